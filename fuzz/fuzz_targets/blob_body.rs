@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| vellum_store::fuzzing::blob_body(bytes));
+fuzz_target!(|bytes: &[u8]| vellum_store::fuzzing::fuzz_blob_body(bytes));

@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     params.encode(&mut writer);
     assert_eq!(writer.as_slice(), &bytes[..bytes.len() - reader.remaining()]);
     let chunker = Chunker::new(params, &[7; 32]);
-    if let Some(len) = chunker.cut(bytes, true) {
-        assert!((1..=params.max()).contains(&len) && len <= bytes.len());
+    if let Some(len) = chunker.find_chunk_end(bytes, true) {
+        assert!((1..=params.max_len()).contains(&len) && len <= bytes.len());
     }
 });

@@ -8,7 +8,7 @@ use vellum_volume::config::VolumeConfig;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(config) = VolumeConfig::decode(bytes) else { return };
-    let keys = VolumeKeys::plain(config.volume);
+    let keys = VolumeKeys::for_plain(config.volume);
     if config.authenticate(bytes, &keys).is_ok() {
         assert_eq!(config.encode(&keys), bytes);
     }

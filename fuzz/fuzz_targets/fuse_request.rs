@@ -8,9 +8,9 @@ use vellum_fuse::wire::{FuseOperation, FuseRequest};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(request) = FuseRequest::decode(bytes) else { return };
-    match request.operation() {
+    match request.decode_operation() {
         Ok(FuseOperation::Write { data, .. }) => assert!(data.len() < bytes.len()),
-        Ok(FuseOperation::BatchForget(forgets)) => assert!(forgets.nodes().count() * 16 < bytes.len()),
+        Ok(FuseOperation::BatchForget(forgets)) => assert!(forgets.iter_nodes().count() * 16 < bytes.len()),
         Ok(FuseOperation::Rename { name, to_name, .. }) => {
             assert!(!name.contains(&0) && !to_name.contains(&0))
         }

@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| vellum_store::fuzzing::index_body(bytes));
+fuzz_target!(|bytes: &[u8]| vellum_store::fuzzing::fuzz_index_body(bytes));

@@ -5,4 +5,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| vellum_live::fuzzing::files(bytes));
+fuzz_target!(|bytes: &[u8]| vellum_live::fuzzing::fuzz_live_files(bytes));

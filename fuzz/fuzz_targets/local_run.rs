@@ -16,5 +16,5 @@ fuzz_target!(|bytes: &[u8]| {
         let hash = blake3::hash(&header[..HEADER_HASH.start]);
         header[HEADER_HASH].copy_from_slice(hash.as_bytes());
     }
-    vellum_store::fuzzing::local_run(&file);
+    vellum_store::fuzzing::fuzz_local_run(&file);
 });

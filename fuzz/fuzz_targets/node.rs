@@ -11,5 +11,5 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(node.entries().map(|(key, _)| key).is_sorted_by(|a, b| a < b));
     assert_eq!(node.children().count(), if node.is_leaf() { 0 } else { node.len() });
     assert_eq!(node.as_bytes(), bytes);
-    let _ = (node.last_key(), node.total(), node.weight(), node.entry(node.len()));
+    let _ = (node.last_key(), node.total_keys(), node.memory_size(), node.entry(node.len()));
 });

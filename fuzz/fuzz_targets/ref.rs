@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_volume::refs::{WorktreeHead, check_ref_name, parse};
+use vellum_volume::refs::{WorktreeHead, check_ref_name, parse_ref};
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok((_, name, value)) = parse(bytes) {
+    if let Ok((_, name, value)) = parse_ref(bytes) {
         let _ = check_ref_name(&name);
         let _ = WorktreeHead::decode(&value);
     }

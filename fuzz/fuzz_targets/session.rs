@@ -8,6 +8,6 @@ use vellum_volume::session::SessionObject;
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(session) = SessionObject::decode(bytes) {
         assert_eq!(session.encode(), bytes);
-        let _ = session.process_is_gone() || session.is_expired();
+        let _ = session.is_process_dead() || session.is_expired();
     }
 });

@@ -15,12 +15,12 @@ fuzz_target!(|bytes: &[u8]| {
     for _ in 0..1000 {
         let Some(dir) = waiting.pop() else { break };
         for entry in cache.entries(dir) {
-            let _ = cache.find(dir, entry.name);
+            let _ = cache.find_entry(dir, entry.name);
             let _ = entry.is_unchanged(&entry.stat);
             waiting.extend(entry.child);
         }
     }
-    if let Some(root) = cache.root() {
-        let _ = cache.by_host_ino(root.stat.dev, root.stat.ino).count();
+    if let Some(root) = cache.root_entry() {
+        let _ = cache.find_by_host_inode(root.stat.dev, root.stat.ino).count();
     }
 });

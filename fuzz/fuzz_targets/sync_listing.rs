@@ -10,7 +10,7 @@ use vellum_sync::wire::{ListingDecoder, WireError, encode_listing};
 fn decode<'p>(payloads: impl Iterator<Item = &'p [u8]>) -> Option<TreeListing> {
     let mut decoder = ListingDecoder::default();
     for payload in payloads {
-        match decoder.take(payload) {
+        match decoder.decode_payload(payload) {
             Ok(None) => {}
             Ok(Some(listing)) => return Some(listing),
             Err(_) => return None,

@@ -8,25 +8,25 @@ use vellum_sync::listing::{DirectoryBlock, ListingEntryId, NewListingEntry, Tree
 use vellum_sync::wire::PlanDecoder;
 
 fn listing() -> TreeListing {
-    let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+    let mut listing = TreeListing::new(&NewListingEntry::unknown_dir(), None);
     let mut block = DirectoryBlock::default();
     for name in [b"a", b"b", b"c"] {
-        assert!(block.push(name, &NewListingEntry::dir(), None).is_ok());
+        assert!(block.push(name, &NewListingEntry::unknown_dir(), None).is_ok());
     }
-    assert!(listing.attach(ListingEntryId::ROOT, &mut block).is_ok());
+    assert!(listing.attach_block(ListingEntryId::ROOT, &mut block).is_ok());
     listing
 }
 
 fuzz_target!(|bytes: &[u8]| {
     let listing = listing();
-    if let Ok(None) = PlanDecoder::default().take(bytes, &listing, &listing) {
+    if let Ok(None) = PlanDecoder::default().decode_payload(bytes, &listing, &listing) {
         // More may follow; nothing is carried out before the end.
     }
     if let Ok(signature) = FileSignature::decode(bytes) {
         assert_eq!(signature.encode(), bytes);
         let mut len = 0;
         let new = [bytes, bytes].concat();
-        let scanned = SignatureMatcher::new(signature).scan(&mut &*new, new.len() as u64, &mut |op| {
+        let scanned = SignatureMatcher::new(signature).scan_file(&mut &*new, new.len() as u64, &mut |op| {
             len += match op {
                 vellum_sync::delta::DeltaOperation::Copy { len, .. } => len,
                 vellum_sync::delta::DeltaOperation::Data(bytes) => bytes.len() as u64,

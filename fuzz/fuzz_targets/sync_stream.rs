@@ -7,7 +7,7 @@ use vellum_sync::wire::{Greeting, WireCodec, WireReader};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut rest = bytes;
-    let codec = Greeting::receive(&mut rest).map_or(WireCodec::Plain, |greeting| greeting.codec);
+    let codec = Greeting::receive_from(&mut rest).map_or(WireCodec::Plain, |greeting| greeting.codec);
     let Ok(mut frames) = WireReader::new(std::io::Cursor::new(rest.to_vec()), codec) else { return };
-    while frames.read().is_ok() {}
+    while frames.read_frame().is_ok() {}
 });

@@ -16,7 +16,7 @@ fn volume() -> &'static Volume {
         std::fs::create_dir_all(&dir).expect("a temporary directory");
         let state = StateDir::create(&dir).expect("a state directory");
         let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
-        let made = Volume::init(&state, &new, || unreachable!("a plain volume asks for nothing"));
+        let made = Volume::init_volume(&state, &new, || unreachable!("a plain volume asks for nothing"));
         // What is read is in memory from here on.
         let volume = made.expect("a volume").volume;
         let _ = std::fs::remove_dir_all(dir);
@@ -24,4 +24,4 @@ fn volume() -> &'static Volume {
     })
 }
 
-fuzz_target!(|bytes: &[u8]| vellum_volume::fuzzing::trees(volume(), bytes));
+fuzz_target!(|bytes: &[u8]| vellum_volume::fuzzing::fuzz_trees(volume(), bytes));

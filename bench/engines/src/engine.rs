@@ -37,12 +37,12 @@ struct Vellum(EmbeddedStore);
 
 impl Engine for Vellum {
     fn transact(&self, reads: &[&[u8]], writes: &[(&[u8], &[u8])]) -> Result<()> {
-        self.0.transact(&mut |transaction| {
+        self.0.run_transaction(&mut |transaction| {
             for key in reads {
                 transaction.get(key)?;
             }
             for (key, value) in writes {
-                transaction.put(key, (*value).into());
+                transaction.set_key(key, (*value).into());
             }
             Ok(())
         })?;
@@ -51,8 +51,8 @@ impl Engine for Vellum {
 
     fn flush(&self) -> Result<()> {
         // An empty transaction has the sequence that stands for all before it.
-        let last: CommitSequence = self.0.transact(&mut |_| Ok(()))?;
-        Ok(self.0.wait_durable(last)?)
+        let last: CommitSequence = self.0.run_transaction(&mut |_| Ok(()))?;
+        Ok(self.0.wait_until_durable(last)?)
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {

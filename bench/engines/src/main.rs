@@ -86,7 +86,10 @@ fn create_file(store: &dyn Engine, number: u64) -> engine::Result<()> {
     let directory = key(1 + number / 1000, 0, b"");
     let file = key(1_000_000 + number, 0, b"");
     let name = file_name(number);
-    store.transact(&[&directory, &name], &[(&directory, &[3; 120]), (&name, &[4; 10]), (&file, &[5; 120])])
+    store.transact(
+        &[&directory, &name],
+        &[(&directory, &[3; 120]), (&name, &[4; 10]), (&file, &[5; 120])],
+    )
 }
 
 fn file_name(number: u64) -> Vec<u8> {

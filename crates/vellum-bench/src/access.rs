@@ -32,7 +32,7 @@ pub struct AccessFilter {
 }
 
 impl AccessFilter {
-    fn lets(&self, request: &LoggedRequest<'_>) -> bool {
+    fn matches_request(&self, request: &LoggedRequest<'_>) -> bool {
         self.uid.is_none_or(|uid| uid == request.uid) && self.pid.is_none_or(|pid| pid == request.pid)
     }
 }
@@ -132,7 +132,7 @@ impl AccessProfile {
     }
 
     /// Reads the next line, without its end. `whole`: it had one. Gives when its request was answered.
-    pub fn line(&mut self, line: &[u8], whole: bool) -> Option<f64> {
+    pub fn read_line(&mut self, line: &[u8], whole: bool) -> Option<f64> {
         self.lines += 1;
         let text = String::from_utf8_lossy(line);
         if text == DROPPED {
@@ -140,7 +140,7 @@ impl AccessProfile {
             self.dropped += 1;
             return None;
         }
-        let Some(request) = LoggedRequest::parse(&text).filter(|_| whole) else {
+        let Some(request) = LoggedRequest::parse_line(&text).filter(|_| whole) else {
             self.damaged_lines += 1;
             if self.damaged.len() < DAMAGED_MAX {
                 self.damaged.push(DamagedLine { line: self.lines, text: text.chars().take(200).collect() });
@@ -148,28 +148,28 @@ impl AccessProfile {
             return None;
         };
         self.understood += 1;
-        if self.filter.lets(&request) {
-            self.count(&request);
+        if self.filter.matches_request(&request) {
+            self.count_request(&request);
         }
         Some(request.time)
     }
 
     /// Whether there were lines, none of which is one of an access log.
     #[must_use]
-    pub fn is_foreign(&self) -> bool {
+    pub fn has_no_valid_line(&self) -> bool {
         self.lines > 0 && self.understood == 0
     }
 
-    fn count(&mut self, request: &LoggedRequest<'_>) {
+    fn count_request(&mut self, request: &LoggedRequest<'_>) {
         let kind = match self.kinds.get_mut(request.operation) {
             Some(kind) => kind,
             None => self.kinds.entry(request.operation.into()).or_default(),
         };
-        kind.times.record(request.took);
+        kind.times.record_duration(request.took);
         kind.longest = kind.longest.max(request.took);
-        kind.failed += u64::from(!request.is_done());
-        let known = self.files.len() < FILES_MAX || self.files.contains_key(request.file());
-        let about = if known { request.file() } else { "(others)" };
+        kind.failed += u64::from(!request.is_successful());
+        let known = self.files.len() < FILES_MAX || self.files.contains_key(request.requested_file());
+        let about = if known { request.requested_file() } else { "(others)" };
         let file = match self.files.get_mut(about) {
             Some(file) => file,
             None => self.files.entry(about.into()).or_default(),
@@ -180,11 +180,11 @@ impl AccessProfile {
     }
 
     /// What was read since the last time; `slowest` files are told. Damaged lines are told once.
-    pub fn take(&mut self, slowest: usize) -> AccessSummary {
+    pub fn take_summary(&mut self, slowest: usize) -> AccessSummary {
         let (kinds, files) = (std::mem::take(&mut self.kinds), std::mem::take(&mut self.files));
         let all: Duration = files.values().map(|file| file.total).sum();
         let mut operations: Vec<_> =
-            kinds.into_iter().map(|(operation, kind)| kind.told(operation, all)).collect();
+            kinds.into_iter().map(|(operation, kind)| kind.into_summary(operation, all)).collect();
         operations.sort_by(|a, b| b.total.total_cmp(&a.total).then_with(|| a.operation.cmp(&b.operation)));
         let mut files: Vec<_> = files.into_iter().collect();
         files.sort_by(|a, b| b.1.total.cmp(&a.1.total).then_with(|| a.0.cmp(&b.0)));
@@ -206,8 +206,8 @@ impl AccessProfile {
 }
 
 impl OperationTotals {
-    fn told(self, operation: String, all: Duration) -> OperationSummary {
-        let read = self.times.read();
+    fn into_summary(self, operation: String, all: Duration) -> OperationSummary {
+        let read = self.times.read_distribution();
         let (count, total) = (read.count(), read.sum().as_secs_f64());
         // A class of durations ends later than the longest of them.
         let quantile = |part| read.quantile(part).min(self.longest).as_secs_f64();
@@ -234,17 +234,17 @@ mod tests {
     #[test]
     fn kinds_and_files_are_counted_and_damage_is_told_with_its_line() {
         let mut profile = AccessProfile::new(AccessFilter::default());
-        assert!(!profile.is_foreign(), "nothing was read");
+        assert!(!profile.has_no_valid_line(), "nothing was read");
         for micros in 1..=100 {
             let line = format!("1.5 [uid:0,gid:0,pid:1] read (2,4096,0): ok 4096 <0.{micros:06}>");
-            assert_eq!(profile.line(line.as_bytes(), true), Some(1.5));
+            assert_eq!(profile.read_line(line.as_bytes(), true), Some(1.5));
         }
-        assert!(!profile.is_foreign());
-        profile.line(LINE.as_bytes(), true);
-        profile.line(b"# lines were dropped", true);
-        profile.line(b"1.5 [uid:0,gid:0,pid:1] read (2,40", true);
-        profile.line(LINE.as_bytes(), false);
-        let summary = profile.take(1);
+        assert!(!profile.has_no_valid_line());
+        profile.read_line(LINE.as_bytes(), true);
+        profile.read_line(b"# lines were dropped", true);
+        profile.read_line(b"1.5 [uid:0,gid:0,pid:1] read (2,40", true);
+        profile.read_line(LINE.as_bytes(), false);
+        let summary = profile.take_summary(1);
         assert_eq!((summary.requests, summary.dropped, summary.damaged_lines), (101, 1, 2));
         assert_eq!(summary.damaged[0].line, 103);
         assert_eq!(summary.damaged[1].line, 104);
@@ -255,15 +255,15 @@ mod tests {
         assert!(read.share > 0.97 && read.share < 1.0);
         assert_eq!(summary.slowest.len(), 1);
         assert_eq!(summary.slowest[0].about, "2");
-        assert_eq!(profile.take(1).requests, 0);
+        assert_eq!(profile.take_summary(1).requests, 0);
     }
 
     #[test]
     fn a_filter_lets_through_one_user_or_process() {
         let count = |filter| {
             let mut profile = AccessProfile::new(filter);
-            profile.line(LINE.as_bytes(), true);
-            profile.take(0).requests
+            profile.read_line(LINE.as_bytes(), true);
+            profile.take_summary(0).requests
         };
         assert_eq!(count(AccessFilter { uid: Some(5), pid: None }), 1);
         assert_eq!(count(AccessFilter { uid: Some(0), pid: None }), 0);

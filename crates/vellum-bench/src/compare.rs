@@ -71,23 +71,23 @@ pub struct ReportComparison {
 impl ReportComparison {
     /// How many rows are worse.
     #[must_use]
-    pub fn regressions(&self) -> usize {
+    pub fn count_regressions(&self) -> usize {
         self.rows.iter().filter(|row| row.verdict == ComparisonVerdict::Regression).count()
     }
 }
 
 /// Compares two reports; `tolerance` is the least change that matters, as a part.
-pub fn compare(base: &BenchReport, new: &BenchReport, tolerance: f64) -> Result<ReportComparison> {
+pub fn compare_reports(base: &BenchReport, new: &BenchReport, tolerance: f64) -> Result<ReportComparison> {
     if base.bench != new.bench {
         let reason = format!("it is of the bench '{}', the first of '{}'", new.bench, base.bench);
-        return Err(mismatch(reason));
+        return Err(mismatch_error(reason));
     }
-    if let Some(name) = different(base, new) {
-        return Err(mismatch(format!("it was made with another {name} than the first")));
+    if let Some(name) = find_different_parameter(base, new) {
+        return Err(mismatch_error(format!("it was made with another {name} than the first")));
     }
-    let compared = |row: &BenchRow| Some(judge(row, new.row(&row.name)?, tolerance)).flatten();
+    let compared = |row: &BenchRow| Some(compare_rows(row, new.find_row(&row.name)?, tolerance)).flatten();
     let missing = |from: &BenchReport, side: &BenchReport| {
-        let rows = from.rows.iter().filter(|row| side.row(&row.name).is_none());
+        let rows = from.rows.iter().filter(|row| side.find_row(&row.name).is_none());
         rows.map(|row| row.name.clone()).collect()
     };
     Ok(ReportComparison {
@@ -95,26 +95,26 @@ pub fn compare(base: &BenchReport, new: &BenchReport, tolerance: f64) -> Result<
         rows: base.rows.iter().filter_map(compared).collect(),
         only_base: missing(base, new),
         only_new: missing(new, base),
-        elsewhere: !base.machine.resembles(&new.machine) || base.target != new.target,
+        elsewhere: !base.machine.is_comparable_to(&new.machine) || base.target != new.target,
     })
 }
 
-fn mismatch(reason: String) -> BenchError {
+fn mismatch_error(reason: String) -> BenchError {
     BenchError::Format { name: "the second report".into(), reason, kind: ErrorKind::Usage }
 }
 
 /// The first parameter in which they differ. How often they ran may differ.
-fn different(base: &BenchReport, new: &BenchReport) -> Option<String> {
+fn find_different_parameter(base: &BenchReport, new: &BenchReport) -> Option<String> {
     let names = base.parameters.keys().chain(new.parameters.keys()).filter(|name| *name != "runs");
     names.into_iter().find(|name| base.parameters.get(*name) != new.parameters.get(*name)).cloned()
 }
 
 /// None where a side has no runs.
-fn judge(base: &BenchRow, new: &BenchRow, least: f64) -> Option<ComparedRow> {
-    let (before, now) = (base.summary()?, new.summary()?);
+fn compare_rows(base: &BenchRow, new: &BenchRow, least: f64) -> Option<ComparedRow> {
+    let (before, now) = (base.summarize_runs()?, new.summarize_runs()?);
     let few = base.runs.len().min(new.runs.len()) < RUNS_ENOUGH;
     let least = if few { least.max(TOLERANCE_OF_FEW) } else { least };
-    let noise = SPREADS * before.spread().hypot(now.spread());
+    let noise = SPREADS * before.relative_spread().hypot(now.relative_spread());
     // As ratios, so that half as fast and twice as slow are the same change.
     let ratio = match base.better {
         BetterDirection::Higher => now.median / before.median.max(f64::MIN_POSITIVE),
@@ -141,12 +141,12 @@ mod tests {
 
     fn report(better: BetterDirection, runs: &[f64]) -> BenchReport {
         let mut report = BenchReport::new("filesystem", BTreeMap::new(), &[("threads", 1)]);
-        runs.iter().for_each(|figure| report.add("row", "x", better, *figure));
+        runs.iter().for_each(|figure| report.add_figure("row", "x", better, *figure));
         report
     }
 
     fn verdict(better: BetterDirection, base: &[f64], new: &[f64]) -> ComparisonVerdict {
-        let compared = compare(&report(better, base), &report(better, new), TOLERANCE).unwrap();
+        let compared = compare_reports(&report(better, base), &report(better, new), TOLERANCE).unwrap();
         compared.rows[0].verdict
     }
 
@@ -185,14 +185,14 @@ mod tests {
         let base = report(BetterDirection::Higher, &[1.0]);
         let mut other = base.clone();
         other.parameters.insert("threads".into(), 2);
-        let error = compare(&base, &other, TOLERANCE).unwrap_err();
+        let error = compare_reports(&base, &other, TOLERANCE).unwrap_err();
         assert!(error.to_string().contains("another threads"), "{error}");
         let mut other = base.clone();
         other.bench = "objects".into();
-        assert_eq!(compare(&base, &other, TOLERANCE).unwrap_err().kind(), ErrorKind::Usage);
+        assert_eq!(compare_reports(&base, &other, TOLERANCE).unwrap_err().kind(), ErrorKind::Usage);
         let mut other = base.clone();
         other.rows[0].name = "renamed".into();
-        let compared = compare(&base, &other, TOLERANCE).unwrap();
+        let compared = compare_reports(&base, &other, TOLERANCE).unwrap();
         assert_eq!(
             (&*compared.only_base, &*compared.only_new),
             (&["row".to_owned()][..], &["renamed".to_owned()][..])

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use vellum_volume::ProgressMeter;
 
-use crate::error::{BenchError, Result, go_on};
+use crate::error::{BenchError, Result, check_interrupted};
 use crate::ground::{self, BenchDirectory};
 use crate::report::{BenchCurve, BenchReport, BetterDirection};
 
@@ -45,7 +45,7 @@ const MIB: u64 = 1 << 20;
 const COUNT_MAX: u64 = 10_000_000;
 
 /// Measures in the directory at `path`. What cannot be done there is left out, and told of in the second result.
-pub fn run(
+pub fn run_engine_bench(
     path: &Path,
     parameters: &EngineBenchParameters,
     meter: &ProgressMeter,
@@ -57,15 +57,16 @@ pub fn run(
             "there is at least one size, one count of 1 to {COUNT_MAX} files, and one run"
         )));
     }
-    let ground = BenchDirectory::make(path, most.saturating_mul(COPIES))?;
-    let mut report = BenchReport::new("engines", ground::facts(path), &[("runs", parameters.runs as u64)]);
-    let mut trial = EngineTrial { place: ground.place(), parameters, meter, left_out: Vec::new() };
-    let done = trial.all(&mut report);
-    let cleared = trial.clear();
+    let ground = BenchDirectory::create_in(path, most.saturating_mul(COPIES))?;
+    let mut report =
+        BenchReport::new("engines", ground::describe_target(path), &[("runs", parameters.runs as u64)]);
+    let mut trial = EngineTrial { place: ground.full_path(), parameters, meter, left_out: Vec::new() };
+    let done = trial.run_all_shapes(&mut report);
+    let cleared = trial.remove_everything();
     done?;
     cleared?;
-    ground.remove()?;
-    report.scaling = curves(&report);
+    ground.remove_dir()?;
+    report.scaling = collect_cost_curves(&report);
     Ok((report, trial.left_out))
 }
 
@@ -77,7 +78,7 @@ struct WorktreeShape {
 }
 
 impl WorktreeShape {
-    fn name(self) -> String {
+    fn format_name(self) -> String {
         let (size, unit) = if self.size < MIB { (self.size >> 10, "KiB") } else { (self.size >> 20, "MiB") };
         format!("{size} {unit} in {} files", self.count)
     }
@@ -91,39 +92,40 @@ struct EngineTrial<'a> {
 }
 
 impl EngineTrial<'_> {
-    fn all(&mut self, report: &mut BenchReport) -> Result<()> {
+    fn run_all_shapes(&mut self, report: &mut BenchReport) -> Result<()> {
         for _ in 0..self.parameters.runs {
             for size in self.parameters.sizes.clone() {
                 for count in self.parameters.counts.clone() {
                     let shape = WorktreeShape { size, count };
-                    self.checked_out(shape, report)?;
-                    self.clear()?;
-                    self.mounted(shape, report)?;
-                    self.clear()?;
+                    self.measure_checked_out(shape, report)?;
+                    self.remove_everything()?;
+                    self.measure_mounted(shape, report)?;
+                    self.remove_everything()?;
                 }
             }
         }
         Ok(())
     }
 
-    fn checked_out(&mut self, shape: WorktreeShape, report: &mut BenchReport) -> Result<()> {
+    fn measure_checked_out(&mut self, shape: WorktreeShape, report: &mut BenchReport) -> Result<()> {
         let tree = self.place.join("tree");
-        self.make(&tree, shape)?;
-        self.vellum(&tree, &["init", "--quiet"])?;
-        let mut time =
-            |name: &str, seconds| report.add(&row(name, shape), "s", BetterDirection::Lower, seconds);
-        time("checked out: first snapshot", self.vellum(&tree, &["snapshot", "--tag", "first"])?);
-        time("checked out: snapshot of no change", self.vellum(&tree, &["snapshot"])?);
-        self.change(&tree, shape)?;
-        time("checked out: snapshot of all changed", self.vellum(&tree, &["snapshot"])?);
-        time("checked out: restore of all", self.vellum(&tree, &["restore", "first"])?);
-        time("checked out: verify", self.vellum(&tree, &["verify"])?);
+        self.create_files(&tree, shape)?;
+        self.run_vellum(&tree, &["init", "--quiet"])?;
+        let mut time = |name: &str, seconds| {
+            report.add_figure(&format_row_name(name, shape), "s", BetterDirection::Lower, seconds)
+        };
+        time("checked out: first snapshot", self.run_vellum(&tree, &["snapshot", "--tag", "first"])?);
+        time("checked out: snapshot of no change", self.run_vellum(&tree, &["snapshot"])?);
+        self.modify_files(&tree, shape)?;
+        time("checked out: snapshot of all changed", self.run_vellum(&tree, &["snapshot"])?);
+        time("checked out: restore of all", self.run_vellum(&tree, &["restore", "first"])?);
+        time("checked out: verify", self.run_vellum(&tree, &["verify"])?);
         for engine in ENGINES {
             let fork = self.place.join(engine);
             let to = fork.display().to_string();
-            match self.vellum(&tree, &["fork", engine, "--to", &to, "--engine", engine]) {
+            match self.run_vellum(&tree, &["fork", engine, "--to", &to, "--engine", engine]) {
                 Ok(seconds) => time(&format!("{engine}: fork"), seconds),
-                Err(BenchError::Program { message, .. }) => self.leave_out(engine, &message),
+                Err(BenchError::Program { message, .. }) => self.record_omitted(engine, &message),
                 Err(error) => return Err(error),
             }
             // A fork that failed may have left a directory.
@@ -132,35 +134,37 @@ impl EngineTrial<'_> {
         Ok(())
     }
 
-    fn mounted(&mut self, shape: WorktreeShape, report: &mut BenchReport) -> Result<()> {
+    fn measure_mounted(&mut self, shape: WorktreeShape, report: &mut BenchReport) -> Result<()> {
         let (tree, work, fork) = (self.place.join("tree"), self.place.join("work"), self.place.join("fork"));
         for directory in [&tree, &work, &fork] {
-            fs::create_dir_all(directory).map_err(BenchError::io("make", directory.display().to_string()))?;
+            fs::create_dir_all(directory)
+                .map_err(BenchError::io_error("make", directory.display().to_string()))?;
         }
-        self.vellum(&tree, &["init", "--quiet"])?;
+        self.run_vellum(&tree, &["init", "--quiet"])?;
         let at = work.display().to_string();
-        match self.vellum(&tree, &["mount", &at]) {
+        match self.run_vellum(&tree, &["mount", &at]) {
             Ok(_) => {}
             Err(BenchError::Program { message, .. }) => {
-                self.leave_out("mounted", &message);
+                self.record_omitted("mounted", &message);
                 return Ok(());
             }
             Err(error) => return Err(error),
         }
-        let mut time =
-            |name: &str, seconds| report.add(&row(name, shape), "s", BetterDirection::Lower, seconds);
+        let mut time = |name: &str, seconds| {
+            report.add_figure(&format_row_name(name, shape), "s", BetterDirection::Lower, seconds)
+        };
         let files = work.join("files");
-        self.make(&files, shape)?;
-        time("mounted: first snapshot", self.vellum(&work, &["snapshot", "--tag", "first"])?);
-        self.change(&files, shape)?;
-        time("mounted: snapshot of all changed", self.vellum(&work, &["snapshot"])?);
-        time("mounted: restore of all", self.vellum(&work, &["restore", "first"])?);
+        self.create_files(&files, shape)?;
+        time("mounted: first snapshot", self.run_vellum(&work, &["snapshot", "--tag", "first"])?);
+        self.modify_files(&files, shape)?;
+        time("mounted: snapshot of all changed", self.run_vellum(&work, &["snapshot"])?);
+        time("mounted: restore of all", self.run_vellum(&work, &["restore", "first"])?);
         let to = fork.display().to_string();
-        time("mounted: fork", self.vellum(&work, &["fork", "fork", "--mount", &to])?);
+        time("mounted: fork", self.run_vellum(&work, &["fork", "fork", "--mount", &to])?);
         Ok(())
     }
 
-    fn leave_out(&mut self, what: &str, why: &str) {
+    fn record_omitted(&mut self, what: &str, why: &str) {
         let remark = format!("{what}: {}", why.lines().next().unwrap_or("it does not work here"));
         if !self.left_out.contains(&remark) {
             self.left_out.push(remark);
@@ -168,17 +172,17 @@ impl EngineTrial<'_> {
     }
 
     /// Runs the program in a directory; gives the seconds that it took.
-    fn vellum(&self, directory: &Path, args: &[&str]) -> Result<f64> {
-        go_on(self.meter)?;
+    fn run_vellum(&self, directory: &Path, args: &[&str]) -> Result<f64> {
+        check_interrupted(self.meter)?;
         let start = Instant::now();
         let ran = Command::new(&self.parameters.program)
             .args(args)
             .current_dir(directory)
             .stdin(Stdio::null())
             .output()
-            .map_err(BenchError::io("run", self.parameters.program.display().to_string()))?;
+            .map_err(BenchError::io_error("run", self.parameters.program.display().to_string()))?;
         let seconds = start.elapsed().as_secs_f64();
-        self.meter.add(1, 0);
+        self.meter.add_progress(1, 0);
         if ran.status.success() {
             return Ok(seconds);
         }
@@ -188,12 +192,12 @@ impl EngineTrial<'_> {
     }
 
     /// Makes the files of a worktree.
-    fn make(&self, tree: &Path, shape: WorktreeShape) -> Result<()> {
+    fn create_files(&self, tree: &Path, shape: WorktreeShape) -> Result<()> {
         let size = usize::try_from(shape.size / shape.count).unwrap_or(usize::MAX);
         let mut bytes = vec![0; size];
-        let failed = |path: &Path| BenchError::io("write", path.display().to_string());
-        for (number, path) in paths(tree, shape).enumerate() {
-            go_on(self.meter)?;
+        let failed = |path: &Path| BenchError::io_error("write", path.display().to_string());
+        for (number, path) in worktree_file_paths(tree, shape).enumerate() {
+            check_interrupted(self.meter)?;
             if (number as u64).is_multiple_of(IN_A_DIRECTORY)
                 && let Some(folder) = path.parent()
             {
@@ -208,22 +212,22 @@ impl EngineTrial<'_> {
     }
 
     /// Changes every file: a byte in its middle.
-    fn change(&self, tree: &Path, shape: WorktreeShape) -> Result<()> {
+    fn modify_files(&self, tree: &Path, shape: WorktreeShape) -> Result<()> {
         let middle = shape.size / shape.count / 2;
-        for path in paths(tree, shape) {
-            go_on(self.meter)?;
+        for path in worktree_file_paths(tree, shape) {
+            check_interrupted(self.meter)?;
             let file = fs::File::options().write(true).open(&path);
             file.and_then(|file| file.write_all_at(b"changed", middle))
-                .map_err(BenchError::io("write", path.display().to_string()))?;
+                .map_err(BenchError::io_error("write", path.display().to_string()))?;
         }
         Ok(())
     }
 
     /// Ends the mounts and removes everything.
-    fn clear(&self) -> Result<()> {
+    fn remove_everything(&self) -> Result<()> {
         for name in ["fork", "work"] {
             let mountpoint = self.place.join(name);
-            if is_mounted(&mountpoint) {
+            if is_mountpoint(&mountpoint) {
                 let ended = Command::new(&self.parameters.program)
                     .arg("umount")
                     .arg(&mountpoint)
@@ -234,7 +238,7 @@ impl EngineTrial<'_> {
                     let _ = Command::new("fusermount3").arg("-uz").arg(&mountpoint).output();
                 }
             }
-            if is_mounted(&mountpoint) {
+            if is_mountpoint(&mountpoint) {
                 return Err(BenchError::NotEmpty(mountpoint.display().to_string()));
             }
         }
@@ -242,7 +246,7 @@ impl EngineTrial<'_> {
             let path = self.place.join(name);
             match fs::remove_dir_all(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(BenchError::io("remove", path.display().to_string())(error));
+                    return Err(BenchError::io_error("remove", path.display().to_string())(error));
                 }
                 Ok(()) | Err(_) => {}
             }
@@ -251,18 +255,18 @@ impl EngineTrial<'_> {
     }
 }
 
-fn row(name: &str, shape: WorktreeShape) -> String {
-    format!("{name}, {}", shape.name())
+fn format_row_name(name: &str, shape: WorktreeShape) -> String {
+    format!("{name}, {}", shape.format_name())
 }
 
-fn paths(tree: &Path, shape: WorktreeShape) -> impl Iterator<Item = PathBuf> {
+fn worktree_file_paths(tree: &Path, shape: WorktreeShape) -> impl Iterator<Item = PathBuf> {
     let tree = tree.to_path_buf();
     (0..shape.count)
         .map(move |number| tree.join(format!("d{}", number / IN_A_DIRECTORY)).join(format!("f{number}")))
 }
 
 /// Whether something is mounted right there, also if its process is gone.
-fn is_mounted(path: &Path) -> bool {
+fn is_mountpoint(path: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let place = fs::canonicalize(path.parent().unwrap_or(path)).unwrap_or_default();
     let Some(name) = path.file_name() else { return false };
@@ -271,20 +275,20 @@ fn is_mounted(path: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(4) == Some(&wanted))
 }
 
-/// What [`WorktreeShape::name`] says of the size.
-fn bytes(size: &str) -> Option<f64> {
+/// What [`WorktreeShape::format_name`] says of the size.
+fn parse_size_label(size: &str) -> Option<f64> {
     let (number, unit) = size.split_once(' ')?;
     let factor = if unit == "KiB" { 1 << 10 } else { MIB };
     Some(number.parse::<f64>().ok()? * factor as f64)
 }
 
 /// Cost against bytes, by what was done and with how many files.
-fn curves(report: &BenchReport) -> Vec<BenchCurve> {
+fn collect_cost_curves(report: &BenchReport) -> Vec<BenchCurve> {
     let mut curves: Vec<BenchCurve> = Vec::new();
     for row in &report.rows {
         let Some((name, shape)) = row.name.split_once(", ") else { continue };
         let (size, files) = shape.split_once(" in ").unwrap_or((shape, ""));
-        let (Some(bytes), Some(summary)) = (bytes(size), row.summary()) else { continue };
+        let (Some(bytes), Some(summary)) = (parse_size_label(size), row.summarize_runs()) else { continue };
         let name = format!("{name}, {files}");
         let point = (bytes, summary.median);
         match curves.iter_mut().find(|curve| curve.name == name) {

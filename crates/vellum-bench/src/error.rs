@@ -81,7 +81,7 @@ pub enum BenchError {
 
 impl BenchError {
     /// Says what was tried when the system refused.
-    pub fn io(action: &'static str, object: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    pub fn io_error(action: &'static str, object: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let object = object.into();
         move |source| Self::Io { action, object, source }
     }
@@ -91,7 +91,7 @@ impl BenchError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Ground { source, .. } => source.kind(),
-            Self::Io { source, .. } => ErrorKind::of_io(source),
+            Self::Io { source, .. } => ErrorKind::from_io_error(source),
             Self::Space { .. } => ErrorKind::NoSpace,
             Self::NotEmpty(_) => ErrorKind::Conflict,
             Self::Parameter(_) => ErrorKind::Usage,
@@ -106,6 +106,6 @@ impl BenchError {
 }
 
 /// An error once somebody asked to stop.
-pub(crate) fn go_on(meter: &ProgressMeter) -> Result<()> {
-    meter.check().map_err(|_| BenchError::Interrupted)
+pub(crate) fn check_interrupted(meter: &ProgressMeter) -> Result<()> {
+    meter.check_stopped().map_err(|_| BenchError::Interrupted)
 }

@@ -73,7 +73,7 @@ const EXPECTED: &[(&str, YardstickKind)] = &[
 
 /// The grade of a rate.
 #[must_use]
-pub fn grade(rate: f64, expected: f64) -> ExpectationGrade {
+pub fn grade_rate(rate: f64, expected: f64) -> ExpectationGrade {
     match rate / expected.max(f64::MIN_POSITIVE) {
         part if part >= GREEN => ExpectationGrade::Green,
         part if part >= YELLOW => ExpectationGrade::Yellow,
@@ -82,14 +82,14 @@ pub fn grade(rate: f64, expected: f64) -> ExpectationGrade {
 }
 
 /// Grades the rows of a report that something is expected of.
-pub fn apply(report: &mut BenchReport) {
+pub fn grade_report(report: &mut BenchReport) {
     let yardsticks = report.machine.yardsticks;
     for row in &mut report.rows {
         let yard = EXPECTED.iter().find(|(name, _)| *name == row.name).map(|(_, yard)| *yard);
-        let (Some(yard), Some(summary)) = (yard, row.summary()) else { continue };
-        let expected = yard.of(yardsticks);
+        let (Some(yard), Some(summary)) = (yard, row.summarize_runs()) else { continue };
+        let expected = yard.expected_rate(yardsticks);
         row.graded = Some(GradedFigure {
-            grade: grade(summary.median, expected),
+            grade: grade_rate(summary.median, expected),
             expected,
             recorded_on: RECORDED_ON.into(),
         });
@@ -97,7 +97,7 @@ pub fn apply(report: &mut BenchReport) {
 }
 
 impl YardstickKind {
-    fn of(self, yardsticks: MachineYardsticks) -> f64 {
+    fn expected_rate(self, yardsticks: MachineYardsticks) -> f64 {
         match self {
             Self::Copy(part) => part * yardsticks.copy,
             Self::Calls(part) => part * yardsticks.calls,
@@ -114,21 +114,21 @@ mod tests {
 
     #[test]
     fn half_of_what_is_expected_is_green_and_a_tenth_is_yellow() {
-        assert_eq!(grade(50.0, 100.0), ExpectationGrade::Green);
-        assert_eq!(grade(49.0, 100.0), ExpectationGrade::Yellow);
-        assert_eq!(grade(10.0, 100.0), ExpectationGrade::Yellow);
-        assert_eq!(grade(9.0, 100.0), ExpectationGrade::Red);
-        assert_eq!(grade(1.0, 0.0), ExpectationGrade::Green);
+        assert_eq!(grade_rate(50.0, 100.0), ExpectationGrade::Green);
+        assert_eq!(grade_rate(49.0, 100.0), ExpectationGrade::Yellow);
+        assert_eq!(grade_rate(10.0, 100.0), ExpectationGrade::Yellow);
+        assert_eq!(grade_rate(9.0, 100.0), ExpectationGrade::Red);
+        assert_eq!(grade_rate(1.0, 0.0), ExpectationGrade::Green);
     }
 
     #[test]
     fn a_slow_machine_is_expected_to_do_less() {
         let mut report = BenchReport::new("filesystem", BTreeMap::new(), &[]);
-        report.add("big read, warm", "MiB/s", BetterDirection::Higher, 1000.0);
-        report.add("of which nothing is expected", "op/s", BetterDirection::Higher, 1.0);
+        report.add_figure("big read, warm", "MiB/s", BetterDirection::Higher, 1000.0);
+        report.add_figure("of which nothing is expected", "op/s", BetterDirection::Higher, 1.0);
         let mut expected = |copy| {
             report.machine.yardsticks = MachineYardsticks { copy, calls: 1e6 };
-            apply(&mut report);
+            grade_report(&mut report);
             report.rows[0].graded.clone().unwrap()
         };
         let (slow, fast) = (expected(1000.0), expected(50_000.0));

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use vellum_volume::ProgressMeter;
 
-use crate::error::{BenchError, Result, go_on};
+use crate::error::{BenchError, Result, check_interrupted};
 use crate::expectation;
 use crate::gang::THREADS_MAX;
 use crate::ground::{self, BenchDirectory};
@@ -61,7 +61,7 @@ impl Default for FilesystemBenchParameters {
 
 impl FilesystemBenchParameters {
     /// Refuses numbers that make no sense.
-    fn check(&self) -> Result<()> {
+    fn validate(&self) -> Result<()> {
         let Self { threads, io_size, runs, small_file_count, small_file_size, .. } = *self;
         let wrong = if !(1..=THREADS_MAX).contains(&threads) {
             format!("a bench has 1 to {THREADS_MAX} threads, not {threads}")
@@ -80,7 +80,7 @@ impl FilesystemBenchParameters {
     }
 
     /// Bytes that are on the disk at once.
-    fn space(&self) -> u64 {
+    fn required_space(&self) -> u64 {
         let small = self.small_file_size.saturating_mul(self.small_file_count);
         self.big_file_size.max(small).saturating_mul(self.threads as u64)
     }
@@ -97,44 +97,49 @@ struct FilesystemBenchStep<'a> {
 
 impl FilesystemBenchStep<'_> {
     /// Called between two operations: counts, and stops on request.
-    fn did(&self, bytes: u64) -> Result<()> {
-        self.meter.add(1, bytes);
-        go_on(self.meter)
+    fn record_operation(&self, bytes: u64) -> Result<()> {
+        self.meter.add_progress(1, bytes);
+        check_interrupted(self.meter)
     }
 
     /// How many there are of all threads together.
-    fn all(&self, of_each: u64) -> f64 {
+    fn total_of_threads(&self, of_each: u64) -> f64 {
         of_each as f64 * self.parameters.threads as f64
     }
 }
 
 /// Measures the directory at `path`.
-pub fn run(
+pub fn run_filesystem_bench(
     path: &Path,
     parameters: &FilesystemBenchParameters,
     meter: &ProgressMeter,
 ) -> Result<BenchReport> {
-    parameters.check()?;
-    let ground = BenchDirectory::make(path, parameters.space())?;
-    let mut report = BenchReport::new("filesystem", ground::facts(path), &listed(parameters));
+    parameters.validate()?;
+    let ground = BenchDirectory::create_in(path, parameters.required_space())?;
+    let mut report =
+        BenchReport::new("filesystem", ground::describe_target(path), &list_parameters(parameters));
     for run in 0..parameters.runs {
         let step = FilesystemBenchStep { ground: &ground, parameters, meter, run };
         if parameters.big_file_size > 0 {
-            big::run(&step, &mut report)?;
+            big::run_big_file_steps(&step, &mut report)?;
         }
         if parameters.small_file_count > 0 {
-            small::run(&step, &mut report)?;
-            names::run(&step, &mut report)?;
+            small::run_small_file_steps(&step, &mut report)?;
+            names::run_name_steps(&step, &mut report)?;
         }
     }
-    report.scaling =
-        scaling::run(&FilesystemBenchStep { ground: &ground, parameters, meter, run: parameters.runs })?;
-    ground.remove()?;
-    expectation::apply(&mut report);
+    report.scaling = scaling::run_scaling_steps(&FilesystemBenchStep {
+        ground: &ground,
+        parameters,
+        meter,
+        run: parameters.runs,
+    })?;
+    ground.remove_dir()?;
+    expectation::grade_report(&mut report);
     Ok(report)
 }
 
-fn listed(parameters: &FilesystemBenchParameters) -> [(&'static str, u64); 6] {
+fn list_parameters(parameters: &FilesystemBenchParameters) -> [(&'static str, u64); 6] {
     [
         ("threads", parameters.threads as u64),
         ("big_file_size", parameters.big_file_size),

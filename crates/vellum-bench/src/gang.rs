@@ -23,7 +23,7 @@ pub struct ThreadGroupResult<T> {
 
 impl<T> ThreadGroupResult<T> {
     /// How long it took, in seconds.
-    pub fn seconds(&self) -> f64 {
+    pub fn elapsed_seconds(&self) -> f64 {
         self.elapsed.as_secs_f64()
     }
 }
@@ -34,12 +34,12 @@ struct StartBarrier(Mutex<Option<bool>>, Condvar);
 
 impl StartBarrier {
     /// Lets all go; or tells them to go home.
-    fn open(&self, work: bool) {
+    fn open_barrier(&self, work: bool) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
         self.1.notify_all();
     }
 
-    fn wait(&self) -> bool {
+    fn wait_until_open(&self) -> bool {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let opened = self.1.wait_while(state, |state| state.is_none());
         opened.unwrap_or_else(PoisonError::into_inner).unwrap_or(false)
@@ -47,13 +47,13 @@ impl StartBarrier {
 }
 
 /// Runs `work` in so many threads, each with its number. The first failure is the result, once all have ended.
-pub fn together<T: Send>(
+pub fn run_in_threads<T: Send>(
     threads: usize,
     work: impl Fn(usize) -> Result<T> + Sync,
 ) -> Result<ThreadGroupResult<T>> {
     let gate = StartBarrier::default();
     let one = |number: usize| {
-        if !gate.wait() {
+        if !gate.wait_until_open() {
             return Err(BenchError::Interrupted);
         }
         let start = Instant::now();
@@ -66,12 +66,12 @@ pub fn together<T: Send>(
             match std::thread::Builder::new().spawn_scoped(scope, move || one(number)) {
                 Ok(thread) => running.push(thread),
                 Err(source) => {
-                    gate.open(false);
-                    return Err(BenchError::io("start", "a thread")(source));
+                    gate.open_barrier(false);
+                    return Err(BenchError::io_error("start", "a thread")(source));
                 }
             }
         }
-        gate.open(true);
+        gate.open_barrier(true);
         Ok(running.into_iter().map(|thread| thread.join()).collect::<Vec<_>>())
     })?;
     let mut done = Vec::with_capacity(ended.len());
@@ -93,9 +93,9 @@ mod tests {
 
     #[test]
     fn every_thread_works_once_and_a_failure_is_told() {
-        let gang = together(5, Ok).unwrap();
+        let gang = run_in_threads(5, Ok).unwrap();
         assert_eq!(gang.results, [0, 1, 2, 3, 4]);
-        let failed = together(3, |number| match number {
+        let failed = run_in_threads(3, |number| match number {
             1 => Err(BenchError::NotEmpty("x".into())),
             _ => Ok(()),
         });

@@ -30,20 +30,20 @@ pub struct BenchDirectory {
 
 impl BenchDirectory {
     /// Makes one in the directory at `path`, if `needed` bytes fit there.
-    pub fn make(path: &Path, needed: u64) -> Result<Self> {
-        let shown = shown(path);
+    pub fn create_in(path: &Path, needed: u64) -> Result<Self> {
+        let shown = format_plain_path(path);
         let fail = |source| BenchError::Ground { path: shown.clone(), source };
         let parent = HeldDir::open_root(path).map_err(fail)?;
         let space = rustix::fs::fstatvfs(&parent)
-            .map_err(|errno| BenchError::io("read the free space of", shown.clone())(errno.into()))?;
+            .map_err(|errno| BenchError::io_error("read the free space of", shown.clone())(errno.into()))?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
         // What cannot be written to at all says so itself.
         let is_writable = !space.f_flag.contains(StatVfsMountFlags::RDONLY);
         if is_writable && needed > 0 && free < needed.saturating_add(SPARE) {
             return Err(BenchError::Space { path: shown, free, needed: needed.saturating_add(SPARE) });
         }
-        let name = unique("vellum-bench")?.into_bytes();
-        parent.make_dir(&name, 0o700).map_err(fail)?;
+        let name = random_name("vellum-bench")?.into_bytes();
+        parent.create_dir(&name, 0o700).map_err(fail)?;
         let dir = match parent.open_dir_to_read(&name) {
             Ok(dir) => dir,
             Err(error) => {
@@ -63,38 +63,39 @@ impl BenchDirectory {
 
     /// Where it is.
     #[must_use]
-    pub fn place(&self) -> std::path::PathBuf {
+    pub fn full_path(&self) -> std::path::PathBuf {
         Path::new(&self.path).join(String::from_utf8_lossy(&self.name).as_ref())
     }
 
     /// A failure in it, told as one of the directory that is measured.
-    pub fn blame(&self, source: BeneathError) -> BenchError {
+    pub fn to_bench_error(&self, source: BeneathError) -> BenchError {
         BenchError::Ground { path: self.path.clone(), source }
     }
 
     /// Makes a directory in it.
-    pub fn folder(&self, name: &str) -> Result<HeldDir> {
-        let made = self.dir.make_dir(name.as_bytes(), 0o755);
-        made.and_then(|()| self.dir.open_dir_to_read(name.as_bytes())).map_err(|error| self.blame(error))
+    pub fn create_dir(&self, name: &str) -> Result<HeldDir> {
+        let made = self.dir.create_dir(name.as_bytes(), 0o755);
+        made.and_then(|()| self.dir.open_dir_to_read(name.as_bytes()))
+            .map_err(|error| self.to_bench_error(error))
     }
 
     /// Removes what is in it.
-    pub fn empty(&self) -> Result<()> {
-        empty(&self.dir).map(drop).map_err(|error| self.blame(error))
+    pub fn remove_contents(&self) -> Result<()> {
+        remove_bench_entries(&self.dir).map(drop).map_err(|error| self.to_bench_error(error))
     }
 
     /// Removes it, and says so when that fails.
-    pub fn remove(mut self) -> Result<()> {
+    pub fn remove_dir(mut self) -> Result<()> {
         self.removed = true;
-        self.try_remove()
+        self.try_remove_dir()
     }
 
-    fn try_remove(&self) -> Result<()> {
-        let emptied = empty(&self.dir).map_err(|error| self.blame(error))?;
+    fn try_remove_dir(&self) -> Result<()> {
+        let emptied = remove_bench_entries(&self.dir).map_err(|error| self.to_bench_error(error))?;
         if !emptied {
-            return Err(BenchError::NotEmpty(self.place().display().to_string()));
+            return Err(BenchError::NotEmpty(self.full_path().display().to_string()));
         }
-        self.parent.remove_dir(&self.name).map_err(|error| self.blame(error))
+        self.parent.remove_dir(&self.name).map_err(|error| self.to_bench_error(error))
     }
 }
 
@@ -102,32 +103,32 @@ impl Drop for BenchDirectory {
     fn drop(&mut self) {
         if !self.removed {
             // The bench has failed already, and says why.
-            let _ = self.try_remove();
+            let _ = self.try_remove_dir();
         }
     }
 }
 
 /// A name that nobody else has.
-pub(crate) fn unique(stem: &str) -> Result<String> {
+pub(crate) fn random_name(stem: &str) -> Result<String> {
     let mut bytes = [0; 6];
     getrandom::fill(&mut bytes).map_err(|error| {
-        BenchError::io("read", "random numbers")(std::io::Error::other(error.to_string()))
+        BenchError::io_error("read", "random numbers")(std::io::Error::other(error.to_string()))
     })?;
     let random: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("{stem}-{random}"))
 }
 
 /// Removes what a bench made in a directory; says whether that was all that is in it.
-fn empty(dir: &HeldDir) -> std::result::Result<bool, BeneathError> {
+fn remove_bench_entries(dir: &HeldDir) -> std::result::Result<bool, BeneathError> {
     let mut all = true;
-    for listed in dir.names()?.iter() {
+    for listed in dir.read_names()?.iter() {
         if !listed.name.starts_with(PREFIX.as_bytes()) {
             all = false;
         } else if listed.is_dir == Some(false) {
             dir.unlink(listed.name)?;
         } else {
             match dir.open_dir_to_read(listed.name) {
-                Ok(below) if empty(&below)? => dir.remove_dir(listed.name)?,
+                Ok(below) if remove_bench_entries(&below)? => dir.remove_dir(listed.name)?,
                 Ok(_) => all = false,
                 Err(error) if error.is_not_a_directory() => dir.unlink(listed.name)?,
                 Err(error) => return Err(error),
@@ -138,14 +139,14 @@ fn empty(dir: &HeldDir) -> std::result::Result<bool, BeneathError> {
 }
 
 /// A path without the dots that only say "here".
-fn shown(path: &Path) -> String {
+fn format_plain_path(path: &Path) -> String {
     path.components().collect::<std::path::PathBuf>().display().to_string()
 }
 
 /// A path, its filesystem and what that lies on.
 #[must_use]
-pub fn facts(path: &Path) -> BTreeMap<String, String> {
-    let mut facts = BTreeMap::from([("path".to_owned(), shown(path))]);
+pub fn describe_target(path: &Path) -> BTreeMap<String, String> {
+    let mut facts = BTreeMap::from([("path".to_owned(), format_plain_path(path))]);
     let device = std::fs::metadata(path).map(|metadata| metadata.st_dev()).unwrap_or_default();
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -169,10 +170,10 @@ mod tests {
     fn what_a_bench_made_is_removed_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("bench-mine"), "mine").unwrap();
-        let ground = BenchDirectory::make(dir.path(), 0).unwrap();
-        fs::create_dir_all(ground.place().join("bench-a/bench-b")).unwrap();
-        fs::write(ground.place().join("bench-a/bench-b/bench-c"), "x").unwrap();
-        std::os::unix::fs::symlink(dir.path(), ground.place().join("bench-link")).unwrap();
+        let ground = BenchDirectory::create_in(dir.path(), 0).unwrap();
+        fs::create_dir_all(ground.full_path().join("bench-a/bench-b")).unwrap();
+        fs::write(ground.full_path().join("bench-a/bench-b/bench-c"), "x").unwrap();
+        std::os::unix::fs::symlink(dir.path(), ground.full_path().join("bench-link")).unwrap();
         drop(ground);
         let left: Vec<_> =
             fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -182,12 +183,12 @@ mod tests {
     #[test]
     fn what_others_put_into_its_directory_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let ground = BenchDirectory::make(dir.path(), 0).unwrap();
-        let place = ground.place();
+        let ground = BenchDirectory::create_in(dir.path(), 0).unwrap();
+        let place = ground.full_path();
         fs::create_dir_all(place.join("bench-a")).unwrap();
         fs::write(place.join("bench-a/letter"), "x").unwrap();
         fs::write(place.join("bench-b"), "x").unwrap();
-        assert!(matches!(ground.remove(), Err(BenchError::NotEmpty(_))));
+        assert!(matches!(ground.remove_dir(), Err(BenchError::NotEmpty(_))));
         assert!(place.join("bench-a/letter").exists());
         assert!(!place.join("bench-b").exists());
     }
@@ -195,13 +196,16 @@ mod tests {
     #[test]
     fn the_place_is_told_without_dots() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(facts(&dir.path().join(".")).get("path"), facts(dir.path()).get("path"));
+        assert_eq!(
+            describe_target(&dir.path().join(".")).get("path"),
+            describe_target(dir.path()).get("path")
+        );
     }
 
     #[test]
     fn a_disk_that_would_be_filled_is_refused_before_anything_is_made() {
         let dir = tempfile::tempdir().unwrap();
-        let error = BenchDirectory::make(dir.path(), u64::MAX / 2).unwrap_err();
+        let error = BenchDirectory::create_in(dir.path(), u64::MAX / 2).unwrap_err();
         assert!(matches!(error, BenchError::Space { .. }), "{error}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }

@@ -28,29 +28,29 @@ figure{margin:1rem 0}svg{max-width:100%;height:auto}svg text{font:11px system-ui
 
 /// The page of a report.
 #[must_use]
-pub fn page(report: &BenchReport) -> String {
+pub fn render_page(report: &BenchReport) -> String {
     let title = format!("Vellum bench: {}", report.bench);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{0}</title>\n\
          <link rel=\"icon\" href=\"data:,\">\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
-        escape(&title)
+        escape_html(&title)
     );
-    page += &facts(report);
-    page += &section(
+    page += &render_facts(report);
+    page += &render_section(
         "Runs",
         "Each mark is a run; the box holds the middle half, its line is the median.",
-        &table(report),
+        &render_table(report),
     );
     let curves = |kind: curves::AxisScale, list: &[crate::report::BenchCurve]| -> String {
-        list.iter().filter_map(|curve| curves::figure(curve, kind)).collect()
+        list.iter().filter_map(|curve| curves::draw_curve(curve, kind)).collect()
     };
-    page += &section(
+    page += &render_section(
         "Throughput over time",
         "The last run, all threads together.",
         &curves(curves::AxisScale::Linear, &report.timelines),
     );
-    page += &section(
+    page += &render_section(
         "Cost by size",
         "Both axes by powers: a straight line up by half a right angle is cost that grows as its cause does.",
         &curves(curves::AxisScale::Powers, &report.scaling),
@@ -58,19 +58,19 @@ pub fn page(report: &BenchReport) -> String {
     page + "</body>\n</html>\n"
 }
 
-fn section(title: &str, words: &str, content: &str) -> String {
+fn render_section(title: &str, words: &str, content: &str) -> String {
     if content.is_empty() {
         return String::new();
     }
     format!("<section>\n<h2>{title}</h2>\n<p>{words}</p>\n{content}</section>\n")
 }
 
-fn facts(report: &BenchReport) -> String {
+fn render_facts(report: &BenchReport) -> String {
     let machine = &report.machine;
     let mut text = String::from("<dl>\n");
     let mut add = |name: &str, fact: &str| {
         // Writing into a String does not fail.
-        let _ = writeln!(text, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(fact));
+        let _ = writeln!(text, "<dt>{}</dt><dd>{}</dd>", escape_html(name), escape_html(fact));
     };
     for (name, fact) in &report.target {
         add(name, fact);
@@ -79,26 +79,26 @@ fn facts(report: &BenchReport) -> String {
     add("kernel", &machine.kernel);
     add("load before", &machine.load.to_string());
     let yardsticks = machine.yardsticks;
-    add("copies memory at", &format!("{} MiB/s", shown(yardsticks.copy)));
-    add("system calls", &format!("{} a second", shown(yardsticks.calls)));
+    add("copies memory at", &format!("{} MiB/s", format_figure(yardsticks.copy)));
+    add("system calls", &format!("{} a second", format_figure(yardsticks.calls)));
     for (name, number) in &report.parameters {
         add(&name.replace('_', " "), &number.to_string());
     }
     text + "</dl>\n"
 }
 
-fn table(report: &BenchReport) -> String {
+fn render_table(report: &BenchReport) -> String {
     let mut text = String::new();
     for row in &report.rows {
-        let Some(summary) = row.summary() else { continue };
+        let Some(summary) = row.summarize_runs() else { continue };
         let _ = writeln!(
             text,
             "<tr><td>{}</td><td class=\"number\">{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(&row.name),
-            shown(summary.median),
-            escape(&row.unit),
-            graded(row),
-            boxes::plot(row, summary)
+            escape_html(&row.name),
+            format_figure(summary.median),
+            escape_html(&row.unit),
+            render_grade(row),
+            boxes::draw_box_plot(row, summary)
         );
     }
     if text.is_empty() {
@@ -109,7 +109,7 @@ fn table(report: &BenchReport) -> String {
     )
 }
 
-fn graded(row: &BenchRow) -> String {
+fn render_grade(row: &BenchRow) -> String {
     let Some(graded) = &row.graded else { return String::new() };
     let class = match graded.grade {
         ExpectationGrade::Green => "green",
@@ -118,13 +118,13 @@ fn graded(row: &BenchRow) -> String {
     };
     format!(
         "<span class=\"{class}\" title=\"recorded on {}, scaled to this machine\">{class}</span> ({})",
-        escape(&graded.recorded_on),
-        shown(graded.expected)
+        escape_html(&graded.recorded_on),
+        format_figure(graded.expected)
     )
 }
 
 /// A figure with three digits that count.
-fn shown(figure: f64) -> String {
+fn format_figure(figure: f64) -> String {
     match figure.abs() {
         0.0 => "0".into(),
         size if size >= 100.0 => format!("{figure:.0}"),
@@ -135,7 +135,7 @@ fn shown(figure: f64) -> String {
 }
 
 /// Text as HTML has it, in elements and in attributes.
-fn escape(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -161,7 +161,7 @@ mod tests {
         let mut report = BenchReport::new("filesystem", target, &[("runs", 3)]);
         [3.0, 1.0, 2.0]
             .into_iter()
-            .for_each(|figure| report.add("big & write", "MiB/s", BetterDirection::Higher, figure));
+            .for_each(|figure| report.add_figure("big & write", "MiB/s", BetterDirection::Higher, figure));
         let curve = |points: &[(f64, f64)]| BenchCurve {
             name: "c".into(),
             x_unit: "s".into(),
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn everything_is_drawn_and_what_comes_from_outside_is_escaped() {
-        let page = page(&report());
+        let page = render_page(&report());
         for mark in
             ["class=\"box\"", "class=\"median\"", "class=\"line\"", "class=\"point\"", "big &amp; write"]
         {
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn no_address_is_named() {
-        let page = page(&report());
+        let page = render_page(&report());
         for word in ["http:", "https:", "//", "url(", "@import", "src="] {
             assert!(!page.contains(word), "{word}");
         }
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn an_empty_report_is_a_page() {
-        let page = page(&BenchReport::new("x", Default::default(), &[]));
+        let page = render_page(&BenchReport::new("x", Default::default(), &[]));
         assert!(page.ends_with("</html>\n") && !page.contains("<table>"));
     }
 }

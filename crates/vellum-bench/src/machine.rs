@@ -46,13 +46,13 @@ pub struct MachineYardsticks {
 impl MachineDescription {
     /// This machine, now. Takes a third of a second.
     #[must_use]
-    pub fn here() -> Self {
+    pub fn measure_current() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         let load = rustix::system::sysinfo().loads[0] as f64 / f64::from(1 << 16);
         Self {
-            processor: processor(),
+            processor: processor_name(),
             cores,
-            memory: memory(),
+            memory: total_memory(),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             load: (load * 100.0).round() / 100.0,
             yardsticks: MachineYardsticks::measure(),
@@ -61,7 +61,7 @@ impl MachineDescription {
 
     /// Whether figures of this machine and of the other can be compared.
     #[must_use]
-    pub fn resembles(&self, other: &Self) -> bool {
+    pub fn is_comparable_to(&self, other: &Self) -> bool {
         self.processor == other.processor && self.cores == other.cores && self.kernel == other.kernel
     }
 }
@@ -69,11 +69,11 @@ impl MachineDescription {
 impl MachineYardsticks {
     fn measure() -> Self {
         let (from, mut to) = (vec![1_u8; COPIED], vec![0_u8; COPIED]);
-        let copy = best(|| {
+        let copy = measure_best_rate(|| {
             black_box(&mut to).copy_from_slice(black_box(&from));
             (COPIED >> 20) as f64
         });
-        let calls = best(|| {
+        let calls = measure_best_rate(|| {
             for _ in 0..1000 {
                 black_box(rustix::process::getppid());
             }
@@ -84,7 +84,7 @@ impl MachineYardsticks {
 }
 
 /// The best rate of a few rounds: what `work` says that it did, a second.
-fn best(mut work: impl FnMut() -> f64) -> f64 {
+fn measure_best_rate(mut work: impl FnMut() -> f64) -> f64 {
     let round = |_| {
         let (start, mut done) = (Instant::now(), 0.0);
         while start.elapsed() < YARD {
@@ -96,13 +96,13 @@ fn best(mut work: impl FnMut() -> f64) -> f64 {
 }
 
 /// From the kernel's list; of machines whose list has no names, the architecture.
-fn processor() -> String {
+fn processor_name() -> String {
     let list = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = list.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     named.map_or_else(|| std::env::consts::ARCH.into(), |(_, name)| name.trim().into())
 }
 
-fn memory() -> u64 {
+fn total_memory() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram.saturating_mul(u64::from(info.mem_unit))
 }

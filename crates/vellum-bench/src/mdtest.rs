@@ -6,8 +6,8 @@ use std::path::Path;
 use vellum_checkout::beneath::{BeneathError, HeldDir};
 use vellum_volume::ProgressMeter;
 
-use crate::error::{BenchError, Result, go_on};
-use crate::gang::{THREADS_MAX, together};
+use crate::error::{BenchError, Result, check_interrupted};
+use crate::gang::{THREADS_MAX, run_in_threads};
 use crate::ground::{self, BenchDirectory};
 use crate::report::BenchReport;
 
@@ -40,13 +40,13 @@ impl Default for MdtestParameters {
 
 impl MdtestParameters {
     /// Directories of one tree, its top left out: it is there before.
-    fn directories(&self) -> Option<u64> {
+    fn dirs_per_tree(&self) -> Option<u64> {
         let level = |depth| self.branch.checked_pow(depth);
         (1..=self.depth).try_fold(0_u64, |sum, depth| sum.checked_add(level(depth)?))
     }
 
     /// Directories and files of all trees.
-    fn counts(&self) -> Result<(u64, u64)> {
+    fn count_entries(&self) -> Result<(u64, u64)> {
         let Self { depth, threads, runs, .. } = *self;
         if depth > DEPTH_MAX || !(1..=THREADS_MAX).contains(&threads) || runs == 0 {
             return Err(BenchError::Parameter(format!(
@@ -55,7 +55,7 @@ impl MdtestParameters {
             )));
         }
         let counts = || {
-            let directories = self.directories()?;
+            let directories = self.dirs_per_tree()?;
             let files = directories.checked_add(1)?.checked_mul(self.files)?;
             let threads = threads as u64;
             let (directories, files) = (directories.checked_mul(threads)?, files.checked_mul(threads)?);
@@ -88,9 +88,9 @@ struct MdtestTrees<'a> {
 }
 
 /// Measures the directory at `path`.
-pub fn run(path: &Path, parameters: &MdtestParameters, meter: &ProgressMeter) -> Result<BenchReport> {
-    let (directories, files) = parameters.counts()?;
-    let ground = BenchDirectory::make(path, 0)?;
+pub fn run_mdtest(path: &Path, parameters: &MdtestParameters, meter: &ProgressMeter) -> Result<BenchReport> {
+    let (directories, files) = parameters.count_entries()?;
+    let ground = BenchDirectory::create_in(path, 0)?;
     let listed = [
         ("depth", u64::from(parameters.depth)),
         ("branch", parameters.branch),
@@ -98,41 +98,43 @@ pub fn run(path: &Path, parameters: &MdtestParameters, meter: &ProgressMeter) ->
         ("threads", parameters.threads as u64),
         ("runs", parameters.runs as u64),
     ];
-    let mut report = BenchReport::new("mdtest", ground::facts(path), &listed);
-    meter.expect((4 * files + 2 * directories).saturating_mul(parameters.runs as u64), 0);
+    let mut report = BenchReport::new("mdtest", ground::describe_target(path), &listed);
+    meter.set_expected_total((4 * files + 2 * directories).saturating_mul(parameters.runs as u64), 0);
     let trees = MdtestTrees { parameters, meter };
     for _ in 0..parameters.runs {
-        trees.measure(&ground, &mut report, (directories, files))?;
-        ground.empty()?;
+        trees.measure_phases(&ground, &mut report, (directories, files))?;
+        ground.remove_contents()?;
     }
-    ground.remove()?;
+    ground.remove_dir()?;
     Ok(report)
 }
 
 impl MdtestTrees<'_> {
-    fn measure(
+    fn measure_phases(
         &self,
         ground: &BenchDirectory,
         report: &mut BenchReport,
         (directories, files): (u64, u64),
     ) -> Result<()> {
         let tops = (0..self.parameters.threads)
-            .map(|thread| ground.folder(&format!("bench-tree-{thread}")))
+            .map(|thread| ground.create_dir(&format!("bench-tree-{thread}")))
             .collect::<Result<Vec<_>>>()?;
         let nothing = |_: &HeldDir| Ok(());
-        let make = |dir: &HeldDir| self.names("d", self.parameters.branch, |name| dir.make_dir(name, 0o755));
-        let seconds = self.walk(ground, &tops, &DirectoryMaker(&make))?;
+        let make = |dir: &HeldDir| {
+            self.for_each_name("d", self.parameters.branch, |name| dir.create_dir(name, 0o755))
+        };
+        let seconds = self.walk_trees(ground, &tops, &DirectoryMaker(&make))?;
         if directories > 0 {
-            report.rate("directory create", "op/s", directories as f64, seconds);
+            report.add_rate("directory create", "op/s", directories as f64, seconds);
         }
         let all = |work: &(dyn Fn(&HeldDir, &[u8]) -> MdtestOutcome + Sync), dir: &HeldDir| {
-            self.names("f", self.parameters.files, |name| work(dir, name))
+            self.for_each_name("f", self.parameters.files, |name| work(dir, name))
         };
         let create = |dir: &HeldDir| all(&|dir, name| dir.create_file(name, 0o644).map(drop), dir);
         let stat = |dir: &HeldDir| all(&|dir, name| dir.stat(name).map(drop), dir);
         let open = |dir: &HeldDir| all(&|dir, name| dir.open_file(name).map(drop), dir);
         let unlink = |dir: &HeldDir| all(&HeldDir::unlink, dir);
-        let list = |dir: &HeldDir| dir.names().map(drop);
+        let list = |dir: &HeldDir| dir.read_names().map(drop);
         let phases: [MdtestPhase<'_>; 5] = [
             MdtestPhase { name: "file create", unit: "op/s", down: &create, up: &nothing },
             MdtestPhase { name: "file stat", unit: "op/s", down: &stat, up: &nothing },
@@ -141,25 +143,31 @@ impl MdtestTrees<'_> {
             MdtestPhase { name: "file remove", unit: "op/s", down: &nothing, up: &unlink },
         ];
         for phase in phases.iter().filter(|_| files > 0) {
-            let seconds = self.walk(ground, &tops, phase)?;
+            let seconds = self.walk_trees(ground, &tops, phase)?;
             let names = if phase.unit == "names/s" { directories + files } else { files };
-            report.rate(phase.name, phase.unit, names as f64, seconds);
+            report.add_rate(phase.name, phase.unit, names as f64, seconds);
         }
-        let remove = |dir: &HeldDir| self.names("d", self.parameters.branch, |name| dir.remove_dir(name));
+        let remove =
+            |dir: &HeldDir| self.for_each_name("d", self.parameters.branch, |name| dir.remove_dir(name));
         let removing = MdtestPhase { name: "", unit: "", down: &nothing, up: &remove };
-        let seconds = self.walk(ground, &tops, &removing)?;
+        let seconds = self.walk_trees(ground, &tops, &removing)?;
         if directories > 0 {
-            report.rate("directory remove", "op/s", directories as f64, seconds);
+            report.add_rate("directory remove", "op/s", directories as f64, seconds);
         }
         Ok(())
     }
 
     /// Does something with the names of a directory's entries of one kind.
-    fn names(&self, kind: &str, count: u64, mut work: impl FnMut(&[u8]) -> MdtestOutcome) -> MdtestOutcome {
+    fn for_each_name(
+        &self,
+        kind: &str,
+        count: u64,
+        mut work: impl FnMut(&[u8]) -> MdtestOutcome,
+    ) -> MdtestOutcome {
         for number in 0..count {
             work(format!("bench-{kind}{number}").as_bytes())?;
-            self.meter.add(1, 0);
-            if go_on(self.meter).is_err() {
+            self.meter.add_progress(1, 0);
+            if check_interrupted(self.meter).is_err() {
                 break;
             }
         }
@@ -167,48 +175,48 @@ impl MdtestTrees<'_> {
     }
 
     /// One phase of all threads; gives the seconds that it took.
-    fn walk(
+    fn walk_trees(
         &self,
         ground: &BenchDirectory,
         tops: &[HeldDir],
         visit: &(impl TreeVisitor + Sync),
     ) -> Result<f64> {
-        let gang = together(tops.len(), |thread| {
+        let gang = run_in_threads(tops.len(), |thread| {
             let Some(top) = tops.get(thread) else { return Ok(()) };
-            self.visit(top, 0, visit).map_err(|error| ground.blame(error))
+            self.visit_dir(top, 0, visit).map_err(|error| ground.to_bench_error(error))
         })?;
-        go_on(self.meter)?;
-        Ok(gang.seconds())
+        check_interrupted(self.meter)?;
+        Ok(gang.elapsed_seconds())
     }
 
-    fn visit(&self, dir: &HeldDir, depth: u32, visit: &impl TreeVisitor) -> MdtestOutcome {
+    fn visit_dir(&self, dir: &HeldDir, depth: u32, visit: &impl TreeVisitor) -> MdtestOutcome {
         let bottom = depth >= self.parameters.depth;
-        visit.down(dir, bottom)?;
+        visit.visit_before_children(dir, bottom)?;
         if !bottom {
             for number in 0..self.parameters.branch {
-                if go_on(self.meter).is_err() {
+                if check_interrupted(self.meter).is_err() {
                     return Ok(());
                 }
                 let below = dir.open_dir(format!("bench-d{number}").as_bytes())?;
-                self.visit(&below, depth + 1, visit)?;
+                self.visit_dir(&below, depth + 1, visit)?;
             }
         }
-        visit.up(dir, bottom)
+        visit.visit_after_children(dir, bottom)
     }
 }
 
 /// What is done on the way down and up.
 trait TreeVisitor {
-    fn down(&self, dir: &HeldDir, bottom: bool) -> MdtestOutcome;
-    fn up(&self, dir: &HeldDir, bottom: bool) -> MdtestOutcome;
+    fn visit_before_children(&self, dir: &HeldDir, bottom: bool) -> MdtestOutcome;
+    fn visit_after_children(&self, dir: &HeldDir, bottom: bool) -> MdtestOutcome;
 }
 
 impl TreeVisitor for MdtestPhase<'_> {
-    fn down(&self, dir: &HeldDir, _bottom: bool) -> MdtestOutcome {
+    fn visit_before_children(&self, dir: &HeldDir, _bottom: bool) -> MdtestOutcome {
         (self.down)(dir)
     }
 
-    fn up(&self, dir: &HeldDir, bottom: bool) -> MdtestOutcome {
+    fn visit_after_children(&self, dir: &HeldDir, bottom: bool) -> MdtestOutcome {
         // Those at the bottom have no directories to be removed.
         if bottom && self.name.is_empty() { Ok(()) } else { (self.up)(dir) }
     }
@@ -218,11 +226,11 @@ impl TreeVisitor for MdtestPhase<'_> {
 struct DirectoryMaker<'a>(&'a (dyn Fn(&HeldDir) -> MdtestOutcome + Sync));
 
 impl TreeVisitor for DirectoryMaker<'_> {
-    fn down(&self, dir: &HeldDir, bottom: bool) -> MdtestOutcome {
+    fn visit_before_children(&self, dir: &HeldDir, bottom: bool) -> MdtestOutcome {
         if bottom { Ok(()) } else { (self.0)(dir) }
     }
 
-    fn up(&self, _dir: &HeldDir, _bottom: bool) -> MdtestOutcome {
+    fn visit_after_children(&self, _dir: &HeldDir, _bottom: bool) -> MdtestOutcome {
         Ok(())
     }
 }
@@ -234,7 +242,7 @@ mod tests {
     #[test]
     fn a_tree_is_counted_before_it_is_made() {
         let of = |depth, branch, files, threads| {
-            MdtestParameters { depth, branch, files, threads, runs: 1 }.counts()
+            MdtestParameters { depth, branch, files, threads, runs: 1 }.count_entries()
         };
         assert_eq!(of(2, 3, 10, 2).unwrap(), (2 * (3 + 9), 2 * 10 * (1 + 3 + 9)));
         assert_eq!(of(0, 3, 10, 1).unwrap(), (0, 10));
@@ -251,7 +259,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let parameters = MdtestParameters { depth: 2, branch: 2, files: 3, threads: 2, runs: 2 };
         let meter = ProgressMeter::default();
-        let report = run(dir.path(), &parameters, &meter).unwrap();
+        let report = run_mdtest(dir.path(), &parameters, &meter).unwrap();
         let rows: Vec<_> = report.rows.iter().map(|row| (&*row.name, row.runs.len())).collect();
         let names = [
             "directory create",
@@ -266,15 +274,15 @@ mod tests {
         assert!(report.rows.iter().flat_map(|row| &row.runs).all(|rate| *rate > 0.0 && rate.is_finite()));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         // Four phases touch each file, two each directory; the lists count nothing.
-        assert_eq!(meter.read().items, 2 * 2 * (4 * 21 + 2 * 6));
+        assert_eq!(meter.read_progress().items, 2 * 2 * (4 * 21 + 2 * 6));
     }
 
     #[test]
     fn stopped_it_removes_what_it_made() {
         let dir = tempfile::tempdir().unwrap();
         let meter = ProgressMeter::default();
-        meter.stop();
-        let stopped = run(dir.path(), &MdtestParameters::default(), &meter);
+        meter.request_stop();
+        let stopped = run_mdtest(dir.path(), &MdtestParameters::default(), &meter);
         assert!(matches!(stopped, Err(BenchError::Interrupted)));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

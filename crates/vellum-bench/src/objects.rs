@@ -13,7 +13,7 @@ use serde::Serialize;
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_volume::ProgressMeter;
 
-use crate::error::{BenchError, Result, go_on};
+use crate::error::{BenchError, Result, check_interrupted};
 use crate::gang::THREADS_MAX;
 use crate::report::BenchReport;
 
@@ -57,7 +57,7 @@ impl Default for ObjectBenchParameters {
 }
 
 impl ObjectBenchParameters {
-    fn check(&self) -> Result<()> {
+    fn validate(&self) -> Result<()> {
         let Self { small_object_size, block_size, threads, runs, .. } = *self;
         let wrong = if small_object_size > OBJECT_MAX || !(1..=OBJECT_MAX).contains(&block_size) {
             "objects have 1 GiB at most, and blocks at least a byte".into()
@@ -89,31 +89,31 @@ struct BenchKeys {
 
 impl BenchKeys {
     fn new() -> Result<Self> {
-        Ok(Self { folder: crate::ground::unique("vellum-objbench")? })
+        Ok(Self { folder: crate::ground::random_name("vellum-objbench")? })
     }
 
-    fn key(&self, name: &str) -> std::result::Result<ObjectKey, StoreError> {
+    fn object_key(&self, name: &str) -> std::result::Result<ObjectKey, StoreError> {
         ObjectKey::new(format!("{}/{name}", self.folder))
     }
 }
 
 /// Measures a store that is there.
-pub fn run(
+pub fn run_object_bench(
     store: &dyn ObjectStore,
     parameters: &ObjectBenchParameters,
     meter: &ProgressMeter,
 ) -> Result<ObjectBenchFindings> {
-    parameters.check()?;
+    parameters.validate()?;
     let keys = BenchKeys::new()?;
-    let found = measure(store, &keys, parameters, meter);
-    let swept = sweep(store, &keys);
+    let found = measure_store(store, &keys, parameters, meter);
+    let swept = delete_bench_objects(store, &keys);
     match (found, swept) {
         (Ok(found), Err(error)) if found.verdict != StoreVerdict::Unfit => Err(error.into()),
         (found, _) => found,
     }
 }
 
-fn measure(
+fn measure_store(
     store: &dyn ObjectStore,
     keys: &BenchKeys,
     parameters: &ObjectBenchParameters,
@@ -127,23 +127,23 @@ fn measure(
         ("threads", parameters.threads as u64),
         ("runs", parameters.runs as u64),
     ];
-    let target = [("store".to_owned(), store.describe())].into();
+    let target = [("store".to_owned(), store.describe_location())].into();
     let mut report = BenchReport::new("objects", target, &listed);
-    let promises = promises::check(store, keys, parameters, meter)?;
-    let verdict = StoreVerdict::of(&promises);
-    go_on(meter)?;
+    let promises = promises::check_promises(store, keys, parameters, meter)?;
+    let verdict = StoreVerdict::from_checked(&promises);
+    check_interrupted(meter)?;
     // A store that does not keep what it was given has no speed.
     if verdict != StoreVerdict::Unfit {
-        speed::run(&speed::SpeedTrial { store, keys, parameters, meter }, &mut report)?;
+        speed::run_speed_trial(&speed::SpeedTrial { store, keys, parameters, meter }, &mut report)?;
     }
     Ok(ObjectBenchFindings { verdict, promises, report })
 }
 
 /// Deletes everything in the bench's folder.
-fn sweep(store: &dyn ObjectStore, keys: &BenchKeys) -> std::result::Result<(), StoreError> {
+fn delete_bench_objects(store: &dyn ObjectStore, keys: &BenchKeys) -> std::result::Result<(), StoreError> {
     let mut first = Ok(());
     let mut delete = |key: &ObjectKey| {
-        if let Err(error) = store.delete(key)
+        if let Err(error) = store.delete_object(key)
             && first.is_ok()
         {
             first = Err(error);
@@ -151,11 +151,11 @@ fn sweep(store: &dyn ObjectStore, keys: &BenchKeys) -> std::result::Result<(), S
     };
     for name in promises::NAMES {
         // A listing may be stale: what is known is deleted without it.
-        if let Ok(key) = keys.key(name) {
+        if let Ok(key) = keys.object_key(name) {
             delete(&key);
         }
     }
-    match store.list_names(&keys.folder) {
+    match store.list_keys(&keys.folder) {
         Ok(listed) => listed.iter().for_each(delete),
         Err(error) => first = first.and(Err(error)),
     }

@@ -39,7 +39,7 @@ pub struct PipelineParameters {
 const SIZE_MAX: u64 = 1 << 30;
 
 impl PipelineParameters {
-    fn check(&self) -> Result<()> {
+    fn validate(&self) -> Result<()> {
         let sizes = self.sizes.iter().all(|size| (1..=SIZE_MAX).contains(size));
         if sizes && (1..=THREADS_MAX).contains(&self.threads) && self.runs > 0 {
             return Ok(());
@@ -63,31 +63,34 @@ pub struct PipelineFindings {
 }
 
 /// Measures.
-pub fn run(parameters: &PipelineParameters, meter: &ProgressMeter) -> Result<PipelineFindings> {
-    parameters.check()?;
+pub fn run_pipeline_bench(
+    parameters: &PipelineParameters,
+    meter: &ProgressMeter,
+) -> Result<PipelineFindings> {
+    parameters.validate()?;
     let mut listed = vec![("threads", parameters.threads as u64), ("runs", parameters.runs as u64)];
     listed.extend(parameters.sizes.iter().max().map(|size| ("largest_size", *size)));
     let mut report = BenchReport::new("pipeline", Default::default(), &listed);
     for _ in 0..parameters.runs {
         for size in &parameters.sizes {
-            stages::run(*size, parameters.threads, &mut report, meter)?;
+            stages::run_stage_benches(*size, parameters.threads, &mut report, meter)?;
         }
     }
     let mut found = PipelineFindings { report, kinds: Vec::new(), unread: 0 };
     if !parameters.paths.is_empty() {
-        (found.kinds, found.unread) = kinds::run(&parameters.paths, meter)?;
+        (found.kinds, found.unread) = kinds::measure_file_kinds(&parameters.paths, meter)?;
     }
     Ok(found)
 }
 
 /// Keys of a volume that does not exist.
-fn keys() -> Arc<VolumeKeys> {
-    Arc::new(VolumeKeys::sealed(&MasterKey::from_bytes([1; 32]), VolumeId([2; 16])))
+fn new_bench_keys() -> Arc<VolumeKeys> {
+    Arc::new(VolumeKeys::for_encrypted(&MasterKey::from_bytes([1; 32]), VolumeId([2; 16])))
 }
 
 /// A blob store that forgets what it is given.
-fn store(keys: &Arc<VolumeKeys>) -> Result<(BlobStore, TemporaryIndexDir)> {
-    let local = TemporaryIndexDir::make()?;
+fn new_discarding_store(keys: &Arc<VolumeKeys>) -> Result<(BlobStore, TemporaryIndexDir)> {
+    let local = TemporaryIndexDir::create_temporary()?;
     let store = BlobStore::open(
         Arc::new(void::DiscardingStore::new()?),
         keys.clone(),
@@ -101,9 +104,9 @@ fn store(keys: &Arc<VolumeKeys>) -> Result<(BlobStore, TemporaryIndexDir)> {
 struct TemporaryIndexDir(PathBuf);
 
 impl TemporaryIndexDir {
-    fn make() -> Result<Self> {
-        let path = std::env::temp_dir().join(crate::ground::unique("vellum-bench")?);
-        std::fs::create_dir(&path).map_err(BenchError::io("make", path.display().to_string()))?;
+    fn create_temporary() -> Result<Self> {
+        let path = std::env::temp_dir().join(crate::ground::random_name("vellum-bench")?);
+        std::fs::create_dir(&path).map_err(BenchError::io_error("make", path.display().to_string()))?;
         Ok(Self(path))
     }
 }
@@ -123,7 +126,7 @@ mod tests {
     fn every_stage_is_measured_for_every_size() {
         let parameters =
             PipelineParameters { sizes: vec![4096, 300_000], threads: 2, runs: 1, paths: Vec::new() };
-        let found = run(&parameters, &ProgressMeter::default()).unwrap();
+        let found = run_pipeline_bench(&parameters, &ProgressMeter::default()).unwrap();
         assert_eq!(found.report.rows.len(), 2 * 7);
         assert!(found.report.rows.iter().all(|row| row.runs.iter().all(|rate| *rate > 0.0)));
         let names: Vec<_> = found.report.rows.iter().map(|row| row.name.as_str()).collect();
@@ -143,7 +146,7 @@ mod tests {
         write("none", b"x");
         std::os::unix::fs::symlink("/", dir.path().join("link.bin")).unwrap();
         let paths = vec![dir.path().to_path_buf()];
-        let (kinds, unread) = kinds::run(&paths, &ProgressMeter::default()).unwrap();
+        let (kinds, unread) = kinds::measure_file_kinds(&paths, &ProgressMeter::default()).unwrap();
         assert_eq!(unread, 0);
         let of = |name: &str| kinds.iter().find(|kind| kind.kind == name).unwrap();
         let bin = of(".bin");

@@ -51,8 +51,8 @@ impl BenchRow {
 
     /// What its runs say together.
     #[must_use]
-    pub fn summary(&self) -> Option<RunSummary> {
-        RunSummary::of(&self.runs)
+    pub fn summarize_runs(&self) -> Option<RunSummary> {
+        RunSummary::from_figures(&self.runs)
     }
 }
 
@@ -97,7 +97,7 @@ impl BenchReport {
         Self {
             bench: bench.into(),
             target,
-            machine: MachineDescription::here(),
+            machine: MachineDescription::measure_current(),
             parameters: parameters.iter().map(|(name, value)| ((*name).into(), *value)).collect(),
             rows: Vec::new(),
             timelines: Vec::new(),
@@ -106,7 +106,7 @@ impl BenchReport {
     }
 
     /// Adds the figure of one more run to a row, which is made when it is the first.
-    pub fn add(&mut self, name: &str, unit: &str, better: BetterDirection, figure: f64) {
+    pub fn add_figure(&mut self, name: &str, unit: &str, better: BetterDirection, figure: f64) {
         let place = self.rows.iter().position(|row| row.name == name);
         let row = match place.and_then(|place| self.rows.get_mut(place)) {
             Some(row) => row,
@@ -116,19 +116,19 @@ impl BenchReport {
     }
 
     /// Adds a rate: how many a second.
-    pub fn rate(&mut self, name: &str, unit: &str, amount: f64, seconds: f64) {
+    pub fn add_rate(&mut self, name: &str, unit: &str, amount: f64, seconds: f64) {
         // A clock that stood still says nothing; a rate without end would spoil every comparison.
-        self.add(name, unit, BetterDirection::Higher, amount / seconds.max(1e-9));
+        self.add_figure(name, unit, BetterDirection::Higher, amount / seconds.max(1e-9));
     }
 
     /// The row of this name.
     #[must_use]
-    pub fn row(&self, name: &str) -> Option<&BenchRow> {
+    pub fn find_row(&self, name: &str) -> Option<&BenchRow> {
         self.rows.iter().find(|row| row.name == name)
     }
 
     /// Reads what `--json` wrote; `name` is of the file, for messages.
-    pub fn parse(name: &str, json: &[u8]) -> Result<Self> {
+    pub fn parse_json(name: &str, json: &[u8]) -> Result<Self> {
         let refuse = |reason: String, kind| BenchError::Format { name: name.into(), reason, kind };
         let value: serde_json::Value = serde_json::from_slice(json)
             .map_err(|error| refuse(format!("it is not JSON: {error}"), ErrorKind::Corrupt))?;
@@ -158,11 +158,11 @@ mod tests {
     #[test]
     fn what_was_written_is_read_and_another_version_is_refused() {
         let mut report = BenchReport::new("filesystem", BTreeMap::new(), &[("runs", 2)]);
-        report.rate("stat", "op/s", 10.0, 2.0);
-        report.rate("stat", "op/s", 10.0, 4.0);
-        assert_eq!(report.row("stat").unwrap().runs, [5.0, 2.5]);
-        assert_eq!(BenchReport::parse("a", &written(&report, 1)).unwrap(), report);
-        let error = BenchReport::parse("a.json", &written(&report, 2)).unwrap_err();
+        report.add_rate("stat", "op/s", 10.0, 2.0);
+        report.add_rate("stat", "op/s", 10.0, 4.0);
+        assert_eq!(report.find_row("stat").unwrap().runs, [5.0, 2.5]);
+        assert_eq!(BenchReport::parse_json("a", &written(&report, 1)).unwrap(), report);
+        let error = BenchReport::parse_json("a.json", &written(&report, 2)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("a.json") && error.to_string().contains("version 2"), "{error}");
     }
@@ -173,7 +173,7 @@ mod tests {
             ["", "{", "[]", "{}", "{\"version\":1}", "{\"version\":\"1\"}", "{\"version\":1,\"rows\":3}"]
         {
             assert_eq!(
-                BenchReport::parse("x", text.as_bytes()).unwrap_err().kind(),
+                BenchReport::parse_json("x", text.as_bytes()).unwrap_err().kind(),
                 ErrorKind::Corrupt,
                 "{text}"
             );

@@ -17,13 +17,13 @@ thread_local! {
 pub struct CountingAllocator;
 
 impl CountingAllocator {
-    fn note(bytes: usize) {
+    fn record_allocation(bytes: usize) {
         // While a thread ends, its cell may be gone; what it allocates then is nobody's figure.
         let _ = COUNT.try_with(|count| count.set(count.get() + 1));
-        Self::hold(bytes as i64);
+        Self::adjust_held_bytes(bytes as i64);
     }
 
-    fn hold(bytes: i64) {
+    fn adjust_held_bytes(bytes: i64) {
         let _ = HELD.try_with(|held| held.set(held.get() + bytes));
     }
 }
@@ -31,33 +31,33 @@ impl CountingAllocator {
 // SAFETY: everything is the system allocator's; counting touches a cell of this thread.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        Self::note(layout.size());
+        Self::record_allocation(layout.size());
         // SAFETY: the caller's promise is handed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        Self::note(layout.size());
+        Self::record_allocation(layout.size());
         // SAFETY: the caller's promise is handed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        Self::note(size);
-        Self::hold(-(layout.size() as i64));
+        Self::record_allocation(size);
+        Self::adjust_held_bytes(-(layout.size() as i64));
         // SAFETY: the caller's promise is handed on.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        Self::hold(-(layout.size() as i64));
+        Self::adjust_held_bytes(-(layout.size() as i64));
         // SAFETY: the caller's promise is handed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
 /// How often this thread allocates while it does something. 0 unless [`CountingAllocator`] is the binary's allocator.
-pub fn allocations(work: impl FnOnce()) -> u64 {
+pub fn count_allocations(work: impl FnOnce()) -> u64 {
     let before = COUNT.get();
     work();
     COUNT.get() - before
@@ -65,7 +65,7 @@ pub fn allocations(work: impl FnOnce()) -> u64 {
 
 /// Bytes that this thread still holds of what it allocates while it does something, as it asked for them. 0 unless
 /// [`CountingAllocator`] is the binary's allocator.
-pub fn allocated(work: impl FnOnce()) -> i64 {
+pub fn count_retained_bytes(work: impl FnOnce()) -> i64 {
     let before = HELD.get();
     work();
     HELD.get() - before
@@ -75,10 +75,10 @@ pub fn allocated(work: impl FnOnce()) -> i64 {
 ///
 /// # Panics
 /// If they do, or if the binary does not count.
-pub fn assert_allocates(what: &str, most: u64, times: u64, mut work: impl FnMut(u64)) {
-    let counted = allocations(|| drop(std::hint::black_box(Box::new(0_u8))));
+pub fn assert_max_allocations(what: &str, most: u64, times: u64, mut work: impl FnMut(u64)) {
+    let counted = count_allocations(|| drop(std::hint::black_box(Box::new(0_u8))));
     assert_ne!(counted, 0, "allocations are not counted: `Counting` has to be the global allocator");
-    let found = allocations(|| (0..times).for_each(&mut work));
+    let found = count_allocations(|| (0..times).for_each(&mut work));
     assert!(found <= most * times, "{what}: {found} allocations in {times}, but at most {most} each");
 }
 
@@ -91,22 +91,24 @@ mod tests {
 
     #[test]
     fn boxes_are_counted_and_sums_are_not() {
-        assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1_u8)))), 1);
-        assert_eq!(allocations(|| assert_eq!(std::hint::black_box(1) + 1, 2)), 0);
-        assert_allocates("a box", 1, 10, |number| drop(std::hint::black_box(Box::new(number))));
+        assert_eq!(count_allocations(|| drop(std::hint::black_box(Box::new(1_u8)))), 1);
+        assert_eq!(count_allocations(|| assert_eq!(std::hint::black_box(1) + 1, 2)), 0);
+        assert_max_allocations("a box", 1, 10, |number| drop(std::hint::black_box(Box::new(number))));
     }
 
     #[test]
     fn bytes_are_those_that_are_still_there() {
         let mut kept = Vec::new();
-        assert_eq!(allocated(|| kept.extend(std::hint::black_box(vec![1_u8; 300]))), 300);
-        assert_eq!(allocated(|| kept.reserve_exact(700)), 700);
-        assert_eq!(allocated(move || drop(kept)), -1000);
+        assert_eq!(count_retained_bytes(|| kept.extend(std::hint::black_box(vec![1_u8; 300]))), 300);
+        assert_eq!(count_retained_bytes(|| kept.reserve_exact(700)), 700);
+        assert_eq!(count_retained_bytes(move || drop(kept)), -1000);
     }
 
     #[test]
     #[should_panic(expected = "two boxes: 20 allocations in 10")]
     fn too_many_are_told() {
-        assert_allocates("two boxes", 1, 10, |_| drop(std::hint::black_box((Box::new(1), Box::new(2)))));
+        assert_max_allocations("two boxes", 1, 10, |_| {
+            drop(std::hint::black_box((Box::new(1), Box::new(2))))
+        });
     }
 }

@@ -19,14 +19,14 @@ impl ProcessorTime {
 
     /// What was computed so far.
     #[must_use]
-    pub fn now(self) -> Duration {
+    pub fn read_time(self) -> Duration {
         let time = clock_gettime(self.0);
         Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
     }
 
     /// What is computed while something is done. At least a nanosecond, since Criterion divides by it.
-    pub fn time(self, work: &mut dyn FnMut()) -> Duration {
-        let start = self.now();
+    pub fn measure_time(self, work: &mut dyn FnMut()) -> Duration {
+        let start = self.read_time();
         work();
         self.end(start)
     }
@@ -37,11 +37,11 @@ impl Measurement for ProcessorTime {
     type Value = Duration;
 
     fn start(&self) -> Duration {
-        self.now()
+        self.read_time()
     }
 
     fn end(&self, start: Duration) -> Duration {
-        (self.now() - start).max(Duration::from_nanos(1))
+        (self.read_time() - start).max(Duration::from_nanos(1))
     }
 
     fn add(&self, first: &Duration, second: &Duration) -> Duration {
@@ -62,7 +62,7 @@ impl Measurement for ProcessorTime {
 }
 
 /// The time that passes while something is done.
-pub fn elapsed(work: &mut dyn FnMut()) -> Duration {
+pub fn measure_wall_time(work: &mut dyn FnMut()) -> Duration {
     let start = Instant::now();
     work();
     start.elapsed()
@@ -77,13 +77,13 @@ mod tests {
         let mut sum = 0_u64;
         let mut work = || (0..1_000_000_u64).for_each(|number| sum = std::hint::black_box(sum ^ number));
         let (thread, process) =
-            (ProcessorTime::THREAD.time(&mut work), ProcessorTime::PROCESS.time(&mut work));
+            (ProcessorTime::THREAD.measure_time(&mut work), ProcessorTime::PROCESS.measure_time(&mut work));
         assert!(thread > Duration::from_nanos(1), "{thread:?}");
         assert!(process > Duration::from_nanos(1), "{process:?}");
     }
 
     #[test]
     fn nothing_takes_more_than_no_time() {
-        assert!(ProcessorTime::THREAD.time(&mut || ()) > Duration::ZERO);
+        assert!(ProcessorTime::THREAD.measure_time(&mut || ()) > Duration::ZERO);
     }
 }

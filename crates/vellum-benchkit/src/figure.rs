@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 ///
 /// # Panics
 /// If it cannot be written.
-pub fn figure(id: &str, quantity: &str, value: f64, unit: &str) {
-    if !crate::measures() {
+pub fn record_figure(id: &str, quantity: &str, value: f64, unit: &str) {
+    if !crate::is_measuring() {
         return;
     }
     println!("{id}: {quantity}: {value:.1}");
     if let Some(home) = std::env::var_os("CRITERION_HOME") {
-        let path = place(&PathBuf::from(home), id, quantity);
+        let path = figure_path(&PathBuf::from(home), id, quantity);
         let text =
             serde_json::json!({"id": id, "quantity": quantity, "value": value, "unit": unit}).to_string();
         let written = std::fs::create_dir_all(path.parent().unwrap_or(&path))
@@ -26,7 +26,7 @@ pub fn figure(id: &str, quantity: &str, value: f64, unit: &str) {
     }
 }
 
-fn place(home: &Path, id: &str, quantity: &str) -> PathBuf {
+fn figure_path(home: &Path, id: &str, quantity: &str) -> PathBuf {
     home.join("figures").join(format!("{id} {quantity}.json").replace('/', "_"))
 }
 
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn each_figure_has_a_file_of_its_own() {
-        let found = place(Path::new("/home"), "map/apply/scattered", "bytes for each key");
+        let found = figure_path(Path::new("/home"), "map/apply/scattered", "bytes for each key");
         assert_eq!(found, Path::new("/home/figures/map_apply_scattered bytes for each key.json"));
     }
 }

@@ -4,8 +4,8 @@
 //! different commits can be compared row by row. Deliberately absent: the structures that are measured, and anything
 //! that tests need.
 //!
-//! One thread at work is measured in its own processor time ([`busy`]): the machine's other work is not the
-//! structure's. What waits for a disk or for other threads is measured in real time ([`waiting`]). Set-ups stand inside
+//! One thread at work is measured in its own processor time ([`thread_time_criterion`]): the machine's other work is not the
+//! structure's. What waits for a disk or for other threads is measured in real time ([`wall_time_criterion`]). Set-ups stand inside
 //! the closures that Criterion calls, or in a `LazyCell`, so that a filter saves them, too.
 
 mod allocations;
@@ -22,12 +22,12 @@ pub use criterion;
 use criterion::Criterion;
 use criterion::measurement::{Measurement, WallTime};
 
-pub use allocations::{CountingAllocator, allocated, allocations, assert_allocates};
-pub use clock::{ProcessorTime, elapsed};
-pub use data::{RandomData, noise, text};
-pub use figure::figure;
+pub use allocations::{CountingAllocator, assert_max_allocations, count_allocations, count_retained_bytes};
+pub use clock::{ProcessorTime, measure_wall_time};
+pub use data::{RandomData, generate_text, random_bytes};
+pub use figure::record_figure;
 pub use renewed::RenewedFixture;
-pub use scale::{measures, scale, scratch};
+pub use scale::{create_scratch_dir, is_measuring, setup_size};
 
 /// Before anything is measured: caches are warm and the processor is awake after this.
 const WARM_UP: Duration = Duration::from_millis(400);
@@ -39,23 +39,23 @@ const RESAMPLES: usize = 10_000;
 
 /// Benches of one thread at work, in its processor time. Takes Criterion's arguments from the command line.
 #[must_use]
-pub fn busy() -> Criterion<ProcessorTime> {
-    configured(Criterion::default().with_measurement(ProcessorTime::THREAD))
+pub fn thread_time_criterion() -> Criterion<ProcessorTime> {
+    configure_criterion(Criterion::default().with_measurement(ProcessorTime::THREAD))
 }
 
 /// Benches that hand work to other threads, in the processor time of all. Takes the same arguments.
 #[must_use]
-pub fn busy_in_all() -> Criterion<ProcessorTime> {
-    configured(Criterion::default().with_measurement(ProcessorTime::PROCESS))
+pub fn process_time_criterion() -> Criterion<ProcessorTime> {
+    configure_criterion(Criterion::default().with_measurement(ProcessorTime::PROCESS))
 }
 
 /// Benches that wait for a disk or for other threads, in real time. Takes Criterion's arguments from the command line.
 #[must_use]
-pub fn waiting() -> Criterion<WallTime> {
-    configured(Criterion::default())
+pub fn wall_time_criterion() -> Criterion<WallTime> {
+    configure_criterion(Criterion::default())
 }
 
-fn configured<M: Measurement + 'static>(criterion: Criterion<M>) -> Criterion<M> {
+fn configure_criterion<M: Measurement + 'static>(criterion: Criterion<M>) -> Criterion<M> {
     criterion
         .warm_up_time(WARM_UP)
         .measurement_time(MEASURED)

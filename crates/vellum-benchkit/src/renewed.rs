@@ -19,8 +19,8 @@ impl<S, F: FnMut() -> S> RenewedFixture<S, F> {
     }
 
     /// Does something so many times, each with the number of operations that its state has behind it. What it takes is
-    /// measured by `clock`, for example [`crate::elapsed`].
-    pub fn time(
+    /// measured by `clock`, for example [`crate::measure_wall_time`].
+    pub fn measure_operations(
         &mut self,
         times: u64,
         clock: impl Fn(&mut dyn FnMut()) -> Duration,
@@ -60,8 +60,8 @@ mod tests {
             made += 1;
             made
         });
-        let first = renewed.time(2, clock, |state, number| seen.push((*state, number)));
-        let second = renewed.time(5, clock, |state, number| seen.push((*state, number)));
+        let first = renewed.measure_operations(2, clock, |state, number| seen.push((*state, number)));
+        let second = renewed.measure_operations(5, clock, |state, number| seen.push((*state, number)));
         assert_eq!(seen, [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)]);
         assert_eq!((first, second), (Duration::from_secs(1), Duration::from_secs(3)));
     }

@@ -11,7 +11,7 @@ const SMALL: u64 = 100;
 
 /// Whether this run measures: Criterion does under `cargo bench` only, unless it is asked to list or to try.
 #[must_use]
-pub fn measures() -> bool {
+pub fn is_measuring() -> bool {
     let has = |flag: &str| std::env::args().any(|argument| argument == flag);
     has("--bench") && !has("--test") && !has("--list")
 }
@@ -21,8 +21,8 @@ pub fn measures() -> bool {
 /// # Panics
 /// If the environment says something that is no number.
 #[must_use]
-pub fn scale(name: &str, normal: u64) -> u64 {
-    if !measures() {
+pub fn setup_size(name: &str, normal: u64) -> u64 {
+    if !is_measuring() {
         return normal.min(SMALL);
     }
     match std::env::var(name) {
@@ -36,7 +36,7 @@ pub fn scale(name: &str, normal: u64) -> u64 {
 /// # Panics
 /// If it cannot be made.
 #[must_use]
-pub fn scratch() -> TempDir {
+pub fn create_scratch_dir() -> TempDir {
     let base = std::env::var_os("VELLUM_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     tempfile::tempdir_in(&base).unwrap_or_else(|error| panic!("{}: {error}", base.display()))
 }

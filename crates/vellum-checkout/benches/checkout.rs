@@ -14,10 +14,13 @@ use std::sync::Once;
 use tempfile::TempDir;
 use vellum_benchkit::criterion::Criterion;
 use vellum_benchkit::criterion::measurement::WallTime;
-use vellum_benchkit::{ProcessorTime, RenewedFixture, busy, figure, scale, scratch, waiting};
+use vellum_benchkit::{
+    ProcessorTime, RenewedFixture, create_scratch_dir, record_figure, setup_size, thread_time_criterion,
+    wall_time_criterion,
+};
 use vellum_checkout::beneath::{HeldDir, ReplacePolicy, StagingMethod};
-use vellum_checkout::scan::{ScanEntryRef, ScanOptions, ScanTree, scan};
-use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_tree};
+use vellum_checkout::scan::{ScanEntryRef, ScanOptions, ScanTree, scan_tree};
+use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_stat_cache};
 use vellum_types::{BlobId, Ino};
 
 /// Files of each directory of the tree that is made.
@@ -28,11 +31,11 @@ const MADE: u64 = 1000;
 
 fn main() {
     let place = LazyCell::new(Place::new);
-    let mut criterion = busy();
-    scans(&mut criterion, &place);
-    caches(&mut criterion, &place);
-    creates(&mut criterion);
-    scans_by_all(&mut waiting(), &place);
+    let mut criterion = thread_time_criterion();
+    bench_scans(&mut criterion, &place);
+    bench_caches(&mut criterion, &place);
+    bench_creates(&mut criterion);
+    bench_parallel_scans(&mut wall_time_criterion(), &place);
 }
 
 /// A tree, and a directory that holds what is remembered of it.
@@ -44,39 +47,40 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let (tree, state) = (scratch(), scratch());
+        let (tree, state) = (create_scratch_dir(), create_scratch_dir());
         let path =
             std::env::var_os("VELLUM_BENCH_TREE").map_or_else(|| tree.path().to_owned(), PathBuf::from);
         if path == tree.path() {
-            make(tree.path(), scale("VELLUM_BENCH_FILES", FILES));
+            create_bench_files(tree.path(), setup_size("VELLUM_BENCH_FILES", FILES));
         }
         let (root, open) = (HeldDir::open_root(&path).unwrap(), HeldDir::open_root(state.path()).unwrap());
         let place = Self { root, state: open, _dirs: [tree, state] };
-        place.remember(&place.scan(None, 0));
+        place.write_cache(&place.scan_files(None, 0));
         place
     }
 
-    fn scan(&self, cache: Option<StatCache>, threads: usize) -> ScanTree {
-        scan(&self.root, ScanOptions { cache, threads, ..ScanOptions::default() }).unwrap()
+    fn scan_files(&self, cache: Option<StatCache>, threads: usize) -> ScanTree {
+        scan_tree(&self.root, ScanOptions { cache, threads, ..ScanOptions::default() }).unwrap()
     }
 
-    fn load(&self) -> StatCache {
+    fn load_cache(&self) -> StatCache {
         StatCache::load(&self.state, b"cache").unwrap()
     }
 
-    fn remember(&self, tree: &ScanTree) {
-        let stamp = FilesystemTime::take(&self.state).unwrap();
+    fn write_cache(&self, tree: &ScanTree) {
+        let stamp = FilesystemTime::read_filesystem_time(&self.state).unwrap();
         let mut next = 1;
         let recorded = |_: ScanEntryRef<'_>| {
             next += 1;
             Some(RecordedEntry { ino: Ino(next), stat: None })
         };
-        write_tree((&self.state, b"cache"), (BlobId([0; 32]), stamp), tree, Ino::ROOT, recorded).unwrap();
+        write_stat_cache((&self.state, b"cache"), (BlobId([0; 32]), stamp), tree, Ino::ROOT, recorded)
+            .unwrap();
     }
 }
 
 /// Directories with small files.
-fn make(path: &Path, files: u64) {
+fn create_bench_files(path: &Path, files: u64) {
     for file in 0..files {
         let dir = path.join(format!("directory-{:05}", file / IN_ONE));
         if file % IN_ONE == 0 {
@@ -86,51 +90,56 @@ fn make(path: &Path, files: u64) {
     }
 }
 
-fn scans<F: FnOnce() -> Place>(criterion: &mut Criterion<ProcessorTime>, place: &LazyCell<Place, F>) {
+fn bench_scans<F: FnOnce() -> Place>(criterion: &mut Criterion<ProcessorTime>, place: &LazyCell<Place, F>) {
     let mut group = criterion.benchmark_group("checkout/scan-by-one");
     group.sample_size(20);
-    group.bench_function("without-cache", |bencher| bencher.iter_with_large_drop(|| place.scan(None, 1)));
+    group.bench_function("without-cache", |bencher| {
+        bencher.iter_with_large_drop(|| place.scan_files(None, 1))
+    });
     group.bench_function("with-cache", |bencher| {
-        bencher.iter_with_large_drop(|| place.scan(Some(place.load()), 1));
+        bencher.iter_with_large_drop(|| place.scan_files(Some(place.load_cache()), 1));
     });
     group.finish();
 }
 
-fn scans_by_all<F: FnOnce() -> Place>(criterion: &mut Criterion<WallTime>, place: &LazyCell<Place, F>) {
+fn bench_parallel_scans<F: FnOnce() -> Place>(
+    criterion: &mut Criterion<WallTime>,
+    place: &LazyCell<Place, F>,
+) {
     let told = Once::new();
     let mut group = criterion.benchmark_group("checkout/scan-by-all");
     group.sample_size(20);
     group.bench_function("without-cache", |bencher| {
         told.call_once(|| {
-            let tree = place.scan(None, 0);
-            let each = tree.memory() as f64 / tree.entry_count() as f64;
-            figure("checkout/scan-by-all/without-cache", "memory for each entry", each, "bytes");
+            let tree = place.scan_files(None, 0);
+            let each = tree.memory_size() as f64 / tree.entry_count() as f64;
+            record_figure("checkout/scan-by-all/without-cache", "memory for each entry", each, "bytes");
         });
-        bencher.iter_with_large_drop(|| place.scan(None, 0));
+        bencher.iter_with_large_drop(|| place.scan_files(None, 0));
     });
     group.bench_function("with-cache", |bencher| {
-        bencher.iter_with_large_drop(|| place.scan(Some(place.load()), 0));
+        bencher.iter_with_large_drop(|| place.scan_files(Some(place.load_cache()), 0));
     });
     group.finish();
 }
 
-fn caches<F: FnOnce() -> Place>(criterion: &mut Criterion<ProcessorTime>, place: &LazyCell<Place, F>) {
+fn bench_caches<F: FnOnce() -> Place>(criterion: &mut Criterion<ProcessorTime>, place: &LazyCell<Place, F>) {
     let told = Once::new();
-    let tree = LazyCell::new(|| place.scan(Some(place.load()), 0));
+    let tree = LazyCell::new(|| place.scan_files(Some(place.load_cache()), 0));
     let mut group = criterion.benchmark_group("checkout/stat-cache");
     group.bench_function("write", |bencher| {
-        bencher.iter(|| place.remember(&tree));
+        bencher.iter(|| place.write_cache(&tree));
     });
     group.bench_function("load", |bencher| {
         told.call_once(|| {
             let each = place.state.stat(b"cache").unwrap().size as f64 / tree.entry_count() as f64;
-            figure("checkout/stat-cache/load", "file for each entry", each, "bytes");
+            record_figure("checkout/stat-cache/load", "file for each entry", each, "bytes");
         });
-        bencher.iter(|| place.load());
+        bencher.iter(|| place.load_cache());
     });
     group.bench_function("ask-for-each", |bencher| {
         let tree = &*tree;
-        bencher.iter(|| tree.walk().filter_map(|entry| entry.cached()).count());
+        bencher.iter(|| tree.walk_entries().filter_map(|entry| entry.cached_entry()).count());
     });
     group.finish();
 }
@@ -143,7 +152,7 @@ enum Manner {
 }
 
 /// Small files, in three manners.
-fn creates(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_creates(criterion: &mut Criterion<ProcessorTime>) {
     let manners = [
         ("direct", Manner::Direct),
         ("named", Manner::Staged(StagingMethod::Named)),
@@ -152,16 +161,16 @@ fn creates(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("checkout/create");
     for (name, manner) in manners {
         let mut dirs = RenewedFixture::new(MADE, || {
-            let dir = scratch();
+            let dir = create_scratch_dir();
             (HeldDir::open_root(dir.path()).unwrap(), dir)
         });
         group.bench_function(name, |bencher| {
             bencher.iter_custom(|times| {
-                dirs.time(
+                dirs.measure_operations(
                     times,
-                    |work| ProcessorTime::THREAD.time(work),
+                    |work| ProcessorTime::THREAD.measure_time(work),
                     |(dir, _), number| {
-                        create(dir, manner, format!("file-{number:06}").as_bytes());
+                        create_with_manner(dir, manner, format!("file-{number:06}").as_bytes());
                     },
                 )
             });
@@ -170,12 +179,12 @@ fn creates(criterion: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-fn create(dir: &HeldDir, manner: Manner, name: &[u8]) {
+fn create_with_manner(dir: &HeldDir, manner: Manner, name: &[u8]) {
     let content = [b'x'; 1000];
     match manner {
         Manner::Direct => dir.create_file(name, 0o600).unwrap().write_all(&content).unwrap(),
         Manner::Staged(staging) => {
-            let file = dir.new_file_staged(staging).unwrap();
+            let file = dir.stage_file_by(staging).unwrap();
             file.file().unwrap().write_all(&content).unwrap();
             file.commit(name, ReplacePolicy::Never).unwrap();
         }

@@ -95,7 +95,7 @@ pub struct UnreadableNewEntry {
 impl UnreadableNewEntry {
     /// The keys to remove.
     pub fn removed_keys(&self) -> impl Iterator<Item = Vec<u8>> {
-        let names = self.names.iter().map(|(dir, name)| MapKey::dentry(*dir, name).into_bytes());
+        let names = self.names.iter().map(|(dir, name)| MapKey::for_dentry(*dir, name).into_bytes());
         names.chain(self.keys.iter().cloned())
     }
 }
@@ -103,18 +103,22 @@ impl UnreadableNewEntry {
 impl CaptureRequest<'_> {
     /// Reads what may have changed and hands the changes to `changes`, in the order of their keys; content goes to
     /// `chunks`.
-    pub fn run(&self, chunks: ChunkSink<'_>, changes: &mut (dyn ChangeSink + Send)) -> Result<CaptureResult> {
-        let numbers = InodeNumbers::assign(self.tree, self.base, self.first_number, self.partial)?;
-        let gaps = UnexaminedEntries::of(self.tree);
-        let plan = jobs::plan(self, &numbers, &gaps)?;
+    pub fn capture_changes(
+        &self,
+        chunks: ChunkSink<'_>,
+        changes: &mut (dyn ChangeSink + Send),
+    ) -> Result<CaptureResult> {
+        let numbers = InodeNumbers::assign_numbers(self.tree, self.base, self.first_number, self.partial)?;
+        let gaps = UnexaminedEntries::from_scan(self.tree);
+        let plan = jobs::plan_capture_jobs(self, &numbers, &gaps)?;
         let unseen = match self.base {
             Some(base) if self.partial || !self.tree.is_complete() => {
-                UnscannedLinkNames::find(self.tree, base, &numbers, &gaps, &plan.jobs)?
+                UnscannedLinkNames::find_unscanned(self.tree, base, &numbers, &gaps, &plan.jobs)?
             }
             _ => UnscannedLinkNames::default(),
         };
-        let (count, bytes) = plan.cost(self.tree);
-        self.meter.expect(count, bytes);
+        let (count, bytes) = plan.sum_cost(self.tree);
+        self.meter.set_expected_total(count, bytes);
         let reader = InodeReader {
             tree: self.tree,
             base: self.base,
@@ -125,22 +129,25 @@ impl CaptureRequest<'_> {
             content: ContentReader { chunker: self.chunker, sink: chunks, meter: self.meter },
         };
         let mut sum = CaptureTotals { statistics: self.statistics, ..CaptureTotals::default() };
-        if numbers.changed_super(self.base)? {
-            changes.change(MapKey::attr(Ino::SUPER).as_bytes(), Some(&numbers.super_record().encode()))?;
+        if numbers.is_super_record_changed(self.base)? {
+            changes.apply_change(
+                MapKey::for_attr(Ino::SUPER).as_bytes(),
+                Some(&numbers.super_block().encode()),
+            )?;
         }
         let mut done: Vec<InodeOutcome> = Vec::new();
-        for batch in plan.batches(self.tree) {
-            self.meter.check()?;
-            reader.content.sink.keep_alive()?;
+        for batch in plan.split_batches(self.tree) {
+            self.meter.check_stopped()?;
+            reader.content.sink.renew_session()?;
             let ready = std::mem::take(&mut done);
-            let work = || batch.par_iter().map(|job| reader.run(*job)).collect::<Result<Vec<_>>>();
-            let (emitted, worked) = rayon::join(|| sum.emit(ready, changes), work);
+            let work = || batch.par_iter().map(|job| reader.run_job(*job)).collect::<Result<Vec<_>>>();
+            let (emitted, worked) = rayon::join(|| sum.emit_outcomes(ready, changes), work);
             emitted?;
             done = worked?;
-            self.meter.add(batch.len() as u64, 0);
+            self.meter.add_progress(batch.len() as u64, 0);
         }
-        sum.emit(done, changes)?;
-        Ok(sum.finish(numbers, self.tree))
+        sum.emit_outcomes(done, changes)?;
+        Ok(sum.into_result(numbers, self.tree))
     }
 }
 
@@ -154,12 +161,16 @@ struct CaptureTotals {
 }
 
 impl CaptureTotals {
-    fn emit(&mut self, outcomes: Vec<InodeOutcome>, changes: &mut (dyn ChangeSink + Send)) -> Result<()> {
+    fn emit_outcomes(
+        &mut self,
+        outcomes: Vec<InodeOutcome>,
+        changes: &mut (dyn ChangeSink + Send),
+    ) -> Result<()> {
         for outcome in outcomes {
             for (key, value) in &outcome.changes {
-                changes.change(key, value.as_deref())?;
+                changes.apply_change(key, value.as_deref())?;
             }
-            outcome.tally.add_to(&mut self.statistics);
+            outcome.tally.add_to_statistics(&mut self.statistics);
             if let Some((entry, stat)) = outcome.later {
                 self.later.insert(entry, stat);
             }
@@ -175,13 +186,16 @@ impl CaptureTotals {
         Ok(())
     }
 
-    fn finish(mut self, numbers: InodeNumbers, tree: &ScanTree) -> CaptureResult {
+    fn into_result(mut self, numbers: InodeNumbers, tree: &ScanTree) -> CaptureResult {
         self.problems.extend(tree.problems().iter().map(CheckoutProblem::from));
         self.problems.sort_by(|a, b| a.path.cmp(&b.path));
         let was_racy = numbers.was_racy;
         let Self { statistics, later, problems, corrections } = self;
-        let unknown =
-            later.iter().filter(|(_, stat)| stat.is_none()).map(|(id, _)| numbers.of(*id)).collect();
+        let unknown = later
+            .iter()
+            .filter(|(_, stat)| stat.is_none())
+            .map(|(id, _)| numbers.number_of_entry(*id))
+            .collect();
         CaptureResult { numbers, later, unknown, statistics, problems, corrections, was_racy }
     }
 }
@@ -189,17 +203,17 @@ impl CaptureTotals {
 impl CaptureResult {
     /// The inode number of an entry.
     #[must_use]
-    pub fn number(&self, id: ScanEntryId) -> Ino {
-        self.numbers.of(id)
+    pub fn number_of_entry(&self, id: ScanEntryId) -> Ino {
+        self.numbers.number_of_entry(id)
     }
 
     /// What the stat cache is to remember of an entry; nothing of one that could not be read or kept changing. Of a
     /// directory of which not all was recorded, only the number: it is to be looked at again.
     #[must_use]
-    pub fn recorded(&self, entry: ScanEntryRef<'_>) -> Option<RecordedEntry> {
-        let ino = self.numbers.of(entry.id());
-        if entry.looked_into().is_some_and(|dir| !dir.is_whole()) {
-            return Some(RecordedEntry { ino, stat: Some(entry.stat().outdated()) });
+    pub fn recorded_state(&self, entry: ScanEntryRef<'_>) -> Option<RecordedEntry> {
+        let ino = self.numbers.number_of_entry(entry.id());
+        if entry.scanned_dir().is_some_and(|dir| !dir.is_fully_scanned()) {
+            return Some(RecordedEntry { ino, stat: Some(entry.stat().with_outdated_ctime()) });
         }
         if self.unknown.contains(&ino) {
             return None;
@@ -214,17 +228,17 @@ pub(crate) struct CapturePlan {
 }
 
 impl CapturePlan {
-    fn cost(&self, tree: &ScanTree) -> (u64, u64) {
-        (self.jobs.len() as u64, self.jobs.iter().map(|job| job.bytes(tree)).sum())
+    fn sum_cost(&self, tree: &ScanTree) -> (u64, u64) {
+        (self.jobs.len() as u64, self.jobs.iter().map(|job| job.content_bytes(tree)).sum())
     }
 
     /// The jobs in portions that fit in memory and keep all threads busy.
-    fn batches<'p>(&'p self, tree: &'p ScanTree) -> impl Iterator<Item = &'p [CaptureJob]> {
+    fn split_batches<'p>(&'p self, tree: &'p ScanTree) -> impl Iterator<Item = &'p [CaptureJob]> {
         let mut rest = self.jobs.as_slice();
         std::iter::from_fn(move || {
             let mut bytes = 0;
             let fits = |job: &&CaptureJob| {
-                bytes += job.bytes(tree) + JOB_COST;
+                bytes += job.content_bytes(tree) + JOB_COST;
                 bytes <= BATCH_BYTES
             };
             let count = rest.iter().take(BATCH_JOBS).take_while(fits).count().max(1).min(rest.len());

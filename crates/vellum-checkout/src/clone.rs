@@ -6,8 +6,8 @@
 mod copy;
 mod segments;
 
-pub use copy::{CloneError, CopyReport, CopyStrategy, copy_content, copy_data};
-pub use segments::{DataSegment, data_segments};
+pub use copy::{CloneError, CopyReport, CopyStrategy, clone_or_copy_content, copy_data};
+pub use segments::{DataSegment, iter_data_segments};
 
 #[cfg(test)]
 mod tests;

@@ -22,7 +22,7 @@ struct WorkerPoolState<T> {
 impl<T> WorkerPool<T> {
     /// A crew that begins with one task.
     #[must_use]
-    pub fn new(first: T) -> Self {
+    pub fn with_first_task(first: T) -> Self {
         Self {
             state: Mutex::new(WorkerPoolState { tasks: vec![first], busy: 0, has_given_up: false }),
             wake: Condvar::new(),
@@ -30,13 +30,13 @@ impl<T> WorkerPool<T> {
     }
 
     /// Takes tasks and does them until all are done, by this worker and the others.
-    pub fn work(&self, mut perform: impl FnMut(T)) {
-        while self.work_once(&mut perform) {}
+    pub fn run_worker(&self, mut perform: impl FnMut(T)) {
+        while self.run_next_task(&mut perform) {}
     }
 
     /// Does one task, if there still is one to come; false: all are done.
-    pub fn work_once(&self, perform: impl FnOnce(T)) -> bool {
-        let Some(task) = self.next() else { return false };
+    pub fn run_next_task(&self, perform: impl FnOnce(T)) -> bool {
+        let Some(task) = self.take_task() else { return false };
         // Even a panic must release the others, who would wait for this task for ever.
         let _busy = BusyWorker(self);
         perform(task);
@@ -44,7 +44,7 @@ impl<T> WorkerPool<T> {
     }
 
     /// Adds tasks; the last one is taken first.
-    pub fn add(&self, tasks: impl IntoIterator<Item = T>) {
+    pub fn add_tasks(&self, tasks: impl IntoIterator<Item = T>) {
         let mut state = self.lock();
         if state.has_given_up {
             return;
@@ -58,7 +58,7 @@ impl<T> WorkerPool<T> {
     }
 
     /// Forgets the tasks that wait, and those to come.
-    pub fn give_up(&self) {
+    pub fn discard_tasks(&self) {
         let mut state = self.lock();
         state.has_given_up = true;
         state.tasks.clear();
@@ -66,11 +66,11 @@ impl<T> WorkerPool<T> {
 
     /// How many tasks wait.
     #[must_use]
-    pub fn waiting(&self) -> usize {
+    pub fn count_waiting_tasks(&self) -> usize {
         self.lock().tasks.len()
     }
 
-    fn next(&self) -> Option<T> {
+    fn take_task(&self) -> Option<T> {
         let mut state = self.lock();
         loop {
             if let Some(task) = state.tasks.pop() {
@@ -112,17 +112,17 @@ mod tests {
     /// Each task of a height above 0 brings two lower ones.
     fn grow(crew: &WorkerPool<u32>, height: u32) {
         if height > 0 {
-            crew.add([height - 1, height - 1]);
+            crew.add_tasks([height - 1, height - 1]);
         }
     }
 
     #[test]
     fn all_that_tasks_bring_is_done_once() {
-        let (crew, done) = (WorkerPool::new(12), AtomicUsize::new(0));
+        let (crew, done) = (WorkerPool::with_first_task(12), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    crew.work(|height| {
+                    crew.run_worker(|height| {
                         done.fetch_add(1, Ordering::Relaxed);
                         grow(&crew, height);
                     });
@@ -134,12 +134,12 @@ mod tests {
 
     #[test]
     fn the_task_added_last_is_taken_first() {
-        let crew = WorkerPool::new(0);
+        let crew = WorkerPool::with_first_task(0);
         let mut order = Vec::new();
-        crew.work(|task| {
+        crew.run_worker(|task| {
             order.push(task);
             if task == 0 {
-                crew.add([1, 2, 3]);
+                crew.add_tasks([1, 2, 3]);
             }
         });
         assert_eq!(order, [0, 3, 2, 1]);
@@ -147,24 +147,25 @@ mod tests {
 
     #[test]
     fn a_worker_that_panics_leaves_the_others_free_to_end() {
-        let crew = WorkerPool::new(3);
+        let crew = WorkerPool::with_first_task(3);
         std::thread::scope(|scope| {
-            let work =
-                || crew.work(|height| if height == 0 { panic!("on purpose") } else { grow(&crew, height) });
+            let work = || {
+                crew.run_worker(|height| if height == 0 { panic!("on purpose") } else { grow(&crew, height) })
+            };
             for _ in 0..8 {
                 scope.spawn(move || catch_unwind(AssertUnwindSafe(work)).is_err());
             }
         });
-        assert_eq!(crew.waiting(), 0);
+        assert_eq!(crew.count_waiting_tasks(), 0);
     }
 
     #[test]
     fn nothing_is_begun_after_giving_up() {
-        let (crew, mut done) = (WorkerPool::new(9), 0);
-        crew.work(|height| {
+        let (crew, mut done) = (WorkerPool::with_first_task(9), 0);
+        crew.run_worker(|height| {
             done += 1;
             grow(&crew, height);
-            crew.give_up();
+            crew.discard_tasks();
             grow(&crew, height);
         });
         assert_eq!(done, 1);

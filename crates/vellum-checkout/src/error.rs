@@ -69,7 +69,7 @@ impl CheckoutError {
             Self::Volume(error) => error.kind(),
             Self::Beneath(error) => error.kind(),
             Self::StatCache(_) => ErrorKind::Io,
-            Self::Path { source, .. } => ErrorKind::of_io(source),
+            Self::Path { source, .. } => ErrorKind::from_io_error(source),
             Self::NoSuchPath { .. } | Self::ParentGone(_) => ErrorKind::NotFound,
             Self::InTheWay(_) | Self::NotEmpty(_) => ErrorKind::Conflict,
             Self::Engine { .. } => ErrorKind::Unsupported,
@@ -77,8 +77,8 @@ impl CheckoutError {
     }
 
     /// Says what was tried on which path.
-    pub(crate) fn path(action: &'static str, path: &[u8]) -> impl FnOnce(std::io::Error) -> Self {
-        let path = vellum_volume::tree::show(path);
+    pub(crate) fn path_error(action: &'static str, path: &[u8]) -> impl FnOnce(std::io::Error) -> Self {
+        let path = vellum_volume::tree::format_path(path);
         move |source| Self::Path { action, path, source }
     }
 }
@@ -106,12 +106,12 @@ pub struct CheckoutProblem {
 
 impl From<&crate::scan::ScanProblem> for CheckoutProblem {
     fn from(problem: &crate::scan::ScanProblem) -> Self {
-        Self { path: problem.path.clone(), message: with_causes(&problem.cause) }
+        Self { path: problem.path.clone(), message: format_with_causes(&problem.cause) }
     }
 }
 
 /// An error with what caused it, in one line.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn format_with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

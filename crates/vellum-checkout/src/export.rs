@@ -7,24 +7,24 @@ use vellum_volume::{FsTree, ProgressMeter, Volume};
 
 use crate::beneath::HeldDir;
 use crate::error::{CheckoutProblem, Result};
-use crate::fork::make_empty_dir;
+use crate::fork::create_empty_dir;
 use crate::materialize::MaterializeRequest;
 use crate::plan::{FileWrite, PlanInput, PlanSteps, TargetEntry};
 
 /// Writes what is at `ino` into `dest`: a directory's entries into an empty directory, which is made if need be;
 /// anything else under its own name into a directory that is there. Gives what could not be done.
-pub fn export_dir(
+pub fn export_tree(
     volume: &Volume,
     tree: &FsTree,
     ino: Ino,
     dest: &Path,
     meter: &ProgressMeter,
 ) -> Result<Vec<CheckoutProblem>> {
-    let attr = tree.attr_of(ino)?;
+    let attr = tree.expect_inode_attr(ino)?;
     let (base, root, steps) = if attr.kind == FileKind::Dir {
-        let root = HeldDir::open_root(&make_empty_dir(dest)?)?;
+        let root = HeldDir::open_root(&create_empty_dir(dest)?)?;
         let planner = PlanInput { target: tree, now: None, paths: &[], base: ino, elsewhere: true };
-        (ino, root, planner.run()?)
+        (ino, root, planner.build_plan()?)
     } else {
         let place = TargetEntry { dir: attr.parent, name: attr.name, ino, kind: attr.kind };
         let write = FileWrite { place, replaces: None, overwrites: false, same_content: None };
@@ -40,5 +40,5 @@ pub fn export_dir(
         engine: None,
         meter,
     };
-    Ok(work.run(&steps)?.problems)
+    Ok(work.execute_steps(&steps)?.problems)
 }

@@ -11,7 +11,7 @@ use vellum_volume::state::STATE_DIR;
 use vellum_volume::{ProgressMeter, StateDir};
 
 use crate::beneath::{HeldDir, stat_file};
-use crate::clone::{CopyStrategy, copy_content};
+use crate::clone::{CopyStrategy, clone_or_copy_content};
 use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::materialize::{CloneSource, ForkEngine, MaterializeRequest};
 use crate::plan::{CurrentDir, PlanInput};
@@ -49,24 +49,24 @@ pub struct ForkReport {
 
 impl CheckoutWorktree {
     /// Makes a new worktree. What fails leaves nothing; killed, the same fork run again finishes.
-    pub fn fork(&self, request: &ForkRequest, meter: &ProgressMeter) -> Result<ForkReport> {
-        if let Some(fork) = self.begun_fork(request)? {
-            return finish(&fork, request, meter);
+    pub fn fork_worktree(&self, request: &ForkRequest, meter: &ProgressMeter) -> Result<ForkReport> {
+        if let Some(fork) = self.find_interrupted_fork(request)? {
+            return finish_fork(&fork, request, meter);
         }
         let was_there = HeldDir::open_root(&request.to).is_ok();
-        let fork = self.begin_fork(request).inspect_err(|_| remove_made_dir(&request.to, was_there))?;
+        let fork = self.begin_fork(request).inspect_err(|_| remove_created_dir(&request.to, was_there))?;
         self.fill_fork(&fork, request, meter).inspect_err(|_| {
             // Nobody stands on it yet; if it stays, it is listed.
             let _ = self.volume.remove_worktree(&request.name);
-            undo::remove_made(&fork.root, &self.volume.tree(request.from.record.root));
-            let _ = fork.volume.state.clone().discard();
-            remove_made_dir(&request.to, was_there);
+            undo::remove_fork_entries(&fork.root, &self.volume.open_tree(request.from.record.root));
+            let _ = fork.volume.state.clone().remove_dir();
+            remove_created_dir(&request.to, was_there);
         })
     }
 
     fn fill_fork(&self, fork: &Self, request: &ForkRequest, meter: &ProgressMeter) -> Result<ForkReport> {
-        let looked = self.look(&[], meter)?;
-        let target = self.volume.tree(request.from.record.root);
+        let looked = self.capture_unstored(&[], meter)?;
+        let target = self.volume.open_tree(request.from.record.root);
         let steps = PlanInput {
             target: &target,
             now: Some(CurrentDir { tree: &looked.tree, captured: &looked.captured, state: &looked.state }),
@@ -74,7 +74,7 @@ impl CheckoutWorktree {
             base: Ino::ROOT,
             elsewhere: true,
         }
-        .run()?;
+        .build_plan()?;
         let clones = CloneSource { tree: &looked.tree, dirs: OpenTreeDirs::new(&looked.tree, &self.root) };
         let done = MaterializeRequest {
             volume: &self.volume,
@@ -86,9 +86,9 @@ impl CheckoutWorktree {
             engine: request.engine,
             meter,
         }
-        .run(&steps)?;
+        .execute_steps(&steps)?;
         fork.volume.set_head(request.from.id)?;
-        fork.remember_restored(&request.from, &target, &done.problems);
+        fork.write_restored_stat_cache(&request.from, &target, &done.problems);
         fork.end_restore()?;
         Ok(ForkReport {
             reflinked: done.reflinked,
@@ -100,53 +100,53 @@ impl CheckoutWorktree {
     }
 
     /// A fork of this name and place that was killed before it ended.
-    fn begun_fork(&self, request: &ForkRequest) -> Result<Option<Self>> {
+    fn find_interrupted_fork(&self, request: &ForkRequest) -> Result<Option<Self>> {
         let Ok(to) = std::path::absolute(&request.to) else { return Ok(None) };
-        let Ok(state) = StateDir::find(&to) else { return Ok(None) };
+        let Ok(state) = StateDir::find_enclosing(&to) else { return Ok(None) };
         if state.root() != to {
             return Ok(None);
         }
-        let file = state.worktree()?;
+        let file = state.read_worktree_file()?;
         if file.volume != self.volume.worktree.volume || file.worktree != request.name {
             return Ok(None);
         }
         let fork = Self::open(&to)?;
-        let begun = fork.interrupted_restore()?.is_some()
+        let begun = fork.find_interrupted_restore()?.is_some()
             // Killed before it could say what it was about to do.
-            || fork.head()?.is_none() && holds_state_only(&fork.root)?;
+            || fork.head_snapshot()?.is_none() && contains_only_state(&fork.root)?;
         Ok(begun.then_some(fork))
     }
 
     fn begin_fork(&self, request: &ForkRequest) -> Result<Self> {
-        let to = make_dir_for_fork(&request.to)?;
+        let to = create_dir_for_fork(&request.to)?;
         let state = StateDir::create(&to)?;
         let begin = || -> Result<Self> {
             if request.engine == Some(ForkEngine::Reflink) {
                 self.probe_reflink(&to)?;
             }
-            let fork = Self::of(self.volume.fork_into(&state, &request.name)?)?;
+            let fork = Self::from_volume(self.volume.fork_into(&state, &request.name)?)?;
             let restore = RestoreRequest { target: request.from.clone(), paths: Vec::new(), discard: false };
             fork.begin_restore(&restore, None)?;
             Ok(fork)
         };
         begin().inspect_err(|_| {
             // Nothing is in it but the state made a moment ago; if it stays, it is in nobody's way but a retry's.
-            let _ = state.discard();
+            let _ = state.remove_dir();
         })
     }
 
     /// Tries to share a block between the two worktrees before anything depends on it.
     fn probe_reflink(&self, to: &Path) -> Result<()> {
-        let state = |root: &HeldDir| root.open_dir(STATE_DIR.as_bytes()).and_then(|dir| dir.new_file());
+        let state = |root: &HeldDir| root.open_dir(STATE_DIR.as_bytes()).and_then(|dir| dir.stage_file());
         let (from, into) = (state(&self.root)?, state(&HeldDir::open_root(to)?)?);
-        let failed = |error| CheckoutError::path("probe", STATE_DIR.as_bytes())(error);
+        let failed = |error| CheckoutError::path_error("probe", STATE_DIR.as_bytes())(error);
         from.file()?.write_all_at(&[0; 4096], 0).map_err(failed)?;
         let stat = stat_file(from.file()?)?;
-        match copy_content(from.file()?, into.file()?, &stat) {
+        match clone_or_copy_content(from.file()?, into.file()?, &stat) {
             Ok(copied) if copied.strategy == CopyStrategy::Reflink => Ok(()),
             Ok(_) | Err(_) => {
                 let reason = "the two directories do not lie on one filesystem that can share blocks".into();
-                Err(CheckoutError::Engine { engine: ForkEngine::Reflink.noun(), reason })
+                Err(CheckoutError::Engine { engine: ForkEngine::Reflink.display_name(), reason })
             }
         }
     }
@@ -157,36 +157,36 @@ impl CheckoutWorktree {
     clippy::disallowed_methods,
     reason = "the user names this directory: it may be reached through symlinks"
 )]
-fn remove_made_dir(dir: &Path, was_there: bool) {
+fn remove_created_dir(dir: &Path, was_there: bool) {
     if !was_there {
         // Whatever somebody else put there stays.
         let _ = std::fs::remove_dir(dir);
     }
 }
 
-fn holds_state_only(dir: &HeldDir) -> Result<bool> {
-    Ok(dir.names()?.iter().all(|listed| listed.name == STATE_DIR.as_bytes()))
+fn contains_only_state(dir: &HeldDir) -> Result<bool> {
+    Ok(dir.read_names()?.iter().all(|listed| listed.name == STATE_DIR.as_bytes()))
 }
 
-/// As [`make_empty_dir`], but what a fork leaves that is killed in its first moments is in nobody's way.
-fn make_dir_for_fork(to: &Path) -> Result<PathBuf> {
-    match make_empty_dir(to) {
+/// As [`create_empty_dir`], but what a fork leaves that is killed in its first moments is in nobody's way.
+fn create_dir_for_fork(to: &Path) -> Result<PathBuf> {
+    match create_empty_dir(to) {
         Err(CheckoutError::NotEmpty(_))
-            if holds_state_only(&HeldDir::open_root(to)?)? && StateDir::find(to).is_err() =>
+            if contains_only_state(&HeldDir::open_root(to)?)? && StateDir::find_enclosing(to).is_err() =>
         {
-            make_dir(to)
+            create_fork_dir(to)
         }
         made => made,
     }
 }
 
 /// Makes the directory if it is not there, and refuses one that holds something.
-pub(crate) fn make_empty_dir(to: &Path) -> Result<PathBuf> {
-    let to = make_dir(to)?;
-    if HeldDir::open_root(&to)?.names()?.is_empty() {
+pub(crate) fn create_empty_dir(to: &Path) -> Result<PathBuf> {
+    let to = create_fork_dir(to)?;
+    if HeldDir::open_root(&to)?.read_names()?.is_empty() {
         Ok(to)
     } else {
-        Err(CheckoutError::NotEmpty(vellum_volume::tree::show(to.as_os_str().as_encoded_bytes())))
+        Err(CheckoutError::NotEmpty(vellum_volume::tree::format_path(to.as_os_str().as_encoded_bytes())))
     }
 }
 
@@ -195,16 +195,17 @@ pub(crate) fn make_empty_dir(to: &Path) -> Result<PathBuf> {
     clippy::disallowed_methods,
     reason = "the user names this directory: it may be reached through symlinks"
 )]
-fn make_dir(to: &Path) -> Result<PathBuf> {
-    let failed = |error| CheckoutError::path("make the directory", to.as_os_str().as_encoded_bytes())(error);
+fn create_fork_dir(to: &Path) -> Result<PathBuf> {
+    let failed =
+        |error| CheckoutError::path_error("make the directory", to.as_os_str().as_encoded_bytes())(error);
     std::fs::create_dir_all(to).map_err(failed)?;
     to.canonicalize().map_err(failed)
 }
 
-fn finish(fork: &CheckoutWorktree, request: &ForkRequest, meter: &ProgressMeter) -> Result<ForkReport> {
+fn finish_fork(fork: &CheckoutWorktree, request: &ForkRequest, meter: &ProgressMeter) -> Result<ForkReport> {
     let restore = RestoreRequest { target: request.from.clone(), paths: Vec::new(), discard: false };
     let plan = fork.plan_restore(&restore, meter)?;
-    let done = fork.restore(plan, meter)?;
+    let done = fork.execute_restore(plan, meter)?;
     let (reflinked, copied) = (0, 0);
     Ok(ForkReport {
         reflinked,

@@ -22,7 +22,7 @@ pub mod statcache;
 mod worktree;
 
 pub use error::{CheckoutError, CheckoutProblem, Result};
-pub use export::export_dir;
+pub use export::export_tree;
 pub use fork::{ForkReport, ForkRequest};
 pub use materialize::ForkEngine;
 pub use restore::{

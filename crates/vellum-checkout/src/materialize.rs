@@ -17,8 +17,8 @@ use vellum_volume::tree::{DEPTH_MAX, InodeRecord};
 use vellum_volume::{FsTree, ProgressMeter, Volume, VolumeError};
 
 use crate::beneath::{BeneathError, ExtendedAttribute, HeldDir, SpecialFile};
-use crate::error::{CheckoutError, CheckoutProblem, Result, with_causes};
-use crate::meta::{FreshFileDefaults, MetadataCaller, TargetMetadata, apply, apply_to_fresh};
+use crate::error::{CheckoutError, CheckoutProblem, Result, format_with_causes};
+use crate::meta::{FreshFileDefaults, MetadataCaller, TargetMetadata, apply_fresh_metadata, apply_metadata};
 use crate::plan::{FileWrite, LinkStep, PlanSteps, TargetEntry};
 use crate::scan::{OpenTreeDirs, ScanEntryId, ScanTree};
 
@@ -102,31 +102,32 @@ struct MaterializeRun<'a> {
 
 impl MaterializeRequest<'_> {
     /// Carries out the steps.
-    pub fn run(&self, steps: &PlanSteps) -> Result<MaterializeReport> {
+    pub fn execute_steps(&self, steps: &PlanSteps) -> Result<MaterializeReport> {
         let mut work = MaterializeRun {
             what: self,
             dirs: TargetDirs::new(self.target, self.root, self.base),
-            unseen: HiddenDirs::of(steps),
-            caller: MetadataCaller::current(),
+            unseen: HiddenDirs::from_steps(steps),
+            caller: MetadataCaller::current_process(),
             counters: MaterializeCounters::default(),
             done: MaterializeReport::default(),
             failed: HashSet::new(),
         };
-        self.meter.expect((steps.writes.len() + steps.links.len() + steps.deletes.len()) as u64, 0);
-        let unlocked = UnlockedDirs::open(&work, steps);
-        work.delete(&steps.deletes)?;
-        work.make_dirs(&steps.make_dirs)?;
-        work.write(&steps.writes)?;
-        work.link(&steps.links)?;
-        work.metas(&steps.metas)?;
+        self.meter
+            .set_expected_total((steps.writes.len() + steps.links.len() + steps.deletes.len()) as u64, 0);
+        let unlocked = UnlockedDirs::unlock_dirs(&work, steps);
+        work.delete_entries(&steps.deletes)?;
+        work.create_dirs(&steps.make_dirs)?;
+        work.write_files(&steps.writes)?;
+        work.create_links(&steps.links)?;
+        work.apply_metadata_steps(&steps.metas)?;
         drop(unlocked);
         work.finish_dirs(steps)?;
-        Ok(work.finish())
+        Ok(work.into_report())
     }
 }
 
 impl MaterializeRun<'_> {
-    fn finish(self) -> MaterializeReport {
+    fn into_report(self) -> MaterializeReport {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut done = self.done;
         done.bytes = count(&self.counters.bytes);
@@ -138,12 +139,12 @@ impl MaterializeRun<'_> {
     }
 
     /// Children are removed before their directories, which is the reverse of the order planned.
-    fn delete(&mut self, deletes: &[ScanEntryId]) -> Result<()> {
+    fn delete_entries(&mut self, deletes: &[ScanEntryId]) -> Result<()> {
         let Some(now) = &self.what.now else { return Ok(()) };
         for id in deletes.iter().rev() {
-            self.what.meter.check()?;
+            self.what.meter.check_stopped()?;
             let entry = now.tree.entry(*id);
-            let removed = now.dirs.get(id.dir).and_then(|dir| {
+            let removed = now.dirs.open_dir(id.dir).and_then(|dir| {
                 if entry.kind() == FileKind::Dir {
                     return dir.remove_dir(entry.name());
                 }
@@ -157,28 +158,28 @@ impl MaterializeRun<'_> {
                     let message = "it stays: something is in it that no snapshot holds".into();
                     self.done.problems.push(CheckoutProblem { path: entry.path(), message });
                 }
-                Err(error) => fatal_or_noted(error, entry.path(), &mut self.done)?,
+                Err(error) => fail_or_record(error, entry.path(), &mut self.done)?,
             }
-            self.what.meter.add(1, 0);
+            self.what.meter.add_progress(1, 0);
         }
         Ok(())
     }
 
-    fn make_dirs(&mut self, places: &[TargetEntry]) -> Result<()> {
+    fn create_dirs(&mut self, places: &[TargetEntry]) -> Result<()> {
         for place in places {
-            self.what.meter.check()?;
+            self.what.meter.check_stopped()?;
             if self.unseen.contains(place.ino) {
                 continue;
             }
-            let made = self.make_dir(place);
-            self.settle(place, made)?;
+            let made = self.create_dir(place);
+            self.record_outcome(place, made)?;
         }
         Ok(())
     }
 
-    fn make_dir(&self, place: &TargetEntry) -> Result<()> {
-        let dir = self.dirs.get(place.dir)?;
-        match dir.make_dir(&place.name, WORKING_MODE) {
+    fn create_dir(&self, place: &TargetEntry) -> Result<()> {
+        let dir = self.dirs.open_dir(place.dir)?;
+        match dir.create_dir(&place.name, WORKING_MODE) {
             // Made by an earlier, interrupted run, or something that was left out of the scan.
             Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => dir.open_dir(&place.name)?,
             made => return Ok(made?),
@@ -186,77 +187,78 @@ impl MaterializeRun<'_> {
         Ok(())
     }
 
-    fn write(&mut self, writes: &[FileWrite]) -> Result<()> {
+    fn write_files(&mut self, writes: &[FileWrite]) -> Result<()> {
         let what = self.what;
         let mut rest = writes;
-        let mut next = gather_some(what, rest)?;
+        let mut next = collect_next_batch(what, rest)?;
         while let Some(batch) = next {
-            what.meter.check()?;
+            what.meter.check_stopped()?;
             rest = rest.get(batch.len()..).unwrap_or_default();
-            let (outcomes, gathered) = rayon::join(|| batch.run(self), || gather_some(what, rest));
-            self.name_dirs(&batch)?;
+            let (outcomes, gathered) =
+                rayon::join(|| batch.write_files(self), || collect_next_batch(what, rest));
+            self.publish_filled_dirs(&batch)?;
             next = gathered?;
             for (write, outcome) in batch.writes().zip(outcomes) {
-                match self.settle(&write.place, outcome)? {
+                match self.record_outcome(&write.place, outcome)? {
                     Some(problems) => {
                         self.done.written += 1;
-                        self.note(&write.place, problems)?;
+                        self.record_problems(&write.place, problems)?;
                     }
                     None => drop(self.failed.insert(write.place.ino)),
                 }
-                self.what.meter.add(1, 0);
+                self.what.meter.add_progress(1, 0);
             }
         }
         Ok(())
     }
 
     /// Lets everybody see the new directories that a batch has filled.
-    fn name_dirs(&mut self, batch: &FileBatch<'_>) -> Result<()> {
-        for filled in self.unseen.count(batch.sizes()) {
+    fn publish_filled_dirs(&mut self, batch: &FileBatch<'_>) -> Result<()> {
+        for filled in self.unseen.count_finished_files(batch.sizes()) {
             let place = filled.place;
-            let named = self.dirs.get(place.dir).and_then(|parent| filled.name(&parent));
-            for (name, error) in self.settle(place, named)?.into_iter().flatten() {
-                let path = self.what.target.path_in(place.ino, &name)?;
-                fatal_or_noted(error, path, &mut self.done)?;
+            let named = self.dirs.open_dir(place.dir).and_then(|parent| filled.publish_name(&parent));
+            for (name, error) in self.record_outcome(place, named)?.into_iter().flatten() {
+                let path = self.what.target.entry_path(place.ino, &name)?;
+                fail_or_record(error, path, &mut self.done)?;
             }
         }
         Ok(())
     }
 
     /// What came of one file: an error that concerns this file alone is noted.
-    fn settle<T>(&mut self, place: &TargetEntry, outcome: Result<T>) -> Result<Option<T>> {
+    fn record_outcome<T>(&mut self, place: &TargetEntry, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Ok(done) => Ok(Some(done)),
-            Err(error) if ends_everything(&error) => Err(error),
+            Err(error) if is_fatal_error(&error) => Err(error),
             Err(error) => {
-                self.note(place, vec![with_causes(&error)])?;
+                self.record_problems(place, vec![format_with_causes(&error)])?;
                 Ok(None)
             }
         }
     }
 
-    fn link(&mut self, links: &[LinkStep]) -> Result<()> {
+    fn create_links(&mut self, links: &[LinkStep]) -> Result<()> {
         for link in links {
-            self.what.meter.check()?;
+            self.what.meter.check_stopped()?;
             if self.failed.contains(&link.place.ino) {
                 // What stands under the first name is not the file that this is to be a name of.
-                self.note(&link.place, vec!["its first name could not be made".into()])?;
+                self.record_problems(&link.place, vec!["its first name could not be made".into()])?;
             } else {
-                let made = self.link_one(link);
-                if self.settle(&link.place, made)?.is_some() {
+                let made = self.create_link(link);
+                if self.record_outcome(&link.place, made)?.is_some() {
                     self.done.written += 1;
                 }
             }
-            self.what.meter.add(1, 0);
+            self.what.meter.add_progress(1, 0);
         }
         Ok(())
     }
 
-    fn link_one(&self, link: &LinkStep) -> Result<()> {
-        let from = self.dirs.get(link.leader.0)?;
-        let to = self.dirs.get(link.place.dir)?;
+    fn create_link(&self, link: &LinkStep) -> Result<()> {
+        let from = self.dirs.open_dir(link.leader.0)?;
+        let to = self.dirs.open_dir(link.place.dir)?;
         if link.replaces.is_none() && !link.overwrites {
-            return Ok(from.link(&link.leader.1, &to, &link.place.name)?);
+            return Ok(from.link_file(&link.leader.1, &to, &link.place.name)?);
         }
         self.check_replaced(&to, &link.place.name, link.replaces)?;
         Ok(from.link_replacing(&link.leader.1, &to, &link.place.name)?)
@@ -270,16 +272,16 @@ impl MaterializeRun<'_> {
         Ok(())
     }
 
-    fn metas(&mut self, metas: &[(TargetEntry, ScanEntryId)]) -> Result<()> {
+    fn apply_metadata_steps(&mut self, metas: &[(TargetEntry, ScanEntryId)]) -> Result<()> {
         for (place, there) in metas {
-            let inode = self.what.target.inode(place.ino)?;
-            let applied = self.dirs.get(place.dir).and_then(|dir| {
+            let inode = self.what.target.read_inode(place.ino)?;
+            let applied = self.dirs.open_dir(place.dir).and_then(|dir| {
                 // Old times on a file that was edited meanwhile would hide the edit.
                 self.check_replaced(&dir, &place.name, Some(*there))?;
-                Ok(self.apply(&dir.node(&place.name)?, &inode, true))
+                Ok(self.apply_metadata(&dir.hold_node(&place.name)?, &inode, true))
             });
-            if let Some(problems) = self.settle(place, applied)? {
-                self.note(place, problems)?;
+            if let Some(problems) = self.record_outcome(place, applied)? {
+                self.record_problems(place, problems)?;
             }
         }
         Ok(())
@@ -288,16 +290,16 @@ impl MaterializeRun<'_> {
     /// Directories get their permissions and times last, the deepest first.
     fn finish_dirs(&mut self, steps: &PlanSteps) -> Result<()> {
         for ino in self.deepest_first(&steps.dirs)? {
-            let inode = self.what.target.inode(ino)?;
-            let problems = match self.dirs.get(ino) {
-                Ok(dir) => self.apply(&dir.self_node(), &inode, true),
-                Err(CheckoutError::Beneath(error)) => vec![with_causes(&error)],
+            let inode = self.what.target.read_inode(ino)?;
+            let problems = match self.dirs.open_dir(ino) {
+                Ok(dir) => self.apply_metadata(&dir.hold_self(), &inode, true),
+                Err(CheckoutError::Beneath(error)) => vec![format_with_causes(&error)],
                 Err(other) => return Err(other),
             };
             if problems.is_empty() {
                 continue;
             }
-            let path = self.what.target.path_of(ino)?;
+            let path = self.what.target.inode_path(ino)?;
             self.done
                 .problems
                 .extend(problems.into_iter().map(|message| CheckoutProblem { path: path.clone(), message }));
@@ -320,7 +322,7 @@ impl MaterializeRun<'_> {
                         format!("directory {dir} lies in itself, or deeper than {DEPTH_MAX} levels");
                     return Err(VolumeError::BadTree(problem).into());
                 }
-                at = self.what.target.attr_of(at)?.parent;
+                at = self.what.target.expect_inode_attr(at)?.parent;
             }
             let mut level = levels.get(&at).copied().unwrap_or(0);
             for ino in way.into_iter().rev() {
@@ -334,21 +336,26 @@ impl MaterializeRun<'_> {
     }
 
     /// Applies metadata; gives what could not be applied.
-    fn apply(&self, node: &crate::beneath::HeldNode<'_>, inode: &InodeRecord, times: bool) -> Vec<String> {
-        self.apply_beside(node, inode, times, None)
+    fn apply_metadata(
+        &self,
+        node: &crate::beneath::HeldNode<'_>,
+        inode: &InodeRecord,
+        times: bool,
+    ) -> Vec<String> {
+        self.apply_inode_metadata(node, inode, times, None)
     }
 
     /// The same to a file of which is known what it was made like.
-    fn apply_to_fresh(
+    fn apply_fresh_metadata(
         &self,
         node: &crate::beneath::HeldNode<'_>,
         inode: &InodeRecord,
         fresh: &FreshFileDefaults,
     ) -> Vec<String> {
-        self.apply_beside(node, inode, true, Some(fresh))
+        self.apply_inode_metadata(node, inode, true, Some(fresh))
     }
 
-    fn apply_beside(
+    fn apply_inode_metadata(
         &self,
         node: &crate::beneath::HeldNode<'_>,
         inode: &InodeRecord,
@@ -364,19 +371,19 @@ impl MaterializeRun<'_> {
         let times = times.then_some((attr.atime, attr.mtime));
         let wanted = TargetMetadata { mode: attr.mode, uid: attr.uid, gid: attr.gid, times, xattrs: &xattrs };
         let applied = match fresh {
-            Some(fresh) => apply_to_fresh(node, &wanted, self.caller, fresh),
-            None => apply(node, &wanted, self.caller),
+            Some(fresh) => apply_fresh_metadata(node, &wanted, self.caller, fresh),
+            None => apply_metadata(node, &wanted, self.caller),
         };
-        let mut problems: Vec<_> = applied.problems.iter().map(|error| with_causes(error)).collect();
+        let mut problems: Vec<_> = applied.problems.iter().map(|error| format_with_causes(error)).collect();
         if applied.owner_lost && self.caller.is_privileged() {
             problems.push(format!("its owner {}:{} could not be set", attr.uid, attr.gid));
         }
         problems
     }
 
-    fn note(&mut self, place: &TargetEntry, problems: Vec<String>) -> Result<()> {
+    fn record_problems(&mut self, place: &TargetEntry, problems: Vec<String>) -> Result<()> {
         if !problems.is_empty() {
-            let path = self.path(place)?;
+            let path = self.target_path(place)?;
             self.done
                 .problems
                 .extend(problems.into_iter().map(|message| CheckoutProblem { path: path.clone(), message }));
@@ -384,20 +391,23 @@ impl MaterializeRun<'_> {
         Ok(())
     }
 
-    fn path(&self, place: &TargetEntry) -> Result<Vec<u8>> {
-        Ok(self.what.target.path_in(place.dir, &place.name)?)
+    fn target_path(&self, place: &TargetEntry) -> Result<Vec<u8>> {
+        Ok(self.what.target.entry_path(place.dir, &place.name)?)
     }
 
-    fn make_special(&self, dir: &HeldDir, name: &[u8], inode: &InodeRecord) -> Result<()> {
-        match SpecialFile::of(inode.attr.kind, inode.attr.rdev) {
-            Some(special) => Ok(dir.make_special(name, special, WORKING_MODE)?),
-            None => Ok(dir.make_symlink(name, &inode.attr.target)?),
+    fn create_special(&self, dir: &HeldDir, name: &[u8], inode: &InodeRecord) -> Result<()> {
+        match SpecialFile::from_kind(inode.attr.kind, inode.attr.rdev) {
+            Some(special) => Ok(dir.create_special(name, special, WORKING_MODE)?),
+            None => Ok(dir.create_symlink(name, &inode.attr.target)?),
         }
     }
 }
 
-fn gather_some<'a>(what: &MaterializeRequest<'_>, writes: &'a [FileWrite]) -> Result<Option<FileBatch<'a>>> {
-    if writes.is_empty() { Ok(None) } else { FileBatch::gather(what, writes).map(Some) }
+fn collect_next_batch<'a>(
+    what: &MaterializeRequest<'_>,
+    writes: &'a [FileWrite],
+) -> Result<Option<FileBatch<'a>>> {
+    if writes.is_empty() { Ok(None) } else { FileBatch::collect_batch(what, writes).map(Some) }
 }
 
 /// Refuses to go on with an entry that is no more what the scan saw: somebody works on it.
@@ -410,17 +420,17 @@ fn check_unchanged(
     let seen = tree.entry(id);
     let now = dir.stat(name)?;
     let same = if seen.stat().nlink == 1 && now.nlink == 1 {
-        now.same_state(seen.stat())
+        now.is_same_state(seen.stat())
     } else {
         // Another name of the file may have come or gone by this very plan, which changes its ctime and link count.
-        now.same_file(seen.stat()) && (now.mtime, now.size) == (seen.stat().mtime, seen.stat().size)
+        now.is_same_file(seen.stat()) && (now.mtime, now.size) == (seen.stat().mtime, seen.stat().size)
     };
     if same { Ok(()) } else { Err(BeneathError::Replaced(name.into())) }
 }
 
 /// A full disk or one that cannot be written ends everything, and so does a store that fails, or a request to stop.
 /// Anything else concerns one entry only: a damaged blob, a file in use, a directory that may not be written to.
-fn ends_everything(error: &CheckoutError) -> bool {
+fn is_fatal_error(error: &CheckoutError) -> bool {
     use vellum_types::ErrorKind as K;
     let read_only = |errno| errno == Some(rustix::io::Errno::ROFS);
     match error {
@@ -433,11 +443,11 @@ fn ends_everything(error: &CheckoutError) -> bool {
     }
 }
 
-fn fatal_or_noted(error: BeneathError, path: Vec<u8>, done: &mut MaterializeReport) -> Result<()> {
+fn fail_or_record(error: BeneathError, path: Vec<u8>, done: &mut MaterializeReport) -> Result<()> {
     let error = CheckoutError::from(error);
-    if ends_everything(&error) {
+    if is_fatal_error(&error) {
         return Err(error);
     }
-    done.problems.push(CheckoutProblem { path, message: with_causes(&error) });
+    done.problems.push(CheckoutProblem { path, message: format_with_causes(&error) });
     Ok(())
 }

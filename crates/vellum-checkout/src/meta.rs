@@ -6,7 +6,9 @@
 mod apply;
 mod stat;
 
-pub use apply::{AppliedMetadata, FreshFileDefaults, MetadataCaller, TargetMetadata, apply, apply_to_fresh};
+pub use apply::{
+    AppliedMetadata, FreshFileDefaults, MetadataCaller, TargetMetadata, apply_fresh_metadata, apply_metadata,
+};
 pub use stat::FileStat;
 
 #[cfg(test)]

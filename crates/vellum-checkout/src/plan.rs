@@ -9,8 +9,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use vellum_types::{Dentry, FileKind, Ino};
-use vellum_volume::diff::{StateComparison, compare, within};
-use vellum_volume::tree::{InodeRecord, show};
+use vellum_volume::diff::{StateComparison, compare_inodes, is_path_within};
+use vellum_volume::tree::{InodeRecord, format_path};
 use vellum_volume::{FsTree, VolumeError};
 
 use crate::capture::CaptureResult;
@@ -112,8 +112,8 @@ pub struct CurrentDir<'a> {
 
 impl PlanInput<'_> {
     /// Draws the plan.
-    pub fn run(&self) -> Result<PlanSteps> {
-        let skip = self.unchanged()?;
+    pub fn build_plan(&self) -> Result<PlanSteps> {
+        let skip = self.find_dirs_to_visit()?;
         let mut work = PlanBuilder {
             planner: self,
             skip,
@@ -129,24 +129,24 @@ impl PlanInput<'_> {
         while let Some(task) = work.stack.pop() {
             let mut path = std::mem::take(&mut work.path);
             path.truncate(task.above);
-            push_name(&mut path, &task.place.1);
-            work.directory(&task, &path)?;
+            push_path_name(&mut path, &task.place.1);
+            work.plan_dir(&task, &path)?;
             work.path = path;
         }
         Ok(work.steps)
     }
 
     /// Which directories may be passed over: those that are not in the set, if both sides have the same inode.
-    fn unchanged(&self) -> Result<Option<HashSet<Ino>>> {
+    fn find_dirs_to_visit(&self) -> Result<Option<HashSet<Ino>>> {
         let Some(now) = self.now.as_ref().filter(|_| !self.elsewhere) else { return Ok(None) };
-        let (touched, linked) = StateComparison { from: now.state, to: self.target }.touched()?;
+        let (touched, linked) = StateComparison { from: now.state, to: self.target }.find_touched_inodes()?;
         if linked {
             return Ok(None);
         }
         let mut above = HashSet::new();
         for ino in touched {
             for tree in [now.state, self.target] {
-                climb(tree, ino, &mut above)?;
+                add_ancestors(tree, ino, &mut above)?;
             }
         }
         Ok(Some(above))
@@ -154,11 +154,11 @@ impl PlanInput<'_> {
 }
 
 /// Adds an inode and all directories above it. What stands above the root is no inode.
-fn climb(tree: &FsTree, ino: Ino, above: &mut HashSet<Ino>) -> Result<()> {
+fn add_ancestors(tree: &FsTree, ino: Ino, above: &mut HashSet<Ino>) -> Result<()> {
     let mut at = ino;
     above.insert(at);
     while at != Ino::SUPER
-        && let Some(attr) = tree.attr(at)?
+        && let Some(attr) = tree.inode_attr(at)?
     {
         at = attr.parent;
         if !above.insert(at) {
@@ -178,7 +178,7 @@ struct PlanTask {
     above: usize,
 }
 
-fn push_name(path: &mut Vec<u8>, name: &[u8]) {
+fn push_path_name(path: &mut Vec<u8>, name: &[u8]) {
     if !path.is_empty() && !name.is_empty() {
         path.push(b'/');
     }
@@ -203,23 +203,23 @@ struct PlanBuilder<'a> {
 }
 
 impl<'a> PlanBuilder<'a> {
-    fn directory(&mut self, task: &PlanTask, here: &[u8]) -> Result<()> {
-        let target = self.planner.target.inode(task.dir)?;
-        self.check(task, here, &target)?;
+    fn plan_dir(&mut self, task: &PlanTask, here: &[u8]) -> Result<()> {
+        let target = self.planner.target.read_inode(task.dir)?;
+        self.check_dir(task, here, &target)?;
         self.settles = self.is_selected(here) || self.steps.dirs.contains(&task.dir);
-        let view = self.view(task.now);
+        let view = self.current_dir(task.now);
         let first_child = self.stack.len();
         if let Some(view) = view.filter(|_| !self.planner.elsewhere) {
-            self.surplus(&view, &target, task)?;
+            self.plan_surplus_deletes(&view, &target, task)?;
         }
         let mut path = here.to_vec();
         for (name, dentry) in &target.entries {
             path.truncate(here.len());
-            push_name(&mut path, name);
-            let Some(part) = self.part(&path) else { continue };
-            let there = view.and_then(|view| view.find(name));
+            push_path_name(&mut path, name);
+            let Some(part) = self.selected_part(&path) else { continue };
+            let there = view.and_then(|view| view.find_entry(name));
             let place = TargetEntry { dir: task.dir, name: name.clone(), ino: dentry.ino, kind: dentry.kind };
-            self.entry(place, *dentry, there, (here.len(), part))?;
+            self.plan_entry(place, *dentry, there, (here.len(), part))?;
         }
         self.stack.get_mut(first_child..).unwrap_or_default().reverse();
         let differs = match view.filter(|_| !self.planner.elsewhere) {
@@ -234,9 +234,9 @@ impl<'a> PlanBuilder<'a> {
 
     /// Refuses a tree that a worktree cannot have made: writing finds directories by what their inodes say of where
     /// they are, so that must be where the walk met them. This ends circles too.
-    fn check(&self, task: &PlanTask, here: &[u8], target: &InodeRecord) -> Result<()> {
+    fn check_dir(&self, task: &PlanTask, here: &[u8], target: &InodeRecord) -> Result<()> {
         let refuse = |what: &str| {
-            let place = show(here);
+            let place = format_path(here);
             Err(VolumeError::BadTree(format!("'{place}' {what}")).into())
         };
         if target.attr.kind != FileKind::Dir {
@@ -258,51 +258,56 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Something is done in a directory.
-    fn touch(&mut self, dir: Ino) {
+    fn mark_dir_changed(&mut self, dir: Ino) {
         if self.settles {
             self.steps.dirs.insert(dir);
         }
     }
 
-    fn view(&self, now: Option<ScanDirIndex>) -> Option<ScanDir<'a>> {
+    fn current_dir(&self, now: Option<ScanDirIndex>) -> Option<ScanDir<'a>> {
         Some(self.planner.now.as_ref()?.tree.dir(now?))
     }
 
     fn is_selected(&self, path: &[u8]) -> bool {
-        self.planner.paths.is_empty() || self.planner.paths.iter().any(|scope| within(path, scope))
+        self.planner.paths.is_empty() || self.planner.paths.iter().any(|scope| is_path_within(path, scope))
     }
 
-    fn part(&self, path: &[u8]) -> Option<PlannedPart> {
+    fn selected_part(&self, path: &[u8]) -> Option<PlannedPart> {
         if self.is_selected(path) {
             return Some(PlannedPart::Whole);
         }
-        self.planner.paths.iter().any(|scope| within(scope, path)).then_some(PlannedPart::OnTheWay)
+        self.planner.paths.iter().any(|scope| is_path_within(scope, path)).then_some(PlannedPart::OnTheWay)
     }
 
     /// What is here and not in the target goes.
-    fn surplus(&mut self, view: &ScanDir<'_>, target: &InodeRecord, task: &PlanTask) -> Result<()> {
+    fn plan_surplus_deletes(
+        &mut self,
+        view: &ScanDir<'_>,
+        target: &InodeRecord,
+        task: &PlanTask,
+    ) -> Result<()> {
         for entry in view.entries() {
             let known =
                 target.entries.binary_search_by(|(name, _)| name.as_slice().cmp(entry.name())).is_ok();
             if !known && self.is_selected(&entry.path()) {
-                self.delete(&entry);
-                self.touch(task.dir);
+                self.plan_delete(&entry);
+                self.mark_dir_changed(task.dir);
             }
         }
         Ok(())
     }
 
-    fn delete(&mut self, entry: &ScanEntryRef<'_>) {
+    fn plan_delete(&mut self, entry: &ScanEntryRef<'_>) {
         let mut waiting = vec![*entry];
         while let Some(entry) = waiting.pop() {
             self.steps.deletes.push(entry.id());
-            if let (Some(child), Some(now)) = (entry.child(), &self.planner.now) {
+            if let (Some(child), Some(now)) = (entry.child_index(), &self.planner.now) {
                 waiting.extend(now.tree.dir(child).entries());
             }
         }
     }
 
-    fn entry(
+    fn plan_entry(
         &mut self,
         place: TargetEntry,
         dentry: Dentry,
@@ -312,52 +317,52 @@ impl<'a> PlanBuilder<'a> {
         let elsewhere = self.planner.elsewhere;
         let same_kind = there.filter(|there| there.kind() == dentry.kind);
         if let (Some(there), None, false) = (there, same_kind, elsewhere) {
-            self.delete(&there);
+            self.plan_delete(&there);
         }
         if dentry.kind == FileKind::Dir {
             if same_kind.is_none() || elsewhere {
-                self.touch(place.dir);
+                self.mark_dir_changed(place.dir);
                 self.steps.dirs.insert(place.ino);
                 self.steps.make_dirs.push(place.clone());
             }
-            if !self.may_skip(&place, same_kind.as_ref()) {
-                let now = same_kind.and_then(|there| there.child());
+            if !self.can_skip_dir(&place, same_kind.as_ref()) {
+                let now = same_kind.and_then(|there| there.child_index());
                 self.stack.push(PlanTask { dir: place.ino, place: (place.dir, place.name), now, above });
             }
             return Ok(());
         }
         match part {
             PlannedPart::OnTheWay => Ok(()),
-            PlannedPart::Whole => self.file(place, same_kind),
+            PlannedPart::Whole => self.plan_file(place, same_kind),
         }
     }
 
-    fn may_skip(&self, place: &TargetEntry, there: Option<&ScanEntryRef<'_>>) -> bool {
+    fn can_skip_dir(&self, place: &TargetEntry, there: Option<&ScanEntryRef<'_>>) -> bool {
         let (Some(above), Some(there), Some(now)) = (&self.skip, there, &self.planner.now) else {
             return false;
         };
-        now.captured.number(there.id()) == place.ino && !above.contains(&place.ino)
+        now.captured.number_of_entry(there.id()) == place.ino && !above.contains(&place.ino)
     }
 
-    fn file(&mut self, place: TargetEntry, there: Option<ScanEntryRef<'_>>) -> Result<()> {
-        let target = self.planner.target.inode(place.ino)?;
+    fn plan_file(&mut self, place: TargetEntry, there: Option<ScanEntryRef<'_>>) -> Result<()> {
+        let target = self.planner.target.read_inode(place.ino)?;
         if target.attr.kind != place.kind {
             let message = format!("the entry of inode {} says it is another kind of file", place.ino);
             return Err(VolumeError::BadTree(message).into());
         }
         let linked = target.attr.nlink > 1;
-        let present = self.present(there.as_ref())?;
+        let present = self.find_present_inode(there.as_ref())?;
         if let Some((dir, name, kept)) = self.leaders.get(&place.ino) {
             let is_link_already = kept.is_some() && present.as_ref().map(|(ino, _)| *ino) == *kept;
             if !is_link_already {
                 let leader = (*dir, name.clone());
-                self.touch(place.dir);
+                self.mark_dir_changed(place.dir);
                 let replaces = there.map(|there| there.id()).filter(|_| !self.planner.elsewhere);
                 self.steps.links.push(LinkStep { place, leader, replaces, overwrites: false });
             }
             return Ok(());
         }
-        let kept = self.keep_or_write(&place, &target, there, present);
+        let kept = self.plan_keep_or_write(&place, &target, there, present);
         if linked {
             self.leaders.insert(place.ino, (place.dir, place.name, kept));
         }
@@ -365,48 +370,48 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Plans a file; gives the present inode if that stays.
-    fn keep_or_write(
+    fn plan_keep_or_write(
         &mut self,
         place: &TargetEntry,
         target: &InodeRecord,
         there: Option<ScanEntryRef<'_>>,
         present: Option<(Ino, InodeRecord)>,
     ) -> Option<Ino> {
-        let aspects = present.as_ref().map(|(_, inode)| compare(inode, target));
+        let aspects = present.as_ref().map(|(_, inode)| compare_inodes(inode, target));
         let same_content = aspects.is_some_and(|aspects| !aspects.content && !aspects.kind);
         let shared = present.as_ref().filter(|(_, inode)| inode.attr.nlink > 1).map(|(ino, _)| *ino);
         // A file that already stays as another inode of the target cannot be this one too.
         let taken = shared.is_some_and(|ino| *self.kept.entry(ino).or_insert(place.ino) != place.ino);
         let elsewhere = self.planner.elsewhere;
         if same_content && !taken && !elsewhere {
-            if let Some(there) = there.filter(|_| aspects.is_some_and(|aspects| aspects.any())) {
+            if let Some(there) = there.filter(|_| aspects.is_some_and(|aspects| aspects.has_change())) {
                 self.steps.metas.push((place.clone(), there.id()));
             }
             return present.map(|(ino, _)| ino);
         }
-        self.touch(place.dir);
+        self.mark_dir_changed(place.dir);
         let there = there.map(|there| there.id());
         let (replaces, same_content) = (there.filter(|_| !elsewhere), there.filter(|_| same_content));
         self.steps.writes.push(FileWrite { place: place.clone(), replaces, overwrites: false, same_content });
         None
     }
 
-    fn present(&self, there: Option<&ScanEntryRef<'_>>) -> Result<Option<(Ino, InodeRecord)>> {
+    fn find_present_inode(&self, there: Option<&ScanEntryRef<'_>>) -> Result<Option<(Ino, InodeRecord)>> {
         let (Some(there), Some(now)) = (there, &self.planner.now) else { return Ok(None) };
-        let ino = now.captured.number(there.id());
+        let ino = now.captured.number_of_entry(there.id());
         // An entry that could not be read has no inode in the state.
-        Ok(match now.state.attr(ino)? {
-            Some(_) => Some((ino, now.state.inode(ino)?)),
+        Ok(match now.state.inode_attr(ino)? {
+            Some(_) => Some((ino, now.state.read_inode(ino)?)),
             None => None,
         })
     }
 
     fn differs_as_dir(&self, target: &InodeRecord, view: &ScanDir<'_>) -> Result<bool> {
         let Some(now) = &self.planner.now else { return Ok(true) };
-        let ino = view.entry().map_or(Ino::ROOT, |entry| now.captured.number(entry.id()));
-        let Some(attr) = now.state.attr(ino)? else { return Ok(true) };
-        let aspects = compare(&now.state.inode(ino)?, target);
-        Ok(aspects.any() || attr.mtime != target.attr.mtime)
+        let ino = view.own_entry().map_or(Ino::ROOT, |entry| now.captured.number_of_entry(entry.id()));
+        let Some(attr) = now.state.inode_attr(ino)? else { return Ok(true) };
+        let aspects = compare_inodes(&now.state.read_inode(ino)?, target);
+        Ok(aspects.has_change() || attr.mtime != target.attr.mtime)
     }
 }
 

@@ -26,12 +26,12 @@ impl CheckoutWorktree {
 
     /// The first inode number that no snapshot before `head`, nor that one, has used, as far as can be told.
     pub(crate) fn first_unused_number(&self, head: &HistoryEntry) -> Result<Ino> {
-        if let Ok(record) = self.volume.tree(head.record.root).super_record() {
+        if let Ok(record) = self.volume.open_tree(head.record.root).read_super_block() {
             return Ok(record.next_ino);
         }
-        let entries = AncestorWalk::of(&self.volume.catalog, [head.id])?.take(FORERUNNERS_ASKED);
+        let entries = AncestorWalk::from_heads(&self.volume.catalog, [head.id])?.take(FORERUNNERS_ASKED);
         let next = entries
-            .filter_map(|entry| self.volume.tree(entry.ok()?.record.root).super_record().ok())
+            .filter_map(|entry| self.volume.open_tree(entry.ok()?.record.root).read_super_block().ok())
             .map(|record| record.next_ino.0)
             .max();
         Ok(Ino(next.unwrap_or(Ino::ROOT.0).saturating_add(NUMBERS_SKIPPED)))

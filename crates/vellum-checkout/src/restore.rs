@@ -10,7 +10,7 @@ use vellum_types::{Ino, SnapshotId};
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::{FsTree, ProgressMeter, SnapshotOrigin};
 
-use crate::beneath::{HeldDir, sweep_temps};
+use crate::beneath::{HeldDir, remove_temp_entries};
 use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::materialize::{CloneSource, MaterializeReport, MaterializeRequest};
 use crate::plan::{CurrentDir, PlanInput, PlanSteps};
@@ -97,7 +97,7 @@ pub struct RestoreReport {
 
 impl RestorePlan {
     /// All steps, by path.
-    pub fn steps(&self) -> Result<Vec<RestoreStep>> {
+    pub fn list_steps(&self) -> Result<Vec<RestoreStep>> {
         let mut steps = Vec::new();
         let mut add = |path, kind| steps.push(RestoreStep { path, kind });
         for id in &self.work.deletes {
@@ -108,16 +108,16 @@ impl RestorePlan {
             None => RestoreStepKind::Create,
         };
         for place in &self.work.make_dirs {
-            add(self.target.path_in(place.dir, &place.name)?, RestoreStepKind::Create);
+            add(self.target.entry_path(place.dir, &place.name)?, RestoreStepKind::Create);
         }
         for write in &self.work.writes {
-            add(self.target.path_in(write.place.dir, &write.place.name)?, kind(write.replaces));
+            add(self.target.entry_path(write.place.dir, &write.place.name)?, kind(write.replaces));
         }
         for link in &self.work.links {
-            add(self.target.path_in(link.place.dir, &link.place.name)?, kind(link.replaces));
+            add(self.target.entry_path(link.place.dir, &link.place.name)?, kind(link.replaces));
         }
         for (place, _) in &self.work.metas {
-            add(self.target.path_in(place.dir, &place.name)?, RestoreStepKind::Metadata);
+            add(self.target.entry_path(place.dir, &place.name)?, RestoreStepKind::Metadata);
         }
         steps.sort_by(|a, b| a.path.cmp(&b.path).then(a.kind.cmp(&b.kind)));
         Ok(steps)
@@ -133,11 +133,12 @@ impl RestorePlan {
 impl CheckoutWorktree {
     /// Says what a restore would do; changes nothing.
     pub fn plan_restore(&self, request: &RestoreRequest, meter: &ProgressMeter) -> Result<RestorePlan> {
-        let looked = self.look(&request.paths, meter)?;
-        let target = self.volume.tree(request.target.record.root);
-        let there = |path: &Vec<u8>| target.find(path, "").is_ok() || looked.state.find(path, "").is_ok();
+        let looked = self.capture_unstored(&request.paths, meter)?;
+        let target = self.volume.open_tree(request.target.record.root);
+        let there =
+            |path: &Vec<u8>| target.find_path(path, "").is_ok() || looked.state.find_path(path, "").is_ok();
         if let Some(missing) = request.paths.iter().find(|path| !there(path)) {
-            return Err(self.no_such_path(missing, Some(&request.target)));
+            return Err(self.no_such_path_error(missing, Some(&request.target)));
         }
         let now = CurrentDir { tree: &looked.tree, captured: &looked.captured, state: &looked.state };
         let planner = PlanInput {
@@ -147,10 +148,10 @@ impl CheckoutWorktree {
             base: Ino::ROOT,
             elsewhere: false,
         };
-        let mut work = planner.run()?;
-        let known = self.known()?;
+        let mut work = planner.build_plan()?;
+        let known = self.load_snapshotted_state()?;
         let found = UnsavedSearch { root: &self.root, target: &target, looked: &looked, known: &known }
-            .find(&work)?;
+            .find_unsaved(&work)?;
         if request.discard {
             unsaved::allow_overwriting(&mut work);
         } else if !found.in_the_way.is_empty() {
@@ -161,16 +162,16 @@ impl CheckoutWorktree {
     }
 
     /// Carries out a plan. The caller holds the lock since before it was drawn.
-    pub fn restore(&self, plan: RestorePlan, meter: &ProgressMeter) -> Result<RestoreReport> {
+    pub fn execute_restore(&self, plan: RestorePlan, meter: &ProgressMeter) -> Result<RestoreReport> {
         let RestorePlan { request, unsaved, target, looked, work, .. } = plan;
-        let interrupted = self.interrupted_restore()?;
+        let interrupted = self.find_interrupted_restore()?;
         let safety = if unsaved.is_empty() || request.discard {
             interrupted.as_ref().and_then(|interrupted| interrupted.safety)
         } else {
-            Some(self.save(&request, &unsaved, meter)?)
+            Some(self.save_unsaved_changes(&request, &unsaved, meter)?)
         };
         if interrupted.is_some() {
-            sweep(&looked, &self.root)?;
+            remove_stale_temp_files(&looked, &self.root)?;
         }
         self.begin_restore(&request, safety)?;
         let now = CloneSource { tree: &looked.tree, dirs: OpenTreeDirs::new(&looked.tree, &self.root) };
@@ -184,10 +185,10 @@ impl CheckoutWorktree {
             engine: None,
             meter,
         }
-        .run(&work)?;
+        .execute_steps(&work)?;
         if request.paths.is_empty() {
             self.volume.set_head(request.target.id)?;
-            self.remember_restored(&request.target, &target, &done.problems);
+            self.write_restored_stat_cache(&request.target, &target, &done.problems);
         }
         self.end_restore()?;
         let MaterializeReport { written, deleted, bytes, problems, .. } = done;
@@ -195,11 +196,12 @@ impl CheckoutWorktree {
     }
 
     /// What snapshots are known to hold, beside the last one.
-    fn known(&self) -> Result<SnapshottedState> {
-        let tree =
-            |id: SnapshotId| -> Result<FsTree> { Ok(self.volume.tree(self.volume.catalog.get(&id)?.root)) };
-        let head = self.head()?.map(|head| self.volume.tree(head.record.root));
-        let interrupted = self.interrupted_restore()?;
+    fn load_snapshotted_state(&self) -> Result<SnapshottedState> {
+        let tree = |id: SnapshotId| -> Result<FsTree> {
+            Ok(self.volume.open_tree(self.volume.catalog.get_record(&id)?.root))
+        };
+        let head = self.head_snapshot()?.map(|head| self.volume.open_tree(head.record.root));
+        let interrupted = self.find_interrupted_restore()?;
         let was_interrupted = interrupted.is_some();
         let ids = interrupted.into_iter().flat_map(|it| it.safety.into_iter().chain([it.target]));
         // One that was forgotten since holds nothing.
@@ -208,7 +210,7 @@ impl CheckoutWorktree {
     }
 
     /// Takes the snapshot that undoes a restore. If it cannot hold all that would be lost, nothing is restored.
-    fn save(
+    fn save_unsaved_changes(
         &self,
         request: &RestoreRequest,
         unsaved: &[Vec<u8>],
@@ -216,22 +218,22 @@ impl CheckoutWorktree {
     ) -> Result<SnapshotId> {
         let note = format!("before the restore of {}", self.volume.short_id(&request.target.id)?);
         let request = CheckoutSnapshotRequest { note, paths: Vec::new(), origin: SnapshotOrigin::Safety };
-        let outcome = self.snapshot(&request, meter)?;
+        let outcome = self.create_snapshot(&request, meter)?;
         let lost: Vec<_> = outcome
             .problems
             .iter()
             .filter(|problem| unsaved.contains(&problem.path))
-            .map(|problem| vellum_volume::tree::show(&problem.path))
+            .map(|problem| vellum_volume::tree::format_path(&problem.path))
             .collect();
         if lost.is_empty() { Ok(outcome.id) } else { Err(CheckoutError::InTheWay(lost)) }
     }
 }
 
 /// Removes the temporary files of the run that was interrupted.
-fn sweep(looked: &CapturedDirectory, root: &HeldDir) -> Result<()> {
+fn remove_stale_temp_files(looked: &CapturedDirectory, root: &HeldDir) -> Result<()> {
     let dirs = OpenTreeDirs::new(&looked.tree, root);
-    for dir in looked.tree.dirs().filter(|dir| dir.left_out() > 0) {
-        match dirs.get(dir.index()).and_then(|dir| sweep_temps(&dir)) {
+    for dir in looked.tree.dirs().filter(|dir| dir.ignored_count() > 0) {
+        match dirs.open_dir(dir.index()).and_then(|dir| remove_temp_entries(&dir)) {
             Err(error) if error.kind() == vellum_types::ErrorKind::NoSpace => return Err(error.into()),
             // Nothing was written where the caller may not write.
             Ok(_) | Err(_) => {}

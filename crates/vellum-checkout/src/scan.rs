@@ -39,19 +39,19 @@ pub struct ScanOptions {
 }
 
 /// Scans the tree below `root`. Fails only if the root itself cannot be examined.
-pub fn scan(root: &HeldDir, options: ScanOptions) -> Result<ScanTree, BeneathError> {
+pub fn scan_tree(root: &HeldDir, options: ScanOptions) -> Result<ScanTree, BeneathError> {
     let root_stat = root.stat_self()?;
     let mut cache = options.cache;
     if let Some(cache) = &mut cache {
-        cache.adopt_root_device(root_stat.dev);
+        cache.set_root_device(root_stat.dev);
     }
     let threads = match options.threads {
         0 => std::thread::available_parallelism().map_or(2, usize::from).clamp(2, THREADS_MAX),
         threads => threads,
     };
     let selection = options.selection.filter(|selection| !selection.is_everything());
-    let walked = walk::ScanWalk::new(root, root_stat, cache.as_ref(), selection.as_ref(), threads).run();
-    Ok(finish::build(walked, root_stat, cache))
+    let walked = walk::ScanWalk::new(root, root_stat, cache.as_ref(), selection.as_ref(), threads).run_walk();
+    Ok(finish::build_scan_tree(walked, root_stat, cache))
 }
 
 #[cfg(test)]

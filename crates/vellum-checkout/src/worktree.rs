@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vellum_chunker::Chunker;
-use vellum_map::{MapRoot, apply};
+use vellum_map::{MapRoot, apply_changes};
 use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId, UnixTime};
-use vellum_volume::diff::{FileChange, StateComparison, within};
+use vellum_volume::diff::{FileChange, StateComparison, is_path_within};
 use vellum_volume::history::{AncestorWalk, HistoryEntry};
 use vellum_volume::lost::LostContent;
-use vellum_volume::session::{host_name, now, user_name};
+use vellum_volume::session::{current_time, host_name, user_name};
 use vellum_volume::state::{STATE_DIR, WorktreeLock};
 use vellum_volume::{
     FsTree, ProgressMeter, SnapshotOrigin, SnapshotRecord, SnapshotStatistics, StateDir, Volume, WriteSession,
@@ -22,8 +22,8 @@ use crate::capture::{CaptureRequest, CaptureResult, ChunkSink, LayerSink, TreeSi
 use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::meta::{FileStat, MetadataCaller};
 use crate::renew::is_lost_base;
-use crate::scan::{PathSelection, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanOptions, ScanTree, scan};
-use crate::statcache::{FilesystemTime, RecordedEntry, StatCache, write_tree};
+use crate::scan::{PathSelection, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanOptions, ScanTree, scan_tree};
+use crate::statcache::{FilesystemTime, RecordedEntry, StatCache, write_stat_cache};
 
 /// Name of the stat cache in the state directory.
 const STATCACHE_FILE: &[u8] = b"statcache";
@@ -88,12 +88,12 @@ pub(crate) struct CapturedDirectory {
 impl CheckoutWorktree {
     /// Opens the worktree that `start` lies in.
     pub fn open(start: &Path) -> Result<Self> {
-        let state = StateDir::find(start)?;
-        Self::of(Volume::open(&state)?)
+        let state = StateDir::find_enclosing(start)?;
+        Self::from_volume(Volume::open(&state)?)
     }
 
     /// The worktree whose state directory `volume` was opened from.
-    pub fn of(volume: Volume) -> Result<Self> {
+    pub fn from_volume(volume: Volume) -> Result<Self> {
         raise_open_files_limit();
         let root = HeldDir::open_root(volume.state.root())?;
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
@@ -102,35 +102,35 @@ impl CheckoutWorktree {
 
     /// Its directory.
     #[must_use]
-    pub fn root(&self) -> &Path {
+    pub fn root_path(&self) -> &Path {
         self.volume.state.root()
     }
 
     /// Waits until no other command changes this worktree; `waiting` is called once if there is one. Fails if the directory
     /// is a copy of the worktree's.
-    pub fn lock(&self, waiting: impl FnOnce()) -> Result<WorktreeLock> {
-        let lock = self.volume.state.lock(waiting)?;
-        self.volume.confirm_directory()?;
+    pub fn lock_worktree(&self, waiting: impl FnOnce()) -> Result<WorktreeLock> {
+        let lock = self.volume.state.lock_worktree(waiting)?;
+        self.volume.confirm_own_dir()?;
         Ok(lock)
     }
 
     /// Makes a directory that is a copy of another worktree's one of its own, called `name`. It stands on the snapshot that
     /// was the copied directory's last when it was copied, as far as that can be told. Returns that snapshot.
-    pub fn adopt(&self, name: &str, waiting: impl FnOnce()) -> Result<Option<SnapshotId>> {
-        let _lock = self.volume.state.lock(waiting)?;
-        let base = self.copied_snapshot()?;
-        self.volume.adopt_directory(name, base)?;
+    pub fn adopt_copy(&self, name: &str, waiting: impl FnOnce()) -> Result<Option<SnapshotId>> {
+        let _lock = self.volume.state.lock_worktree(waiting)?;
+        let base = self.find_copied_snapshot()?;
+        self.volume.adopt_dir(name, base)?;
         Ok(base)
     }
 
     /// The newest snapshot of this worktree that has the tree of which the stat cache was made; else its last.
-    fn copied_snapshot(&self) -> Result<Option<SnapshotId>> {
-        let Some(head) = self.volume.head()? else { return Ok(None) };
+    fn find_copied_snapshot(&self) -> Result<Option<SnapshotId>> {
+        let Some(head) = self.volume.read_head()? else { return Ok(None) };
         let state = self.root.open_dir(STATE_DIR.as_bytes())?;
         let Ok(cache) = StatCache::load(&state, STATCACHE_FILE) else { return Ok(Some(head)) };
-        for entry in AncestorWalk::of(&self.volume.catalog, [head])? {
+        for entry in AncestorWalk::from_heads(&self.volume.catalog, [head])? {
             let entry = entry?;
-            if entry.record.root.0 == cache.base() {
+            if entry.record.root.0 == cache.base_root() {
                 return Ok(Some(entry.id));
             }
         }
@@ -138,32 +138,32 @@ impl CheckoutWorktree {
     }
 
     /// The snapshot that it stands on.
-    pub fn head(&self) -> Result<Option<HistoryEntry>> {
-        let Some(id) = self.volume.head()? else { return Ok(None) };
-        Ok(Some(HistoryEntry { id, record: self.volume.catalog.get(&id)? }))
+    pub fn head_snapshot(&self) -> Result<Option<HistoryEntry>> {
+        let Some(id) = self.volume.read_head()? else { return Ok(None) };
+        Ok(Some(HistoryEntry { id, record: self.volume.catalog.get_record(&id)? }))
     }
 
     /// Records the directory as it is now. The caller holds the lock. What the store has lost of the last snapshot is
     /// stored again, as far as the directory has it.
-    pub fn snapshot(
+    pub fn create_snapshot(
         &self,
         request: &CheckoutSnapshotRequest,
         meter: &ProgressMeter,
     ) -> Result<SnapshotReport> {
-        let head = self.head()?;
+        let head = self.head_snapshot()?;
         let renewal = self.plan_renewal(head.as_ref())?;
         if renewal == LostContent::Tree && request.paths.is_empty() {
-            return self.snapshot_with(head.as_ref(), &renewal, request, meter);
+            return self.create_snapshot_on(head.as_ref(), &renewal, request, meter);
         }
-        match self.snapshot_with(head.as_ref(), &renewal, request, meter) {
+        match self.create_snapshot_on(head.as_ref(), &renewal, request, meter) {
             Err(error) if request.paths.is_empty() && head.is_some() && is_lost_base(&error) => {
-                self.snapshot_with(head.as_ref(), &LostContent::Tree, request, meter)
+                self.create_snapshot_on(head.as_ref(), &LostContent::Tree, request, meter)
             }
             other => other,
         }
     }
 
-    fn snapshot_with(
+    fn create_snapshot_on(
         &self,
         head: Option<&HistoryEntry>,
         renewal: &LostContent,
@@ -172,31 +172,33 @@ impl CheckoutWorktree {
     ) -> Result<SnapshotReport> {
         let is_lost = *renewal == LostContent::Tree && request.paths.is_empty();
         let readable = head.filter(|_| !is_lost);
-        let base = readable.map(|head| self.volume.tree(head.record.root));
+        let base = readable.map(|head| self.volume.open_tree(head.record.root));
         self.check_paths(&request.paths, base.as_ref(), None)?;
         self.check_parents(&request.paths)?;
-        let (stamp, tree) = self.scan(readable, &request.paths)?;
+        let (stamp, tree) = self.scan_dir(readable, &request.paths)?;
         let none = BTreeSet::new();
         let renewed = if let LostContent::Files(files) = renewal { files } else { &none };
-        let mut capture =
-            CaptureRequest { renewed, ..self.capture(&tree, base.as_ref(), readable, request, meter) };
+        let mut capture = CaptureRequest {
+            renewed,
+            ..self.new_capture_request(&tree, base.as_ref(), readable, request, meter)
+        };
         if let (true, Some(head)) = (is_lost, head) {
             capture.first_number = self.first_unused_number(head)?;
         }
-        let mut session = self.volume.begin_write()?;
+        let mut session = self.volume.begin_write_session()?;
         let base_root = readable.map(|head| head.record.root);
-        let (captured, root) = self.store(&capture, base_root.as_ref(), &mut session)?;
-        let written = session.flush()?;
-        let record = self.record(head, root, &captured, written.bytes_stored, request);
-        let id = self.volume.commit(record.clone())?;
-        session.end()?;
+        let (captured, root) = self.store_capture(&capture, base_root.as_ref(), &mut session)?;
+        let written = session.flush_blobs()?;
+        let record = self.new_snapshot_record(head, root, &captured, written.bytes_stored, request);
+        let id = self.volume.commit_snapshot(record.clone())?;
+        session.end_session()?;
         if *renewal != LostContent::Nothing && captured.problems.is_empty() && request.paths.is_empty() {
-            self.volume.note_renewed(root);
+            self.volume.record_renewed_tree(root);
         }
         let unchanged = base_root == Some(root);
         if !unchanged || captured.was_racy || tree.cache().is_none() {
             // The cache only saves work, and an old one describes another root: the snapshot stands without it.
-            let _ = self.remember(&tree, (root, stamp), &captured);
+            let _ = self.write_stat_cache(&tree, (root, stamp), &captured);
         }
         let renewed = written.blobs_renewed;
         Ok(SnapshotReport { id, record, problems: captured.problems, unchanged, renewed })
@@ -214,29 +216,29 @@ impl CheckoutWorktree {
                 b"" => dir.stat_self(),
                 name => dir.stat(name),
             });
-            let there = || base.is_some_and(|base| base.find(path, "").is_ok());
+            let there = || base.is_some_and(|base| base.find_path(path, "").is_ok());
             if here.is_err() && !there() {
-                return Err(self.no_such_path(path, entry));
+                return Err(self.no_such_path_error(path, entry));
             }
         }
         Ok(())
     }
 
-    pub(crate) fn no_such_path(&self, path: &[u8], entry: Option<&HistoryEntry>) -> CheckoutError {
+    pub(crate) fn no_such_path_error(&self, path: &[u8], entry: Option<&HistoryEntry>) -> CheckoutError {
         let short = entry.and_then(|entry| self.volume.short_id(&entry.id).ok());
         let place = short.map_or_else(|| "the last snapshot".into(), |short| format!("snapshot {short}"));
-        CheckoutError::NoSuchPath { path: vellum_volume::tree::show(path), place }
+        CheckoutError::NoSuchPath { path: vellum_volume::tree::format_path(path), place }
     }
 
     /// A path whose directory is gone cannot be recorded alone: that directory would have to be recorded as gone too,
     /// with all else that was in it.
     fn check_parents(&self, paths: &[Vec<u8>]) -> Result<()> {
         for path in paths {
-            let names: Vec<_> = vellum_volume::tree::components(path).collect();
+            let names: Vec<_> = vellum_volume::tree::path_components(path).collect();
             let Some((_, above)) = names.split_last() else { continue };
-            match self.root.resolve(&above.join(&b'/')) {
+            match self.root.resolve_dir(&above.join(&b'/')) {
                 Err(error) if error.is_not_found() || error.is_not_a_directory() => {
-                    return Err(CheckoutError::ParentGone(vellum_volume::tree::show(path)));
+                    return Err(CheckoutError::ParentGone(vellum_volume::tree::format_path(path)));
                 }
                 Ok(_) | Err(_) => {}
             }
@@ -244,7 +246,7 @@ impl CheckoutWorktree {
         Ok(())
     }
 
-    fn store(
+    fn store_capture(
         &self,
         capture: &CaptureRequest<'_>,
         base: Option<&MapRoot>,
@@ -252,24 +254,24 @@ impl CheckoutWorktree {
     ) -> Result<(CaptureResult, MapRoot)> {
         let (captured, root) = {
             let mut sink = TreeSink::new(&self.volume, session, base)?;
-            let captured = capture.run(ChunkSink::Store(session), &mut sink)?;
-            (captured, sink.finish()?)
+            let captured = capture.capture_changes(ChunkSink::Store(session), &mut sink)?;
+            (captured, sink.finish_tree()?)
         };
         if captured.corrections.is_empty() {
             return Ok((captured, root));
         }
         // The tree just made can be read, and changed, once its nodes are in the store.
-        session.flush()?;
-        session.resume(&self.volume)?;
+        session.flush_blobs()?;
+        session.resume_session(&self.volume)?;
         let mut keys: Vec<_> = captured.corrections.iter().flat_map(|c| c.removed_keys()).collect();
         keys.sort_unstable();
         keys.dedup();
         let removals = keys.iter().map(|key| (key.as_slice(), None::<&[u8]>));
-        let root = apply(&*self.volume.nodes, &*session, self.volume.shape(), &root, removals)?;
+        let root = apply_changes(&*self.volume.nodes, &*session, self.volume.map_shape(), &root, removals)?;
         Ok((captured, root))
     }
 
-    fn record(
+    fn new_snapshot_record(
         &self,
         head: Option<&HistoryEntry>,
         root: MapRoot,
@@ -294,38 +296,42 @@ impl CheckoutWorktree {
     }
 
     /// Compares a snapshot (the head, if None is named) with the directory as it is now.
-    pub fn compare(
+    pub fn compare_with_snapshot(
         &self,
         from: Option<&HistoryEntry>,
         paths: &[Vec<u8>],
         meter: &ProgressMeter,
     ) -> Result<DirectoryDiff> {
-        let head = self.head()?;
-        let state = from.or(head.as_ref()).map(|entry| self.volume.tree(entry.record.root));
+        let head = self.head_snapshot()?;
+        let state = from.or(head.as_ref()).map(|entry| self.volume.open_tree(entry.record.root));
         self.check_paths(paths, state.as_ref(), from)?;
-        let looked = self.look(paths, meter)?;
+        let looked = self.capture_unstored(paths, meter)?;
         let root = from.or(head.as_ref()).map_or(self.volume.empty_root(), |entry| entry.record.root);
         let from_id = from.map(|entry| entry.id);
-        let from = self.volume.tree(root);
+        let from = self.volume.open_tree(root);
         let shared = match (from_id, head) {
-            (Some(from), Some(head)) => self.volume.shared_numbers(from, head.id)?,
+            (Some(from), Some(head)) => self.volume.find_shared_bound(from, head.id)?,
             _ => None,
         };
-        let mut changes = StateComparison { from: &from, to: &looked.state }.run_sharing(shared)?;
+        let mut changes = StateComparison { from: &from, to: &looked.state }.find_changes_sharing(shared)?;
         if !paths.is_empty() {
             changes.retain(|change| {
                 let sides = [&change.old, &change.new].into_iter().flatten();
-                sides.into_iter().any(|side| paths.iter().any(|path| within(&side.path, path)))
+                sides.into_iter().any(|side| paths.iter().any(|path| is_path_within(&side.path, path)))
             });
         }
         Ok(DirectoryDiff { from, to: looked.state, changes, problems: looked.captured.problems })
     }
 
     /// Looks at the directory without storing anything.
-    pub(crate) fn look(&self, paths: &[Vec<u8>], meter: &ProgressMeter) -> Result<CapturedDirectory> {
-        let head = self.head()?;
-        let base = head.as_ref().map(|head| self.volume.tree(head.record.root));
-        let (stamp, tree) = self.scan(head.as_ref(), paths)?;
+    pub(crate) fn capture_unstored(
+        &self,
+        paths: &[Vec<u8>],
+        meter: &ProgressMeter,
+    ) -> Result<CapturedDirectory> {
+        let head = self.head_snapshot()?;
+        let base = head.as_ref().map(|head| self.volume.open_tree(head.record.root));
+        let (stamp, tree) = self.scan_dir(head.as_ref(), paths)?;
         let request = CheckoutSnapshotRequest {
             note: String::new(),
             paths: paths.to_vec(),
@@ -333,38 +339,38 @@ impl CheckoutWorktree {
         };
         let mut sink = LayerSink::default();
         let captured = {
-            let capture = self.capture(&tree, base.as_ref(), head.as_ref(), &request, meter);
-            capture.run(ChunkSink::Identify(&self.volume.keys), &mut sink)?
+            let capture = self.new_capture_request(&tree, base.as_ref(), head.as_ref(), &request, meter);
+            capture.capture_changes(ChunkSink::Identify(&self.volume.keys), &mut sink)?
         };
         for key in captured.corrections.iter().flat_map(|correction| correction.removed_keys()) {
-            sink.layer.delete(key);
+            sink.layer.delete_key(key);
         }
         let root = head.as_ref().map_or(self.volume.empty_root(), |head| head.record.root);
         if sink.layer.is_empty() && captured.was_racy && head.is_some() {
-            self.remember_if_free(&tree, (root, stamp), &captured);
+            self.try_write_stat_cache(&tree, (root, stamp), &captured);
         }
-        let state = self.volume.tree_with(root, vec![Arc::new(sink.layer)]);
+        let state = self.volume.open_tree_with_layers(root, vec![Arc::new(sink.layer)]);
         Ok(CapturedDirectory { tree, captured, state })
     }
 
-    pub(crate) fn scan(
+    pub(crate) fn scan_dir(
         &self,
         head: Option<&HistoryEntry>,
         paths: &[Vec<u8>],
     ) -> Result<(FilesystemTime, ScanTree)> {
         let state = self.root.open_dir(STATE_DIR.as_bytes())?;
-        let stamp = FilesystemTime::take(&state)?;
+        let stamp = FilesystemTime::read_filesystem_time(&state)?;
         let cache = StatCache::load(&state, STATCACHE_FILE).ok();
-        let cache = cache.filter(|cache| head.is_some_and(|head| head.record.root.0 == cache.base()));
+        let cache = cache.filter(|cache| head.is_some_and(|head| head.record.root.0 == cache.base_root()));
         let selection = match paths {
             [] => None,
-            paths => Some(PathSelection::new(paths.iter().map(Vec::as_slice))?),
+            paths => Some(PathSelection::from_paths(paths.iter().map(Vec::as_slice))?),
         };
-        let tree = scan(&self.root, ScanOptions { cache, selection, threads: 0 })?;
+        let tree = scan_tree(&self.root, ScanOptions { cache, selection, threads: 0 })?;
         Ok((stamp, tree))
     }
 
-    fn capture<'a>(
+    fn new_capture_request<'a>(
         &'a self,
         tree: &'a ScanTree,
         base: Option<&'a FsTree>,
@@ -389,29 +395,34 @@ impl CheckoutWorktree {
     }
 
     /// Writes the stat cache.
-    fn remember(
+    fn write_stat_cache(
         &self,
         tree: &ScanTree,
         (root, stamp): (MapRoot, FilesystemTime),
         captured: &CaptureResult,
     ) -> Result<()> {
         let state = self.root.open_dir(STATE_DIR.as_bytes())?;
-        let recorded = |entry: ScanEntryRef<'_>| captured.recorded(entry);
-        Ok(write_tree((&state, STATCACHE_FILE), (root.0, stamp), tree, Ino::ROOT, recorded)?)
+        let recorded = |entry: ScanEntryRef<'_>| captured.recorded_state(entry);
+        Ok(write_stat_cache((&state, STATCACHE_FILE), (root.0, stamp), tree, Ino::ROOT, recorded)?)
     }
 
     /// The same after a mere look: only if no other command is at work.
-    fn remember_if_free(&self, tree: &ScanTree, base: (MapRoot, FilesystemTime), captured: &CaptureResult) {
-        if let Ok(Some(_lock)) = self.volume.state.try_lock() {
+    fn try_write_stat_cache(
+        &self,
+        tree: &ScanTree,
+        base: (MapRoot, FilesystemTime),
+        captured: &CaptureResult,
+    ) {
+        if let Ok(Some(_lock)) = self.volume.state.try_lock_worktree() {
             // A look must not fail for the sake of the next one.
-            let _ = self.remember(tree, base, captured);
+            let _ = self.write_stat_cache(tree, base, captured);
         }
     }
 
     /// Writes the stat cache of a directory that was just made to hold a snapshot. An entry is remembered if it looks
     /// as it was made; the stamp is taken when the clock has ticked, so that a later edit shows. What could not be
     /// done is not remembered, so that it shows too. If all this fails, only work is lost.
-    pub(crate) fn remember_restored(
+    pub(crate) fn write_restored_stat_cache(
         &self,
         entry: &HistoryEntry,
         target: &FsTree,
@@ -419,54 +430,58 @@ impl CheckoutWorktree {
     ) {
         let remember = || -> Result<()> {
             std::thread::sleep(CLOCK_TICK);
-            let (stamp, tree) = self.scan(None, &[])?;
-            let numbers = restored_numbers(&tree, target, problems)?;
+            let (stamp, tree) = self.scan_dir(None, &[])?;
+            let numbers = match_restored_numbers(&tree, target, problems)?;
             let recorded = |entry: ScanEntryRef<'_>| {
                 let (ino, as_made) = numbers.get(&entry.id())?;
-                Some(RecordedEntry { ino: *ino, stat: (!as_made).then(|| entry.stat().outdated()) })
+                Some(RecordedEntry {
+                    ino: *ino,
+                    stat: (!as_made).then(|| entry.stat().with_outdated_ctime()),
+                })
             };
             let state = self.root.open_dir(STATE_DIR.as_bytes())?;
             let base = (entry.record.root.0, stamp);
-            Ok(write_tree((&state, STATCACHE_FILE), base, &tree, Ino::ROOT, recorded)?)
+            Ok(write_stat_cache((&state, STATCACHE_FILE), base, &tree, Ino::ROOT, recorded)?)
         };
         // An older cache that is left describes another root, or is still right.
         let _ = remember();
     }
 
     /// Content of a file of the directory, up to `max` bytes.
-    pub fn read_current(&self, path: &[u8], max: u64) -> Result<Vec<u8>> {
+    pub fn read_current_file(&self, path: &[u8], max: u64) -> Result<Vec<u8>> {
         use std::io::Read;
         let (dir, name) = self.root.resolve_parent(path)?;
         let opened = dir.open_file(name)?;
         let mut content = Vec::new();
-        opened.file.take(max).read_to_end(&mut content).map_err(CheckoutError::path("read", path))?;
+        opened.file.take(max).read_to_end(&mut content).map_err(CheckoutError::path_error("read", path))?;
         Ok(content)
     }
 }
 
 /// The inode numbers of entries, and whether they look as the target says; other files are left out.
-fn restored_numbers(
+fn match_restored_numbers(
     tree: &ScanTree,
     target: &FsTree,
     problems: &[CheckoutProblem],
 ) -> Result<HashMap<ScanEntryId, (Ino, bool)>> {
     let failed: HashSet<&[u8]> = problems.iter().map(|problem| problem.path.as_slice()).collect();
-    let privileged = MetadataCaller::current().is_privileged();
+    let privileged = MetadataCaller::current_process().is_privileged();
     let mut numbers = HashMap::new();
     let mut dirs = HashMap::from([(ScanDirIndex::ROOT, Ino::ROOT)]);
     for dir in tree.dirs() {
         let Some(ino) = dirs.get(&dir.index()).copied() else { continue };
-        let entries: HashMap<_, _> = target.entries(ino)?.into_iter().collect();
+        let entries: HashMap<_, _> = target.list_entries(ino)?.into_iter().collect();
         for entry in dir.entries() {
             let Some(dentry) = entries.get(entry.name()).filter(|dentry| dentry.kind == entry.kind()) else {
                 continue;
             };
-            let looks_right = is_as_made(&target.attr_of(dentry.ino)?, entry.stat(), privileged)
-                && (failed.is_empty() || !failed.contains(entry.path().as_slice()));
+            let looks_right =
+                has_applied_attributes(&target.expect_inode_attr(dentry.ino)?, entry.stat(), privileged)
+                    && (failed.is_empty() || !failed.contains(entry.path().as_slice()));
             if looks_right || dentry.kind == FileKind::Dir {
                 numbers.insert(entry.id(), (dentry.ino, looks_right));
             }
-            if let Some(child) = entry.child() {
+            if let Some(child) = entry.child_index() {
                 dirs.insert(child, dentry.ino);
             }
         }
@@ -475,7 +490,7 @@ fn restored_numbers(
 }
 
 /// Whether a file has the attributes that it was given. Who is not root may not have been able to give them all.
-fn is_as_made(attr: &InodeAttr, stat: &FileStat, privileged: bool) -> bool {
+fn has_applied_attributes(attr: &InodeAttr, stat: &FileStat, privileged: bool) -> bool {
     let sized = attr.kind != FileKind::File || attr.size == stat.size;
     let moded = attr.kind == FileKind::Symlink || attr.mode == stat.mode;
     sized
@@ -485,5 +500,5 @@ fn is_as_made(attr: &InodeAttr, stat: &FileStat, privileged: bool) -> bool {
 
 /// The present time, but not before the parent's: a history does not run backwards because a clock did.
 fn monotonic_now(head: Option<&HistoryEntry>) -> UnixTime {
-    head.map_or(now(), |head| now().max(head.record.time))
+    head.map_or(current_time(), |head| current_time().max(head.record.time))
 }

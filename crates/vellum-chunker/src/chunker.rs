@@ -33,10 +33,10 @@ impl Chunker {
     pub fn new(params: ChunkSizes, key: &[u8; 32]) -> Self {
         Self {
             params,
-            secrets: Arc::new(ChunkerSecrets::derive(key)),
-            switch: params.target() / 16 * 13,
-            early: threshold(params.target() * NORMALISATION),
-            late: threshold(params.target() / NORMALISATION),
+            secrets: Arc::new(ChunkerSecrets::derive_secrets(key)),
+            switch: params.target_len() / 16 * 13,
+            early: compute_threshold(params.target_len() * NORMALISATION),
+            late: compute_threshold(params.target_len() / NORMALISATION),
         }
     }
 
@@ -49,33 +49,34 @@ impl Chunker {
     /// Length of the first chunk of `data`, which starts at a boundary. `None` when more data are needed to tell
     /// (only below the greatest length, and only before the end of the file) or when there are none at all.
     #[must_use]
-    pub fn cut(&self, data: &[u8], eof: bool) -> Option<usize> {
-        let max = self.params.max();
+    pub fn find_chunk_end(&self, data: &[u8], eof: bool) -> Option<usize> {
+        let max = self.params.max_len();
         let reach = data.get(..max).unwrap_or(data);
-        self.search(reach).or_else(|| (reach.len() == max || eof && !data.is_empty()).then_some(reach.len()))
+        self.search_boundary(reach)
+            .or_else(|| (reach.len() == max || eof && !data.is_empty()).then_some(reach.len()))
     }
 
     // The first content-defined boundary in at most `max` bytes.
-    fn search(&self, reach: &[u8]) -> Option<usize> {
-        let min = self.params.min();
+    fn search_boundary(&self, reach: &[u8]) -> Option<usize> {
+        let min = self.params.min_len();
         // The window of the first possible boundary; before it, nothing needs to be looked at.
         let warm = reach.get(min - WINDOW..min)?;
-        let hash = warm.iter().fold(0, |hash, byte| step(&self.secrets.gear, hash, *byte));
+        let hash = warm.iter().fold(0, |hash, byte| update_hash(&self.secrets.gear, hash, *byte));
         let mut scan = ChunkScan { chunker: self, hash, decided: None };
-        if self.secrets.test.accepts(hash) && scan.decide(hash, self.early) {
+        if self.secrets.test.accepts_hash(hash) && scan.decide_candidate(hash, self.early) {
             return Some(min);
         }
         let switch = self.switch.min(reach.len());
-        let early = reach.get(min..switch).and_then(|bytes| scan.run(bytes, self.early));
+        let early = reach.get(min..switch).and_then(|bytes| scan.scan_bytes(bytes, self.early));
         let found = early.map(|at| min + at);
         found.or_else(|| {
-            reach.get(switch..).and_then(|bytes| scan.run(bytes, self.late)).map(|at| switch + at)
+            reach.get(switch..).and_then(|bytes| scan.scan_bytes(bytes, self.late)).map(|at| switch + at)
         })
     }
 }
 
 #[inline(always)]
-fn step(gear: &[u64; 256], hash: u64, byte: u8) -> u64 {
+fn update_hash(gear: &[u64; 256], hash: u64, byte: u8) -> u64 {
     (hash << 1).wrapping_add(gear[usize::from(byte)])
 }
 
@@ -95,7 +96,7 @@ struct ChunkScan<'a> {
 
 impl ChunkScan<'_> {
     // Length of the shortest prefix of `bytes` after which there is a boundary.
-    fn run(&mut self, bytes: &[u8], threshold: u64) -> Option<usize> {
+    fn scan_bytes(&mut self, bytes: &[u8], threshold: u64) -> Option<usize> {
         // Locals, so that the loop keeps them in registers, and blocks of known length, so that it is unrolled: it
         // runs at half the speed otherwise.
         let ChunkerSecrets { gear, test, .. } = &*self.chunker.secrets;
@@ -103,15 +104,15 @@ impl ChunkScan<'_> {
         let (blocks, rest) = bytes.as_chunks::<8>();
         for (index, block) in blocks.iter().enumerate() {
             for (place, byte) in block.iter().enumerate() {
-                hash = step(gear, hash, *byte);
-                if test.accepts(hash) && self.decide(hash, threshold) {
+                hash = update_hash(gear, hash, *byte);
+                if test.accepts_hash(hash) && self.decide_candidate(hash, threshold) {
                     return Some(8 * index + place + 1);
                 }
             }
         }
         for (place, byte) in rest.iter().enumerate() {
-            hash = step(gear, hash, *byte);
-            if test.accepts(hash) && self.decide(hash, threshold) {
+            hash = update_hash(gear, hash, *byte);
+            if test.accepts_hash(hash) && self.decide_candidate(hash, threshold) {
                 return Some(8 * blocks.len() + place + 1);
             }
         }
@@ -121,10 +122,10 @@ impl ChunkScan<'_> {
 
     #[cold]
     #[inline(never)]
-    fn decide(&mut self, now: u64, threshold: u64) -> bool {
+    fn decide_candidate(&mut self, now: u64, threshold: u64) -> bool {
         let decision = match self.decided {
             Some((hash, decision)) if hash == now => decision,
-            _ => self.chunker.secrets.decision(now),
+            _ => self.chunker.secrets.compute_decision(now),
         };
         self.decided = Some((now, decision));
         decision < threshold
@@ -133,7 +134,7 @@ impl ChunkScan<'_> {
 
 // What a decision must stay below, so that one position in `spacing` is a boundary, given that one in
 // 2^CANDIDATE_BITS is a candidate: 2^64 · 2^CANDIDATE_BITS / spacing.
-fn threshold(spacing: usize) -> u64 {
+fn compute_threshold(spacing: usize) -> u64 {
     let wide = (1_u128 << (64 + CANDIDATE_BITS)) / (spacing as u128);
     u64::try_from(wide).unwrap_or(u64::MAX)
 }

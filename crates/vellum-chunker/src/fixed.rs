@@ -7,7 +7,7 @@ use vellum_types::value::FIXED_BLOCK;
 /// Length of the first block of `data`, which starts at a multiple of [`FIXED_BLOCK`]: a whole block, or what is left
 /// at the end of the file. `None` when more data are needed, or when there are none at all.
 #[must_use]
-pub fn fixed_cut(data: &[u8], eof: bool) -> Option<usize> {
+pub fn find_block_end(data: &[u8], eof: bool) -> Option<usize> {
     match data.len() {
         len if len >= FIXED_BLOCK => Some(FIXED_BLOCK),
         0 => None,
@@ -22,10 +22,10 @@ mod tests {
     #[test]
     fn blocks_are_whole_but_the_last() {
         let data = vec![0; FIXED_BLOCK + 1];
-        assert_eq!(fixed_cut(&data, false), Some(FIXED_BLOCK));
-        assert_eq!(fixed_cut(&data[..FIXED_BLOCK], false), Some(FIXED_BLOCK));
-        assert_eq!(fixed_cut(&data[..7], false), None);
-        assert_eq!(fixed_cut(&data[..7], true), Some(7));
-        assert_eq!(fixed_cut(&[], true), None);
+        assert_eq!(find_block_end(&data, false), Some(FIXED_BLOCK));
+        assert_eq!(find_block_end(&data[..FIXED_BLOCK], false), Some(FIXED_BLOCK));
+        assert_eq!(find_block_end(&data[..7], false), None);
+        assert_eq!(find_block_end(&data[..7], true), Some(7));
+        assert_eq!(find_block_end(&[], true), None);
     }
 }

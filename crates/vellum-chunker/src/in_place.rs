@@ -42,7 +42,7 @@ const MAGICS: &[(usize, &[u8])] = &[
 /// Whether a file that starts with `head` (its first [`HEAD_LEN`] bytes, or all of it) is of a kind that programs
 /// overwrite in place, so that fixed blocks serve it better than content-defined chunks.
 #[must_use]
-pub fn looks_rewritten_in_place(head: &[u8]) -> bool {
+pub fn is_in_place_format(head: &[u8]) -> bool {
     let has =
         |&(offset, magic): &(usize, &[u8])| head.get(offset..).is_some_and(|rest| rest.starts_with(magic));
     MAGICS.iter().any(has) || is_postgres_heap(head) || is_innodb(head)
@@ -81,30 +81,30 @@ mod tests {
     #[test]
     fn every_magic_number_is_reached_within_the_head() {
         for (offset, magic) in MAGICS {
-            assert!(looks_rewritten_in_place(&file_with(*offset, magic)), "{magic:?}");
+            assert!(is_in_place_format(&file_with(*offset, magic)), "{magic:?}");
         }
     }
 
     #[test]
     fn pages_without_a_magic_number_are_recognised() {
         let postgres = [0x1c, 0, 0xe0, 0x1f, 0, 0x20, 4, 0x20];
-        assert!(looks_rewritten_in_place(&file_with(12, &postgres)));
+        assert!(is_in_place_format(&file_with(12, &postgres)));
         let mut innodb = vec![0; 16 << 10];
         innodb[..4].copy_from_slice(b"csum");
         innodb[25] = 8;
         innodb[37] = 5;
         innodb[41] = 5;
-        assert!(looks_rewritten_in_place(&innodb));
+        assert!(is_in_place_format(&innodb));
     }
 
     #[test]
     fn ordinary_files_are_not() {
         for head in [&b""[..], b"S", b"SQLite format 2\0", b"\x7fELF\x02\x01\x01", b"PK\x03\x04", &[0; 4096]]
         {
-            assert!(!looks_rewritten_in_place(head), "{head:?}");
+            assert!(!is_in_place_format(head), "{head:?}");
         }
         for len in 0..HEAD_LEN {
-            assert!(!looks_rewritten_in_place(&vec![b'x'; len]));
+            assert!(!is_in_place_format(&vec![b'x'; len]));
         }
     }
 }

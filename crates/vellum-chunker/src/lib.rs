@@ -11,6 +11,6 @@ mod params;
 mod secrets;
 
 pub use chunker::Chunker;
-pub use fixed::fixed_cut;
-pub use in_place::{HEAD_LEN, looks_rewritten_in_place};
+pub use fixed::find_block_end;
+pub use in_place::{HEAD_LEN, is_in_place_format};
 pub use params::ChunkSizes;

@@ -37,37 +37,38 @@ impl ChunkSizes {
 
     /// Least length of a chunk that is not the last of its file, bytes.
     #[must_use]
-    pub fn min(self) -> usize {
+    pub fn min_len(self) -> usize {
         self.min
     }
 
     /// Average length, bytes.
     #[must_use]
-    pub fn target(self) -> usize {
+    pub fn target_len(self) -> usize {
         self.target
     }
 
     /// Greatest length, bytes.
     #[must_use]
-    pub fn max(self) -> usize {
+    pub fn max_len(self) -> usize {
         self.max
     }
 
     /// Appends the stored form: the algorithm's number, then the three sizes.
     pub fn encode(self, writer: &mut FieldWriter) {
-        writer.u8(ALGORITHM);
+        writer.write_u8(ALGORITHM);
         for size in [self.min, self.target, self.max] {
-            writer.varint(size as u64);
+            writer.write_varint(size as u64);
         }
     }
 
     /// Reads the stored form.
     pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
-        let algorithm = reader.u8()?;
+        let algorithm = reader.read_u8()?;
         if algorithm != ALGORITHM {
             return Err(DecodeError::Version(algorithm.into()));
         }
-        let mut size = || usize::try_from(reader.varint()?).map_err(|_| DecodeError::Invalid("chunk sizes"));
+        let mut size =
+            || usize::try_from(reader.read_varint()?).map_err(|_| DecodeError::Invalid("chunk sizes"));
         Self::new(size()?, size()?, size()?)
     }
 }
@@ -120,7 +121,7 @@ mod tests {
         fn what_decodes_is_valid_and_encodes_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..24)) {
             let mut reader = FieldReader::new(&bytes);
             if let Ok(params) = ChunkSizes::decode(&mut reader) {
-                prop_assert_eq!(ChunkSizes::new(params.min(), params.target(), params.max()), Ok(params));
+                prop_assert_eq!(ChunkSizes::new(params.min_len(), params.target_len(), params.max_len()), Ok(params));
                 let mut writer = FieldWriter::new();
                 params.encode(&mut writer);
                 prop_assert_eq!(writer.as_slice(), &bytes[..bytes.len() - reader.remaining()]);

@@ -28,7 +28,7 @@ pub(crate) struct CandidateTest {
 
 impl CandidateTest {
     #[inline(always)]
-    pub(crate) fn accepts(self, hash: u64) -> bool {
+    pub(crate) fn accepts_hash(self, hash: u64) -> bool {
         (hash ^ self.mask).wrapping_mul(self.factor) < CANDIDATE_BELOW
     }
 }
@@ -42,7 +42,7 @@ pub(crate) struct ChunkerSecrets {
 }
 
 impl ChunkerSecrets {
-    pub(crate) fn derive(key: &[u8; 32]) -> Self {
+    pub(crate) fn derive_secrets(key: &[u8; 32]) -> Self {
         let mut stream = Hasher::new_derive_key(CONTEXT_SCAN).update(key).finalize_xof();
         let mut word = || {
             let mut bytes = [0; 8];
@@ -57,7 +57,7 @@ impl ChunkerSecrets {
     }
 
     /// A pseudo-random word for a window's hash, which nobody without the key can predict.
-    pub(crate) fn decision(&self, hash: u64) -> u64 {
+    pub(crate) fn compute_decision(&self, hash: u64) -> u64 {
         let digest = blake3::keyed_hash(&self.decision, &hash.to_le_bytes());
         let [b0, b1, b2, b3, b4, b5, b6, b7, ..] = *digest.as_bytes();
         u64::from_le_bytes([b0, b1, b2, b3, b4, b5, b6, b7])

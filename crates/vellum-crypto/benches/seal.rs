@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{ProcessorTime, busy, waiting};
+use vellum_benchkit::{ProcessorTime, thread_time_criterion, wall_time_criterion};
 use vellum_crypto::{KdfParams, KeySlot, MasterKey, RecordDomain, SlotSecret, VolumeKeys};
 use vellum_types::{BlobKind, VolumeId};
 
@@ -13,46 +13,46 @@ const VOLUME: VolumeId = VolumeId([1; 16]);
 const SIZES_KIB: [usize; 3] = [4, 64, 256];
 
 fn main() {
-    let mut criterion = busy();
-    let sealed = VolumeKeys::sealed(&MasterKey::random(), VOLUME);
-    let plain = VolumeKeys::plain(VOLUME);
+    let mut criterion = thread_time_criterion();
+    let sealed = VolumeKeys::for_encrypted(&MasterKey::generate(), VOLUME);
+    let plain = VolumeKeys::for_plain(VOLUME);
     for (mode, keys) in [("sealed", &sealed), ("plain", &plain)] {
-        seal(&mut criterion, mode, keys);
-        open(&mut criterion, mode, keys);
+        bench_seal(&mut criterion, mode, keys);
+        bench_open(&mut criterion, mode, keys);
     }
-    slot(&mut waiting());
+    bench_slot(&mut wall_time_criterion());
 }
 
-fn seal(criterion: &mut Criterion<ProcessorTime>, mode: &str, keys: &VolumeKeys) {
+fn bench_seal(criterion: &mut Criterion<ProcessorTime>, mode: &str, keys: &VolumeKeys) {
     let mut group = criterion.benchmark_group(format!("seal/{mode}"));
     for kib in SIZES_KIB {
         let content = vec![7; kib << 10];
-        let id = keys.blob_id(BlobKind::Chunk, &content);
+        let id = keys.compute_blob_id(BlobKind::Chunk, &content);
         let mut out = Vec::new();
         group.throughput(Throughput::Bytes(content.len() as u64));
         group.bench_function(format!("{kib}KiB"), |bencher| {
             bencher.iter(|| {
                 out.clear();
-                keys.seal(CHUNK, id.as_bytes(), black_box(&content), &mut out);
+                keys.seal_record(CHUNK, id.as_bytes(), black_box(&content), &mut out);
             });
         });
     }
     group.finish();
 }
 
-fn open(criterion: &mut Criterion<ProcessorTime>, mode: &str, keys: &VolumeKeys) {
+fn bench_open(criterion: &mut Criterion<ProcessorTime>, mode: &str, keys: &VolumeKeys) {
     let mut group = criterion.benchmark_group(format!("open/{mode}"));
     for kib in SIZES_KIB {
         let content = vec![7; kib << 10];
-        let id = keys.blob_id(BlobKind::Chunk, &content);
+        let id = keys.compute_blob_id(BlobKind::Chunk, &content);
         let mut sealed = Vec::new();
-        keys.seal(CHUNK, id.as_bytes(), &content, &mut sealed);
+        keys.seal_record(CHUNK, id.as_bytes(), &content, &mut sealed);
         let mut out = Vec::new();
         group.throughput(Throughput::Bytes(content.len() as u64));
         group.bench_function(format!("{kib}KiB"), |bencher| {
             bencher.iter(|| {
                 out.clear();
-                keys.open(CHUNK, id.as_bytes(), black_box(&sealed), &mut out).expect("it opens");
+                keys.open_record(CHUNK, id.as_bytes(), black_box(&sealed), &mut out).expect("it opens");
             });
         });
     }
@@ -60,8 +60,8 @@ fn open(criterion: &mut Criterion<ProcessorTime>, mode: &str, keys: &VolumeKeys)
 }
 
 /// Stretching a passphrase uses all processors, so it is the time that passes which counts.
-fn slot(criterion: &mut Criterion<WallTime>) {
-    let master = MasterKey::random();
+fn bench_slot(criterion: &mut Criterion<WallTime>) {
+    let master = MasterKey::generate();
     let mut group = criterion.benchmark_group("slot");
     group.sample_size(10);
     group.bench_function("create", |bencher| {

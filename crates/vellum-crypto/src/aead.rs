@@ -19,12 +19,18 @@ pub(crate) struct AuthenticationFailure;
 ///
 /// # Panics
 /// Beyond 256 GiB of plaintext, which the cipher's counter cannot cover and no caller's limits allow.
-pub(crate) fn seal(key: &[u8; 32], nonce: &[u8; NONCE_LEN], ad: &[u8], plaintext: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn seal_plaintext(
+    key: &[u8; 32],
+    nonce: &[u8; NONCE_LEN],
+    ad: &[u8],
+    plaintext: &[u8],
+    out: &mut Vec<u8>,
+) {
     out.reserve(NONCE_LEN + plaintext.len() + TAG_LEN);
     out.extend_from_slice(nonce);
     let start = out.len();
     out.extend_from_slice(plaintext);
-    let (cipher, short_nonce) = subcipher(key, nonce);
+    let (cipher, short_nonce) = derive_subcipher(key, nonce);
     let tag = cipher
         .seal_in_place_separate_tag(short_nonce, Aad::from(ad), &mut out[start..])
         .expect("ChaCha20 takes 256 GiB, and the longest that is sealed, an index object, has 256 MiB");
@@ -32,7 +38,7 @@ pub(crate) fn seal(key: &[u8; 32], nonce: &[u8; NONCE_LEN], ad: &[u8], plaintext
 }
 
 /// Appends the plaintext of nonce ‖ ciphertext ‖ tag to `out`, or nothing.
-pub(crate) fn open(
+pub(crate) fn open_sealed(
     key: &[u8; 32],
     ad: &[u8],
     sealed: &[u8],
@@ -42,7 +48,7 @@ pub(crate) fn open(
     let (ciphertext, tag) = rest.split_last_chunk::<TAG_LEN>().ok_or(AuthenticationFailure)?;
     let start = out.len();
     out.extend_from_slice(ciphertext);
-    let (cipher, short_nonce) = subcipher(key, nonce);
+    let (cipher, short_nonce) = derive_subcipher(key, nonce);
     let opened = cipher
         .open_in_place_separate_tag(short_nonce, Aad::from(ad), Tag::from(*tag), &mut out[start..], 0..)
         .is_ok();
@@ -54,7 +60,7 @@ pub(crate) fn open(
 }
 
 // The draft's section 2.3: the first 16 bytes of the nonce make the subkey, the last 8 follow four zero bytes.
-fn subcipher(key: &[u8; 32], nonce: &[u8; NONCE_LEN]) -> (LessSafeKey, Nonce) {
+fn derive_subcipher(key: &[u8; 32], nonce: &[u8; NONCE_LEN]) -> (LessSafeKey, Nonce) {
     let [head @ .., t0, t1, t2, t3, t4, t5, t6, t7] = nonce;
     let subkey = Zeroizing::new(chacha20::hchacha::<chacha20::R20>(&Array(*key), &Array(*head)).0);
     let unbound = UnboundKey::new(&CHACHA20_POLY1305, subkey.as_slice())

@@ -7,21 +7,21 @@
 pub(crate) const CHECKSUM_LEN: usize = 16;
 
 /// Appends plaintext ‖ checksum to `out`.
-pub(crate) fn seal(key: &[u8; 32], ad: &[u8], plaintext: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn append_checksum(key: &[u8; 32], ad: &[u8], plaintext: &[u8], out: &mut Vec<u8>) {
     out.reserve(plaintext.len() + CHECKSUM_LEN);
     out.extend_from_slice(plaintext);
-    out.extend_from_slice(&checksum(key, ad, plaintext));
+    out.extend_from_slice(&compute_checksum(key, ad, plaintext));
 }
 
 /// The plaintext of plaintext ‖ checksum, if they belong together.
-pub(crate) fn open<'a>(key: &[u8; 32], ad: &[u8], sealed: &'a [u8]) -> Option<&'a [u8]> {
+pub(crate) fn verify_checksum<'a>(key: &[u8; 32], ad: &[u8], sealed: &'a [u8]) -> Option<&'a [u8]> {
     let (plaintext, found) = sealed.split_last_chunk::<CHECKSUM_LEN>()?;
-    (checksum(key, ad, plaintext) == *found).then_some(plaintext)
+    (compute_checksum(key, ad, plaintext) == *found).then_some(plaintext)
 }
 
 // The plaintext comes first, so that BLAKE3 gets it in whole aligned chunks; the length at the very end tells
 // where the plaintext stops and the associated data start.
-fn checksum(key: &[u8; 32], ad: &[u8], plaintext: &[u8]) -> [u8; CHECKSUM_LEN] {
+fn compute_checksum(key: &[u8; 32], ad: &[u8], plaintext: &[u8]) -> [u8; CHECKSUM_LEN] {
     let mut hasher = blake3::Hasher::new_keyed(key);
     hasher.update(plaintext).update(ad).update(&(ad.len() as u64).to_le_bytes());
     let mut out = [0; CHECKSUM_LEN];
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn bytes_cannot_move_between_plaintext_and_associated_data() {
-        assert_ne!(checksum(&[0; 32], b"cd", b"ab"), checksum(&[0; 32], b"bcd", b"a"));
-        assert_ne!(checksum(&[0; 32], b"", b"ab"), checksum(&[0; 32], b"ab", b""));
+        assert_ne!(compute_checksum(&[0; 32], b"cd", b"ab"), compute_checksum(&[0; 32], b"bcd", b"a"));
+        assert_ne!(compute_checksum(&[0; 32], b"", b"ab"), compute_checksum(&[0; 32], b"ab", b""));
     }
 }

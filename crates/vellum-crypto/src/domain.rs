@@ -65,7 +65,7 @@ impl RecordDomain {
     /// How many domains there are.
     pub(crate) const COUNT: usize = 10;
 
-    /// DomainContexts for volumes with a master key, in the order of [`Self::slot`].
+    /// DomainContexts for volumes with a master key, in the order of [`Self::table_index`].
     pub(crate) const SEALED_CONTEXTS: [DomainContexts; Self::COUNT] = all_contexts!("sealed");
     /// DomainContexts for volumes without one.
     pub(crate) const PLAIN_CONTEXTS: [DomainContexts; Self::COUNT] = all_contexts!("plain");
@@ -87,7 +87,7 @@ impl RecordDomain {
     }
 
     /// Position in the tables of contexts and keys: domain bytes count from 1.
-    pub(crate) fn slot(self) -> usize {
+    pub(crate) fn table_index(self) -> usize {
         usize::from(self.as_byte()) - 1
     }
 }
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(places.len(), RecordDomain::COUNT);
         for (domain, word) in places {
             let expected = format!("vellum 2026-11-21 v1 sealed {word} seal");
-            assert_eq!(RecordDomain::SEALED_CONTEXTS[domain.slot()].seal, expected);
+            assert_eq!(RecordDomain::SEALED_CONTEXTS[domain.table_index()].seal, expected);
         }
     }
 }

@@ -85,9 +85,9 @@ pub struct VolumeKeys {
 impl VolumeKeys {
     /// The keys of an encrypted volume.
     #[must_use]
-    pub fn sealed(master: &MasterKey, volume: VolumeId) -> Self {
+    pub fn for_encrypted(master: &MasterKey, volume: VolumeId) -> Self {
         let material = master.as_bytes();
-        Self::derive(
+        Self::derive_keys(
             volume,
             false,
             material,
@@ -98,11 +98,11 @@ impl VolumeKeys {
 
     /// The keys of a volume without a secret: ids are public hashes, sealing adds a checksum.
     #[must_use]
-    pub fn plain(volume: VolumeId) -> Self {
-        Self::derive(volume, true, &[], &RecordDomain::PLAIN_CONTEXTS, [CHUNKER_PLAIN, BOUNDARY_PLAIN])
+    pub fn for_plain(volume: VolumeId) -> Self {
+        Self::derive_keys(volume, true, &[], &RecordDomain::PLAIN_CONTEXTS, [CHUNKER_PLAIN, BOUNDARY_PLAIN])
     }
 
-    fn derive(
+    fn derive_keys(
         volume: VolumeId,
         plain: bool,
         material: &[u8],
@@ -124,67 +124,67 @@ impl VolumeKeys {
 
     /// The volume whose keys these are.
     #[must_use]
-    pub fn volume(&self) -> VolumeId {
+    pub fn volume_id(&self) -> VolumeId {
         self.volume
     }
 
     /// Bytes that sealing adds in this volume.
     #[must_use]
-    pub fn overhead(&self) -> usize {
+    pub fn seal_overhead(&self) -> usize {
         if self.plain { PLAIN_OVERHEAD } else { SEAL_OVERHEAD }
     }
 
     /// The identity of a blob with this content.
     #[must_use]
-    pub fn blob_id(&self, kind: BlobKind, plaintext: &[u8]) -> BlobId {
-        BlobId(self.record_id(RecordDomain::Blob(kind), plaintext))
+    pub fn compute_blob_id(&self, kind: BlobKind, plaintext: &[u8]) -> BlobId {
+        BlobId(self.compute_record_id(RecordDomain::Blob(kind), plaintext))
     }
 
     /// The identity of any record with this content, such as a snapshot's.
     #[must_use]
-    pub fn record_id(&self, domain: RecordDomain, plaintext: &[u8]) -> [u8; 32] {
-        blake3::keyed_hash(&self.of(domain).id, plaintext).into()
+    pub fn compute_record_id(&self, domain: RecordDomain, plaintext: &[u8]) -> [u8; 32] {
+        blake3::keyed_hash(&self.domain_keys(domain).id, plaintext).into()
     }
 
     /// An object name that tells an outsider nothing about `name`.
     #[must_use]
-    pub fn name_id(&self, domain: RecordDomain, name: &[u8]) -> [u8; 32] {
-        blake3::keyed_hash(&self.of(domain).name, name).into()
+    pub fn compute_name_id(&self, domain: RecordDomain, name: &[u8]) -> [u8; 32] {
+        blake3::keyed_hash(&self.domain_keys(domain).name, name).into()
     }
 
     /// Appends the sealed form of `plaintext` to `out`: nonce ‖ ciphertext ‖ tag, or in a plain volume
-    /// plaintext ‖ checksum. It grows by [`Self::overhead`].
+    /// plaintext ‖ checksum. It grows by [`Self::seal_overhead`].
     ///
     /// # Panics
     /// When the operating system has no randomness to give.
-    pub fn seal(&self, domain: RecordDomain, aad: &[u8], plaintext: &[u8], out: &mut Vec<u8>) {
-        let ad = self.associated_data(domain, aad);
-        let key = &self.of(domain).seal;
+    pub fn seal_record(&self, domain: RecordDomain, aad: &[u8], plaintext: &[u8], out: &mut Vec<u8>) {
+        let ad = self.build_associated_data(domain, aad);
+        let key = &self.domain_keys(domain).seal;
         if self.plain {
-            checksum::seal(key, &ad, plaintext, out);
+            checksum::append_checksum(key, &ad, plaintext, out);
         } else {
-            aead::seal(key, &nonce::fresh(), &ad, plaintext, out);
+            aead::seal_plaintext(key, &nonce::generate_nonce(), &ad, plaintext, out);
         }
     }
 
     /// Appends the plaintext of `sealed` to `out`; on an error `out` is as it was.
-    pub fn open(
+    pub fn open_record(
         &self,
         domain: RecordDomain,
         aad: &[u8],
         sealed: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), UnsealError> {
-        if sealed.len() < self.overhead() {
+        if sealed.len() < self.seal_overhead() {
             return Err(UnsealError::Short { found: sealed.len() });
         }
-        let ad = self.associated_data(domain, aad);
-        let key = &self.of(domain).seal;
+        let ad = self.build_associated_data(domain, aad);
+        let key = &self.domain_keys(domain).seal;
         if self.plain {
-            out.extend_from_slice(checksum::open(key, &ad, sealed).ok_or(UnsealError::Forged)?);
+            out.extend_from_slice(checksum::verify_checksum(key, &ad, sealed).ok_or(UnsealError::Forged)?);
             return Ok(());
         }
-        aead::open(key, &ad, sealed, out).map_err(|aead::AuthenticationFailure| UnsealError::Forged)
+        aead::open_sealed(key, &ad, sealed, out).map_err(|aead::AuthenticationFailure| UnsealError::Forged)
     }
 
     /// The secret from which chunk boundaries are drawn.
@@ -199,11 +199,11 @@ impl VolumeKeys {
         self.boundary_seed
     }
 
-    fn of(&self, domain: RecordDomain) -> &DomainKeys {
-        &self.domains[domain.slot()]
+    fn domain_keys(&self, domain: RecordDomain) -> &DomainKeys {
+        &self.domains[domain.table_index()]
     }
 
-    fn associated_data(&self, domain: RecordDomain, aad: &[u8]) -> Vec<u8> {
+    fn build_associated_data(&self, domain: RecordDomain, aad: &[u8]) -> Vec<u8> {
         let mut ad = Vec::with_capacity(AD_PREFIX_LEN + aad.len());
         ad.push(SEAL_VERSION);
         ad.extend_from_slice(self.volume.as_bytes());

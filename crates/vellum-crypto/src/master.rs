@@ -20,8 +20,8 @@ impl MasterKey {
     /// # Panics
     /// When the operating system has no randomness to give: there is nothing safe to go on with.
     #[must_use]
-    pub fn random() -> Self {
-        let mut key = Self::zeroed();
+    pub fn generate() -> Self {
+        let mut key = Self::new_zeroed();
         fill_random(key.0.as_mut_slice());
         key
     }
@@ -29,7 +29,7 @@ impl MasterKey {
     /// The key in these bytes.
     #[must_use]
     pub fn from_bytes(mut bytes: [u8; Self::LEN]) -> Self {
-        let mut key = Self::zeroed();
+        let mut key = Self::new_zeroed();
         key.0.copy_from_slice(&bytes);
         bytes.zeroize();
         key
@@ -48,7 +48,7 @@ impl MasterKey {
     }
 
     // Filled in place, so that no copy of the key stays behind on the stack.
-    fn zeroed() -> Self {
+    fn new_zeroed() -> Self {
         Self(Box::new(Zeroizing::new([0; Self::LEN])))
     }
 }
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn random_keys_differ() {
-        assert_ne!(MasterKey::random().as_bytes(), MasterKey::random().as_bytes());
+        assert_ne!(MasterKey::generate().as_bytes(), MasterKey::generate().as_bytes());
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl NoncePool {
     const EMPTY: Self =
         Self { bytes: [0; NONCE_LEN * NONCES_PER_REFILL], used: NONCE_LEN * NONCES_PER_REFILL, owner: 0 };
 
-    fn take(&mut self, process: u32) -> [u8; NONCE_LEN] {
+    fn take_nonce(&mut self, process: u32) -> [u8; NONCE_LEN] {
         if self.used >= self.bytes.len() || self.owner != process {
             fill_random(&mut self.bytes);
             self.used = 0;
@@ -64,9 +64,9 @@ thread_local! {
 ///
 /// # Panics
 /// When the operating system has no randomness to give.
-pub(crate) fn fresh() -> [u8; NONCE_LEN] {
+pub(crate) fn generate_nonce() -> [u8; NONCE_LEN] {
     let process = std::process::id();
-    POOL.with_borrow_mut(|pool| pool.take(process))
+    POOL.with_borrow_mut(|pool| pool.take_nonce(process))
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn nonces_do_not_repeat_across_refills_and_threads() {
-        let draw = || (0..3 * NONCES_PER_REFILL).map(|_| fresh()).collect::<Vec<_>>();
+        let draw = || (0..3 * NONCES_PER_REFILL).map(|_| generate_nonce()).collect::<Vec<_>>();
         let mut all = draw();
         all.extend(std::thread::spawn(draw).join().expect("the thread draws"));
         let distinct: HashSet<_> = all.iter().collect();
@@ -87,8 +87,8 @@ mod tests {
     #[test]
     fn a_forked_copy_of_the_buffer_is_not_used() {
         let mut parent = NoncePool::EMPTY;
-        parent.take(1);
+        parent.take_nonce(1);
         let mut child = NoncePool { bytes: parent.bytes, used: parent.used, owner: parent.owner };
-        assert_ne!(parent.take(1), child.take(2));
+        assert_ne!(parent.take_nonce(1), child.take_nonce(2));
     }
 }

@@ -50,14 +50,14 @@ impl RecoveryCode {
     /// # Panics
     /// When the operating system has no randomness to give.
     #[must_use]
-    pub fn random() -> Self {
+    pub fn generate() -> Self {
         let mut code = Self(Box::new(Zeroizing::new([0; SYMBOLS])));
         let [data @ .., check] = &mut **code.0;
         fill_random(data);
         for symbol in data.iter_mut() {
             *symbol &= 31;
         }
-        *check = check_symbol(data);
+        *check = compute_check_symbol(data);
         code
     }
 
@@ -73,7 +73,7 @@ impl RecoveryCode {
                 continue;
             }
             let value =
-                symbol_value(character).ok_or(ParseRecoveryError::Character { position: index + 1 })?;
+                decode_symbol(character).ok_or(ParseRecoveryError::Character { position: index + 1 })?;
             if let Some(symbol) = code.0.get_mut(found) {
                 *symbol = value;
             }
@@ -83,7 +83,7 @@ impl RecoveryCode {
             return Err(ParseRecoveryError::Length { found });
         }
         let [data @ .., check] = &**code.0;
-        if check_symbol(data) != *check {
+        if compute_check_symbol(data) != *check {
             return Err(ParseRecoveryError::Check);
         }
         Ok(code)
@@ -104,7 +104,7 @@ impl RecoveryCode {
     }
 
     /// The secret: the random symbols, one per byte, without the check symbol.
-    pub(crate) fn secret(&self) -> &[u8; DATA_SYMBOLS] {
+    pub(crate) fn secret_symbols(&self) -> &[u8; DATA_SYMBOLS] {
         let [data @ .., _] = &**self.0;
         data
     }
@@ -116,7 +116,7 @@ impl fmt::Debug for RecoveryCode {
     }
 }
 
-fn symbol_value(character: char) -> Option<u8> {
+fn decode_symbol(character: char) -> Option<u8> {
     let wanted = match character.to_ascii_uppercase() {
         'O' => '0',
         'I' | 'L' => '1',
@@ -128,12 +128,12 @@ fn symbol_value(character: char) -> Option<u8> {
 
 // The sum of a^(i+1) · s_i over GF(32), by Horner's rule. Weights are never zero, and neighbours' weights differ,
 // so that one wrong symbol or one exchange of neighbours always changes the sum.
-fn check_symbol(data: &[u8; DATA_SYMBOLS]) -> u8 {
-    data.iter().rev().fold(0, |sum, symbol| double(sum ^ symbol))
+fn compute_check_symbol(data: &[u8; DATA_SYMBOLS]) -> u8 {
+    data.iter().rev().fold(0, |sum, symbol| double_symbol(sum ^ symbol))
 }
 
 // Multiplies by the generator a of GF(32) = GF(2)[a] / (a^5 + a^2 + 1).
-fn double(value: u8) -> u8 {
+fn double_symbol(value: u8) -> u8 {
     let shifted = value << 1;
     if shifted & 0x20 == 0 { shifted } else { shifted ^ 0x25 }
 }
@@ -143,18 +143,18 @@ mod tests {
     use super::*;
 
     fn same(a: &RecoveryCode, b: &RecoveryCode) -> bool {
-        a.secret() == b.secret()
+        a.secret_symbols() == b.secret_symbols()
     }
 
     #[test]
     fn a_code_is_seven_groups_of_five() {
-        let text = RecoveryCode::random().to_text();
+        let text = RecoveryCode::generate().to_text();
         assert!(text.split('-').map(str::len).eq([GROUP; 7]), "{}", text.as_str());
     }
 
     #[test]
     fn parsing_forgives_what_people_do() {
-        let code = RecoveryCode::random();
+        let code = RecoveryCode::generate();
         let text = code.to_text();
         let variants = [
             text.to_lowercase(),
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn every_single_error_and_every_exchange_of_neighbours_is_caught() {
-        let code = RecoveryCode::random();
+        let code = RecoveryCode::generate();
         let symbols: Vec<char> = code.to_text().chars().filter(|c| *c != '-').collect();
         let parse = |symbols: &[char]| RecoveryCode::parse(&symbols.iter().collect::<String>());
         for place in 0..SYMBOLS {
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(error(&"A".repeat(36)), ParseRecoveryError::Length { found: 36 });
         assert_eq!(error(&"A".repeat(1 << 20)), ParseRecoveryError::Length { found: 1 << 20 });
         assert_eq!(error(&"A".repeat(35)), ParseRecoveryError::Check);
-        assert_eq!(format!("{:?}", RecoveryCode::random()), "RecoveryCode(..)");
+        assert_eq!(format!("{:?}", RecoveryCode::generate()), "RecoveryCode(..)");
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
             *symbol = value & 31;
         }
         let [data @ .., check] = &mut **code.0;
-        *check = check_symbol(data);
+        *check = compute_check_symbol(data);
         assert_eq!(code.to_text().as_str(), "01234-56789-ABCDE-FGHJK-MNPQR-STVWX-YZ01J");
     }
 }

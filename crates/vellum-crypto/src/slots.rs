@@ -12,7 +12,7 @@ use std::fmt;
 use vellum_types::{DecodeError, ErrorKind, VolumeId};
 use zeroize::Zeroizing;
 
-use crate::nonce::{NONCE_LEN, fill_random, fresh};
+use crate::nonce::{NONCE_LEN, fill_random, generate_nonce};
 use crate::{MasterKey, RecoveryCode, aead};
 
 pub use codec::{LABEL_MAX, SLOT_MAX};
@@ -110,10 +110,10 @@ impl SlotSecret<'_> {
         }
     }
 
-    fn bytes(&self) -> &[u8] {
+    fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Passphrase(bytes) | Self::KeyFile(bytes) => bytes,
-            Self::Recovery(code) => code.secret(),
+            Self::Recovery(code) => code.secret_symbols(),
         }
     }
 }
@@ -222,7 +222,7 @@ impl KeySlot {
         params: KdfParams,
     ) -> Result<Self, KeySlotError> {
         let kind = secret.kind();
-        match secret.bytes().len() {
+        match secret.as_bytes().len() {
             0 => return Err(KeySlotError::EmptySecret(kind)),
             len if len > SECRET_MAX => return Err(KeySlotError::LongSecret(kind)),
             _ => codec::check_label(label).map_err(|_| KeySlotError::Label)?,
@@ -230,28 +230,32 @@ impl KeySlot {
         let (mut id, mut salt) = ([0; KeySlotId::LEN], [0; SALT_LEN]);
         fill_random(&mut id);
         fill_random(&mut salt);
-        let kdf = if kind == KeySlotKind::Recovery { None } else { Some(params.check()?) };
+        let kdf = if kind == KeySlotKind::Recovery { None } else { Some(params.check_limits()?) };
         let wrapped = [0; WRAPPED_LEN];
         let mut slot = Self { id: KeySlotId(id), volume, kind, label: label.to_owned(), kdf, salt, wrapped };
-        slot.wrap(secret, master, &fresh())?;
+        slot.wrap_master_key(secret, master, &generate_nonce())?;
         Ok(slot)
     }
 
-    fn wrap(
+    fn wrap_master_key(
         &mut self,
         secret: SlotSecret<'_>,
         master: &MasterKey,
         nonce: &[u8; NONCE_LEN],
     ) -> Result<(), KdfError> {
-        let key = self.wrapping_key(secret)?;
+        let key = self.derive_wrapping_key(secret)?;
         let mut out = Vec::with_capacity(WRAPPED_LEN);
-        aead::seal(&key, nonce, &self.header(), master.as_bytes(), &mut out);
+        aead::seal_plaintext(&key, nonce, &self.encode_header(), master.as_bytes(), &mut out);
         self.wrapped.copy_from_slice(&out);
         Ok(())
     }
 
     /// The master key, if `secret` is the right one and the slot is of `volume` and unchanged.
-    pub fn unlock(&self, secret: SlotSecret<'_>, volume: VolumeId) -> Result<MasterKey, UnlockError> {
+    pub fn unlock_master_key(
+        &self,
+        secret: SlotSecret<'_>,
+        volume: VolumeId,
+    ) -> Result<MasterKey, UnlockError> {
         let given = secret.kind();
         if self.volume != volume {
             return Err(UnlockError::OtherVolume { expected: volume, found: self.volume });
@@ -260,21 +264,21 @@ impl KeySlot {
             return Err(UnlockError::OtherKind { wanted: self.kind, given });
         }
         // An over-long or empty secret made no slot, so there is nothing to derive.
-        if !(1..=SECRET_MAX).contains(&secret.bytes().len()) {
+        if !(1..=SECRET_MAX).contains(&secret.as_bytes().len()) {
             return Err(UnlockError::Wrong(given));
         }
-        let key = self.wrapping_key(secret)?;
+        let key = self.derive_wrapping_key(secret)?;
         // Reserved whole: growing would leave copies of the key in freed memory.
         let mut opened = Zeroizing::new(Vec::with_capacity(MasterKey::LEN));
-        aead::open(&key, &self.header(), &self.wrapped, &mut opened)
+        aead::open_sealed(&key, &self.encode_header(), &self.wrapped, &mut opened)
             .map_err(|aead::AuthenticationFailure| UnlockError::Wrong(given))?;
         MasterKey::from_slice(&opened).ok_or(UnlockError::Wrong(given))
     }
 
-    fn wrapping_key(&self, secret: SlotSecret<'_>) -> Result<Zeroizing<[u8; 32]>, KdfError> {
+    fn derive_wrapping_key(&self, secret: SlotSecret<'_>) -> Result<Zeroizing<[u8; 32]>, KdfError> {
         match self.kdf {
-            Some(params) => kdf::stretch(params, self.kind, secret.bytes(), &self.salt),
-            None => Ok(kdf::derive(self.kind, secret.bytes(), &self.salt)),
+            Some(params) => kdf::stretch_secret(params, self.kind, secret.as_bytes(), &self.salt),
+            None => Ok(kdf::derive_wrapping_key(self.kind, secret.as_bytes(), &self.salt)),
         }
     }
 
@@ -286,7 +290,7 @@ impl KeySlot {
 
     /// The volume that the slot says it belongs to; proven only by unlocking it.
     #[must_use]
-    pub fn volume(&self) -> VolumeId {
+    pub fn volume_id(&self) -> VolumeId {
         self.volume
     }
 
@@ -304,7 +308,7 @@ impl KeySlot {
 
     /// What one try costs; none for recovery codes.
     #[must_use]
-    pub fn kdf(&self) -> Option<KdfParams> {
+    pub fn kdf_params(&self) -> Option<KdfParams> {
         self.kdf
     }
 }

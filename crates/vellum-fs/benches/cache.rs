@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use vellum_benchkit::criterion::Criterion;
 use vellum_benchkit::{
-    CountingAllocator, ProcessorTime, RenewedFixture, allocated, assert_allocates, busy, figure, scale,
-    scratch,
+    CountingAllocator, ProcessorTime, RenewedFixture, assert_max_allocations, count_retained_bytes,
+    create_scratch_dir, record_figure, setup_size, thread_time_criterion,
 };
 use vellum_fs::cache::{InodeCache, InsertTicket};
 use vellum_fs::head::LiveHead;
@@ -29,58 +29,58 @@ const CALLER: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0o022 };
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() {
-    let inodes = scale("VELLUM_BENCH_INODES", 100_000);
-    let mut criterion = busy();
-    questions(&mut criterion, inodes);
-    puts(&mut criterion);
-    forget(&mut criterion, inodes);
-    lookups(&mut criterion);
-    memory(1000);
+    let inodes = setup_size("VELLUM_BENCH_INODES", 100_000);
+    let mut criterion = thread_time_criterion();
+    bench_lookups(&mut criterion, inodes);
+    bench_inserts(&mut criterion);
+    bench_invalidate(&mut criterion, inodes);
+    bench_path_lookups(&mut criterion);
+    measure_memory(1000);
 }
 
 /// What inodes take: the attributes of each, and its name in its directory, too.
-fn memory(inodes: u64) {
+fn measure_memory(inodes: u64) {
     let cache = InodeCache::new(1 << 30);
     let all = || (0..inodes).map(|number| Ino(2 + number));
-    let attributes = allocated(|| {
+    let attributes = count_retained_bytes(|| {
         for ino in all() {
-            if let Err(ticket) = cache.attr(ino) {
-                cache.put_attr(ino, &attr(), ticket);
+            if let Err(ticket) = cache.get_attr(ino) {
+                cache.insert_attr(ino, &new_inode_attr(), ticket);
             }
         }
     });
-    let names = allocated(|| {
+    let names = count_retained_bytes(|| {
         for ino in all() {
             let name = format!("some-file-{ino:?}.rs");
-            if let Err(ticket) = cache.dentry(Ino::ROOT, name.as_bytes()) {
+            if let Err(ticket) = cache.get_dentry(Ino::ROOT, name.as_bytes()) {
                 let entry = Dentry { ino, kind: FileKind::File };
-                cache.put_dentry(Ino::ROOT, name.as_bytes(), Some(entry), ticket);
+                cache.insert_dentry(Ino::ROOT, name.as_bytes(), Some(entry), ticket);
             }
         }
     });
     for (what, held) in [("attributes", attributes), ("attributes-and-names", attributes + names)] {
-        figure(&format!("inode/memory/{what}-of-{inodes}"), "memory", held as f64, "bytes");
+        record_figure(&format!("inode/memory/{what}-of-{inodes}"), "memory", held as f64, "bytes");
     }
 }
 
 /// Numbers as they are asked for: all over the place.
-fn scattered(number: u64, below: u64) -> Ino {
+fn scattered_inodes(number: u64, below: u64) -> Ino {
     Ino(2 + number.wrapping_mul(7_919_993) % below)
 }
 
-fn attr() -> Arc<InodeAttr> {
+fn new_inode_attr() -> Arc<InodeAttr> {
     Arc::new(InodeAttr { name: NAME.to_vec(), ..InodeAttr::new(FileKind::File, 0o644) })
 }
 
-fn filled(inodes: u64) -> InodeCache {
+fn new_filled_cache(inodes: u64) -> InodeCache {
     let cache = InodeCache::new(1 << 30);
-    let attr = attr();
+    let attr = new_inode_attr();
     for ino in (0..inodes).map(|number| Ino(2 + number)) {
-        if let Err(ticket) = cache.attr(ino) {
-            cache.put_attr(ino, &attr, ticket);
+        if let Err(ticket) = cache.get_attr(ino) {
+            cache.insert_attr(ino, &attr, ticket);
         }
-        if let Err(ticket) = cache.dentry(ino, NAME) {
-            cache.put_dentry(ino, NAME, None, ticket);
+        if let Err(ticket) = cache.get_dentry(ino, NAME) {
+            cache.insert_dentry(ino, NAME, None, ticket);
         }
     }
     cache
@@ -89,13 +89,13 @@ fn filled(inodes: u64) -> InodeCache {
 /// A question to the cache: whether it was answered.
 type Question = fn(&InodeCache, Ino) -> bool;
 
-fn questions(criterion: &mut Criterion<ProcessorTime>, inodes: u64) {
-    let cache = LazyCell::new(|| filled(inodes));
+fn bench_lookups(criterion: &mut Criterion<ProcessorTime>, inodes: u64) {
+    let cache = LazyCell::new(|| new_filled_cache(inodes));
     let kinds: [(&str, bool, Question); 4] = [
-        ("hit-attr", true, |cache, ino| cache.attr(ino).is_ok()),
-        ("hit-entry", true, |cache, ino| cache.dentry(ino, NAME).is_ok()),
-        ("miss-attr", false, |cache, ino| cache.attr(Ino(ino.0 << 32)).is_ok()),
-        ("miss-entry", false, |cache, ino| cache.dentry(ino, b"none").is_ok()),
+        ("hit-attr", true, |cache, ino| cache.get_attr(ino).is_ok()),
+        ("hit-entry", true, |cache, ino| cache.get_dentry(ino, NAME).is_ok()),
+        ("miss-attr", false, |cache, ino| cache.get_attr(Ino(ino.0 << 32)).is_ok()),
+        ("miss-entry", false, |cache, ino| cache.get_dentry(ino, b"none").is_ok()),
     ];
     let mut group = criterion.benchmark_group("inode");
     for (name, found, ask) in kinds {
@@ -105,9 +105,9 @@ fn questions(criterion: &mut Criterion<ProcessorTime>, inodes: u64) {
                 let mut number = 0;
                 let mut ask_next = || {
                     number += 1;
-                    ask(cache, black_box(scattered(number, below)))
+                    ask(cache, black_box(scattered_inodes(number, below)))
                 };
-                assert_allocates(name, 0, COUNT, |_| assert_eq!(ask_next(), found, "{name}"));
+                assert_max_allocations(name, 0, COUNT, |_| assert_eq!(ask_next(), found, "{name}"));
                 bencher.iter(ask_next);
             });
         }
@@ -115,18 +115,18 @@ fn questions(criterion: &mut Criterion<ProcessorTime>, inodes: u64) {
     group.finish();
 }
 
-fn puts(criterion: &mut Criterion<ProcessorTime>) {
-    let attr = attr();
+fn bench_inserts(criterion: &mut Criterion<ProcessorTime>) {
+    let attr = new_inode_attr();
     let mut group = criterion.benchmark_group("inode/put");
     for (name, capacity) in [("with-room", 1 << 30), ("when-full", 1 << 20)] {
-        let mut states = RenewedFixture::new(COUNT, || empty(capacity));
+        let mut states = RenewedFixture::new(COUNT, || new_empty_cache(capacity));
         group.bench_function(name, |bencher| {
             bencher.iter_custom(|times| {
-                states.time(
+                states.measure_operations(
                     times,
-                    |work| ProcessorTime::THREAD.time(work),
+                    |work| ProcessorTime::THREAD.measure_time(work),
                     |(cache, tickets), number| {
-                        cache.put_attr(Ino(number), &attr, tickets[number as usize]);
+                        cache.insert_attr(Ino(number), &attr, tickets[number as usize]);
                     },
                 )
             });
@@ -136,22 +136,22 @@ fn puts(criterion: &mut Criterion<ProcessorTime>) {
 }
 
 /// A cache, and the tickets to put something into it.
-fn empty(capacity: usize) -> (InodeCache, Vec<InsertTicket>) {
+fn new_empty_cache(capacity: usize) -> (InodeCache, Vec<InsertTicket>) {
     let cache = InodeCache::new(capacity);
-    let tickets = (0..COUNT).map(|number| cache.attr(Ino(number)).expect_err("it is empty")).collect();
+    let tickets = (0..COUNT).map(|number| cache.get_attr(Ino(number)).expect_err("it is empty")).collect();
     (cache, tickets)
 }
 
-fn forget(criterion: &mut Criterion<ProcessorTime>, inodes: u64) {
+fn bench_invalidate(criterion: &mut Criterion<ProcessorTime>, inodes: u64) {
     let mut group = criterion.benchmark_group("inode/forget");
-    let mut caches = RenewedFixture::new(inodes, || filled(inodes));
+    let mut caches = RenewedFixture::new(inodes, || new_filled_cache(inodes));
     group.bench_function("attr", |bencher| {
         bencher.iter_custom(|times| {
-            caches.time(
+            caches.measure_operations(
                 times,
-                |work| ProcessorTime::THREAD.time(work),
+                |work| ProcessorTime::THREAD.measure_time(work),
                 |cache, number| {
-                    cache.forget(&[MapKey::attr(scattered(number, inodes))]);
+                    cache.invalidate_keys(&[MapKey::for_attr(scattered_inodes(number, inodes))]);
                 },
             )
         });
@@ -171,8 +171,8 @@ struct Deep {
 
 impl Deep {
     fn new() -> Self {
-        let dir = scratch();
-        let fs = open(dir.path());
+        let dir = create_scratch_dir();
+        let fs = open_filesystem(dir.path());
         let (mut at, mut path) = (Ino::ROOT, Vec::new());
         for level in 0..9 {
             let name = format!("directory-{level}");
@@ -188,12 +188,12 @@ impl Deep {
     }
 }
 
-fn lookups(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_path_lookups(criterion: &mut Criterion<ProcessorTime>) {
     let deep = LazyCell::new(Deep::new);
     let mut group = criterion.benchmark_group("lookup");
     group.bench_function("path-of-10-levels/warm", |bencher| {
         let deep = &*deep;
-        bencher.iter(|| deep.fs.resolve(&deep.path).expect("it is there"));
+        bencher.iter(|| deep.fs.resolve_path(&deep.path).expect("it is there"));
     });
     group.bench_function("name/warm", |bencher| {
         let deep = &*deep;
@@ -201,7 +201,7 @@ fn lookups(criterion: &mut Criterion<ProcessorTime>) {
     });
     group.bench_function("stat/not-cached", |bencher| {
         let deep = &*deep;
-        deep.fs.inodes().resize(0);
+        deep.fs.inode_cache().set_capacity(0);
         let mut number = 0;
         bencher.iter(|| {
             number += 1;
@@ -211,11 +211,12 @@ fn lookups(criterion: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-fn open(dir: &std::path::Path) -> LiveFilesystem {
+fn open_filesystem(dir: &std::path::Path) -> LiveFilesystem {
     let state = StateDir::create(dir).expect("a state directory");
     let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
-    let volume =
-        Volume::init(&state, &new, || unreachable!("a new volume asks for nothing")).expect("made").volume;
+    let volume = Volume::init_volume(&state, &new, || unreachable!("a new volume asks for nothing"))
+        .expect("made")
+        .volume;
     let log = Arc::new(WriteLog::open(&state.join("log"), 1 << 30).expect("a log"));
     let fresh = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
     let live = Arc::new(MemoryStore::default());

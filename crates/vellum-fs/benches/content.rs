@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{ProcessorTime, RandomData, RenewedFixture, busy, elapsed, noise, scratch, waiting};
+use vellum_benchkit::{
+    ProcessorTime, RandomData, RenewedFixture, create_scratch_dir, measure_wall_time, random_bytes,
+    thread_time_criterion, wall_time_criterion,
+};
 use vellum_fs::head::LiveHead;
 use vellum_fs::log::LogHooks;
 use vellum_fs::{LiveFilesystem, LiveOptions, OpenFlags, RequestCaller, WriteLog};
@@ -30,14 +33,14 @@ const FILE: u64 = 32 << 20;
 const CALLER: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0 };
 
 fn main() {
-    let mut criterion = busy();
-    small(&mut criterion);
-    appends(&mut criterion);
-    overwrites(&mut criterion);
-    chunks(&mut criterion);
-    let mut criterion = waiting();
-    cold(&mut criterion);
-    fsyncs(&mut criterion);
+    let mut criterion = thread_time_criterion();
+    bench_small_files(&mut criterion);
+    bench_appends(&mut criterion);
+    bench_overwrites(&mut criterion);
+    bench_cached_chunks(&mut criterion);
+    let mut criterion = wall_time_criterion();
+    bench_cold_reads(&mut criterion);
+    bench_fsyncs(&mut criterion);
 }
 
 struct Bench {
@@ -49,12 +52,13 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let dir = scratch();
+        let dir = create_scratch_dir();
         let root = dir.path().join("worktree");
         std::fs::create_dir(&root).unwrap();
         let state = StateDir::create(&root).unwrap();
         let new = NewWorktree { store: None, name: "main".into(), encrypted: true };
-        let volume = Volume::init(&state, &new, || panic!("a new volume asks for nothing")).unwrap().volume;
+        let volume =
+            Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing")).unwrap().volume;
         let log = Arc::new(WriteLog::open(&dir.path().join("log"), u64::MAX).unwrap());
         let live = Arc::new(EmbeddedStore::open(&dir.path().join("live"), LogHooks(log.clone())).unwrap());
         let head = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
@@ -64,40 +68,40 @@ impl Bench {
     }
 
     /// A file of random bytes, so that nothing is compressed and no chunk is there twice.
-    fn filled() -> Self {
+    fn with_random_file() -> Self {
         let bench = Self::new();
         const BLOCK: usize = 1 << 20;
         for at in (0..FILE).step_by(BLOCK) {
-            bench.fs.write(bench.ino, at, &noise(at, BLOCK), false).unwrap();
+            bench.fs.write(bench.ino, at, &random_bytes(at, BLOCK), false).unwrap();
         }
         bench
     }
 
     /// The same, published: its content is in chunks.
-    fn published() -> Self {
-        let bench = Self::filled();
-        bench.fs.flush().unwrap();
+    fn with_published_file() -> Self {
+        let bench = Self::with_random_file();
+        bench.fs.publish_all().unwrap();
         bench
     }
 }
 
 /// Places of pages, all over a file.
-fn pages(seed: u64, below: u64) -> impl FnMut() -> u64 {
+fn generate_page_offsets(seed: u64, below: u64) -> impl FnMut() -> u64 {
     let mut random = RandomData(seed);
-    move || random.below(below / PAGE as u64) * PAGE as u64
+    move || random.next_below(below / PAGE as u64) * PAGE as u64
 }
 
 /// A file whose content stands in its inode.
-fn small(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_small_files(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("content/inline");
     let data = [1; 1000];
     group.throughput(Throughput::Bytes(data.len() as u64));
     let mut benches = RenewedFixture::new(SMALL, Bench::new);
     group.bench_function("write-1000", |bencher| {
         bencher.iter_custom(|times| {
-            benches.time(
+            benches.measure_operations(
                 times,
-                |work| ProcessorTime::THREAD.time(work),
+                |work| ProcessorTime::THREAD.measure_time(work),
                 |bench, _| {
                     bench.fs.write(bench.ino, 0, &data, false).unwrap();
                 },
@@ -117,20 +121,20 @@ fn small(criterion: &mut Criterion<ProcessorTime>) {
 }
 
 /// A file that grows, and what was written, read from the log.
-fn appends(criterion: &mut Criterion<ProcessorTime>) {
-    let filled = LazyCell::new(Bench::filled);
+fn bench_appends(criterion: &mut Criterion<ProcessorTime>) {
+    let filled = LazyCell::new(Bench::with_random_file);
     for (name, len) in [("4KiB", PAGE), ("128KiB", 128 << 10), ("1MiB", 1 << 20)] {
-        let data = noise(1, len);
+        let data = random_bytes(1, len);
         let mut group = criterion.benchmark_group("content/append");
         group.throughput(Throughput::Bytes(len as u64));
         let mut benches = RenewedFixture::new(FILE / len as u64, Bench::new);
         group.bench_function(name, |bencher| {
             bencher.iter_custom(|times| {
-                benches.time(
+                benches.measure_operations(
                     times,
-                    |work| ProcessorTime::THREAD.time(work),
+                    |work| ProcessorTime::THREAD.measure_time(work),
                     |bench, _| {
-                        bench.fs.append(bench.ino, &data).unwrap();
+                        bench.fs.append_to_file(bench.ino, &data).unwrap();
                     },
                 )
             });
@@ -151,16 +155,16 @@ fn appends(criterion: &mut Criterion<ProcessorTime>) {
 }
 
 /// Pages anywhere in a file, written over and read.
-fn overwrites(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_overwrites(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("content/overwrite");
     group.throughput(Throughput::Bytes(PAGE as u64));
-    let mut benches = RenewedFixture::new(SMALL, Bench::filled);
-    let (data, mut place) = ([1; PAGE], pages(1, FILE));
+    let mut benches = RenewedFixture::new(SMALL, Bench::with_random_file);
+    let (data, mut place) = ([1; PAGE], generate_page_offsets(1, FILE));
     group.bench_function("4KiB", |bencher| {
         bencher.iter_custom(|times| {
-            benches.time(
+            benches.measure_operations(
                 times,
-                |work| ProcessorTime::THREAD.time(work),
+                |work| ProcessorTime::THREAD.measure_time(work),
                 |bench, _| {
                     bench.fs.write(bench.ino, place(), &data, false).unwrap();
                 },
@@ -169,7 +173,7 @@ fn overwrites(criterion: &mut Criterion<ProcessorTime>) {
     });
     group.finish();
     let held = LazyCell::new(|| {
-        let (bench, mut place) = (Bench::filled(), pages(2, FILE));
+        let (bench, mut place) = (Bench::with_random_file(), generate_page_offsets(2, FILE));
         (0..SMALL)
             .for_each(|_| assert_eq!(bench.fs.write(bench.ino, place(), &[1; PAGE], false).unwrap(), PAGE));
         bench
@@ -177,42 +181,42 @@ fn overwrites(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("content/read-overwritten");
     group.throughput(Throughput::Bytes(PAGE as u64));
     group.bench_function("4KiB", |bencher| {
-        let (bench, mut place) = (&*held, pages(3, FILE));
+        let (bench, mut place) = (&*held, generate_page_offsets(3, FILE));
         bencher.iter(|| bench.fs.read(bench.ino, place(), PAGE).unwrap());
     });
     group.finish();
 }
 
 /// Pages of chunks that are decoded already.
-fn chunks(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_cached_chunks(criterion: &mut Criterion<ProcessorTime>) {
     const HOT: u64 = 8 << 20;
     let held = LazyCell::new(|| {
-        let bench = Bench::published();
+        let bench = Bench::with_published_file();
         (0..HOT).step_by(PAGE).for_each(|at| drop(bench.fs.read(bench.ino, at, PAGE).unwrap()));
         bench
     });
     let mut group = criterion.benchmark_group("content/read-chunks");
     group.throughput(Throughput::Bytes(PAGE as u64));
     group.bench_function("4KiB", |bencher| {
-        let (bench, mut place) = (&*held, pages(1, HOT));
+        let (bench, mut place) = (&*held, generate_page_offsets(1, HOT));
         bencher.iter(|| bench.fs.read(bench.ino, place(), PAGE).unwrap());
     });
     group.finish();
 }
 
 /// A published file, read once from its beginning: chunks are fetched ahead by other threads.
-fn cold(criterion: &mut Criterion<WallTime>) {
+fn bench_cold_reads(criterion: &mut Criterion<WallTime>) {
     const LEN: u64 = 128 << 10;
     let mut group = criterion.benchmark_group("content/read-cold");
     group.sample_size(10).throughput(Throughput::Bytes(LEN));
     let mut benches = RenewedFixture::new(FILE / LEN, || {
-        let bench = Bench::published();
+        let bench = Bench::with_published_file();
         bench.fs.open_file(bench.ino, OpenFlags::default()).unwrap();
         bench
     });
     group.bench_function("128KiB", |bencher| {
         bencher.iter_custom(|times| {
-            benches.time(times, elapsed, |bench, number| {
+            benches.measure_operations(times, measure_wall_time, |bench, number| {
                 bench.fs.read(bench.ino, number * LEN, LEN as usize).unwrap();
             })
         });
@@ -221,7 +225,7 @@ fn cold(criterion: &mut Criterion<WallTime>) {
 }
 
 /// New files, each written and flushed, by many at once: they share flushes.
-fn fsyncs(criterion: &mut Criterion<WallTime>) {
+fn bench_fsyncs(criterion: &mut Criterion<WallTime>) {
     let held = LazyCell::new(Bench::new);
     let next = AtomicU64::new(0);
     let mut group = criterion.benchmark_group("content/create-write-fsync");
@@ -229,7 +233,7 @@ fn fsyncs(criterion: &mut Criterion<WallTime>) {
     for writers in [1, 8] {
         group.bench_function(format!("{writers}-writers"), |bencher| {
             let bench = &*held;
-            bencher.iter_custom(|times| flushed(&bench.fs, &next, writers, times));
+            bencher.iter_custom(|times| time_flushed_files(&bench.fs, &next, writers, times));
         });
     }
     group.finish();
@@ -237,7 +241,7 @@ fn fsyncs(criterion: &mut Criterion<WallTime>) {
 
 /// What `times` files take that several writers make. Fewer than the writers are not made: each makes one at least,
 /// and the time is told in proportion.
-fn flushed(fs: &LiveFilesystem, next: &AtomicU64, writers: u64, times: u64) -> Duration {
+fn time_flushed_files(fs: &LiveFilesystem, next: &AtomicU64, writers: u64, times: u64) -> Duration {
     let each = times.div_ceil(writers);
     let start = Instant::now();
     std::thread::scope(|scope| {

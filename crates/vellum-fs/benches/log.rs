@@ -10,7 +10,10 @@ use std::cell::LazyCell;
 use tempfile::TempDir;
 use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{ProcessorTime, RenewedFixture, busy, elapsed, noise, scratch, waiting};
+use vellum_benchkit::{
+    ProcessorTime, RenewedFixture, create_scratch_dir, measure_wall_time, random_bytes,
+    thread_time_criterion, wall_time_criterion,
+};
 use vellum_fs::WriteLog;
 
 /// Bytes after which a log is made anew.
@@ -18,29 +21,29 @@ const LOG: u64 = 64 << 20;
 const SIZES_KIB: [u64; 2] = [4, 128];
 
 fn main() {
-    let mut criterion = busy();
-    appends(&mut criterion);
-    reads(&mut criterion);
-    syncs(&mut waiting());
+    let mut criterion = thread_time_criterion();
+    bench_appends(&mut criterion);
+    bench_reads(&mut criterion);
+    bench_syncs(&mut wall_time_criterion());
 }
 
-fn open() -> (WriteLog, TempDir) {
-    let dir = scratch();
+fn open_log() -> (WriteLog, TempDir) {
+    let dir = create_scratch_dir();
     (WriteLog::open(&dir.path().join("log"), u64::MAX).unwrap(), dir)
 }
 
-fn appends(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_appends(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("log/append");
     for kib in SIZES_KIB {
-        let data = noise(1, kib as usize * 1024);
+        let data = random_bytes(1, kib as usize * 1024);
         group.throughput(Throughput::Bytes(data.len() as u64));
-        let mut logs = RenewedFixture::new(LOG / data.len() as u64, open);
+        let mut logs = RenewedFixture::new(LOG / data.len() as u64, open_log);
         group.bench_function(format!("{kib}KiB"), |bencher| {
             bencher.iter_custom(|times| {
-                logs.time(
+                logs.measure_operations(
                     times,
-                    |work| ProcessorTime::THREAD.time(work),
-                    |(log, _), _| drop(log.append(&data).unwrap()),
+                    |work| ProcessorTime::THREAD.measure_time(work),
+                    |(log, _), _| drop(log.append_data(&data).unwrap()),
                 )
             });
         });
@@ -48,18 +51,18 @@ fn appends(criterion: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-fn syncs(criterion: &mut Criterion<WallTime>) {
+fn bench_syncs(criterion: &mut Criterion<WallTime>) {
     let mut group = criterion.benchmark_group("log/append-and-sync");
     group.sample_size(20);
     for kib in SIZES_KIB {
-        let data = noise(1, kib as usize * 1024);
+        let data = random_bytes(1, kib as usize * 1024);
         group.throughput(Throughput::Bytes(data.len() as u64));
-        let mut logs = RenewedFixture::new(LOG / data.len() as u64, open);
+        let mut logs = RenewedFixture::new(LOG / data.len() as u64, open_log);
         group.bench_function(format!("{kib}KiB"), |bencher| {
             bencher.iter_custom(|times| {
-                logs.time(times, elapsed, |(log, _), _| {
-                    drop(log.append(&data).unwrap());
-                    log.sync().unwrap();
+                logs.measure_operations(times, measure_wall_time, |(log, _), _| {
+                    drop(log.append_data(&data).unwrap());
+                    log.sync_log().unwrap();
                 })
             });
         });
@@ -67,14 +70,15 @@ fn syncs(criterion: &mut Criterion<WallTime>) {
     group.finish();
 }
 
-fn reads(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_reads(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("log/read");
     for kib in SIZES_KIB {
-        let mut data = noise(1, kib as usize * 1024);
+        let mut data = random_bytes(1, kib as usize * 1024);
         group.throughput(Throughput::Bytes(data.len() as u64));
         let held = LazyCell::new(|| {
-            let (log, dir) = open();
-            let places = (0..LOG / (kib * 1024)).map(|_| log.append(&noise(1, kib as usize * 1024)).unwrap());
+            let (log, dir) = open_log();
+            let places = (0..LOG / (kib * 1024))
+                .map(|_| log.append_data(&random_bytes(1, kib as usize * 1024)).unwrap());
             let places: Vec<_> = places.collect();
             (log, places, dir)
         });
@@ -83,7 +87,7 @@ fn reads(criterion: &mut Criterion<ProcessorTime>) {
             let mut places = places.iter().cycle();
             bencher.iter(|| {
                 let place = places.next().unwrap();
-                log.read(place.segment, place.offset, &mut data).unwrap();
+                log.read_data(place.segment, place.offset, &mut data).unwrap();
             });
         });
     }

@@ -34,7 +34,7 @@ impl AclTag {
     const ALL: [Self; 6] =
         [Self::Owner, Self::User, Self::OwningGroup, Self::Group, Self::Mask, Self::Others];
 
-    fn number(self) -> u16 {
+    fn to_number(self) -> u16 {
         match self {
             Self::Owner => 0x01,
             Self::User => 0x02,
@@ -45,7 +45,7 @@ impl AclTag {
         }
     }
 
-    fn names_somebody(self) -> bool {
+    fn has_qualifier(self) -> bool {
         matches!(self, Self::User | Self::Group)
     }
 }
@@ -76,7 +76,7 @@ impl AccessControlList {
         if entries.is_empty() {
             return Ok(None);
         }
-        let acl = Self(entries.iter().map(decode_entry).collect::<std::result::Result<_, _>>()?);
+        let acl = Self(entries.iter().map(decode_acl_entry).collect::<std::result::Result<_, _>>()?);
         if acl.is_valid() { Ok(Some(acl)) } else { Err(Errno::INVAL) }
     }
 
@@ -84,7 +84,7 @@ impl AccessControlList {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for AclEntry { tag, allowed, id } in &self.0 {
-            bytes.extend_from_slice(&tag.number().to_le_bytes());
+            bytes.extend_from_slice(&tag.to_number().to_le_bytes());
             bytes.extend_from_slice(&(*allowed as u16).to_le_bytes());
             bytes.extend_from_slice(&id.to_le_bytes());
         }
@@ -94,7 +94,7 @@ impl AccessControlList {
     /// One owner, owning group and others each; a mask if anybody is named; in the order of the tags.
     fn is_valid(&self) -> bool {
         let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
-        let named = self.0.iter().any(|entry| entry.tag.names_somebody());
+        let named = self.0.iter().any(|entry| entry.tag.has_qualifier());
         self.0.is_sorted_by_key(|entry| entry.tag)
             && [AclTag::Owner, AclTag::OwningGroup, AclTag::Others].into_iter().all(|tag| count(tag) == 1)
             && count(AclTag::Mask) <= 1
@@ -107,7 +107,7 @@ impl AccessControlList {
     }
 
     /// The entries that the class bits of a mode stand for, each with the place of its bits.
-    fn classes(&mut self) -> impl Iterator<Item = (&mut u32, u32)> {
+    fn iter_mode_classes(&mut self) -> impl Iterator<Item = (&mut u32, u32)> {
         let group = if self.0.iter().any(|entry| entry.tag == AclTag::Mask) {
             AclTag::Mask
         } else {
@@ -122,31 +122,31 @@ impl AccessControlList {
     }
 
     /// The permission bits of a mode that agrees with it.
-    fn mode(&self) -> u32 {
-        self.clone().classes().map(|(allowed, shift)| *allowed << shift).sum()
+    fn to_mode_bits(&self) -> u32 {
+        self.clone().iter_mode_classes().map(|(allowed, shift)| *allowed << shift).sum()
     }
 
     /// Lets it agree with a mode.
     fn set_mode(&mut self, mode: u32) {
-        self.classes().for_each(|(allowed, shift)| *allowed = mode >> shift & 7);
+        self.iter_mode_classes().for_each(|(allowed, shift)| *allowed = mode >> shift & 7);
     }
 
     /// Allows no class more than a mode does.
-    fn restrict(&mut self, mode: u32) {
-        self.classes().for_each(|(allowed, shift)| *allowed &= mode >> shift & 7);
+    fn restrict_to_mode(&mut self, mode: u32) {
+        self.iter_mode_classes().for_each(|(allowed, shift)| *allowed &= mode >> shift & 7);
     }
 }
 
-fn decode_entry(bytes: &[u8; 8]) -> std::result::Result<AclEntry, Errno> {
+fn decode_acl_entry(bytes: &[u8; 8]) -> std::result::Result<AclEntry, Errno> {
     let [tag_low, tag_high, allowed_low, allowed_high, id @ ..] = *bytes;
     let number = u16::from_le_bytes([tag_low, tag_high]);
-    let tag = AclTag::ALL.into_iter().find(|tag| tag.number() == number).ok_or(Errno::INVAL)?;
+    let tag = AclTag::ALL.into_iter().find(|tag| tag.to_number() == number).ok_or(Errno::INVAL)?;
     let allowed = u32::from(u16::from_le_bytes([allowed_low, allowed_high]));
     let id = u32::from_le_bytes(id);
-    if allowed > 7 || tag.names_somebody() && id == NOBODY {
+    if allowed > 7 || tag.has_qualifier() && id == NOBODY {
         return Err(Errno::INVAL);
     }
-    Ok(AclEntry { tag, allowed, id: if tag.names_somebody() { id } else { NOBODY } })
+    Ok(AclEntry { tag, allowed, id: if tag.has_qualifier() { id } else { NOBODY } })
 }
 
 /// What something new gets from its directory.
@@ -160,30 +160,30 @@ pub struct InheritedAccess {
 
 /// What something new gets that is asked for with a mode: the directory's default list decides, or else the mask of
 /// who asks.
-pub fn inherit(default: Option<&[u8]>, mode: u32, umask: u32) -> InheritedAccess {
+pub fn inherit_access(default: Option<&[u8]>, mode: u32, umask: u32) -> InheritedAccess {
     // A list that cannot be read (an older one, of a hostile tree) must not allow more than none would.
     let acl = default.and_then(|bytes| AccessControlList::decode(bytes).ok().flatten());
     let Some(mut acl) = acl else {
         return InheritedAccess { mode: mode & !(umask & PERMISSIONS), access: None };
     };
-    acl.restrict(mode);
-    let mode = mode & !PERMISSIONS | acl.mode();
+    acl.restrict_to_mode(mode);
+    let mode = mode & !PERMISSIONS | acl.to_mode_bits();
     InheritedAccess { mode, access: acl.is_extended().then(|| acl.encode()) }
 }
 
 /// The access list of an inode follows its new mode.
-pub fn follow_mode(txn: &mut LiveTransaction<'_>, ino: Ino, mode: u32) -> Result<()> {
-    let key = MapKey::xattr(ino, ACCESS);
-    let held = txn.value(&key)?;
+pub fn update_acl_mode(txn: &mut LiveTransaction<'_>, ino: Ino, mode: u32) -> Result<()> {
+    let key = MapKey::for_xattr(ino, ACCESS);
+    let held = txn.get_value(&key)?;
     if let Some(mut acl) = held.and_then(|bytes| AccessControlList::decode(&bytes).ok().flatten()) {
         acl.set_mode(mode);
-        txn.put(key, &acl.encode());
+        txn.set_key(key, &acl.encode());
     }
     Ok(())
 }
 
 /// Sets a list, and the mode with it. The caller puts the attributes.
-pub fn set(
+pub fn set_acl(
     txn: &mut LiveTransaction<'_>,
     ino: Ino,
     attr: &mut InodeAttr,
@@ -199,15 +199,15 @@ pub fn set(
     }
     let kept = match acl {
         Some(acl) if name == ACCESS => {
-            attr.mode = attr.mode & !PERMISSIONS | acl.mode();
+            attr.mode = attr.mode & !PERMISSIONS | acl.to_mode_bits();
             acl.is_extended().then(|| acl.encode())
         }
         acl => acl.map(|acl| acl.encode()),
     };
-    let key = MapKey::xattr(ino, name);
+    let key = MapKey::for_xattr(ino, name);
     match kept {
-        Some(value) => txn.put(key, &value),
-        None if txn.value(&key)?.is_some() => txn.delete(key),
+        Some(value) => txn.set_key(key, &value),
+        None if txn.get_value(&key)?.is_some() => txn.delete_key(key),
         None => {}
     }
     Ok(())

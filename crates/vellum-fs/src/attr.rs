@@ -9,8 +9,8 @@ use vellum_types::value::MODE_MASK;
 use vellum_types::{FileKind, Ino, InodeAttr, MapKey, UnixTime};
 
 use crate::acl;
-use crate::clock::{now, stamp_change};
-use crate::content::{drop_set_ids, extents};
+use crate::clock::{advance_change_time, current_time};
+use crate::content::{clear_set_ids, extents};
 use crate::error::Result;
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
 use crate::tree::{LiveTransaction, MapReader};
@@ -48,7 +48,7 @@ pub enum TimeChange {
 }
 
 impl TimeChange {
-    fn at(self, now: UnixTime) -> UnixTime {
+    fn resolve_time(self, now: UnixTime) -> UnixTime {
         match self {
             Self::Now => now,
             Self::At(time) => time,
@@ -59,27 +59,27 @@ impl TimeChange {
 impl LiveFilesystem {
     /// The attributes of an inode.
     pub fn getattr(&self, ino: Ino) -> Result<InodeAttributes> {
-        Ok(InodeAttributes { ino, attr: self.attr(ino)? })
+        Ok(InodeAttributes { ino, attr: self.inode_attr(ino)? })
     }
 
     /// How many bytes an inode takes: of a file, those that are no holes.
-    pub fn stored(&self, node: &InodeAttributes) -> Result<u64> {
+    pub fn stored_bytes(&self, node: &InodeAttributes) -> Result<u64> {
         if node.attr.inline.is_some() || node.attr.size == 0 {
             return Ok(node.attr.size);
         }
-        self.tree.read(|view| extents::stored(view, node.ino, &node.attr))
+        self.tree.read_head_state(|view| extents::stored_file_bytes(view, node.ino, &node.attr))
     }
 
     /// The attributes of an inode, without its number.
-    pub(crate) fn attr(&self, ino: Ino) -> Result<Arc<InodeAttr>> {
-        let ticket = match self.inodes.attr(ino) {
+    pub(crate) fn inode_attr(&self, ino: Ino) -> Result<Arc<InodeAttr>> {
+        let ticket = match self.inodes.get_attr(ino) {
             Ok(attr) => return Ok(attr),
             Err(ticket) => ticket,
         };
-        let mut attr = self.tree.read(|view| view.attr_of(ino))?;
-        self.tree.accesses().apply(ino, &mut attr);
+        let mut attr = self.tree.read_head_state(|view| view.expect_inode_attr(ino))?;
+        self.tree.access_times().apply_access_time(ino, &mut attr);
         let attr = Arc::new(attr);
-        self.inodes.put_attr(ino, &attr, ticket);
+        self.inodes.insert_attr(ino, &attr, ticket);
         Ok(attr)
     }
 
@@ -91,49 +91,49 @@ impl LiveFilesystem {
         set: &AttributeChanges,
         caller: RequestCaller,
     ) -> Result<InodeAttributes> {
-        self.attr(ino)?;
+        self.inode_attr(ino)?;
         if set.mode.is_some() {
-            self.xattr(ino, acl::ACCESS)?;
+            self.find_xattr(ino, acl::ACCESS)?;
         }
         if set.uid.is_some() || set.gid.is_some() {
-            self.xattr(ino, CAPABILITY)?;
+            self.find_xattr(ino, CAPABILITY)?;
         }
-        self.change(|txn| {
-            let now = now();
-            let mut attr = txn.attr_of(ino)?;
+        self.apply_change(|txn| {
+            let now = current_time();
+            let mut attr = txn.expect_inode_attr(ino)?;
             match set.ctime {
                 Some(ctime) => attr.ctime = ctime,
-                None => stamp_change(&mut attr, now),
+                None => advance_change_time(&mut attr, now),
             }
             if let Some(size) = set.size {
-                check_size(&attr, size)?;
-                self.truncate_in(txn, ino, &mut attr, size)?;
+                check_new_size(&attr, size)?;
+                self.truncate_in_transaction(txn, ino, &mut attr, size)?;
                 attr.mtime = now;
                 if caller.uid != 0 {
-                    drop_set_ids(&mut attr);
+                    clear_set_ids(&mut attr);
                 }
             }
             if let Some(mode) = set.mode {
-                set_mode(txn, ino, &mut attr, mode)?;
+                set_inode_mode(txn, ino, &mut attr, mode)?;
             }
-            set_owner(txn, ino, &mut attr, set)?;
-            attr.atime = set.atime.map_or(attr.atime, |time| time.at(now));
-            attr.mtime = set.mtime.map_or(attr.mtime, |time| time.at(now));
-            txn.put_attr(ino, &attr);
+            set_inode_owner(txn, ino, &mut attr, set)?;
+            attr.atime = set.atime.map_or(attr.atime, |time| time.resolve_time(now));
+            attr.mtime = set.mtime.map_or(attr.mtime, |time| time.resolve_time(now));
+            txn.set_inode_attr(ino, &attr);
             Ok(InodeAttributes { ino, attr: Arc::new(attr) })
         })
     }
 
     /// Notes an access now, if the last one is before the last change or a day old (relatime). It is shown, and
     /// goes into the map with the next change of the inode.
-    pub fn accessed(&self, ino: Ino) -> Result<()> {
+    pub fn record_access(&self, ino: Ino) -> Result<()> {
         if self.keeps_access_times.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let now = now();
-        if is_access_due(&*self.attr(ino)?, now) {
-            self.tree.accesses().note(ino, now);
-            self.inodes.forget(&[MapKey::attr(ino)]);
+        let now = current_time();
+        if is_access_due(&*self.inode_attr(ino)?, now) {
+            self.tree.access_times().record_access(ino, now);
+            self.inodes.invalidate_keys(&[MapKey::for_attr(ino)]);
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ fn is_access_due(attr: &InodeAttr, now: UnixTime) -> bool {
     attr.atime <= attr.mtime.max(attr.ctime) || now.secs.saturating_sub(attr.atime.secs) >= ACCESS_AGE
 }
 
-fn check_size(attr: &InodeAttr, size: u64) -> Result<()> {
+fn check_new_size(attr: &InodeAttr, size: u64) -> Result<()> {
     match attr.kind {
         FileKind::File if size <= FILE_SIZE_MAX => Ok(()),
         FileKind::File => Err(Errno::FBIG.into()),
@@ -156,15 +156,15 @@ fn check_size(attr: &InodeAttr, size: u64) -> Result<()> {
     }
 }
 
-fn set_mode(txn: &mut LiveTransaction<'_>, ino: Ino, attr: &mut InodeAttr, mode: u32) -> Result<()> {
+fn set_inode_mode(txn: &mut LiveTransaction<'_>, ino: Ino, attr: &mut InodeAttr, mode: u32) -> Result<()> {
     if attr.kind == FileKind::Symlink {
         return Err(Errno::OPNOTSUPP.into());
     }
     attr.mode = mode & MODE_MASK;
-    acl::follow_mode(txn, ino, attr.mode)
+    acl::update_acl_mode(txn, ino, attr.mode)
 }
 
-fn set_owner(
+fn set_inode_owner(
     txn: &mut LiveTransaction<'_>,
     ino: Ino,
     attr: &mut InodeAttr,
@@ -176,10 +176,10 @@ fn set_owner(
     attr.uid = set.uid.unwrap_or(attr.uid);
     attr.gid = set.gid.unwrap_or(attr.gid);
     if attr.kind != FileKind::Dir {
-        drop_set_ids(attr);
-        let capability = MapKey::xattr(ino, CAPABILITY);
-        if txn.value(&capability)?.is_some() {
-            txn.delete(capability);
+        clear_set_ids(attr);
+        let capability = MapKey::for_xattr(ino, CAPABILITY);
+        if txn.get_value(&capability)?.is_some() {
+            txn.delete_key(capability);
         }
     }
     Ok(())

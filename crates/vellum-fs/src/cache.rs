@@ -1,7 +1,7 @@
 //! Inodes, directory entries and extended attributes that were read lately, the absent ones among them.
 //!
 //! Invariant: never stale. What is put carries the ticket of the miss that it answers; a commit that touches the same
-//! shard in between makes the ticket worthless ([`InodeCache::forget`] comes after each commit, before the operation
+//! shard in between makes the ticket worthless ([`InodeCache::invalidate_keys`] comes after each commit, before the operation
 //! returns). A hit allocates nothing.
 
 mod clock;
@@ -72,7 +72,7 @@ impl InodeCache {
     /// Holds up to `capacity` bytes.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        let [attrs, dentries, xattrs] = shares(capacity);
+        let [attrs, dentries, xattrs] = split_capacity(capacity);
         Self {
             seed: RandomState::new().build_hasher().finish(),
             attrs: ShardedCache::new(attrs),
@@ -82,49 +82,51 @@ impl InodeCache {
     }
 
     /// The attributes of an inode, or the ticket to put them.
-    pub fn attr(&self, ino: Ino) -> Result<Arc<InodeAttr>, InsertTicket> {
+    pub fn get_attr(&self, ino: Ino) -> Result<Arc<InodeAttr>, InsertTicket> {
         self.attrs.get(self.hash_ino(ino), |held| *held == ino)
     }
 
     /// Keeps what was read after a miss.
-    pub fn put_attr(&self, ino: Ino, attr: &Arc<InodeAttr>, ticket: InsertTicket) {
+    pub fn insert_attr(&self, ino: Ino, attr: &Arc<InodeAttr>, ticket: InsertTicket) {
         let inline = attr.inline.as_ref().map_or(0, Vec::capacity);
         let weight = ENTRY + size_of::<InodeAttr>() + attr.name.capacity() + attr.target.capacity() + inline;
-        self.attrs.put(self.hash_ino(ino), ino, Arc::clone(attr), weight, ticket);
+        self.attrs.insert(self.hash_ino(ino), ino, Arc::clone(attr), weight, ticket);
     }
 
     /// What a directory holds under a name (None: nothing), or the ticket to put it.
-    pub fn dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>, InsertTicket> {
-        self.dentries.get(self.hash_named(dir, name), is(dir, name))
+    pub fn get_dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>, InsertTicket> {
+        self.dentries.get(self.hash_name(dir, name), match_name(dir, name))
     }
 
     /// Keeps what was read after a miss.
-    pub fn put_dentry(&self, dir: Ino, name: &[u8], dentry: Option<Dentry>, ticket: InsertTicket) {
+    pub fn insert_dentry(&self, dir: Ino, name: &[u8], dentry: Option<Dentry>, ticket: InsertTicket) {
         let weight = ENTRY + size_of::<Dentry>() + name.len();
-        self.dentries.put(self.hash_named(dir, name), (dir, name.into()), dentry, weight, ticket);
+        self.dentries.insert(self.hash_name(dir, name), (dir, name.into()), dentry, weight, ticket);
     }
 
     /// An extended attribute (None: it is not there), or the ticket to put it.
-    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Arc<[u8]>>, InsertTicket> {
-        self.xattrs.get(self.hash_named(ino, name), is(ino, name))
+    pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Arc<[u8]>>, InsertTicket> {
+        self.xattrs.get(self.hash_name(ino, name), match_name(ino, name))
     }
 
     /// Keeps what was read after a miss.
-    pub fn put_xattr(&self, ino: Ino, name: &[u8], value: Option<Arc<[u8]>>, ticket: InsertTicket) {
+    pub fn insert_xattr(&self, ino: Ino, name: &[u8], value: Option<Arc<[u8]>>, ticket: InsertTicket) {
         let weight = ENTRY + name.len() + value.as_ref().map_or(0, |value| value.len());
-        self.xattrs.put(self.hash_named(ino, name), (ino, name.into()), value, weight, ticket);
+        self.xattrs.insert(self.hash_name(ino, name), (ino, name.into()), value, weight, ticket);
     }
 
     /// Forgets what was changed, and makes tickets for it worthless: to be called after each commit.
-    pub fn forget(&self, changed: &[MapKey]) {
+    pub fn invalidate_keys(&self, changed: &[MapKey]) {
         for key in changed {
             match MapKeyRef::parse(key.as_bytes()) {
-                Ok(MapKeyRef::Attr(ino)) => self.attrs.forget(self.hash_ino(ino), |held| *held == ino),
+                Ok(MapKeyRef::Attr(ino)) => {
+                    self.attrs.invalidate_entry(self.hash_ino(ino), |held| *held == ino)
+                }
                 Ok(MapKeyRef::Dentry(dir, name)) => {
-                    self.dentries.forget(self.hash_named(dir, name), is(dir, name));
+                    self.dentries.invalidate_entry(self.hash_name(dir, name), match_name(dir, name));
                 }
                 Ok(MapKeyRef::Xattr(ino, name)) => {
-                    self.xattrs.forget(self.hash_named(ino, name), is(ino, name))
+                    self.xattrs.invalidate_entry(self.hash_name(ino, name), match_name(ino, name))
                 }
                 Ok(MapKeyRef::Extent(..)) | Err(_) => {}
             }
@@ -132,18 +134,18 @@ impl InodeCache {
     }
 
     /// Forgets everything: the worktree stands on another state.
-    pub fn clear(&self) {
-        self.attrs.clear();
-        self.dentries.clear();
-        self.xattrs.clear();
+    pub fn clear_all(&self) {
+        self.attrs.clear_all();
+        self.dentries.clear_all();
+        self.xattrs.clear_all();
     }
 
     /// Holds up to `capacity` bytes from now on.
-    pub fn resize(&self, capacity: usize) {
-        let [attrs, dentries, xattrs] = shares(capacity);
-        self.attrs.resize(attrs);
-        self.dentries.resize(dentries);
-        self.xattrs.resize(xattrs);
+    pub fn set_capacity(&self, capacity: usize) {
+        let [attrs, dentries, xattrs] = split_capacity(capacity);
+        self.attrs.set_capacity(attrs);
+        self.dentries.set_capacity(dentries);
+        self.xattrs.set_capacity(xattrs);
     }
 
     /// What it did since it was made, and what it holds.
@@ -151,7 +153,7 @@ impl InodeCache {
     pub fn statistics(&self) -> CacheStatistics {
         let mut sum = CacheStatistics::default();
         for CacheCounts { hits, misses, evictions, entries, bytes, capacity } in
-            [self.attrs.counts(), self.dentries.counts(), self.xattrs.counts()]
+            [self.attrs.read_counts(), self.dentries.read_counts(), self.xattrs.read_counts()]
         {
             sum.hits += hits;
             sum.misses += misses;
@@ -169,17 +171,17 @@ impl InodeCache {
         (product as u64) ^ ((product >> 64) as u64)
     }
 
-    fn hash_named(&self, ino: Ino, name: &[u8]) -> u64 {
+    fn hash_name(&self, ino: Ino, name: &[u8]) -> u64 {
         xxh3_64_with_seed(name, self.seed ^ ino.0.wrapping_mul(ODD))
     }
 }
 
-fn is(ino: Ino, name: &[u8]) -> impl Fn(&NamedKey) -> bool {
+fn match_name(ino: Ino, name: &[u8]) -> impl Fn(&NamedKey) -> bool {
     move |held| held.0 == ino && *held.1 == *name
 }
 
 /// Attributes are the bulk; entries are small; hardly a file has extended attributes.
-fn shares(capacity: usize) -> [usize; 3] {
+fn split_capacity(capacity: usize) -> [usize; 3] {
     let eighth = capacity / 8;
     [capacity - 3 * eighth, 2 * eighth, eighth]
 }

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use vellum_types::limits::BLOB_MAX;
 use vellum_types::{FileKind, Ino, InodeAttr, UnixTime};
 
-use crate::clock::stamp_change;
+use crate::clock::advance_change_time;
 use crate::error::Result;
 use crate::tree::MapReader;
 
@@ -30,7 +30,7 @@ pub(crate) use read::ReadStreams;
 pub(crate) use released::ReleasedOrphans;
 pub use resize::AllocateMode;
 pub use seek::SeekTarget;
-pub(crate) use seek::find as seek_in;
+pub(crate) use seek::seek_in_state as seek_in;
 
 /// Longest extent, bytes: as long as the longest chunk, so that what covers an offset is found by looking back no
 /// further than this.
@@ -43,8 +43,8 @@ pub(crate) const SET_GID: u32 = 0o2000;
 const GROUP_EXEC: u32 = 0o010;
 
 /// The attributes of an inode that must be a regular file.
-fn file_attr<R: MapReader + ?Sized>(view: &R, ino: Ino) -> Result<InodeAttr> {
-    let attr = view.attr_of(ino)?;
+fn read_file_attr<R: MapReader + ?Sized>(view: &R, ino: Ino) -> Result<InodeAttr> {
+    let attr = view.expect_inode_attr(ino)?;
     match attr.kind {
         FileKind::File => Ok(attr),
         FileKind::Dir => Err(Errno::ISDIR.into()),
@@ -57,13 +57,13 @@ fn file_attr<R: MapReader + ?Sized>(view: &R, ino: Ino) -> Result<InodeAttr> {
 }
 
 /// Notes that content was changed.
-fn touch(attr: &mut InodeAttr, now: UnixTime) {
+fn update_change_times(attr: &mut InodeAttr, now: UnixTime) {
     attr.mtime = now;
-    stamp_change(attr, now);
+    advance_change_time(attr, now);
 }
 
 /// Takes away what lets a program run as somebody else.
-pub(crate) fn drop_set_ids(attr: &mut InodeAttr) {
+pub(crate) fn clear_set_ids(attr: &mut InodeAttr) {
     attr.mode &= !SET_UID;
     if attr.mode & GROUP_EXEC != 0 {
         attr.mode &= !SET_GID;

@@ -66,12 +66,12 @@ impl FsError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Posix(errno) => ErrorKind::of_io(&(*errno).into()),
+            Self::Posix(errno) => ErrorKind::from_io_error(&(*errno).into()),
             Self::Live(error) => error.kind(),
             Self::Volume(error) => error.kind(),
             Self::Map(error) => error.kind(),
             Self::Content { source, .. } => source.kind(),
-            Self::Log { source, .. } => ErrorKind::of_io(source),
+            Self::Log { source, .. } => ErrorKind::from_io_error(source),
             Self::ParentGone(_) => ErrorKind::NotFound,
             Self::Decode { .. } | Self::BadTree(_) => ErrorKind::Corrupt,
         }
@@ -83,13 +83,13 @@ impl FsError {
         match self {
             Self::Posix(errno) => *errno,
             Self::Volume(vellum_volume::VolumeError::Fenced { .. }) => Errno::ROFS,
-            other => errno_of(other.kind()),
+            other => map_kind_to_errno(other.kind()),
         }
     }
 }
 
 /// What a failure beneath the filesystem looks like from above: only a full disk has a number of its own.
-fn errno_of(kind: ErrorKind) -> Errno {
+fn map_kind_to_errno(kind: ErrorKind) -> Errno {
     match kind {
         ErrorKind::NoSpace => Errno::NOSPC,
         ErrorKind::Interrupted => Errno::INTR,

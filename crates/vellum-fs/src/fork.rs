@@ -29,12 +29,12 @@ impl LiveFilesystem {
     ) -> Result<T> {
         // Segments go when something was published, and trees that nobody names when the ref was changed.
         let _nothing_is_published = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
-        let _nothing_is_restored = self.enter();
-        self.log.rotate();
-        self.tree.live().fork_into(to.meta)?;
+        let _nothing_is_restored = self.enter_epoch();
+        self.log.rotate_segment();
+        self.tree.live_store().fork_into(to.meta)?;
         // All that was named by then was written before.
-        self.log.share(to.log)?;
-        let head = self.tree.head().clone();
+        self.log.share_segments(to.log)?;
+        let head = self.tree.lock_head().clone();
         enter(&head)
     }
 }

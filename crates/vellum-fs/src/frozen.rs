@@ -8,7 +8,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use rustix::io::Errno;
 use vellum_types::{BlobId, BlobKind, FileKind, Ino, InodeAttr};
-use vellum_volume::tree::{FilePiece, InodeRecord, part, pieces};
+use vellum_volume::tree::{FilePiece, InodeRecord, collect_file_pieces, slice_chunk};
 use vellum_volume::{FsTree, Volume};
 
 use crate::error::{FsError, Result};
@@ -63,9 +63,9 @@ impl FrozenChunks {
         Self { volume, kept, files: Cache::with_weighter(expected, FILES_KEPT, FileWeighter) }
     }
 
-    fn get(&self, ino: Ino, id: BlobId) -> Result<Arc<Vec<u8>>> {
+    fn get_chunk(&self, ino: Ino, id: BlobId) -> Result<Arc<Vec<u8>>> {
         self.kept.get_or_insert_with(&id, || {
-            let chunk = self.volume.blobs.read(BlobKind::Chunk, &id);
+            let chunk = self.volume.blobs.read_blob(BlobKind::Chunk, &id);
             chunk.map(Arc::new).map_err(|source| FsError::Content { ino, source })
         })
     }
@@ -92,50 +92,50 @@ impl FrozenTree {
 
     /// The inode that a name stands for.
     pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<(Ino, InodeAttr)> {
-        let dentry = self.tree.lookup(dir, name)?.ok_or(Errno::NOENT)?;
-        Ok((dentry.ino, self.tree.attr_of(dentry.ino)?))
+        let dentry = self.tree.lookup_dentry(dir, name)?.ok_or(Errno::NOENT)?;
+        Ok((dentry.ino, self.tree.expect_inode_attr(dentry.ino)?))
     }
 
     /// Attributes of an inode.
-    pub fn attr(&self, ino: Ino) -> Result<InodeAttr> {
-        Ok(self.tree.attr_of(ino)?)
+    pub fn inode_attr(&self, ino: Ino) -> Result<InodeAttr> {
+        Ok(self.tree.expect_inode_attr(ino)?)
     }
 
     /// How many bytes an inode takes: of a file, those that are no holes.
-    pub fn stored(&self, ino: Ino, attr: &InodeAttr) -> Result<u64> {
+    pub fn stored_bytes(&self, ino: Ino, attr: &InodeAttr) -> Result<u64> {
         if attr.kind != FileKind::File || attr.inline.is_some() || attr.size == 0 {
             return Ok(attr.size);
         }
-        let file = self.file(ino)?;
+        let file = self.get_file(ino)?;
         Ok(file.pieces.iter().filter(|piece| piece.chunk.is_some()).map(|piece| piece.len).sum())
     }
 
     /// Names in a directory, with what they stand for.
-    pub fn entries(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Ino, FileKind)>> {
-        let entries = self.tree.entries(dir)?;
+    pub fn list_entries(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Ino, FileKind)>> {
+        let entries = self.tree.list_entries(dir)?;
         Ok(entries.into_iter().map(|(name, dentry)| (name, dentry.ino, dentry.kind)).collect())
     }
 
     /// Target of a symlink.
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        Ok(self.attr(ino)?.target)
+        Ok(self.inode_attr(ino)?.target)
     }
 
     /// Value of an extended attribute.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let file = self.file(ino)?;
+        let file = self.get_file(ino)?;
         let found = file.inode.xattrs.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.clone()).ok_or(Errno::NODATA.into())
     }
 
     /// Names of the extended attributes.
     pub fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        Ok(self.file(ino)?.inode.xattrs.iter().map(|(name, _)| name.clone()).collect())
+        Ok(self.get_file(ino)?.inode.xattrs.iter().map(|(name, _)| name.clone()).collect())
     }
 
     /// Content from `offset` on: `len` bytes, or fewer at the end.
     pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let file = self.file(ino)?;
+        let file = self.get_file(ino)?;
         let size = file.inode.attr.size;
         let end = offset.saturating_add(len as u64).min(size);
         let mut bytes = Vec::with_capacity(usize::try_from(end.saturating_sub(offset)).unwrap_or(0).min(len));
@@ -147,28 +147,35 @@ impl FrozenTree {
         let first = file.pieces.partition_point(|piece| piece.offset + piece.len <= offset);
         for piece in file.pieces.iter().skip(first).take_while(|piece| piece.offset < end) {
             let from = offset.max(piece.offset);
-            self.append(ino, piece, from, end.min(piece.offset + piece.len), &mut bytes)?;
+            self.append_piece(ino, piece, from, end.min(piece.offset + piece.len), &mut bytes)?;
         }
         Ok(bytes)
     }
 
     /// Appends the bytes from `from` to `to` of the file, which lie in `piece`.
-    fn append(&self, ino: Ino, piece: &FilePiece, from: u64, to: u64, bytes: &mut Vec<u8>) -> Result<()> {
+    fn append_piece(
+        &self,
+        ino: Ino,
+        piece: &FilePiece,
+        from: u64,
+        to: u64,
+        bytes: &mut Vec<u8>,
+    ) -> Result<()> {
         let (skip, len) = (from - piece.offset, to - from);
         match piece.chunk {
             None => bytes.resize(bytes.len() + usize::try_from(len).map_err(|_| Errno::OVERFLOW)?, 0),
             Some((id, at)) => {
-                let chunk = self.chunks.get(ino, id)?;
+                let chunk = self.chunks.get_chunk(ino, id)?;
                 let at = u32::try_from(skip).ok().and_then(|skip| at.checked_add(skip));
-                bytes.extend_from_slice(part(&chunk, id, at.ok_or(Errno::IO)?, len)?);
+                bytes.extend_from_slice(slice_chunk(&chunk, id, at.ok_or(Errno::IO)?, len)?);
             }
         }
         Ok(())
     }
 
     /// The next data or hole from `offset` on.
-    pub fn seek(&self, ino: Ino, offset: u64, data: bool) -> Result<u64> {
-        let file = self.file(ino)?;
+    pub fn seek_data_or_hole(&self, ino: Ino, offset: u64, data: bool) -> Result<u64> {
+        let file = self.get_file(ino)?;
         let size = file.inode.attr.size;
         if offset >= size {
             return Err(Errno::NXIO.into());
@@ -184,10 +191,10 @@ impl FrozenTree {
         }
     }
 
-    fn file(&self, ino: Ino) -> Result<Arc<FrozenFile>> {
-        self.chunks.files.get_or_insert_with(&(self.tree.view().base.0, ino), || {
-            let inode = self.tree.inode(ino)?;
-            let pieces = pieces(&inode)?;
+    fn get_file(&self, ino: Ino) -> Result<Arc<FrozenFile>> {
+        self.chunks.files.get_or_insert_with(&(self.tree.map_view().base.0, ino), || {
+            let inode = self.tree.read_inode(ino)?;
+            let pieces = collect_file_pieces(&inode)?;
             Ok(Arc::new(FrozenFile { inode, pieces }))
         })
     }

@@ -12,7 +12,7 @@ use vellum_volume::lease::HeldLease;
 use vellum_volume::refs::WorktreeQuota;
 
 use crate::cache::InodeCache;
-use crate::clock::now;
+use crate::clock::current_time;
 use crate::content::{ChunkCache, ReadStreams, ReleasedOrphans};
 use crate::error::Result;
 use crate::head::{LayeredState, LiveHead};
@@ -60,7 +60,7 @@ pub struct LiveOptions {
 
 impl Default for LiveOptions {
     fn default() -> Self {
-        let chunk_cache = memory::share_for_chunks(memory::limit());
+        let chunk_cache = memory::chunk_cache_size(memory::read_memory_limit());
         Self { worktree: None, chunk_cache, quota: WorktreeQuota::default(), tenure: None }
     }
 }
@@ -108,7 +108,7 @@ impl LiveFilesystem {
         options: LiveOptions,
     ) -> Result<Self> {
         let tree = LiveMap::open(live, volume.nodes.clone(), fresh)?;
-        tree.usage().set_quota(options.quota);
+        tree.worktree_usage().set_quota(options.quota);
         let chunks = ChunkCache::new(volume.blobs.clone(), options.chunk_cache);
         let (inodes, opened) = (InodeCache::default(), OpenInodes::default());
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
@@ -136,16 +136,16 @@ impl LiveFilesystem {
             told: Mutex::default(),
             committed: AtomicU64::new(0),
         };
-        if fs.tree.read(|view| view.attr(Ino::ROOT))?.is_none() {
-            fs.change(make_root)?;
+        if fs.tree.read_head_state(|view| view.inode_attr(Ino::ROOT))?.is_none() {
+            fs.apply_change(create_root)?;
         }
         fs.remove_orphans()?;
-        fs.end_borrowing()?;
+        fs.release_all_retained()?;
         Ok(fs)
     }
 
     /// From now on reading changes nothing: nobody may change anything here.
-    pub fn keep_access_times(&self) {
+    pub fn freeze_access_times(&self) {
         self.keeps_access_times.store(true, Ordering::Relaxed);
     }
 
@@ -157,61 +157,64 @@ impl LiveFilesystem {
 
     /// The merged view and its head.
     #[must_use]
-    pub fn tree(&self) -> &LiveMap {
+    pub fn live_map(&self) -> &LiveMap {
         &self.tree
     }
 
     /// The write log.
     #[must_use]
-    pub fn log(&self) -> &Arc<WriteLog> {
+    pub fn write_log(&self) -> &Arc<WriteLog> {
         &self.log
     }
 
     /// The name of the worktree.
     #[must_use]
-    pub fn worktree(&self) -> &str {
+    pub fn worktree_name(&self) -> &str {
         &self.worktree
     }
 
     /// Changes the worktree, and lets the caches forget what was changed. The body may run several times.
-    pub(crate) fn change<T>(&self, body: impl FnMut(&mut LiveTransaction<'_>) -> Result<T>) -> Result<T> {
-        self.admit()?;
-        let (value, CommittedChanges { changed, sequence }) = self.tree.transact(body)?;
+    pub(crate) fn apply_change<T>(
+        &self,
+        body: impl FnMut(&mut LiveTransaction<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.check_lease()?;
+        let (value, CommittedChanges { changed, sequence }) = self.tree.run_transaction(body)?;
         self.committed.fetch_max(sequence.0, Ordering::AcqRel);
-        self.tree.accesses().forget(&changed);
-        self.inodes.forget(&changed);
+        self.tree.access_times().forget_changed(&changed);
+        self.inodes.invalidate_keys(&changed);
         Ok(value)
     }
 
     /// Forgets all that is remembered of the worktree's state, since it stands on another one. To be called in the
     /// body of [`LiveMap::change_head`]: no operation is under way then, and none goes on with what it knew.
-    pub fn forget_state(&self) {
-        self.inodes.clear();
-        self.tree.accesses().clear();
-        self.numbers.clear();
-        self.places.clear();
+    pub fn invalidate_caches(&self) {
+        self.inodes.clear_all();
+        self.tree.access_times().forget_all();
+        self.numbers.discard_numbers();
+        self.places.forget_all();
     }
 
     /// The cache of inodes and names: its statistics and its size.
     #[must_use]
-    pub fn inodes(&self) -> &InodeCache {
+    pub fn inode_cache(&self) -> &InodeCache {
         &self.inodes
     }
 
     /// The last change that was committed.
-    pub(crate) fn last_change(&self) -> CommitSequence {
+    pub(crate) fn last_commit(&self) -> CommitSequence {
         CommitSequence(self.committed.load(Ordering::Acquire))
     }
 }
 
 /// An empty root directory that belongs to this process, as a checked-out directory's is recorded.
-fn make_root(txn: &mut LiveTransaction<'_>) -> Result<()> {
+fn create_root(txn: &mut LiveTransaction<'_>) -> Result<()> {
     let mut root = InodeAttr::new(FileKind::Dir, 0o755);
     root.uid = rustix::process::geteuid().as_raw();
     root.gid = rustix::process::getegid().as_raw();
     root.nlink = 2;
-    root.set_times(now());
-    txn.put(MapKey::attr(Ino::SUPER), &SuperBlock { next_ino: Ino(Ino::ROOT.0 + 1) }.encode());
-    txn.put_new_attr(Ino::ROOT, &root);
+    root.set_all_times(current_time());
+    txn.set_key(MapKey::for_attr(Ino::SUPER), &SuperBlock { next_ino: Ino(Ino::ROOT.0 + 1) }.encode());
+    txn.set_new_inode_attr(Ino::ROOT, &root);
     Ok(())
 }

@@ -62,18 +62,19 @@ impl LayeredState {
 
     /// Adds the stored form.
     pub fn encode(&self, writer: &mut FieldWriter) {
-        writer.raw(self.base.0.as_bytes()).varint(self.layers.len() as u64);
+        writer.write_raw(self.base.0.as_bytes()).write_varint(self.layers.len() as u64);
         for layer in &self.layers {
-            writer.varint(layer.0);
+            writer.write_varint(layer.0);
         }
         self.counted.encode(writer);
     }
 
     /// Reads the stored form.
     pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
-        let base = MapRoot(BlobId(reader.array()?));
-        let layers =
-            (0..reader.count(LAYERS_MAX)?).map(|_| reader.varint().map(LayerId)).collect::<Result<_, _>>()?;
+        let base = MapRoot(BlobId(reader.read_array()?));
+        let layers = (0..reader.read_count(LAYERS_MAX)?)
+            .map(|_| reader.read_varint().map(LayerId))
+            .collect::<Result<_, _>>()?;
         Ok(Self { base, layers, counted: SnapshotStatistics::decode(reader)? })
     }
 }
@@ -88,25 +89,25 @@ impl LiveHead {
 
     /// The layer that changes go to.
     #[must_use]
-    pub fn top(&self) -> LayerId {
+    pub fn top_layer(&self) -> LayerId {
         self.state.layers.first().copied().unwrap_or(LayerId(0))
     }
 
     /// The state beneath the top layer: it changes no more.
     #[must_use]
-    pub fn sealed(&self) -> LayeredState {
+    pub fn sealed_state(&self) -> LayeredState {
         let layers = self.state.layers.get(1..).unwrap_or_default().to_vec();
         LayeredState { layers, ..self.state }
     }
 
     /// Seals the top layer: what follows goes to a new one.
-    pub fn seal(&mut self) {
-        let new = self.new_layer();
+    pub fn seal_top_layer(&mut self) {
+        let new = self.allocate_layer();
         self.state.layers.insert(0, new);
     }
 
     /// A layer that was never used.
-    pub fn new_layer(&mut self) -> LayerId {
+    pub fn allocate_layer(&mut self) -> LayerId {
         let new = self.next_layer;
         self.next_layer = LayerId(new.0 + 1);
         new
@@ -116,12 +117,12 @@ impl LiveHead {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.u8(VERSION).varint(self.next_layer.0).varint(self.next_pending);
+        writer.write_u8(VERSION).write_varint(self.next_layer.0).write_varint(self.next_pending);
         match &self.snapshot {
-            None => writer.u8(0),
+            None => writer.write_u8(0),
             Some(last) => {
-                writer.u8(1).raw(last.id.as_bytes()).varint(last.counter);
-                writer.varint_signed(last.time.secs).varint(u64::from(last.time.nanos))
+                writer.write_u8(1).write_raw(last.id.as_bytes()).write_varint(last.counter);
+                writer.write_signed_varint(last.time.secs).write_varint(u64::from(last.time.nanos))
             }
         };
         self.state.encode(&mut writer);
@@ -131,22 +132,22 @@ impl LiveHead {
     /// Reads the stored form.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let version = reader.u8()?;
+        let version = reader.read_u8()?;
         if version != VERSION {
             return Err(DecodeError::Version(u32::from(version)));
         }
-        let (next_layer, next_pending) = (LayerId(reader.varint()?), reader.varint()?);
-        let snapshot = match reader.u8()? {
+        let (next_layer, next_pending) = (LayerId(reader.read_varint()?), reader.read_varint()?);
+        let snapshot = match reader.read_u8()? {
             0 => None,
             1 => {
-                let (id, counter) = (SnapshotId(reader.array()?), reader.varint()?);
-                let time = UnixTime { secs: reader.varint_signed()?, nanos: reader.varint_u32()? };
+                let (id, counter) = (SnapshotId(reader.read_array()?), reader.read_varint()?);
+                let time = UnixTime { secs: reader.read_signed_varint()?, nanos: reader.read_varint_u32()? };
                 Some(AncestorSnapshot { id, counter, time })
             }
             _ => return Err(DecodeError::Invalid("snapshot")),
         };
         let state = LayeredState::decode(&mut reader)?;
-        reader.finish()?;
+        reader.expect_end()?;
         if state.layers.is_empty() || state.layers.iter().any(|layer| *layer >= next_layer) {
             return Err(DecodeError::Invalid("layers"));
         }
@@ -160,7 +161,7 @@ pub const HEAD_KEY: &[u8] = b"h";
 /// The prefix of all keys of a layer.
 #[must_use]
 pub fn layer_prefix(layer: LayerId) -> [u8; 9] {
-    numbered(b'l', layer.0)
+    encode_numbered_key(b'l', layer.0)
 }
 
 /// The end of all keys of layers.
@@ -168,14 +169,14 @@ pub const LAYERS_END: &[u8] = b"m";
 
 /// The key of the map within a key of the live store, if that is one of a layer.
 #[must_use]
-pub fn map_key(key: &[u8]) -> Option<&[u8]> {
+pub fn parse_map_key(key: &[u8]) -> Option<&[u8]> {
     key.strip_prefix(b"l")?.get(8..)
 }
 
 /// The key of an orphan.
 #[must_use]
 pub fn orphan_key(ino: Ino) -> [u8; 9] {
-    numbered(b'o', ino.0)
+    encode_numbered_key(b'o', ino.0)
 }
 
 /// The prefix of all orphans' keys.
@@ -183,8 +184,8 @@ pub const ORPHANS: &[u8] = b"o";
 
 /// The key of a snapshot that is not published yet; numbers grow.
 #[must_use]
-pub fn pending_key(number: u64) -> [u8; 9] {
-    numbered(b's', number)
+pub fn pending_snapshot_key(number: u64) -> [u8; 9] {
+    encode_numbered_key(b's', number)
 }
 
 /// The prefix of all pending snapshots' keys.
@@ -192,14 +193,14 @@ pub const PENDING: &[u8] = b"s";
 
 /// The key of a loan.
 #[must_use]
-pub fn loan_key(number: u64) -> [u8; 9] {
-    numbered(b'b', number)
+pub fn retained_root_key(number: u64) -> [u8; 9] {
+    encode_numbered_key(b'b', number)
 }
 
 /// The prefix of all loans' keys.
 pub const LOANS: &[u8] = b"b";
 
-fn numbered(tag: u8, number: u64) -> [u8; 9] {
+fn encode_numbered_key(tag: u8, number: u64) -> [u8; 9] {
     let mut key = [tag; 9];
     if let Some(digits) = key.get_mut(1..) {
         digits.copy_from_slice(&number.to_be_bytes());

@@ -13,7 +13,7 @@ use vellum_volume::refs::WorktreeHead;
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
 use crate::head::{HEAD_KEY, LayeredState, LiveHead, PENDING, layer_prefix};
-use crate::tree::damaged;
+use crate::tree::wrap_decode_error;
 
 /// A published tree that nothing here stands on yet: as long as this lives, the worktree's ref names it.
 pub(crate) struct NamedTree<'f> {
@@ -23,35 +23,35 @@ pub(crate) struct NamedTree<'f> {
 
 impl Drop for NamedTree<'_> {
     fn drop(&mut self) {
-        self.fs.tree.views().end(&self.state);
+        self.fs.tree.open_views().end_read(&self.state);
     }
 }
 
 impl LiveFilesystem {
     /// An error if another took the worktree over: what is changed here would never reach the store.
-    pub(crate) fn admit(&self) -> Result<()> {
-        Ok(self.tenure.as_ref().map_or(Ok(()), |tenure| tenure.admit())?)
+    pub(crate) fn check_lease(&self) -> Result<()> {
+        Ok(self.tenure.as_ref().map_or(Ok(()), |tenure| tenure.check_still_held())?)
     }
 
     /// Lets the worktree's ref say which trees are read here, whenever it is changed.
-    pub fn tell_reading(self: &Arc<Self>) {
+    pub fn publish_read_trees(self: &Arc<Self>) {
         let Some(tenure) = &self.tenure else { return };
         let fs = Arc::downgrade(self);
-        tenure.tell_reading(move || fs.upgrade()?.bases().ok());
+        tenure.set_read_trees_source(move || fs.upgrade()?.base_roots().ok());
     }
 
     /// Lets the worktree's ref name a published snapshot's tree before anything stands on it, so that no collection takes
     /// it if the snapshot is forgotten in the next moment. An error if it was forgotten before that.
-    pub(crate) fn name_first(&self, id: SnapshotId) -> Result<NamedTree<'_>> {
-        let (state, ..) = self.published(id)?;
-        self.tree.views().begin_sealed(&state);
+    pub(crate) fn pin_snapshot_tree(&self, id: SnapshotId) -> Result<NamedTree<'_>> {
+        let (state, ..) = self.load_published_state(id)?;
+        self.tree.open_views().begin_sealed_read(&state);
         let named = NamedTree { fs: self, state };
         let Some(tenure) = &self.tenure else { return Ok(named) };
-        match tenure.renew().map_err(FsError::from) {
+        match tenure.renew_lease().map_err(FsError::from) {
             // Whoever forgets it from now on, a collection that does not find it among the snapshots finds it here.
-            Ok(()) if self.volume.catalog.is_kept(&id)? => Ok(named),
+            Ok(()) if self.volume.catalog.has_snapshot(&id)? => Ok(named),
             Ok(()) => Err(VolumeError::MissingRecord(id).into()),
-            Err(error) if error.is_fenced() => Err(error),
+            Err(error) if error.is_fenced_error() => Err(error),
             // A store that is away stops nobody. It is told when it is back.
             Err(_) => Ok(named),
         }
@@ -60,13 +60,13 @@ impl LiveFilesystem {
     /// The published trees that something here stands on: the worktree, those of which it has taken content, snapshots that
     /// wait, what it stood on before a restore as long as somebody holds a file of it, and views. In this order, as no more
     /// than some are kept.
-    pub fn bases(&self) -> Result<Vec<MapRoot>> {
-        let head = self.tree.head();
+    pub fn base_roots(&self) -> Result<Vec<MapRoot>> {
+        let head = self.tree.lock_head();
         let mut bases = vec![head.state.base];
-        bases.extend(self.lenders()?);
-        bases.extend(self.pending()?.iter().map(|(_, pending)| pending.state.base));
-        bases.extend(self.epochs.pasts().values().map(|past| past.state.base));
-        bases.extend(self.tree.views().bases());
+        bases.extend(self.retained_trees()?);
+        bases.extend(self.pending_snapshots()?.iter().map(|(_, pending)| pending.state.base));
+        bases.extend(self.epochs.lock_past_states().values().map(|past| past.state.base));
+        bases.extend(self.tree.open_views().read_bases());
         drop(head);
         let mut told = BTreeSet::from([self.volume.empty_root()]);
         bases.retain(|root| told.insert(*root));
@@ -74,31 +74,31 @@ impl LiveFilesystem {
     }
 
     /// Changes what the worktree's ref says.
-    pub(crate) fn update_head(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+    pub(crate) fn update_worktree_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         Ok(match &self.tenure {
-            Some(tenure) => tenure.update(change),
-            None => self.volume.update_worktree(self.worktree(), change),
+            Some(tenure) => tenure.update_worktree_ref(change),
+            None => self.volume.update_worktree_ref(self.worktree_name(), change),
         }?)
     }
 
     /// Why nothing can be changed any more, if another took the worktree over.
     #[must_use]
-    pub fn lost(&self) -> Option<VolumeError> {
-        self.tenure.as_ref().and_then(|tenure| tenure.lost())
+    pub fn lease_loss(&self) -> Option<VolumeError> {
+        self.tenure.as_ref().and_then(|tenure| tenure.lease_loss())
     }
 }
 
 /// Where the worktree stands that a live store holds, if it holds one.
-pub fn stored_head(live: &dyn LiveStore) -> Result<Option<LiveHead>> {
+pub fn read_stored_head(live: &dyn LiveStore) -> Result<Option<LiveHead>> {
     let stored = live.get(HEAD_KEY)?;
-    stored.map(|bytes| LiveHead::decode(&bytes).map_err(damaged("the head"))).transpose()
+    stored.map(|bytes| LiveHead::decode(&bytes).map_err(wrap_decode_error("the head"))).transpose()
 }
 
 /// Whether a live store holds changes that are not in the volume's store.
-pub fn has_unpublished(live: &dyn LiveStore) -> Result<bool> {
-    let Some(head) = stored_head(live)? else { return Ok(false) };
-    let mut found = !head.sealed().layers.is_empty();
-    for span in [KeySpan::prefix(layer_prefix(head.top())), KeySpan::prefix(PENDING)] {
+pub fn has_unpublished_state(live: &dyn LiveStore) -> Result<bool> {
+    let Some(head) = read_stored_head(live)? else { return Ok(false) };
+    let mut found = !head.sealed_state().layers.is_empty();
+    for span in [KeySpan::from_prefix(layer_prefix(head.top_layer())), KeySpan::from_prefix(PENDING)] {
         live.scan(&span, &mut |_, _| {
             found = true;
             ControlFlow::Break(())
@@ -110,7 +110,7 @@ pub fn has_unpublished(live: &dyn LiveStore) -> Result<bool> {
 impl FsError {
     /// Whether another took the worktree over.
     #[must_use]
-    pub fn is_fenced(&self) -> bool {
+    pub fn is_fenced_error(&self) -> bool {
         matches!(self, Self::Volume(VolumeError::Fenced { .. }))
     }
 }

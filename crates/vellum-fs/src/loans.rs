@@ -15,8 +15,8 @@ use vellum_volume::VolumeError;
 
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
-use crate::head::{LOANS, LayerId, LayeredState, loan_key};
-use crate::tree::damaged;
+use crate::head::{LOANS, LayerId, LayeredState, retained_root_key};
+use crate::tree::wrap_decode_error;
 use crate::view::LiveView;
 
 /// A tree, and the layers that may name content of it.
@@ -39,77 +39,85 @@ const OPEN: LayerId = LayerId(u64::MAX);
 impl RetainedRoot {
     fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.raw(self.root.0.as_bytes()).varint(self.first.0).varint(self.last.0);
+        writer.write_raw(self.root.0.as_bytes()).write_varint(self.first.0).write_varint(self.last.0);
         writer.into_vec()
     }
 
     fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let root = MapRoot(BlobId(reader.array()?));
-        let (first, last) = (LayerId(reader.varint()?), LayerId(reader.varint()?));
-        reader.finish()?;
+        let root = MapRoot(BlobId(reader.read_array()?));
+        let (first, last) = (LayerId(reader.read_varint()?), LayerId(reader.read_varint()?));
+        reader.expect_end()?;
         Ok(Self { root, first, last })
     }
 
-    fn is_of(&self, layers: &BTreeSet<LayerId>) -> bool {
+    fn is_needed_by(&self, layers: &BTreeSet<LayerId>) -> bool {
         layers.range(self.first..=self.last).next().is_some()
     }
 }
 
 /// All loans with their numbers. `scan` is a store's or a transaction's.
-fn all_loans(
+fn read_retained_roots(
     scan: impl FnOnce(&KeySpan, &mut VisitScan<'_>) -> std::result::Result<(), LiveError>,
 ) -> Result<Vec<(u64, RetainedRoot)>> {
     let mut found: Vec<Result<_>> = Vec::new();
-    scan(&KeySpan::prefix(LOANS), &mut |key, value| {
+    scan(&KeySpan::from_prefix(LOANS), &mut |key, value| {
         let number = key.last_chunk().map_or(0, |digits| u64::from_be_bytes(*digits));
-        found.push(RetainedRoot::decode(value).map(|loan| (number, loan)).map_err(damaged("a loan")));
+        found.push(
+            RetainedRoot::decode(value).map(|loan| (number, loan)).map_err(wrap_decode_error("a loan")),
+        );
         ControlFlow::Continue(())
     })?;
     found.into_iter().collect()
 }
 
-fn put(txn: &mut dyn StoreTransaction, number: u64, loan: &RetainedRoot) {
-    txn.put(&loan_key(number), loan.encode().into());
+fn store_retained_root(txn: &mut dyn StoreTransaction, number: u64, loan: &RetainedRoot) {
+    txn.set_key(&retained_root_key(number), loan.encode().into());
 }
 
 impl LiveFilesystem {
     /// To be held while content is taken from a view by reference: until what was taken is published, the worktree's ref
     /// names the tree that has it. An error if it is a snapshot's that was forgotten meanwhile.
-    pub(crate) fn borrow(&self, view: &LiveView) -> Result<RetainedContent<'_>> {
-        let state = view.state();
-        let random = getrandom::u64().map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
+    pub(crate) fn retain_content(&self, view: &LiveView) -> Result<RetainedContent<'_>> {
+        let state = view.layered_state();
+        let random =
+            getrandom::u64().map_err(|error| VolumeError::wrap_local_error("/dev/urandom")(error.into()))?;
         let (numbers, _) = self.tree.change_head(|head, txn| {
             let mut numbers = Vec::new();
-            for root in lenders(state, &all_loans(|span, visit| txn.scan(span, visit))?) {
+            for root in
+                retained_trees_of_state(state, &read_retained_roots(|span, visit| txn.scan(span, visit))?)
+            {
                 let number = random.wrapping_add(numbers.len() as u64);
-                put(txn, number, &RetainedRoot { root, first: head.top(), last: OPEN });
+                store_retained_root(txn, number, &RetainedRoot { root, first: head.top_layer(), last: OPEN });
                 numbers.push(number);
             }
             Ok(numbers)
         })?;
         let borrowing = RetainedContent { fs: self, numbers };
-        let (Some(tenure), Some(id)) = (&self.tenure, view.snapshot()) else { return Ok(borrowing) };
-        match tenure.renew().map_err(FsError::from) {
+        let (Some(tenure), Some(id)) = (&self.tenure, view.snapshot_id()) else { return Ok(borrowing) };
+        match tenure.renew_lease().map_err(FsError::from) {
             // Whoever forgets it from now on, a collection that does not find it among the snapshots finds it here.
-            Ok(()) if self.volume.catalog.is_kept(&id)? => Ok(borrowing),
+            Ok(()) if self.volume.catalog.has_snapshot(&id)? => Ok(borrowing),
             Ok(()) => Err(VolumeError::MissingRecord(id).into()),
-            Err(error) if error.is_fenced() => Err(error),
+            Err(error) if error.is_fenced_error() => Err(error),
             // A store that is away stops nobody. It is told when it is back.
             Err(_) => Ok(borrowing),
         }
     }
 
     /// The trees of which layers may name content.
-    pub(crate) fn lenders(&self) -> Result<Vec<MapRoot>> {
-        let live = self.tree.live();
-        Ok(all_loans(|span, visit| live.scan(span, visit))?.into_iter().map(|(_, loan)| loan.root).collect())
+    pub(crate) fn retained_trees(&self) -> Result<Vec<MapRoot>> {
+        let live = self.tree.live_store();
+        Ok(read_retained_roots(|span, visit| live.scan(span, visit))?
+            .into_iter()
+            .map(|(_, loan)| loan.root)
+            .collect())
     }
 
     /// What an earlier run was taking when it ended was taken by then.
-    pub(crate) fn end_borrowing(&self) -> Result<()> {
-        let live = self.tree.live();
-        let loans = all_loans(|span, visit| live.scan(span, visit))?;
+    pub(crate) fn release_all_retained(&self) -> Result<()> {
+        let live = self.tree.live_store();
+        let loans = read_retained_roots(|span, visit| live.scan(span, visit))?;
         let open =
             loans.into_iter().filter(|(_, loan)| loan.last == OPEN).map(|(number, _)| number).collect();
         drop(RetainedContent { fs: self, numbers: open });
@@ -118,27 +126,34 @@ impl LiveFilesystem {
 }
 
 /// The tree of a state, and those of which its layers may name content.
-fn lenders(state: &LayeredState, loans: &[(u64, RetainedRoot)]) -> BTreeSet<MapRoot> {
+fn retained_trees_of_state(state: &LayeredState, loans: &[(u64, RetainedRoot)]) -> BTreeSet<MapRoot> {
     let layers = state.layers.iter().copied().collect();
-    let above = loans.iter().filter(|(_, loan)| loan.is_of(&layers)).map(|(_, loan)| loan.root);
+    let above = loans.iter().filter(|(_, loan)| loan.is_needed_by(&layers)).map(|(_, loan)| loan.root);
     above.chain([state.base]).collect()
 }
 
 /// The layers of a state were published, and an amendment lies over their tree: it may name what they had borrowed.
-pub(crate) fn pass_on(txn: &mut dyn StoreTransaction, done: &LayeredState, amendment: LayerId) -> Result<()> {
-    let loans = all_loans(|span, visit| txn.scan(span, visit))?;
+pub(crate) fn retain_for_amendment(
+    txn: &mut dyn StoreTransaction,
+    done: &LayeredState,
+    amendment: LayerId,
+) -> Result<()> {
+    let loans = read_retained_roots(|span, visit| txn.scan(span, visit))?;
     let layers = done.layers.iter().copied().collect();
-    for (number, loan) in loans.into_iter().filter(|(_, loan)| loan.is_of(&layers)) {
-        put(txn, number, &RetainedRoot { last: loan.last.max(amendment), ..loan });
+    for (number, loan) in loans.into_iter().filter(|(_, loan)| loan.is_needed_by(&layers)) {
+        store_retained_root(txn, number, &RetainedRoot { last: loan.last.max(amendment), ..loan });
     }
     Ok(())
 }
 
 /// Ends the loans of which no layer is left.
-pub(crate) fn give_back(txn: &mut dyn StoreTransaction, needed: &BTreeSet<LayerId>) -> Result<()> {
-    for (number, loan) in all_loans(|span, visit| txn.scan(span, visit))? {
-        if !loan.is_of(needed) {
-            txn.delete(&loan_key(number));
+pub(crate) fn release_unneeded_roots(
+    txn: &mut dyn StoreTransaction,
+    needed: &BTreeSet<LayerId>,
+) -> Result<()> {
+    for (number, loan) in read_retained_roots(|span, visit| txn.scan(span, visit))? {
+        if !loan.is_needed_by(needed) {
+            txn.delete_key(&retained_root_key(number));
         }
     }
     Ok(())
@@ -151,9 +166,9 @@ impl Drop for RetainedContent<'_> {
         }
         // A loan that is not ended here ends when the worktree is opened the next time.
         let _ = self.fs.tree.change_head(|head, txn| {
-            for (number, loan) in all_loans(|span, visit| txn.scan(span, visit))? {
+            for (number, loan) in read_retained_roots(|span, visit| txn.scan(span, visit))? {
                 if self.numbers.contains(&number) {
-                    put(txn, number, &RetainedRoot { last: head.top(), ..loan });
+                    store_retained_root(txn, number, &RetainedRoot { last: head.top_layer(), ..loan });
                 }
             }
             Ok(())

@@ -21,9 +21,9 @@ use quick_cache::sync::Cache;
 use vellum_live::folder::{EngineFile, EngineFolder, LocalFolder};
 
 use crate::error::{FsError, Result};
-use frame::{HEADER, frame_len, header};
+use frame::{HEADER, encode_frame_header, frame_len};
 use room::LogRoom;
-use segment::{LogSegment, OpenLogSegment, failed, name_of, number_of};
+use segment::{LogSegment, OpenLogSegment, format_segment_name, parse_segment_number, wrap_io_error};
 
 pub use hooks::LogHooks;
 pub use room::{LogDisk, LogUsage, PublishAttempt};
@@ -93,18 +93,18 @@ struct ReservedFrame {
 
 impl WriteLog {
     /// Opens the log in a directory, which is made if it is missing. Writers wait while it takes more than `limit`
-    /// bytes, once somebody frees them ([`Self::on_pressure`]).
+    /// bytes, once somebody frees them ([`Self::set_pressure_hook`]).
     pub fn open(dir: &Path, limit: u64) -> Result<Self> {
-        let folder = LocalFolder::open(dir).map_err(failed("open", dir.display().to_string()))?;
-        Self::open_in(Arc::new(folder), limit)
+        let folder = LocalFolder::open(dir).map_err(wrap_io_error("open", dir.display().to_string()))?;
+        Self::open_in_folder(Arc::new(folder), limit)
     }
 
     /// The same in a folder that is open already.
-    pub fn open_in(folder: Arc<dyn EngineFolder>, limit: u64) -> Result<Self> {
+    pub fn open_in_folder(folder: Arc<dyn EngineFolder>, limit: u64) -> Result<Self> {
         let mut segments = BTreeMap::new();
-        for name in folder.list().map_err(failed("list", folder.describe("")))? {
-            if let Some(number) = number_of(&name) {
-                segments.insert(number, Arc::new(LogSegment::recover(&*folder, number)?));
+        for name in folder.list_files().map_err(wrap_io_error("list", folder.describe_file("")))? {
+            if let Some(number) = parse_segment_number(&name) {
+                segments.insert(number, Arc::new(LogSegment::recover_segment(&*folder, number)?));
             }
         }
         let used = segments.values().map(|segment| segment.len.load(Ordering::Relaxed)).sum();
@@ -123,19 +123,19 @@ impl WriteLog {
 
     /// Appends data of at most [`FRAME_MAX`] bytes. Waits while the log is full; `ENOSPC` if a disk is, and nothing can be
     /// freed.
-    pub fn append(&self, data: &[u8]) -> Result<AppendedData> {
-        self.room.wait(frame_len(data.len() as u64))?;
-        if self.lock().full.len() > UNFLUSHED_MAX {
-            self.flush_full()?;
+    pub fn append_data(&self, data: &[u8]) -> Result<AppendedData> {
+        self.room.wait_for_log_space(frame_len(data.len() as u64))?;
+        if self.lock_state().full.len() > UNFLUSHED_MAX {
+            self.flush_full_segments()?;
         }
-        self.append_now(data)
+        self.append_without_waiting(data)
     }
 
     /// The same without waiting, for a few bytes within a transaction.
-    pub(crate) fn append_now(&self, data: &[u8]) -> Result<AppendedData> {
-        let ReservedFrame { open, position, pinned } = self.reserve(data.len() as u64)?;
+    pub(crate) fn append_without_waiting(&self, data: &[u8]) -> Result<AppendedData> {
+        let ReservedFrame { open, position, pinned } = self.reserve_frame(data.len() as u64)?;
         let segment = pinned.number;
-        let done = open.write(&header(segment, position, data), data, position);
+        let done = open.write_frame(&encode_frame_header(segment, position, data), data, position);
         open.writing.fetch_sub(1, Ordering::Release);
         let appended = AppendedData { segment, offset: position + HEADER, len: data.len() as u64, pinned };
         done?;
@@ -144,18 +144,18 @@ impl WriteLog {
     }
 
     /// Takes a place for a frame.
-    fn reserve(&self, len: u64) -> Result<ReservedFrame> {
+    fn reserve_frame(&self, len: u64) -> Result<ReservedFrame> {
         if self.poisoned.load(Ordering::Acquire) {
-            return Err(self.poison());
+            return Err(self.failed_log_error());
         }
         let need = frame_len(len);
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         let full = |open: &Arc<OpenLogSegment>| {
             open.segment.len.load(Ordering::Relaxed) + need
                 > (SEGMENT_SIZE).min(self.room.limit() / SEGMENTS_MIN)
         };
         if state.current.as_ref().is_some_and(full) {
-            state.close_current();
+            state.close_segment();
         }
         let open = match &state.current {
             Some(open) => open.clone(),
@@ -165,7 +165,7 @@ impl WriteLog {
         pinned.pins.fetch_add(1, Ordering::AcqRel);
         open.writing.fetch_add(1, Ordering::AcqRel);
         let position = pinned.len.fetch_add(need, Ordering::AcqRel);
-        self.room.take(need);
+        self.room.reserve_bytes(need);
         Ok(ReservedFrame { open, position, pinned })
     }
 
@@ -175,36 +175,36 @@ impl WriteLog {
         state.segments.insert(open.segment.number, open.segment.clone());
         state.current = Some(open.clone());
         self.files.insert(open.segment.number, open.file.clone());
-        self.room.take(open.segment.len.load(Ordering::Relaxed));
+        self.room.reserve_bytes(open.segment.len.load(Ordering::Relaxed));
         Ok(open)
     }
 
     /// Makes everything durable that was appended so far. All who wait share one flush.
-    pub fn sync(&self) -> Result<()> {
+    pub fn sync_log(&self) -> Result<()> {
         let wanted = self.written.load(Ordering::Acquire);
         let mut flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
         if *flushed >= wanted {
             return Ok(());
         }
         let upto = self.written.load(Ordering::Acquire);
-        self.flush(true)?;
+        self.flush_frames(true)?;
         *flushed = upto;
         Ok(())
     }
 
     /// Makes full segments durable, so that there are few that recovery has to read.
-    fn flush_full(&self) -> Result<()> {
+    fn flush_full_segments(&self) -> Result<()> {
         let _alone = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
-        self.flush(false)
+        self.flush_frames(false)
     }
 
     /// Called by one at a time.
-    fn flush(&self, current: bool) -> Result<()> {
+    fn flush_frames(&self, current: bool) -> Result<()> {
         if self.poisoned.load(Ordering::Acquire) {
-            return Err(self.poison());
+            return Err(self.failed_log_error());
         }
         let (full, current) = {
-            let state = self.lock();
+            let state = self.lock_state();
             (state.full.clone(), state.current.clone().filter(|_| current))
         };
         let done = self.flush_segments(&full, current.as_deref());
@@ -220,17 +220,17 @@ impl WriteLog {
         for open in full {
             // A frame that is still being written is named by nothing yet; the next flush is for it.
             let complete = open.writing.load(Ordering::Acquire) == 0;
-            open.sync()?;
+            open.sync_segment()?;
             if complete {
-                open.seal()?;
-                self.lock().full.retain(|other| !Arc::ptr_eq(open, other));
+                open.write_seal()?;
+                self.lock_state().full.retain(|other| !Arc::ptr_eq(open, other));
             }
         }
         if let Some(open) = current {
-            open.sync()?;
+            open.sync_segment()?;
         }
         if any_new {
-            self.folder.sync().map_err(failed("flush", self.folder.describe("")))?;
+            self.folder.sync_folder().map_err(wrap_io_error("flush", self.folder.describe_file("")))?;
             full.iter()
                 .map(|open| &**open)
                 .chain(current)
@@ -239,44 +239,46 @@ impl WriteLog {
         Ok(())
     }
 
-    fn poison(&self) -> FsError {
+    fn failed_log_error(&self) -> FsError {
         let reason = "an earlier flush failed; nothing more is accepted until the worktree is mounted again";
-        failed("write", self.folder.describe(""))(io::Error::other(reason))
+        wrap_io_error("write", self.folder.describe_file(""))(io::Error::other(reason))
     }
 
     /// Whether data that an earlier run appended is as it was appended: false if it never reached the disk.
     #[must_use]
-    pub fn is_intact(&self, segment: u64, offset: u64, len: u64) -> bool {
-        let found = self.lock().segments.get(&segment).cloned();
-        found.is_some_and(|segment| segment.is_intact(offset, len))
+    pub fn is_data_intact(&self, segment: u64, offset: u64, len: u64) -> bool {
+        let found = self.lock_state().segments.get(&segment).cloned();
+        found.is_some_and(|segment| segment.is_range_intact(offset, len))
     }
 
     /// Reads what was appended. An error of kind `NotFound` means that the segment was removed: what named it when
     /// the caller looked is stale.
-    pub fn read(&self, segment: u64, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let read = self.file(segment).and_then(|file| match file.read_at(buffer, offset)? {
+    pub fn read_data(&self, segment: u64, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let read = self.segment_file(segment).and_then(|file| match file.read_at(buffer, offset)? {
             read if read == buffer.len() => Ok(()),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         });
-        read.map_err(|error| failed("read", self.folder.describe(&name_of(segment)))(error))
+        read.map_err(|error| {
+            wrap_io_error("read", self.folder.describe_file(&format_segment_name(segment)))(error)
+        })
     }
 
-    fn file(&self, segment: u64) -> io::Result<Arc<dyn EngineFile>> {
-        self.files.get_or_insert_with(&segment, || self.folder.open(&name_of(segment)))
+    fn segment_file(&self, segment: u64) -> io::Result<Arc<dyn EngineFile>> {
+        self.files.get_or_insert_with(&segment, || self.folder.open_file(&format_segment_name(segment)))
     }
 
     /// Lets what is appended from here on go to a new segment, so that the present one can be given up when nothing
     /// names it.
-    pub fn rotate(&self) {
-        self.lock().close_current();
+    pub fn rotate_segment(&self) {
+        self.lock_state().close_segment();
     }
 
     /// The segments that could be removed if nothing names them. To be asked before looking at what is named: first
     /// this, then a moment without transactions ([`crate::tree::LiveMap::change_head`] is one), then the look, then
-    /// the wait until all that is durable, then [`Self::retain`].
+    /// the wait until all that is durable, then [`Self::remove_unnamed`].
     #[must_use]
-    pub fn sealed(&self) -> SealedSegments {
-        let mut state = self.lock();
+    pub fn sealed_segments(&self) -> SealedSegments {
+        let mut state = self.lock_state();
         state.generation += 1;
         let current = state.current.as_ref().map(|open| open.segment.number);
         let idle = |segment: &&Arc<LogSegment>| {
@@ -287,10 +289,10 @@ impl WriteLog {
     }
 
     /// Removes those of the sealed segments that are not in `named`.
-    pub fn retain(&self, sealed: &SealedSegments, named: &BTreeSet<u64>) -> Result<()> {
+    pub fn remove_unnamed(&self, sealed: &SealedSegments, named: &BTreeSet<u64>) -> Result<()> {
         for number in sealed.segments.iter().filter(|number| !named.contains(number)) {
             let removed = {
-                let mut state = self.lock();
+                let mut state = self.lock_state();
                 let stale =
                     |segment: &Arc<LogSegment>| segment.named.load(Ordering::Acquire) < sealed.generation;
                 if !state.segments.get(number).is_some_and(stale) {
@@ -301,16 +303,18 @@ impl WriteLog {
             };
             let Some(segment) = removed else { continue };
             self.files.remove(number);
-            let name = name_of(*number);
-            self.folder.remove(&name).map_err(failed("remove", self.folder.describe(&name)))?;
-            self.room.give(segment.len.load(Ordering::Acquire));
+            let name = format_segment_name(*number);
+            self.folder
+                .remove_file(&name)
+                .map_err(wrap_io_error("remove", self.folder.describe_file(&name)))?;
+            self.room.return_bytes(segment.len.load(Ordering::Acquire));
         }
         Ok(())
     }
 
     /// Notes that data which is there already is being named once more, within a transaction.
-    pub(crate) fn name_again(&self, segment: u64) {
-        let state = self.lock();
+    pub(crate) fn record_reuse(&self, segment: u64) {
+        let state = self.lock_state();
         if let Some(segment) = state.segments.get(&segment) {
             segment.named.store(state.generation, Ordering::Release);
         }
@@ -324,7 +328,7 @@ impl WriteLog {
 
     /// Bytes that it takes.
     #[must_use]
-    pub fn used(&self) -> u64 {
+    pub fn used_bytes(&self) -> u64 {
         self.room.usage().used
     }
 
@@ -335,37 +339,37 @@ impl WriteLog {
 
     /// Sets what is called when writers begin to wait: it sees to it that segments are freed. Without it nobody
     /// waits.
-    pub fn on_pressure(&self, hook: impl Fn() + Send + Sync + 'static) {
-        self.room.on_pressure(Box::new(hook));
+    pub fn set_pressure_hook(&self, hook: impl Fn() + Send + Sync + 'static) {
+        self.room.set_pressure_hook(Box::new(hook));
     }
 
     /// Sets what tells how full the disk beneath is. Without it only writing finds that out.
-    pub fn on_disk(&self, probe: impl Fn() -> Option<LogDisk> + Send + Sync + 'static) {
-        self.room.on_disk(Box::new(probe));
+    pub fn set_disk_probe(&self, probe: impl Fn() -> Option<LogDisk> + Send + Sync + 'static) {
+        self.room.set_disk_probe(Box::new(probe));
     }
 
     /// Waits until the disk has room for so many bytes that do not go into the log; `ENOSPC` if none can be made.
-    pub(crate) fn wait_beside(&self, bytes: u64) -> Result<()> {
-        self.room.wait_beside(bytes)
+    pub(crate) fn wait_for_disk_space(&self, bytes: u64) -> Result<()> {
+        self.room.wait_for_disk_space(bytes)
     }
 
     /// To be told when publishing begins that was asked for because of pressure.
-    pub fn begin_freeing(&self) -> PublishAttempt {
-        self.room.begin()
+    pub fn begin_publish_attempt(&self) -> PublishAttempt {
+        self.room.begin_publish_attempt()
     }
 
     /// To be told when it has ended. `is_full`: the store has no room.
-    pub fn end_freeing(&self, attempt: PublishAttempt, is_full: bool) {
-        self.room.end(attempt, is_full);
+    pub fn end_publish_attempt(&self, attempt: PublishAttempt, is_full: bool) {
+        self.room.end_publish_attempt(attempt, is_full);
     }
 
-    fn lock(&self) -> MutexGuard<'_, WriteLogState> {
+    fn lock_state(&self) -> MutexGuard<'_, WriteLogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl WriteLogState {
-    fn close_current(&mut self) {
+    fn close_segment(&mut self) {
         self.full.extend(self.current.take());
     }
 }

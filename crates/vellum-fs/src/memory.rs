@@ -18,20 +18,20 @@ const CHUNKS: (u64, u64) = (64 << 20, 1 << 30);
 const GROUPS: &str = "/sys/fs/cgroup";
 
 /// Bytes of decoded chunks to be kept on a machine with so much memory.
-pub(crate) fn share_for_chunks(memory: u64) -> u64 {
+pub(crate) fn chunk_cache_size(memory: u64) -> u64 {
     (memory / CHUNKS_PART).clamp(CHUNKS.0, CHUNKS.1)
 }
 
 /// Bytes of memory that this process may take: all of the machine's, or what its control groups let it.
-pub(crate) fn limit() -> u64 {
+pub(crate) fn read_memory_limit() -> u64 {
     let machine = sysinfo();
     let all = machine.totalram.saturating_mul(machine.mem_unit.into());
     let told = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    of_groups(Path::new(GROUPS), &told).map_or(all, |limit| limit.min(all))
+    read_group_limit(Path::new(GROUPS), &told).map_or(all, |limit| limit.min(all))
 }
 
 /// The least that a process's group, or one above it, is let. `told` is what `/proc/PID/cgroup` says.
-fn of_groups(root: &Path, told: &str) -> Option<u64> {
+fn read_group_limit(root: &Path, told: &str) -> Option<u64> {
     let group = told.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let group: PathBuf = root.join(group);
     let groups = group.ancestors().take_while(|group| group.starts_with(root));
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn chunks_get_a_sixteenth_within_bounds() {
         let gib = 1 << 30;
-        assert_eq!([gib / 2, 4 * gib, 64 * gib].map(share_for_chunks), [64 << 20, gib / 4, gib]);
+        assert_eq!([gib / 2, 4 * gib, 64 * gib].map(chunk_cache_size), [64 << 20, gib / 4, gib]);
     }
 
     #[test]
@@ -58,18 +58,18 @@ mod tests {
         let inner = dir.path().join("a/b");
         std::fs::create_dir_all(&inner).unwrap();
         let told = "1:name=systemd:/\n0::/a/b\n";
-        assert_eq!(of_groups(dir.path(), told), None);
+        assert_eq!(read_group_limit(dir.path(), told), None);
         std::fs::write(inner.join("memory.max"), "max\n").unwrap();
-        assert_eq!(of_groups(dir.path(), told), None);
+        assert_eq!(read_group_limit(dir.path(), told), None);
         std::fs::write(dir.path().join("a/memory.max"), "1000\n").unwrap();
-        assert_eq!(of_groups(dir.path(), told), Some(1000));
+        assert_eq!(read_group_limit(dir.path(), told), Some(1000));
         std::fs::write(inner.join("memory.max"), "500\n").unwrap();
-        assert_eq!(of_groups(dir.path(), told), Some(500));
-        assert_eq!(of_groups(dir.path(), "4:memory:/a\n"), None);
+        assert_eq!(read_group_limit(dir.path(), told), Some(500));
+        assert_eq!(read_group_limit(dir.path(), "4:memory:/a\n"), None);
     }
 
     #[test]
     fn a_process_may_take_something() {
-        assert!(limit() > 1 << 20);
+        assert!(read_memory_limit() > 1 << 20);
     }
 }

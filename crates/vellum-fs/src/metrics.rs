@@ -14,36 +14,40 @@ pub(crate) struct LiveTimes {
 
 impl LiveFilesystem {
     /// Tells all figures.
-    pub fn expose(&self, out: &mut MetricsExposition) {
+    pub fn expose_metrics(&self, out: &mut MetricsExposition) {
         let log = self.log.usage();
-        out.gauge("vellum_log_used_bytes", "", log.used);
-        out.gauge("vellum_log_limit_bytes", "", log.limit);
-        out.gauge("vellum_log_waiting_writers", "", log.waiting);
-        out.counter("vellum_log_waits_total", "", log.waits);
-        out.histogram("vellum_publish_seconds", "", &self.times.publish.read());
-        out.gauge("vellum_live_memory_bytes", "", self.tree.live().memory() as u64);
-        if let Some(times) = self.tree.live().times() {
-            out.histogram("vellum_live_transaction_seconds", "", &times.transactions.read());
-            out.histogram("vellum_live_sync_seconds", "", &times.syncs.read());
+        out.write_gauge("vellum_log_used_bytes", "", log.used);
+        out.write_gauge("vellum_log_limit_bytes", "", log.limit);
+        out.write_gauge("vellum_log_waiting_writers", "", log.waiting);
+        out.write_counter("vellum_log_waits_total", "", log.waits);
+        out.write_histogram("vellum_publish_seconds", "", &self.times.publish.read_distribution());
+        out.write_gauge("vellum_live_memory_bytes", "", self.tree.live_store().memory_size() as u64);
+        if let Some(times) = self.tree.live_store().store_times() {
+            out.write_histogram(
+                "vellum_live_transaction_seconds",
+                "",
+                &times.transactions.read_distribution(),
+            );
+            out.write_histogram("vellum_live_sync_seconds", "", &times.syncs.read_distribution());
         }
-        out.counter("vellum_live_retries_total", "", self.tree.retries());
-        caches(out, &[("inode", self.inodes.statistics()), ("chunk", self.chunks.statistics())]);
+        out.write_counter("vellum_live_retries_total", "", self.tree.retry_count());
+        expose_caches(out, &[("inode", self.inodes.statistics()), ("chunk", self.chunks.statistics())]);
     }
 }
 
 /// One name after the other, each for all caches: that is how the format wants them.
-fn caches(out: &mut MetricsExposition, all: &[(&str, CacheStatistics)]) {
+fn expose_caches(out: &mut MetricsExposition, all: &[(&str, CacheStatistics)]) {
     let label = |name: &str| format!("cache=\"{name}\"");
     for (name, cache) in all {
-        out.counter("vellum_cache_hits_total", &label(name), cache.hits);
+        out.write_counter("vellum_cache_hits_total", &label(name), cache.hits);
     }
     for (name, cache) in all {
-        out.counter("vellum_cache_misses_total", &label(name), cache.misses);
+        out.write_counter("vellum_cache_misses_total", &label(name), cache.misses);
     }
     for (name, cache) in all {
-        out.gauge("vellum_cache_bytes", &label(name), cache.bytes);
+        out.write_gauge("vellum_cache_bytes", &label(name), cache.bytes);
     }
     for (name, cache) in all {
-        out.gauge("vellum_cache_capacity_bytes", &label(name), cache.capacity);
+        out.write_gauge("vellum_cache_capacity_bytes", &label(name), cache.capacity);
     }
 }

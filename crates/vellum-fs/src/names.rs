@@ -19,15 +19,15 @@ use vellum_types::limits::NAME_MAX;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, UnixTime};
 use vellum_volume::state::STATE_DIR;
 
-use crate::clock::stamp_change;
+use crate::clock::advance_change_time;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::tree::{LiveTransaction, MapReader};
 
-pub(crate) use copy::hidden_name;
+pub(crate) use copy::new_hidden_name;
 pub(crate) use places::HardLinks;
 pub use read::DirEntry;
-pub(crate) use read::entries_of;
+pub(crate) use read::read_dir_entries;
 pub use rename::RenameFlags;
 
 /// A name in a directory.
@@ -46,13 +46,13 @@ impl<'a> NameInDir<'a> {
 
     /// Refuses names that nothing of this kind may have: the state directory's name is taken at the root by what
     /// mounts show there, and is below it that of other volumes' state, which no snapshot holds.
-    fn check_free(&self, kind: FileKind) -> Result<()> {
+    fn check_name_allowed(&self, kind: FileKind) -> Result<()> {
         let taken = self.name == STATE_DIR.as_bytes() && (self.dir == Ino::ROOT || kind == FileKind::Dir);
         if taken { Err(Errno::PERM.into()) } else { Ok(()) }
     }
 
     /// Whether the attributes of an inode say that this is its first link.
-    fn is_first_of(&self, attr: &InodeAttr) -> bool {
+    fn is_first_link(&self, attr: &InodeAttr) -> bool {
         attr.parent == self.dir && attr.name == self.name
     }
 }
@@ -69,46 +69,46 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 }
 
 /// The attributes of a directory in which something is to be changed.
-fn dir_of(txn: &LiveTransaction<'_>, dir: Ino) -> Result<InodeAttr> {
-    let attr = txn.attr_of(dir)?;
-    check_dir(&attr)?;
+fn read_dir_attr(txn: &LiveTransaction<'_>, dir: Ino) -> Result<InodeAttr> {
+    let attr = txn.expect_inode_attr(dir)?;
+    check_is_dir(&attr)?;
     if attr.nlink == 0 { Err(Errno::NOENT.into()) } else { Ok(attr) }
 }
 
-pub(crate) fn check_dir(attr: &InodeAttr) -> Result<()> {
+pub(crate) fn check_is_dir(attr: &InodeAttr) -> Result<()> {
     if attr.kind == FileKind::Dir { Ok(()) } else { Err(Errno::NOTDIR.into()) }
 }
 
 /// A directory whose entries change has other times, and another link count if a directory comes or goes.
-fn touch_dir(attr: &mut InodeAttr, time: UnixTime) {
+fn update_dir(attr: &mut InodeAttr, time: UnixTime) {
     attr.mtime = time;
-    stamp_change(attr, time);
+    advance_change_time(attr, time);
 }
 
-fn add_links(attr: &mut InodeAttr, count: i32) -> Result<()> {
+fn add_link_count(attr: &mut InodeAttr, count: i32) -> Result<()> {
     attr.nlink = attr.nlink.checked_add_signed(count).ok_or(Errno::MLINK)?;
     Ok(())
 }
 
 impl LiveFilesystem {
     /// What a directory holds under a name.
-    pub(crate) fn dentry(&self, place: &NameInDir<'_>) -> Result<Option<Dentry>> {
+    pub(crate) fn lookup_dentry(&self, place: &NameInDir<'_>) -> Result<Option<Dentry>> {
         let NameInDir { dir, name } = *place;
-        let ticket = match self.inodes.dentry(dir, name) {
+        let ticket = match self.inodes.get_dentry(dir, name) {
             Ok(dentry) => return Ok(dentry),
             Err(ticket) => ticket,
         };
-        let dentry = self.tree.read(|view| view.dentry(dir, name))?;
-        self.inodes.put_dentry(dir, name, dentry, ticket);
+        let dentry = self.tree.read_head_state(|view| view.lookup_dentry(dir, name))?;
+        self.inodes.insert_dentry(dir, name, dentry, ticket);
         Ok(dentry)
     }
 
     /// The same, of what must be there.
-    pub(crate) fn entry(&self, place: &NameInDir<'_>) -> Result<Dentry> {
-        if let Some(dentry) = self.dentry(place)? {
+    pub(crate) fn expect_dentry(&self, place: &NameInDir<'_>) -> Result<Dentry> {
+        if let Some(dentry) = self.lookup_dentry(place)? {
             return Ok(dentry);
         }
-        check_dir(&*self.attr(place.dir)?)?;
+        check_is_dir(&*self.inode_attr(place.dir)?)?;
         Err(Errno::NOENT.into())
     }
 }

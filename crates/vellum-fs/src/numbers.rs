@@ -35,47 +35,47 @@ pub struct ReservedInodeNumber {
 
 impl InodeNumberPool {
     /// Forgets the pool: the worktree stands on another state. Numbers that were taken for the old one are worthless.
-    pub fn clear(&self) {
-        let mut pool = self.lock();
+    pub fn discard_numbers(&self) {
+        let mut pool = self.lock_range();
         self.era.fetch_add(1, Ordering::Release);
         *pool = 0..0;
     }
 
     /// Whether a number may be used still: to be asked in the transaction that uses it.
-    pub fn is_good(&self, number: &ReservedInodeNumber) -> bool {
+    pub fn is_number_valid(&self, number: &ReservedInodeNumber) -> bool {
         self.era.load(Ordering::Acquire) == number.era
     }
 
-    fn lock(&self) -> MutexGuard<'_, Range<u64>> {
+    fn lock_range(&self) -> MutexGuard<'_, Range<u64>> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LiveFilesystem {
     /// A number that no inode has. Not to be called in a transaction.
-    pub(crate) fn new_number(&self) -> Result<ReservedInodeNumber> {
+    pub(crate) fn reserve_inode_number(&self) -> Result<ReservedInodeNumber> {
         loop {
             let era = self.numbers.era.load(Ordering::Acquire);
-            let mut pool = self.numbers.lock();
+            let mut pool = self.numbers.lock_range();
             if let Some(number) = pool.next() {
                 return Ok(ReservedInodeNumber { ino: Ino(number), era });
             }
             // Not under the lock: whoever changes the state holds the head, and then wants the lock.
             drop(pool);
-            self.refill(era)?;
+            self.refill_number_pool(era)?;
         }
     }
 
-    fn refill(&self, era: u64) -> Result<()> {
+    fn refill_number_pool(&self, era: u64) -> Result<()> {
         // The base's node is fetched here, not within the transaction.
-        self.tree.read(|view| view.super_record())?;
-        let reserved = self.change(|txn| {
-            let Ino(first) = txn.super_record()?.next_ino;
+        self.tree.read_head_state(|view| view.read_super_block())?;
+        let reserved = self.apply_change(|txn| {
+            let Ino(first) = txn.read_super_block()?.next_ino;
             let next = first.saturating_add(POOL);
-            txn.put(MapKey::attr(Ino::SUPER), &SuperBlock { next_ino: Ino(next) }.encode());
+            txn.set_key(MapKey::for_attr(Ino::SUPER), &SuperBlock { next_ino: Ino(next) }.encode());
             Ok(first..next)
         })?;
-        let mut pool = self.numbers.lock();
+        let mut pool = self.numbers.lock_range();
         if pool.is_empty() && self.numbers.era.load(Ordering::Acquire) == era {
             *pool = reserved;
         }

@@ -52,7 +52,7 @@ pub struct OpenInodes {
 
 impl OpenInodeMap {
     /// Counts down; whether nobody uses the inode any more, and somebody did.
-    fn reduce(&mut self, ino: Ino, count: impl FnOnce(&mut u64, &mut u64)) -> bool {
+    fn reduce_counts(&mut self, ino: Ino, count: impl FnOnce(&mut u64, &mut u64)) -> bool {
         let Entry::Occupied(mut entry) = self.inodes.entry(ino) else { return false };
         let InodeUse::Open { handles, held } = entry.get_mut() else { return false };
         count(handles, held);
@@ -73,8 +73,8 @@ pub(crate) struct RemovalClaim<'o> {
 
 impl OpenInodes {
     /// Counts an opening.
-    pub(crate) fn add(&self, ino: Ino) -> FileHandle {
-        let mut table = self.wait_unclaimed(ino);
+    pub(crate) fn add_handle(&self, ino: Ino) -> FileHandle {
+        let mut table = self.wait_until_unclaimed(ino);
         if let InodeUse::Open { handles, .. } = table.inodes.entry(ino).or_insert(UNUSED) {
             *handles += 1;
         }
@@ -85,28 +85,30 @@ impl OpenInodes {
     }
 
     /// Counts a close; gives the inode if nobody has it open or holds it any more.
-    pub(crate) fn remove(&self, handle: FileHandle) -> Option<Ino> {
-        let mut table = self.lock();
+    pub(crate) fn close_handle(&self, handle: FileHandle) -> Option<Ino> {
+        let mut table = self.lock_map();
         let ino = table.handles.remove(&handle)?;
-        table.reduce(ino, |handles, _| *handles = handles.saturating_sub(1)).then_some(ino)
+        table.reduce_counts(ino, |handles, _| *handles = handles.saturating_sub(1)).then_some(ino)
     }
 
     /// Counts that somebody holds an inode, for whom there is no handle.
-    pub(crate) fn hold(&self, ino: Ino) {
-        if let InodeUse::Open { held, .. } = self.wait_unclaimed(ino).inodes.entry(ino).or_insert(UNUSED) {
+    pub(crate) fn hold_inode(&self, ino: Ino) {
+        if let InodeUse::Open { held, .. } =
+            self.wait_until_unclaimed(ino).inodes.entry(ino).or_insert(UNUSED)
+        {
             *held += 1;
         }
     }
 
     /// Counts that it is held so many times less; whether nobody has it open or holds it any more.
-    pub(crate) fn let_go(&self, ino: Ino, times: u64) -> bool {
-        self.lock().reduce(ino, |_, held| *held = held.saturating_sub(times))
+    pub(crate) fn release_inode(&self, ino: Ino, times: u64) -> bool {
+        self.lock_map().reduce_counts(ino, |_, held| *held = held.saturating_sub(times))
     }
 
     /// Takes what is held without a handle: it is of another state from now on.
-    pub(crate) fn take_held(&self) -> HeldInodes {
+    pub(crate) fn take_held_inodes(&self) -> HeldInodes {
         let mut taken = HeldInodes::new();
-        self.lock().inodes.retain(|ino, used| match used {
+        self.lock_map().inodes.retain(|ino, used| match used {
             InodeUse::Open { handles, held } => {
                 if *held > 0 {
                     taken.insert(*ino, std::mem::take(held));
@@ -119,8 +121,8 @@ impl OpenInodes {
     }
 
     /// Claims an inode; None if somebody has it open.
-    pub(crate) fn claim(&self, ino: Ino) -> Option<RemovalClaim<'_>> {
-        let mut table = self.wait_unclaimed(ino);
+    pub(crate) fn claim_removal(&self, ino: Ino) -> Option<RemovalClaim<'_>> {
+        let mut table = self.wait_until_unclaimed(ino);
         match table.inodes.entry(ino) {
             Entry::Occupied(_) => None,
             Entry::Vacant(entry) => {
@@ -131,8 +133,8 @@ impl OpenInodes {
     }
 
     /// Claims an inode, without waiting; None if somebody has it open, or is removing it.
-    pub(crate) fn try_claim(&self, ino: Ino) -> Option<RemovalClaim<'_>> {
-        match self.lock().inodes.entry(ino) {
+    pub(crate) fn try_claim_removal(&self, ino: Ino) -> Option<RemovalClaim<'_>> {
+        match self.lock_map().inodes.entry(ino) {
             Entry::Occupied(_) => None,
             Entry::Vacant(entry) => {
                 entry.insert(InodeUse::Claimed);
@@ -141,22 +143,22 @@ impl OpenInodes {
         }
     }
 
-    fn wait_unclaimed(&self, ino: Ino) -> MutexGuard<'_, OpenInodeMap> {
-        let mut table = self.lock();
+    fn wait_until_unclaimed(&self, ino: Ino) -> MutexGuard<'_, OpenInodeMap> {
+        let mut table = self.lock_map();
         while matches!(table.inodes.get(&ino), Some(InodeUse::Claimed)) {
             table = self.unclaimed.wait(table).unwrap_or_else(PoisonError::into_inner);
         }
         table
     }
 
-    fn lock(&self) -> MutexGuard<'_, OpenInodeMap> {
+    fn lock_map(&self) -> MutexGuard<'_, OpenInodeMap> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for RemovalClaim<'_> {
     fn drop(&mut self) {
-        self.opened.lock().inodes.remove(&self.ino);
+        self.opened.lock_map().inodes.remove(&self.ino);
         self.opened.unclaimed.notify_all();
     }
 }
@@ -170,49 +172,51 @@ mod tests {
     #[test]
     fn the_last_close_is_told() {
         let opened = OpenInodes::default();
-        let (a, b) = (opened.add(INO), opened.add(INO));
+        let (a, b) = (opened.add_handle(INO), opened.add_handle(INO));
         assert_ne!(a, b);
-        assert_eq!(opened.remove(a), None);
-        assert_eq!(opened.remove(a), None, "a handle counts once");
-        assert_eq!(opened.remove(b), Some(INO));
+        assert_eq!(opened.close_handle(a), None);
+        assert_eq!(opened.close_handle(a), None, "a handle counts once");
+        assert_eq!(opened.close_handle(b), Some(INO));
     }
 
     #[test]
     fn what_is_held_and_open_goes_with_the_last_of_both() {
         let opened = OpenInodes::default();
-        let handle = opened.add(INO);
-        opened.hold(INO);
-        opened.hold(INO);
-        assert_eq!(opened.remove(handle), None);
-        assert!(opened.claim(INO).is_none());
-        assert!(!opened.let_go(INO, 1) && opened.let_go(INO, 1) && !opened.let_go(INO, 1));
+        let handle = opened.add_handle(INO);
+        opened.hold_inode(INO);
+        opened.hold_inode(INO);
+        assert_eq!(opened.close_handle(handle), None);
+        assert!(opened.claim_removal(INO).is_none());
+        assert!(
+            !opened.release_inode(INO, 1) && opened.release_inode(INO, 1) && !opened.release_inode(INO, 1)
+        );
     }
 
     #[test]
     fn what_is_held_is_taken_and_what_is_open_stays() {
         let opened = OpenInodes::default();
-        let handle = opened.add(INO);
-        opened.hold(INO);
-        opened.hold(Ino(8));
-        assert_eq!(opened.take_held(), HeldInodes::from([(INO, 1), (Ino(8), 1)]));
-        assert!(opened.claim(Ino(8)).is_some() && opened.claim(INO).is_none());
-        assert_eq!(opened.remove(handle), Some(INO));
+        let handle = opened.add_handle(INO);
+        opened.hold_inode(INO);
+        opened.hold_inode(Ino(8));
+        assert_eq!(opened.take_held_inodes(), HeldInodes::from([(INO, 1), (Ino(8), 1)]));
+        assert!(opened.claim_removal(Ino(8)).is_some() && opened.claim_removal(INO).is_none());
+        assert_eq!(opened.close_handle(handle), Some(INO));
     }
 
     #[test]
     fn what_is_open_cannot_be_claimed_and_what_is_claimed_cannot_be_opened() {
         let opened = OpenInodes::default();
-        let handle = opened.add(INO);
-        assert!(opened.claim(INO).is_none());
-        opened.remove(handle);
-        let claim = opened.claim(INO);
+        let handle = opened.add_handle(INO);
+        assert!(opened.claim_removal(INO).is_none());
+        opened.close_handle(handle);
+        let claim = opened.claim_removal(INO);
         assert!(claim.is_some());
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| opened.add(INO));
+            let waiting = scope.spawn(|| opened.add_handle(INO));
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!waiting.is_finished());
             drop(claim);
         });
-        assert!(opened.claim(INO).is_none());
+        assert!(opened.claim_removal(INO).is_none());
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId};
 use vellum_volume::SnapshotOrigin;
-use vellum_volume::tree::components;
+use vellum_volume::tree::path_components;
 
 use crate::attr::AttributeChanges;
 use crate::error::{FsError, Result};
 use crate::fs::{LiveFilesystem, RequestCaller};
-use crate::names::{DirEntry, RenameFlags, hidden_name};
+use crate::names::{DirEntry, RenameFlags, new_hidden_name};
 use crate::snapshot::LiveSnapshotRequest;
 use crate::view::LiveView;
 
@@ -44,73 +44,77 @@ impl LiveFilesystem {
         paths: &[Vec<u8>],
         discard: bool,
     ) -> Result<RestoredPaths> {
-        self.admit()?;
-        let _entered = self.enter();
+        self.check_lease()?;
+        let _entered = self.enter_epoch();
         let saved = if discard || !self.is_changed()? {
             None
         } else {
             let note = format!("before the restore of paths of {}", self.volume.short_id(&target)?);
-            Some(self.snapshot(&LiveSnapshotRequest {
+            Some(self.create_snapshot(&LiveSnapshotRequest {
                 note,
                 tags: Vec::new(),
                 origin: SnapshotOrigin::Safety,
             })?)
         };
-        let view = self.view_of(target)?;
-        let _borrowing = self.borrow(&view)?;
+        let view = self.open_snapshot_view(target)?;
+        let _borrowing = self.retain_content(&view)?;
         let mut replaced = Vec::new();
         for path in paths {
-            if components(path).next().is_none() {
-                self.restore_all(&view, &mut replaced)?;
+            if path_components(path).next().is_none() {
+                self.restore_root_entries(&view, &mut replaced)?;
             } else {
                 self.restore_path(&view, path, &mut replaced)?;
             }
         }
-        self.sync()?;
+        self.sync_all()?;
         Ok(RestoredPaths { saved, replaced })
     }
 
     /// The root itself stays.
-    fn restore_all(&self, view: &LiveView, replaced: &mut Vec<ReplacedName>) -> Result<()> {
+    fn restore_root_entries(&self, view: &LiveView, replaced: &mut Vec<ReplacedName>) -> Result<()> {
         let names = |entries: Vec<DirEntry>| entries.into_iter().map(|entry| entry.name);
         let all: BTreeSet<Vec<u8>> =
-            names(self.entries(Ino::ROOT)?).chain(names(view.entries(Ino::ROOT)?)).collect();
+            names(self.list_entries(Ino::ROOT)?).chain(names(view.list_entries(Ino::ROOT)?)).collect();
         all.iter().try_for_each(|name| self.restore_path(view, name, replaced))
     }
 
     fn restore_path(&self, view: &LiveView, path: &[u8], replaced: &mut Vec<ReplacedName>) -> Result<()> {
-        let names: Vec<&[u8]> = components(path).collect();
+        let names: Vec<&[u8]> = path_components(path).collect();
         let Some((name, above)) = names.split_last() else { return Err(Errno::INVAL.into()) };
         let (mut dir, mut was) = (Ino::ROOT, Some(Ino::ROOT));
         for name in above {
-            was = was.map(|was| found(view.find(was, name))).transpose()?.flatten().map(|entry| entry.ino);
-            dir = match (found(self.find(dir, name))?, was) {
+            was = was
+                .map(|was| allow_not_found(view.find_dentry(was, name)))
+                .transpose()?
+                .flatten()
+                .map(|entry| entry.ino);
+            dir = match (allow_not_found(self.find_dentry(dir, name))?, was) {
                 (Some(entry), _) if entry.kind == FileKind::Dir => entry.ino,
                 (Some(_), _) => return Err(Errno::NOTDIR.into()),
                 // Neither has it.
                 (None, None) => return Ok(()),
                 (None, Some(was)) => {
                     replaced.push(ReplacedName { dir, name: name.to_vec() });
-                    self.make_like(&view.attr(was)?, dir, name)?
+                    self.create_similar_dir(&view.inode_attr(was)?, dir, name)?
                 }
             };
         }
-        let source = was.map(|was| found(view.find(was, name))).transpose()?.flatten();
-        let there = found(self.find(dir, name))?;
+        let source = was.map(|was| allow_not_found(view.find_dentry(was, name))).transpose()?.flatten();
+        let there = allow_not_found(self.find_dentry(dir, name))?;
         match (source, there) {
             (None, None) => return Ok(()),
             (None, Some(_)) => self.remove_tree(dir, name)?,
-            (Some(source), None) => drop(self.copy_borrowed(view, source.ino, dir, name)?),
-            (Some(source), Some(_)) => self.replace(view, source.ino, dir, name)?,
+            (Some(source), None) => drop(self.copy_retained_tree(view, source.ino, dir, name)?),
+            (Some(source), Some(_)) => self.replace_entry(view, source.ino, dir, name)?,
         }
         replaced.push(ReplacedName { dir, name: name.to_vec() });
         Ok(())
     }
 
     /// The new one takes the old one's place, which goes then.
-    fn replace(&self, view: &LiveView, source: Ino, dir: Ino, name: &[u8]) -> Result<()> {
-        let aside = hidden_name()?;
-        self.copy_borrowed(view, source, dir, &aside)?;
+    fn replace_entry(&self, view: &LiveView, source: Ino, dir: Ino, name: &[u8]) -> Result<()> {
+        let aside = new_hidden_name()?;
+        self.copy_retained_tree(view, source, dir, &aside)?;
         let exchanged =
             self.rename(dir, &aside, dir, name, RenameFlags { exchange: true, ..RenameFlags::default() });
         // What stands aside now is the old one, or a copy that nobody wants.
@@ -119,7 +123,7 @@ impl LiveFilesystem {
     }
 
     /// An empty directory with the permissions and the owner of another.
-    fn make_like(&self, attr: &InodeAttr, dir: Ino, name: &[u8]) -> Result<Ino> {
+    fn create_similar_dir(&self, attr: &InodeAttr, dir: Ino, name: &[u8]) -> Result<Ino> {
         let caller = RequestCaller { uid: attr.uid, gid: attr.gid, umask: 0 };
         let ino = self.mkdir(dir, name, attr.mode, caller)?.ino;
         let owner =
@@ -135,7 +139,7 @@ impl LiveFilesystem {
 }
 
 /// What was looked for, if it is there.
-pub(crate) fn found<T>(looked: Result<T>) -> Result<Option<T>> {
+pub(crate) fn allow_not_found<T>(looked: Result<T>) -> Result<Option<T>> {
     match looked {
         Ok(value) => Ok(Some(value)),
         Err(FsError::Posix(Errno::NOENT | Errno::NOTDIR)) => Ok(None),

@@ -51,24 +51,24 @@ pub struct EpochGuard<'f> {
 
 impl Epochs {
     /// Waits until nobody is in the present state, and keeps everybody out.
-    pub fn end(&self) -> RwLockWriteGuard<'_, ()> {
+    pub fn lock_epoch(&self) -> RwLockWriteGuard<'_, ()> {
         self.present.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of the present.
-    pub fn number(&self) -> Epoch {
+    pub fn current_number(&self) -> Epoch {
         Epoch(self.number.load(Ordering::Acquire))
     }
 
     /// The pasts. To be locked after the head.
-    pub fn pasts(&self) -> MutexGuard<'_, BTreeMap<Epoch, PastState>> {
+    pub fn lock_past_states(&self) -> MutexGuard<'_, BTreeMap<Epoch, PastState>> {
         self.pasts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the present state for those who hold inodes of it, and lets another epoch begin. The head must be held
     /// still: who reads without entering, and finds the same epoch before and after, has read what belongs to it.
-    pub fn succeed(&self, present: Epoch, state: LayeredState, held: HeldInodes) -> Result<()> {
-        let mut pasts = self.pasts();
+    pub fn begin_next_epoch(&self, present: Epoch, state: LayeredState, held: HeldInodes) -> Result<()> {
+        let mut pasts = self.lock_past_states();
         if !held.is_empty() {
             pasts.insert(present, PastState { state, held });
         }
@@ -81,41 +81,41 @@ impl Epochs {
 
 impl LiveFilesystem {
     /// Enters the present state: it is not restored to another one before what this gives is dropped.
-    pub fn enter(&self) -> EpochGuard<'_> {
+    pub fn enter_epoch(&self) -> EpochGuard<'_> {
         EpochGuard { _present: self.epochs.present.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
     /// The present epoch. Who has not entered may find another one at once.
     #[must_use]
-    pub fn epoch(&self) -> Epoch {
-        self.epochs.number()
+    pub fn current_epoch(&self) -> Epoch {
+        self.epochs.current_number()
     }
 
     /// Counts that somebody, who must have entered, holds an inode. Stale if its state is gone.
-    pub fn hold(&self, epoch: Epoch, ino: Ino) -> Result<()> {
-        if epoch == self.epoch() {
-            self.opened.hold(ino);
+    pub fn hold_inode(&self, epoch: Epoch, ino: Ino) -> Result<()> {
+        if epoch == self.current_epoch() {
+            self.opened.hold_inode(ino);
             return Ok(());
         }
-        let mut pasts = self.epochs.pasts();
+        let mut pasts = self.epochs.lock_past_states();
         *pasts.get_mut(&epoch).ok_or(Errno::STALE)?.held.entry(ino).or_default() += 1;
         Ok(())
     }
 
     /// Counts that an inode is held so many times less. What nobody holds and has no name goes, and so does a past
     /// state of which nothing is held.
-    pub fn let_go(&self, epoch: Epoch, ino: Ino, times: u64) -> Result<()> {
-        let _entered = self.enter();
-        if self.reduce_held(epoch, ino, times) { self.reap(ino) } else { Ok(()) }
+    pub fn release_inode(&self, epoch: Epoch, ino: Ino, times: u64) -> Result<()> {
+        let _entered = self.enter_epoch();
+        if self.reduce_hold_count(epoch, ino, times) { self.remove_if_unused(ino) } else { Ok(()) }
     }
 
     /// Counts that an inode is held so many times less, by somebody who has entered. True if nobody holds it any more,
     /// and it is one of the present state; a past state of which nothing is held goes.
-    pub(crate) fn reduce_held(&self, epoch: Epoch, ino: Ino, times: u64) -> bool {
-        if epoch == self.epoch() {
-            return self.opened.let_go(ino, times);
+    pub(crate) fn reduce_hold_count(&self, epoch: Epoch, ino: Ino, times: u64) -> bool {
+        if epoch == self.current_epoch() {
+            return self.opened.release_inode(ino, times);
         }
-        let mut pasts = self.epochs.pasts();
+        let mut pasts = self.epochs.lock_past_states();
         let Entry::Occupied(mut past) = pasts.entry(epoch) else { return false };
         if let Some(count) = past.get_mut().held.get_mut(&ino) {
             *count = count.saturating_sub(times);
@@ -131,25 +131,25 @@ impl LiveFilesystem {
     }
 
     /// The attributes of an inode as a past state has them.
-    pub fn past_attr(&self, epoch: Epoch, ino: Ino) -> Result<InodeAttr> {
-        self.read_past(epoch, |view| view.attr_of(ino))
+    pub fn past_inode_attr(&self, epoch: Epoch, ino: Ino) -> Result<InodeAttr> {
+        self.read_past_state(epoch, |view| view.expect_inode_attr(ino))
     }
 
     /// An extended attribute of an inode as a past state has it.
     pub fn past_xattr(&self, epoch: Epoch, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>> {
-        let value = self.read_past(epoch, |view| view.value(&MapKey::xattr(ino, name)))?;
+        let value = self.read_past_state(epoch, |view| view.get_value(&MapKey::for_xattr(ino, name)))?;
         Ok(value.ok_or(Errno::NODATA)?.as_bytes().into())
     }
 
     /// Reads a past state. Stale if it is gone.
-    pub(crate) fn read_past<T>(
+    pub(crate) fn read_past_state<T>(
         &self,
         epoch: Epoch,
         body: impl FnOnce(&dyn MapReader) -> Result<T>,
     ) -> Result<T> {
         // The head is held: publishing moves pasts onto its trees together with the head.
-        let _head = self.tree.head();
-        let state = self.epochs.pasts().get(&epoch).map(|past| past.state.clone());
-        self.tree.read_sealed(&state.ok_or(Errno::STALE)?, body)
+        let _head = self.tree.lock_head();
+        let state = self.epochs.lock_past_states().get(&epoch).map(|past| past.state.clone());
+        self.tree.read_sealed_state(&state.ok_or(Errno::STALE)?, body)
     }
 }

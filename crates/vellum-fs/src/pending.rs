@@ -8,8 +8,8 @@ use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId};
 use vellum_volume::SnapshotRecord;
 
 use crate::error::Result;
-use crate::head::{LayeredState, PENDING, pending_key};
-use crate::tree::{UsageAmount, damaged};
+use crate::head::{LayeredState, PENDING, pending_snapshot_key};
+use crate::tree::{UsageAmount, wrap_decode_error};
 
 /// Most tags that a snapshot gets when it is made.
 const TAGS_MAX: usize = 64;
@@ -36,9 +36,12 @@ impl PendingSnapshot {
         let mut writer = FieldWriter::new();
         self.state.encode(&mut writer);
         self.used.encode(&mut writer);
-        writer.raw(self.id.as_bytes()).bytes(&self.record.encode()).varint(self.tags.len() as u64);
+        writer
+            .write_raw(self.id.as_bytes())
+            .write_bytes(&self.record.encode())
+            .write_varint(self.tags.len() as u64);
         for tag in &self.tags {
-            writer.bytes(tag.as_bytes());
+            writer.write_bytes(tag.as_bytes());
         }
         writer.into_vec()
     }
@@ -48,25 +51,25 @@ impl PendingSnapshot {
         let mut reader = FieldReader::new(bytes);
         let state = LayeredState::decode(&mut reader)?;
         let used = UsageAmount::decode(&mut reader)?;
-        let id = SnapshotId(reader.array()?);
-        let record = SnapshotRecord::decode(reader.bytes(usize::MAX)?)?;
-        let tags = (0..reader.count(TAGS_MAX)?)
-            .map(|_| reader.string(usize::MAX).map(str::to_owned))
+        let id = SnapshotId(reader.read_array()?);
+        let record = SnapshotRecord::decode(reader.read_bytes(usize::MAX)?)?;
+        let tags = (0..reader.read_count(TAGS_MAX)?)
+            .map(|_| reader.read_string(usize::MAX).map(str::to_owned))
             .collect::<std::result::Result<_, _>>()?;
-        reader.finish()?;
+        reader.expect_end()?;
         Ok(Self { state, used, id, record, tags })
     }
 }
 
 /// All snapshots that wait, the oldest first, with their keys' numbers. `scan` is a store's or a transaction's.
-pub fn all_pending(
+pub fn read_pending_snapshots(
     scan: impl FnOnce(&KeySpan, &mut VisitScan<'_>) -> std::result::Result<(), LiveError>,
 ) -> Result<Vec<(u64, PendingSnapshot)>> {
     let mut found: Vec<Result<_>> = Vec::new();
-    scan(&KeySpan::prefix(PENDING), &mut |key, value| {
+    scan(&KeySpan::from_prefix(PENDING), &mut |key, value| {
         let number = key.last_chunk().map_or(0, |digits| u64::from_be_bytes(*digits));
-        let decoded =
-            PendingSnapshot::decode(value).map_err(damaged("a snapshot that waits to be published"));
+        let decoded = PendingSnapshot::decode(value)
+            .map_err(wrap_decode_error("a snapshot that waits to be published"));
         found.push(decoded.map(|pending| (number, pending)));
         ControlFlow::Continue(())
     })?;
@@ -75,6 +78,6 @@ pub fn all_pending(
 
 /// The key of a snapshot that waits.
 #[must_use]
-pub fn key_of(number: u64) -> [u8; 9] {
-    pending_key(number)
+pub fn pending_snapshot_key_of(number: u64) -> [u8; 9] {
+    pending_snapshot_key(number)
 }

@@ -30,7 +30,7 @@ use crate::head::{LAYERS_END, LayerId, LayeredState, LiveHead, layer_prefix};
 use crate::loans;
 use crate::log::SealedSegments;
 use crate::past::{Epoch, PastState};
-use crate::pending::{PendingSnapshot, all_pending, key_of};
+use crate::pending::{PendingSnapshot, pending_snapshot_key_of, read_pending_snapshots};
 use crate::snapshot::LAYERS_MANY;
 
 /// A state with its tree in the store.
@@ -54,32 +54,32 @@ pub enum PublishProgress {
 
 impl LiveFilesystem {
     /// Publishes what waits longest: up to the oldest snapshot that waits, or else all sealed layers.
-    pub fn publish(&self) -> Result<PublishProgress> {
+    pub fn publish_oldest(&self) -> Result<PublishProgress> {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.sweep()?;
-        self.admit()?;
+        self.remove_unused_layers()?;
+        self.check_lease()?;
         let start = std::time::Instant::now();
-        match self.pending()?.into_iter().next() {
+        match self.pending_snapshots()?.into_iter().next() {
             Some((number, pending)) => self.publish_snapshot(number, pending)?,
             None => {
-                let sealed = self.tree.head().sealed();
-                if !self.can_publish(&sealed) {
-                    self.tell_ref()?;
+                let sealed = self.tree.lock_head().sealed_state();
+                if !self.has_publishable_changes(&sealed) {
+                    self.update_ref_snapshot()?;
                     return Ok(PublishProgress::Nothing);
                 }
                 self.publish_layers(&sealed)?;
             }
         }
-        self.times.publish.record(start.elapsed());
+        self.times.publish.record_duration(start.elapsed());
         Ok(PublishProgress::Some)
     }
 
     /// Seals what there is and publishes it.
-    pub fn flush(&self) -> Result<()> {
+    pub fn publish_all(&self) -> Result<()> {
         match self.seal_and_publish() {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 // The journal may have what the store lacks.
-                self.tree.live().compact()?;
+                self.tree.live_store().compact_storage()?;
                 self.seal_and_publish()
             }
             done => done,
@@ -87,83 +87,83 @@ impl LiveFilesystem {
     }
 
     /// If writers wait for room, gives back what takes some and nobody needs. What cannot be freed now is freed later.
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn free_log_space(&self) {
         if self.log.usage().waiting == 0 {
             return;
         }
-        let _ = self.tree.live().compact();
+        let _ = self.tree.live_store().compact_storage();
         if let Some(tenure) = &self.tenure {
             // The worktree's ref names no tree any more that was let go, and deleted packs are closed.
-            let _ = tenure.renew();
+            let _ = tenure.renew_lease();
         }
     }
 
     fn seal_and_publish(&self) -> Result<()> {
-        self.sync()?;
+        self.sync_all()?;
         // A store that was away for long must not leave more layers than a head may have.
-        self.bound_layers(LAYERS_MANY)?;
+        self.limit_layer_count(LAYERS_MANY)?;
         // What is written from now on does not hold back the room that this frees.
-        self.log.rotate();
-        if !self.is_top_empty()? {
+        self.log.rotate_segment();
+        if !self.is_top_layer_empty()? {
             self.tree.change_head(|head, _| {
-                head.seal();
+                head.seal_top_layer();
                 Ok(())
             })?;
         }
-        while self.publish()? == PublishProgress::Some {}
+        while self.publish_oldest()? == PublishProgress::Some {}
         Ok(())
     }
 
     /// Publishes the snapshots that wait, and lets the worktree's ref say where it stands.
-    pub fn settle(&self) -> Result<()> {
-        while !self.pending()?.is_empty() {
-            self.publish()?;
+    pub fn publish_pending(&self) -> Result<()> {
+        while !self.pending_snapshots()?.is_empty() {
+            self.publish_oldest()?;
         }
-        self.tell_ref()
+        self.update_ref_snapshot()
     }
 
     /// After a restore the ref still names another snapshot.
-    pub(crate) fn tell_ref(&self) -> Result<()> {
-        let head = self.tree.head().clone();
+    pub(crate) fn update_ref_snapshot(&self) -> Result<()> {
+        let head = self.tree.lock_head().clone();
         let Some(stands) = head.snapshot.map(|last| last.id) else { return Ok(()) };
         let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if *told != Some(stands) {
-            let root = self.volume.catalog.get(&stands)?.root;
+            let root = self.volume.catalog.get_record(&stands)?.root;
             let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
             let live = live.filter(|live| live.root != root);
-            self.update_head(|old| (old.head, old.live) = (Some(stands), live))?;
+            self.update_worktree_ref(|old| (old.head, old.live) = (Some(stands), live))?;
             *told = Some(stands);
         }
         Ok(())
     }
 
     fn publish_snapshot(&self, number: u64, pending: PendingSnapshot) -> Result<()> {
-        let mut session = self.volume.begin_write()?;
+        let mut session = self.volume.begin_write_session()?;
         let mut published = self.store_state(&pending.state, &session)?;
-        published.counted.stored += session.flush()?.bytes_stored;
+        published.counted.stored += session.flush_blobs()?.bytes_stored;
         let record = SnapshotRecord { root: published.root, statistics: published.counted, ..pending.record };
         // Of this worktree, not of the record's: a fork publishes what it took over unpublished, if it comes first.
-        let id = self.volume.catalog.put(&record)?;
-        self.update_head(|old| (old.head, old.live) = (Some(id), None))?;
+        let id = self.volume.catalog.store_record(&record)?;
+        self.update_worktree_ref(|old| (old.head, old.live) = (Some(id), None))?;
         *self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(id);
         for tag in &pending.tags {
-            self.add_tag(tag, &pending.id)?;
+            self.add_snapshot_tag(tag, &pending.id)?;
         }
-        session.end()?;
+        session.end_session()?;
         // The next snapshot of the line counts from this one.
         (published.counted.changed, published.counted.stored) = (0, 0);
-        self.rebase(&pending.state, &published, Some(number))?;
+        self.rebase_states(&pending.state, &published, Some(number))?;
         Ok(())
     }
 
     fn publish_layers(&self, sealed: &LayeredState) -> Result<()> {
-        let mut session = self.volume.begin_write()?;
+        let mut session = self.volume.begin_write_session()?;
         let mut published = self.store_state(sealed, &session)?;
-        published.counted.stored += session.flush()?.bytes_stored;
+        published.counted.stored += session.flush_blobs()?.bytes_stored;
         let live = UnsnapshottedTree { root: published.root, counted: published.counted };
-        self.update_head(|head| head.live = Some(live))?;
-        session.end()?;
-        let rest = self.rebase(sealed, &published, None)?;
+        self.update_worktree_ref(|head| head.live = Some(live))?;
+        session.end_session()?;
+        let rest = self.rebase_states(sealed, &published, None)?;
         if live.root == sealed.base {
             // In no tree. What was sealed meanwhile may be in one: the head, which has it by now, is not asked.
             *self.remainder.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(rest);
@@ -172,13 +172,13 @@ impl LiveFilesystem {
     }
 
     /// Whether there is anything in a sealed state that can be in a tree.
-    pub(crate) fn can_publish(&self, sealed: &LayeredState) -> bool {
+    pub(crate) fn has_publishable_changes(&self, sealed: &LayeredState) -> bool {
         let remainder = self.remainder.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         !sealed.layers.is_empty() && remainder.as_ref() != Some(sealed)
     }
 
     /// A tag that somebody else gave away meanwhile is no reason to publish again and again.
-    pub(crate) fn add_tag(&self, tag: &str, id: &vellum_types::SnapshotId) -> Result<()> {
+    pub(crate) fn add_snapshot_tag(&self, tag: &str, id: &vellum_types::SnapshotId) -> Result<()> {
         match self.volume.add_tag(tag, *id) {
             Err(error) if error.kind() != ErrorKind::Conflict => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
@@ -187,21 +187,21 @@ impl LiveFilesystem {
 
     /// Lets every state that stands on the published layers stand on the new tree, and forgets the layers that no
     /// state needs any more. Gives what `done` has become.
-    fn rebase(
+    fn rebase_states(
         &self,
         done: &LayeredState,
         published: &PublishedState,
         snapshot: Option<u64>,
     ) -> Result<LayeredState> {
         // Asked first: what is named after this moment, by transactions that the change of the head waits for, counts.
-        let sealed = self.log.sealed();
+        let sealed = self.log.sealed_segments();
         let mut pasts_before = None;
         let ((left, rest), sequence) = self.tree.change_head(|head, txn| {
-            let mut pasts = self.epochs.pasts();
+            let mut pasts = self.epochs.lock_past_states();
             // The body may run again.
             *pasts = pasts_before.get_or_insert_with(|| pasts.clone()).clone();
             let mut states = vec![&mut head.state];
-            let mut waiting = all_pending(|span, visit| txn.scan(span, visit))?;
+            let mut waiting = read_pending_snapshots(|span, visit| txn.scan(span, visit))?;
             waiting.retain(|(number, _)| Some(*number) != snapshot);
             states.extend(waiting.iter_mut().map(|(_, pending)| &mut pending.state));
             states.extend(pasts.values_mut().map(|past| &mut past.state));
@@ -211,9 +211,9 @@ impl LiveFilesystem {
                 .flat_map(|state| state.layers.iter().take(state.layers.len() - done.layers.len()))
                 .copied()
                 .collect();
-            let amended = self.amend(done, published, &newer, head.next_layer, txn)?;
+            let amended = self.add_amendment(done, published, &newer, head.next_layer, txn)?;
             if let Some(amendment) = amended {
-                loans::pass_on(txn, done, amendment)?;
+                loans::retain_for_amendment(txn, done, amendment)?;
             }
             let layers = amended.into_iter().collect();
             let rest = LayeredState { base: published.root, counted: published.counted, layers };
@@ -224,46 +224,46 @@ impl LiveFilesystem {
             }
             head.next_layer = LayerId(head.next_layer.0 + u64::from(amended.is_some()));
             for (number, pending) in &waiting {
-                txn.put(&key_of(*number), pending.encode().into());
+                txn.set_key(&pending_snapshot_key_of(*number), pending.encode().into());
             }
             if let Some(number) = snapshot {
-                txn.delete(&key_of(number));
+                txn.delete_key(&pending_snapshot_key_of(number));
             }
-            let needed = self.needed(head, &waiting, &pasts);
+            let needed = self.collect_needed_layers(head, &waiting, &pasts);
             for layer in done.layers.iter().filter(|layer| !needed.contains(layer)) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
-            loans::give_back(txn, &needed)?;
+            loans::release_unneeded_roots(txn, &needed)?;
             Ok((needed, rest))
         })?;
         // A loss of power must not bring back what names the segments that go.
-        self.tree.live().settle(sequence)?;
-        self.recycle(&sealed, &left)?;
+        self.tree.live_store().wait_until_confirmed(sequence)?;
+        self.remove_unused_segments(&sealed, &left)?;
         Ok(rest)
     }
 
     /// Removes the layers that no state stands on any more: a restore leaves them, a past that is let go, and
     /// a view that ends.
-    fn sweep(&self) -> Result<()> {
+    fn remove_unused_layers(&self) -> Result<()> {
         if !self.litter.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        let sealed = self.log.sealed();
+        let sealed = self.log.sealed_segments();
         let (left, sequence) = self.tree.change_head(|head, txn| {
-            let waiting = all_pending(|span, visit| txn.scan(span, visit))?;
-            let needed = self.needed(head, &waiting, &self.epochs.pasts());
-            for layer in all_layers(txn)?.difference(&needed) {
+            let waiting = read_pending_snapshots(|span, visit| txn.scan(span, visit))?;
+            let needed = self.collect_needed_layers(head, &waiting, &self.epochs.lock_past_states());
+            for layer in list_layers(txn)?.difference(&needed) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
-            loans::give_back(txn, &needed)?;
+            loans::release_unneeded_roots(txn, &needed)?;
             Ok(needed)
         })?;
-        self.tree.live().settle(sequence)?;
-        self.recycle(&sealed, &left)
+        self.tree.live_store().wait_until_confirmed(sequence)?;
+        self.remove_unused_segments(&sealed, &left)
     }
 
     /// The layers that states stand on, and those that views read.
-    fn needed(
+    fn collect_needed_layers(
         &self,
         head: &LiveHead,
         waiting: &[(u64, PendingSnapshot)],
@@ -273,30 +273,30 @@ impl LiveFilesystem {
             .chain(waiting.iter().map(|(_, pending)| &pending.state))
             .chain(pasts.values().map(|past| &past.state))
             .flat_map(|state| state.layers.iter().copied())
-            .chain(self.tree.views().layers())
+            .chain(self.tree.open_views().read_layers())
             .collect()
     }
 
     /// Removes the segments of the write log that no layer names.
-    fn recycle(&self, sealed: &SealedSegments, layers: &BTreeSet<LayerId>) -> Result<()> {
+    fn remove_unused_segments(&self, sealed: &SealedSegments, layers: &BTreeSet<LayerId>) -> Result<()> {
         let mut named = BTreeSet::new();
         for layer in layers {
-            amend::visit_log_extents(&**self.tree.live(), *layer, &mut |segment| {
+            amend::visit_log_segments(&**self.tree.live_store(), *layer, &mut |segment| {
                 named.insert(segment);
             })?;
         }
-        self.log.retain(sealed, &named)
+        self.log.remove_unnamed(sealed, &named)
     }
 
     /// The snapshots that wait to be published, the oldest first, with their numbers.
-    pub fn pending(&self) -> Result<Vec<(u64, PendingSnapshot)>> {
-        all_pending(|span, visit| self.tree.live().scan(span, visit))
+    pub fn pending_snapshots(&self) -> Result<Vec<(u64, PendingSnapshot)>> {
+        read_pending_snapshots(|span, visit| self.tree.live_store().scan(span, visit))
     }
 
-    pub(crate) fn is_top_empty(&self) -> Result<bool> {
-        let top = self.tree.head().top();
+    pub(crate) fn is_top_layer_empty(&self) -> Result<bool> {
+        let top = self.tree.lock_head().top_layer();
         let mut empty = true;
-        self.tree.live().scan(&KeySpan::prefix(layer_prefix(top)), &mut |_, _| {
+        self.tree.live_store().scan(&KeySpan::from_prefix(layer_prefix(top)), &mut |_, _| {
             empty = false;
             ControlFlow::Break(())
         })?;
@@ -305,11 +305,11 @@ impl LiveFilesystem {
 }
 
 /// The layers of which there are keys.
-fn all_layers(txn: &dyn StoreTransaction) -> Result<BTreeSet<LayerId>> {
+fn list_layers(txn: &dyn StoreTransaction) -> Result<BTreeSet<LayerId>> {
     let mut layers = BTreeSet::new();
     let mut from = Some(LayerId(0));
     while let Some(LayerId(number)) = from.take() {
-        let span = KeySpan::between(layer_prefix(LayerId(number)), LAYERS_END);
+        let span = KeySpan::from_bounds(layer_prefix(LayerId(number)), LAYERS_END);
         txn.scan(&span, &mut |key, _| {
             let digits = key.get(1..9).and_then(|digits| digits.try_into().ok());
             from = digits.map(|digits| LayerId(u64::from_be_bytes(digits)));

@@ -65,36 +65,36 @@ impl BackgroundPublisher {
             failure: Mutex::default(),
         });
         let for_log = Arc::downgrade(&shared);
-        shared.fs.log().on_pressure(move || {
+        shared.fs.write_log().set_pressure_hook(move || {
             if let Some(shared) = for_log.upgrade() {
-                shared.ask();
+                shared.request_publish();
             }
         });
         let for_disk = Arc::downgrade(&shared);
-        shared.fs.log().on_disk(move || for_disk.upgrade()?.fs.disk_beneath());
+        shared.fs.write_log().set_disk_probe(move || for_disk.upgrade()?.fs.state_disk());
         let worker = shared.clone();
         let pool = rayon::ThreadPoolBuilder::new()
             .thread_name(|number| format!("publish-{number}"))
-            .start_handler(|_| step_back())
+            .start_handler(|_| lower_priority())
             .build()
             .map_err(std::io::Error::other)?;
         let work = move || {
-            step_back();
-            worker.work(&pool);
+            lower_priority();
+            worker.run_publisher(&pool);
         };
         let thread = std::thread::Builder::new().name("publisher".into()).spawn(work)?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
     /// Asks it to publish soon.
-    pub fn ask(&self) {
-        self.shared.ask();
+    pub fn request_publish(&self) {
+        self.shared.request_publish();
     }
 
     /// Why the last attempt failed; None if it did not.
     #[must_use]
-    pub fn failure(&self) -> Option<String> {
-        lock(&self.shared.failure).clone()
+    pub fn last_failure(&self) -> Option<String> {
+        lock_mutex(&self.shared.failure).clone()
     }
 }
 
@@ -110,13 +110,13 @@ impl Drop for BackgroundPublisher {
 }
 
 impl PublisherState {
-    fn ask(&self) {
-        *lock(&self.asked) = true;
+    fn request_publish(&self) {
+        *lock_mutex(&self.asked) = true;
         self.wake.notify_all();
     }
 
-    fn work(&self, pool: &rayon::ThreadPool) {
-        let (now, seen) = (Instant::now(), self.fs.last_change());
+    fn run_publisher(&self, pool: &rayon::ThreadPool) {
+        let (now, seen) = (Instant::now(), self.fs.last_commit());
         let mut watch = PublisherWatch {
             seen,
             seen_at: now,
@@ -126,25 +126,25 @@ impl PublisherState {
         };
         let mut asked = false;
         while !self.stop.load(Ordering::Acquire) {
-            asked |= self.wait(TICK);
+            asked |= self.wait_for_request(TICK);
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
-            let attempt = std::mem::take(&mut asked).then(|| self.fs.log().begin_freeing());
-            let outcome = pool.install(|| self.look(attempt.is_some(), &mut watch));
+            let attempt = std::mem::take(&mut asked).then(|| self.fs.write_log().begin_publish_attempt());
+            let outcome = pool.install(|| self.publish_changes(attempt.is_some(), &mut watch));
             if let Some(attempt) = attempt {
-                self.fs.give_back();
+                self.fs.free_log_space();
                 let is_full = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace);
-                self.fs.log().end_freeing(attempt, is_full);
+                self.fs.write_log().end_publish_attempt(attempt, is_full);
             }
             let failed = outcome.is_err();
-            if outcome.as_ref().is_err_and(FsError::is_fenced) {
+            if outcome.as_ref().is_err_and(FsError::is_fenced_error) {
                 // Nothing is ever freed again: who waits for room goes on, and is refused.
-                self.fs.log().set_limit(u64::MAX);
+                self.fs.write_log().set_limit(u64::MAX);
             }
-            *lock(&self.failure) = outcome.err().map(|error| error.to_string());
+            *lock_mutex(&self.failure) = outcome.err().map(|error| error.to_string());
             if failed {
-                asked = self.wait(watch.backoff);
+                asked = self.wait_for_request(watch.backoff);
                 watch.backoff = (watch.backoff * 2).min(BACKOFF.1);
             } else {
                 watch.backoff = BACKOFF.0;
@@ -153,45 +153,45 @@ impl PublisherState {
     }
 
     /// Waits until somebody asks, or some time has passed; whether somebody asked.
-    fn wait(&self, time: Duration) -> bool {
-        let asked = lock(&self.asked);
+    fn wait_for_request(&self, time: Duration) -> bool {
+        let asked = lock_mutex(&self.asked);
         let stopped = |asked: &mut bool| !*asked && !self.stop.load(Ordering::Acquire);
         let (mut asked, _) =
             self.wake.wait_timeout_while(asked, time, stopped).unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *asked)
     }
 
-    fn look(&self, asked: bool, watch: &mut PublisherWatch) -> Result<()> {
-        let last = self.fs.last_change();
+    fn publish_changes(&self, asked: bool, watch: &mut PublisherWatch) -> Result<()> {
+        let last = self.fs.last_commit();
         if last != watch.seen {
             (watch.seen, watch.seen_at) = (last, Instant::now());
         }
-        if asked || self.is_due(watch) {
-            self.fs.flush()?;
+        if asked || self.is_publish_due(watch) {
+            self.fs.publish_all()?;
             (watch.published, watch.published_at) = (last, Instant::now());
         } else {
-            while self.fs.publish()? == PublishProgress::Some {}
+            while self.fs.publish_oldest()? == PublishProgress::Some {}
         }
         Ok(())
     }
 
-    fn is_due(&self, watch: &PublisherWatch) -> bool {
+    fn is_publish_due(&self, watch: &PublisherWatch) -> bool {
         if watch.seen == watch.published {
             return false;
         }
-        self.fs.tree().live().memory() > METADATA
-            || self.fs.log().used() > LOG
+        self.fs.live_map().live_store().memory_size() > METADATA
+            || self.fs.write_log().used_bytes() > LOG
             || watch.seen_at.elapsed() > QUIET
             || watch.published_at.elapsed() > LONGEST
     }
 }
 
 /// Lets programs that use the mount, and the threads that serve them, go first: publishing takes what they leave.
-fn step_back() {
+fn lower_priority() {
     // Without it everything works, only less evenly.
     let _ = rustix::process::nice(NICE);
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

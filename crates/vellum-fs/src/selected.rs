@@ -12,15 +12,15 @@ use rustix::io::Errno;
 use vellum_live::MemoryStore;
 use vellum_types::value::SuperBlock;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
-use vellum_volume::tree::{components, show};
+use vellum_volume::tree::{format_path, path_components};
 use vellum_volume::{SnapshotRecord, VolumeError};
 
 use crate::attr::{AttributeChanges, TimeChange};
 use crate::error::{FsError, Result};
 use crate::fs::{LiveFilesystem, LiveOptions, RequestCaller};
 use crate::head::{AncestorSnapshot, LiveHead};
-use crate::partial::found;
-use crate::snapshot::{LiveSnapshotRequest, just_after};
+use crate::partial::allow_not_found;
+use crate::snapshot::{LiveSnapshotRequest, next_moment};
 use crate::tree::MapReader;
 use crate::view::LiveView;
 use crate::xattr::XattrFlags;
@@ -38,17 +38,17 @@ impl LiveFilesystem {
         request: &LiveSnapshotRequest,
         paths: &[Vec<u8>],
     ) -> Result<SnapshotId> {
-        self.admit()?;
-        if paths.iter().any(|path| components(path).next().is_none()) {
-            return self.snapshot(request);
+        self.check_lease()?;
+        if paths.iter().any(|path| path_components(path).next().is_none()) {
+            return self.create_snapshot(request);
         }
         for _ in 0..TRIES {
-            self.settle()?;
+            self.publish_pending()?;
             if let Some(id) = self.try_snapshot_paths(request, paths)? {
                 return Ok(id);
             }
         }
-        Err(VolumeError::Raced(format!("the worktree '{}'", self.worktree())).into())
+        Err(VolumeError::Raced(format!("the worktree '{}'", self.worktree_name())).into())
     }
 
     /// None if another snapshot was made meanwhile.
@@ -57,29 +57,29 @@ impl LiveFilesystem {
         request: &LiveSnapshotRequest,
         paths: &[Vec<u8>],
     ) -> Result<Option<SnapshotId>> {
-        let last = self.tree.head().snapshot;
+        let last = self.tree.lock_head().snapshot;
         // Before the lock: it may have to publish first.
-        let now = self.view()?;
+        let now = self.open_view()?;
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.tree.head().snapshot != last || !self.pending()?.is_empty() {
+        if self.tree.lock_head().snapshot != last || !self.pending_snapshots()?.is_empty() {
             return Ok(None);
         }
-        let selected = self.selected(&now, last, paths)?;
-        let mut session = self.volume.begin_write()?;
-        let mut published = selected.store_state(&selected.tree.head().sealed(), &session)?;
-        published.counted.stored += session.flush()?.bytes_stored;
+        let selected = self.build_selected_state(&now, last, paths)?;
+        let mut session = self.volume.begin_write_session()?;
+        let mut published = selected.store_state(&selected.tree.lock_head().sealed_state(), &session)?;
+        published.counted.stored += session.flush_blobs()?.bytes_stored;
         let record = SnapshotRecord {
             root: published.root,
             parents: last.iter().map(|last| last.id).collect(),
             counter: last.map_or(0, |last| last.counter) + 1,
             paths: paths.to_vec(),
             statistics: published.counted,
-            ..self.new_record(request)
+            ..self.new_snapshot_record(request)
         };
-        let time = last.map_or(record.time, |last| record.time.max(just_after(last.time)));
+        let time = last.map_or(record.time, |last| record.time.max(next_moment(last.time)));
         let mut record = SnapshotRecord { time, ..record };
-        let id = self.volume.name_snapshot(&mut record)?;
-        self.volume.catalog.put(&record)?;
+        let id = self.volume.assign_snapshot_id(&mut record)?;
+        self.volume.catalog.store_record(&record)?;
         let stands = AncestorSnapshot { id, counter: record.counter, time };
         let (is_next, sequence) = self.tree.change_head(|head, _| {
             let is_next = head.snapshot == last;
@@ -90,50 +90,55 @@ impl LiveFilesystem {
         })?;
         if !is_next {
             // It would be in no line.
-            self.volume.catalog.forget(&id)?;
-            session.end()?;
+            self.volume.catalog.forget_snapshot(&id)?;
+            session.end_session()?;
             return Ok(None);
         }
-        self.tree.live().wait_durable(sequence)?;
-        self.tell_ref()?;
+        self.tree.live_store().wait_until_durable(sequence)?;
+        self.update_ref_snapshot()?;
         for tag in &request.tags {
-            self.add_tag(tag, &id)?;
+            self.add_snapshot_tag(tag, &id)?;
         }
-        session.end()?;
+        session.end_session()?;
         Ok(Some(id))
     }
 
     /// The state of the last snapshot with the paths as the view has them, all of it sealed.
-    fn selected(&self, now: &LiveView, last: Option<AncestorSnapshot>, paths: &[Vec<u8>]) -> Result<Self> {
+    fn build_selected_state(
+        &self,
+        now: &LiveView,
+        last: Option<AncestorSnapshot>,
+        paths: &[Vec<u8>],
+    ) -> Result<Self> {
         let fresh = match last {
             Some(last) => {
-                let (state, _, ancestor) = self.published(last.id)?;
+                let (state, _, ancestor) = self.load_published_state(last.id)?;
                 LiveHead::new(state.base, state.counted, Some(ancestor))
             }
             None => LiveHead::new(self.volume.empty_root(), Default::default(), None),
         };
-        let options = LiveOptions { worktree: Some(self.worktree().into()), ..LiveOptions::default() };
+        let options = LiveOptions { worktree: Some(self.worktree_name().into()), ..LiveOptions::default() };
         // The log too is shared: what is copied is where it was written.
         let live = Arc::new(MemoryStore::default());
         let selected = Self::open(self.volume.clone(), live, self.log.clone(), &fresh, options)?;
-        selected.count_from(now)?;
+        selected.raise_next_number(now)?;
         let mut bringing = SelectedRestore { fs: &selected, now, linked: HashMap::new() };
-        let arounds: Vec<_> = paths.iter().map(|path| bringing.clear(path)).collect::<Result<_>>()?;
-        paths.iter().zip(arounds).try_for_each(|(path, around)| bringing.fill(path, &around))?;
+        let arounds: Vec<_> = paths.iter().map(|path| bringing.clear_path(path)).collect::<Result<_>>()?;
+        paths.iter().zip(arounds).try_for_each(|(path, around)| bringing.restore_path(path, &around))?;
         selected.tree.change_head(|head, _| {
-            head.seal();
+            head.seal_top_layer();
             Ok(())
         })?;
         Ok(selected)
     }
 
     /// New numbers are none that the view has.
-    fn count_from(&self, view: &LiveView) -> Result<()> {
-        let next = view.look(|state| state.super_record())?.next_ino;
-        self.tree.read(|state| state.super_record())?;
-        self.change(|txn| {
-            let next_ino = txn.super_record()?.next_ino.max(next);
-            txn.put(MapKey::attr(Ino::SUPER), &SuperBlock { next_ino }.encode());
+    fn raise_next_number(&self, view: &LiveView) -> Result<()> {
+        let next = view.read_state(|state| state.read_super_block())?.next_ino;
+        self.tree.read_head_state(|state| state.read_super_block())?;
+        self.apply_change(|txn| {
+            let next_ino = txn.read_super_block()?.next_ino.max(next);
+            txn.set_key(MapKey::for_attr(Ino::SUPER), &SuperBlock { next_ino }.encode());
             Ok(())
         })
     }
@@ -160,14 +165,14 @@ type ExistingAncestor = (Ino, Arc<InodeAttr>);
 impl SelectedRestore<'_> {
     /// Takes away what is not there any more, or stands for another inode, or another state of it: nobody sees this
     /// worktree before it is whole.
-    fn clear(&self, path: &[u8]) -> Result<ExistingAncestor> {
-        let around = self.check(path)?;
+    fn clear_path(&self, path: &[u8]) -> Result<ExistingAncestor> {
+        let around = self.check_path(path)?;
         let around = (around, self.fs.getattr(around)?.attr);
-        let (dir, source, name) = self.lead_to(path)?;
+        let (dir, source, name) = self.create_parents(path)?;
         let mut below = Vec::new();
         self.clear_name(source, (dir, name), &mut below)?;
         while let Some(pair) = below.pop() {
-            for (name, source) in self.names(pair)? {
+            for (name, source) in self.list_pair_names(pair)? {
                 self.clear_name(source, (pair.then, &name), &mut below)?;
             }
         }
@@ -181,13 +186,13 @@ impl SelectedRestore<'_> {
         below: &mut Vec<DirectoryPair>,
     ) -> Result<()> {
         let (dir, name) = at;
-        let Some(there) = found(self.fs.find(dir, name))? else { return Ok(()) };
+        let Some(there) = allow_not_found(self.fs.find_dentry(dir, name))? else { return Ok(()) };
         match source.filter(|source| *source == there) {
             Some(same) if same.kind == FileKind::Dir => {
                 below.push(DirectoryPair { now: same.ino, then: same.ino })
             }
             // Whatever changes in an inode, its time of change does.
-            Some(same) if self.now.attr(same.ino)? == *self.fs.getattr(same.ino)?.attr => {}
+            Some(same) if self.now.inode_attr(same.ino)? == *self.fs.getattr(same.ino)?.attr => {}
             _ => self.fs.remove_tree(dir, name)?,
         }
         Ok(())
@@ -195,47 +200,47 @@ impl SelectedRestore<'_> {
 
     /// The directory in which a path ends, made as it is now if it was not there; what the path stands for now; and
     /// the last name.
-    fn lead_to<'p>(&self, path: &'p [u8]) -> Result<(Ino, Option<Dentry>, &'p [u8])> {
-        let names: Vec<&[u8]> = components(path).collect();
+    fn create_parents<'p>(&self, path: &'p [u8]) -> Result<(Ino, Option<Dentry>, &'p [u8])> {
+        let names: Vec<&[u8]> = path_components(path).collect();
         let Some((name, above)) = names.split_last() else { return Err(Errno::INVAL.into()) };
         let mut pair = DirectoryPair { now: Ino::ROOT, then: Ino::ROOT };
         for name in above {
-            let now = self.now.find(pair.now, name)?.ino;
-            let there = found(self.fs.find(pair.then, name))?;
+            let now = self.now.find_dentry(pair.now, name)?.ino;
+            let there = allow_not_found(self.fs.find_dentry(pair.then, name))?;
             let then = match there.filter(|there| there.kind == FileKind::Dir) {
                 Some(dir) => dir.ino,
                 None => {
                     if there.is_some() {
                         self.fs.remove_tree(pair.then, name)?;
                     }
-                    self.fs.copy_exactly(self.now, now, pair.then, name)?.ino
+                    self.fs.copy_inode_exactly(self.now, now, pair.then, name)?.ino
                 }
             };
             pair = DirectoryPair { now, then };
         }
-        Ok((pair.then, found(self.now.find(pair.now, name))?, name))
+        Ok((pair.then, allow_not_found(self.now.find_dentry(pair.now, name))?, name))
     }
 
     /// Brings what is missing.
-    fn fill(&mut self, path: &[u8], (around, was): &ExistingAncestor) -> Result<()> {
-        let (dir, source, name) = self.lead_to(path)?;
+    fn restore_path(&mut self, path: &[u8], (around, was): &ExistingAncestor) -> Result<()> {
+        let (dir, source, name) = self.create_parents(path)?;
         let mut below = Vec::new();
-        self.fill_name(source, (dir, name), &mut below)?;
-        let mut pairs = self.made(path, *around)?;
+        self.restore_name(source, (dir, name), &mut below)?;
+        let mut pairs = self.find_created_dirs(path, *around)?;
         while let Some(pair) = below.pop() {
             pairs.push(pair);
-            for (name, source) in self.names(pair)? {
-                self.fill_name(source, (pair.then, &name), &mut below)?;
+            for (name, source) in self.list_pair_names(pair)? {
+                self.restore_name(source, (pair.then, &name), &mut below)?;
             }
         }
         for DirectoryPair { now, then } in pairs.into_iter().rev() {
-            self.dir_attributes(&self.now.attr(now)?, now, then)?;
+            self.restore_dir_attributes(&self.now.inode_attr(now)?, now, then)?;
         }
         // What is around the path stays as it was: the times of the directory that something is put into, too.
-        self.times(*around, was)
+        self.restore_times(*around, was)
     }
 
-    fn fill_name(
+    fn restore_name(
         &mut self,
         source: Option<Dentry>,
         at: (Ino, &[u8]),
@@ -243,38 +248,38 @@ impl SelectedRestore<'_> {
     ) -> Result<()> {
         let (dir, name) = at;
         let Some(source) = source else { return Ok(()) };
-        let then = match (found(self.fs.find(dir, name))?, self.linked.get(&source.ino)) {
+        let then = match (allow_not_found(self.fs.find_dentry(dir, name))?, self.linked.get(&source.ino)) {
             (Some(there), _) => there.ino,
             (None, Some(copy)) => self.fs.link(*copy, dir, name)?.ino,
-            (None, None) => self.fs.copy_exactly(self.now, source.ino, dir, name)?.ino,
+            (None, None) => self.fs.copy_inode_exactly(self.now, source.ino, dir, name)?.ino,
         };
         if source.kind == FileKind::Dir {
             below.push(DirectoryPair { now: source.ino, then });
-        } else if self.now.attr(source.ino)?.nlink > 1 {
+        } else if self.now.inode_attr(source.ino)?.nlink > 1 {
             self.linked.insert(source.ino, then);
         }
         Ok(())
     }
 
     /// The names of a directory on either side, and what they stand for now.
-    fn names(&self, pair: DirectoryPair) -> Result<BTreeMap<Vec<u8>, Option<Dentry>>> {
-        let then = self.fs.entries(pair.then)?.into_iter().map(|entry| (entry.name, None));
-        let now = self.now.entries(pair.now)?.into_iter();
+    fn list_pair_names(&self, pair: DirectoryPair) -> Result<BTreeMap<Vec<u8>, Option<Dentry>>> {
+        let then = self.fs.list_entries(pair.then)?.into_iter().map(|entry| (entry.name, None));
+        let now = self.now.list_entries(pair.now)?.into_iter();
         let now = now.map(|entry| (entry.name, Some(Dentry { ino: entry.ino, kind: entry.kind })));
         // Of a name on both sides, the later one counts.
         Ok(then.chain(now).collect())
     }
 
     /// The directories on the way to a path that were made for it: those below `around`.
-    fn made(&self, path: &[u8], around: Ino) -> Result<Vec<DirectoryPair>> {
-        let names: Vec<&[u8]> = components(path).collect();
+    fn find_created_dirs(&self, path: &[u8], around: Ino) -> Result<Vec<DirectoryPair>> {
+        let names: Vec<&[u8]> = path_components(path).collect();
         let mut pair = DirectoryPair { now: Ino::ROOT, then: Ino::ROOT };
         let (mut made, mut is_below) = (Vec::new(), false);
         for name in names.split_last().map_or(&[][..], |(_, above)| above) {
             is_below |= pair.then == around;
             pair = DirectoryPair {
-                now: self.now.find(pair.now, name)?.ino,
-                then: self.fs.find(pair.then, name)?.ino,
+                now: self.now.find_dentry(pair.now, name)?.ino,
+                then: self.fs.find_dentry(pair.then, name)?.ino,
             };
             if is_below {
                 made.push(pair);
@@ -285,15 +290,15 @@ impl SelectedRestore<'_> {
 
     /// A path that is named must mean something, and the directory that it lies in must be there: else that would have
     /// to be recorded as gone, with all else that was in it. Gives the last directory on the way that was there before.
-    fn check(&self, path: &[u8]) -> Result<Ino> {
-        let names: Vec<&[u8]> = components(path).collect();
+    fn check_path(&self, path: &[u8]) -> Result<Ino> {
+        let names: Vec<&[u8]> = path_components(path).collect();
         let Some((name, above)) = names.split_last() else { return Ok(Ino::ROOT) };
-        let find = |dir, name| found(self.now.find(dir, name));
+        let find = |dir, name| allow_not_found(self.now.find_dentry(dir, name));
         let mut dir = Ino::ROOT;
         for name in above {
             match find(dir, name)?.filter(|entry| entry.kind == FileKind::Dir) {
                 Some(entry) => dir = entry.ino,
-                None => return Err(FsError::ParentGone(show(path))),
+                None => return Err(FsError::ParentGone(format_path(path))),
             }
         }
         let (mut was, mut around) = (Some(Dentry { ino: Ino::ROOT, kind: FileKind::Dir }), Ino::ROOT);
@@ -303,17 +308,17 @@ impl SelectedRestore<'_> {
                 break;
             };
             around = dir.ino;
-            was = found(self.fs.find(dir.ino, name))?;
+            was = allow_not_found(self.fs.find_dentry(dir.ino, name))?;
         }
         if was.is_none() && find(dir, name)?.is_none() {
-            let place = format!("the worktree '{}'", self.fs.worktree());
-            return Err(VolumeError::NoSuchPath { path: show(path), place }.into());
+            let place = format!("the worktree '{}'", self.fs.worktree_name());
+            return Err(VolumeError::NoSuchPath { path: format_path(path), place }.into());
         }
         Ok(around)
     }
 
     /// A directory's own attributes, when all in it is as it is to be.
-    fn dir_attributes(&self, attr: &InodeAttr, now: Ino, then: Ino) -> Result<()> {
+    fn restore_dir_attributes(&self, attr: &InodeAttr, now: Ino, then: Ino) -> Result<()> {
         let there = self.fs.getattr(then)?.attr;
         if there.ctime == attr.ctime && *there == *attr {
             return Ok(());
@@ -336,10 +341,10 @@ impl SelectedRestore<'_> {
             &AttributeChanges { mode: Some(attr.mode), ..AttributeChanges::default() },
             NOBODY,
         )?;
-        self.times(then, attr)
+        self.restore_times(then, attr)
     }
 
-    fn times(&self, ino: Ino, attr: &InodeAttr) -> Result<()> {
+    fn restore_times(&self, ino: Ino, attr: &InodeAttr) -> Result<()> {
         let (atime, mtime) = (Some(TimeChange::At(attr.atime)), Some(TimeChange::At(attr.mtime)));
         self.fs.setattr(
             ino,

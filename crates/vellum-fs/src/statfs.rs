@@ -35,8 +35,8 @@ impl LiveFilesystem {
     /// The room where what is written goes first, on the disk of the state directory; less if the worktree may not
     /// hold so much.
     pub fn statfs(&self) -> Result<FilesystemStatistics> {
-        let mut room = self.disk()?;
-        let (used, quota) = (self.tree.usage().used(), self.tree.usage().quota());
+        let mut room = self.disk_statistics()?;
+        let (used, quota) = (self.tree.worktree_usage().used_amount(), self.tree.worktree_usage().quota());
         let [bytes, inodes] = [used.bytes, used.inodes].map(|used| u64::try_from(used).unwrap_or(0));
         if let Some(most) = quota.bytes {
             let size = u64::from(room.block_size).max(1);
@@ -51,30 +51,30 @@ impl LiveFilesystem {
     }
 
     /// The most that the worktree may hold. What it holds already stays.
-    pub fn set_quota(&self, quota: WorktreeQuota) -> Result<()> {
-        self.update_head(|head| head.quota = quota)?;
-        self.tree.usage().set_quota(quota);
+    pub fn set_worktree_quota(&self, quota: WorktreeQuota) -> Result<()> {
+        self.update_worktree_ref(|head| head.quota = quota)?;
+        self.tree.worktree_usage().set_quota(quota);
         Ok(())
     }
 
     /// The disk of the state directory, and what publishing will put onto it.
-    pub(crate) fn disk_beneath(&self) -> Option<LogDisk> {
+    pub(crate) fn state_disk(&self) -> Option<LogDisk> {
         let path = self.volume.state.path();
         let disk = rustix::fs::statvfs(path).ok()?;
         let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev).ok();
-        let store = self.volume.objects.directory().and_then(device);
+        let store = self.volume.objects.local_dir().and_then(device);
         Some(LogDisk {
             size: disk.f_blocks.saturating_mul(disk.f_frsize),
             free: disk.f_bavail.saturating_mul(disk.f_frsize),
-            metadata: self.tree.live().memory() as u64,
+            metadata: self.tree.live_store().memory_size() as u64,
             has_store: store.is_some() && store == device(path),
         })
     }
 
     /// The room of the disk alone.
-    pub(crate) fn disk(&self) -> Result<FilesystemStatistics> {
+    pub(crate) fn disk_statistics(&self) -> Result<FilesystemStatistics> {
         let disk = rustix::fs::statvfs(self.volume.state.path()).map_err(FsError::Posix)?;
-        let given_out = self.tree.read(|view| view.super_record())?.next_ino.0;
+        let given_out = self.tree.read_head_state(|view| view.read_super_block())?.next_ino.0;
         Ok(FilesystemStatistics {
             block_size: u32::try_from(disk.f_frsize).unwrap_or(u32::MAX),
             blocks: disk.f_blocks,

@@ -27,8 +27,8 @@ use crate::error::{FsError, Result};
 use crate::head::{HEAD_KEY, LayeredState, LiveHead};
 
 pub use accesses::AccessTimes;
-use merge::{LayerChanges, LiveRead, MergedEntries, get_merged};
-pub(crate) use merge::{decode_change, encode_change, layer_key};
+use merge::{LayerChanges, LiveRead, MergedEntries, get_merged_value};
+pub(crate) use merge::{decode_change, encode_change, encode_layer_key};
 use resident::ResidentNodes;
 pub use txn::LiveTransaction;
 pub use usage::{UsageAmount, WorktreeUsage};
@@ -66,38 +66,40 @@ pub struct CommittedChanges {
     pub changed: Vec<MapKey>,
 }
 
-/// Reading the map as one head sees it. Bodies get it from [`LiveMap::read`] and [`LiveMap::transact`].
+/// Reading the map as one head sees it. Bodies get it from [`LiveMap::read_head_state`] and [`LiveMap::run_transaction`].
 pub trait MapReader {
     /// The value under a key.
-    fn value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>>;
+    fn get_value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>>;
 
     /// Visits the entries of a span in ascending order of their keys, until `visit` breaks off.
     fn scan(&self, span: KeySpan, visit: &mut VisitEntry<'_>) -> Result<()>;
 
     /// The attributes of an inode, if it exists.
-    fn attr(&self, ino: Ino) -> Result<Option<InodeAttr>> {
-        let value = self.value(&MapKey::attr(ino))?;
-        value.map(|value| InodeAttr::decode(&value).map_err(damaged("an inode"))).transpose()
+    fn inode_attr(&self, ino: Ino) -> Result<Option<InodeAttr>> {
+        let value = self.get_value(&MapKey::for_attr(ino))?;
+        value.map(|value| InodeAttr::decode(&value).map_err(wrap_decode_error("an inode"))).transpose()
     }
 
     /// The attributes of an inode that somebody holds: stale if it is gone.
-    fn attr_of(&self, ino: Ino) -> Result<InodeAttr> {
-        self.attr(ino)?.ok_or(FsError::Posix(Errno::STALE))
+    fn expect_inode_attr(&self, ino: Ino) -> Result<InodeAttr> {
+        self.inode_attr(ino)?.ok_or(FsError::Posix(Errno::STALE))
     }
 
     /// An entry of a directory.
-    fn dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
-        let value = self.value(&MapKey::dentry(dir, name))?;
-        value.map(|value| Dentry::decode(&value).map_err(damaged("a directory entry"))).transpose()
+    fn lookup_dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
+        let value = self.get_value(&MapKey::for_dentry(dir, name))?;
+        value.map(|value| Dentry::decode(&value).map_err(wrap_decode_error("a directory entry"))).transpose()
     }
 
     /// Visits the entries of a directory whose names come after `after`, in order.
-    fn entries(&self, dir: Ino, after: Option<&[u8]>, visit: &mut VisitDentry<'_>) -> Result<()> {
-        let end = MapKey::first(dir, MapKeyTag::Xattr);
+    fn visit_dentries(&self, dir: Ino, after: Option<&[u8]>, visit: &mut VisitDentry<'_>) -> Result<()> {
+        let end = MapKey::first_for_tag(dir, MapKeyTag::Xattr);
         let span = match after {
-            None => KeySpan::between(MapKey::first(dir, MapKeyTag::Dentry).as_bytes(), end.as_bytes()),
-            Some(name) => KeySpan::between(MapKey::dentry(dir, name).as_bytes(), end.as_bytes())
-                .after(MapKey::dentry(dir, name).as_bytes()),
+            None => {
+                KeySpan::from_bounds(MapKey::first_for_tag(dir, MapKeyTag::Dentry).as_bytes(), end.as_bytes())
+            }
+            Some(name) => KeySpan::from_bounds(MapKey::for_dentry(dir, name).as_bytes(), end.as_bytes())
+                .after_key(MapKey::for_dentry(dir, name).as_bytes()),
         };
         let mut failed = None;
         self.scan(span, &mut |key, value| {
@@ -111,34 +113,34 @@ pub trait MapReader {
                 }
             }
         })?;
-        failed.map_or(Ok(()), |error| Err(damaged("a directory entry")(error)))
+        failed.map_or(Ok(()), |error| Err(wrap_decode_error("a directory entry")(error)))
     }
 
     /// All keys of an inode, added to `keys`.
-    fn inode_keys(&self, ino: Ino, keys: &mut Vec<MapKey>) -> Result<()> {
-        let [start, end] = [ino, Ino(ino.0.saturating_add(1))].map(MapKey::attr);
+    fn collect_inode_keys(&self, ino: Ino, keys: &mut Vec<MapKey>) -> Result<()> {
+        let [start, end] = [ino, Ino(ino.0.saturating_add(1))].map(MapKey::for_attr);
         let mut failed = None;
-        self.scan(KeySpan::between(start.as_bytes(), end.as_bytes()), &mut |key, _| {
+        self.scan(KeySpan::from_bounds(start.as_bytes(), end.as_bytes()), &mut |key, _| {
             match MapKeyRef::parse(key) {
                 Ok(key) => keys.push(key.into()),
                 Err(error) => failed = Some(error),
             }
             ControlFlow::Continue(())
         })?;
-        failed.map_or(Ok(()), |error| Err(damaged("a key")(error)))
+        failed.map_or(Ok(()), |error| Err(wrap_decode_error("a key")(error)))
     }
 
     /// The filesystem's own record.
-    fn super_record(&self) -> Result<SuperBlock> {
-        match self.value(&MapKey::attr(Ino::SUPER))? {
-            Some(value) => SuperBlock::decode(&value).map_err(damaged("the filesystem's record")),
+    fn read_super_block(&self) -> Result<SuperBlock> {
+        match self.get_value(&MapKey::for_attr(Ino::SUPER))? {
+            Some(value) => SuperBlock::decode(&value).map_err(wrap_decode_error("the filesystem's record")),
             None => Ok(SuperBlock { next_ino: Ino(Ino::ROOT.0 + 1) }),
         }
     }
 }
 
 /// Names what does not decode.
-pub(crate) fn damaged(what: &str) -> impl Fn(vellum_types::DecodeError) -> FsError + use<'_> {
+pub(crate) fn wrap_decode_error(what: &str) -> impl Fn(vellum_types::DecodeError) -> FsError + use<'_> {
     move |source| FsError::Decode { what: what.into(), source }
 }
 
@@ -150,13 +152,13 @@ struct MapSnapshot<'a> {
 }
 
 impl MapReader for MapSnapshot<'_> {
-    fn value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>> {
-        get_merged(self.live, self.state, self.nodes, key)
+    fn get_value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>> {
+        get_merged_value(self.live, self.state, self.nodes, key)
     }
 
     fn scan(&self, span: KeySpan, visit: &mut VisitEntry<'_>) -> Result<()> {
         let mut merged = MergedEntries::new(self.live, self.state, self.nodes, span)?;
-        while let Some((key, value)) = merged.next()? {
+        while let Some((key, value)) = merged.next_entry()? {
             if visit(&key, &value).is_break() {
                 break;
             }
@@ -169,10 +171,10 @@ impl LiveMap {
     /// The worktree that a live store holds; in an empty one, a new worktree that stands on `fresh`.
     pub fn open(live: Arc<dyn LiveStore>, nodes: Arc<NodeProvider>, fresh: &LiveHead) -> Result<Self> {
         let head = match live.get(HEAD_KEY)? {
-            Some(bytes) => LiveHead::decode(&bytes).map_err(damaged("the head"))?,
+            Some(bytes) => LiveHead::decode(&bytes).map_err(wrap_decode_error("the head"))?,
             None => {
-                live.transact(&mut |txn| {
-                    txn.put(HEAD_KEY, fresh.encode().into());
+                live.run_transaction(&mut |txn| {
+                    txn.set_key(HEAD_KEY, fresh.encode().into());
                     Ok(())
                 })?;
                 fresh.clone()
@@ -181,29 +183,33 @@ impl LiveMap {
         let (views, accesses, usage) = (OpenViews::new(&head), AccessTimes::default(), WorktreeUsage::new());
         let tree =
             Self { live, retries: AtomicU64::new(0), nodes, head: RwLock::new(head), views, accesses, usage };
-        tree.usage.set(tree.measure()?);
+        tree.usage.set_used_amount(tree.measure_usage()?);
         Ok(tree)
     }
 
     /// What the worktree holds, by what its base holds and what the layers change: as much work as there are changes.
-    pub fn measure(&self) -> Result<UsageAmount> {
-        let state = self.head().state.clone();
-        let mut sum = UsageAmount::counted(&state.counted);
+    pub fn measure_usage(&self) -> Result<UsageAmount> {
+        let state = self.lock_head().state.clone();
+        let mut sum = UsageAmount::from_statistics(&state.counted);
         self.visit_changes(&state, &mut |key, value| {
-            let MapKeyRef::Attr(ino) = MapKeyRef::parse(&key).map_err(damaged("a key of a layer"))? else {
+            let MapKeyRef::Attr(ino) =
+                MapKeyRef::parse(&key).map_err(wrap_decode_error("a key of a layer"))?
+            else {
                 return Ok(());
             };
             if ino == Ino::SUPER {
                 return Ok(());
             }
             let weight = |value: &[u8]| {
-                InodeAttr::decode(value).map(|attr| UsageAmount::of(&attr)).map_err(damaged("an inode"))
+                InodeAttr::decode(value)
+                    .map(|attr| UsageAmount::from_attr(&attr))
+                    .map_err(wrap_decode_error("an inode"))
             };
-            if let Some(before) = vellum_map::get(&*self.nodes, &state.base, &key)? {
-                sum = sum.minus(weight(&before)?);
+            if let Some(before) = vellum_map::get_value(&*self.nodes, &state.base, &key)? {
+                sum = sum.subtract_amount(weight(&before)?);
             }
             if let Some(after) = value {
-                sum = sum.plus(weight(&after)?);
+                sum = sum.add_amount(weight(&after)?);
             }
             Ok(())
         })?;
@@ -212,42 +218,42 @@ impl LiveMap {
 
     /// When inodes were read.
     #[must_use]
-    pub fn accesses(&self) -> &AccessTimes {
+    pub fn access_times(&self) -> &AccessTimes {
         &self.accesses
     }
 
     /// How much there is, and may be.
     #[must_use]
-    pub fn usage(&self) -> &WorktreeUsage {
+    pub fn worktree_usage(&self) -> &WorktreeUsage {
         &self.usage
     }
 
     /// What keeps the live metadata.
     #[must_use]
-    pub fn live(&self) -> &Arc<dyn LiveStore> {
+    pub fn live_store(&self) -> &Arc<dyn LiveStore> {
         &self.live
     }
 
     /// Where nodes come from.
     #[must_use]
-    pub fn nodes(&self) -> &Arc<NodeProvider> {
+    pub fn node_provider(&self) -> &Arc<NodeProvider> {
         &self.nodes
     }
 
     /// The states that views read.
-    pub(crate) fn views(&self) -> &OpenViews {
+    pub(crate) fn open_views(&self) -> &OpenViews {
         &self.views
     }
 
     /// Reads at one head. The body must not call `read` or `transact` again.
-    pub fn read<T>(&self, body: impl FnOnce(&dyn MapReader) -> Result<T>) -> Result<T> {
-        let head = self.head();
+    pub fn read_head_state<T>(&self, body: impl FnOnce(&dyn MapReader) -> Result<T>) -> Result<T> {
+        let head = self.lock_head();
         let live: &dyn LiveStore = &*self.live;
         body(&MapSnapshot { live: &live, state: &head.state, nodes: &self.nodes })
     }
 
     /// Reads a sealed state.
-    pub fn read_sealed<T>(
+    pub fn read_sealed_state<T>(
         &self,
         state: &LayeredState,
         body: impl FnOnce(&dyn MapReader) -> Result<T>,
@@ -263,8 +269,8 @@ impl LiveMap {
         visit: &mut dyn FnMut(Vec<u8>, Option<vellum_map::MapValue>) -> Result<()>,
     ) -> Result<()> {
         let live: &dyn LiveStore = &*self.live;
-        let mut changes = LayerChanges::new(&live, &state.layers, &KeySpan::all());
-        while let Some((key, value)) = changes.next()? {
+        let mut changes = LayerChanges::new(&live, &state.layers, &KeySpan::all_keys());
+        while let Some((key, value)) = changes.next_change()? {
             visit(key, value)?;
         }
         Ok(())
@@ -272,44 +278,44 @@ impl LiveMap {
 
     /// How often a transaction was tried again, since what it needed was not in memory.
     #[must_use]
-    pub fn retries(&self) -> u64 {
+    pub fn retry_count(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }
 
     /// Changes the map: all that the body does, or nothing if it fails. The body may run several times. It must not
     /// call `read` or `transact` again.
-    pub fn transact<T>(
+    pub fn run_transaction<T>(
         &self,
         mut body: impl FnMut(&mut LiveTransaction<'_>) -> Result<T>,
     ) -> Result<(T, CommittedChanges)> {
         for _ in 0..FETCHES_MAX {
             let nodes = ResidentNodes::new(&self.nodes, false);
-            let done = self.try_transact(&nodes, &mut body);
-            match nodes.missing().filter(|_| done.is_err()) {
+            let done = self.try_transaction(&nodes, &mut body);
+            match nodes.missing_node().filter(|_| done.is_err()) {
                 Some(missing) => {
                     self.retries.fetch_add(1, Ordering::Relaxed);
-                    self.nodes.node(&missing)?
+                    self.nodes.load_node(&missing)?
                 }
                 None => return done,
             };
         }
-        self.try_transact(&ResidentNodes::new(&self.nodes, true), &mut body)
+        self.try_transaction(&ResidentNodes::new(&self.nodes, true), &mut body)
     }
 
-    fn try_transact<T>(
+    fn try_transaction<T>(
         &self,
         nodes: &ResidentNodes<'_>,
         body: &mut impl FnMut(&mut LiveTransaction<'_>) -> Result<T>,
     ) -> Result<(T, CommittedChanges)> {
-        let (head, changing) = self.changeable()?;
+        let (head, changing) = self.lock_for_change()?;
         let (mut outcome, mut changed, mut grown) = (None, Vec::new(), UsageAmount::default());
-        let committed = self.live.transact(&mut |live| {
+        let committed = self.live.run_transaction(&mut |live| {
             // It may be another try.
-            self.usage.give(std::mem::take(&mut grown));
+            self.usage.release_growth(std::mem::take(&mut grown));
             let mut txn = LiveTransaction::new(live, &head, nodes, &self.accesses);
             let done = body(&mut txn).and_then(|value| {
-                let (keys, by) = txn.finish()?;
-                self.usage.take(by)?;
+                let (keys, by) = txn.into_changes()?;
+                self.usage.reserve_growth(by)?;
                 (changed, grown) = (keys, by);
                 Ok(value)
             });
@@ -318,13 +324,13 @@ impl LiveMap {
             if failed { Err(LiveError::Abandoned) } else { Ok(()) }
         });
         if committed.is_err() {
-            self.usage.give(grown);
+            self.usage.release_growth(grown);
         }
         match (outcome, committed) {
             (Some(Err(error)), _) => Err(error),
             (Some(Ok(value)), Ok(sequence)) => {
                 if !changed.is_empty() {
-                    changing.wrote(head.top());
+                    changing.mark_written(head.top_layer());
                 }
                 Ok((value, CommittedChanges { sequence, changed }))
             }
@@ -334,18 +340,18 @@ impl LiveMap {
     }
 
     /// The head, held still, and the right to change its top layer: one that no view reads.
-    fn changeable(&self) -> Result<(RwLockReadGuard<'_, LiveHead>, ChangeGuard<'_>)> {
+    fn lock_for_change(&self) -> Result<(RwLockReadGuard<'_, LiveHead>, ChangeGuard<'_>)> {
         loop {
-            let head = self.head();
-            let changing = self.views.changing();
-            if !changing.is_read(head.top()) {
+            let head = self.lock_head();
+            let changing = self.views.lock_for_change();
+            if !changing.is_layer_read(head.top_layer()) {
                 return Ok((head, changing));
             }
             drop((changing, head));
             self.change_head(|head, _| {
                 // Somebody else may have sealed it.
-                if self.views.changing().is_read(head.top()) {
-                    head.seal();
+                if self.views.lock_for_change().is_layer_read(head.top_layer()) {
+                    head.seal_top_layer();
                 }
                 Ok(())
             })?;
@@ -353,7 +359,7 @@ impl LiveMap {
     }
 
     /// The head, held still.
-    pub fn head(&self) -> RwLockReadGuard<'_, LiveHead> {
+    pub fn lock_head(&self) -> RwLockReadGuard<'_, LiveHead> {
         self.head.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -365,7 +371,7 @@ impl LiveMap {
         let mut held: RwLockWriteGuard<'_, LiveHead> =
             self.head.write().unwrap_or_else(PoisonError::into_inner);
         let (mut outcome, mut new) = (None, held.clone());
-        let committed = self.live.transact(&mut |live| {
+        let committed = self.live.run_transaction(&mut |live| {
             new = held.clone();
             let done = change(&mut new, live);
             let failed = done.is_err();
@@ -373,7 +379,7 @@ impl LiveMap {
             if failed {
                 return Err(LiveError::Abandoned);
             }
-            live.put(HEAD_KEY, new.encode().into());
+            live.set_key(HEAD_KEY, new.encode().into());
             Ok(())
         });
         match (outcome, committed) {

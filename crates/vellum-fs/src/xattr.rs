@@ -11,11 +11,11 @@ use vellum_types::limits::{NAME_MAX, XATTR_VALUE_MAX};
 use vellum_types::{FileKind, Ino, MapKey, MapKeyRef, MapKeyTag};
 
 use crate::acl;
-use crate::clock::{now, stamp_change};
+use crate::clock::{advance_change_time, current_time};
 use crate::content::SET_GID;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
-use crate::tree::{LiveTransaction, MapReader, damaged};
+use crate::tree::{LiveTransaction, MapReader, wrap_decode_error};
 
 /// Bytes of all names of an inode, with a NUL after each: `XATTR_LIST_MAX` of Linux, which lists no more.
 const LIST_MAX: usize = 64 << 10;
@@ -37,82 +37,82 @@ pub struct XattrFlags {
 impl LiveFilesystem {
     /// The value of an extended attribute.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>> {
-        check_length(name)?;
-        Ok(self.xattr(ino, name)?.ok_or(Errno::NODATA)?)
+        check_value_len(name)?;
+        Ok(self.find_xattr(ino, name)?.ok_or(Errno::NODATA)?)
     }
 
     /// The same; None if it is not there.
-    pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Arc<[u8]>>> {
-        let ticket = match self.inodes.xattr(ino, name) {
+    pub(crate) fn find_xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Arc<[u8]>>> {
+        let ticket = match self.inodes.get_xattr(ino, name) {
             Ok(value) => return Ok(value),
             Err(ticket) => ticket,
         };
-        let value = self.tree.read(|view| view.value(&MapKey::xattr(ino, name)))?;
+        let value = self.tree.read_head_state(|view| view.get_value(&MapKey::for_xattr(ino, name)))?;
         let value: Option<Arc<[u8]>> = value.map(|value| value.as_bytes().into());
-        self.inodes.put_xattr(ino, name, value.clone(), ticket);
+        self.inodes.insert_xattr(ino, name, value.clone(), ticket);
         Ok(value)
     }
 
     /// The names of an inode's extended attributes, in order.
     pub fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.attr(ino)?;
-        self.tree.read(|view| names(view, ino))
+        self.inode_attr(ino)?;
+        self.tree.read_head_state(|view| list_xattr_names(view, ino))
     }
 
     /// Sets an extended attribute. An access control list changes the mode, too.
     pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
-        check_length(name)?;
-        let kind = self.attr(ino)?.kind;
-        check_namespace(name, kind)?;
+        check_value_len(name)?;
+        let kind = self.inode_attr(ino)?.kind;
+        check_xattr_namespace(name, kind)?;
         if value.len() > XATTR_VALUE_MAX {
             return Err(Errno::TOOBIG.into());
         }
-        if self.xattr(ino, name)?.is_none() {
+        if self.find_xattr(ino, name)?.is_none() {
             // What the transaction will look through is fetched here.
             self.listxattr(ino)?;
         }
-        self.log.wait_beside(value.len() as u64)?;
-        self.change(|txn| {
-            let mut attr = txn.attr_of(ino)?;
-            check_presence(txn, ino, name, flags)?;
-            if is_acl(name) {
-                acl::set(txn, ino, &mut attr, name, value)?;
+        self.log.wait_for_disk_space(value.len() as u64)?;
+        self.apply_change(|txn| {
+            let mut attr = txn.expect_inode_attr(ino)?;
+            check_xattr_presence(txn, ino, name, flags)?;
+            if is_acl_name(name) {
+                acl::set_acl(txn, ino, &mut attr, name, value)?;
                 if flags.drops_set_gid && name == acl::ACCESS {
                     attr.mode &= !SET_GID;
                 }
             } else {
-                txn.put(MapKey::xattr(ino, name), value);
+                txn.set_key(MapKey::for_xattr(ino, name), value);
             }
-            stamp_change(&mut attr, now());
-            txn.put_attr(ino, &attr);
+            advance_change_time(&mut attr, current_time());
+            txn.set_inode_attr(ino, &attr);
             Ok(())
         })
     }
 
     /// Removes an extended attribute. The mode stays as an access control list has made it.
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        check_length(name)?;
-        self.attr(ino)?;
-        if self.xattr(ino, name)?.is_none() {
+        check_value_len(name)?;
+        self.inode_attr(ino)?;
+        if self.find_xattr(ino, name)?.is_none() {
             // Having no list is what removing one is asked for.
-            return if is_acl(name) { Ok(()) } else { Err(Errno::NODATA.into()) };
+            return if is_acl_name(name) { Ok(()) } else { Err(Errno::NODATA.into()) };
         }
-        self.change(|txn| {
-            let mut attr = txn.attr_of(ino)?;
-            let key = MapKey::xattr(ino, name);
-            if txn.value(&key)?.is_none() {
+        self.apply_change(|txn| {
+            let mut attr = txn.expect_inode_attr(ino)?;
+            let key = MapKey::for_xattr(ino, name);
+            if txn.get_value(&key)?.is_none() {
                 return Err(Errno::NODATA.into());
             }
-            txn.delete(key);
-            stamp_change(&mut attr, now());
-            txn.put_attr(ino, &attr);
+            txn.delete_key(key);
+            advance_change_time(&mut attr, current_time());
+            txn.set_inode_attr(ino, &attr);
             Ok(())
         })
     }
 }
 
-fn check_presence(txn: &LiveTransaction<'_>, ino: Ino, name: &[u8], flags: XattrFlags) -> Result<()> {
-    let is_there = txn.value(&MapKey::xattr(ino, name))?.is_some();
+fn check_xattr_presence(txn: &LiveTransaction<'_>, ino: Ino, name: &[u8], flags: XattrFlags) -> Result<()> {
+    let is_there = txn.get_value(&MapKey::for_xattr(ino, name))?.is_some();
     if flags.create && is_there {
         return Err(Errno::EXIST.into());
     }
@@ -120,7 +120,9 @@ fn check_presence(txn: &LiveTransaction<'_>, ino: Ino, name: &[u8], flags: Xattr
         return Err(Errno::NODATA.into());
     }
     let listed = |name: &[u8]| name.len() + 1;
-    if !is_there && names(txn, ino)?.iter().map(|name| listed(name)).sum::<usize>() + listed(name) > LIST_MAX
+    if !is_there
+        && list_xattr_names(txn, ino)?.iter().map(|name| listed(name)).sum::<usize>() + listed(name)
+            > LIST_MAX
     {
         return Err(Errno::NOSPC.into());
     }
@@ -128,10 +130,10 @@ fn check_presence(txn: &LiveTransaction<'_>, ino: Ino, name: &[u8], flags: Xattr
 }
 
 /// The names of an inode's extended attributes, in order.
-pub(crate) fn names(view: &(impl MapReader + ?Sized), ino: Ino) -> Result<Vec<Vec<u8>>> {
-    let [start, end] = [MapKeyTag::Xattr, MapKeyTag::Extent].map(|tag| MapKey::first(ino, tag));
+pub(crate) fn list_xattr_names(view: &(impl MapReader + ?Sized), ino: Ino) -> Result<Vec<Vec<u8>>> {
+    let [start, end] = [MapKeyTag::Xattr, MapKeyTag::Extent].map(|tag| MapKey::first_for_tag(ino, tag));
     let (mut names, mut failed) = (Vec::new(), None);
-    view.scan(KeySpan::between(start.as_bytes(), end.as_bytes()), &mut |key, _| {
+    view.scan(KeySpan::from_bounds(start.as_bytes(), end.as_bytes()), &mut |key, _| {
         match MapKeyRef::parse(key) {
             Ok(MapKeyRef::Xattr(_, name)) => names.push(name.to_vec()),
             Ok(_) => return ControlFlow::Break(()),
@@ -139,14 +141,14 @@ pub(crate) fn names(view: &(impl MapReader + ?Sized), ino: Ino) -> Result<Vec<Ve
         }
         ControlFlow::Continue(())
     })?;
-    failed.map_or(Ok(names), |error| Err(damaged("an extended attribute")(error)))
+    failed.map_or(Ok(names), |error| Err(wrap_decode_error("an extended attribute")(error)))
 }
 
-fn is_acl(name: &[u8]) -> bool {
+fn is_acl_name(name: &[u8]) -> bool {
     name == acl::ACCESS || name == acl::DEFAULT
 }
 
-fn check_length(name: &[u8]) -> Result<()> {
+fn check_value_len(name: &[u8]) -> Result<()> {
     if name.contains(&0) {
         return Err(Errno::INVAL.into());
     }
@@ -154,8 +156,8 @@ fn check_length(name: &[u8]) -> Result<()> {
 }
 
 /// Refuses names that Linux keeps for nothing, and users' attributes where Linux allows none.
-fn check_namespace(name: &[u8], kind: FileKind) -> Result<()> {
-    if is_acl(name) {
+fn check_xattr_namespace(name: &[u8], kind: FileKind) -> Result<()> {
+    if is_acl_name(name) {
         return Ok(());
     }
     let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];

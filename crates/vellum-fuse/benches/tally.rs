@@ -8,23 +8,23 @@ use std::io::Read;
 use std::sync::Arc;
 
 use vellum_benchkit::criterion::Criterion;
-use vellum_benchkit::{ProcessorTime, busy, scratch};
+use vellum_benchkit::{ProcessorTime, create_scratch_dir, thread_time_criterion};
 use vellum_fuse::tally::{RequestKind, RequestMetrics, ServedRequest};
 use vellum_fuse::wire::{FuseOperation, RequestHeader};
 
 fn main() {
-    let mut criterion = busy();
+    let mut criterion = thread_time_criterion();
     let tally = RequestMetrics::default();
-    watch(&mut criterion, "tally/request/log-not-read", &tally);
-    log_read(&mut criterion, &tally);
+    bench_observe(&mut criterion, "tally/request/log-not-read", &tally);
+    bench_read_log(&mut criterion, &tally);
 }
 
-fn watch(criterion: &mut Criterion<ProcessorTime>, id: &str, tally: &RequestMetrics) {
+fn bench_observe(criterion: &mut Criterion<ProcessorTime>, id: &str, tally: &RequestMetrics) {
     let head = RequestHeader { opcode: 15, unique: 1, node: 17, uid: 1000, gid: 1000, pid: 4403 };
     let what = FuseOperation::Read { offset: 8192, len: 4096, direct: false };
     criterion.bench_function(id, |bench| {
         bench.iter(|| {
-            tally.watch(ServedRequest { op: RequestKind::Read, head: &head, what: &what }, || {
+            tally.observe_request(ServedRequest { op: RequestKind::Read, head: &head, what: &what }, || {
                 Ok(black_box(4096_u32))
             })
         });
@@ -32,19 +32,19 @@ fn watch(criterion: &mut Criterion<ProcessorTime>, id: &str, tally: &RequestMetr
 }
 
 /// The same, and a line is made of it. Who reads may be too slow: then lines are made and dropped.
-fn log_read(criterion: &mut Criterion<ProcessorTime>, tally: &RequestMetrics) {
-    let dir = scratch();
+fn bench_read_log(criterion: &mut Criterion<ProcessorTime>, tally: &RequestMetrics) {
+    let dir = create_scratch_dir();
     let path = dir.path().join("accesslog");
-    let served = Arc::clone(&tally.log).serve(&path).expect("a pipe");
+    let served = Arc::clone(&tally.log).serve_pipe(&path).expect("a pipe");
     let reader = std::thread::spawn(move || {
         let mut pipe = File::open(&path).expect("the pipe");
         let mut bytes = vec![0; 1 << 16];
         while pipe.read(&mut bytes).is_ok_and(|read| read > 0) {}
     });
-    while !tally.log.is_read() {
+    while !tally.log.has_reader() {
         std::thread::yield_now();
     }
-    watch(criterion, "tally/request/log-read", tally);
+    bench_observe(criterion, "tally/request/log-read", tally);
     drop(served);
     reader.join().expect("the reader");
 }

@@ -82,7 +82,7 @@ enum InodeOwner<'a> {
 
 impl FuseAdapter {
     /// Carries out a request on a node: counts it, logs it, and reports what should not have happened.
-    fn serve<T: LineDetail>(
+    fn serve_request<T: LineDetail>(
         &self,
         op: RequestKind,
         call: AdapterCall<'_>,
@@ -90,63 +90,65 @@ impl FuseAdapter {
     ) -> std::result::Result<T, Errno> {
         let asked = ServedRequest { op, head: call.head, what: call.what };
         // A read may wait for a store that is far away: a restore does not wait for that.
-        let _entered = if op == RequestKind::Read { None } else { self.enter() };
-        self.tally.watch(asked, work).map_err(|error| self.errno(asked, &error))
+        let _entered = if op == RequestKind::Read { None } else { self.enter_epoch() };
+        self.tally.observe_request(asked, work).map_err(|error| self.report_error(asked, &error))
     }
 
     /// Keeps the worktree on the state that it stands on.
-    fn enter(&self) -> Option<EpochGuard<'_>> {
+    fn enter_epoch(&self) -> Option<EpochGuard<'_>> {
         match &self.main {
-            MountedState::Live(fs) => Some(fs.enter()),
+            MountedState::Live(fs) => Some(fs.enter_epoch()),
             MountedState::Frozen(_) => None,
         }
     }
 
-    fn errno(&self, asked: ServedRequest<'_>, error: &FsError) -> Errno {
+    fn report_error(&self, asked: ServedRequest<'_>, error: &FsError) -> Errno {
         // That another took the worktree over is told once, by who finds out.
-        if !matches!(error, FsError::Posix(_)) && !error.is_fenced() {
-            (self.report)(&format!("{}: {}", self.name_of(asked.head.node), chain(error)));
+        if !matches!(error, FsError::Posix(_)) && !error.is_fenced_error() {
+            (self.report)(&format!("{}: {}", self.describe_node(asked.head.node), format_chain(error)));
         }
         error.errno()
     }
 
-    fn owner(&self, node: u64) -> Result<InodeOwner<'_>> {
-        if let Some(attr) = self.removed.attr(node) {
+    fn inode_owner(&self, node: u64) -> Result<InodeOwner<'_>> {
+        if let Some(attr) = self.removed.dir_attr(node) {
             return Ok(InodeOwner::Removed(Box::new(attr)));
         }
-        Ok(match NodePlace::of(node) {
+        Ok(match NodePlace::from_node(node) {
             NodePlace::Main(epoch, ino) => match &self.main {
-                MountedState::Live(fs) if ino == Ino::ROOT || epoch == fs.epoch() => {
+                MountedState::Live(fs) if ino == Ino::ROOT || epoch == fs.current_epoch() => {
                     InodeOwner::Live(fs, ino)
                 }
-                MountedState::Live(fs) => past(fs, epoch, ino)?,
+                MountedState::Live(fs) => past_inode_owner(fs, epoch, ino)?,
                 MountedState::Frozen(tree) => InodeOwner::Frozen(tree.clone(), ino),
             },
-            NodePlace::Snapshot(slot, ino) => InodeOwner::Frozen(self.virt.tree(slot)?, ino),
+            NodePlace::Snapshot(slot, ino) => InodeOwner::Frozen(self.virt.snapshot_tree(slot)?, ino),
             NodePlace::Virtual(number) => InodeOwner::Virtual(number),
         })
     }
 
     /// Whether a node is of a state that the worktree does not stand on any more.
-    fn is_of_past(&self, node: u64) -> bool {
-        match (&self.main, NodePlace::of(node)) {
-            (MountedState::Live(fs), NodePlace::Main(epoch, ino)) => ino != Ino::ROOT && epoch != fs.epoch(),
+    fn is_past_node(&self, node: u64) -> bool {
+        match (&self.main, NodePlace::from_node(node)) {
+            (MountedState::Live(fs), NodePlace::Main(epoch, ino)) => {
+                ino != Ino::ROOT && epoch != fs.current_epoch()
+            }
             _ => false,
         }
     }
 
     /// How long the kernel may believe what it is told of a node: not at all of what changes without its knowing.
-    fn patience(&self, node: u64) -> Duration {
-        let changes = match NodePlace::of(node) {
-            NodePlace::Virtual(number) => self.virt.changes(number),
-            _ => self.is_of_past(node),
+    fn cache_timeout(&self, node: u64) -> Duration {
+        let changes = match NodePlace::from_node(node) {
+            NodePlace::Virtual(number) => self.virt.has_changing_entries(number),
+            _ => self.is_past_node(node),
         };
         if changes { Duration::ZERO } else { LONG }
     }
 
     /// The live worktree, for changing this inode of it.
-    fn live(&self, node: u64) -> Result<(&Arc<LiveFilesystem>, Ino)> {
-        match self.owner(node)? {
+    fn live_inode(&self, node: u64) -> Result<(&Arc<LiveFilesystem>, Ino)> {
+        match self.inode_owner(node)? {
             InodeOwner::Live(fs, ino) => Ok((fs, ino)),
             InodeOwner::Past(..) => Err(Errno::STALE.into()),
             // Nothing can be made in a directory that is removed.
@@ -157,8 +159,8 @@ impl FuseAdapter {
 }
 
 /// Whose an inode of a past epoch is. Who has a file open sees what it was; who stands in a directory, what it is.
-fn past(fs: &Arc<LiveFilesystem>, epoch: Epoch, ino: Ino) -> Result<InodeOwner<'_>> {
-    match fs.past_attr(epoch, ino) {
+fn past_inode_owner(fs: &Arc<LiveFilesystem>, epoch: Epoch, ino: Ino) -> Result<InodeOwner<'_>> {
+    match fs.past_inode_attr(epoch, ino) {
         Ok(attr) if attr.kind != FileKind::Dir => return Ok(InodeOwner::Past(fs, epoch, ino)),
         Err(error) if error.errno() != Errno::STALE => return Err(error),
         // Of a state that is gone nothing was known any more but directories.
@@ -170,11 +172,11 @@ fn past(fs: &Arc<LiveFilesystem>, epoch: Epoch, ino: Ino) -> Result<InodeOwner<'
     }
 }
 
-fn caller(header: &RequestHeader, umask: u32) -> RequestCaller {
+fn request_caller(header: &RequestHeader, umask: u32) -> RequestCaller {
     RequestCaller { uid: header.uid, gid: header.gid, umask }
 }
 
-pub(crate) fn chain(error: &FsError) -> String {
+pub(crate) fn format_chain(error: &FsError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

@@ -13,7 +13,7 @@ const STAT_BLOCK: u64 = 512;
 
 /// The kind of file as a mode has it, in its upper bits.
 #[must_use]
-pub fn kind_bits(kind: FileKind) -> u32 {
+pub fn file_kind_bits(kind: FileKind) -> u32 {
     let kind = match kind {
         FileKind::File => FileType::RegularFile,
         FileKind::Dir => FileType::Directory,
@@ -28,7 +28,7 @@ pub fn kind_bits(kind: FileKind) -> u32 {
 
 /// The kind of file in the upper bits of a mode, as `mknod` gives them; none for directories, symlinks and nonsense.
 #[must_use]
-pub fn kind_of_mode(mode: u32) -> Option<FileKind> {
+pub fn file_kind_from_mode(mode: u32) -> Option<FileKind> {
     match FileType::from_raw_mode(mode) {
         FileType::RegularFile => Some(FileKind::File),
         FileType::Fifo => Some(FileKind::Fifo),
@@ -41,7 +41,7 @@ pub fn kind_of_mode(mode: u32) -> Option<FileKind> {
 
 /// Attributes of a node for the kernel, of whose content so many bytes are stored.
 #[must_use]
-pub fn attributes(node: u64, attr: &InodeAttr, stored: u64) -> NodeAttributes {
+pub fn to_node_attributes(node: u64, attr: &InodeAttr, stored: u64) -> NodeAttributes {
     NodeAttributes {
         ino: node,
         size: attr.size,
@@ -50,7 +50,7 @@ pub fn attributes(node: u64, attr: &InodeAttr, stored: u64) -> NodeAttributes {
         mtime: attr.mtime,
         ctime: attr.ctime,
         btime: attr.btime,
-        mode: kind_bits(attr.kind) | attr.mode,
+        mode: file_kind_bits(attr.kind) | attr.mode,
         nlink: attr.nlink,
         uid: attr.uid,
         gid: attr.gid,
@@ -61,7 +61,7 @@ pub fn attributes(node: u64, attr: &InodeAttr, stored: u64) -> NodeAttributes {
 
 /// The device number that FUSE packed into 32 bits.
 #[must_use]
-pub fn device(packed: u32) -> u64 {
+pub fn unpack_device(packed: u32) -> u64 {
     makedev(packed >> 8 & 0xfff, packed & 0xff | packed >> 12 & 0xfff00)
 }
 
@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn modes_of_directories_and_symlinks_are_no_nodes() {
-        assert_eq!(kind_of_mode(0o040_755), None);
-        assert_eq!(kind_of_mode(0o120_777), None);
-        assert_eq!(kind_of_mode(0o010_644), Some(FileKind::Fifo));
+        assert_eq!(file_kind_from_mode(0o040_755), None);
+        assert_eq!(file_kind_from_mode(0o120_777), None);
+        assert_eq!(file_kind_from_mode(0o010_644), Some(FileKind::Fifo));
     }
 }

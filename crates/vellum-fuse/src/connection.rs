@@ -22,7 +22,7 @@ use std::time::Duration;
 
 pub use device::{FuseDevice, KernelNotifier};
 use flushes::FlushQueue;
-pub use handshake::shake_hands;
+pub use handshake::perform_handshake;
 use readers::DeviceReaders;
 use ring::{RequestRing, RingSlot};
 pub use rings::RingTransport;
@@ -47,7 +47,7 @@ const FORGET_PAUSE: Duration = Duration::from_millis(10);
 /// Who answers requests.
 pub trait RequestService: Send + Sync + 'static {
     /// Answers a request. With [`FuseAnswer::Later`], `later` must be used.
-    fn answer(
+    fn answer_request(
         &self,
         request: &FuseRequest<'_>,
         operation: FuseOperation<'_>,
@@ -55,7 +55,7 @@ pub trait RequestService: Send + Sync + 'static {
     ) -> FuseAnswer;
 
     /// Whether content that is asked for only has to be copied. It may be said of none.
-    fn is_at_hand(&self, _node: u64, _offset: u64, _len: u32) -> bool {
+    fn is_content_cached(&self, _node: u64, _offset: u64, _len: u32) -> bool {
         false
     }
 }
@@ -86,7 +86,7 @@ pub struct PendingAnswer {
 impl DeferredReply<'_> {
     /// Takes the request along.
     #[must_use]
-    pub fn take(self) -> PendingAnswer {
+    pub fn into_pending(self) -> PendingAnswer {
         let (way, in_hand) = (self.way.clone(), self.in_hand.cloned());
         PendingAnswer { way, unique: self.unique, in_hand, answered: false }
     }
@@ -94,22 +94,22 @@ impl DeferredReply<'_> {
 
 impl PendingAnswer {
     /// Answers it.
-    pub fn answer(mut self, answer: FuseAnswer) {
-        self.tell(answer);
+    pub fn send_answer(mut self, answer: FuseAnswer) {
+        self.deliver_answer(answer);
     }
 
-    fn tell(&mut self, answer: FuseAnswer) {
+    fn deliver_answer(&mut self, answer: FuseAnswer) {
         self.answered = true;
         match &self.way {
-            ReplyPath::Device(device) => device.answer(self.unique, answer),
+            ReplyPath::Device(device) => device.send_answer(self.unique, answer),
             ReplyPath::Ring(ring, slot) => {
                 // If the ring is gone, nobody waits for the answer.
-                let _ = ring.answer(*slot, self.unique, answer);
-                ring.submit_elsewhere();
+                let _ = ring.answer_slot(*slot, self.unique, answer);
+                ring.defer_submission();
             }
         }
         if let Some(in_hand) = &self.in_hand {
-            in_hand.end(self.unique);
+            in_hand.end_request(self.unique);
         }
     }
 }
@@ -117,7 +117,7 @@ impl PendingAnswer {
 impl Drop for PendingAnswer {
     fn drop(&mut self) {
         if !self.answered {
-            self.tell(FuseAnswer::Failed(Errno::IO));
+            self.deliver_answer(FuseAnswer::Failed(Errno::IO));
         }
     }
 }
@@ -140,7 +140,7 @@ impl FuseConnection {
         let service = Arc::new(WatchedService::new(service));
         // Beside rings, the device says no more than what the kernel has forgotten.
         let (threads, pause) = if rings.is_some() { (1, Some(FORGET_PAUSE)) } else { (threads, None) };
-        let mut serving = rings.map_or_else(|| Ok(Vec::new()), |rings| rings.start(&service))?;
+        let mut serving = rings.map_or_else(|| Ok(Vec::new()), |rings| rings.start_threads(&service))?;
         let (flushes, waiting) = FlushQueue::start(&service)?;
         serving.extend(waiting);
         let readers = Arc::new(DeviceReaders::new(threads));
@@ -152,8 +152,8 @@ impl FuseConnection {
             let work = move || {
                 let thread = rustix::thread::gettid();
                 let reader = DeviceReader { thread, device: Arc::new(device), flushes, readers };
-                let served = reader.serve(service.as_ref(), pause);
-                reader.readers.finish();
+                let served = reader.serve_requests(service.as_ref(), pause);
+                reader.readers.finish_readers();
                 served
             };
             std::thread::Builder::new().name(format!("vellum-fuse-{i}")).spawn(work)
@@ -161,16 +161,20 @@ impl FuseConnection {
         for thread in devices.enumerate().map(start) {
             serving.push(thread?);
         }
-        Ok(Self { threads: serving, in_hand: service.in_hand() })
+        Ok(Self { threads: serving, in_hand: service.pending_requests() })
     }
 
     /// Lets somebody look whether requests are answered. `connection` is the kernel's number of the mount.
-    pub fn watch(&self, connection: u32, report: Arc<dyn Fn(&str) + Send + Sync>) -> io::Result<Watchdog> {
+    pub fn start_watchdog(
+        &self,
+        connection: u32,
+        report: Arc<dyn Fn(&str) + Send + Sync>,
+    ) -> io::Result<Watchdog> {
         Watchdog::start(self.in_hand.clone(), connection, report)
     }
 
     /// Waits until the mount is gone.
-    pub fn join(self) -> io::Result<()> {
+    pub fn wait_until_unmounted(self) -> io::Result<()> {
         let mut end = Ok(());
         for thread in self.threads {
             let done = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount died")));
@@ -190,38 +194,39 @@ struct DeviceReader {
 
 impl DeviceReader {
     /// Answers requests until the mount is gone.
-    fn serve(&self, service: &impl RequestService, pause: Option<Duration>) -> io::Result<()> {
+    fn serve_requests(&self, service: &impl RequestService, pause: Option<Duration>) -> io::Result<()> {
         let mut room = vec![0; REQUEST_MAX];
-        while let Some(bytes) = self.device.read(&mut room)? {
+        while let Some(bytes) = self.device.read_request(&mut room)? {
             let request = FuseRequest::decode(bytes).map_err(io::Error::other)?;
-            let operation = request.operation();
-            self.readers.begin(
+            let operation = request.decode_operation();
+            self.readers.begin_request(
                 self.thread,
                 &request.header,
-                operation.as_ref().is_ok_and(readers::takes_long),
+                operation.as_ref().is_ok_and(readers::is_long_operation),
             );
-            let _first = if operation.as_ref().is_ok_and(flushes::waits) {
-                let Some(first) = self.flushes.first() else {
-                    self.flushes.pass_on(&self.device, bytes);
+            let _first = if operation.as_ref().is_ok_and(flushes::needs_disk_flush) {
+                let Some(first) = self.flushes.acquire_permit() else {
+                    self.flushes.enqueue_flush(&self.device, bytes);
                     continue;
                 };
                 Some(first)
             } else {
                 None
             };
-            let answer = carry_out(service, &self.device, &request, operation);
-            self.readers.answer(self.thread, || self.device.answer(request.header.unique, answer));
+            let answer = answer_device_request(service, &self.device, &request, operation);
+            self.readers
+                .answer_request(self.thread, || self.device.send_answer(request.header.unique, answer));
             if let Some(pause) = pause {
                 std::thread::sleep(pause);
             }
-            self.readers.wait(self.thread);
+            self.readers.wait_for_sole_reader(self.thread);
         }
         Ok(())
     }
 }
 
 /// What is answered to a request of the device.
-fn carry_out(
+fn answer_device_request(
     service: &impl RequestService,
     device: &Arc<FuseDevice>,
     request: &FuseRequest<'_>,
@@ -230,7 +235,7 @@ fn carry_out(
     let (way, unique) = (ReplyPath::Device(device.clone()), request.header.unique);
     match operation {
         Ok(operation) => {
-            service.answer(request, operation, DeferredReply { way: &way, unique, in_hand: None })
+            service.answer_request(request, operation, DeferredReply { way: &way, unique, in_hand: None })
         }
         Err(_) => FuseAnswer::Failed(Errno::IO),
     }

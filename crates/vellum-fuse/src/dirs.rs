@@ -40,7 +40,7 @@ pub struct ListedDirName {
 
 impl ListedDirName {
     /// Whether it is `.` or `..`.
-    pub fn is_dot(&self) -> bool {
+    pub fn is_dot_name(&self) -> bool {
         matches!(self.name.as_slice(), b"." | b"..")
     }
 }
@@ -51,7 +51,7 @@ pub struct DirListing(Vec<(u64, ListedDirName)>);
 
 impl DirListing {
     /// The names behind a place, each with its own.
-    pub fn after(&self, place: u64) -> &[(u64, ListedDirName)] {
+    pub fn entries_after(&self, place: u64) -> &[(u64, ListedDirName)] {
         let start = self.0.partition_point(|(at, _)| *at <= place);
         self.0.get(start..).unwrap_or_default()
     }
@@ -72,26 +72,27 @@ impl Default for DirListings {
 
 impl DirListings {
     /// A directory's listing, to be read on from a place: made anew at the beginning.
-    pub fn listing<E>(
+    pub fn get_or_list<E>(
         &self,
         node: u64,
         place: u64,
         list: impl FnOnce() -> Result<Vec<ListedDirName>, E>,
     ) -> Result<Arc<DirListing>, E> {
-        let kept = self.take(node).filter(|_| place > 0);
+        let kept = self.take_listing(node).filter(|_| place > 0);
         let listing = match kept {
             Some(kept) => kept,
-            None => Arc::new(self.order(list()?)),
+            None => Arc::new(self.assign_positions(list()?)),
         };
         // Who has met all names is done with it.
-        if !listing.after(place).is_empty() {
-            self.keep(node, listing.clone());
+        if !listing.entries_after(place).is_empty() {
+            self.keep_listing(node, listing.clone());
         }
         Ok(listing)
     }
 
-    fn order(&self, names: Vec<ListedDirName>) -> DirListing {
-        let mut placed: Vec<_> = names.into_iter().map(|listed| (self.place(&listed.name), listed)).collect();
+    fn assign_positions(&self, names: Vec<ListedDirName>) -> DirListing {
+        let mut placed: Vec<_> =
+            names.into_iter().map(|listed| (self.compute_position(&listed.name), listed)).collect();
         placed.sort_unstable_by(|(a, one), (b, other)| (a, &one.name).cmp(&(b, &other.name)));
         let mut last = 0;
         for (place, _) in &mut placed {
@@ -101,7 +102,7 @@ impl DirListings {
         DirListing(placed)
     }
 
-    fn place(&self, name: &[u8]) -> u64 {
+    fn compute_position(&self, name: &[u8]) -> u64 {
         match name {
             b"." => SELF_PLACE,
             b".." => PARENT_PLACE,
@@ -109,14 +110,14 @@ impl DirListings {
         }
     }
 
-    fn take(&self, node: u64) -> Option<Arc<DirListing>> {
-        let mut kept = self.lock();
+    fn take_listing(&self, node: u64) -> Option<Arc<DirListing>> {
+        let mut kept = self.lock_listings();
         let index = kept.iter().position(|(of, _)| *of == node)?;
         kept.remove(index).map(|(_, listing)| listing)
     }
 
-    fn keep(&self, node: u64, listing: Arc<DirListing>) {
-        let mut kept = self.lock();
+    fn keep_listing(&self, node: u64, listing: Arc<DirListing>) {
+        let mut kept = self.lock_listings();
         kept.push_back((node, listing));
         let mut names: usize = kept.iter().map(|(_, listing)| listing.0.len()).sum();
         while kept.len() > KEPT_MAX || names > KEPT_NAMES_MAX && kept.len() > 1 {
@@ -124,7 +125,7 @@ impl DirListings {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<DirListing>)>> {
+    fn lock_listings(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<DirListing>)>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,18 +140,18 @@ const WORD: u64 = u64::BITS as u64;
 
 impl KernelCachedNodes {
     /// The kernel was told something of a node.
-    pub fn note(&self, node: u64) {
-        *self.lock().entry(node / WORD).or_default() |= 1 << (node % WORD);
+    pub fn record_node(&self, node: u64) {
+        *self.lock_nodes().entry(node / WORD).or_default() |= 1 << (node % WORD);
     }
 
     /// Whether the kernel was told something of a node.
-    pub fn has(&self, node: u64) -> bool {
-        self.lock().get(&(node / WORD)).is_some_and(|bits| bits & 1 << (node % WORD) != 0)
+    pub fn contains_node(&self, node: u64) -> bool {
+        self.lock_nodes().get(&(node / WORD)).is_some_and(|bits| bits & 1 << (node % WORD) != 0)
     }
 
     /// The kernel has forgotten a node.
-    pub fn forget(&self, node: u64) {
-        if let Entry::Occupied(mut word) = self.lock().entry(node / WORD) {
+    pub fn remove_node(&self, node: u64) {
+        if let Entry::Occupied(mut word) = self.lock_nodes().entry(node / WORD) {
             *word.get_mut() &= !(1 << (node % WORD));
             if *word.get() == 0 {
                 word.remove();
@@ -159,15 +160,15 @@ impl KernelCachedNodes {
     }
 
     /// All of them, which are forgotten.
-    pub fn take(&self) -> impl Iterator<Item = u64> + use<> {
-        let words = std::mem::take(&mut *self.lock());
+    pub fn take_all_nodes(&self) -> impl Iterator<Item = u64> + use<> {
+        let words = std::mem::take(&mut *self.lock_nodes());
         let nodes = |(word, bits): (u64, u64)| {
             (0..WORD).filter(move |bit| bits & 1 << bit != 0).map(move |bit| word * WORD + bit)
         };
         words.into_iter().flat_map(nodes)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
+    fn lock_nodes(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -187,51 +188,51 @@ mod tests {
     }
 
     fn told(listing: &DirListing, place: u64) -> Vec<&[u8]> {
-        listing.after(place).iter().map(|(_, listed)| &*listed.name).collect()
+        listing.entries_after(place).iter().map(|(_, listed)| &*listed.name).collect()
     }
 
     #[test]
     fn a_directory_is_listed_anew_from_the_beginning_and_kept_until_its_end() {
         let dirs = DirListings::default();
-        let first = dirs.listing(7, 0, || names(["a"])).unwrap();
+        let first = dirs.get_or_list(7, 0, || names(["a"])).unwrap();
         assert_eq!(told(&first, 0), [&b"."[..], b"..", b"a"]);
         assert_eq!(told(&first, PARENT_PLACE), [b"a"]);
-        let kept = dirs.listing(7, 1, || names(["b"])).unwrap();
+        let kept = dirs.get_or_list(7, 1, || names(["b"])).unwrap();
         assert!(Arc::ptr_eq(&first, &kept));
-        let anew = dirs.listing(7, 0, || names(["b"])).unwrap();
+        let anew = dirs.get_or_list(7, 0, || names(["b"])).unwrap();
         assert_eq!(told(&anew, PARENT_PLACE), [b"b"]);
-        let end = anew.after(0).last().unwrap().0;
-        assert!(dirs.listing(7, end, || names(["c"])).unwrap().after(end).is_empty());
-        assert!(dirs.lock().is_empty());
+        let end = anew.entries_after(0).last().unwrap().0;
+        assert!(dirs.get_or_list(7, end, || names(["c"])).unwrap().entries_after(end).is_empty());
+        assert!(dirs.lock_listings().is_empty());
     }
 
     #[test]
     fn few_listings_are_kept() {
         let dirs = DirListings::default();
         for node in 0..3 * KEPT_MAX as u64 {
-            dirs.listing(node, 0, || names(["a"])).unwrap();
+            dirs.get_or_list(node, 0, || names(["a"])).unwrap();
         }
-        assert_eq!(dirs.lock().len(), KEPT_MAX);
+        assert_eq!(dirs.lock_listings().len(), KEPT_MAX);
     }
 
     #[test]
     fn remembered_directories_are_told_once() {
         let remembered = KernelCachedNodes::default();
         let nodes = [1, 2, 63, 64, 1 << 40, u64::MAX];
-        nodes.into_iter().chain([2]).for_each(|node| remembered.note(node));
-        assert_eq!(remembered.take().collect::<Vec<_>>(), nodes);
-        assert_eq!(remembered.take().count(), 0);
+        nodes.into_iter().chain([2]).for_each(|node| remembered.record_node(node));
+        assert_eq!(remembered.take_all_nodes().collect::<Vec<_>>(), nodes);
+        assert_eq!(remembered.take_all_nodes().count(), 0);
     }
 
     #[test]
     fn what_is_forgotten_is_not_remembered() {
         let remembered = KernelCachedNodes::default();
-        [3, 4, 64].into_iter().for_each(|node| remembered.note(node));
-        remembered.forget(3);
-        remembered.forget(5);
-        remembered.forget(64);
-        assert_eq!([3, 4, 64].map(|node| remembered.has(node)), [false, true, false]);
-        assert_eq!(remembered.lock().len(), 1);
+        [3, 4, 64].into_iter().for_each(|node| remembered.record_node(node));
+        remembered.remove_node(3);
+        remembered.remove_node(5);
+        remembered.remove_node(64);
+        assert_eq!([3, 4, 64].map(|node| remembered.contains_node(node)), [false, true, false]);
+        assert_eq!(remembered.lock_nodes().len(), 1);
     }
 
     proptest! {
@@ -248,10 +249,10 @@ mod tests {
             let (mut place, mut met, mut changed) = (0, Vec::new(), false);
             loop {
                 // What was kept goes, as that of a directory that was not read for long.
-                dirs.take(7);
+                dirs.take_listing(7);
                 let list = if changed { &after } else { &before };
-                let listing = dirs.listing(7, place, || names(list.iter().copied())).unwrap();
-                let rest = listing.after(place);
+                let listing = dirs.get_or_list(7, place, || names(list.iter().copied())).unwrap();
+                let rest = listing.entries_after(place);
                 let Some((last, _)) = rest.iter().take(portion).next_back() else { break };
                 met.extend(rest.iter().take(portion).map(|(_, listed)| listed.name.clone()));
                 (place, changed) = (*last, true);

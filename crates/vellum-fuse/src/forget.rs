@@ -31,7 +31,7 @@ pub struct NegativeLookups {
 impl NegativeLookups {
     /// Notes a name; false if there are too many already, so that the kernel must not remember this one.
     #[must_use]
-    pub fn note(&self, name: &[u8]) -> bool {
+    pub fn record_name(&self, name: &[u8]) -> bool {
         if self.needless.load(Ordering::Relaxed) {
             return true;
         }
@@ -39,7 +39,7 @@ impl NegativeLookups {
         names.contains(name) || names.len() < MISSED_MAX && names.insert(name.to_vec())
     }
 
-    fn take(&self) -> HashSet<Vec<u8>> {
+    fn take_names(&self) -> HashSet<Vec<u8>> {
         std::mem::take(&mut *self.names.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -60,40 +60,40 @@ pub struct CacheInvalidator {
 
 impl CacheInvalidator {
     pub(crate) fn new(notifier: KernelNotifier, known: KernelKnowledge) -> Self {
-        let at_once = notifier.tell(Invalidation::Names).is_ok();
+        let at_once = notifier.send_notice(Invalidation::Names).is_ok();
         known.missed.needless.store(at_once, Ordering::Relaxed);
         Self { notifier, known, at_once }
     }
 
     /// Whether the names in the root must be told: an older kernel forgets them one by one.
     #[must_use]
-    pub fn wants_names(&self) -> bool {
+    pub fn needs_root_names(&self) -> bool {
         !self.at_once
     }
 
     /// Lets the kernel forget what it knows of a name in a directory, and how that lists.
-    pub fn forget_name(&self, epoch: Epoch, dir: Ino, name: &[u8]) {
-        let Some(node) = NodePlace::Main(epoch, dir).node() else { return };
-        let _ = self.notifier.tell(Invalidation::Name { dir: node, name });
-        let _ = self.notifier.tell(Invalidation::Inode(node));
+    pub fn invalidate_name(&self, epoch: Epoch, dir: Ino, name: &[u8]) {
+        let Some(node) = NodePlace::Main(epoch, dir).to_node() else { return };
+        let _ = self.notifier.send_notice(Invalidation::Name { dir: node, name });
+        let _ = self.notifier.send_notice(Invalidation::Inode(node));
     }
 
     /// Lets the kernel forget everything that it knows of the worktree, but for what is open: `names` are those that
     /// the root had and has, if they are wanted.
-    pub fn forget(&self, names: impl Iterator<Item = Vec<u8>>) {
-        let mut all = self.known.missed.take();
+    pub fn invalidate_worktree(&self, names: impl Iterator<Item = Vec<u8>>) {
+        let mut all = self.known.missed.take_names();
         if self.at_once {
             // It did so when it was mounted.
-            let _ = self.notifier.tell(Invalidation::Names);
+            let _ = self.notifier.send_notice(Invalidation::Names);
         } else {
             all.extend(names);
             for name in all {
                 // What the kernel does not know is forgotten already.
-                let _ = self.notifier.tell(Invalidation::Name { dir: Ino::ROOT.0, name: &name });
+                let _ = self.notifier.send_notice(Invalidation::Name { dir: Ino::ROOT.0, name: &name });
             }
         }
-        for dir in self.known.remembered.take().chain([Ino::ROOT.0]) {
-            let _ = self.notifier.tell(Invalidation::Inode(dir));
+        for dir in self.known.remembered.take_all_nodes().chain([Ino::ROOT.0]) {
+            let _ = self.notifier.send_notice(Invalidation::Inode(dir));
         }
     }
 }

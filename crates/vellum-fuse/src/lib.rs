@@ -22,5 +22,5 @@ pub mod wire;
 
 pub use error::{MountError, Result};
 pub use forget::CacheInvalidator;
-pub use mount::{MountOptions, MountSource, ServedFilesystem, mount};
+pub use mount::{MountOptions, MountSource, ServedFilesystem, mount_filesystem};
 pub use virt::MountFile;

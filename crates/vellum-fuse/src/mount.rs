@@ -1,7 +1,7 @@
 //! Making, serving and ending a mount.
 //!
-//! Invariant: when [`mount`] returns, the mount answers requests. Everything is ended by unmounting: whoever does it,
-//! [`ServedFilesystem::wait`] then returns.
+//! Invariant: when [`mount_filesystem`] returns, the mount answers requests. Everything is ended by unmounting: whoever does it,
+//! [`ServedFilesystem::wait_until_unmounted`] then returns.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use vellum_volume::Volume;
 use crate::adapter::removed::RemovedDirNodes;
 use crate::adapter::seeking::{KernelChannel, SeekWorker};
 use crate::adapter::{FailureObserver, FuseAdapter, MountedState};
-use crate::connection::{FuseConnection, FuseDevice, Watchdog, shake_hands};
+use crate::connection::{FuseConnection, FuseDevice, Watchdog, perform_handshake};
 use crate::dirs::{DirListings, KernelCachedNodes};
 use crate::error::{MountError, Result};
 use crate::forget::{CacheInvalidator, KernelKnowledge};
-use crate::mounting::{MountParameters, attach, detach};
+use crate::mounting::{MountParameters, attach_mount, detach_mount};
 use crate::orphans::OrphanRemover;
 use crate::tally::RequestMetrics;
 use crate::tally::access_log::AccessLogPipe;
@@ -84,13 +84,13 @@ impl Drop for AttachedMount {
     fn drop(&mut self) {
         if self.device.is_connected() {
             // Who still sees it is told by the kernel that it is dead.
-            let _ = detach(&self.mountpoint);
+            let _ = detach_mount(&self.mountpoint);
         }
     }
 }
 
 /// Mounts on `mountpoint`, which must be an empty directory.
-pub fn mount(
+pub fn mount_filesystem(
     source: MountSource,
     volume: &Arc<Volume>,
     mountpoint: &Path,
@@ -103,19 +103,20 @@ pub fn mount(
         allow_other: options.allow_other,
     };
     let kernel = KernelChannel::default();
-    let adapter = adapter(source, volume, &options, kernel.clone())?;
+    let adapter = build_adapter(source, volume, &options, kernel.clone())?;
     let known = KernelKnowledge { missed: adapter.missed.clone(), remembered: adapter.remembered.clone() };
-    let access_log = adapter.tally.log.serve(&options.access_log).map_err(MountError::Session)?;
-    let device = attach(device, mountpoint, &attachment)?;
-    let end = device.share().map_err(MountError::Session)?;
+    let access_log = adapter.tally.log.serve_pipe(&options.access_log).map_err(MountError::Session)?;
+    let device = attach_mount(device, mountpoint, &attachment)?;
+    let end = device.try_clone().map_err(MountError::Session)?;
     let attached = AttachedMount { mountpoint: mountpoint.into(), device: end };
-    let rings = shake_hands(&device, !options.no_rings).map_err(MountError::Session)?;
+    let rings = perform_handshake(&device, !options.no_rings).map_err(MountError::Session)?;
     // Nobody has told it before: it is new.
-    let _ = kernel.set(device.notifier().map_err(MountError::Session)?);
-    let notifier = device.notifier().map_err(MountError::Session)?;
+    let _ = kernel.set(device.new_notifier().map_err(MountError::Session)?);
+    let notifier = device.new_notifier().map_err(MountError::Session)?;
     let connection = FuseConnection::start(device, rings, adapter, THREADS).map_err(MountError::Session)?;
-    let number = raise_limits(mountpoint);
-    let watch = |number| connection.watch(number, options.report.clone()).map_err(MountError::Session);
+    let number = raise_mount_limits(mountpoint);
+    let watch =
+        |number| connection.start_watchdog(number, options.report.clone()).map_err(MountError::Session);
     let watchdog = number.map(watch).transpose()?;
     let forgetter = Arc::new(CacheInvalidator::new(notifier, known));
     Ok(ServedFilesystem {
@@ -127,7 +128,7 @@ pub fn mount(
     })
 }
 
-fn adapter(
+fn build_adapter(
     source: MountSource,
     volume: &Arc<Volume>,
     options: &MountOptions,
@@ -143,14 +144,16 @@ fn adapter(
     let main = match source {
         MountSource::Live(fs) => {
             if options.read_only {
-                fs.keep_access_times();
+                fs.freeze_access_times();
             }
             MountedState::Live(fs)
         }
         MountSource::Snapshot(id) => {
-            let record =
-                volume.catalog.get(&id).map_err(|error| MountError::Session(io::Error::other(error)))?;
-            MountedState::Frozen(Arc::new(FrozenTree::new(volume.tree(record.root), chunks)))
+            let record = volume
+                .catalog
+                .get_record(&id)
+                .map_err(|error| MountError::Session(io::Error::other(error)))?;
+            MountedState::Frozen(Arc::new(FrozenTree::new(volume.open_tree(record.root), chunks)))
         }
     };
     let orphans = match &main {
@@ -176,7 +179,7 @@ fn adapter(
 
 /// The kernel limits how far it reads ahead, and how much it keeps to be written, to less than other filesystems get;
 /// root may say more. Gives the kernel's number of the mount.
-pub fn raise_limits(mountpoint: &Path) -> Option<u32> {
+pub fn raise_mount_limits(mountpoint: &Path) -> Option<u32> {
     let stat = rustix::fs::stat(mountpoint).ok()?;
     let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let limits = [("read_ahead_kb", READ_AHEAD_KIB), ("max_ratio", DIRTY_PERCENT)];
@@ -190,12 +193,12 @@ pub fn raise_limits(mountpoint: &Path) -> Option<u32> {
 impl ServedFilesystem {
     /// What tells the kernel to forget.
     #[must_use]
-    pub fn forgetter(&self) -> Arc<CacheInvalidator> {
+    pub fn cache_invalidator(&self) -> Arc<CacheInvalidator> {
         self.forgetter.clone()
     }
 
     /// Waits until the mount was ended, by whomever.
-    pub fn wait(self) -> Result<()> {
-        self.connection.join().map_err(MountError::Session)
+    pub fn wait_until_unmounted(self) -> Result<()> {
+        self.connection.wait_until_unmounted().map_err(MountError::Session)
     }
 }

@@ -1,6 +1,6 @@
 //! Putting a mount onto a directory, and taking it away: by ourselves where we may, else by the helper that may.
 //!
-//! Invariant: what [`attach`] gave is the only end of the mount; when all copies of it are closed, the mount is dead.
+//! Invariant: what [`attach_mount`] gave is the only end of the mount; when all copies of it are closed, the mount is dead.
 
 mod helper;
 
@@ -30,24 +30,28 @@ pub struct MountParameters {
 
 impl MountParameters {
     /// Options that the kernel and the helper understand alike. The kernel checks permissions by itself.
-    fn options(&self) -> String {
+    fn format_mount_options(&self) -> String {
         let other = if self.allow_other { ",allow_other" } else { "" };
         format!("default_permissions,subtype={SUBTYPE}{other}")
     }
 }
 
 /// Mounts on `mountpoint`, if we may with this device, else with the helper's.
-pub fn attach(device: FuseDevice, mountpoint: &Path, attachment: &MountParameters) -> Result<FuseDevice> {
+pub fn attach_mount(
+    device: FuseDevice,
+    mountpoint: &Path,
+    attachment: &MountParameters,
+) -> Result<FuseDevice> {
     let refused = |source| MountError::Refused { mountpoint: mountpoint.into(), source };
     let mountpoint = std::fs::canonicalize(mountpoint).map_err(refused)?;
-    match attach_here(&device, &mountpoint, attachment) {
+    match attach_directly(&device, &mountpoint, attachment) {
         Ok(()) => Ok(device),
-        Err(Errno::PERM) => helper::attach(&mountpoint, attachment),
+        Err(Errno::PERM) => helper::attach_with_helper(&mountpoint, attachment),
         Err(error) => Err(refused(error.into())),
     }
 }
 
-fn attach_here(
+fn attach_directly(
     device: &FuseDevice,
     mountpoint: &Path,
     attachment: &MountParameters,
@@ -55,7 +59,7 @@ fn attach_here(
     let mode = rustix::fs::stat(mountpoint)?.st_mode;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let fd = device.as_fd().as_raw_fd();
-    let options = attachment.options();
+    let options = attachment.format_mount_options();
     let options = format!("fd={fd},rootmode={mode:o},user_id={uid},group_id={gid},{options}");
     let options = CString::new(options).map_err(|_| Errno::INVAL)?;
     let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
@@ -64,12 +68,12 @@ fn attach_here(
 }
 
 /// Ends the mount on `mountpoint`; an error if it is in use.
-pub fn unmount(mountpoint: &Path) -> Result<()> {
+pub fn unmount_filesystem(mountpoint: &Path) -> Result<()> {
     unmount_with(mountpoint, UnmountFlags::empty(), &["-u"])
 }
 
 /// Takes the mount on `mountpoint` out of sight; it ends when nobody uses it any more.
-pub fn detach(mountpoint: &Path) -> Result<()> {
+pub fn detach_mount(mountpoint: &Path) -> Result<()> {
     unmount_with(mountpoint, UnmountFlags::DETACH, &["-u", "-z"])
 }
 
@@ -78,7 +82,7 @@ fn unmount_with(mountpoint: &Path, flags: UnmountFlags, arguments: &[&str]) -> R
     match rustix::mount::unmount(mountpoint, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => Err(MountError::Busy(mountpoint.into())),
-        Err(Errno::PERM) => helper::unmount(mountpoint, arguments),
+        Err(Errno::PERM) => helper::unmount_with_helper(mountpoint, arguments),
         Err(error) => Err(failed(error.into())),
     }
 }

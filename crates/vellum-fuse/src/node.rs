@@ -36,7 +36,7 @@ pub enum NodePlace {
 impl NodePlace {
     /// What the kernel's number stands for.
     #[must_use]
-    pub fn of(node: u64) -> Self {
+    pub fn from_node(node: u64) -> Self {
         let number = node & NUMBER_MASK;
         match u16::try_from(node >> NUMBER_BITS) {
             Ok(0) => Self::Main(Epoch(0), Ino(number)),
@@ -48,7 +48,7 @@ impl NodePlace {
 
     /// The kernel's number; none if the inode's own does not fit beside the slot.
     #[must_use]
-    pub fn node(self) -> Option<u64> {
+    pub fn to_node(self) -> Option<u64> {
         let (space, number) = match self {
             Self::Main(Epoch(0), ino) | Self::Main(_, ino @ Ino::ROOT) => (0, ino.0),
             Self::Main(epoch, ino) => (FIRST_EPOCH | epoch.0, ino.0),
@@ -67,9 +67,9 @@ mod tests {
     proptest! {
         #[test]
         fn places_and_node_ids_correspond(node: u64) {
-            let place = NodePlace::of(node);
-            let told = place.node().unwrap();
-            prop_assert_eq!(NodePlace::of(told).node(), Some(told));
+            let place = NodePlace::from_node(node);
+            let told = place.to_node().unwrap();
+            prop_assert_eq!(NodePlace::from_node(told).to_node(), Some(told));
             // The first epoch has a space of its own, and the root is the same in all.
             let is_twin = matches!(place, NodePlace::Main(Epoch(0), _) | NodePlace::Main(_, Ino::ROOT));
             prop_assert!(told == node || is_twin, "{:?}", place);
@@ -78,13 +78,13 @@ mod tests {
 
     #[test]
     fn the_root_is_the_kernels() {
-        assert_eq!(NodePlace::Main(Epoch(0), Ino::ROOT).node(), Some(1));
-        assert_eq!(NodePlace::Main(Epoch(7), Ino::ROOT).node(), Some(1));
+        assert_eq!(NodePlace::Main(Epoch(0), Ino::ROOT).to_node(), Some(1));
+        assert_eq!(NodePlace::Main(Epoch(7), Ino::ROOT).to_node(), Some(1));
     }
 
     #[test]
     fn numbers_that_do_not_fit_are_refused() {
-        assert_eq!(NodePlace::Snapshot(SnapshotSlot(1), Ino(1 << 48)).node(), None);
-        assert_eq!(NodePlace::Main(Epoch(0), Ino(1 << 48)).node(), None);
+        assert_eq!(NodePlace::Snapshot(SnapshotSlot(1), Ino(1 << 48)).to_node(), None);
+        assert_eq!(NodePlace::Main(Epoch(0), Ino(1 << 48)).to_node(), None);
     }
 }

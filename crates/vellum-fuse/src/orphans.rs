@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use vellum_fs::LiveFilesystem;
 
-use crate::adapter::{FailureObserver, chain};
+use crate::adapter::{FailureObserver, format_chain};
 
 /// For how long released inodes gather.
 const GATHER: Duration = Duration::from_millis(10);
@@ -41,14 +41,15 @@ impl OrphanRemover {
         let shared =
             Arc::new(OrphanRemoverShared { fs, report, state: Mutex::default(), changed: Condvar::new() });
         let for_thread = shared.clone();
-        let thread =
-            std::thread::Builder::new().name("vellum-orphans".into()).spawn(move || for_thread.work())?;
+        let thread = std::thread::Builder::new()
+            .name("vellum-orphans".into())
+            .spawn(move || for_thread.run_remover())?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
     /// There is something to remove.
-    pub fn ask(&self) {
-        let mut state = self.shared.lock();
+    pub fn request_removal(&self) {
+        let mut state = self.shared.lock_state();
         if !state.is_asked {
             state.is_asked = true;
             self.shared.changed.notify_one();
@@ -58,7 +59,7 @@ impl OrphanRemover {
 
 impl Drop for OrphanRemover {
     fn drop(&mut self) {
-        self.shared.lock().is_over = true;
+        self.shared.lock_state().is_over = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -67,15 +68,15 @@ impl Drop for OrphanRemover {
 }
 
 impl OrphanRemoverShared {
-    fn work(&self) {
+    fn run_remover(&self) {
         loop {
-            let is_over = self.wait();
-            if let Err(error) = self.fs.remove_released()
+            let is_over = self.wait_for_request();
+            if let Err(error) = self.fs.remove_released_orphans()
                 // That another took the worktree over is told once, by who finds out.
-                && !error.is_fenced()
+                && !error.is_fenced_error()
             {
                 // It goes when the worktree is mounted the next time.
-                (self.report)(&format!("files without a name cannot be removed: {}", chain(&error)));
+                (self.report)(&format!("files without a name cannot be removed: {}", format_chain(&error)));
             }
             if is_over {
                 return;
@@ -84,9 +85,9 @@ impl OrphanRemoverShared {
     }
 
     /// Waits until somebody has asked, and others may have joined in; true at the end.
-    fn wait(&self) -> bool {
+    fn wait_for_request(&self) -> bool {
         let idle = |state: &mut OrphanRemoverState| !state.is_asked && !state.is_over;
-        let state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        let state = self.changed.wait_while(self.lock_state(), idle).unwrap_or_else(PoisonError::into_inner);
         let going_on = |state: &mut OrphanRemoverState| !state.is_over;
         let waited = self.changed.wait_timeout_while(state, GATHER, going_on);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +95,7 @@ impl OrphanRemoverShared {
         state.is_over
     }
 
-    fn lock(&self) -> MutexGuard<'_, OrphanRemoverState> {
+    fn lock_state(&self) -> MutexGuard<'_, OrphanRemoverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

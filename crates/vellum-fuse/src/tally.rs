@@ -119,7 +119,7 @@ pub type UnderlyingMetrics = dyn Fn(&mut MetricsExposition) + Send + Sync;
 
 impl Default for RequestMetrics {
     fn default() -> Self {
-        Self::over(|_| {})
+        Self::with_exposer(|_| {})
     }
 }
 
@@ -131,7 +131,7 @@ impl std::fmt::Debug for RequestMetrics {
 
 impl RequestMetrics {
     /// Nothing was done yet. `beneath` tells the figures of what the mount shows.
-    pub fn over(beneath: impl Fn(&mut MetricsExposition) + Send + Sync + 'static) -> Self {
+    pub fn with_exposer(beneath: impl Fn(&mut MetricsExposition) + Send + Sync + 'static) -> Self {
         Self {
             asked: [const { AtomicU64::new(0) }; NAMES.len()],
             times: std::array::from_fn(|_| DurationHistogram::default()),
@@ -144,32 +144,32 @@ impl RequestMetrics {
     }
 
     /// Carries out a request, counts it, and logs it if somebody reads the log.
-    pub fn watch<T: LineDetail>(
+    pub fn observe_request<T: LineDetail>(
         &self,
         asked: ServedRequest<'_>,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let stands_for = self.stands_for(asked.op);
-        let logged = self.log.is_read();
+        let stands_for = self.sample_request(asked.op);
+        let logged = self.log.has_reader();
         let started = (stands_for > 0 || logged).then(Instant::now);
         let done = work();
         let timed = started.map(|started| (started, started.elapsed()));
         if let (Some((_, took)), Some(times)) =
             (timed.filter(|_| stands_for > 0), self.times.get(asked.op as usize))
         {
-            times.record_for(took, stands_for);
+            times.record_sample(took, stands_for);
         }
         if done.is_err() {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(timed) = timed.filter(|_| logged) {
-            self.log.append(LineNote::new(asked, timed, &done));
+            self.log.append_note(LineNote::new(asked, timed, &done));
         }
         done
     }
 
     /// For how many requests of its kind the next one is timed; 0: it is not.
-    fn stands_for(&self, op: RequestKind) -> u64 {
+    fn sample_request(&self, op: RequestKind) -> u64 {
         match self.asked.get(op as usize).map(|asked| asked.fetch_add(1, Ordering::Relaxed)) {
             None => 0,
             Some(before) if before < EACH => 1,
@@ -179,29 +179,29 @@ impl RequestMetrics {
     }
 
     /// Counts bytes that were read.
-    pub fn read(&self, bytes: usize) {
+    pub fn count_read_bytes(&self, bytes: usize) {
         self.read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Counts bytes that were written.
-    pub fn written(&self, bytes: usize) {
+    pub fn count_written_bytes(&self, bytes: usize) {
         self.written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// All figures as text, in the format of Prometheus. Kinds of requests that there were none of are left out.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn format_metrics(&self) -> String {
         let mut out = MetricsExposition::default();
         for (name, times) in NAMES.iter().zip(&self.times) {
-            let read = times.read();
+            let read = times.read_distribution();
             if read.count() > 0 {
-                out.histogram("vellum_fuse_request_seconds", &format!("operation=\"{name}\""), &read);
+                out.write_histogram("vellum_fuse_request_seconds", &format!("operation=\"{name}\""), &read);
             }
         }
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        out.counter("vellum_fuse_failed_requests_total", "", load(&self.failed));
-        out.counter("vellum_fuse_read_bytes_total", "", load(&self.read));
-        out.counter("vellum_fuse_written_bytes_total", "", load(&self.written));
+        out.write_counter("vellum_fuse_failed_requests_total", "", load(&self.failed));
+        out.write_counter("vellum_fuse_read_bytes_total", "", load(&self.read));
+        out.write_counter("vellum_fuse_written_bytes_total", "", load(&self.written));
         (self.beneath)(&mut out);
         out.into_text()
     }
@@ -222,9 +222,9 @@ mod tests {
             head: &HEAD,
             what: &FuseOperation::Lookup { name: b"x" },
         };
-        tally.watch(asked, || Ok(())).unwrap();
-        tally.watch::<()>(asked, || Err(Errno::NOENT.into())).unwrap_err();
-        let text = tally.text();
+        tally.observe_request(asked, || Ok(())).unwrap();
+        tally.observe_request::<()>(asked, || Err(Errno::NOENT.into())).unwrap_err();
+        let text = tally.format_metrics();
         assert!(text.contains("vellum_fuse_request_seconds_count{operation=\"lookup\"} 2\n"), "{text}");
         assert!(text.contains("vellum_fuse_failed_requests_total 1\n"), "{text}");
         assert_eq!(RequestKind::CopyFileRange.name(), "copy_file_range");
@@ -239,8 +239,8 @@ mod tests {
             what: &FuseOperation::Read { offset: 0, len: 1, direct: false },
         };
         for count in 1..=EACH + 100 * EVERY {
-            tally.watch(asked, || Ok(())).unwrap();
-            let told = tally.times[RequestKind::Read as usize].read().count();
+            tally.observe_request(asked, || Ok(())).unwrap();
+            let told = tally.times[RequestKind::Read as usize].read_distribution().count();
             assert!(told.abs_diff(count) < EVERY, "{told} {count}");
             assert!(count > EACH || told == count);
         }

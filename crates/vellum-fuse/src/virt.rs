@@ -65,12 +65,12 @@ const FIXED: [(FixedVirtualFile, &[u8]); 5] = [
 ];
 
 impl FixedVirtualFile {
-    fn number(self) -> u64 {
+    fn to_number(self) -> u64 {
         self as u64 + 1
     }
 
-    fn of(number: u64) -> Option<Self> {
-        FIXED.into_iter().map(|(file, _)| file).find(|file| file.number() == number)
+    fn from_number(number: u64) -> Option<Self> {
+        FIXED.into_iter().map(|(file, _)| file).find(|file| file.to_number() == number)
     }
 }
 
@@ -113,30 +113,32 @@ impl VirtualDir {
             tally: options.tally.clone(),
             mount_file: mount_file.into(),
             owner: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
-            since: vellum_volume::session::now(),
+            since: vellum_volume::session::current_time(),
         }
     }
 
     /// The directory itself.
-    pub fn top(&self) -> Result<VirtualNode> {
+    pub fn dir_node(&self) -> Result<VirtualNode> {
         Ok(VirtualNode {
-            place: NodePlace::Virtual(FixedVirtualFile::Top.number()),
-            attr: self.attr(FixedVirtualFile::Top.number())?,
+            place: NodePlace::Virtual(FixedVirtualFile::Top.to_number()),
+            attr: self.file_attr(FixedVirtualFile::Top.to_number())?,
         })
     }
 
     /// What a name in a virtual directory stands for.
     pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<VirtualNode> {
-        match FixedVirtualFile::of(dir) {
+        match FixedVirtualFile::from_number(dir) {
             Some(FixedVirtualFile::Top) => {
                 let found = FIXED.into_iter().skip(1).find(|(_, known)| *known == name);
                 let number = match found.ok_or(Errno::NOENT)?.0 {
-                    FixedVirtualFile::Stats => self.texts.add(self.tally.text().into_bytes().into()),
-                    file => file.number(),
+                    FixedVirtualFile::Stats => {
+                        self.texts.add_text(self.tally.format_metrics().into_bytes().into())
+                    }
+                    file => file.to_number(),
                 };
-                Ok(VirtualNode { place: NodePlace::Virtual(number), attr: self.attr(number)? })
+                Ok(VirtualNode { place: NodePlace::Virtual(number), attr: self.file_attr(number)? })
             }
-            Some(FixedVirtualFile::Snapshots) => self.snapshots.lookup(name, self.link_attr()),
+            Some(FixedVirtualFile::Snapshots) => self.snapshots.lookup_snapshot(name, self.new_link_attr()),
             _ => Err(Errno::NOTDIR.into()),
         }
     }
@@ -144,120 +146,123 @@ impl VirtualDir {
     /// What is told of the root while its own attributes cannot be read: that it is a directory, through which `.vellum`
     /// is found and by which the mount can be ended.
     #[must_use]
-    pub fn root_instead(&self) -> InodeAttr {
+    pub fn fallback_root_attr(&self) -> InodeAttr {
         let mut attr = InodeAttr::new(FileKind::Dir, 0o555);
         (attr.nlink, (attr.uid, attr.gid)) = (2, self.owner);
-        attr.set_times(self.since);
+        attr.set_all_times(self.since);
         attr
     }
 
     /// Attributes of a virtual file.
-    pub fn attr(&self, number: u64) -> Result<InodeAttr> {
-        let mut attr = match FixedVirtualFile::of(number) {
+    pub fn file_attr(&self, number: u64) -> Result<InodeAttr> {
+        let mut attr = match FixedVirtualFile::from_number(number) {
             Some(FixedVirtualFile::Top | FixedVirtualFile::Snapshots) => InodeAttr::new(FileKind::Dir, 0o555),
             Some(FixedVirtualFile::AccessLog) => {
-                InodeAttr { size: self.pipe.len() as u64, ..self.link_attr() }
+                InodeAttr { size: self.pipe.len() as u64, ..self.new_link_attr() }
             }
             Some(FixedVirtualFile::Stats) => InodeAttr::new(FileKind::File, 0o444),
             Some(FixedVirtualFile::Mount) => {
                 InodeAttr { size: self.mount_file.len() as u64, ..InodeAttr::new(FileKind::File, 0o444) }
             }
-            None => match self.texts.get(number) {
+            None => match self.texts.get_text(number) {
                 Some(text) => InodeAttr { size: text.len() as u64, ..InodeAttr::new(FileKind::File, 0o444) },
-                None => InodeAttr { size: self.snapshots.target(number)?.len() as u64, ..self.link_attr() },
+                None => InodeAttr {
+                    size: self.snapshots.link_target(number)?.len() as u64,
+                    ..self.new_link_attr()
+                },
             },
         };
         attr.nlink = if attr.kind == FileKind::Dir { 2 } else { 1 };
         (attr.uid, attr.gid) = self.owner;
-        attr.set_times(self.since);
-        if self.changes(number) {
+        attr.set_all_times(self.since);
+        if self.has_changing_entries(number) {
             // The kernel remembers how a directory lists until its time changes.
-            attr.mtime = vellum_volume::session::now();
+            attr.mtime = vellum_volume::session::current_time();
         }
         Ok(attr)
     }
 
     /// Whether a virtual directory lists something else whenever there is a new snapshot: nobody tells the kernel.
     #[must_use]
-    pub fn changes(&self, number: u64) -> bool {
-        number == FixedVirtualFile::Snapshots.number()
+    pub fn has_changing_entries(&self, number: u64) -> bool {
+        number == FixedVirtualFile::Snapshots.to_number()
     }
 
     /// What a listing may say of a snapshot before anything of it is read.
     #[must_use]
-    pub fn unread(&self, kind: FileKind) -> InodeAttr {
-        InodeAttr { kind, mode: 0o555, ..self.link_attr() }
+    pub fn unread_snapshot_attr(&self, kind: FileKind) -> InodeAttr {
+        InodeAttr { kind, mode: 0o555, ..self.new_link_attr() }
     }
 
-    fn link_attr(&self) -> InodeAttr {
+    fn new_link_attr(&self) -> InodeAttr {
         let mut attr = InodeAttr::new(FileKind::Symlink, 0o777);
         (attr.uid, attr.gid) = self.owner;
-        attr.set_times(self.since);
+        attr.set_all_times(self.since);
         attr
     }
 
     /// Names in a virtual directory.
-    pub fn entries(&self, dir: u64) -> Result<Vec<ListedDirName>> {
-        match FixedVirtualFile::of(dir) {
-            Some(FixedVirtualFile::Top) => Ok(FIXED.into_iter().skip(1).map(listed).collect()),
-            Some(FixedVirtualFile::Snapshots) => self.snapshots.entries(),
+    pub fn list_entries(&self, dir: u64) -> Result<Vec<ListedDirName>> {
+        match FixedVirtualFile::from_number(dir) {
+            Some(FixedVirtualFile::Top) => Ok(FIXED.into_iter().skip(1).map(new_listed_name).collect()),
+            Some(FixedVirtualFile::Snapshots) => self.snapshots.list_entries(),
             _ => Err(Errno::NOTDIR.into()),
         }
     }
 
     /// The directory that a virtual directory lies in.
     #[must_use]
-    pub fn parent(&self, dir: u64) -> NodePlace {
-        if dir == FixedVirtualFile::Top.number() {
+    pub fn parent_dir(&self, dir: u64) -> NodePlace {
+        if dir == FixedVirtualFile::Top.to_number() {
             NodePlace::Main(Epoch(0), Ino::ROOT)
         } else {
-            NodePlace::Virtual(FixedVirtualFile::Top.number())
+            NodePlace::Virtual(FixedVirtualFile::Top.to_number())
         }
     }
 
     /// The directory that snapshots lie in.
     #[must_use]
     pub fn snapshots_dir(&self) -> NodePlace {
-        NodePlace::Virtual(FixedVirtualFile::Snapshots.number())
+        NodePlace::Virtual(FixedVirtualFile::Snapshots.to_number())
     }
 
     /// Target of a symlink.
     pub fn readlink(&self, number: u64) -> Result<Vec<u8>> {
-        match FixedVirtualFile::of(number) {
+        match FixedVirtualFile::from_number(number) {
             Some(FixedVirtualFile::AccessLog) => Ok(self.pipe.clone()),
-            _ => self.snapshots.target(number),
+            _ => self.snapshots.link_target(number),
         }
     }
 
     /// The tree of a snapshot that was looked up.
-    pub fn tree(&self, slot: SnapshotSlot) -> Result<Arc<FrozenTree>> {
-        self.snapshots.tree(slot)
+    pub fn snapshot_tree(&self, slot: SnapshotSlot) -> Result<Arc<FrozenTree>> {
+        self.snapshots.snapshot_tree(slot)
     }
 
     /// Reads a virtual file.
-    pub fn read(&self, number: u64, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let text = match FixedVirtualFile::of(number) {
+    pub fn read_file(&self, number: u64, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let text = match FixedVirtualFile::from_number(number) {
             Some(FixedVirtualFile::Mount) => self.mount_file.clone(),
             Some(FixedVirtualFile::Top | FixedVirtualFile::Snapshots) => return Err(Errno::ISDIR.into()),
             Some(FixedVirtualFile::Stats | FixedVirtualFile::AccessLog) => return Err(Errno::INVAL.into()),
-            None => self.texts.get(number).ok_or(Errno::STALE)?,
+            None => self.texts.get_text(number).ok_or(Errno::STALE)?,
         };
         let rest = usize::try_from(offset).ok().and_then(|offset| text.get(offset..)).unwrap_or_default();
         Ok(rest.get(..len).unwrap_or(rest).to_vec())
     }
 
     /// The kernel does not know a virtual file any more.
-    pub fn forget(&self, number: u64) {
-        self.texts.forget(number);
+    pub fn forget_file(&self, number: u64) {
+        self.texts.remove_text(number);
     }
 }
 
-fn listed((file, name): (FixedVirtualFile, &[u8])) -> ListedDirName {
+fn new_listed_name((file, name): (FixedVirtualFile, &[u8])) -> ListedDirName {
     let kind = match file {
         FixedVirtualFile::Top | FixedVirtualFile::Snapshots => FileKind::Dir,
         FixedVirtualFile::AccessLog => FileKind::Symlink,
         FixedVirtualFile::Stats | FixedVirtualFile::Mount => FileKind::File,
     };
-    let node = NodePlace::Virtual(file.number()).node().unwrap_or(0);
+    let node = NodePlace::Virtual(file.to_number()).to_node().unwrap_or(0);
     ListedDirName { name: name.to_vec(), node, kind }
 }

@@ -16,7 +16,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{FuseAnswer, HEAD_LEN, SmallAnswer, head};
+pub use answer::{FuseAnswer, HEAD_LEN, SmallAnswer, encode_answer_head};
 pub use attributes::{EntryAnswer, NodeAttributes};
 pub use fields::MalformedRequest;
 pub use init::{InitAnswer, InitRequest, MAJOR, flags};

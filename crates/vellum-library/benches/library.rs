@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use vellum_benchkit::criterion::measurement::{Measurement, WallTime};
 use vellum_benchkit::criterion::{Bencher, Criterion};
 use vellum_benchkit::{
-    CountingAllocator, ProcessorTime, RandomData, RenewedFixture, assert_allocates, busy, elapsed, scale,
-    scratch, waiting,
+    CountingAllocator, ProcessorTime, RandomData, RenewedFixture, assert_max_allocations, create_scratch_dir,
+    measure_wall_time, setup_size, thread_time_criterion, wall_time_criterion,
 };
 use vellum_library::{Tree, Volume, VolumeOptions, Worktree};
 
@@ -27,13 +27,13 @@ const STAT_ALLOCATIONS: u64 = 8;
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() {
-    let mut criterion = busy();
-    views(&mut criterion);
-    stats(&mut criterion);
-    snapshots(&mut criterion, "busy", |work| ProcessorTime::THREAD.time(work));
-    let mut criterion = waiting();
-    snapshots(&mut criterion, "durable", elapsed);
-    syncs(&mut criterion);
+    let mut criterion = thread_time_criterion();
+    bench_views(&mut criterion);
+    bench_stats(&mut criterion);
+    bench_snapshots(&mut criterion, "busy", |work| ProcessorTime::THREAD.measure_time(work));
+    let mut criterion = wall_time_criterion();
+    bench_snapshots(&mut criterion, "durable", measure_wall_time);
+    bench_syncs(&mut criterion);
 }
 
 /// A live worktree in a directory of its own.
@@ -44,7 +44,7 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let dir = scratch();
+        let dir = create_scratch_dir();
         let new = VolumeOptions { store: None, plain: false };
         let volume = Volume::create_with(dir.path(), &new).expect("a volume").volume;
         let work = volume.create_worktree("work", None).expect("a worktree");
@@ -52,26 +52,26 @@ impl Place {
         Self { work, _dir: dir }
     }
 
-    fn change(&self) {
+    fn change_file(&self) {
         self.work.chmod("file", 0o600).expect("changed");
     }
 }
 
-fn views(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_views(criterion: &mut Criterion<ProcessorTime>) {
     let place = LazyCell::new(Place::new);
     let mut group = criterion.benchmark_group("library/view");
     group.bench_function("alone", |bencher| {
         let work = &place.work;
-        bencher.iter(|| drop(work.view().expect("a view")));
+        bencher.iter(|| drop(work.open_view().expect("a view")));
     });
     let mut kept = RenewedFixture::new(KEPT, Vec::new);
     group.bench_function("1000-kept", |bencher| {
         let work = &place.work;
         bencher.iter_custom(|times| {
-            kept.time(
+            kept.measure_operations(
                 times,
-                |work| ProcessorTime::THREAD.time(work),
-                |kept, _| kept.push(work.view().expect("a view")),
+                |work| ProcessorTime::THREAD.measure_time(work),
+                |kept, _| kept.push(work.open_view().expect("a view")),
             )
         });
     });
@@ -79,19 +79,19 @@ fn views(criterion: &mut Criterion<ProcessorTime>) {
     group.bench_function("then-chmod", |bencher| {
         let place = &*place;
         bencher.iter(|| {
-            let _view = place.work.view().expect("a view");
-            place.change();
+            let _view = place.work.open_view().expect("a view");
+            place.change_file();
         });
     });
     group.bench_function("chmod-alone", |bencher| {
         let place = &*place;
-        bencher.iter(|| place.change());
+        bencher.iter(|| place.change_file());
     });
     group.finish();
 }
 
 /// A change and a snapshot that waits until the journal is on the disk: by the clock, or in the caller's own time.
-fn snapshots<M: Measurement<Value = std::time::Duration> + 'static>(
+fn bench_snapshots<M: Measurement<Value = std::time::Duration> + 'static>(
     criterion: &mut Criterion<M>,
     name: &str,
     clock: impl Fn(&mut dyn FnMut()) -> std::time::Duration,
@@ -102,9 +102,9 @@ fn snapshots<M: Measurement<Value = std::time::Duration> + 'static>(
     group.sample_size(10);
     group.bench_function(name, |bencher| {
         bencher.iter_custom(|times| {
-            rounds.time(times, &clock, |(), _| {
-                place.change();
-                place.work.snapshot("").expect("a snapshot");
+            rounds.measure_operations(times, &clock, |(), _| {
+                place.change_file();
+                place.work.create_snapshot("").expect("a snapshot");
             })
         });
     });
@@ -112,14 +112,14 @@ fn snapshots<M: Measurement<Value = std::time::Duration> + 'static>(
 }
 
 /// What making a change durable takes alone.
-fn syncs(criterion: &mut Criterion<WallTime>) {
+fn bench_syncs(criterion: &mut Criterion<WallTime>) {
     let place = LazyCell::new(Place::new);
     let mut group = criterion.benchmark_group("library/sync");
     group.sample_size(10);
     group.bench_function("durable", |bencher| {
         let place = &*place;
         bencher.iter(|| {
-            place.change();
+            place.change_file();
             place.work.sync().expect("synced");
         });
     });
@@ -141,11 +141,11 @@ impl Files {
         let path = format!("{deep}/file");
         place.work.write(&path, "x").expect("written");
         place.work.mkdir("many").expect("made");
-        let files = scale("VELLUM_BENCH_FILES", FILES);
+        let files = setup_size("VELLUM_BENCH_FILES", FILES);
         let mut names: Vec<String> = (0..files).map(|number| format!("many/file-{number}")).collect();
         names.iter().for_each(|name| place.work.write(name, "x").expect("written"));
         let mut random = RandomData(1);
-        names.sort_by_cached_key(|_| random.next());
+        names.sort_by_cached_key(|_| random.next_number());
         if published {
             place.work.flush().expect("published");
         }
@@ -153,13 +153,15 @@ impl Files {
     }
 }
 
-fn stats(criterion: &mut Criterion<ProcessorTime>) {
+fn bench_stats(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("library/stat");
     let files = LazyCell::new(|| Files::new(false));
     group.bench_function("path-of-10-levels", |bencher| {
         let (work, path) = (&files.place.work, &files.path);
         bencher.iter(|| work.stat(path).expect("there"));
-        assert_allocates("a warm stat", STAT_ALLOCATIONS, KEPT, |_| drop(work.stat(path).expect("there")));
+        assert_max_allocations("a warm stat", STAT_ALLOCATIONS, KEPT, |_| {
+            drop(work.stat(path).expect("there"))
+        });
     });
     group.bench_function("warm", |bencher| {
         let (work, mut names) = (&files.place.work, files.names.iter().cycle());
@@ -171,17 +173,17 @@ fn stats(criterion: &mut Criterion<ProcessorTime>) {
         work.resize_cache(0);
         bencher.iter(|| work.stat(path).expect("there"));
     });
-    group.bench_function("not-cached-unpublished", |bencher| not_cached(bencher, &files));
-    group.bench_function("not-cached-published", |bencher| not_cached(bencher, &published));
+    group.bench_function("not-cached-unpublished", |bencher| bench_uncached_stats(bencher, &files));
+    group.bench_function("not-cached-published", |bencher| bench_uncached_stats(bencher, &published));
     group.bench_function("in-a-view", |bencher| {
         let (view, mut names) =
-            (published.place.work.view().expect("a view"), published.names.iter().cycle());
+            (published.place.work.open_view().expect("a view"), published.names.iter().cycle());
         bencher.iter(|| view.stat(names.next().expect("a cycle has no end")).expect("there"));
     });
     group.finish();
 }
 
-fn not_cached(bencher: &mut Bencher<'_, ProcessorTime>, files: &Files) {
+fn bench_uncached_stats(bencher: &mut Bencher<'_, ProcessorTime>, files: &Files) {
     let (work, mut names) = (&files.place.work, files.names.iter().cycle());
     work.resize_cache(0);
     bencher.iter(|| work.stat(names.next().expect("a cycle has no end")).expect("there"));

@@ -9,7 +9,7 @@ fn main() -> Result<()> {
     work.mkdir("photos")?;
     work.write("photos/one", vec![1; 1 << 20])?;
     work.link("photos/one", "photos/the same")?;
-    let id = work.snapshot("before the cleaning")?.to_string();
+    let id = work.create_snapshot("before the cleaning")?.to_string();
 
     work.remove_all("photos")?;
     work.write("notes", "written since")?;

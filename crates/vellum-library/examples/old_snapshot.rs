@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use vellum_library::{Result, Tree, Volume};
 
 /// Works on anything that can be read: a worktree, a view, a snapshot.
-fn lines(tree: &impl Tree, path: &str) -> Result<usize> {
+fn count_lines(tree: &impl Tree, path: &str) -> Result<usize> {
     Ok(BufReader::new(tree.open(path)?).lines().count())
 }
 
@@ -15,14 +15,18 @@ fn main() -> Result<()> {
     let work = volume.create_worktree("work", None)?;
     for day in 1..=3 {
         work.write("diary", "dear diary\n".repeat(day))?;
-        work.snapshot(&format!("day {day}"))?;
+        work.create_snapshot(&format!("day {day}"))?;
     }
-    for info in work.snapshots()? {
+    for info in work.list_snapshots()? {
         let snapshot = work.open_snapshot(&info.id.to_string())?;
-        println!("{}: {} lines", info.note, lines(&snapshot, "diary")?);
+        println!("{}: {} lines", info.note, count_lines(&snapshot, "diary")?);
     }
-    let view = work.view()?;
+    let view = work.open_view()?;
     work.write("diary", "")?;
-    println!("now: {} lines; a moment ago: {}", lines(work.root(), "diary")?, lines(&view, "diary")?);
+    println!(
+        "now: {} lines; a moment ago: {}",
+        count_lines(work.root(), "diary")?,
+        count_lines(&view, "diary")?
+    );
     Ok(())
 }

@@ -9,14 +9,14 @@ fn main() -> Result<()> {
 
     work.mkdir_all("project/src")?;
     work.write("project/src/main.rs", "fn main() {}\n")?;
-    let good = work.snapshot_with("it compiles", &["good"])?;
+    let good = work.create_snapshot_with_tags("it compiles", &["good"])?;
     println!("snapshot {good}");
 
     work.write("project/src/main.rs", "fn main() {\n")?;
     work.remove_all("project/src")?;
 
     // What no snapshot has is saved in one before.
-    let saved = work.restore("good")?;
+    let saved = work.restore_snapshot("good")?;
     println!("restored; the mistake is in {}", saved.expect("there were changes"));
     for found in work.walk("project") {
         println!("{}", found?.path.display());

@@ -25,15 +25,15 @@ pub struct Dir {
 
 impl Dir {
     /// The whole worktree.
-    pub(crate) fn whole(live: Arc<OpenLiveWorktree>) -> Self {
+    pub(crate) fn from_worktree_root(live: Arc<OpenLiveWorktree>) -> Self {
         Self { reader: PathReader::new(ReadSource::Live(live.clone())), live }
     }
 
-    pub(crate) fn live(&self) -> &Arc<OpenLiveWorktree> {
+    pub(crate) fn live_worktree(&self) -> &Arc<OpenLiveWorktree> {
         &self.live
     }
 
-    fn fs(&self) -> &Arc<LiveFilesystem> {
+    fn filesystem(&self) -> &Arc<LiveFilesystem> {
         &self.live.fs
     }
 }
@@ -43,8 +43,8 @@ impl RootedTree for Dir {
         &self.reader
     }
 
-    fn rooted(&self, root: Dentry) -> Self {
-        Self { reader: self.reader.rooted(root), live: self.live.clone() }
+    fn with_root(&self, root: Dentry) -> Self {
+        Self { reader: self.reader.with_root(root), live: self.live.clone() }
     }
 }
 

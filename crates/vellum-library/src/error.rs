@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use vellum_fs::FsError;
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use crate::live::OpenError;
 
@@ -42,13 +42,13 @@ pub enum Error {
 
 impl Error {
     /// Says what was tried, and on which path. What vanished while it was looked up was not there.
-    pub(crate) fn at(action: &'static str, path: &[u8]) -> impl FnOnce(FsError) -> Self {
+    pub(crate) fn for_action(action: &'static str, path: &[u8]) -> impl FnOnce(FsError) -> Self {
         move |source| {
             let source = match source {
                 FsError::Posix(Errno::STALE) => Errno::NOENT.into(),
                 source => source,
             };
-            Self::Path { action, path: show(path).into(), source: Box::new(source) }
+            Self::Path { action, path: format_path(path).into(), source: Box::new(source) }
         }
     }
 
@@ -60,14 +60,14 @@ impl Error {
             Self::Fs(source) => source.kind(),
             Self::Open(error) => error.kind(),
             Self::Volume(error) => error.kind(),
-            Self::Thread(error) => ErrorKind::of_io(error),
+            Self::Thread(error) => ErrorKind::from_io_error(error),
         }
     }
 
     /// The kind that the standard library would give it.
     #[must_use]
     pub fn io_kind(&self) -> io::ErrorKind {
-        match self.posix() {
+        match self.posix_errno() {
             Some(errno) => io::Error::from(errno).kind(),
             None => match self.kind() {
                 ErrorKind::NotFound => io::ErrorKind::NotFound,
@@ -86,10 +86,10 @@ impl Error {
     /// The error number of a refusal that POSIX describes.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
-        self.posix().map(Errno::raw_os_error)
+        self.posix_errno().map(Errno::raw_os_error)
     }
 
-    pub(crate) fn posix(&self) -> Option<Errno> {
+    pub(crate) fn posix_errno(&self) -> Option<Errno> {
         let source = match self {
             Self::Path { source, .. } => source,
             Self::Fs(source) => source,

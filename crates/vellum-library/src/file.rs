@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::metadata::Metadata;
 use crate::options::OpenOptions;
 use crate::source::ReadSource;
-use crate::tree::{bytes, sealed::RootedTree};
+use crate::tree::{path_bytes, sealed::RootedTree};
 
 /// An open file. It can be shared among threads: what reads and writes one after the other shares one position, as
 /// after `dup(2)`; `*_at` have no part in it.
@@ -31,12 +31,16 @@ pub struct File {
 }
 
 impl File {
-    /// Holds what was just found, if it can be opened so. [`Self::opened`] does the rest, when the live worktree may be
+    /// Holds what was just found, if it can be opened so. [`Self::finish_open`] does the rest, when the live worktree may be
     /// restored again: closing waits for that.
-    pub(crate) fn hold(source: &ReadSource, at: Dentry, options: OpenOptions) -> vellum_fs::Result<Self> {
+    pub(crate) fn hold_open(
+        source: &ReadSource,
+        at: Dentry,
+        options: OpenOptions,
+    ) -> vellum_fs::Result<Self> {
         match at.kind {
             FileKind::File => {}
-            FileKind::Dir if options.writes() => return Err(Errno::ISDIR.into()),
+            FileKind::Dir if options.is_writable() => return Err(Errno::ISDIR.into()),
             FileKind::Dir => {}
             // A symlink at the end of a path that was not to be followed, or what only a kernel can open.
             FileKind::Symlink => return Err(Errno::LOOP.into()),
@@ -44,18 +48,18 @@ impl File {
                 return Err(Errno::NXIO.into());
             }
         }
-        let epoch = source.epoch();
+        let epoch = source.current_epoch();
         if let ReadSource::Live(live) = source {
-            live.fs.hold(epoch, at.ino)?;
+            live.fs.hold_inode(epoch, at.ino)?;
         }
         Ok(Self { source: source.clone(), ino: at.ino, epoch, options, position: Mutex::new(0) })
     }
 
     /// The file, which must be there still, emptied if it was opened so.
-    pub(crate) fn opened(self) -> vellum_fs::Result<Self> {
-        let attr = self.attr()?;
+    pub(crate) fn finish_open(self) -> vellum_fs::Result<Self> {
+        let attr = self.attributes()?;
         if self.options.truncate && attr.kind == FileKind::File {
-            self.change(|fs| fs.truncate(self.ino, 0))?;
+            self.change_file(|fs| fs.truncate(self.ino, 0))?;
         }
         Ok(self)
     }
@@ -66,13 +70,13 @@ impl File {
 
     /// Its attributes.
     pub fn stat(&self) -> Result<Metadata> {
-        Ok(Metadata::new(self.ino, self.attr()?))
+        Ok(Metadata::new(self.ino, self.attributes()?))
     }
 
     /// Reads from an offset on; gives how many bytes, which are fewer than asked for only at the end.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.may(self.options.read)?;
-        let content = self.content(offset, buffer.len())?;
+        self.check_allowed(self.options.read)?;
+        let content = self.read_content(offset, buffer.len())?;
         if let Some(place) = buffer.get_mut(..content.len()) {
             place.copy_from_slice(&content);
         }
@@ -82,14 +86,14 @@ impl File {
     /// Writes at an offset, or at the end if the file was opened to append; gives how many bytes, which are fewer
     /// only at the largest size.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
-        self.may(self.options.writes())?;
-        Ok(self.put(data, offset)?)
+        self.check_allowed(self.options.is_writable())?;
+        Ok(self.write_unchecked(data, offset)?)
     }
 
-    pub(crate) fn put(&self, data: &[u8], offset: u64) -> vellum_fs::Result<usize> {
-        self.change(|fs| {
+    pub(crate) fn write_unchecked(&self, data: &[u8], offset: u64) -> vellum_fs::Result<usize> {
+        self.change_file(|fs| {
             if self.options.append {
-                fs.append(self.ino, data)
+                fs.append_to_file(self.ino, data)
             } else {
                 fs.write(self.ino, offset, data, false)
             }
@@ -98,8 +102,8 @@ impl File {
 
     /// Sets its size: what is beyond goes, what is missing reads as zeros.
     pub fn truncate(&self, size: u64) -> Result<()> {
-        self.may(self.options.writes())?;
-        Ok(self.change(|fs| fs.truncate(self.ino, size))?)
+        self.check_allowed(self.options.is_writable())?;
+        Ok(self.change_file(|fs| fs.truncate(self.ino, size))?)
     }
 
     /// Waits until all that was written, to this file and before, survives a loss of power.
@@ -112,83 +116,83 @@ impl File {
 
     /// The first offset from `offset` on where there is data; None: there is none.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
-        self.next(offset, vellum_fs::SeekTarget::Data)
+        self.seek_from(offset, vellum_fs::SeekTarget::Data)
     }
 
     /// The first offset from `offset` on where there is a hole, or the end; None: the offset is beyond it.
     pub fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
-        self.next(offset, vellum_fs::SeekTarget::Hole)
+        self.seek_from(offset, vellum_fs::SeekTarget::Hole)
     }
 
     /// Gives it a name, which must be free: for a file that has none ([`Dir::temp_file`]) its first, and from then on
     /// it stays.
     pub fn persist(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<()> {
-        let path = bytes(&path);
-        let failed = Error::at("name a file", path);
-        let same = matches!(&self.source, ReadSource::Live(live) if Arc::ptr_eq(live, dir.live()));
+        let path = path_bytes(&path);
+        let failed = Error::for_action("name a file", path);
+        let same = matches!(&self.source, ReadSource::Live(live) if Arc::ptr_eq(live, dir.live_worktree()));
         let link = || {
             if !same {
                 return Err(Errno::XDEV.into());
             }
-            self.change(|fs| {
-                let place = dir.reader().place(path)?.ok_or(Errno::EXIST)?;
+            self.change_file(|fs| {
+                let place = dir.reader().split_parent(path)?.ok_or(Errno::EXIST)?;
                 fs.link(self.ino, place.dir, place.name).map(drop)
             })
         };
         link().map_err(failed)
     }
 
-    fn next(&self, offset: u64, seek: vellum_fs::SeekTarget) -> Result<Option<u64>> {
-        match self.now(|| self.source.seek(self.ino, offset, seek)) {
+    fn seek_from(&self, offset: u64, seek: vellum_fs::SeekTarget) -> Result<Option<u64>> {
+        match self.run_in_epoch(|| self.source.seek_data_or_hole(self.ino, offset, seek)) {
             Ok(found) => Ok(Some(found)),
             Err(FsError::Posix(Errno::NXIO)) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    pub(crate) fn attr(&self) -> vellum_fs::Result<Arc<InodeAttr>> {
+    pub(crate) fn attributes(&self) -> vellum_fs::Result<Arc<InodeAttr>> {
         match &self.source {
             ReadSource::Live(live) => {
-                let _entered = live.fs.enter();
-                if self.epoch == live.fs.epoch() {
-                    self.source.attr(self.ino)
+                let _entered = live.fs.enter_epoch();
+                if self.epoch == live.fs.current_epoch() {
+                    self.source.inode_attr(self.ino)
                 } else {
-                    live.fs.past_attr(self.epoch, self.ino).map(Arc::new)
+                    live.fs.past_inode_attr(self.epoch, self.ino).map(Arc::new)
                 }
             }
-            ReadSource::View(_) | ReadSource::Frozen(_) => self.source.attr(self.ino),
+            ReadSource::View(_) | ReadSource::Frozen(_) => self.source.inode_attr(self.ino),
         }
     }
 
-    fn content(&self, offset: u64, len: usize) -> vellum_fs::Result<Vec<u8>> {
+    fn read_content(&self, offset: u64, len: usize) -> vellum_fs::Result<Vec<u8>> {
         match &self.source {
             ReadSource::Live(live) => {
-                let _entered = live.fs.enter();
-                if self.epoch == live.fs.epoch() {
-                    self.source.read(self.ino, offset, len)
+                let _entered = live.fs.enter_epoch();
+                if self.epoch == live.fs.current_epoch() {
+                    self.source.read_content(self.ino, offset, len)
                 } else {
-                    live.fs.read_from(self.epoch, self.ino, offset, len)
+                    live.fs.read_past_content(self.epoch, self.ino, offset, len)
                 }
             }
-            ReadSource::View(_) | ReadSource::Frozen(_) => self.source.read(self.ino, offset, len),
+            ReadSource::View(_) | ReadSource::Frozen(_) => self.source.read_content(self.ino, offset, len),
         }
     }
 
     /// Changes it; stale if the worktree was restored since it was opened.
-    pub(crate) fn change<T>(
+    pub(crate) fn change_file<T>(
         &self,
         change: impl FnOnce(&LiveFilesystem) -> vellum_fs::Result<T>,
     ) -> vellum_fs::Result<T> {
         match &self.source {
-            ReadSource::Live(live) => self.now(|| change(&live.fs)),
+            ReadSource::Live(live) => self.run_in_epoch(|| change(&live.fs)),
             ReadSource::View(_) | ReadSource::Frozen(_) => Err(Errno::ROFS.into()),
         }
     }
 
     /// Does something with what it is now; stale if that is another state than it was opened in.
-    fn now<T>(&self, body: impl FnOnce() -> vellum_fs::Result<T>) -> vellum_fs::Result<T> {
+    fn run_in_epoch<T>(&self, body: impl FnOnce() -> vellum_fs::Result<T>) -> vellum_fs::Result<T> {
         let _entered = match &self.source {
-            ReadSource::Live(live) => Some(live.fs.enter()),
+            ReadSource::Live(live) => Some(live.fs.enter_epoch()),
             ReadSource::View(_) | ReadSource::Frozen(_) => None,
         };
         self.check_epoch()?;
@@ -197,10 +201,10 @@ impl File {
 
     /// Stale if the worktree stands on another state than it was opened in. Who asks must have entered.
     pub(crate) fn check_epoch(&self) -> vellum_fs::Result<()> {
-        if self.epoch == self.source.epoch() { Ok(()) } else { Err(Errno::STALE.into()) }
+        if self.epoch == self.source.current_epoch() { Ok(()) } else { Err(Errno::STALE.into()) }
     }
 
-    fn may(&self, allowed: bool) -> Result<()> {
+    fn check_allowed(&self, allowed: bool) -> Result<()> {
         if allowed { Ok(()) } else { Err(FsError::Posix(Errno::BADF).into()) }
     }
 
@@ -213,7 +217,7 @@ impl Drop for File {
     fn drop(&mut self) {
         if let ReadSource::Live(live) = &self.source {
             // What it leaves behind is removed when the worktree is opened again.
-            let _ = live.fs.let_go(self.epoch, self.ino, 1);
+            let _ = live.fs.release_inode(self.epoch, self.ino, 1);
         }
     }
 }

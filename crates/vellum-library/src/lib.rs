@@ -16,9 +16,9 @@
 //!
 //! work.mkdir_all("project/src")?;
 //! work.write("project/src/main.rs", "fn main() {}")?;
-//! let id = work.snapshot("first")?;
+//! let id = work.create_snapshot("first")?;
 //!
-//! let view = work.view()?;
+//! let view = work.open_view()?;
 //! work.rename("project", "renamed")?;
 //! assert!(!work.exists("project")?);
 //! assert!(view.exists("project/src/main.rs")?);
@@ -55,7 +55,7 @@
 //! ```
 //!
 //! One process at a time has a live worktree open, be it a mount or a program. Snapshots that are in the store are open
-//! to all ([`Volume::snapshot`]). What is promised to survive what is in docs/semantics.md.
+//! to all ([`Volume::open_snapshot`]). What is promised to survive what is in docs/semantics.md.
 //!
 //! Invariant: nothing here knows of a kernel or prints.
 

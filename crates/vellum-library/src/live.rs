@@ -20,15 +20,15 @@ use rustix::fs::{FlockOperation, flock};
 use vellum_types::SnapshotId;
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::session::host_name;
-use vellum_volume::state::{STATE_DIR, give_to_owner_of};
+use vellum_volume::state::{STATE_DIR, set_owner_from_dir};
 use vellum_volume::{Volume, VolumeError};
 
 pub use error::{OpenError, Result};
-pub use fork::fork;
+pub use fork::fork_live_worktree;
 pub use holder::{HolderStage, StateHolder};
-pub use keep::keep;
+pub use keep::keep_unpublished;
 pub use opening::{LiveLimits, OpenedLiveState};
-pub use rename::rename;
+pub use rename::rename_worktree;
 
 const FOLDER: &str = "live";
 const LOCK_FILE: &str = "lock";
@@ -52,19 +52,19 @@ pub struct LiveStateClaim {
 
 /// The state directory's folder for the live state of a worktree.
 #[must_use]
-pub fn folder(volume: &Volume, worktree: &str) -> PathBuf {
+pub fn live_state_dir(volume: &Volume, worktree: &str) -> PathBuf {
     volume.state.join(FOLDER).join(worktree)
 }
 
 /// The folder for the log of a process that serves a snapshot. No worktree has such a name.
 #[must_use]
-pub fn snapshot_folder(volume: &Volume, id: &SnapshotId) -> PathBuf {
-    folder(volume, &format!("@{id}"))
+pub fn snapshot_log_dir(volume: &Volume, id: &SnapshotId) -> PathBuf {
+    live_state_dir(volume, &format!("@{id}"))
 }
 
 /// Removes that folder, unless another process has its pipe in it: a snapshot may be mounted several times.
-pub fn remove_snapshot_folder(volume: &Volume, id: &SnapshotId) {
-    let dir = snapshot_folder(volume, id);
+pub fn remove_snapshot_log_dir(volume: &Volume, id: &SnapshotId) {
+    let dir = snapshot_log_dir(volume, id);
     let own = format!("accesslog-{}", std::process::id());
     let is_others =
         |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"accesslog-") && name != own.as_str();
@@ -76,30 +76,30 @@ pub fn remove_snapshot_folder(volume: &Volume, id: &SnapshotId) {
 }
 
 /// Makes a folder of the state directory, which belongs to the owner of that.
-pub fn make(dir: &Path) -> Result<()> {
+pub fn create_state_dir(dir: &Path) -> Result<()> {
     let make = || -> std::io::Result<()> {
         let missing: Vec<_> = dir.ancestors().take_while(|above| !above.exists()).collect();
         for made in missing.into_iter().rev() {
             match DirBuilder::new().mode(0o700).create(made) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                created => created.and_then(|()| give_to_owner_above(made))?,
+                created => created.and_then(|()| set_owner_from_ancestor(made))?,
             }
         }
         Ok(())
     };
-    make().map_err(OpenError::io("make", dir))
+    make().map_err(OpenError::io_error("make", dir))
 }
 
 /// Gives a file or directory of the state directory that was just made to the owner of the directory that it is in.
-pub fn give_to_owner_above(made: &Path) -> std::io::Result<()> {
+pub fn set_owner_from_ancestor(made: &Path) -> std::io::Result<()> {
     let above = File::open(made.parent().unwrap_or(Path::new("/")))?;
-    give_to_owner_of(above, File::open(made)?)
+    set_owner_from_dir(above, File::open(made)?)
 }
 
 /// Finds the worktree of this name, which must be a live one. `None`: there is none yet.
-pub fn find(volume: &Volume, worktree: &str) -> Result<Option<WorktreeHead>> {
-    let Some(head) = volume.worktree_head(worktree)? else { return Ok(None) };
-    if is_live(&head) {
+pub fn find_live_worktree(volume: &Volume, worktree: &str) -> Result<Option<WorktreeHead>> {
+    let Some(head) = volume.read_worktree_head(worktree)? else { return Ok(None) };
+    if is_live_worktree(&head) {
         return Ok(Some(head));
     }
     let name = worktree.to_owned();
@@ -109,27 +109,31 @@ pub fn find(volume: &Volume, worktree: &str) -> Result<Option<WorktreeHead>> {
 
 /// Whether a worktree is a live one, by its place; all others are checked out.
 #[must_use]
-pub fn is_live(head: &WorktreeHead) -> bool {
+pub fn is_live_worktree(head: &WorktreeHead) -> bool {
     let above = Path::new(&head.place).parent();
     above.is_some_and(|above| above.ends_with(Path::new(STATE_DIR).join(FOLDER)))
 }
 
 /// Makes a worktree that stands on a snapshot, to be opened live.
-pub fn create(volume: &Volume, worktree: &str, from: Option<SnapshotId>) -> Result<WorktreeHead> {
-    let place = folder(volume, worktree).display().to_string();
+pub fn create_live_worktree(
+    volume: &Volume,
+    worktree: &str,
+    from: Option<SnapshotId>,
+) -> Result<WorktreeHead> {
+    let place = live_state_dir(volume, worktree).display().to_string();
     volume.add_worktree(worktree, from, &place)?;
-    let head = volume.worktree_head(worktree)?;
+    let head = volume.read_worktree_head(worktree)?;
     head.ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() }.into())
 }
 
 /// Removes a worktree with its live state here: one that was made for what then failed, or for a while only. Nobody must
 /// have it but the caller, and its lease must be given up.
-pub fn remove(volume: &Volume, worktree: &str) -> Result<()> {
+pub fn remove_live_worktree(volume: &Volume, worktree: &str) -> Result<()> {
     volume.remove_worktree(worktree)?;
-    let dir = folder(volume, worktree);
+    let dir = live_state_dir(volume, worktree);
     match std::fs::remove_dir_all(&dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(OpenError::io("remove", &dir)(error))
+            Err(OpenError::io_error("remove", &dir)(error))
         }
         Ok(()) | Err(_) => Ok(()),
     }
@@ -137,22 +141,22 @@ pub fn remove(volume: &Volume, worktree: &str) -> Result<()> {
 
 impl LiveStateClaim {
     /// Claims the live state of a worktree; `mountpoint` says where it is going to be mounted, if it is.
-    pub fn take(volume: &Volume, worktree: &str, mountpoint: Option<&Path>) -> Result<Self> {
-        let dir = folder(volume, worktree);
-        make(&dir)?;
+    pub fn acquire(volume: &Volume, worktree: &str, mountpoint: Option<&Path>) -> Result<Self> {
+        let dir = live_state_dir(volume, worktree);
+        create_state_dir(&dir)?;
         let path = dir.join(LOCK_FILE);
         let mut options = File::options();
         let open = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let mut lock = open.map_err(OpenError::io("lock", &path))?;
-        give_to_owner_above(&path).map_err(OpenError::io("lock", &path))?;
+        let mut lock = open.map_err(OpenError::io_error("lock", &path))?;
+        set_owner_from_ancestor(&path).map_err(OpenError::io_error("lock", &path))?;
         let begin = Instant::now();
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
                 Err(rustix::io::Errno::WOULDBLOCK) => {}
-                Err(error) => return Err(OpenError::io("lock", &path)(error.into())),
+                Err(error) => return Err(OpenError::io_error("lock", &path)(error.into())),
             }
-            let holder = StateHolder::read(&mut lock).map_err(OpenError::io("lock", &path))?;
+            let holder = StateHolder::read_from(&mut lock).map_err(OpenError::io_error("lock", &path))?;
             let was_ending = holder.is_ending();
             std::thread::sleep(ENDING_TICK);
             // Between the signal that was taken and the end that has begun is a moment in which neither is seen.
@@ -166,15 +170,18 @@ impl LiveStateClaim {
                 return Err(OpenError::Held { name: worktree.into(), holder });
             }
         }
-        StateHolder::this(mountpoint).write(&lock).map_err(OpenError::io("lock", &path))?;
+        StateHolder::current_process(mountpoint)
+            .write_to(&lock)
+            .map_err(OpenError::io_error("lock", &path))?;
         let mountpoint = mountpoint.map(|path| path.display().to_string());
         Ok(Self { lock, dir, worktree: worktree.into(), mountpoint })
     }
 
     /// Says what this process does with the live state, for those who want it.
-    pub fn tell_stage(&self, stage: HolderStage) -> Result<()> {
-        let holder = StateHolder { stage, ..StateHolder::this(self.mountpoint.as_deref().map(Path::new)) };
-        holder.write(&self.lock).map_err(OpenError::io("write", self.dir.join(LOCK_FILE)))
+    pub fn record_stage(&self, stage: HolderStage) -> Result<()> {
+        let holder =
+            StateHolder { stage, ..StateHolder::current_process(self.mountpoint.as_deref().map(Path::new)) };
+        holder.write_to(&self.lock).map_err(OpenError::io_error("write", self.dir.join(LOCK_FILE)))
     }
 
     /// The folder of the live state.
@@ -185,7 +192,7 @@ impl LiveStateClaim {
 
     /// The worktree.
     #[must_use]
-    pub fn worktree(&self) -> &str {
+    pub fn worktree_name(&self) -> &str {
         &self.worktree
     }
 }

@@ -109,25 +109,25 @@ impl Metadata {
     /// Last change of content.
     #[must_use]
     pub fn modified(&self) -> SystemTime {
-        system_time(self.attr.mtime)
+        to_system_time(self.attr.mtime)
     }
 
     /// Last access, as far as it was recorded: reading through this crate does not record any.
     #[must_use]
     pub fn accessed(&self) -> SystemTime {
-        system_time(self.attr.atime)
+        to_system_time(self.attr.atime)
     }
 
     /// Last change of attributes.
     #[must_use]
     pub fn changed(&self) -> SystemTime {
-        system_time(self.attr.ctime)
+        to_system_time(self.attr.ctime)
     }
 
     /// Creation.
     #[must_use]
     pub fn created(&self) -> SystemTime {
-        system_time(self.attr.btime)
+        to_system_time(self.attr.btime)
     }
 }
 
@@ -138,7 +138,7 @@ impl From<vellum_fs::DirEntry> for DirEntry {
 }
 
 /// A moment as the standard library has it; the nearest one that it can say.
-pub(crate) fn system_time(time: UnixTime) -> SystemTime {
+pub(crate) fn to_system_time(time: UnixTime) -> SystemTime {
     let whole = Duration::from_secs(time.secs.unsigned_abs());
     let epoch = SystemTime::UNIX_EPOCH;
     let second = if time.secs < 0 { epoch.checked_sub(whole) } else { epoch.checked_add(whole) };
@@ -146,7 +146,7 @@ pub(crate) fn system_time(time: UnixTime) -> SystemTime {
 }
 
 /// A moment as a volume has it.
-pub(crate) fn time(moment: SystemTime) -> UnixTime {
+pub(crate) fn from_system_time(moment: SystemTime) -> UnixTime {
     match moment.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => UnixTime { secs: since.as_secs().cast_signed(), nanos: since.subsec_nanos() },
         Err(error) => {
@@ -168,7 +168,7 @@ mod tests {
     fn times_before_1970_are_kept() {
         for (secs, nanos) in [(0, 0), (5, 1), (-1, 999_999_999), (-7, 0), (1_700_000_000, 5)] {
             let moment = UnixTime { secs, nanos };
-            assert_eq!(time(system_time(moment)), moment);
+            assert_eq!(from_system_time(to_system_time(moment)), moment);
         }
     }
 }

@@ -80,16 +80,16 @@ impl OpenOptions {
         Self { mode, ..self }
     }
 
-    pub(crate) fn writes(&self) -> bool {
+    pub(crate) fn is_writable(&self) -> bool {
         self.write || self.append
     }
 
     /// Refuses what makes no sense together.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn validate(&self) -> Result<()> {
         let makes = self.truncate || self.create || self.create_new;
-        let aimless = !self.read && !self.writes();
+        let aimless = !self.read && !self.is_writable();
         let truncates_and_appends = self.append && self.truncate && !self.create_new;
-        if aimless || makes && !self.writes() || truncates_and_appends {
+        if aimless || makes && !self.is_writable() || truncates_and_appends {
             return Err(Errno::INVAL.into());
         }
         Ok(())

@@ -7,12 +7,12 @@ use vellum_fs::pending::PendingSnapshot;
 use vellum_types::{Dentry, SnapshotId};
 use vellum_volume::{SnapshotRecord, SnapshotStatistics};
 
-use crate::metadata::system_time;
+use crate::metadata::to_system_time;
 use crate::paths::PathReader;
 use crate::source::{OpenLiveWorktree, OpenedView, ReadSource};
 use crate::tree::{Tree, sealed::RootedTree};
 
-/// The worktree as it was when [`crate::Worktree::view`] was called. It is in memory alone: it ends when it is
+/// The worktree as it was when [`crate::Worktree::open_view`] was called. It is in memory alone: it ends when it is
 /// dropped, and with the process.
 ///
 /// What a view shows is kept by the worktree. A collection of garbage by another process does not know of views: what
@@ -61,8 +61,8 @@ impl RootedTree for WorktreeView {
         &self.reader
     }
 
-    fn rooted(&self, root: Dentry) -> Self {
-        Self { reader: self.reader.rooted(root) }
+    fn with_root(&self, root: Dentry) -> Self {
+        Self { reader: self.reader.with_root(root) }
     }
 }
 
@@ -91,8 +91,8 @@ impl RootedTree for Snapshot {
         &self.reader
     }
 
-    fn rooted(&self, root: Dentry) -> Self {
-        Self { reader: self.reader.rooted(root), info: self.info.clone() }
+    fn with_root(&self, root: Dentry) -> Self {
+        Self { reader: self.reader.with_root(root), info: self.info.clone() }
     }
 }
 
@@ -100,22 +100,26 @@ impl Tree for Snapshot {}
 
 impl SnapshotInfo {
     /// Of one in the store, of which the tags are among all tags.
-    pub(crate) fn published(id: SnapshotId, record: &SnapshotRecord, tags: &[(String, SnapshotId)]) -> Self {
+    pub(crate) fn from_published(
+        id: SnapshotId,
+        record: &SnapshotRecord,
+        tags: &[(String, SnapshotId)],
+    ) -> Self {
         let tags = tags.iter().filter(|(_, target)| *target == id).map(|(name, _)| name.clone());
-        Self { statistics: Some(record.statistics), ..Self::of(id, record, tags.collect()) }
+        Self { statistics: Some(record.statistics), ..Self::from_record(id, record, tags.collect()) }
     }
 
     /// Of one that is not in the store yet.
-    pub(crate) fn waiting(pending: &PendingSnapshot) -> Self {
-        Self::of(pending.id, &pending.record, pending.tags.clone())
+    pub(crate) fn from_pending(pending: &PendingSnapshot) -> Self {
+        Self::from_record(pending.id, &pending.record, pending.tags.clone())
     }
 
-    fn of(id: SnapshotId, record: &SnapshotRecord, tags: Vec<String>) -> Self {
+    fn from_record(id: SnapshotId, record: &SnapshotRecord, tags: Vec<String>) -> Self {
         Self {
             id,
             note: record.note.clone(),
             tags,
-            time: system_time(record.time),
+            time: to_system_time(record.time),
             worktree: record.worktree.clone(),
             author: record.author.clone(),
             host: record.host.clone(),

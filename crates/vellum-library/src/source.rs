@@ -9,7 +9,7 @@ use vellum_fs::{DirEntry, Epoch, FsError, LiveFilesystem, LiveView, Result, Seek
 use vellum_types::{Dentry, Ino, InodeAttr};
 use vellum_volume::lease::LeaseKeeper;
 
-use vellum_fs::lease::has_unpublished;
+use vellum_fs::lease::has_unpublished_state;
 use vellum_volume::lease::HeldLease;
 
 use crate::live::LiveStateClaim;
@@ -34,9 +34,9 @@ pub(crate) struct LeaseRelease {
 
 impl Drop for LeaseRelease {
     fn drop(&mut self) {
-        if has_unpublished(&**self.fs.tree().live()).is_ok_and(|has| !has) {
+        if has_unpublished_state(&**self.fs.live_map().live_store()).is_ok_and(|has| !has) {
             // One that cannot be given up expires.
-            let _ = self.tenure.end();
+            let _ = self.tenure.release_lease();
         }
     }
 }
@@ -64,18 +64,18 @@ pub(crate) enum ReadSource {
 
 impl ReadSource {
     /// Which of its states a live worktree stands on; what does not change has one.
-    pub fn epoch(&self) -> Epoch {
+    pub fn current_epoch(&self) -> Epoch {
         match self {
-            Self::Live(live) => live.fs.epoch(),
+            Self::Live(live) => live.fs.current_epoch(),
             Self::View(_) | Self::Frozen(_) => Epoch::default(),
         }
     }
 
     /// What a directory holds under a name.
-    pub fn find(&self, dir: Ino, name: &[u8]) -> Result<Dentry> {
+    pub fn find_dentry(&self, dir: Ino, name: &[u8]) -> Result<Dentry> {
         match self {
-            Self::Live(live) => live.fs.find(dir, name),
-            Self::View(seen) => seen.view.find(dir, name),
+            Self::Live(live) => live.fs.find_dentry(dir, name),
+            Self::View(seen) => seen.view.find_dentry(dir, name),
             Self::Frozen(frozen) => {
                 let (ino, attr) = frozen.lookup(dir, name)?;
                 Ok(Dentry { ino, kind: attr.kind })
@@ -83,21 +83,21 @@ impl ReadSource {
         }
     }
 
-    pub fn attr(&self, ino: Ino) -> Result<Arc<InodeAttr>> {
+    pub fn inode_attr(&self, ino: Ino) -> Result<Arc<InodeAttr>> {
         match self {
             Self::Live(live) => Ok(live.fs.getattr(ino)?.attr),
-            Self::View(seen) => seen.view.attr(ino).map(Arc::new),
-            Self::Frozen(frozen) => frozen.attr(ino).map(Arc::new),
+            Self::View(seen) => seen.view.inode_attr(ino).map(Arc::new),
+            Self::Frozen(frozen) => frozen.inode_attr(ino).map(Arc::new),
         }
     }
 
     /// All entries of a directory by name.
-    pub fn entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
+    pub fn list_entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
         match self {
-            Self::Live(live) => live.fs.entries(dir),
-            Self::View(seen) => seen.view.entries(dir),
+            Self::Live(live) => live.fs.list_entries(dir),
+            Self::View(seen) => seen.view.list_entries(dir),
             Self::Frozen(frozen) => {
-                let entries = frozen.entries(dir)?.into_iter();
+                let entries = frozen.list_entries(dir)?.into_iter();
                 Ok(entries.map(|(name, ino, kind)| DirEntry { name, ino, kind }).collect())
             }
         }
@@ -112,7 +112,7 @@ impl ReadSource {
     }
 
     /// An extended attribute; None if it is not there.
-    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn find_xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let value = match self {
             Self::Live(live) => live.fs.getxattr(ino, name).map(|value| value.to_vec()),
             Self::View(seen) => seen.view.getxattr(ino, name).map(|value| value.to_vec()),
@@ -125,7 +125,7 @@ impl ReadSource {
         }
     }
 
-    pub fn xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+    pub fn list_xattr_names(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
         match self {
             Self::Live(live) => live.fs.listxattr(ino),
             Self::View(seen) => seen.view.listxattr(ino),
@@ -134,7 +134,7 @@ impl ReadSource {
     }
 
     /// Content from an offset on; less than asked for only at the end.
-    pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
+    pub fn read_content(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
         match self {
             Self::Live(live) => live.fs.read(ino, offset, len),
             Self::View(seen) => seen.view.read(ino, offset, len),
@@ -143,11 +143,11 @@ impl ReadSource {
     }
 
     /// The next data or hole from an offset on.
-    pub fn seek(&self, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
+    pub fn seek_data_or_hole(&self, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
         match self {
-            Self::Live(live) => live.fs.seek(ino, offset, seek),
-            Self::View(seen) => seen.view.seek(ino, offset, seek),
-            Self::Frozen(frozen) => frozen.seek(ino, offset, seek == SeekTarget::Data),
+            Self::Live(live) => live.fs.seek_data_or_hole(ino, offset, seek),
+            Self::View(seen) => seen.view.seek_data_or_hole(ino, offset, seek),
+            Self::Frozen(frozen) => frozen.seek_data_or_hole(ino, offset, seek == SeekTarget::Data),
         }
     }
 }

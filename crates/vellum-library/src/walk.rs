@@ -11,7 +11,7 @@ use vellum_types::{Dentry, FileKind, Ino};
 use crate::error::{Error, Result};
 use crate::metadata::WalkEntry;
 use crate::paths::PathReader;
-use crate::tree::{bytes, metadata};
+use crate::tree::{path_bytes, read_metadata};
 
 /// What [`crate::Tree::walk`] gives. What vanishes meanwhile is left out; after an error the walk goes on beside what
 /// could not be read. When a live worktree is
@@ -38,22 +38,27 @@ impl TreeWalk {
         Self { reader, start: Some(start), path: Vec::new(), epoch: Epoch::default() }
     }
 
-    fn begin(&mut self, start: PathBuf) -> Result<WalkEntry> {
-        let path = bytes(&start);
-        self.epoch = self.reader.source.epoch();
-        let at = self.reader.resolve(path, false).map_err(Error::at("walk", path))?;
-        self.visit(at, start)
+    fn visit_start(&mut self, start: PathBuf) -> Result<WalkEntry> {
+        let path = path_bytes(&start);
+        self.epoch = self.reader.source.current_epoch();
+        let at = self.reader.resolve_path(path, false).map_err(Error::for_action("walk", path))?;
+        self.visit_entry(at, start)
     }
 
-    fn visit(&mut self, at: Dentry, path: PathBuf) -> Result<WalkEntry> {
-        let metadata = metadata(&self.reader, at).map_err(Error::at("stat", bytes(&path)))?;
+    fn visit_entry(&mut self, at: Dentry, path: PathBuf) -> Result<WalkEntry> {
+        let metadata =
+            read_metadata(&self.reader, at).map_err(Error::for_action("stat", path_bytes(&path)))?;
         if at.kind == FileKind::Dir {
             // A tree that somebody made up may hold itself.
             if self.path.iter().any(|level| level.ino == at.ino) {
                 let circle = FsError::BadTree(format!("the directory {} lies in itself", at.ino));
-                return Err(Error::at("walk", bytes(&path))(circle));
+                return Err(Error::for_action("walk", path_bytes(&path))(circle));
             }
-            let entries = self.reader.source.entries(at.ino).map_err(Error::at("list", bytes(&path)))?;
+            let entries = self
+                .reader
+                .source
+                .list_entries(at.ino)
+                .map_err(Error::for_action("list", path_bytes(&path)))?;
             self.path.push(WalkLevel { ino: at.ino, path: path.clone(), entries: entries.into_iter() });
         }
         Ok(WalkEntry { path, metadata })
@@ -65,11 +70,11 @@ impl Iterator for TreeWalk {
 
     fn next(&mut self) -> Option<Self::Item> {
         let reader = self.reader.clone();
-        let _entered = reader.enter();
+        let _entered = reader.enter_epoch();
         if let Some(start) = self.start.take() {
-            return Some(self.begin(start));
+            return Some(self.visit_start(start));
         }
-        if self.epoch != reader.source.epoch() {
+        if self.epoch != reader.source.current_epoch() {
             // What was restored has other numbers: it ends here.
             let there_was_more = !std::mem::take(&mut self.path).is_empty();
             return there_was_more.then(|| Err(FsError::Posix(Errno::STALE).into()));
@@ -82,8 +87,8 @@ impl Iterator for TreeWalk {
             };
             let path = level.path.join(OsStr::from_bytes(&entry.name));
             let at = Dentry { ino: entry.ino, kind: entry.kind };
-            match self.visit(at, path) {
-                Err(error) if error.posix() == Some(Errno::NOENT) => {}
+            match self.visit_entry(at, path) {
+                Err(error) if error.posix_errno() == Some(Errno::NOENT) => {}
                 visited => return Some(visited),
             }
         }

@@ -16,7 +16,8 @@ use tempfile::TempDir;
 use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{BatchSize, Criterion, Throughput};
 use vellum_benchkit::{
-    ProcessorTime, RandomData, RenewedFixture, busy_in_all, figure, scale, scratch, waiting,
+    ProcessorTime, RandomData, RenewedFixture, create_scratch_dir, process_time_criterion, record_figure,
+    setup_size, wall_time_criterion,
 };
 use vellum_live::{CommitSequence, EmbeddedStore, LiveStore, NoDurabilityHooks};
 use vellum_map::KeySpan;
@@ -26,41 +27,41 @@ const ONCE: u64 = 20_000;
 const LAYER: &[u8] = b"l\0\0\0\0\0\0\0\x01";
 
 fn main() {
-    let count = scale("VELLUM_BENCH_TXNS", 200_000);
-    let mut criterion = busy_in_all();
-    transactions(&mut criterion, count);
+    let count = setup_size("VELLUM_BENCH_TXNS", 200_000);
+    let mut criterion = process_time_criterion();
+    bench_transactions(&mut criterion, count);
     for (place, freeze) in [("in-memory", false), ("frozen", true)] {
-        reads(&mut criterion, place, &LazyCell::new(move || Filled::new(count, freeze)));
+        bench_reads(&mut criterion, place, &LazyCell::new(move || Filled::new(count, freeze)));
     }
-    let mut criterion = waiting();
-    reopen(&mut criterion, count);
-    freezes(&mut criterion);
+    let mut criterion = wall_time_criterion();
+    bench_reopen(&mut criterion, count);
+    bench_freezes(&mut criterion);
     for threads in [1, 8] {
-        durable(&mut criterion, threads);
+        bench_durable_waits(&mut criterion, threads);
     }
 }
 
-fn open(path: &Path) -> EmbeddedStore {
+fn open_bench_store(path: &Path) -> EmbeddedStore {
     EmbeddedStore::open(path, NoDurabilityHooks).expect("a store")
 }
 
-fn layer_key(inode: u64, tag: u8, rest: &[u8]) -> Vec<u8> {
+fn encode_layer_key(inode: u64, tag: u8, rest: &[u8]) -> Vec<u8> {
     [LAYER, &inode.to_be_bytes(), &[tag], rest].concat()
 }
 
-fn dentry(number: u64) -> Vec<u8> {
-    layer_key(1 + number / 1000, 1, format!("file-{number:08}.txt").as_bytes())
+fn encode_dentry_key(number: u64) -> Vec<u8> {
+    encode_layer_key(1 + number / 1000, 1, format!("file-{number:08}.txt").as_bytes())
 }
 
 /// Creates a file: attributes of the directory and of the file, and a name.
-fn create(store: &EmbeddedStore, number: u64) -> CommitSequence {
-    let parent = layer_key(1 + number / 1000, 0, b"");
-    let (name, child) = (dentry(number), layer_key(1_000_000 + number, 0, b""));
-    let done = store.transact(&mut |txn| {
+fn create_bench_file(store: &EmbeddedStore, number: u64) -> CommitSequence {
+    let parent = encode_layer_key(1 + number / 1000, 0, b"");
+    let (name, child) = (encode_dentry_key(number), encode_layer_key(1_000_000 + number, 0, b""));
+    let done = store.run_transaction(&mut |txn| {
         let _ = (txn.get(&parent)?, txn.get(&name)?);
-        txn.put(&parent, [3; 120].into());
-        txn.put(&name, [4; 10].into());
-        txn.put(&child, [5; 120].into());
+        txn.set_key(&parent, [3; 120].into());
+        txn.set_key(&name, [4; 10].into());
+        txn.set_key(&child, [5; 120].into());
         Ok(())
     });
     done.expect("a transaction")
@@ -75,19 +76,19 @@ struct Filled {
 
 impl Filled {
     fn new(count: u64, freeze: bool) -> Self {
-        let dir = scratch();
-        let store = open(&dir.path().join("store"));
+        let dir = create_scratch_dir();
+        let store = open_bench_store(&dir.path().join("store"));
         for number in 0..count {
-            create(&store, number);
+            create_bench_file(&store, number);
         }
         if freeze {
-            store.freeze(LAYER).expect("freezing");
+            store.freeze_prefix(LAYER).expect("freezing");
         }
         Self { store, dir, count }
     }
 }
 
-fn transactions(criterion: &mut Criterion<ProcessorTime>, count: u64) {
+fn bench_transactions(criterion: &mut Criterion<ProcessorTime>, count: u64) {
     let told = Once::new();
     let mut stores = RenewedFixture::new(count, || Filled::new(0, false));
     let mut group = criterion.benchmark_group("live/transact");
@@ -95,15 +96,15 @@ fn transactions(criterion: &mut Criterion<ProcessorTime>, count: u64) {
         told.call_once(|| {
             let statistics = Filled::new(ONCE.min(count), false).store.statistics();
             let each = |bytes: u64| bytes as f64 / ONCE.min(count) as f64;
-            figure("live/transact/create", "memory", each(statistics.memory), "bytes");
-            figure("live/transact/create", "journal", each(statistics.journalled), "bytes");
+            record_figure("live/transact/create", "memory", each(statistics.memory), "bytes");
+            record_figure("live/transact/create", "journal", each(statistics.journalled), "bytes");
         });
         bencher.iter_custom(|times| {
-            stores.time(
+            stores.measure_operations(
                 times,
-                |work| ProcessorTime::PROCESS.time(work),
+                |work| ProcessorTime::PROCESS.measure_time(work),
                 |filled, number| {
-                    create(&filled.store, number);
+                    create_bench_file(&filled.store, number);
                 },
             )
         });
@@ -111,7 +112,7 @@ fn transactions(criterion: &mut Criterion<ProcessorTime>, count: u64) {
     group.finish();
 }
 
-fn reads<F: FnOnce() -> Filled>(
+fn bench_reads<F: FnOnce() -> Filled>(
     criterion: &mut Criterion<ProcessorTime>,
     place: &str,
     filled: &LazyCell<Filled, F>,
@@ -120,8 +121,8 @@ fn reads<F: FnOnce() -> Filled>(
     for (name, end) in [("get", ""), ("get-absent", "x")] {
         group.bench_function(name, |bencher| {
             let (store, mut random) = (&filled.store, RandomData(1));
-            let names =
-                (0..10_000).map(|_| [&dentry(random.below(filled.count))[..], end.as_bytes()].concat());
+            let names = (0..10_000)
+                .map(|_| [&encode_dentry_key(random.next_below(filled.count))[..], end.as_bytes()].concat());
             let names: Vec<_> = names.collect();
             let mut names = names.iter().cycle();
             bencher.iter(|| {
@@ -131,14 +132,14 @@ fn reads<F: FnOnce() -> Filled>(
         });
     }
     group.sample_size(10);
-    group.bench_function("scan", |bencher| bencher.iter(|| scan(&filled.store)));
+    group.bench_function("scan", |bencher| bencher.iter(|| scan_all(&filled.store)));
     group.finish();
 }
 
 /// Visits every entry.
-fn scan(store: &EmbeddedStore) -> u64 {
+fn scan_all(store: &EmbeddedStore) -> u64 {
     let mut entries = 0;
-    let visited = store.scan(&KeySpan::all(), &mut |_, _| {
+    let visited = store.scan(&KeySpan::all_keys(), &mut |_, _| {
         entries += 1;
         ControlFlow::Continue(())
     });
@@ -146,7 +147,7 @@ fn scan(store: &EmbeddedStore) -> u64 {
     entries
 }
 
-fn reopen(criterion: &mut Criterion<WallTime>, count: u64) {
+fn bench_reopen(criterion: &mut Criterion<WallTime>, count: u64) {
     let mut group = criterion.benchmark_group("live/open");
     group.sample_size(10);
     for (place, freeze) in [("in-memory", false), ("frozen", true)] {
@@ -157,7 +158,7 @@ fn reopen(criterion: &mut Criterion<WallTime>, count: u64) {
             bencher.iter_custom(|times| {
                 let opened = |_| {
                     let start = Instant::now();
-                    let store = open(&path);
+                    let store = open_bench_store(&path);
                     let took = start.elapsed();
                     drop(store);
                     took
@@ -169,15 +170,15 @@ fn reopen(criterion: &mut Criterion<WallTime>, count: u64) {
     group.finish();
 }
 
-fn freezes(criterion: &mut Criterion<WallTime>) {
+fn bench_freezes(criterion: &mut Criterion<WallTime>) {
     let mut group = criterion.benchmark_group("live/once");
     group.sample_size(10);
-    let filled = || Filled::new(scale("VELLUM_BENCH_ONCE", ONCE), false);
+    let filled = || Filled::new(setup_size("VELLUM_BENCH_ONCE", ONCE), false);
     group.bench_function("freeze", |bencher| {
-        let freeze = |filled: &mut Filled| filled.store.freeze(LAYER).expect("freezing");
+        let freeze = |filled: &mut Filled| filled.store.freeze_prefix(LAYER).expect("freezing");
         bencher.iter_batched_ref(filled, freeze, BatchSize::PerIteration);
     });
-    let frozen = LazyCell::new(|| Filled::new(scale("VELLUM_BENCH_ONCE", ONCE), true));
+    let frozen = LazyCell::new(|| Filled::new(setup_size("VELLUM_BENCH_ONCE", ONCE), true));
     let mut number = 0;
     group.bench_function("fork", |bencher| {
         let frozen = &*frozen;
@@ -191,7 +192,7 @@ fn freezes(criterion: &mut Criterion<WallTime>) {
 
 /// Transactions that are waited for, by several threads at once. The time is that of one; what the slowest of a
 /// thousand took is told beside it.
-fn durable(criterion: &mut Criterion<WallTime>, threads: u64) {
+fn bench_durable_waits(criterion: &mut Criterion<WallTime>, threads: u64) {
     let filled = LazyCell::new(|| Filled::new(0, false));
     let next = AtomicU64::new(0);
     let took = RefCell::new(Vec::new());
@@ -203,7 +204,7 @@ fn durable(criterion: &mut Criterion<WallTime>, threads: u64) {
         bencher.iter_custom(|times| {
             let each = times.div_ceil(threads);
             let start = Instant::now();
-            took.borrow_mut().extend(waits(store, &next, threads, each));
+            took.borrow_mut().extend(measure_waits(store, &next, threads, each));
             start.elapsed().mul_f64(times as f64 / (each * threads) as f64)
         });
     });
@@ -211,16 +212,16 @@ fn durable(criterion: &mut Criterion<WallTime>, threads: u64) {
     let mut took = took.into_inner();
     took.sort_unstable();
     if let Some(slow) = took.get(took.len() * 999 / 1000) {
-        figure(&format!("live/durable/{name}"), "99.9 % within", slow.as_secs_f64(), "s");
+        record_figure(&format!("live/durable/{name}"), "99.9 % within", slow.as_secs_f64(), "s");
     }
 }
 
 /// What each of some transactions took until it was durable.
-fn waits(store: &EmbeddedStore, next: &AtomicU64, threads: u64, each: u64) -> Vec<Duration> {
+fn measure_waits(store: &EmbeddedStore, next: &AtomicU64, threads: u64, each: u64) -> Vec<Duration> {
     let one = || {
         let start = Instant::now();
-        let sequence = create(store, next.fetch_add(1, Ordering::Relaxed));
-        store.wait_durable(sequence).expect("durable");
+        let sequence = create_bench_file(store, next.fetch_add(1, Ordering::Relaxed));
+        store.wait_until_durable(sequence).expect("durable");
         start.elapsed()
     };
     std::thread::scope(|scope| {

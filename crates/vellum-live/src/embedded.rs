@@ -27,10 +27,10 @@ mod tests;
 
 /// The decoders, each for any bytes.
 pub(crate) mod fuzzing {
-    pub(crate) use super::checkpoint::decode_any as checkpoint;
-    pub(crate) use super::record::decode_any as record;
+    pub(crate) use super::checkpoint::fuzz_checkpoint as checkpoint;
+    pub(crate) use super::record::fuzz_record as record;
     pub(crate) use super::run::{
-        decode_any_block as block, decode_any_index as index, decode_any_trailer as trailer,
+        fuzz_run_block as block, fuzz_run_index as index, fuzz_run_trailer as trailer,
     };
 }
 
@@ -48,7 +48,7 @@ pub use stats::EngineStatistics;
 use crate::error::LiveError;
 use crate::store::{CommitSequence, LiveStore, StoreTimes, TransactionBody, ValueBytes, VisitScan};
 use background::BackgroundSync;
-use engine::{EmbeddedEngine, lock};
+use engine::{EmbeddedEngine, lock_mutex};
 use folder::LocalFolder;
 use groups::{KeyGroups, ValueLocation};
 use suffix::GROUP_LEN;
@@ -72,67 +72,67 @@ impl EmbeddedStore {
         hooks: impl DurabilityHooks,
         limits: EngineLimits,
     ) -> Result<Self, LiveError> {
-        let locked = LocalFolder::lock(dir).map_err(|source| LiveError::Io {
+        let locked = LocalFolder::open_locked(dir).map_err(|source| LiveError::Io {
             action: "open",
             path: dir.display().to_string(),
             source,
         })?;
         let folder = locked.ok_or_else(|| LiveError::InUse(dir.display().to_string()))?;
-        let engine = Arc::new(EmbeddedEngine::open(Arc::new(folder), Box::new(hooks), limits)?);
+        let engine = Arc::new(EmbeddedEngine::open_folder(Arc::new(folder), Box::new(hooks), limits)?);
         Ok(Self { _background: Some(BackgroundSync::start(Arc::clone(&engine))?), engine })
     }
 
-    /// Opens the store in a folder of a test, without the thread that syncs and tidies up: see [`Self::tidy`].
+    /// Opens the store in a folder of a test, without the thread that syncs and tidies up: see [`Self::run_maintenance`].
     #[cfg(any(test, feature = "sim"))]
     #[doc(hidden)]
-    pub fn open_in(
+    pub fn open_in_folder(
         folder: Arc<dyn folder::EngineFolder>,
         hooks: impl DurabilityHooks,
         limits: EngineLimits,
     ) -> Result<Self, LiveError> {
-        let engine = Arc::new(EmbeddedEngine::open(folder, Box::new(hooks), limits)?);
+        let engine = Arc::new(EmbeddedEngine::open_folder(folder, Box::new(hooks), limits)?);
         Ok(Self { _background: None, engine })
     }
 
     /// Makes a checkpoint if it is time for one, and removes files that nobody needs.
     #[cfg(any(test, feature = "sim"))]
     #[doc(hidden)]
-    pub fn tidy(&self) -> Result<(), LiveError> {
-        self.engine.tidy()
+    pub fn run_maintenance(&self) -> Result<(), LiveError> {
+        self.engine.run_maintenance()
     }
 
     /// What it did and holds.
     #[must_use]
     pub fn statistics(&self) -> EngineStatistics {
-        let journal = lock(&self.engine.writer).journal.len;
-        let groups = self.groups();
+        let journal = lock_mutex(&self.engine.writer).journal.len;
+        let groups = self.read_groups();
         EngineStatistics {
-            memory: groups.weight() as u64,
+            memory: groups.memory_size() as u64,
             journal,
-            runs: groups.runs().count() as u64,
-            frozen: groups.runs().map(|run| run.entries).sum(),
-            run_bytes: groups.runs().map(|run| run.len).sum(),
-            ..self.engine.counters.read()
+            runs: groups.iter_runs().count() as u64,
+            frozen: groups.iter_runs().map(|run| run.entries).sum(),
+            run_bytes: groups.iter_runs().map(|run| run.len).sum(),
+            ..self.engine.counters.read_statistics()
         }
     }
 
-    fn groups(&self) -> RwLockReadGuard<'_, KeyGroups> {
+    fn read_groups(&self) -> RwLockReadGuard<'_, KeyGroups> {
         self.engine.groups.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LiveStore for EmbeddedStore {
     fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
-        let found = self.groups().find(key);
+        let found = self.read_groups().find_value(key);
         match found {
             ValueLocation::Value(value) => Ok(value),
-            ValueLocation::InRun(run) => run.get(key.get(GROUP_LEN..).unwrap_or_default()),
+            ValueLocation::InRun(run) => run.get_value(key.get(GROUP_LEN..).unwrap_or_default()),
         }
     }
 
     fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
-        let groups = self.groups();
-        match groups.run_of(span) {
+        let groups = self.read_groups();
+        match groups.find_covering_run(span) {
             None => groups.scan(span, visit),
             Some(run) => {
                 // A run never changes: nobody needs to wait for its disk.
@@ -142,33 +142,36 @@ impl LiveStore for EmbeddedStore {
         }
     }
 
-    fn transact(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError> {
+    fn run_transaction(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError> {
         let start = Instant::now();
-        let done = match self.engine.transact(body) {
+        let done = match self.engine.run_transaction(body) {
             // What was overwritten takes space in the journal still: who removes something must not fail for want of it.
-            Err(error) if error.kind() == ErrorKind::NoSpace && self.engine.shrink().is_ok_and(|did| did) => {
-                self.engine.transact(body)
+            Err(error)
+                if error.kind() == ErrorKind::NoSpace
+                    && self.engine.shrink_journal().is_ok_and(|did| did) =>
+            {
+                self.engine.run_transaction(body)
             }
             done => done,
         };
-        self.engine.counters.times.transactions.record(start.elapsed());
+        self.engine.counters.times.transactions.record_duration(start.elapsed());
         done.map(CommitSequence)
     }
 
-    fn wait_durable(&self, upto: CommitSequence) -> Result<(), LiveError> {
-        self.engine.wait_durable(upto.0)
+    fn wait_until_durable(&self, upto: CommitSequence) -> Result<(), LiveError> {
+        self.engine.wait_until_durable(upto.0)
     }
 
-    fn settle(&self, upto: CommitSequence) -> Result<(), LiveError> {
-        self.engine.settle(upto.0)
+    fn wait_until_confirmed(&self, upto: CommitSequence) -> Result<(), LiveError> {
+        self.engine.wait_until_confirmed(upto.0)
     }
 
-    fn freeze(&self, prefix: &[u8]) -> Result<(), LiveError> {
-        self.engine.freeze(prefix)
+    fn freeze_prefix(&self, prefix: &[u8]) -> Result<(), LiveError> {
+        self.engine.freeze_prefix(prefix)
     }
 
-    fn compact(&self) -> Result<(), LiveError> {
-        self.engine.shrink().map(drop)
+    fn compact_storage(&self) -> Result<(), LiveError> {
+        self.engine.shrink_journal().map(drop)
     }
 
     /// Files with frozen entries are shared, the rest is written: the cost does not depend on what is frozen. Killed in
@@ -177,11 +180,11 @@ impl LiveStore for EmbeddedStore {
         self.engine.fork_into(dir)
     }
 
-    fn memory(&self) -> usize {
-        self.groups().weight()
+    fn memory_size(&self) -> usize {
+        self.read_groups().memory_size()
     }
 
-    fn times(&self) -> Option<&StoreTimes> {
+    fn store_times(&self) -> Option<&StoreTimes> {
         Some(&self.engine.counters.times)
     }
 }

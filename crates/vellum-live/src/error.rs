@@ -46,7 +46,7 @@ impl LiveError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Abandoned => ErrorKind::Interrupted,
-            Self::Io { source, .. } => ErrorKind::of_io(source),
+            Self::Io { source, .. } => ErrorKind::from_io_error(source),
             Self::Damaged { .. } => ErrorKind::Corrupt,
             Self::Poisoned(_) => ErrorKind::Io,
             Self::Frozen(_) | Self::InUse(_) => ErrorKind::Conflict,

@@ -9,7 +9,7 @@ use crate::embedded::fuzzing as decoders;
 ///
 /// # Panics
 /// When a record that decodes encodes to other bytes.
-pub fn files(bytes: &[u8]) {
+pub fn fuzz_live_files(bytes: &[u8]) {
     let Some((kind, rest)) = bytes.split_first() else { return };
     match kind {
         0 => decoders::record(rest),

@@ -28,18 +28,18 @@ struct MemoryTransaction<'s> {
 }
 
 impl MemoryStore {
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, MemoryEntries> {
+    fn read_entries(&self) -> std::sync::RwLockReadGuard<'_, MemoryEntries> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LiveStore for MemoryStore {
     fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
-        Ok(self.read().get(key).cloned())
+        Ok(self.read_entries().get(key).cloned())
     }
 
     fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
-        for (key, value) in self.read().range::<[u8], _>(bounds(span)) {
+        for (key, value) in self.read_entries().range::<[u8], _>(span_bounds(span)) {
             if visit(key, value) == ControlFlow::Break(()) {
                 break;
             }
@@ -47,7 +47,7 @@ impl LiveStore for MemoryStore {
         Ok(())
     }
 
-    fn transact(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError> {
+    fn run_transaction(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError> {
         let mut last = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pending = MemoryTransaction { store: self, changes: BTreeMap::new(), dropped: Vec::new() };
         body(&mut pending)?;
@@ -66,11 +66,11 @@ impl LiveStore for MemoryStore {
         Ok(*last)
     }
 
-    fn wait_durable(&self, _upto: CommitSequence) -> Result<(), LiveError> {
+    fn wait_until_durable(&self, _upto: CommitSequence) -> Result<(), LiveError> {
         Ok(())
     }
 
-    fn freeze(&self, _prefix: &[u8]) -> Result<(), LiveError> {
+    fn freeze_prefix(&self, _prefix: &[u8]) -> Result<(), LiveError> {
         Ok(())
     }
 
@@ -78,8 +78,8 @@ impl LiveStore for MemoryStore {
         Err(LiveError::NoDirectory)
     }
 
-    fn memory(&self) -> usize {
-        self.read().iter().map(|(key, value)| key.len() + value.len()).sum()
+    fn memory_size(&self) -> usize {
+        self.read_entries().iter().map(|(key, value)| key.len() + value.len()).sum()
     }
 }
 
@@ -102,7 +102,7 @@ impl StoreTransaction for MemoryTransaction<'_> {
             }
             ControlFlow::Continue(())
         })?;
-        for (key, change) in self.changes.range::<[u8], _>(bounds(span)) {
+        for (key, change) in self.changes.range::<[u8], _>(span_bounds(span)) {
             match change {
                 Some(value) => merged.insert(key.clone(), value.clone()),
                 None => merged.remove(key),
@@ -116,11 +116,11 @@ impl StoreTransaction for MemoryTransaction<'_> {
         Ok(())
     }
 
-    fn put(&mut self, key: &[u8], value: ValueBytes) {
+    fn set_key(&mut self, key: &[u8], value: ValueBytes) {
         self.changes.insert(key.to_vec(), Some(value));
     }
 
-    fn delete(&mut self, key: &[u8]) {
+    fn delete_key(&mut self, key: &[u8]) {
         self.changes.insert(key.to_vec(), None);
     }
 
@@ -131,7 +131,7 @@ impl StoreTransaction for MemoryTransaction<'_> {
 }
 
 /// The bounds of a span; one that ends before it starts is empty.
-fn bounds(span: &KeySpan) -> (Bound<&[u8]>, Bound<&[u8]>) {
+fn span_bounds(span: &KeySpan) -> (Bound<&[u8]>, Bound<&[u8]>) {
     let start = span.start.as_slice();
     let end = match &span.end {
         Some(end) if end.as_slice() <= start => Bound::Excluded(start),

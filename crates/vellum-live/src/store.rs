@@ -48,25 +48,25 @@ pub trait LiveStore: Send + Sync + 'static {
     fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError>;
 
     /// Carries out a transaction: all of it or, if the body fails, nothing.
-    fn transact(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError>;
+    fn run_transaction(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError>;
 
     /// Waits until everything up to a sequence survives a loss of power.
-    fn wait_durable(&self, upto: CommitSequence) -> Result<(), LiveError>;
+    fn wait_until_durable(&self, upto: CommitSequence) -> Result<(), LiveError>;
 
     /// Waits until everything up to a sequence is durable, and known to be: what overwritten and deleted values up to
     /// there pointed to will never be asked for again, and can be destroyed.
-    fn settle(&self, upto: CommitSequence) -> Result<(), LiveError> {
-        self.wait_durable(upto)
+    fn wait_until_confirmed(&self, upto: CommitSequence) -> Result<(), LiveError> {
+        self.wait_until_durable(upto)
     }
 
     /// Promises that no key with this prefix will be put or deleted one by one any more: an engine may move them out
     /// of memory, and refuse what breaks the promise ([`LiveError::Frozen`]). They go by
     /// [`StoreTransaction::delete_prefix`] of this prefix or a shorter one; then the promise has ended. Prefixes have up
     /// to 9 bytes: a tag and a number.
-    fn freeze(&self, prefix: &[u8]) -> Result<(), LiveError>;
+    fn freeze_prefix(&self, prefix: &[u8]) -> Result<(), LiveError>;
 
     /// Gives back the space on the disk that nothing needs any more, as far as that is little work.
-    fn compact(&self) -> Result<(), LiveError> {
+    fn compact_storage(&self) -> Result<(), LiveError> {
         Ok(())
     }
 
@@ -75,10 +75,10 @@ pub trait LiveStore: Send + Sync + 'static {
     fn fork_into(&self, dir: &Path) -> Result<(), LiveError>;
 
     /// Bytes of memory that entries take, about.
-    fn memory(&self) -> usize;
+    fn memory_size(&self) -> usize;
 
     /// How long its work took, if it measures that.
-    fn times(&self) -> Option<&StoreTimes> {
+    fn store_times(&self) -> Option<&StoreTimes> {
         None
     }
 }
@@ -92,10 +92,10 @@ pub trait StoreTransaction {
     fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError>;
 
     /// Sets a key.
-    fn put(&mut self, key: &[u8], value: ValueBytes);
+    fn set_key(&mut self, key: &[u8], value: ValueBytes);
 
     /// Removes a key.
-    fn delete(&mut self, key: &[u8]);
+    fn delete_key(&mut self, key: &[u8]);
 
     /// Removes every key with a prefix. Not to be combined with puts under that prefix in one transaction.
     fn delete_prefix(&mut self, prefix: &[u8]);

@@ -35,34 +35,34 @@ pub struct MapApplier<'a, S: ?Sized, K: ?Sized> {
 impl<'a, S: NodeSource + ?Sized, K: NodeSink + ?Sized> MapApplier<'a, S, K> {
     /// Changes the map at `root`, which stays as it is.
     pub fn new(source: &'a S, sink: &'a K, shape: MapShape, root: &MapRoot) -> Result<Self, MapError> {
-        let top = source.node(&root.0)?;
+        let top = source.load_node(&root.0)?;
         Ok(Self {
-            tower: NodeTower::over(source, sink, shape, (*root, top)),
+            tower: NodeTower::from_root(source, sink, shape, (*root, top)),
             order: KeyOrderCheck::default(),
         })
     }
 
     /// Sets a key, which must be above those before.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), MapError> {
-        self.order.check(key)?;
-        check_value(value)?;
-        self.tower.change(key, Some(value))
+    pub fn set_key(&mut self, key: &[u8], value: &[u8]) -> Result<(), MapError> {
+        self.order.check_key_order(key)?;
+        check_value_len(value)?;
+        self.tower.apply_change(key, Some(value))
     }
 
     /// Removes a key (which need not be there); it must be above those before.
-    pub fn delete(&mut self, key: &[u8]) -> Result<(), MapError> {
-        self.order.check(key)?;
-        self.tower.change(key, None)
+    pub fn delete_key(&mut self, key: &[u8]) -> Result<(), MapError> {
+        self.order.check_key_order(key)?;
+        self.tower.apply_change(key, None)
     }
 
     /// Completes the tree. Its nodes are with the sink then.
-    pub fn finish(self) -> Result<MapRoot, MapError> {
-        self.tower.finish()
+    pub fn finish_tree(self) -> Result<MapRoot, MapError> {
+        self.tower.finish_tree()
     }
 }
 
 /// The root of the map at `root` with `changes` made: a value sets a key, None removes it.
-pub fn apply<S, K, C, B, V>(
+pub fn apply_changes<S, K, C, B, V>(
     source: &S,
     sink: &K,
     shape: MapShape,
@@ -79,11 +79,11 @@ where
     let mut applier = MapApplier::new(source, sink, shape, root)?;
     for (key, value) in changes {
         match value {
-            Some(value) => applier.put(key.as_ref(), value.as_ref())?,
-            None => applier.delete(key.as_ref())?,
+            Some(value) => applier.set_key(key.as_ref(), value.as_ref())?,
+            None => applier.delete_key(key.as_ref())?,
         }
     }
-    applier.finish()
+    applier.finish_tree()
 }
 
 /// Makes a whole map from its entries in ascending order.
@@ -96,23 +96,23 @@ pub struct MapBuilder<'a, K: ?Sized> {
 impl<'a, K: NodeSink + ?Sized> MapBuilder<'a, K> {
     /// Starts with the empty map.
     pub fn new(shape: MapShape, sink: &'a K) -> Self {
-        Self { tower: NodeTower::from_nothing(sink, shape), order: KeyOrderCheck::default() }
+        Self { tower: NodeTower::new_empty(sink, shape), order: KeyOrderCheck::default() }
     }
 
     /// Adds an entry, whose key must be above those before.
-    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), MapError> {
-        self.order.check(key)?;
-        check_value(value)?;
-        self.tower.change(key, Some(value))
+    pub fn push_entry(&mut self, key: &[u8], value: &[u8]) -> Result<(), MapError> {
+        self.order.check_key_order(key)?;
+        check_value_len(value)?;
+        self.tower.apply_change(key, Some(value))
     }
 
     /// Completes the tree. Its nodes are with the sink then.
-    pub fn finish(self) -> Result<MapRoot, MapError> {
-        self.tower.finish()
+    pub fn finish_tree(self) -> Result<MapRoot, MapError> {
+        self.tower.finish_tree()
     }
 }
 
-fn check_value(value: &[u8]) -> Result<(), MapError> {
+fn check_value_len(value: &[u8]) -> Result<(), MapError> {
     if value.len() > VALUE_MAX { Err(MapError::ValueTooLong(value.len())) } else { Ok(()) }
 }
 
@@ -123,7 +123,7 @@ struct KeyOrderCheck {
 }
 
 impl KeyOrderCheck {
-    fn check(&mut self, key: &[u8]) -> Result<(), MapError> {
+    fn check_key_order(&mut self, key: &[u8]) -> Result<(), MapError> {
         if key.len() > KEY_MAX {
             return Err(MapError::KeyTooLong(key.len()));
         }

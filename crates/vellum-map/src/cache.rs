@@ -15,29 +15,29 @@ use crate::source::NodeSource;
 /// Fetches the plaintext of a node. Whoever implements it answers for the bytes being those that the id names.
 pub trait LoadBytes: Sync {
     /// The bytes of a node.
-    fn load(&self, id: &BlobId) -> Result<Vec<u8>, MapError>;
+    fn load_bytes(&self, id: &BlobId) -> Result<Vec<u8>, MapError>;
 
-    /// Says that these are about to be asked for, as [`NodeSource::will_need`] does; only what is not cached.
-    fn will_need(&self, _ids: &[BlobId]) {}
+    /// Says that these are about to be asked for, as [`NodeSource::prefetch_nodes`] does; only what is not cached.
+    fn prefetch_bytes(&self, _ids: &[BlobId]) {}
 }
 
 impl<T: LoadBytes + ?Sized> LoadBytes for &T {
-    fn load(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
-        (**self).load(id)
+    fn load_bytes(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
+        (**self).load_bytes(id)
     }
 
-    fn will_need(&self, ids: &[BlobId]) {
-        (**self).will_need(ids);
+    fn prefetch_bytes(&self, ids: &[BlobId]) {
+        (**self).prefetch_bytes(ids);
     }
 }
 
 impl<T: LoadBytes + Send + ?Sized> LoadBytes for Arc<T> {
-    fn load(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
-        (**self).load(id)
+    fn load_bytes(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
+        (**self).load_bytes(id)
     }
 
-    fn will_need(&self, ids: &[BlobId]) {
-        (**self).will_need(ids);
+    fn prefetch_bytes(&self, ids: &[BlobId]) {
+        (**self).prefetch_bytes(ids);
     }
 }
 
@@ -64,7 +64,7 @@ impl<L: LoadBytes> NodeCache<L> {
     }
 
     /// A node, if it is in memory.
-    pub fn resident(&self, id: &BlobId) -> Option<Arc<MapNode>> {
+    pub fn find_resident(&self, id: &BlobId) -> Option<Arc<MapNode>> {
         self.nodes.get(id)
     }
 
@@ -74,28 +74,28 @@ impl<L: LoadBytes> NodeCache<L> {
     }
 
     /// Bytes that it holds now.
-    pub fn weight(&self) -> u64 {
+    pub fn memory_size(&self) -> u64 {
         self.nodes.weight()
     }
 
-    fn load(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
-        let node = MapNode::decode(self.loader.load(id)?);
+    fn load_missing(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
+        let node = MapNode::decode(self.loader.load_bytes(id)?);
         node.map(Arc::new).map_err(|source| MapError::Node { id: *id, source })
     }
 }
 
 impl<L: LoadBytes> NodeSource for NodeCache<L> {
-    fn node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
+    fn load_node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
         match self.nodes.get(id) {
             Some(node) => Ok(node),
-            None => self.nodes.get_or_insert_with(id, || self.load(id)),
+            None => self.nodes.get_or_insert_with(id, || self.load_missing(id)),
         }
     }
 
-    fn will_need(&self, ids: &[BlobId]) {
+    fn prefetch_nodes(&self, ids: &[BlobId]) {
         let missing: Vec<BlobId> = ids.iter().filter(|id| !self.nodes.contains_key(*id)).copied().collect();
         if !missing.is_empty() {
-            self.loader.will_need(&missing);
+            self.loader.prefetch_bytes(&missing);
         }
     }
 }
@@ -111,7 +111,7 @@ struct NodeWeighter;
 
 impl Weighter<BlobId, Arc<MapNode>> for NodeWeighter {
     fn weight(&self, _id: &BlobId, node: &Arc<MapNode>) -> u64 {
-        node.weight() as u64
+        node.memory_size() as u64
     }
 }
 

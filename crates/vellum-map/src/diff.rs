@@ -10,7 +10,7 @@ use std::sync::Arc;
 use vellum_types::BlobId;
 
 use crate::error::MapError;
-use crate::node::{MapNode, key_slice, value_slice};
+use crate::node::{MapNode, slice_key, slice_value};
 use crate::path::{check_follows, load_child};
 use crate::range::KeySpan;
 use crate::slice::{MapValue, SharedSlice};
@@ -37,12 +37,12 @@ pub struct MapDiff<'a, S: ?Sized> {
 }
 
 /// The changes that lead from map `a` to map `b`.
-pub fn diff<'a, S: NodeSource + ?Sized>(source: &'a S, a: &MapRoot, b: &MapRoot) -> MapDiff<'a, S> {
-    diff_span(source, a, b, KeySpan::all())
+pub fn diff_maps<'a, S: NodeSource + ?Sized>(source: &'a S, a: &MapRoot, b: &MapRoot) -> MapDiff<'a, S> {
+    diff_maps_in_span(source, a, b, KeySpan::all_keys())
 }
 
 /// Those of them in a span of keys. Nodes that hold nothing of it are not read.
-pub fn diff_span<'a, S: NodeSource + ?Sized>(
+pub fn diff_maps_in_span<'a, S: NodeSource + ?Sized>(
     source: &'a S,
     a: &MapRoot,
     b: &MapRoot,
@@ -52,28 +52,32 @@ pub fn diff_span<'a, S: NodeSource + ?Sized>(
 }
 
 impl<S: NodeSource + ?Sized> MapDiff<'_, S> {
-    fn find_next(&mut self) -> Result<Option<MapChange>, MapError> {
+    fn find_next_change(&mut self) -> Result<Option<MapChange>, MapError> {
         loop {
-            self.before.skip_outside(&self.span);
-            self.after.skip_outside(&self.span);
-            match (self.before.place(), self.after.place()) {
+            self.before.skip_outside_span(&self.span);
+            self.after.skip_outside_span(&self.span);
+            match (self.before.position(), self.after.position()) {
                 (DiffPosition::Node(_, a), DiffPosition::Node(_, b)) if a == b => {
-                    self.before.skip();
-                    self.after.skip();
+                    self.before.skip_current();
+                    self.after.skip_current();
                 }
                 (DiffPosition::Node(level, _), DiffPosition::Node(other, _)) => {
                     if level >= other {
-                        self.before.open(self.source)?;
+                        self.before.open_node(self.source)?;
                     }
                     if level <= other {
-                        self.after.open(self.source)?;
+                        self.after.open_node(self.source)?;
                     }
                 }
-                (DiffPosition::Node(..), _) => self.before.open(self.source)?,
-                (_, DiffPosition::Node(..)) => self.after.open(self.source)?,
+                (DiffPosition::Node(..), _) => self.before.open_node(self.source)?,
+                (_, DiffPosition::Node(..)) => self.after.open_node(self.source)?,
                 (DiffPosition::End, DiffPosition::End) => return Ok(None),
-                (DiffPosition::Entry, DiffPosition::End) => return Ok(self.before.take().map(removed)),
-                (DiffPosition::End, DiffPosition::Entry) => return Ok(self.after.take().map(added)),
+                (DiffPosition::Entry, DiffPosition::End) => {
+                    return Ok(self.before.take_entry().map(new_removal));
+                }
+                (DiffPosition::End, DiffPosition::Entry) => {
+                    return Ok(self.after.take_entry().map(new_addition));
+                }
                 (DiffPosition::Entry, DiffPosition::Entry) => {
                     if let Some(change) = self.compare_entries() {
                         return Ok(Some(change));
@@ -85,30 +89,30 @@ impl<S: NodeSource + ?Sized> MapDiff<'_, S> {
 
     /// Goes over one entry, or one on each side; a change if they differ.
     fn compare_entries(&mut self) -> Option<MapChange> {
-        let (a_key, a_value) = self.before.entry()?;
-        let (b_key, b_value) = self.after.entry()?;
+        let (a_key, a_value) = self.before.current_entry()?;
+        let (b_key, b_value) = self.after.current_entry()?;
         match a_key.cmp(b_key) {
-            Ordering::Less => self.before.take().map(removed),
-            Ordering::Greater => self.after.take().map(added),
+            Ordering::Less => self.before.take_entry().map(new_removal),
+            Ordering::Greater => self.after.take_entry().map(new_addition),
             Ordering::Equal if a_value == b_value => {
-                self.before.skip();
-                self.after.skip();
+                self.before.skip_current();
+                self.after.skip_current();
                 None
             }
             Ordering::Equal => {
-                let (key, before) = self.before.take()?;
-                let (_, after) = self.after.take()?;
+                let (key, before) = self.before.take_entry()?;
+                let (_, after) = self.after.take_entry()?;
                 Some(MapChange { key, before: Some(before), after: Some(after) })
             }
         }
     }
 }
 
-fn removed((key, value): (SharedSlice, MapValue)) -> MapChange {
+fn new_removal((key, value): (SharedSlice, MapValue)) -> MapChange {
     MapChange { key, before: Some(value), after: None }
 }
 
-fn added((key, value): (SharedSlice, MapValue)) -> MapChange {
+fn new_addition((key, value): (SharedSlice, MapValue)) -> MapChange {
     MapChange { key, before: None, after: Some(value) }
 }
 
@@ -119,7 +123,7 @@ impl<S: NodeSource + ?Sized> Iterator for MapDiff<'_, S> {
         if self.ended {
             return None;
         }
-        let found = self.find_next();
+        let found = self.find_next_change();
         self.ended = !matches!(found, Ok(Some(_)));
         found.transpose()
     }
@@ -144,7 +148,7 @@ impl DiffSide {
         Self { root: Some(root), frames: Vec::new() }
     }
 
-    fn place(&self) -> DiffPosition {
+    fn position(&self) -> DiffPosition {
         if let Some(root) = self.root {
             // The level of a root is unknown before it is read: both sides open theirs, if they differ.
             return DiffPosition::Node(u8::MAX, root.0);
@@ -159,18 +163,18 @@ impl DiffSide {
     }
 
     /// Goes past nodes and entries before a span, and to the end if what comes next is beyond it.
-    fn skip_outside(&mut self, span: &KeySpan) {
+    fn skip_outside_span(&mut self, span: &KeySpan) {
         if *span == KeySpan::default() {
             return;
         }
         while let Some((node, index)) = self.frames.last() {
             // In an inner node a key is the last one under a child.
             let is_before = node.key(*index).is_some_and(|key| key < span.start.as_slice());
-            let least = if node.is_leaf() { node.key(*index) } else { self.key_before() };
+            let least = if node.is_leaf() { node.key(*index) } else { self.preceding_key() };
             if least.is_some_and(|key| !span.is_before_end(key)) {
                 self.frames.clear();
             } else if is_before {
-                self.skip();
+                self.skip_current();
             } else {
                 return;
             }
@@ -178,13 +182,13 @@ impl DiffSide {
     }
 
     /// The last key before the place where it stands, as far as its frames tell.
-    fn key_before(&self) -> Option<&[u8]> {
+    fn preceding_key(&self) -> Option<&[u8]> {
         let (node, index) = self.frames.iter().rev().find(|(_, index)| *index > 0)?;
         node.key(*index - 1)
     }
 
     /// Goes past the node or entry that it stands before.
-    fn skip(&mut self) {
+    fn skip_current(&mut self) {
         self.root = None;
         while let Some((node, index)) = self.frames.last_mut() {
             *index += 1;
@@ -196,9 +200,9 @@ impl DiffSide {
     }
 
     /// Goes into the node that it stands before.
-    fn open<S: NodeSource + ?Sized>(&mut self, source: &S) -> Result<(), MapError> {
+    fn open_node<S: NodeSource + ?Sized>(&mut self, source: &S) -> Result<(), MapError> {
         if let Some(root) = self.root.take() {
-            let node = source.node(&root.0)?;
+            let node = source.load_node(&root.0)?;
             if !node.is_empty() {
                 self.frames.push((node, 0));
             }
@@ -206,22 +210,22 @@ impl DiffSide {
         }
         let Some((node, index)) = self.frames.last() else { return Ok(()) };
         let Some((id, child)) = load_child(source, node, *index)? else { return Ok(()) };
-        if let Some(key) = self.key_before() {
+        if let Some(key) = self.preceding_key() {
             check_follows(id, &child, key)?;
         }
         self.frames.push((child, 0));
         Ok(())
     }
 
-    fn entry(&self) -> Option<(&[u8], &[u8])> {
+    fn current_entry(&self) -> Option<(&[u8], &[u8])> {
         let (node, index) = self.frames.last()?;
         node.entry(*index)
     }
 
-    fn take(&mut self) -> Option<(SharedSlice, MapValue)> {
+    fn take_entry(&mut self) -> Option<(SharedSlice, MapValue)> {
         let (node, index) = self.frames.last()?;
-        let entry = (key_slice(node, *index)?, value_slice(node, *index)?);
-        self.skip();
+        let entry = (slice_key(node, *index)?, slice_value(node, *index)?);
+        self.skip_current();
         Some(entry)
     }
 }

@@ -60,12 +60,16 @@ pub enum MapError {
 
 impl MapError {
     /// Wraps a failure to fetch a node.
-    pub fn load(id: BlobId, kind: ErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn from_load_failure(
+        id: BlobId,
+        kind: ErrorKind,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
         Self::Load { id, kind, source: source.into() }
     }
 
     /// Wraps a failure to store a node.
-    pub fn store(kind: ErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn from_store_failure(kind: ErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Store { kind, source: source.into() }
     }
 

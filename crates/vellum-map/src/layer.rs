@@ -25,16 +25,16 @@ impl ChangeLayer {
     }
 
     /// Sets a key.
-    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl Into<Arc<[u8]>>) {
-        self.change(key.as_ref(), Some(value.into()));
+    pub fn set_key(&mut self, key: impl AsRef<[u8]>, value: impl Into<Arc<[u8]>>) {
+        self.record_change(key.as_ref(), Some(value.into()));
     }
 
     /// Removes a key: leaves a tombstone, which hides what is beneath.
-    pub fn delete(&mut self, key: impl AsRef<[u8]>) {
-        self.change(key.as_ref(), None);
+    pub fn delete_key(&mut self, key: impl AsRef<[u8]>) {
+        self.record_change(key.as_ref(), None);
     }
 
-    fn change(&mut self, key: &[u8], value: Option<Arc<[u8]>>) {
+    fn record_change(&mut self, key: &[u8], value: Option<Arc<[u8]>>) {
         self.bytes += value.as_ref().map_or(0, |value| value.len());
         if let Some(held) = self.changes.get_mut(key) {
             let old = std::mem::replace(held, value);
@@ -65,17 +65,17 @@ impl ChangeLayer {
 
     /// Bytes of memory that it takes, about.
     #[must_use]
-    pub fn weight(&self) -> usize {
+    pub fn memory_size(&self) -> usize {
         self.bytes
     }
 
-    /// All changes in ascending order of their keys, as [`crate::apply()`] takes them.
+    /// All changes in ascending order of their keys, as [`crate::apply_changes()`] takes them.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<[u8]>, Option<&Arc<[u8]>>)> {
         self.changes.iter().map(|(key, value)| (key, value.as_ref()))
     }
 
     /// The changes within a span.
-    pub fn range<'a>(
+    pub fn changes_in_span<'a>(
         &'a self,
         span: &KeySpan,
     ) -> impl Iterator<Item = (&'a Arc<[u8]>, Option<&'a Arc<[u8]>>)> + use<'a> {

@@ -42,7 +42,7 @@ impl MemoryNodeStore {
 }
 
 impl NodeSink for MemoryNodeStore {
-    fn put(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
+    fn store_node(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
         let id = BlobId(*blake3::hash(bytes).as_bytes());
         self.insert(id, bytes);
         Ok(id)
@@ -50,16 +50,18 @@ impl NodeSink for MemoryNodeStore {
 }
 
 impl LoadBytes for MemoryNodeStore {
-    fn load(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
+    fn load_bytes(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
         let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
-        let bytes = nodes.get(id).ok_or_else(|| MapError::load(*id, ErrorKind::NotFound, "no such node"))?;
+        let bytes = nodes
+            .get(id)
+            .ok_or_else(|| MapError::from_load_failure(*id, ErrorKind::NotFound, "no such node"))?;
         Ok(bytes.to_vec())
     }
 }
 
 impl NodeSource for MemoryNodeStore {
-    fn node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
-        let node = MapNode::decode(self.load(id)?);
+    fn load_node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
+        let node = MapNode::decode(self.load_bytes(id)?);
         node.map(Arc::new).map_err(|source| MapError::Node { id: *id, source })
     }
 }

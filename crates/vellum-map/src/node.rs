@@ -85,23 +85,23 @@ impl MapNode {
             return Err(NodeError::TooLong(bytes.len()));
         }
         let mut reader = FieldReader::new(&bytes);
-        if reader.array()? != MAGIC {
+        if reader.read_array()? != MAGIC {
             return Err(DecodeError::Magic.into());
         }
-        let version = reader.u8()?;
+        let version = reader.read_u8()?;
         if version != VERSION {
             return Err(DecodeError::Version(version.into()).into());
         }
-        let level = reader.u8()?;
+        let level = reader.read_u8()?;
         if level > LEVEL_MAX {
             return Err(DecodeError::Invalid("level").into());
         }
-        let count = usize::try_from(reader.u32()?).map_err(|_| DecodeError::Invalid("count"))?;
+        let count = usize::try_from(reader.read_u32()?).map_err(|_| DecodeError::Invalid("count"))?;
         let (starts, total) = check_entries(reader, bytes.len(), count, level)?;
         if level > 0 && count == 0 {
             return Err(NodeError::Children);
         }
-        let index = EntryIndex::new(&starts, |start| key_at(&bytes, start).unwrap_or_default());
+        let index = EntryIndex::new(&starts, |start| parse_key_at(&bytes, start).unwrap_or_default());
         Ok(Self { bytes: bytes.into_boxed_slice(), level, total, index })
     }
 
@@ -131,7 +131,7 @@ impl MapNode {
 
     /// Keys in leaves under it (its own, if it is a leaf).
     #[must_use]
-    pub fn total(&self) -> u64 {
+    pub fn total_keys(&self) -> u64 {
         self.total
     }
 
@@ -143,8 +143,8 @@ impl MapNode {
 
     /// Bytes that it takes in memory.
     #[must_use]
-    pub fn weight(&self) -> usize {
-        size_of::<Self>() + self.bytes.len() + self.index.weight()
+    pub fn memory_size(&self) -> usize {
+        size_of::<Self>() + self.bytes.len() + self.index.memory_size()
     }
 
     /// The key at a position.
@@ -162,7 +162,7 @@ impl MapNode {
     /// Key and value at a position. In an inner node the value describes a child.
     #[must_use]
     pub fn entry(&self, index: usize) -> Option<(&[u8], &[u8])> {
-        let (key, value) = self.bounds(index)?;
+        let (key, value) = self.find_entry_bounds(index)?;
         Some((self.bytes.get(key)?, self.bytes.get(value)?))
     }
 
@@ -188,26 +188,26 @@ impl MapNode {
     }
 
     /// Where a key and its value stand in the bytes.
-    fn bounds(&self, index: usize) -> Option<(Range<usize>, Range<usize>)> {
-        entry_bounds(&self.bytes, self.index.start(index)?)
+    fn find_entry_bounds(&self, index: usize) -> Option<(Range<usize>, Range<usize>)> {
+        parse_entry_bounds(&self.bytes, self.index.entry_start(index)?)
     }
 
-    pub(crate) fn slice(&self, start: u32, end: u32) -> &[u8] {
+    pub(crate) fn byte_slice(&self, start: u32, end: u32) -> &[u8] {
         let range = usize::try_from(start).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
         self.bytes.get(range).unwrap_or_default()
     }
 }
 
 /// Where key and value of the entry that starts at `start` stand.
-fn entry_bounds(bytes: &[u8], start: usize) -> Option<(Range<usize>, Range<usize>)> {
+fn parse_entry_bounds(bytes: &[u8], start: usize) -> Option<(Range<usize>, Range<usize>)> {
     let rest = bytes.get(start..)?;
     // Lengths below 128 take a byte each: nearly always.
     let (key_len, value_len, head) = match rest {
         [key, value, ..] if key | value < 0x80 => (usize::from(*key), usize::from(*value), 2),
         _ => {
             let mut reader = FieldReader::new(rest);
-            let key = usize::try_from(reader.varint().ok()?).ok()?;
-            let value = usize::try_from(reader.varint().ok()?).ok()?;
+            let key = usize::try_from(reader.read_varint().ok()?).ok()?;
+            let value = usize::try_from(reader.read_varint().ok()?).ok()?;
             (key, value, rest.len() - reader.remaining())
         }
     };
@@ -216,31 +216,31 @@ fn entry_bounds(bytes: &[u8], start: usize) -> Option<(Range<usize>, Range<usize
     Some((key..value, value..value + value_len))
 }
 
-fn key_at(bytes: &[u8], start: u32) -> Option<&[u8]> {
-    let (key, _) = entry_bounds(bytes, usize::try_from(start).ok()?)?;
+fn parse_key_at(bytes: &[u8], start: u32) -> Option<&[u8]> {
+    let (key, _) = parse_entry_bounds(bytes, usize::try_from(start).ok()?)?;
     bytes.get(key)
 }
 
 /// Key and value at a position, as slices that keep the node alive.
-pub(crate) fn key_slice(node: &Arc<MapNode>, index: usize) -> Option<SharedSlice> {
-    let (key, _) = node.bounds(index)?;
-    Some(SharedSlice::in_node(Arc::clone(node), narrow(key)?))
+pub(crate) fn slice_key(node: &Arc<MapNode>, index: usize) -> Option<SharedSlice> {
+    let (key, _) = node.find_entry_bounds(index)?;
+    Some(SharedSlice::from_node(Arc::clone(node), narrow_range(key)?))
 }
 
-pub(crate) fn value_slice(node: &Arc<MapNode>, index: usize) -> Option<MapValue> {
-    let (_, value) = node.bounds(index)?;
-    Some(SharedSlice::in_node(Arc::clone(node), narrow(value)?))
+pub(crate) fn slice_value(node: &Arc<MapNode>, index: usize) -> Option<MapValue> {
+    let (_, value) = node.find_entry_bounds(index)?;
+    Some(SharedSlice::from_node(Arc::clone(node), narrow_range(value)?))
 }
 
-fn narrow(range: Range<usize>) -> Option<(u32, u32)> {
+fn narrow_range(range: Range<usize>) -> Option<(u32, u32)> {
     Some((u32::try_from(range.start).ok()?, u32::try_from(range.end).ok()?))
 }
 
 fn parse_child(value: &[u8]) -> Result<(BlobId, u64), DecodeError> {
     let mut reader = FieldReader::new(value);
-    let id = BlobId(reader.array()?);
-    let count = reader.varint()?;
-    reader.finish()?;
+    let id = BlobId(reader.read_array()?);
+    let count = reader.read_varint()?;
+    reader.expect_end()?;
     if count == 0 { Err(DecodeError::Invalid("count of keys")) } else { Ok((id, count)) }
 }
 
@@ -261,10 +261,10 @@ fn check_entries(
     for _ in 0..count {
         let start = whole - reader.remaining();
         starts.push(u32::try_from(start).map_err(|_| NodeError::TooLong(whole))?);
-        let key_len = bounded(reader.varint()?, KEY_MAX, "key length")?;
-        let value_len = bounded(reader.varint()?, VALUE_MAX, "value length")?;
-        let key = reader.take(key_len)?;
-        let value = reader.take(value_len)?;
+        let key_len = check_max_len(reader.read_varint()?, KEY_MAX, "key length")?;
+        let value_len = check_max_len(reader.read_varint()?, VALUE_MAX, "value length")?;
+        let key = reader.read_raw(key_len)?;
+        let value = reader.read_raw(value_len)?;
         if previous.is_some_and(|previous| previous >= key) {
             return Err(NodeError::Unsorted);
         }
@@ -272,10 +272,10 @@ fn check_entries(
         let under = if level == 0 { 1 } else { parse_child(value)?.1 };
         total = total.checked_add(under).ok_or(NodeError::Children)?;
     }
-    reader.finish()?;
+    reader.expect_end()?;
     Ok((starts, total))
 }
 
-fn bounded(len: u64, max: usize, what: &'static str) -> Result<usize, DecodeError> {
+fn check_max_len(len: u64, max: usize, what: &'static str) -> Result<usize, DecodeError> {
     usize::try_from(len).ok().filter(|len| *len <= max).ok_or(DecodeError::Invalid(what))
 }

@@ -34,7 +34,7 @@ impl NodePacker {
             total: 0,
             last: LastEntryHash::default(),
         };
-        packer.clear();
+        packer.start_next_node();
         packer
     }
 
@@ -42,12 +42,12 @@ impl NodePacker {
         self.fill.count == 0
     }
 
-    pub(crate) fn count(&self) -> u32 {
+    pub(crate) fn entry_count(&self) -> u32 {
         self.fill.count
     }
 
     /// Keys in leaves under the node.
-    pub(crate) fn total(&self) -> u64 {
+    pub(crate) fn total_keys(&self) -> u64 {
         self.total
     }
 
@@ -60,7 +60,7 @@ impl NodePacker {
     }
 
     /// Appends an entry under which there are `keys` keys; true if the node ends with it.
-    pub(crate) fn push(&mut self, key: &[u8], value: &[u8], keys: u64) -> bool {
+    pub(crate) fn push_entry(&mut self, key: &[u8], value: &[u8], keys: u64) -> bool {
         let start = self.bytes.len();
         push_varint(&mut self.bytes, key.len());
         push_varint(&mut self.bytes, value.len());
@@ -72,11 +72,11 @@ impl NodePacker {
         let entry = (self.bytes.len() - start) as u32;
         self.fill = NodeFill { count: self.fill.count + 1, size: self.fill.size + entry };
         self.total += keys;
-        self.shape.ends(self.level, key, entry, self.fill)
+        self.shape.should_end_node(self.level, key, entry, self.fill)
     }
 
     /// The finished bytes of the node.
-    pub(crate) fn seal(&mut self) -> &[u8] {
+    pub(crate) fn finish_node(&mut self) -> &[u8] {
         if let Some(count) = self.bytes.get_mut(HEADER_LEN - 4..HEADER_LEN) {
             count.copy_from_slice(&self.fill.count.to_le_bytes());
         }
@@ -84,7 +84,7 @@ impl NodePacker {
     }
 
     /// Starts the next node.
-    pub(crate) fn clear(&mut self) {
+    pub(crate) fn start_next_node(&mut self) {
         self.bytes.clear();
         self.bytes.extend_from_slice(&MAGIC);
         self.bytes.extend_from_slice(&[VERSION, self.level, 0, 0, 0, 0]);
@@ -95,9 +95,9 @@ impl NodePacker {
 }
 
 /// The value of an inner node's entry.
-pub(crate) fn child_value(id: &BlobId, count: u64) -> Vec<u8> {
-    let mut writer = FieldWriter::over(Vec::with_capacity(BlobId::LEN + 10));
-    writer.raw(id.as_bytes()).varint(count);
+pub(crate) fn encode_child(id: &BlobId, count: u64) -> Vec<u8> {
+    let mut writer = FieldWriter::from_vec(Vec::with_capacity(BlobId::LEN + 10));
+    writer.write_raw(id.as_bytes()).write_varint(count);
     writer.into_vec()
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn load_child<S: NodeSource + ?Sized>(
     index: usize,
 ) -> Result<Option<(BlobId, Arc<MapNode>)>, MapError> {
     let Some(child) = parent.child(index) else { return Ok(None) };
-    let node = source.node(&child.id)?;
+    let node = source.load_node(&child.id)?;
     check_child(parent, &child, &node)?;
     Ok(Some((child.id, node)))
 }
@@ -27,7 +27,7 @@ fn check_child(parent: &MapNode, child: &ChildDescription<'_>, node: &MapNode) -
     check_level(parent, child.id, node)?;
     let what = if node.last_key() != Some(child.last_key) {
         "its last key is another"
-    } else if node.total() != child.count {
+    } else if node.total_keys() != child.count {
         "its number of keys is another"
     } else {
         return Ok(());
@@ -85,19 +85,19 @@ impl NodePath {
     }
 
     /// The node it stands on, or None at the end.
-    pub(crate) fn current<S: NodeSource + ?Sized>(
+    pub(crate) fn current_node<S: NodeSource + ?Sized>(
         &mut self,
         source: &S,
     ) -> Result<Option<Arc<MapNode>>, MapError> {
         if self.current.is_none() && !self.ended {
-            self.descend(source, |_| 0)?;
+            self.descend_to_floor(source, |_| 0)?;
         }
         Ok(self.current.clone())
     }
 
     /// Goes forward to the node in whose range `key` falls: the first whose last key is not below it, or else the
     /// last one that was not stepped over.
-    pub(crate) fn seek<S: NodeSource + ?Sized>(
+    pub(crate) fn seek_key<S: NodeSource + ?Sized>(
         &mut self,
         source: &S,
         key: &[u8],
@@ -117,12 +117,12 @@ impl NodePath {
             frame.index = frame.node.lower_bound(key).clamp(frame.index.min(last), last);
         }
         self.current = None;
-        self.descend(source, |node| node.lower_bound(key).min(node.len().saturating_sub(1)))?;
+        self.descend_to_floor(source, |node| node.lower_bound(key).min(node.len().saturating_sub(1)))?;
         Ok(self.current.clone())
     }
 
     /// Leaves the current node behind, without loading the next.
-    pub(crate) fn step_over(&mut self) {
+    pub(crate) fn skip_current(&mut self) {
         self.current = None;
         while let Some(frame) = self.frames.last_mut() {
             frame.index += 1;
@@ -135,14 +135,14 @@ impl NodePath {
     }
 
     /// Loads nodes down to the floor; `choose` gives the child to take in each inner node that is new.
-    fn descend<S: NodeSource + ?Sized>(
+    fn descend_to_floor<S: NodeSource + ?Sized>(
         &mut self,
         source: &S,
         choose: impl Fn(&MapNode) -> usize,
     ) -> Result<(), MapError> {
         while let Some(frame) = self.frames.last() {
             let Some((id, node)) = load_child(source, &frame.node, frame.index)? else { break };
-            if let Some(before) = self.key_before() {
+            if let Some(before) = self.preceding_key() {
                 check_follows(id, &node, before)?;
             }
             if node.level() <= self.floor {
@@ -157,7 +157,7 @@ impl NodePath {
     }
 
     /// The last key before the child that the lowest frame points to.
-    fn key_before(&self) -> Option<&[u8]> {
+    fn preceding_key(&self) -> Option<&[u8]> {
         let frame = self.frames.iter().rev().find(|frame| frame.index > 0)?;
         frame.node.key(frame.index - 1)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::MapError;
-use crate::node::{MapNode, key_slice, value_slice};
+use crate::node::{MapNode, slice_key, slice_value};
 use crate::path::NodePath;
 use crate::slice::{MapValue, SharedSlice};
 use crate::source::{MapRoot, NodeSource};
@@ -20,25 +20,25 @@ pub struct KeySpan {
 impl KeySpan {
     /// Every key.
     #[must_use]
-    pub fn all() -> Self {
+    pub fn all_keys() -> Self {
         Self::default()
     }
 
     /// From `start` on, below `end`.
     #[must_use]
-    pub fn between(start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Self {
+    pub fn from_bounds(start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Self {
         Self { start: start.as_ref().to_vec(), end: Some(end.as_ref().to_vec()) }
     }
 
     /// From `start` to the end of the map.
     #[must_use]
-    pub fn from(start: impl AsRef<[u8]>) -> Self {
+    pub fn from_start(start: impl AsRef<[u8]>) -> Self {
         Self { start: start.as_ref().to_vec(), end: None }
     }
 
     /// The keys that start with these bytes.
     #[must_use]
-    pub fn prefix(prefix: impl AsRef<[u8]>) -> Self {
+    pub fn from_prefix(prefix: impl AsRef<[u8]>) -> Self {
         let start = prefix.as_ref().to_vec();
         // The least key beyond: the prefix with its last byte that can grow grown.
         let mut end = start.clone();
@@ -52,7 +52,7 @@ impl KeySpan {
 
     /// The same, but only keys above `key`: where a listing goes on.
     #[must_use]
-    pub fn after(mut self, key: &[u8]) -> Self {
+    pub fn after_key(mut self, key: &[u8]) -> Self {
         if key >= self.start.as_slice() {
             self.start = [key, &[0]].concat();
         }
@@ -95,12 +95,12 @@ pub struct MapRange<'a, S: ?Sized> {
 }
 
 /// The entries of a span in ascending order of their keys.
-pub fn range<'a, S: NodeSource + ?Sized>(
+pub fn read_range<'a, S: NodeSource + ?Sized>(
     source: &'a S,
     root: &MapRoot,
     span: KeySpan,
 ) -> Result<MapRange<'a, S>, MapError> {
-    let top = source.node(&root.0)?;
+    let top = source.load_node(&root.0)?;
     // As in a lookup: what lies beyond the last key is known without another node.
     let ended = top.last_key().is_none_or(|last| last < span.start.as_slice());
     Ok(MapRange { source, path: NodePath::new(top, 0), span, leaf: None, started: false, ended })
@@ -108,15 +108,15 @@ pub fn range<'a, S: NodeSource + ?Sized>(
 
 impl<S: NodeSource + ?Sized> MapRange<'_, S> {
     /// The next entry, borrowed: for scans that copy nothing.
-    pub fn step(&mut self) -> Result<Option<MapEntryRef<'_>>, MapError> {
-        if !self.find_next()? {
+    pub fn next_entry(&mut self) -> Result<Option<MapEntryRef<'_>>, MapError> {
+        if !self.find_next_entry()? {
             return Ok(None);
         }
         Ok(self.leaf.as_ref().and_then(|(leaf, next)| leaf.entry(next - 1)))
     }
 
     /// Brings the leaf with the next entry; then the position is just past that entry.
-    fn find_next(&mut self) -> Result<bool, MapError> {
+    fn find_next_entry(&mut self) -> Result<bool, MapError> {
         while !self.ended {
             if let Some((leaf, next)) = &mut self.leaf
                 && let Some(key) = leaf.key(*next)
@@ -125,21 +125,21 @@ impl<S: NodeSource + ?Sized> MapRange<'_, S> {
                 self.ended = !self.span.is_before_end(key);
                 return Ok(!self.ended);
             }
-            self.next_leaf().inspect_err(|_| self.ended = true)?;
+            self.load_next_leaf().inspect_err(|_| self.ended = true)?;
         }
         Ok(false)
     }
 
-    fn next_leaf(&mut self) -> Result<(), MapError> {
+    fn load_next_leaf(&mut self) -> Result<(), MapError> {
         let leaf = if self.started {
-            self.path.current(self.source)?
+            self.path.current_node(self.source)?
         } else {
             self.started = true;
-            self.path.seek(self.source, &self.span.start)?
+            self.path.seek_key(self.source, &self.span.start)?
         };
         match leaf {
             Some(leaf) => {
-                self.path.step_over();
+                self.path.skip_current();
                 let first = leaf.lower_bound(&self.span.start);
                 self.leaf = Some((leaf, first));
             }
@@ -153,11 +153,11 @@ impl<S: NodeSource + ?Sized> Iterator for MapRange<'_, S> {
     type Item = Result<MapEntry, MapError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.find_next() {
+        match self.find_next_entry() {
             Ok(true) => {
                 let (leaf, next) = self.leaf.as_ref()?;
-                let key = key_slice(leaf, next - 1)?;
-                let value = value_slice(leaf, next - 1)?;
+                let key = slice_key(leaf, next - 1)?;
+                let value = slice_value(leaf, next - 1)?;
                 Some(Ok(MapEntry { key, value }))
             }
             Ok(false) => None,

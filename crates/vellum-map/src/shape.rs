@@ -48,7 +48,7 @@ impl MapShape {
 
     /// Whether a node of `level` ends after the entry with this key and encoded size, when it holds `count`
     /// entries of `size` bytes with it.
-    pub(crate) fn ends(&self, level: u8, key: &[u8], entry: u32, fill: NodeFill) -> bool {
+    pub(crate) fn should_end_node(&self, level: u8, key: &[u8], entry: u32, fill: NodeFill) -> bool {
         if level > 0 && fill.count < CHILDREN_MIN {
             return false;
         }

@@ -20,7 +20,7 @@ enum SliceHolder {
 }
 
 impl SharedSlice {
-    pub(crate) fn in_node(node: Arc<MapNode>, (start, end): (u32, u32)) -> Self {
+    pub(crate) fn from_node(node: Arc<MapNode>, (start, end): (u32, u32)) -> Self {
         Self(SliceHolder::Node { node, start, end })
     }
 
@@ -28,7 +28,7 @@ impl SharedSlice {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            SliceHolder::Node { node, start, end } => node.slice(*start, *end),
+            SliceHolder::Node { node, start, end } => node.byte_slice(*start, *end),
             SliceHolder::Shared(bytes) => bytes,
         }
     }

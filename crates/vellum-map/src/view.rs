@@ -5,12 +5,12 @@
 use std::iter::Peekable;
 use std::sync::Arc;
 
-use crate::apply::apply;
+use crate::apply::apply_changes;
 use crate::diff::MapChange;
 use crate::error::MapError;
 use crate::layer::ChangeLayer;
-use crate::range::{KeySpan, MapEntry, MapRange, range};
-use crate::read::get;
+use crate::range::{KeySpan, MapEntry, MapRange, read_range};
+use crate::read::get_value;
 use crate::shape::MapShape;
 use crate::slice::{MapValue, SharedSlice};
 use crate::source::{MapRoot, NodeSink, NodeSource};
@@ -34,26 +34,34 @@ impl MapView {
     }
 
     /// What it holds under a key.
-    pub fn get<S: NodeSource + ?Sized>(&self, source: &S, key: &[u8]) -> Result<Option<MapValue>, MapError> {
+    pub fn get_value<S: NodeSource + ?Sized>(
+        &self,
+        source: &S,
+        key: &[u8],
+    ) -> Result<Option<MapValue>, MapError> {
         match self.layers.iter().find_map(|layer| layer.get(key)) {
             Some(change) => Ok(change.map(|value| MapValue::from(Arc::clone(value)))),
-            None => get(source, &self.base, key),
+            None => get_value(source, &self.base, key),
         }
     }
 
     /// The entries of a span in ascending order of their keys.
-    pub fn range<'a, S: NodeSource + ?Sized>(
+    pub fn read_range<'a, S: NodeSource + ?Sized>(
         &'a self,
         source: &'a S,
         span: KeySpan,
     ) -> Result<impl Iterator<Item = Result<MapEntry, MapError>> + use<'a, S>, MapError> {
-        let changes = self.changes(&span);
-        Ok(MergedRange { changes: changes.peekable(), base: range(source, &self.base, span)?.peekable() })
+        let changes = self.changes_in_span(&span);
+        Ok(MergedRange {
+            changes: changes.peekable(),
+            base: read_range(source, &self.base, span)?.peekable(),
+        })
     }
 
     /// The changes of all layers in a span, merged: of each key the newest, in ascending order.
-    pub fn changes<'a>(&'a self, span: &KeySpan) -> impl Iterator<Item = LayerChange<'a>> + use<'a> {
-        let mut layers: Vec<_> = self.layers.iter().map(|layer| layer.range(span).peekable()).collect();
+    pub fn changes_in_span<'a>(&'a self, span: &KeySpan) -> impl Iterator<Item = LayerChange<'a>> + use<'a> {
+        let mut layers: Vec<_> =
+            self.layers.iter().map(|layer| layer.changes_in_span(span).peekable()).collect();
         std::iter::from_fn(move || {
             let key = layers.iter_mut().filter_map(|layer| layer.peek()).map(|(key, _)| *key).min()?;
             let mut newest = None;
@@ -66,12 +74,12 @@ impl MapView {
     }
 
     /// What the layers change in the base, in ascending order; changes that change nothing are left out.
-    pub fn diff_base<'a, S: NodeSource + ?Sized>(
+    pub fn diff_with_base<'a, S: NodeSource + ?Sized>(
         &'a self,
         source: &'a S,
     ) -> impl Iterator<Item = Result<MapChange, MapError>> + use<'a, S> {
-        self.changes(&KeySpan::all()).filter_map(move |(key, value)| {
-            let before = match get(source, &self.base, key) {
+        self.changes_in_span(&KeySpan::all_keys()).filter_map(move |(key, value)| {
+            let before = match get_value(source, &self.base, key) {
                 Ok(before) => before,
                 Err(error) => return Some(Err(error)),
             };
@@ -82,12 +90,12 @@ impl MapView {
     }
 
     /// Merges the layers into the base: the root of the same map without layers.
-    pub fn fold<S, K>(&self, source: &S, sink: &K, shape: MapShape) -> Result<MapRoot, MapError>
+    pub fn fold_layers<S, K>(&self, source: &S, sink: &K, shape: MapShape) -> Result<MapRoot, MapError>
     where
         S: NodeSource + ?Sized,
         K: NodeSink + ?Sized,
     {
-        apply(source, sink, shape, &self.base, self.changes(&KeySpan::all()))
+        apply_changes(source, sink, shape, &self.base, self.changes_in_span(&KeySpan::all_keys()))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::source::{MapRoot, NodeSource};
 /// collector says no to what it has marked already (and so walks several maps that share nodes, each node once);
 /// given levels, a caller can stop above the leaves and share these out among threads. The level of the root is
 /// not known before it is read: it is asked for with None.
-pub fn walk<S, W, V, E>(source: &S, root: &MapRoot, mut wants: W, mut visit: V) -> Result<(), E>
+pub fn walk_nodes<S, W, V, E>(source: &S, root: &MapRoot, mut wants: W, mut visit: V) -> Result<(), E>
 where
     S: NodeSource + ?Sized,
     W: FnMut(&BlobId, Option<u8>) -> bool,
@@ -25,11 +25,11 @@ where
     if !wants(&root.0, None) {
         return Ok(());
     }
-    let top = source.node(&root.0)?;
+    let top = source.load_node(&root.0)?;
     visit(&root.0, &top)?;
     let mut frames = vec![WalkFrame::new(top, &mut wants)];
     while let Some(frame) = frames.last_mut() {
-        let Some(index) = frame.next(source) else {
+        let Some(index) = frame.next_child(source) else {
             frames.pop();
             continue;
         };
@@ -64,7 +64,7 @@ impl WalkFrame {
         Self { node, wanted, next: 0, at: 0 }
     }
 
-    fn next(&mut self, source: &(impl NodeSource + ?Sized)) -> Option<usize> {
+    fn next_child(&mut self, source: &(impl NodeSource + ?Sized)) -> Option<usize> {
         if self.next == 0 {
             let ids: Vec<BlobId> = self
                 .wanted
@@ -72,7 +72,7 @@ impl WalkFrame {
                 .filter_map(|index| self.node.child(*index))
                 .map(|child| child.id)
                 .collect();
-            source.will_need(&ids);
+            source.prefetch_nodes(&ids);
         }
         let index = *self.wanted.get(self.next)?;
         self.next += 1;

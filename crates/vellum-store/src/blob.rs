@@ -45,7 +45,7 @@ impl BlobOptions {
     /// Highest zstd level: those above need windows larger than any blob.
     const LEVEL_MAX: i32 = 19;
 
-    fn clamped(self) -> Self {
+    fn clamp_values(self) -> Self {
         Self {
             level: self.level.clamp(0, Self::LEVEL_MAX),
             pack_size: self.pack_size.clamp(Self::PACK_SIZE_MIN, Self::PACK_SIZE_MAX),
@@ -102,7 +102,7 @@ impl BlobStore {
                 objects,
                 keys,
                 index,
-                options: options.clamped(),
+                options: options.clamp_values(),
                 lost: reliance::LostCopies::default(),
                 observer: OnceLock::new(),
             }),
@@ -111,62 +111,62 @@ impl BlobStore {
 
     /// The store beneath.
     #[must_use]
-    pub fn objects(&self) -> &Arc<dyn ObjectStore> {
+    pub fn object_store(&self) -> &Arc<dyn ObjectStore> {
         &self.inner.objects
     }
 
     /// The volume's keys.
     #[must_use]
-    pub fn keys(&self) -> &Arc<VolumeKeys> {
+    pub fn volume_keys(&self) -> &Arc<VolumeKeys> {
         &self.inner.keys
     }
 
     /// Takes notice of blobs that others added and of packs that are gone.
-    pub fn refresh(&self) -> Result<(), BlobError> {
-        self.inner.index.refresh()
+    pub fn refresh_index(&self) -> Result<(), BlobError> {
+        self.inner.index.refresh_view()
     }
 
     /// Whether the blob is stored, and may be relied on instead of storing it again: a blob that is only in
     /// condemned packs does not count.
     #[must_use]
     pub fn contains(&self, id: &BlobId) -> bool {
-        self.inner.index.view().find_live(id).is_some()
+        self.inner.index.current_view().find_live_copy(id).is_some()
     }
 
     /// Where the blob is, as far as the index knows; also in a condemned pack.
     #[must_use]
-    pub fn locate(&self, id: &BlobId) -> Option<BlobLocation> {
-        let view = self.inner.index.view();
-        view.find_live(id).or_else(|| view.find_all(id).first().copied())
+    pub fn locate_blob(&self, id: &BlobId) -> Option<BlobLocation> {
+        let view = self.inner.index.current_view();
+        view.find_live_copy(id).or_else(|| view.find_all_copies(id).first().copied())
     }
 
-    /// As [`Self::locate`], but a place in a pack that is `present` comes before all others.
+    /// As [`Self::locate_blob`], but a place in a pack that is `present` comes before all others.
     #[must_use]
-    pub fn locate_present(&self, id: &BlobId, present: impl Fn(&PackId) -> bool) -> Option<BlobLocation> {
-        let view = self.inner.index.view();
-        if let Some(place) = view.find_live(id).filter(|place| present(&place.pack)) {
+    pub fn locate_in_present(&self, id: &BlobId, present: impl Fn(&PackId) -> bool) -> Option<BlobLocation> {
+        let view = self.inner.index.current_view();
+        if let Some(place) = view.find_live_copy(id).filter(|place| present(&place.pack)) {
             return Some(place);
         }
-        let places = view.find_all(id);
+        let places = view.find_all_copies(id);
         places.iter().find(|place| present(&place.pack)).or(places.first()).copied()
     }
 
     /// Calls `observer` from now on with each blob that is in the index and cannot be read. Only the first observer of a
     /// store is called.
-    pub fn observe_unreadable(&self, observer: impl Fn(&UnreadableBlob) + Send + Sync + 'static) {
+    pub fn set_unreadable_observer(&self, observer: impl Fn(&UnreadableBlob) + Send + Sync + 'static) {
         let _ = self.inner.observer.set(Box::new(observer));
     }
 
     /// The blob's content, checked.
-    pub fn read(&self, kind: BlobKind, id: &BlobId) -> Result<Vec<u8>, BlobError> {
+    pub fn read_blob(&self, kind: BlobKind, id: &BlobId) -> Result<Vec<u8>, BlobError> {
         let mut last = None;
         let mut unreadable = Vec::new();
         let mut blobs = vec![*id];
         for attempt in [ReadAttempt::First, ReadAttempt::Refreshed, ReadAttempt::Healed] {
-            if !self.prepare(attempt)? {
+            if !self.prepare_attempt(attempt)? {
                 continue;
             }
-            for place in self.inner.index.view().find_all(id) {
+            for place in self.inner.index.current_view().find_all_copies(id) {
                 if place.kind != kind {
                     continue;
                 }
@@ -182,7 +182,7 @@ impl BlobStore {
             }
         }
         // Whoever comes to write this content, or what stood beside it, stores it again.
-        unreadable.iter().for_each(|place| self.inner.lost.note_unreadable(place));
+        unreadable.iter().for_each(|place| self.inner.lost.record_unreadable(place));
         // What a collection took meanwhile is not in the index any more, and is no damage.
         if let Some(observer) = self.inner.observer.get()
             && !unreadable.is_empty()
@@ -195,17 +195,17 @@ impl BlobStore {
     }
 
     /// Whether the attempt is worth making.
-    fn prepare(&self, attempt: ReadAttempt) -> Result<bool, BlobError> {
+    fn prepare_attempt(&self, attempt: ReadAttempt) -> Result<bool, BlobError> {
         match attempt {
             ReadAttempt::First => Ok(true),
-            ReadAttempt::Refreshed => self.inner.index.refresh().map(|()| true),
-            ReadAttempt::Healed => self.inner.index.heal(),
+            ReadAttempt::Refreshed => self.inner.index.refresh_view().map(|()| true),
+            ReadAttempt::Healed => self.inner.index.repair_local_runs(),
         }
     }
 
     /// Reads at one place. [`BlobError::Store`] means that the store did not answer; other places may be tried
     /// after any other error.
-    fn read_at(&self, kind: BlobKind, id: &BlobId, place: &BlobLocation) -> Result<Vec<u8>, BlobError> {
+    fn read_blob_at(&self, kind: BlobKind, id: &BlobId, place: &BlobLocation) -> Result<Vec<u8>, BlobError> {
         self.try_read_at(kind, id, place).map_err(|copy| copy.error)
     }
 
@@ -228,22 +228,23 @@ impl BlobStore {
         let keys = &self.inner.keys;
         let alone = |error| UnreadableCopy { error, base: None };
         let sealed = get(offset, len).map_err(alone)?;
-        let difference = match body::open(keys, kind, id, &sealed).map_err(|fault| alone(damaged(fault)))? {
-            OpenedBody::Content(plaintext) => return Ok(plaintext),
-            OpenedBody::Difference(difference) => difference,
-        };
+        let difference =
+            match body::open_blob(keys, kind, id, &sealed).map_err(|fault| alone(damaged(fault)))? {
+                OpenedBody::Content(plaintext) => return Ok(plaintext),
+                OpenedBody::Difference(difference) => difference,
+            };
         // The difference itself is intact: what fails from here on is the base's fault.
         let base = difference.base.id;
         let with_base = |error| UnreadableCopy { error, base: Some(Box::new(base)) };
         let sealed = get(difference.base.offset, difference.base.len).map_err(with_base)?;
         OpenedBody::Difference(difference)
-            .resolve(keys, kind, id, |_| Ok::<_, BlobBodyFault>(sealed))
+            .resolve_plaintext(keys, kind, id, |_| Ok::<_, BlobBodyFault>(sealed))
             .map_err(|fault| with_base(damaged(fault)))
     }
 
     /// A new writer. Writers are independent: one does not see what another has not finished.
     #[must_use]
-    pub fn writer(&self) -> BlobWriter {
+    pub fn create_writer(&self) -> BlobWriter {
         BlobWriter::new(self.clone())
     }
 }

@@ -114,7 +114,7 @@ impl StoreError {
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::Exists { .. } | Self::Changed { .. } => ErrorKind::Conflict,
             Self::Length { .. } | Self::TooLarge { .. } | Self::NotAFile { .. } => ErrorKind::Corrupt,
-            Self::Io { source, .. } => ErrorKind::of_io(source),
+            Self::Io { source, .. } => ErrorKind::from_io_error(source),
             Self::Service { kind, .. } | Self::Address { kind, .. } => *kind,
             Self::Key(_) => ErrorKind::Usage,
         }

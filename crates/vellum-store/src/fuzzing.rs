@@ -10,10 +10,10 @@ use crate::index::{IndexRecord, IndexRun, IndexRunId, build_run};
 use crate::pack;
 
 /// The body of a blob after opening.
-pub fn blob_body(bytes: &[u8]) {
-    if let Ok(body::DecodedBody::Difference(difference)) = body::decode(bytes.to_vec()) {
-        let _ = difference.apply(b"");
-        let _ = difference.apply(bytes);
+pub fn fuzz_blob_body(bytes: &[u8]) {
+    if let Ok(body::DecodedBody::Difference(difference)) = body::decode_body(bytes.to_vec()) {
+        let _ = difference.apply_to_base(b"");
+        let _ = difference.apply_to_base(bytes);
     }
 }
 
@@ -21,30 +21,30 @@ pub fn blob_body(bytes: &[u8]) {
 ///
 /// # Panics
 /// When a table that decodes encodes to other bytes.
-pub fn pack(bytes: &[u8]) {
-    pack::decode_any(bytes);
+pub fn fuzz_pack(bytes: &[u8]) {
+    pack::fuzz_decoders(bytes);
 }
 
 /// The body of an index object after opening; what decodes must survive the way through a local run.
 ///
 /// # Panics
 /// When it does not.
-pub fn index_body(bytes: &[u8]) {
+pub fn fuzz_index_body(bytes: &[u8]) {
     let Ok(record) = IndexRecord::decode(bytes) else { return };
     assert_eq!(record.encode(), bytes, "one content has one encoding");
-    let run = IndexRun::in_memory(build_run(&record, VolumeId([0; 16]), IndexRunId([0; 32])));
+    let run = IndexRun::from_bytes(build_run(&record, VolumeId([0; 16]), IndexRunId([0; 32])));
     let run = run.unwrap_or_else(|error| panic!("a run that was just built: {error}"));
     assert!(run.iter().eq(record.blobs()), "a local run says what its record says");
-    assert!(record.blobs().all(|(id, place)| run.find(&id) == Some(place)), "and finds it");
+    assert!(record.blobs().all(|(id, place)| run.find_blob(&id) == Some(place)), "and finds it");
 }
 
 /// The file of a local run.
-pub fn local_run(bytes: &[u8]) {
-    let Ok(run) = IndexRun::in_memory(bytes.to_vec()) else { return };
+pub fn fuzz_local_run(bytes: &[u8]) {
+    let Ok(run) = IndexRun::from_bytes(bytes.to_vec()) else { return };
     run.iter().for_each(|(id, _)| {
-        run.find(&id);
+        run.find_blob(&id);
     });
-    run.find(&BlobId([0; 32]));
-    run.find(&BlobId([0xff; 32]));
+    run.find_blob(&BlobId([0; 32]));
+    run.find_blob(&BlobId([0xff; 32]));
     run.packs().for_each(drop);
 }

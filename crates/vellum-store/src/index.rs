@@ -16,8 +16,8 @@ use std::fmt;
 use vellum_types::{BlobId, BlobKind, PackId};
 
 pub(crate) use self::active::BlobIndex;
-pub(crate) use self::commit::{IndexAddition, now};
-pub(crate) use self::layout::build as build_run;
+pub(crate) use self::commit::{IndexAddition, current_seconds};
+pub(crate) use self::layout::encode_run as build_run;
 pub(crate) use self::record::{CondemnedPack, IndexRecord};
 pub(crate) use self::run::IndexRun;
 use crate::object::ObjectKey;
@@ -44,7 +44,7 @@ pub struct BlobLocation {
 }
 
 impl BlobLocation {
-    pub(crate) fn of(pack: PackId, entry: &PackEntry) -> Self {
+    pub(crate) fn from_pack_entry(pack: PackId, entry: &PackEntry) -> Self {
         Self { pack, offset: entry.offset, len: entry.len, kind: entry.kind }
     }
 }
@@ -54,12 +54,12 @@ impl BlobLocation {
 pub(crate) struct IndexRunId(pub(crate) [u8; 32]);
 
 impl IndexRunId {
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn from_object_bytes(bytes: &[u8]) -> Self {
         Self(blake3::hash(bytes).into())
     }
 
-    pub(crate) fn key(&self) -> ObjectKey {
-        ObjectKey::known(format!("{INDEX_FOLDER}/{self}"))
+    pub(crate) fn object_key(&self) -> ObjectKey {
+        ObjectKey::from_trusted(format!("{INDEX_FOLDER}/{self}"))
     }
 
     pub(crate) fn from_name(name: &str) -> Option<Self> {

@@ -21,10 +21,10 @@ pub use blob::{
 pub use error::StoreError;
 pub use index::BlobLocation;
 pub use object::{
-    LocalStore, MeteredStore, ObjectInfo, ObjectKey, ObjectStore, OpendalStore, RequestCounts, absolute,
-    create, open,
+    LocalStore, MeteredStore, ObjectInfo, ObjectKey, ObjectStore, OpendalStore, RequestCounts, create_store,
+    open_store, resolve_store_url,
 };
-pub use owner::give_to_owner_of;
+pub use owner::set_owner_from_dir;
 pub use pack::{PackEntry, PackFinding};
 pub use reserve::DiskReserve;
 pub use waiting::{LockObserver, LockWait, lock_exclusive, observe_lock_waits};

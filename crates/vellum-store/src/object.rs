@@ -16,7 +16,7 @@ pub use self::key::ObjectKey;
 pub use self::local::LocalStore;
 pub use self::metered::{MeteredStore, RequestCounts};
 pub use self::opendal::OpendalStore;
-pub use self::url::{absolute, create, open};
+pub use self::url::{create_store, open_store, resolve_store_url};
 
 use crate::error::StoreError;
 
@@ -34,63 +34,68 @@ pub struct ObjectInfo {
 /// A place for objects. All calls may come from many threads at once.
 pub trait ObjectStore: Send + Sync {
     /// A path or an address without secrets, for messages.
-    fn describe(&self) -> String;
+    fn describe_location(&self) -> String;
 
     /// The whole object, which may have `max` bytes: what its kind never exceeds. A larger one is
     /// [`StoreError::TooLarge`], and costs no more memory than `max`, whatever the store says of its length.
-    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError>;
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError>;
 
     /// Exactly `len` bytes from `offset` on; fewer is an error. The caller bounds `len`. For immutable
     /// objects only: an implementation may keep a handle of what the key meant when it was first read.
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError>;
 
     /// The object's length in bytes.
-    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError>;
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError>;
 
     /// Stores a new object: whole or not at all, and durable on return. Fails with [`StoreError::Exists`]
     /// when the key is taken.
-    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError>;
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError>;
 
     /// Stores several objects with as few waits for the disk as possible. All are durable on return; on the
     /// way none is visible or durable before those that stand earlier in the list. After an error the first
     /// few may be there.
-    fn put_all(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
-        objects.iter().try_for_each(|(key, bytes)| self.put(key, bytes))
+    fn put_objects(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        objects.iter().try_for_each(|(key, bytes)| self.put_object(key, bytes))
     }
 
     /// Replaces the ref's bytes by `new` if they are `expected`, else fails with [`StoreError::Changed`].
     /// `None` stands for the absent ref: creation and deletion. Durable on return.
-    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError>;
+    fn swap_ref(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError>;
 
     /// All objects in a folder and below (`""`: all there are), sorted by key. A missing folder is empty.
-    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError>;
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError>;
 
-    /// The keys that [`Self::list`] would give, without asking for sizes.
-    fn list_names(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
-        Ok(self.list(folder)?.into_iter().map(|info| info.key).collect())
+    /// The keys that [`Self::list_objects`] would give, without asking for sizes.
+    fn list_keys(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
+        Ok(self.list_objects(folder)?.into_iter().map(|info| info.key).collect())
     }
 
     /// Removes the object; it is no error if there is none. May come undone in a power cut.
-    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError>;
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError>;
 
     /// How many ranged gets are worth having under way at once: more than one where waiting dominates.
-    fn parallel_gets(&self) -> usize {
+    fn parallel_get_count(&self) -> usize {
         1
     }
 
     /// The directory of this machine that it is, if it is one.
-    fn directory(&self) -> Option<&Path> {
+    fn local_dir(&self) -> Option<&Path> {
         None
     }
 
     /// Keeps some room for what frees more, where a full disk can be in the way of that. Costs a call or two.
-    fn keep_reserve(&self) {}
+    fn ensure_reserve(&self) {}
 
     /// Gives that room up if the disk is full: to be called before what frees more.
     fn release_reserve(&self) {}
 
     /// What was asked of it, if that is counted.
-    fn metered(&self) -> Option<&MeteredStore> {
+    fn as_metered(&self) -> Option<&MeteredStore> {
         None
     }
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 /// Gives a file or directory that this process has just made to the owner of the directory that it was made in. Does
 /// nothing unless this is root, and the directory is not root's.
-pub fn give_to_owner_of(dir: impl AsFd, made: impl AsFd) -> io::Result<()> {
+pub fn set_owner_from_dir(dir: impl AsFd, made: impl AsFd) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }

@@ -12,8 +12,8 @@ use vellum_types::limits::BLOB_MAX;
 use vellum_types::{BlobId, BlobKind, DecodeError, FieldReader, FieldWriter, PackId};
 
 pub(crate) use self::build::PackBuilder;
-pub(crate) use self::check::is_whole;
-pub use self::check::{PackFinding, PackFlaw, check_pack, read_toc};
+pub(crate) use self::check::is_pack_whole;
+pub use self::check::{PackFinding, PackFlaw, check_pack, read_pack_toc};
 
 use crate::object::ObjectKey;
 
@@ -67,51 +67,51 @@ pub enum PackFault {
 #[must_use]
 pub fn pack_key(pack: &PackId) -> ObjectKey {
     let name = pack.to_string();
-    ObjectKey::known(format!("{PACKS_FOLDER}/{}/{name}", name.get(..2).unwrap_or_default()))
+    ObjectKey::from_trusted(format!("{PACKS_FOLDER}/{}/{name}", name.get(..2).unwrap_or_default()))
 }
 
 /// The pack that is stored under a key, if it is one.
 #[must_use]
-pub fn pack_of(key: &ObjectKey) -> Option<PackId> {
+pub fn parse_pack_key(key: &ObjectKey) -> Option<PackId> {
     let pack = key.name().parse().ok()?;
     (pack_key(&pack) == *key).then_some(pack)
 }
 
-fn header(kind: BlobKind) -> [u8; HEADER_LEN] {
+fn encode_header(kind: BlobKind) -> [u8; HEADER_LEN] {
     let [m0, m1, m2, m3, m4, m5, m6, m7] = MAGIC;
     let [v0, v1, v2, v3] = VERSION.to_le_bytes();
     [m0, m1, m2, m3, m4, m5, m6, m7, v0, v1, v2, v3, kind.as_byte(), 0, 0, 0]
 }
 
-fn read_header(bytes: &[u8]) -> Result<BlobKind, DecodeError> {
+fn decode_header(bytes: &[u8]) -> Result<BlobKind, DecodeError> {
     let mut reader = FieldReader::new(bytes);
-    if reader.array::<8>()? != MAGIC {
+    if reader.read_array::<8>()? != MAGIC {
         return Err(DecodeError::Magic);
     }
-    match reader.u32()? {
+    match reader.read_u32()? {
         VERSION => {}
         other => return Err(DecodeError::Version(other)),
     }
-    let kind = BlobKind::from_byte(reader.u8()?).ok_or(DecodeError::Invalid("pack kind"))?;
-    if reader.array::<3>()? != [0; 3] {
+    let kind = BlobKind::from_byte(reader.read_u8()?).ok_or(DecodeError::Invalid("pack kind"))?;
+    if reader.read_array::<3>()? != [0; 3] {
         return Err(DecodeError::Invalid("pack header"));
     }
     Ok(kind)
 }
 
-fn footer(table_len: u32) -> [u8; FOOTER_LEN] {
+fn encode_footer(table_len: u32) -> [u8; FOOTER_LEN] {
     let ([l0, l1, l2, l3], [m0, m1, m2, m3]) = (table_len.to_le_bytes(), FOOTER_MAGIC);
     [l0, l1, l2, l3, m0, m1, m2, m3]
 }
 
 /// The length of the sealed table in a pack of `pack_len` bytes.
-fn read_footer(bytes: &[u8], pack_len: u64) -> Result<u32, DecodeError> {
+fn decode_footer(bytes: &[u8], pack_len: u64) -> Result<u32, DecodeError> {
     let mut reader = FieldReader::new(bytes);
-    let table_len = reader.u32()?;
-    if reader.array::<4>()? != FOOTER_MAGIC {
+    let table_len = reader.read_u32()?;
+    if reader.read_array::<4>()? != FOOTER_MAGIC {
         return Err(DecodeError::Magic);
     }
-    reader.finish()?;
+    reader.expect_end()?;
     let room = pack_len.checked_sub((HEADER_LEN + FOOTER_LEN) as u64).ok_or(DecodeError::Truncated)?;
     if u64::from(table_len) > room {
         return Err(DecodeError::Invalid("length of the table of contents"));
@@ -125,10 +125,10 @@ fn read_footer(bytes: &[u8], pack_len: u64) -> Result<u32, DecodeError> {
 type TableSalt = [u8; 16];
 
 fn encode_table(salt: &TableSalt, entries: &[PackEntry]) -> Vec<u8> {
-    let mut writer = FieldWriter::over(Vec::with_capacity(24 + entries.len() * (BlobId::LEN + 4)));
-    writer.raw(salt).varint(entries.len() as u64);
+    let mut writer = FieldWriter::from_vec(Vec::with_capacity(24 + entries.len() * (BlobId::LEN + 4)));
+    writer.write_raw(salt).write_varint(entries.len() as u64);
     for entry in entries {
-        writer.raw(entry.id.as_bytes()).varint(u64::from(entry.len));
+        writer.write_raw(entry.id.as_bytes()).write_varint(u64::from(entry.len));
     }
     writer.into_vec()
 }
@@ -136,13 +136,13 @@ fn encode_table(salt: &TableSalt, entries: &[PackEntry]) -> Vec<u8> {
 /// Reads a table; its blobs must fill exactly the bytes from the header up to `table_start`.
 fn decode_table(bytes: &[u8], kind: BlobKind, table_start: u64) -> Result<Vec<PackEntry>, DecodeError> {
     let mut reader = FieldReader::new(bytes);
-    reader.array::<{ size_of::<TableSalt>() }>()?;
-    let count = reader.count(PACK_ENTRIES_MAX)?;
+    reader.read_array::<{ size_of::<TableSalt>() }>()?;
+    let count = reader.read_count(PACK_ENTRIES_MAX)?;
     let mut entries = Vec::with_capacity(count.min(reader.remaining() / BlobId::LEN + 1));
     let mut offset = HEADER_LEN as u64;
     for _ in 0..count {
-        let id = BlobId(reader.array()?);
-        let len = reader.varint_u32()?;
+        let id = BlobId(reader.read_array()?);
+        let len = reader.read_varint_u32()?;
         if len as usize > SEALED_MAX {
             return Err(DecodeError::Invalid("length of a blob"));
         }
@@ -150,7 +150,7 @@ fn decode_table(bytes: &[u8], kind: BlobKind, table_start: u64) -> Result<Vec<Pa
         entries.push(PackEntry { id, kind, offset: start, len });
         offset += u64::from(len);
     }
-    reader.finish()?;
+    reader.expect_end()?;
     if offset != table_start {
         return Err(DecodeError::Invalid("lengths of blobs"));
     }
@@ -164,17 +164,17 @@ fn open_table(
     sealed: &[u8],
     table_start: u64,
 ) -> Result<Vec<PackEntry>, PackFault> {
-    let kind = read_header(header_bytes)?;
+    let kind = decode_header(header_bytes)?;
     let mut table = Vec::new();
-    keys.open(RecordDomain::PackToc, &header(kind), sealed, &mut table)?;
+    keys.open_record(RecordDomain::PackToc, &encode_header(kind), sealed, &mut table)?;
     Ok(decode_table(&table, kind, table_start)?)
 }
 
 /// Every decoder of this module on any bytes; see [`crate::fuzzing`].
-pub(crate) fn decode_any(bytes: &[u8]) {
+pub(crate) fn fuzz_decoders(bytes: &[u8]) {
     let len = bytes.len() as u64;
-    let _ = read_header(bytes);
-    let _ = read_footer(bytes, len);
+    let _ = decode_header(bytes);
+    let _ = decode_footer(bytes, len);
     for end in [HEADER_LEN as u64, len] {
         if let Ok(entries) = decode_table(bytes, BlobKind::Chunk, end) {
             let salt = bytes.first_chunk().expect("a table that was decoded begins with its salt");

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::owner::give_to_owner_of;
+use crate::owner::set_owner_from_dir;
 
 /// Bytes that are kept, and the part of the disk that they may be.
 const RESERVE_MAX: u64 = 1 << 20;
@@ -31,32 +31,32 @@ impl<Dir: AsFd> DiskReserve<Dir> {
     }
 
     /// Makes the reserve if it is not there and there is room for several. What fails waits for the next time.
-    pub fn keep(&self) {
-        let _ = self.try_keep();
+    pub fn ensure_reserve(&self) {
+        let _ = self.try_create_file();
     }
 
-    fn try_keep(&self) -> io::Result<()> {
+    fn try_create_file(&self) -> io::Result<()> {
         if rustix::fs::statat(&self.dir, self.name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Ok(());
         }
         let disk = rustix::fs::fstatvfs(&self.dir)?;
         let bytes = (disk.f_blocks.saturating_mul(disk.f_frsize) / RESERVE_PART).min(RESERVE_MAX);
-        if self.free()? < bytes.saturating_mul(4) {
+        if self.free_disk_bytes()? < bytes.saturating_mul(4) {
             return Ok(());
         }
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(&self.dir, self.name, flags, Mode::RUSR | Mode::WUSR)?;
-        let filled = give_to_owner_of(&self.dir, &file).and_then(|()| allocate(&file, bytes));
+        let filled = set_owner_from_dir(&self.dir, &file).and_then(|()| allocate_blocks(&file, bytes));
         if filled.is_err() {
-            self.remove();
+            self.remove_file();
         }
         filled
     }
 
     /// Gives the reserve up if the disk is full, or a quota of its owner used up.
-    pub fn release(&self) {
-        if self.free().is_ok_and(|free| free < FULL) || self.is_refused_room() {
-            self.remove();
+    pub fn release_if_full(&self) {
+        if self.free_disk_bytes().is_ok_and(|free| free < FULL) || self.is_refused_room() {
+            self.remove_file();
         }
     }
 
@@ -65,24 +65,24 @@ impl<Dir: AsFd> DiskReserve<Dir> {
     fn is_refused_room(&self) -> bool {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let trial = rustix::fs::openat(&self.dir, ".", flags, Mode::RUSR | Mode::WUSR).and_then(|file| {
-            give_to_owner_of(&self.dir, &file).map_err(|_| Errno::OPNOTSUPP)?;
+            set_owner_from_dir(&self.dir, &file).map_err(|_| Errno::OPNOTSUPP)?;
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, FULL)
         });
         matches!(trial, Err(Errno::NOSPC | Errno::DQUOT))
     }
 
-    fn free(&self) -> io::Result<u64> {
+    fn free_disk_bytes(&self) -> io::Result<u64> {
         let disk = rustix::fs::fstatvfs(&self.dir)?;
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
-    fn remove(&self) {
+    fn remove_file(&self) {
         let _ = rustix::fs::unlinkat(&self.dir, self.name, AtFlags::empty());
     }
 }
 
 /// Gives a file blocks of its own. Where that cannot be asked for, it is written.
-fn allocate(file: &OwnedFd, bytes: u64) -> io::Result<()> {
+fn allocate_blocks(file: &OwnedFd, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             let block = [0xff; 64 << 10];
@@ -108,13 +108,13 @@ mod tests {
     fn a_reserve_takes_blocks_and_stays_while_there_is_room() {
         let dir = tempfile::tempdir().unwrap();
         let reserve = DiskReserve::new(File::open(dir.path()).unwrap(), "kept");
-        reserve.keep();
-        reserve.keep();
-        reserve.release();
+        reserve.ensure_reserve();
+        reserve.ensure_reserve();
+        reserve.release_if_full();
         let kept = std::fs::metadata(dir.path().join("kept")).unwrap();
         assert_eq!(kept.len(), RESERVE_MAX);
         assert!(std::os::unix::fs::MetadataExt::blocks(&kept) * 512 >= RESERVE_MAX, "{kept:?}");
-        reserve.remove();
+        reserve.remove_file();
         assert!(!dir.path().join("kept").exists());
     }
 }

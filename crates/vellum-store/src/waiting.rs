@@ -47,7 +47,7 @@ pub fn lock_exclusive(file: &impl AsFd, object: impl Fn() -> String) -> io::Resu
         }
         if start.elapsed() >= PATIENCE
             && let Some(observer) = OBSERVER.get()
-            && !observer(&LockWait { object: object(), holder: holder(file) })
+            && !observer(&LockWait { object: object(), holder: find_lock_holder(file) })
         {
             return Err(Errno::INTR.into());
         }
@@ -57,7 +57,7 @@ pub fn lock_exclusive(file: &impl AsFd, object: impl Fn() -> String) -> io::Resu
 }
 
 /// The process that holds the lock of a file, as the kernel lists it.
-fn holder(file: &impl AsFd) -> Option<u32> {
+fn find_lock_holder(file: &impl AsFd) -> Option<u32> {
     let stat = rustix::fs::fstat(file).ok()?;
     let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let wanted = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);

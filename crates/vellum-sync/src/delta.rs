@@ -1,7 +1,7 @@
 //! What of a file the other side has already: signatures of old files, and new files in terms of them.
 //!
 //! The side with the old file cuts it into blocks and sends a [`FileSignature`]: a weak and a strong hash of each. The side
-//! with the new file looks at it through a window of the same length, byte by byte ([`SignatureMatcher::scan`]), and sends what
+//! with the new file looks at it through a window of the same length, byte by byte ([`SignatureMatcher::scan_file`]), and sends what
 //! was not found.
 //!
 //! Invariant: what a signature of a peer says costs time and memory in proportion to the file and the signature, never
@@ -14,7 +14,7 @@ mod signature;
 mod table;
 
 pub use scan::{DeltaOperation, SignatureMatcher};
-pub use signature::{ENCODED_MAX, FileSignature, SignatureError, block_size};
+pub use signature::{ENCODED_MAX, FileSignature, SignatureError, choose_block_size};
 
 #[cfg(test)]
 mod tests;

@@ -122,7 +122,7 @@ impl SyncError {
         match self {
             Self::Beneath(error) => error.kind(),
             Self::Content(error) => error.kind(),
-            Self::Io { source, .. } => ErrorKind::of_io(source),
+            Self::Io { source, .. } => ErrorKind::from_io_error(source),
             Self::Changed | Self::Taken | Self::Dangling(_) | Self::Cycle | Self::Rename(_) => {
                 ErrorKind::Conflict
             }
@@ -156,23 +156,23 @@ impl SyncError {
 
     /// A path is, or lies in, a directory that Vellum keeps for itself.
     #[must_use]
-    pub fn own_place(path: &Path, place: &ReservedDirectory) -> Self {
+    pub fn for_own_place(path: &Path, place: &ReservedDirectory) -> Self {
         let here = if place.path() == path { "it is" } else { "it lies in" };
         Self::End {
             what: "refused to write to or delete from",
             path: path.as_os_str().as_bytes().to_vec(),
-            why: format!("{here} {}, which only Vellum may change", place.noun()),
+            why: format!("{here} {}, which only Vellum may change", place.display_name()),
         }
     }
 
     /// Says what was tried on a file's content.
-    pub fn io(action: &'static str) -> impl Fn(std::io::Error) -> Self {
+    pub fn wrap_io_error(action: &'static str) -> impl Fn(std::io::Error) -> Self {
         move |source| Self::Io { action, source }
     }
 
     /// The error with what caused it, in one line.
     #[must_use]
-    pub fn chain(&self) -> String {
+    pub fn format_chain(&self) -> String {
         let mut text = self.to_string();
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {

@@ -75,7 +75,8 @@ pub struct TreeListing {
 impl TreeListing {
     /// Every entry, the root first, directories before what is in them.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = ListingEntry<'_>> {
-        (0..self.records.len()).map(|index| ListingEntry { listing: self, id: ListingEntryId::at(index) })
+        (0..self.records.len())
+            .map(|index| ListingEntry { listing: self, id: ListingEntryId::from_index(index) })
     }
 
     /// How many entries there are, the root included.
@@ -115,13 +116,13 @@ impl TreeListing {
 
     /// The entry at a path from the root.
     #[must_use]
-    pub fn find(&self, path: &[u8]) -> Option<ListingEntry<'_>> {
+    pub fn find_path(&self, path: &[u8]) -> Option<ListingEntry<'_>> {
         let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
-        names.try_fold(self.root(), |here, name| here.child(name))
+        names.try_fold(self.root(), |here, name| here.find_child(name))
     }
 
     /// Gives entries the owners and groups that these numbers become.
-    pub(crate) fn renumber(&mut self, users: &HashMap<u32, u32>, groups: &HashMap<u32, u32>) {
+    pub(crate) fn renumber_owners(&mut self, users: &HashMap<u32, u32>, groups: &HashMap<u32, u32>) {
         if users.is_empty() && groups.is_empty() {
             return;
         }
@@ -133,12 +134,12 @@ impl TreeListing {
 
     /// What the content of a file was found to be.
     #[must_use]
-    pub fn digest(&self, id: ListingEntryId) -> Option<&ContentDigest> {
+    pub fn content_digest(&self, id: ListingEntryId) -> Option<&ContentDigest> {
         self.digests.get(&id)
     }
 
     /// Notes what the content of a file was found to be.
-    pub fn set_digest(&mut self, id: ListingEntryId, digest: ContentDigest) {
+    pub fn set_content_digest(&mut self, id: ListingEntryId, digest: ContentDigest) {
         self.digests.insert(id, digest);
     }
 
@@ -155,12 +156,12 @@ impl TreeListing {
 
     /// When anything of an entry was last changed, as a number to be compared; 0 if that is not known.
     #[must_use]
-    pub fn stamp(&self, id: ListingEntryId) -> u64 {
+    pub fn change_stamp(&self, id: ListingEntryId) -> u64 {
         self.stamps.get(id.index()).copied().unwrap_or(0)
     }
 
     /// Notes when anything of an entry was last changed.
-    pub fn set_stamp(&mut self, id: ListingEntryId, stamp: u64) {
+    pub fn set_change_stamp(&mut self, id: ListingEntryId, stamp: u64) {
         if self.stamps.len() <= id.index() {
             self.stamps.resize(self.records.len().max(id.index() + 1), 0);
         }
@@ -171,12 +172,12 @@ impl TreeListing {
 
     /// All stamps, by place.
     #[must_use]
-    pub fn stamps(&self) -> &[u64] {
+    pub fn change_stamps(&self) -> &[u64] {
         &self.stamps
     }
 
     /// Takes stamps in that were told; those of entries that are not there do not count.
-    pub fn set_stamps(&mut self, mut stamps: Vec<u64>) {
+    pub fn set_change_stamps(&mut self, mut stamps: Vec<u64>) {
         stamps.truncate(self.records.len());
         self.stamps = stamps;
     }
@@ -189,7 +190,7 @@ impl TreeListing {
 
     /// Regular files, and their bytes.
     #[must_use]
-    pub fn files(&self) -> (u64, u64) {
+    pub fn count_files(&self) -> (u64, u64) {
         let files = self.iter().filter(|entry| entry.kind() == FileKind::File);
         files.fold((0, 0), |(count, bytes), file| (count + 1, bytes + file.size()))
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use vellum_checkout::beneath::{BeneathError, HeldDir, sweep_hidden};
+use vellum_checkout::beneath::{BeneathError, HeldDir, remove_stale_hidden_dir};
 use vellum_checkout::meta::FileStat;
 use vellum_types::FileKind;
 use vellum_volume::ProgressMeter;
@@ -36,7 +36,7 @@ impl LocalEnd {
     /// All that is in a directory.
     #[must_use]
     pub fn new(root: HeldDir) -> Self {
-        let dirs = OpenListingDirs::as_listed(root.clone());
+        let dirs = OpenListingDirs::new_following_symlinks(root.clone());
         Self { root, single: None, dirs }
     }
 
@@ -47,12 +47,12 @@ impl LocalEnd {
 
     /// One entry of a directory, which goes by the name `shown`.
     #[must_use]
-    pub fn single(dir: HeldDir, name: &[u8], shown: &[u8]) -> Self {
+    pub fn from_single_entry(dir: HeldDir, name: &[u8], shown: &[u8]) -> Self {
         Self { single: Some((name.to_vec(), shown.to_vec())), ..Self::new(dir) }
     }
 
     /// The root's attributes.
-    pub fn stat(&self) -> Result<FileStat> {
+    pub fn stat_root(&self) -> Result<FileStat> {
         Ok(self.root.stat_self()?)
     }
 
@@ -63,20 +63,20 @@ impl LocalEnd {
     }
 
     fn open_file(&self, file: &ListingEntry<'_>) -> Result<vellum_checkout::beneath::OpenedFile> {
-        self.open_by(file, |dir, name| match file.listing().is_followed(file.id()) {
-            true => dir.open_file_followed(name),
+        self.open_file_with(file, |dir, name| match file.listing().is_followed(file.id()) {
+            true => dir.open_file_following(name),
             false => dir.open_file(name),
         })
     }
 
     /// Opens a file by a call that takes its directory and its name there.
-    fn open_by<T>(
+    fn open_file_with<T>(
         &self,
         file: &ListingEntry<'_>,
         open: impl FnOnce(&HeldDir, &[u8]) -> std::result::Result<T, BeneathError>,
     ) -> Result<T> {
         let parent = file.parent().unwrap_or(*file);
-        let dir = self.dirs.get(&parent)?;
+        let dir = self.dirs.open_dir(&parent)?;
         let name = self.single.as_ref().map_or(file.name(), |(name, _)| name);
         open(&dir, name).map_err(|error| match error.is_not_found() {
             true => SyncError::Vanished,
@@ -85,13 +85,13 @@ impl LocalEnd {
     }
 
     /// Takes away what a killed run left, files and directories, unless another run is writing it.
-    pub(crate) fn sweep(&self, listing: &TreeListing, keep: &dyn Fn(&[u8]) -> bool) {
+    pub(crate) fn remove_leftovers(&self, listing: &TreeListing, keep: &dyn Fn(&[u8]) -> bool) {
         use rustix::fs::{FlockOperation, flock};
         for path in listing.leftovers.iter().filter(|path| !keep(path)) {
             // What cannot be removed now is found by the next run.
             let Ok((dir, name)) = self.root.resolve_parent(path) else { continue };
             let Ok(opened) = dir.open_file(name) else {
-                let _ = sweep_hidden(&dir, name);
+                let _ = remove_stale_hidden_dir(&dir, name);
                 continue;
             };
             if flock(&opened.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -102,20 +102,20 @@ impl LocalEnd {
 }
 
 impl SyncEnd for LocalEnd {
-    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+    fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         // Entries of another listing have other numbers.
-        self.dirs.forget();
+        self.dirs.clear_cache();
         let mut listing = match &self.single {
-            Some((name, shown)) => scan::scan_one(&self.root, name, shown, wish)?,
-            None => scan::scan(&self.root, wish, meter)?,
+            Some((name, shown)) => scan::scan_entry(&self.root, name, shown, wish)?,
+            None => scan::scan_dir(&self.root, wish, meter)?,
         };
         if wish.owners {
-            listing.owners = OwnerNames::here(wish.side, &listing, !wish.options.preserve.numeric_ids);
+            listing.owners = OwnerNames::read_local(wish.side, &listing, !wish.options.preserve.numeric_ids);
         }
         Ok(listing)
     }
 
-    fn digest(
+    fn hash_files(
         &self,
         listing: &TreeListing,
         files: &[ListingEntryId],
@@ -124,7 +124,7 @@ impl SyncEnd for LocalEnd {
         let found = Mutex::new(vec![None; files.len()]);
         let next = AtomicUsize::new(0);
         let work = || {
-            while !meter.stopped() {
+            while !meter.is_stopped() {
                 let place = next.fetch_add(1, Ordering::Relaxed);
                 let Some(id) = files.get(place) else { break };
                 let entry = listing.entry(*id);
@@ -132,7 +132,7 @@ impl SyncEnd for LocalEnd {
                     continue;
                 }
                 let digest =
-                    self.open_file(&entry).and_then(|opened| crate::receive::hash(&opened.file)).ok();
+                    self.open_file(&entry).and_then(|opened| crate::receive::hash_file(&opened.file)).ok();
                 let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(slot) = found.get_mut(place) {
                     *slot = digest;
@@ -146,7 +146,7 @@ impl SyncEnd for LocalEnd {
             }
             work();
         });
-        if meter.stopped() {
+        if meter.is_stopped() {
             return Err(SyncError::Stopped);
         }
         Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -154,36 +154,36 @@ impl SyncEnd for LocalEnd {
 }
 
 impl SourceEnd for LocalEnd {
-    fn open(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<FileContent> {
+    fn open_content(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<FileContent> {
         self.open_file(&file).map(FileContent::File)
     }
 
-    fn open_unseen(&self, file: ListingEntry<'_>) -> Result<Option<File>> {
+    fn open_unchecked(&self, file: ListingEntry<'_>) -> Result<Option<File>> {
         match file.listing().is_followed(file.id()) {
             true => Ok(None),
-            false => self.open_by(&file, HeldDir::open_unseen).map(Some),
+            false => self.open_file_with(&file, HeldDir::open_file_unchecked).map(Some),
         }
     }
 
-    fn looks_at_old(&self) -> bool {
+    fn needs_old_version(&self) -> bool {
         false
     }
 
-    fn take_away(
+    fn remove_entries(
         &self,
         listing: &TreeListing,
         entries: &[ListingEntryId],
         meter: &ProgressMeter,
     ) -> Result<SyncReport> {
-        Ok(crate::moving::remove(listing, entries, meter, |entry| {
+        Ok(crate::moving::remove_unchanged_entries(listing, entries, meter, |entry| {
             let name = self.single.as_ref().map_or(entry.name(), |(name, _)| name);
-            Ok((self.dirs.get(&entry.parent().unwrap_or(*entry))?, name.to_vec()))
+            Ok((self.dirs.open_dir(&entry.parent().unwrap_or(*entry))?, name.to_vec()))
         }))
     }
 }
 
 impl DestinationEnd for LocalEnd {
-    fn carry_out(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
-        transfer::carry_out(self, job, meter)
+    fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
+        transfer::execute_plan(self, job, meter)
     }
 }

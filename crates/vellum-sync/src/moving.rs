@@ -15,7 +15,7 @@ use crate::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
 use crate::receive::{SyncJob, SyncProblem, SyncReport};
 
 /// Takes away at the source what a plan moved, except for what something is told of; tells what came of it in the report.
-pub fn take_away(job: &SyncJob<'_>, report: &mut SyncReport, meter: &ProgressMeter) -> Result<()> {
+pub fn remove_moved_entries(job: &SyncJob<'_>, report: &mut SyncReport, meter: &ProgressMeter) -> Result<()> {
     if job.plan.moved.is_empty() || report.stopped {
         return Ok(());
     }
@@ -33,7 +33,7 @@ pub fn take_away(job: &SyncJob<'_>, report: &mut SyncReport, meter: &ProgressMet
         ends.chain([path.len()]).all(|end| path.get(..end).is_none_or(|above| !told.contains(above)))
     };
     let entries: Vec<ListingEntryId> = job.plan.moved.iter().filter(arrived).copied().collect();
-    let taken = job.source.take_away(job.from, &entries, meter)?;
+    let taken = job.source.remove_entries(job.from, &entries, meter)?;
     report.taken = taken.taken;
     report.stopped |= taken.stopped;
     report.problems.extend(taken.problems);
@@ -42,7 +42,7 @@ pub fn take_away(job: &SyncJob<'_>, report: &mut SyncReport, meter: &ProgressMet
 
 /// Takes entries away that still are as they were listed; `dir` opens the directory of one, `name` says what it is called
 /// there.
-pub(crate) fn remove<'l>(
+pub(crate) fn remove_unchanged_entries<'l>(
     listing: &'l TreeListing,
     entries: &[ListingEntryId],
     meter: &ProgressMeter,
@@ -50,15 +50,15 @@ pub(crate) fn remove<'l>(
 ) -> SyncReport {
     let mut report = SyncReport::default();
     for entry in entries.iter().filter_map(|id| listing.get(*id)) {
-        if meter.stopped() {
+        if meter.is_stopped() {
             report.stopped = true;
             break;
         }
-        let removed = place(&entry).and_then(|(dir, name)| remove_one(&dir, &name, &entry));
+        let removed = place(&entry).and_then(|(dir, name)| remove_unchanged_entry(&dir, &name, &entry));
         match removed {
             Ok(()) => report.taken += 1,
             Err(error) => {
-                let message = format!("not taken away at the source: {}", error.chain());
+                let message = format!("not taken away at the source: {}", error.format_chain());
                 report.problems.push(SyncProblem { path: entry.path(), message, vanished: false });
             }
         }
@@ -66,7 +66,7 @@ pub(crate) fn remove<'l>(
     report
 }
 
-fn remove_one(dir: &HeldDir, name: &[u8], entry: &ListingEntry<'_>) -> Result<()> {
+fn remove_unchanged_entry(dir: &HeldDir, name: &[u8], entry: &ListingEntry<'_>) -> Result<()> {
     let stat = match dir.stat(name) {
         // Somebody else took it away.
         Err(error) if error.is_not_found() => return Ok(()),
@@ -75,8 +75,9 @@ fn remove_one(dir: &HeldDir, name: &[u8], entry: &ListingEntry<'_>) -> Result<()
     let size = if stat.kind == FileKind::File { stat.size } else { 0 };
     let same = (entry.kind(), entry.size(), entry.mtime()) == (stat.kind, size, stat.mtime);
     // Names that come and go change the time of a file with several.
-    let stamp = if entry.flags().has(EntryFlags::LINKED) { 0 } else { entry.listing().stamp(entry.id()) };
-    if !same || entry.is_dir() || stamp != 0 && stamp != crate::scan::identity(&stat) {
+    let stamp =
+        if entry.flags().contains(EntryFlags::LINKED) { 0 } else { entry.listing().change_stamp(entry.id()) };
+    if !same || entry.is_dir() || stamp != 0 && stamp != crate::scan::compute_identity(&stat) {
         return Err(SyncError::Changed);
     }
     Ok(dir.unlink(name)?)
@@ -115,7 +116,7 @@ mod tests {
             avoid: None,
             owners: false,
         };
-        end.list(&wish, &ProgressMeter::default()).unwrap()
+        end.list_entries(&wish, &ProgressMeter::default()).unwrap()
     }
 
     /// Copies `from` to `to`; meddles with `from` before it is taken away.
@@ -127,10 +128,10 @@ mod tests {
         let (options, meter) = (options(), ProgressMeter::default());
         let plan = SyncPlan::new(&ours, &theirs, &options);
         let job = SyncJob { plan: &plan, source: &source, from: &ours, to: &theirs, options: &options };
-        let mut report = destination.carry_out(&job, &meter).unwrap();
+        let mut report = destination.execute_plan(&job, &meter).unwrap();
         assert!(report.durable && report.problems.is_empty(), "{report:?}");
         meddle(&from, &mut report);
-        take_away(&job, &mut report, &meter).unwrap();
+        remove_moved_entries(&job, &mut report, &meter).unwrap();
         report
     }
 
@@ -202,10 +203,10 @@ mod tests {
     fn a_source_that_never_changes_gives_nothing_away() {
         struct Fixed;
         impl SyncEnd for Fixed {
-            fn list(&self, _: &ListingRequest, _: &ProgressMeter) -> Result<TreeListing> {
+            fn list_entries(&self, _: &ListingRequest, _: &ProgressMeter) -> Result<TreeListing> {
                 Err(SyncError::Stopped)
             }
-            fn digest(
+            fn hash_files(
                 &self,
                 _: &TreeListing,
                 _: &[ListingEntryId],
@@ -215,7 +216,7 @@ mod tests {
             }
         }
         impl SourceEnd for Fixed {
-            fn open(
+            fn open_content(
                 &self,
                 _: ListingEntry<'_>,
                 _: Option<crate::source::OldVersion<'_>>,
@@ -223,8 +224,8 @@ mod tests {
                 Err(SyncError::Stopped)
             }
         }
-        let listing = TreeListing::new(&crate::listing::NewListingEntry::dir(), None);
-        let refused = Fixed.take_away(&listing, &[], &ProgressMeter::default());
+        let listing = TreeListing::new(&crate::listing::NewListingEntry::unknown_dir(), None);
+        let refused = Fixed.remove_entries(&listing, &[], &ProgressMeter::default());
         assert!(matches!(refused, Err(SyncError::Unchangeable)));
     }
 }

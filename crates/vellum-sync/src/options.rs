@@ -5,7 +5,7 @@
 
 mod basis;
 
-pub use basis::{BASIS_DIRS_MAX, Basis, BasisUsage, through_missing};
+pub use basis::{BASIS_DIRS_MAX, Basis, BasisUsage, resolve_missing_path};
 use serde::{Deserialize, Serialize};
 
 /// How often a refused or cut-off file is tried again unless told otherwise: once more, then it is a problem to show.
@@ -148,7 +148,7 @@ pub struct CompareOptions {
 
 impl CompareOptions {
     /// Takes times for equal that a filesystem cannot tell apart, too.
-    pub fn widen(&mut self, window: u64) {
+    pub fn widen_tolerance(&mut self, window: u64) {
         self.modify_window = self.modify_window.max(window);
     }
 }
@@ -253,27 +253,29 @@ pub struct BackupLocation {
 impl BackupLocation {
     /// Whether a path of the destination is the directory that old versions go to, or in it.
     #[must_use]
-    pub fn holds(&self, path: &[u8]) -> bool {
-        self.dir.as_deref().is_some_and(|dir| is_in(path, dir))
+    pub fn contains_path(&self, path: &[u8]) -> bool {
+        self.dir.as_deref().is_some_and(|dir| is_within_dir(path, dir))
     }
 }
 
 impl WriteOptions {
     /// Whether a path of the destination is the directory that files are written in, or in it.
     #[must_use]
-    pub fn stages_in(&self, path: &[u8]) -> bool {
+    pub fn is_staging_path(&self, path: &[u8]) -> bool {
         let dirs = [&self.temp_dir, &self.partial_dir];
-        dirs.into_iter().flatten().any(|dir| is_in(path, dir))
+        dirs.into_iter().flatten().any(|dir| is_within_dir(path, dir))
     }
 }
 
 /// Whether a path from the destination's root is a directory, named by such a path, or in it.
-fn is_in(path: &[u8], dir: &[u8]) -> bool {
-    fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn is_within_dir(path: &[u8], dir: &[u8]) -> bool {
+    fn split_names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
         path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
     }
-    let mut path = names(path);
-    !dir.starts_with(b"/") && names(dir).all(|name| path.next() == Some(name)) && names(dir).next().is_some()
+    let mut path = split_names(path);
+    !dir.starts_with(b"/")
+        && split_names(dir).all(|name| path.next() == Some(name))
+        && split_names(dir).next().is_some()
 }
 
 /// Whether the old file's blocks are used for the new one.
@@ -371,7 +373,7 @@ pub enum ModeOperation {
 impl ModeChange {
     /// The mode that comes of it.
     #[must_use]
-    pub fn apply(&self, mode: u32, is_dir: bool) -> u32 {
+    pub fn apply_to_mode(&self, mode: u32, is_dir: bool) -> u32 {
         let concerns = match self.of {
             ModeSubjects::All => true,
             ModeSubjects::Dirs => is_dir,
@@ -412,7 +414,7 @@ pub struct EffortOptions {
 impl EffortOptions {
     /// How many threads to use: all that the machine has, within bounds, unless told otherwise.
     #[must_use]
-    pub fn threads(&self) -> usize {
+    pub fn thread_count(&self) -> usize {
         /// More threads than this have nothing to do but to wait for each other in one filesystem.
         const THREADS_MAX: usize = 16;
         let machine = || std::thread::available_parallelism().map_or(2, std::num::NonZeroUsize::get);
@@ -436,24 +438,24 @@ mod tests {
             copies: 0,
         };
         let go_x = clause(ModeSubjects::All, 0o2077 | 0o1000, ModeOperation::Add, 0o444, true);
-        assert_eq!(go_x.apply(0o600, false), 0o644);
-        assert_eq!(go_x.apply(0o700, false), 0o755);
-        assert_eq!(go_x.apply(0o600, true), 0o655);
+        assert_eq!(go_x.apply_to_mode(0o600, false), 0o644);
+        assert_eq!(go_x.apply_to_mode(0o700, false), 0o755);
+        assert_eq!(go_x.apply_to_mode(0o600, true), 0o655);
         let dirs = clause(ModeSubjects::Dirs, 0o7777, ModeOperation::Set, 0o755, false);
-        assert_eq!(dirs.apply(0o7700, true), 0o755);
-        assert_eq!(dirs.apply(0o700, false), 0o700);
+        assert_eq!(dirs.apply_to_mode(0o7700, true), 0o755);
+        assert_eq!(dirs.apply_to_mode(0o700, false), 0o700);
         let less = clause(ModeSubjects::Files, 0o0070, ModeOperation::Remove, 0o222, false);
-        assert_eq!(less.apply(0o666, false), 0o646);
+        assert_eq!(less.apply_to_mode(0o666, false), 0o646);
     }
 
     #[test]
     fn a_backup_directory_holds_itself_and_what_is_in_it() {
         let backup = |dir: &str| BackupLocation { dir: Some(dir.into()), suffix: Vec::new() };
-        assert!(backup("old/").holds(b"old") && backup("./old").holds(b"old/d/f"));
-        assert!(backup("a/old").holds(b"a/old/f") && !backup("a/old").holds(b"a"));
-        assert!(!backup("old").holds(b"older") && !backup("old").holds(b"d/old"));
-        assert!(!backup("/old").holds(b"old") && !backup(".").holds(b"f"));
-        assert!(!BackupLocation { dir: None, suffix: Vec::new() }.holds(b"f"));
+        assert!(backup("old/").contains_path(b"old") && backup("./old").contains_path(b"old/d/f"));
+        assert!(backup("a/old").contains_path(b"a/old/f") && !backup("a/old").contains_path(b"a"));
+        assert!(!backup("old").contains_path(b"older") && !backup("old").contains_path(b"d/old"));
+        assert!(!backup("/old").contains_path(b"old") && !backup(".").contains_path(b"f"));
+        assert!(!BackupLocation { dir: None, suffix: Vec::new() }.contains_path(b"f"));
     }
 
     #[test]

@@ -23,11 +23,11 @@ impl OwnerNames {
     /// What this host calls owners, if they go by name: of a source those that its listing has; of a destination all, and
     /// who receives.
     #[must_use]
-    pub fn here(side: SyncSide, listing: &TreeListing, by_name: bool) -> Self {
-        let names = |file: &[u8]| if by_name { table(file) } else { BTreeMap::new() };
+    pub fn read_local(side: SyncSide, listing: &TreeListing, by_name: bool) -> Self {
+        let names = |file: &[u8]| if by_name { read_id_names(file) } else { BTreeMap::new() };
         let (users, groups) = (names(b"passwd"), names(b"group"));
         match side {
-            SyncSide::Destination => Self { users, groups, receiver: receiver() },
+            SyncSide::Destination => Self { users, groups, receiver: detect_receiver() },
             SyncSide::Source => {
                 let (mut uids, mut gids) = (BTreeSet::new(), BTreeSet::new());
                 for entry in listing.iter() {
@@ -45,7 +45,7 @@ impl OwnerNames {
 }
 
 /// Who receives here, if it is not root, who may everything.
-fn receiver() -> Option<UnprivilegedReceiver> {
+fn detect_receiver() -> Option<UnprivilegedReceiver> {
     if geteuid().is_root() {
         return None;
     }
@@ -57,15 +57,15 @@ fn receiver() -> Option<UnprivilegedReceiver> {
 }
 
 /// The numbers of a file of `/etc`, and the first name of each.
-fn table(name: &[u8]) -> BTreeMap<u32, String> {
+fn read_id_names(name: &[u8]) -> BTreeMap<u32, String> {
     let text = HeldDir::open_root(Path::new("/etc"))
         .ok()
-        .and_then(|dir| crate::scan::read_rules(&dir, name).ok().flatten())
+        .and_then(|dir| crate::scan::read_rule_file(&dir, name).ok().flatten())
         .unwrap_or_default();
-    parse(&String::from_utf8_lossy(&text))
+    parse_id_names(&String::from_utf8_lossy(&text))
 }
 
-fn parse(text: &str) -> BTreeMap<u32, String> {
+fn parse_id_names(text: &str) -> BTreeMap<u32, String> {
     let mut names = BTreeMap::new();
     for line in text.lines().take(NAMES_MAX) {
         let mut fields = line.split(':');
@@ -82,13 +82,13 @@ fn parse(text: &str) -> BTreeMap<u32, String> {
 /// Gives the source's entries the numbers that their owners have at the destination, and gives the options as they are
 /// for who receives, and for a filesystem that may keep times less finely. Fails if a rule names an owner whom the
 /// destination does not know.
-pub fn settle(
+pub fn map_owners(
     source: &mut TreeListing,
     destination: &TreeListing,
     options: &SyncOptions,
 ) -> Result<SyncOptions> {
     let mut options = options.clone();
-    options.compare.widen(destination.granularity.window());
+    options.compare.widen_tolerance(destination.granularity.tolerance_nanos());
     options.preserve.receiver.clone_from(&destination.owners.receiver);
     if options.preserve.receiver.is_some() {
         options.preserve.owners = false;
@@ -97,22 +97,22 @@ pub fn settle(
     let (mut users, mut groups) = match options.preserve.numeric_ids {
         true => (HashMap::new(), HashMap::new()),
         false => (
-            numbers(&source.owners.users, &destination.owners.users),
-            numbers(&source.owners.groups, &destination.owners.groups),
+            map_ids_by_name(&source.owners.users, &destination.owners.users),
+            map_ids_by_name(&source.owners.groups, &destination.owners.groups),
         ),
     };
     let (ours, theirs) = (&source.owners, &destination.owners);
     let ids: BTreeSet<(u32, u32)> = source.iter().map(|entry| (entry.uid(), entry.gid())).collect();
     let uids = ids.iter().map(|(uid, _)| *uid);
-    users.extend(mapped(&options.changes.users, uids, [&ours.users, &theirs.users])?);
+    users.extend(apply_owner_rules(&options.changes.users, uids, [&ours.users, &theirs.users])?);
     let gids = ids.iter().map(|(_, gid)| *gid);
-    groups.extend(mapped(&options.changes.groups, gids, [&ours.groups, &theirs.groups])?);
-    source.renumber(&users, &groups);
+    groups.extend(apply_owner_rules(&options.changes.groups, gids, [&ours.groups, &theirs.groups])?);
+    source.renumber_owners(&users, &groups);
     Ok(options)
 }
 
 /// The numbers that rules give to owners. `names` are those of the source and of the destination.
-fn mapped(
+fn apply_owner_rules(
     rules: &[OwnerRule],
     ids: impl Iterator<Item = u32>,
     names: [&BTreeMap<u32, String>; 2],
@@ -141,7 +141,7 @@ fn mapped(
 }
 
 /// From numbers of one side to those of the other, where they differ.
-fn numbers(from: &BTreeMap<u32, String>, to: &BTreeMap<u32, String>) -> HashMap<u32, u32> {
+fn map_ids_by_name(from: &BTreeMap<u32, String>, to: &BTreeMap<u32, String>) -> HashMap<u32, u32> {
     let mut known: HashMap<&str, u32> = HashMap::new();
     for (id, name) in to {
         known.entry(name).or_insert(*id);
@@ -163,14 +163,18 @@ mod tests {
     }
 
     fn listing(ids: &[(u32, u32)]) -> TreeListing {
-        let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+        let mut listing = TreeListing::new(&NewListingEntry::unknown_dir(), None);
         let mut block = DirectoryBlock::default();
         for (number, (uid, gid)) in ids.iter().enumerate() {
-            let fresh =
-                NewListingEntry { kind: FileKind::File, uid: *uid, gid: *gid, ..NewListingEntry::dir() };
+            let fresh = NewListingEntry {
+                kind: FileKind::File,
+                uid: *uid,
+                gid: *gid,
+                ..NewListingEntry::unknown_dir()
+            };
             block.push(format!("{number}").as_bytes(), &fresh, None).unwrap();
         }
-        listing.attach(ListingEntryId::ROOT, &mut block).unwrap();
+        listing.attach_block(ListingEntryId::ROOT, &mut block).unwrap();
         listing
     }
 
@@ -188,17 +192,17 @@ mod tests {
         to.owners = OwnerNames { users: here, groups: names(&[(7, "team")]), receiver: None };
         let options = SyncOptions::default();
         let mut mapped = from.clone();
-        settle(&mut mapped, &to, &options).unwrap();
+        map_owners(&mut mapped, &to, &options).unwrap();
         assert_eq!(ids(&mapped), [(0, 0), (500, 7), (1001, 101), (1002, 0), (7, 7)]);
         let mut options = options;
         options.preserve.numeric_ids = true;
-        settle(&mut from, &to, &options).unwrap();
+        map_owners(&mut from, &to, &options).unwrap();
         assert_eq!(ids(&from).get(1), Some(&(1000, 100)));
     }
 
     #[test]
     fn lines_that_are_no_names_are_passed_over() {
         let text = "root:x:0:0::/:/bin/sh\n+@nis::::::\nbad\nann:x:no:1\ntoor:x:0:0\nbob:x:12:1:::\n";
-        assert_eq!(parse(text), names(&[(0, "root"), (12, "bob")]));
+        assert_eq!(parse_id_names(text), names(&[(0, "root"), (12, "bob")]));
     }
 }

@@ -13,8 +13,8 @@ mod step;
 mod walk;
 mod wanted;
 
-pub(crate) use compare::content;
-pub use compare::{attributes, unsettled, unsettled_in_basis};
+pub(crate) use compare::compare_content;
+pub use compare::{compare_attributes, find_undecided_files, find_undecided_in_basis};
 pub(crate) use delete::DeletionCounts;
 pub use refusal::{PlanRefusal, PlanRemark};
 pub use step::{Differences, StepAction, StepCounts, StepPhase, SyncStep, WriteMethod};
@@ -53,7 +53,7 @@ impl SyncPlan {
         basis: &[TreeListing],
         options: &SyncOptions,
     ) -> Self {
-        walk::SyncPlanner::new(source, destination, options).with_basis(basis).run()
+        walk::SyncPlanner::new(source, destination, options).with_basis(basis).build_plan()
     }
 
     /// The same; what stands at the paths of `missing`, which were asked for and are not at the source, is deleted.
@@ -64,7 +64,10 @@ impl SyncPlan {
         missing: &[Vec<u8>],
         options: &SyncOptions,
     ) -> Self {
-        walk::SyncPlanner::new(source, destination, options).with_basis(basis).with_missing(missing).run()
+        walk::SyncPlanner::new(source, destination, options)
+            .with_basis(basis)
+            .with_missing(missing)
+            .build_plan()
     }
 
     /// Whether there is nothing to do.
@@ -75,7 +78,7 @@ impl SyncPlan {
 
     /// The steps of a phase.
     #[must_use]
-    pub fn phase(&self, phase: StepPhase) -> &[SyncStep] {
+    pub fn phase_steps(&self, phase: StepPhase) -> &[SyncStep] {
         let start = self.steps.partition_point(|step| step.phase < phase);
         let end = self.steps.partition_point(|step| step.phase <= phase);
         self.steps.get(start..end).unwrap_or_default()

@@ -25,12 +25,12 @@ mod times;
 use vellum_volume::ProgressMeter;
 
 use attributes::PreviousOccupant;
-pub use attributes::umask;
+pub use attributes::read_umask;
 pub(crate) use content::{SMALL, TransferControl, hash_zeros};
 pub(crate) use delayed::DelayedNames;
-pub(crate) use file::{EntryDestination, EntryWriter, hash, taken};
+pub(crate) use file::{EntryDestination, EntryWriter, hash_file, map_name_conflict};
 pub(crate) use keep::BackupKeeper;
-pub(crate) use partial::name_for as partial_name;
+pub(crate) use partial::partial_file_name as partial_name;
 pub(crate) use ranges::{IdleWorkers, RANGE};
 pub use staging::StagingDirectories;
 
@@ -57,7 +57,7 @@ pub struct SyncJob<'a> {
 /// The end where entries go.
 pub trait DestinationEnd: SyncEnd {
     /// Carries out a plan, exactly; goes on after the failure of one entry, and tells it.
-    fn carry_out(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport>;
+    fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport>;
 }
 
 /// What became of a plan.

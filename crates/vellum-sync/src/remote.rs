@@ -53,24 +53,24 @@ impl RemoteEnd {
         settings: LinkSettings,
     ) -> Result<Self> {
         let begin = BeginRequest { role, path: address.path.clone(), name: None, timeout: settings.timeout };
-        let connected = Arc::new(ConnectedProgram::start(&address, &shell, &settings)?);
+        let connected = Arc::new(ConnectedProgram::start_program(&address, &shell, &settings)?);
         let state = Mutex::new(RemoteEndState { begin, is_asked: false, connected, before: (0, 0), cuts: 0 });
         Ok(Self { inner: Arc::new(RemoteEndInner { address, shell, settings, state }) })
     }
 
     /// The same end through a connection of its own: what is listed there changes no numbers here.
-    pub fn another(&self) -> Result<Self> {
+    pub fn connect_duplicate(&self) -> Result<Self> {
         let inner = &*self.inner;
         let (begin, address, shell) =
-            (self.state().begin.clone(), inner.address.clone(), inner.shell.clone());
+            (self.lock_state().begin.clone(), inner.address.clone(), inner.shell.clone());
         let other = Self::connect(address, shell, begin.role, inner.settings)?;
-        other.state().begin = begin;
+        other.lock_state().begin = begin;
         Ok(other)
     }
 
     /// Means another place on the same host. The name is that which a single entry of a source goes by.
-    pub fn aim(&self, path: Vec<u8>, name: Option<Vec<u8>>) {
-        let mut state = self.state();
+    pub fn set_target(&self, path: Vec<u8>, name: Option<Vec<u8>>) {
+        let mut state = self.lock_state();
         state.begin.path = path;
         state.begin.name = name;
         state.is_asked = false;
@@ -79,61 +79,63 @@ impl RemoteEnd {
     /// The path that is meant.
     #[must_use]
     pub fn path(&self) -> Vec<u8> {
-        self.state().begin.path.clone()
+        self.lock_state().begin.path.clone()
     }
 
     /// Looks at what stands there.
-    pub fn look(&self) -> Result<FoundPath> {
+    pub fn inspect_target(&self) -> Result<FoundPath> {
         let (begin, connected) = {
-            let state = self.state();
+            let state = self.lock_state();
             (state.begin.clone(), Arc::clone(&state.connected))
         };
-        let found = connected.client.begin(&begin).map_err(|error| self.explain(&connected, error))?;
-        self.state().is_asked = true;
+        let found =
+            connected.client.request_end(&begin).map_err(|error| self.explain_loss(&connected, error))?;
+        self.lock_state().is_asked = true;
         Ok(found)
     }
 
-    fn state(&self) -> MutexGuard<'_, RemoteEndState> {
+    fn lock_state(&self) -> MutexGuard<'_, RemoteEndState> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn connected(&self) -> Arc<ConnectedProgram> {
-        Arc::clone(&self.state().connected)
+    fn connected_program(&self) -> Arc<ConnectedProgram> {
+        Arc::clone(&self.lock_state().connected)
     }
 
     /// Whether the connection is gone.
     pub fn is_lost(&self) -> bool {
-        self.connected().client.link().lost().is_some()
+        self.connected_program().client.link().loss_reason().is_some()
     }
 
     /// Whether a connection that had stood is gone: another one may last longer.
-    pub fn is_cut(&self) -> bool {
-        let connected = self.connected();
-        connected.client.link().lost().is_some() && connected.client.link().has_stood()
+    pub fn is_interrupted(&self) -> bool {
+        let connected = self.connected_program();
+        connected.client.link().loss_reason().is_some() && connected.client.link().has_connected()
     }
 
     /// How many connections that had stood were lost so far.
-    pub fn cuts(&self) -> u32 {
-        let now = u32::from(self.is_cut());
-        self.state().cuts + now
+    pub fn count_disconnects(&self) -> u32 {
+        let now = u32::from(self.is_interrupted());
+        self.lock_state().cuts + now
     }
 
     /// Bytes sent and received.
     pub fn traffic(&self) -> (u64, u64) {
-        let state = self.state();
+        let state = self.lock_state();
         let (sent, received) = state.connected.client.link().traffic();
         (state.before.0 + sent, state.before.1 + received)
     }
 
     /// Connects anew, if the connection is gone.
-    fn connect_again(&self) -> Result<()> {
+    fn reconnect(&self) -> Result<()> {
         if !self.is_lost() {
             return Ok(());
         }
-        let (before, cuts) = (self.traffic(), self.cuts());
+        let (before, cuts) = (self.traffic(), self.count_disconnects());
         let inner = &*self.inner;
-        let connected = Arc::new(ConnectedProgram::start(&inner.address, &inner.shell, &inner.settings)?);
-        let mut state = self.state();
+        let connected =
+            Arc::new(ConnectedProgram::start_program(&inner.address, &inner.shell, &inner.settings)?);
+        let mut state = self.lock_state();
         let gone = std::mem::replace(&mut state.connected, connected);
         state.is_asked = false;
         (state.before, state.cuts) = (before, cuts);
@@ -143,8 +145,8 @@ impl RemoteEnd {
         Ok(())
     }
 
-    fn explain(&self, connected: &ConnectedProgram, error: SyncError) -> SyncError {
-        match (error, connected.client.link().lost()) {
+    fn explain_loss(&self, connected: &ConnectedProgram, error: SyncError) -> SyncError {
+        match (error, connected.client.link().loss_reason()) {
             (SyncError::Lost, Some(why)) => SyncError::LostTo { host: self.inner.address.host.clone(), why },
             (error, _) => error,
         }
@@ -152,58 +154,65 @@ impl RemoteEnd {
 }
 
 impl SyncEnd for RemoteEnd {
-    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
-        self.connect_again()?;
+    fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+        self.reconnect()?;
         let (begin, connected) = {
-            let mut state = self.state();
+            let mut state = self.lock_state();
             let is_asked = std::mem::replace(&mut state.is_asked, true);
             ((!is_asked).then(|| state.begin.clone()), Arc::clone(&state.connected))
         };
-        connected.client.list(begin.as_ref(), wish, meter).map_err(|error| self.explain(&connected, error))
+        connected
+            .client
+            .list_entries(begin.as_ref(), wish, meter)
+            .map_err(|error| self.explain_loss(&connected, error))
     }
 
-    fn digest(
+    fn hash_files(
         &self,
         _: &TreeListing,
         files: &[ListingEntryId],
         _: &ProgressMeter,
     ) -> Result<Vec<Option<ContentDigest>>> {
-        let connected = self.connected();
-        connected.client.digest(files).map_err(|error| self.explain(&connected, error))
+        let connected = self.connected_program();
+        connected.client.hash_files(files).map_err(|error| self.explain_loss(&connected, error))
     }
 }
 
 impl SourceEnd for RemoteEnd {
-    fn expect(&self, listing: &TreeListing, files: &[WantedFile]) {
-        self.connected().client.source().expect(listing, files);
+    fn announce_files(&self, listing: &TreeListing, files: &[WantedFile]) {
+        self.connected_program().client.wire_source().announce_files(listing, files);
     }
 
-    fn open(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
-        let connected = self.connected();
-        connected.client.source().open(file, old).map_err(|error| self.explain(&connected, error))
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
+        let connected = self.connected_program();
+        connected
+            .client
+            .wire_source()
+            .open_content(file, old)
+            .map_err(|error| self.explain_loss(&connected, error))
     }
 
-    fn take_away(
+    fn remove_entries(
         &self,
         _: &TreeListing,
         entries: &[ListingEntryId],
         meter: &ProgressMeter,
     ) -> Result<SyncReport> {
-        let connected = self.connected();
-        connected.client.take_away(entries, meter).map_err(|error| self.explain(&connected, error))
+        let connected = self.connected_program();
+        connected.client.remove_entries(entries, meter).map_err(|error| self.explain_loss(&connected, error))
     }
 }
 
 impl DestinationEnd for RemoteEnd {
-    fn carry_out(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
+    fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
         if let Some(refusal) = &job.plan.refusal {
             return Err(SyncError::Refused(refusal.clone()));
         }
         if job.plan.is_empty() && job.plan.moved.is_empty() {
             return Ok(SyncReport::default());
         }
-        let connected = self.connected();
-        meter.begin(job.plan.steps.len() as u64, job.plan.counts.write_bytes);
-        connected.client.carry_out(job, meter).map_err(|error| self.explain(&connected, error))
+        let connected = self.connected_program();
+        meter.begin_phase(job.plan.steps.len() as u64, job.plan.counts.write_bytes);
+        connected.client.execute_plan(job, meter).map_err(|error| self.explain_loss(&connected, error))
     }
 }

@@ -1,6 +1,6 @@
 //! The conversation of two hosts over a pair of streams.
 //!
-//! One side starts it and asks ([`SyncClient`]); the other serves one end of a run ([`serve()`]). Whichever side receives
+//! One side starts it and asks ([`SyncClient`]); the other serves one end of a run ([`serve_session()`]). Whichever side receives
 //! files asks the other for their content ([`WireSource`]), ahead of time for small ones, so that the way back and forth
 //! is paid once and not for each file; whichever side has them feeds them ([`feed`]). A thread of each side does nothing
 //! but read: it never waits for anything else, so that two sides cannot wait for each other.
@@ -20,7 +20,7 @@ mod wire_source;
 pub use client::SyncClient;
 pub use link::{LinkSettings, SessionLink};
 pub use message::{BeginRequest, FoundPath, ServerRole};
-pub use serve::serve;
+pub use serve::serve_session;
 pub use wire_source::WireSource;
 
 #[cfg(test)]

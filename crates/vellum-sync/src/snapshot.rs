@@ -11,7 +11,7 @@ use vellum_checkout::beneath::ExtendedAttribute;
 use vellum_map::MapRoot;
 use vellum_store::FetchedBlobs;
 use vellum_types::{BlobKind, FileKind, Ino};
-use vellum_volume::tree::{FilePiece as Stored, FsTree, InodeRecord, part, pieces};
+use vellum_volume::tree::{FilePiece as Stored, FsTree, InodeRecord, collect_file_pieces, slice_chunk};
 use vellum_volume::{ProgressMeter, Volume};
 
 use crate::error::{Result, SyncError};
@@ -20,7 +20,7 @@ use crate::listing::{
     TreeListing,
 };
 use crate::receive::RANGE;
-use crate::scan::{EntryFilter, left_out, takes_named};
+use crate::scan::{EntryFilter, create_omitted_listing, should_list_named};
 use crate::source::{
     ContentPieces, FileContent, FilePart, ListingRequest, OldVersion, SourceEnd, SyncEnd, TransferPiece,
 };
@@ -70,22 +70,26 @@ impl SnapshotEnd {
     /// What is at `top` in the tree of this root; with `single`, that entry alone.
     #[must_use]
     pub fn new(volume: Volume, root: MapRoot, top: Ino, single: Option<SingleEntry>) -> Self {
-        let tree = volume.tree(root);
+        let tree = volume.open_tree(root);
         Self { volume: Arc::new(volume), tree, top, single, inodes: Mutex::default() }
     }
 
-    fn fresh(inode: &InodeRecord, flags: EntryFlags) -> NewListingEntry {
+    fn describe_inode(inode: &InodeRecord, flags: EntryFlags) -> NewListingEntry {
         let attr = &inode.attr;
         let (kind, mode, uid, gid) = (attr.kind, attr.mode, attr.uid, attr.gid);
         NewListingEntry { kind, mode, uid, gid, size: attr.size, mtime: attr.mtime, flags }
     }
 
-    fn detail(inode: &InodeRecord, wish: &ListingRequest, judge: &dyn EntryFilter) -> Option<EntryDetail> {
+    fn read_detail(
+        inode: &InodeRecord,
+        wish: &ListingRequest,
+        judge: &dyn EntryFilter,
+    ) -> Option<EntryDetail> {
         let preserve = &wish.options.preserve;
         let attr = &inode.attr;
         let takes = |name: &[u8]| match name.starts_with(ACL_PREFIX) {
             true => preserve.acls,
-            false => preserve.xattrs && judge.takes_xattr(name),
+            false => preserve.xattrs && judge.should_transfer_xattr(name),
         };
         let xattrs = inode.xattrs.iter().filter(|(name, _)| takes(name));
         let mut xattrs: Vec<ExtendedAttribute> = xattrs
@@ -106,31 +110,35 @@ impl SnapshotEnd {
     }
 
     /// The entries of a directory, and the directories among them.
-    fn directory(
+    fn list_dir(
         &self,
         task: &ListingTask,
         wish: &ListingRequest,
         files: &mut u64,
     ) -> Result<(DirectoryBlock, Vec<SnapshotDirEntry>, bool)> {
-        let entries = self.tree.entries(task.ino)?;
+        let entries = self.tree.list_entries(task.ino)?;
         let mut block = DirectoryBlock::with_capacity(entries.len());
         let (mut inodes, mut keeps) = (Vec::with_capacity(entries.len()), false);
         for (name, dentry) in entries {
             let is_dir = dentry.kind == FileKind::Dir;
-            let verdict = task.judge.judge(&name, is_dir);
+            let verdict = task.judge.evaluate_entry(&name, is_dir);
             if !verdict.transfer {
                 keeps = true;
                 continue;
             }
-            let inode = self.tree.inode(dentry.ino)?;
+            let inode = self.tree.read_inode(dentry.ino)?;
             let is_file = inode.attr.kind == FileKind::File;
-            let withheld = is_file && !task.judge.admits(inode.attr.size, inode.attr.mtime);
+            let withheld = is_file && !task.judge.should_transfer_file(inode.attr.size, inode.attr.mtime);
             let is_bare = is_dir && wish.options.preserve.bare_way && verdict.is_between;
             let flags = EntryFlags::default()
-                .with_if(EntryFlags::WITHHELD, withheld)
-                .with_if(EntryFlags::IMPLIED, is_bare);
+                .union_if(EntryFlags::WITHHELD, withheld)
+                .union_if(EntryFlags::IMPLIED, is_bare);
             let place = block.len() as u32;
-            block.push(&name, &Self::fresh(&inode, flags), Self::detail(&inode, wish, &*task.judge))?;
+            block.push(
+                &name,
+                &Self::describe_inode(&inode, flags),
+                Self::read_detail(&inode, wish, &*task.judge),
+            )?;
             *files += u64::from(is_file);
             let enters = is_dir && (verdict.is_way || wish.options.preserve.recursive);
             inodes.push(SnapshotDirEntry { place, ino: dentry.ino, enters: enters.then_some(name) });
@@ -138,93 +146,104 @@ impl SnapshotEnd {
         Ok((block, inodes, keeps))
     }
 
-    fn list_single(&self, single: &SingleEntry, wish: &ListingRequest) -> Result<TreeListing> {
-        if !takes_named(wish, &single.name, false)? {
-            return Ok(left_out());
+    fn list_single_entry(&self, single: &SingleEntry, wish: &ListingRequest) -> Result<TreeListing> {
+        if !should_list_named(wish, &single.name, false)? {
+            return Ok(create_omitted_listing());
         }
-        let mut listing =
-            TreeListing::new(&NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::dir() }, None);
-        let inode = self.tree.inode(self.top)?;
-        let is_withheld =
-            inode.attr.kind == FileKind::File && !wish.rules.admits(inode.attr.size, inode.attr.mtime);
-        let flags = EntryFlags::default().with_if(EntryFlags::WITHHELD, is_withheld);
+        let mut listing = TreeListing::new(
+            &NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::unknown_dir() },
+            None,
+        );
+        let inode = self.tree.read_inode(self.top)?;
+        let is_withheld = inode.attr.kind == FileKind::File
+            && !wish.rules.should_transfer_file(inode.attr.size, inode.attr.mtime);
+        let flags = EntryFlags::default().union_if(EntryFlags::WITHHELD, is_withheld);
         let mut block = DirectoryBlock::default();
-        block.push(&single.shown, &Self::fresh(&inode, flags), Self::detail(&inode, wish, &*wish.rules))?;
-        let id = listing.attach(ListingEntryId::ROOT, &mut block)?;
-        self.remember(HashMap::from([(id, self.top)]));
+        block.push(
+            &single.shown,
+            &Self::describe_inode(&inode, flags),
+            Self::read_detail(&inode, wish, &*wish.rules),
+        )?;
+        let id = listing.attach_block(ListingEntryId::ROOT, &mut block)?;
+        self.store_inodes(HashMap::from([(id, self.top)]));
         Ok(listing)
     }
 
-    fn remember(&self, inodes: HashMap<ListingEntryId, Ino>) {
+    fn store_inodes(&self, inodes: HashMap<ListingEntryId, Ino>) {
         *self.inodes.lock().unwrap_or_else(PoisonError::into_inner) = inodes;
     }
 
-    fn pieces(&self, id: ListingEntryId) -> Result<SnapshotPieces> {
+    fn open_pieces(&self, id: ListingEntryId) -> Result<SnapshotPieces> {
         let known = self.inodes.lock().unwrap_or_else(PoisonError::into_inner).get(&id).copied();
-        let inode = self.tree.inode(known.ok_or(SyncError::Vanished)?)?;
-        let stored: Arc<[Stored]> = pieces(&inode)?.into();
+        let inode = self.tree.read_inode(known.ok_or(SyncError::Vanished)?)?;
+        let stored: Arc<[Stored]> = collect_file_pieces(&inode)?.into();
         let inline = inode.attr.inline.unwrap_or_default();
         let all = 0..stored.len();
-        Ok(SnapshotPieces { current: inline, ..SnapshotPieces::of(self.volume.clone(), stored, all) })
+        Ok(SnapshotPieces {
+            current: inline,
+            ..SnapshotPieces::from_stored(self.volume.clone(), stored, all)
+        })
     }
 }
 
 impl SyncEnd for SnapshotEnd {
-    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+    fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         if let Some(single) = &self.single {
-            return self.list_single(single, wish);
+            return self.list_single_entry(single, wish);
         }
-        if !wish.top.is_empty() && !takes_named(wish, &wish.top, true)? {
-            return Ok(left_out());
+        if !wish.top.is_empty() && !should_list_named(wish, &wish.top, true)? {
+            return Ok(create_omitted_listing());
         }
-        let inode = self.tree.inode(self.top)?;
-        let flags = EntryFlags::default().with_if(EntryFlags::IMPLIED, wish.implies_root());
-        let mut listing =
-            TreeListing::new(&Self::fresh(&inode, flags), Self::detail(&inode, wish, &*wish.rules));
+        let inode = self.tree.read_inode(self.top)?;
+        let flags = EntryFlags::default().union_if(EntryFlags::IMPLIED, wish.is_root_implied());
+        let mut listing = TreeListing::new(
+            &Self::describe_inode(&inode, flags),
+            Self::read_detail(&inode, wish, &*wish.rules),
+        );
         let judge = match wish.top.is_empty() {
             true => None,
-            false => wish.rules.enter(b"", &|_| Ok(None))?,
+            false => wish.rules.enter_dir(b"", &|_| Ok(None))?,
         };
         let judge = judge.unwrap_or_else(|| wish.rules.clone());
         let mut tasks =
             vec![ListingTask { id: ListingEntryId::ROOT, ino: self.top, name: wish.top.clone(), judge }];
         let mut inodes = HashMap::new();
         while let Some(mut task) = tasks.pop() {
-            meter.check()?;
-            let read = |name: &[u8]| self.read_rules(task.ino, name);
-            if let Some(judge) = task.judge.enter(&task.name, &read)? {
+            meter.check_stopped()?;
+            let read = |name: &[u8]| self.read_rule_file(task.ino, name);
+            if let Some(judge) = task.judge.enter_dir(&task.name, &read)? {
                 task.judge = judge;
             }
             let mut files = 0;
-            let (mut block, found, keeps) = self.directory(&task, wish, &mut files)?;
-            let first = listing.attach(task.id, &mut block)?;
+            let (mut block, found, keeps) = self.list_dir(&task, wish, &mut files)?;
+            let first = listing.attach_block(task.id, &mut block)?;
             if keeps {
-                listing.mark(task.id, EntryFlags::KEEPS);
+                listing.add_flags(task.id, EntryFlags::KEEPS);
             }
-            meter.add(files, 0);
+            meter.add_progress(files, 0);
             for SnapshotDirEntry { place, ino, enters } in found {
-                let id = first.plus(place);
+                let id = first.offset_by(place);
                 inodes.insert(id, ino);
                 if let Some(name) = enters {
                     tasks.push(ListingTask { id, ino, name, judge: task.judge.clone() });
                 }
             }
         }
-        self.remember(inodes);
+        self.store_inodes(inodes);
         Ok(listing)
     }
 
-    fn digest(
+    fn hash_files(
         &self,
         _: &TreeListing,
         files: &[ListingEntryId],
         meter: &ProgressMeter,
     ) -> Result<Vec<Option<ContentDigest>>> {
         let hash = |id: &ListingEntryId| {
-            let mut pieces = self.pieces(*id).ok()?;
+            let mut pieces = self.open_pieces(*id).ok()?;
             let mut hasher = blake3::Hasher::new();
             loop {
-                match pieces.next().ok()? {
+                match pieces.next_piece().ok()? {
                     None => return Some(*hasher.finalize().as_bytes()),
                     Some(TransferPiece::Data(bytes)) => {
                         hasher.update(bytes);
@@ -237,7 +256,7 @@ impl SyncEnd for SnapshotEnd {
         files
             .iter()
             .map(|id| {
-                meter.check()?;
+                meter.check_stopped()?;
                 Ok(hash(id))
             })
             .collect()
@@ -245,11 +264,11 @@ impl SyncEnd for SnapshotEnd {
 }
 
 impl SnapshotEnd {
-    fn read_rules(&self, dir: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let Some(dentry) = self.tree.lookup(dir, name)? else { return Ok(None) };
-        let inode = self.tree.inode(dentry.ino)?;
+    fn read_rule_file(&self, dir: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let Some(dentry) = self.tree.lookup_dentry(dir, name)? else { return Ok(None) };
+        let inode = self.tree.read_inode(dentry.ino)?;
         let mut text = Vec::new();
-        self.volume.read_file(&inode, |_, piece| {
+        self.volume.read_file_content(&inode, |_, piece| {
             text.extend_from_slice(piece.unwrap_or_default());
             Ok(())
         })?;
@@ -258,11 +277,11 @@ impl SnapshotEnd {
 }
 
 impl SourceEnd for SnapshotEnd {
-    fn open(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<FileContent> {
-        Ok(FileContent::Pieces(Box::new(self.pieces(file.id())?)))
+    fn open_content(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<FileContent> {
+        Ok(FileContent::Pieces(Box::new(self.open_pieces(file.id())?)))
     }
 
-    fn looks_at_old(&self) -> bool {
+    fn needs_old_version(&self) -> bool {
         false
     }
 }
@@ -282,24 +301,24 @@ struct SnapshotPieces {
 }
 
 impl SnapshotPieces {
-    fn of(volume: Arc<Volume>, stored: Arc<[Stored]>, left: Range<usize>) -> Self {
+    fn from_stored(volume: Arc<Volume>, stored: Arc<[Stored]>, left: Range<usize>) -> Self {
         Self { volume, stored, left, fetched: None, ready: 0, current: Vec::new(), begun: false }
     }
 
     /// Fetches the chunks of the next pieces.
-    fn fetch(&mut self) -> Result<()> {
+    fn fetch_chunks(&mut self) -> Result<()> {
         self.ready = self.left.len().min(BATCH);
         let batch = self.stored.iter().skip(self.left.start).take(self.ready);
         let wanted: Vec<_> =
             batch.filter_map(|piece| piece.chunk).map(|(id, _)| (BlobKind::Chunk, id)).collect();
-        let fetched = self.volume.blobs.fetch(&wanted).map_err(vellum_volume::VolumeError::from)?;
+        let fetched = self.volume.blobs.fetch_blobs(&wanted).map_err(vellum_volume::VolumeError::from)?;
         self.fetched = Some((fetched, 0));
         Ok(())
     }
 }
 
 impl ContentPieces for SnapshotPieces {
-    fn next(&mut self) -> Result<Option<TransferPiece<'_>>> {
+    fn next_piece(&mut self) -> Result<Option<TransferPiece<'_>>> {
         if !std::mem::replace(&mut self.begun, true) && self.stored.is_empty() && !self.current.is_empty() {
             return Ok(Some(TransferPiece::Data(&self.current)));
         }
@@ -307,24 +326,24 @@ impl ContentPieces for SnapshotPieces {
             return Ok(None);
         }
         if self.ready == 0 {
-            self.fetch()?;
+            self.fetch_chunks()?;
         }
         let piece = self.left.next().and_then(|place| self.stored.get(place)).copied();
         self.ready -= 1;
         let Some(piece) = piece else { return Ok(None) };
         let Some((id, skip)) = piece.chunk else { return Ok(Some(TransferPiece::Hole(piece.len))) };
         let Some((fetched, taken)) = &mut self.fetched else { return Err(SyncError::Unequal) };
-        self.current = fetched.open(*taken).map_err(vellum_volume::VolumeError::from)?;
+        self.current = fetched.open_blob(*taken).map_err(vellum_volume::VolumeError::from)?;
         *taken += 1;
-        Ok(Some(TransferPiece::Data(part(&self.current, id, skip, piece.len)?)))
+        Ok(Some(TransferPiece::Data(slice_chunk(&self.current, id, skip, piece.len)?)))
     }
 
-    fn parts(&self) -> Option<Vec<FilePart>> {
+    fn split_parts(&self) -> Option<Vec<FilePart>> {
         let (mut parts, mut first, mut start, mut end) = (Vec::new(), 0, 0, 0);
         for (place, piece) in self.stored.iter().enumerate() {
             end += piece.len;
             if end - start >= RANGE || place + 1 == self.stored.len() {
-                let pieces = Self::of(self.volume.clone(), self.stored.clone(), first..place + 1);
+                let pieces = Self::from_stored(self.volume.clone(), self.stored.clone(), first..place + 1);
                 parts.push(FilePart { start, end, pieces: Box::new(pieces) });
                 (first, start) = (place + 1, end);
             }

@@ -43,10 +43,11 @@ pub struct ListingRequest {
 impl ListingRequest {
     /// Whether the root only holds what was listed, or named by its whole path: then nothing of itself is copied.
     #[must_use]
-    pub(crate) fn implies_root(&self) -> bool {
-        let filters = self.rules.filters().filter(|_| self.side == SyncSide::Source && self.top.is_empty());
+    pub(crate) fn is_root_implied(&self) -> bool {
+        let filters =
+            self.rules.sync_filters().filter(|_| self.side == SyncSide::Source && self.top.is_empty());
         filters.is_some_and(|filters| {
-            filters.selection.as_ref().is_some_and(|selection| !selection.takes_root())
+            filters.selection.as_ref().is_some_and(|selection| !selection.contains_root())
         })
     }
 }
@@ -63,7 +64,7 @@ pub struct OldVersion<'f> {
 impl<'f> OldVersion<'f> {
     /// One that stays while the new version is written.
     #[must_use]
-    pub fn kept(file: &'f File) -> Self {
+    pub fn from_kept_file(file: &'f File) -> Self {
         Self { file, is_overwritten: false }
     }
 }
@@ -71,10 +72,10 @@ impl<'f> OldVersion<'f> {
 /// One end of a run.
 pub trait SyncEnd: Send + Sync {
     /// Lists all of it.
-    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing>;
+    fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing>;
 
     /// Reads files and hashes them; None for one that could not be read.
-    fn digest(
+    fn hash_files(
         &self,
         listing: &TreeListing,
         files: &[ListingEntryId],
@@ -85,20 +86,20 @@ pub trait SyncEnd: Send + Sync {
 /// The end where entries come from.
 pub trait SourceEnd: SyncEnd {
     /// Says which files will be opened, about in this order. A source to which the way is long asks for them ahead.
-    fn expect(&self, _listing: &TreeListing, _files: &[WantedFile]) {}
+    fn announce_files(&self, _listing: &TreeListing, _files: &[WantedFile]) {}
 
     /// Opens a file's content. `old` is what the destination has under that name, if its blocks may be used; only a
     /// source to which the way is long looks at it.
-    fn open(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent>;
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent>;
 
     /// Opens a file that is to be read at once, without a look at it: who reads it looks afterwards. None where content
     /// is not a file of this host.
-    fn open_unseen(&self, _file: ListingEntry<'_>) -> Result<Option<File>> {
+    fn open_unchecked(&self, _file: ListingEntry<'_>) -> Result<Option<File>> {
         Ok(None)
     }
 
     /// Takes away entries that are as they were listed; directories stay. Tells what could not be taken away.
-    fn take_away(
+    fn remove_entries(
         &self,
         _listing: &TreeListing,
         _entries: &[ListingEntryId],
@@ -108,7 +109,7 @@ pub trait SourceEnd: SyncEnd {
     }
 
     /// Whether it looks at what the destination has, since the way to it is long. Else nobody needs to open that.
-    fn looks_at_old(&self) -> bool {
+    fn needs_old_version(&self) -> bool {
         true
     }
 }
@@ -133,15 +134,15 @@ pub enum FileContent {
 /// Content that arrives piece by piece.
 pub trait ContentPieces: Send {
     /// The next piece; None at the end, when the source has said that the file stayed the same meanwhile.
-    fn next(&mut self) -> Result<Option<TransferPiece<'_>>>;
+    fn next_piece(&mut self) -> Result<Option<TransferPiece<'_>>>;
 
     /// What the whole file hashes to, once all pieces are there; None if the source does not say.
-    fn digest(&self) -> Option<ContentDigest> {
+    fn content_digest(&self) -> Option<ContentDigest> {
         None
     }
 
     /// All of it in parts, one behind the other, which can be read at the same time; None if it has to arrive in order.
-    fn parts(&self) -> Option<Vec<FilePart>> {
+    fn split_parts(&self) -> Option<Vec<FilePart>> {
         None
     }
 }

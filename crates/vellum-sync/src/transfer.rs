@@ -28,91 +28,96 @@ use carrier::TransferContext;
 use nest::HiddenDirectories;
 
 /// Carries out a plan below the root of `to`.
-pub(crate) fn carry_out(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
+pub(crate) fn execute_plan(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
     if let Some(refusal) = &job.plan.refusal {
         return Err(SyncError::Refused(refusal.clone()));
     }
     let options = job.options;
-    let staging = StagingDirectories::open(to.root(), &options.writing)?;
+    let staging = StagingDirectories::open_dirs(to.root(), &options.writing)?;
     if !job.to.leftovers.is_empty() {
-        let expected = expected_partials(job);
-        to.sweep(job.to, &|path| expected.iter().any(|name| path.ends_with(name)));
+        let expected = collect_partial_names(job);
+        to.remove_leftovers(job.to, &|path| expected.iter().any(|name| path.ends_with(name)));
     }
     if job.plan.is_empty() && !options.moves {
         return Ok(SyncReport::default());
     }
     let counts = job.plan.counts;
-    meter.begin(job.plan.steps.len() as u64, counts.write_bytes);
-    job.source.expect(job.from, &expected_files(job));
+    meter.begin_phase(job.plan.steps.len() as u64, counts.write_bytes);
+    job.source.announce_files(job.from, &collect_wanted_files(job));
     // Directories for what is kept are made when there is something to keep.
     let replaces = job.plan.steps.iter().any(|step| step.old.is_some() && step.phase != StepPhase::Finish);
     let keeper = if replaces { BackupKeeper::new(to.root(), &options.writing)? } else { None };
     let flow = TransferControl::new(meter, options.preserve.sparse, options.effort.bandwidth);
     let mut receiver = EntryWriter::new(job, flow, keeper, staging);
-    if options.writing.delays_names && job.plan.phase(StepPhase::Files).iter().any(is_delayed) {
+    if options.writing.delays_names && job.plan.phase_steps(StepPhase::Files).iter().any(is_delayed) {
         receiver.delayed = Some(DelayedNames::new(to.root())?);
     }
     let carrier = TransferContext::new(to.root(), receiver, meter);
-    run(&carrier, job);
+    execute_phases(&carrier, job);
     let mut durable = false;
     if options.writing.fsync || options.moves {
         match syncfs(to.root()) {
             Ok(()) => durable = true,
-            Err(errno) => carrier.tell(&[], &SyncError::io("make durable")(errno.into())),
+            Err(errno) => {
+                carrier.report_failure(&[], &SyncError::wrap_io_error("make durable")(errno.into()))
+            }
         }
     }
-    let durable = durable && !carrier.is_over();
-    Ok(SyncReport { durable, ..carrier.report() })
+    let durable = durable && !carrier.should_stop();
+    Ok(SyncReport { durable, ..carrier.into_report() })
 }
 
-fn run(carrier: &TransferContext<'_>, job: &SyncJob<'_>) {
+fn execute_phases(carrier: &TransferContext<'_>, job: &SyncJob<'_>) {
     let plan = job.plan;
-    let nests = HiddenDirectories::of(job);
-    carrier.one_by_one(plan.phase(StepPhase::Clear));
-    carrier.one_by_one(plan.phase(StepPhase::Dirs).iter().filter(|step| !nests.make(step)));
-    carrier.one_by_one(plan.phase(StepPhase::Rename));
-    let files = plan.phase(StepPhase::Files);
+    let nests = HiddenDirectories::for_job(job);
+    carrier.execute_steps(plan.phase_steps(StepPhase::Clear));
+    carrier.execute_steps(plan.phase_steps(StepPhase::Dirs).iter().filter(|step| !nests.is_created_by(step)));
+    carrier.execute_steps(plan.phase_steps(StepPhase::Rename));
+    let files = plan.phase_steps(StepPhase::Files);
     if !nests.is_empty() {
-        queue::in_parallel(carrier, files, &|step| nests.take(step, job), &|steps| {
-            nests.fill(carrier, steps)
+        queue::execute_in_parallel(carrier, files, &|step| nests.is_filled_by(step, job), &|steps| {
+            nests.fill_dirs(carrier, steps)
         });
     }
     let is_later = |step: &SyncStep| carrier.delayed().is_some() && !is_delayed(step);
-    let asked = |step: &SyncStep| !is_later(step) && !nests.take(step, job);
-    queue::in_parallel(carrier, files, &asked, &|steps| {
-        carrier.one_by_one(steps.iter().filter(|step| asked(step)));
+    let asked = |step: &SyncStep| !is_later(step) && !nests.is_filled_by(step, job);
+    queue::execute_in_parallel(carrier, files, &asked, &|steps| {
+        carrier.execute_steps(steps.iter().filter(|step| asked(step)));
     });
     carrier.name_delayed(job);
-    carrier.one_by_one(files.iter().filter(|step| is_later(step)));
-    carrier.one_by_one(plan.phase(StepPhase::Links));
-    let deletes = plan.phase(StepPhase::Delete);
+    carrier.execute_steps(files.iter().filter(|step| is_later(step)));
+    carrier.execute_steps(plan.phase_steps(StepPhase::Links));
+    let deletes = plan.phase_steps(StepPhase::Delete);
     if !deletes.is_empty() && carrier.failed.load(Ordering::Relaxed) {
         let message =
             format!("not everything was written, so nothing was deleted; {} entries stay", deletes.len());
-        carrier.tell_problem(SyncProblem { path: Vec::new(), message, vanished: false });
+        carrier.report_problem(SyncProblem { path: Vec::new(), message, vanished: false });
     } else {
-        carrier.one_by_one(deletes);
+        carrier.execute_steps(deletes);
     }
-    carrier.one_by_one(plan.phase(StepPhase::Finish));
+    carrier.execute_steps(plan.phase_steps(StepPhase::Finish));
 }
 
 /// Names under which what arrived of files may wait to be taken up.
-fn expected_partials(job: &SyncJob<'_>) -> Vec<Vec<u8>> {
+fn collect_partial_names(job: &SyncJob<'_>) -> Vec<Vec<u8>> {
     if !job.options.writing.resume {
         return Vec::new();
     }
-    let files =
-        job.plan.phase(StepPhase::Files).iter().filter(|step| matches!(step.action, StepAction::Write(_)));
+    let files = job
+        .plan
+        .phase_steps(StepPhase::Files)
+        .iter()
+        .filter(|step| matches!(step.action, StepAction::Write(_)));
     files
         .filter_map(|step| job.from.get(step.source?))
         .map(|entry| crate::receive::partial_name(&entry))
         .collect()
 }
 
-fn expected_files(job: &SyncJob<'_>) -> Vec<WantedFile> {
+fn collect_wanted_files(job: &SyncJob<'_>) -> Vec<WantedFile> {
     let wanted =
         |(id, how): (ListingEntryId, WriteMethod)| WantedFile { id, delta: how != WriteMethod::Whole };
-    let files = job.plan.phase(StepPhase::Files).iter();
+    let files = job.plan.phase_steps(StepPhase::Files).iter();
     files
         .filter_map(|step| match step.action {
             StepAction::Write(how) => Some((step.source?, how)),

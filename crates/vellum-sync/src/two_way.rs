@@ -33,7 +33,7 @@ pub use archive::{AgreedEntry, TwoWayArchive};
 pub use codec::ArchiveError;
 pub use decide::{EntryConflict, EntryCourse};
 pub use far::FarDirectory;
-pub use plan::{TwoWayPlan, TwoWayRequest, doubtful, unsettled};
+pub use plan::{TwoWayPlan, TwoWayRequest, find_maybe_hidden, find_undecided_versions};
 pub use rename::{RenameError, VersionRename, VersionRenames};
 pub use rule::{ConflictAnswer, ConflictAnswers, ConflictEnding, ConflictRule};
 pub use run::{ConnectionHealth, TwoWayEnd, TwoWayListings, TwoWayReport, TwoWaySync};
@@ -55,7 +55,7 @@ impl TwoWaySide {
 
     /// The other one.
     #[must_use]
-    pub fn other(self) -> Self {
+    pub fn opposite(self) -> Self {
         match self {
             Self::First => Self::Second,
             Self::Second => Self::First,
@@ -63,7 +63,7 @@ impl TwoWaySide {
     }
 
     /// What this side has of two things.
-    pub fn of<T>(self, both: &[T; 2]) -> &T {
+    pub fn select_from<T>(self, both: &[T; 2]) -> &T {
         match self {
             Self::First => &both[0],
             Self::Second => &both[1],
@@ -71,7 +71,7 @@ impl TwoWaySide {
     }
 
     /// What this side has of two things, to be changed.
-    pub fn of_mut<T>(self, both: &mut [T; 2]) -> &mut T {
+    pub fn select_from_mut<T>(self, both: &mut [T; 2]) -> &mut T {
         match self {
             Self::First => &mut both[0],
             Self::Second => &mut both[1],
@@ -86,7 +86,7 @@ pub struct TwoWayPair(pub [u8; 32]);
 impl TwoWayPair {
     /// Of two ends, each named so that no other end has its name: a host and an absolute path.
     #[must_use]
-    pub fn of(first: &[u8], second: &[u8]) -> Self {
+    pub fn from_names(first: &[u8], second: &[u8]) -> Self {
         /// Tells this hash from others.
         const CONTEXT: &str = "vellum 2026 sync pair";
         let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
@@ -99,7 +99,7 @@ impl TwoWayPair {
 
     /// What its files are called.
     #[must_use]
-    pub fn name(&self) -> String {
+    pub fn archive_name(&self) -> String {
         /// Bytes of the hash in a name: enough that two pairs never meet.
         const SHOWN: usize = 16;
         self.0.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect()

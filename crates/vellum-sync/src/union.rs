@@ -54,25 +54,25 @@ impl SourceUnion {
         Self { parts, listed: Mutex::default() }
     }
 
-    fn listed(&self) -> Arc<LastListed> {
+    fn last_listed(&self) -> Arc<LastListed> {
         Arc::clone(&self.listed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl LastListed {
-    fn origin(&self, id: ListingEntryId) -> Option<(usize, ListingEntry<'_>)> {
+    fn find_origin(&self, id: ListingEntryId) -> Option<(usize, ListingEntry<'_>)> {
         let (part, id) = *self.origins.get(id.index())?;
         Some((part, self.parts.get(part)?.get(id)?))
     }
 
     /// Entries of the union, each with what goes along, as entries of their parts: a list for each part.
-    fn by_part<T>(
+    fn group_by_part<T>(
         &self,
         entries: impl Iterator<Item = (ListingEntryId, T)>,
     ) -> Vec<Vec<(ListingEntryId, T)>> {
         let mut lists: Vec<Vec<(ListingEntryId, T)>> = self.parts.iter().map(|_| Vec::new()).collect();
         for (id, with) in entries {
-            if let Some((part, entry)) = self.origin(id)
+            if let Some((part, entry)) = self.find_origin(id)
                 && let Some(list) = lists.get_mut(part)
             {
                 list.push((entry.id(), with));
@@ -83,9 +83,9 @@ impl LastListed {
 }
 
 impl SyncEnd for SourceUnion {
-    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+    fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         let list = |part: &UnionPart| {
-            part.source.list(
+            part.source.list_entries(
                 &ListingRequest {
                     side: SyncSide::Source,
                     options: Arc::clone(&wish.options),
@@ -104,24 +104,24 @@ impl SyncEnd for SourceUnion {
             groups: HashMap::new(),
             moves: wish.options.moves,
         };
-        let (listing, origins) = merge.run()?;
+        let (listing, origins) = merge.merge_listings()?;
         let listed = Arc::new(LastListed { parts: listings, origins });
         *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = listed;
         Ok(listing)
     }
 
-    fn digest(
+    fn hash_files(
         &self,
         _: &TreeListing,
         files: &[ListingEntryId],
         meter: &ProgressMeter,
     ) -> Result<Vec<Option<ContentDigest>>> {
-        let listed = self.listed();
+        let listed = self.last_listed();
         let mut found = vec![None; files.len()];
         let placed = files.iter().enumerate().map(|(place, id)| (*id, place));
-        for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.by_part(placed)) {
+        for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.group_by_part(placed)) {
             let (ids, places): (Vec<ListingEntryId>, Vec<usize>) = own.into_iter().unzip();
-            let digests = part.source.digest(listing, &ids, meter)?;
+            let digests = part.source.hash_files(listing, &ids, meter)?;
             for (place, digest) in places.into_iter().zip(digests) {
                 if let Some(slot) = found.get_mut(place) {
                     *slot = digest;
@@ -133,42 +133,42 @@ impl SyncEnd for SourceUnion {
 }
 
 impl SourceEnd for SourceUnion {
-    fn expect(&self, _: &TreeListing, files: &[WantedFile]) {
-        let listed = self.listed();
+    fn announce_files(&self, _: &TreeListing, files: &[WantedFile]) {
+        let listed = self.last_listed();
         let wanted = files.iter().map(|wanted| (wanted.id, wanted.delta));
-        for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.by_part(wanted)) {
+        for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.group_by_part(wanted)) {
             let own: Vec<WantedFile> = own.into_iter().map(|(id, delta)| WantedFile { id, delta }).collect();
-            part.source.expect(listing, &own);
+            part.source.announce_files(listing, &own);
         }
     }
 
-    fn open(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
-        let listed = self.listed();
-        let (number, entry) = listed.origin(file.id()).ok_or(SyncError::Vanished)?;
-        self.parts.get(number).ok_or(SyncError::Vanished)?.source.open(entry, old)
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
+        let listed = self.last_listed();
+        let (number, entry) = listed.find_origin(file.id()).ok_or(SyncError::Vanished)?;
+        self.parts.get(number).ok_or(SyncError::Vanished)?.source.open_content(entry, old)
     }
 
-    fn open_unseen(&self, file: ListingEntry<'_>) -> Result<Option<File>> {
-        let listed = self.listed();
-        let (number, entry) = listed.origin(file.id()).ok_or(SyncError::Vanished)?;
-        self.parts.get(number).ok_or(SyncError::Vanished)?.source.open_unseen(entry)
+    fn open_unchecked(&self, file: ListingEntry<'_>) -> Result<Option<File>> {
+        let listed = self.last_listed();
+        let (number, entry) = listed.find_origin(file.id()).ok_or(SyncError::Vanished)?;
+        self.parts.get(number).ok_or(SyncError::Vanished)?.source.open_unchecked(entry)
     }
 
-    fn take_away(
+    fn remove_entries(
         &self,
         _: &TreeListing,
         entries: &[ListingEntryId],
         meter: &ProgressMeter,
     ) -> Result<SyncReport> {
-        let listed = self.listed();
+        let listed = self.last_listed();
         let mut all = SyncReport::default();
         let moved = entries.iter().map(|id| (*id, ()));
-        for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.by_part(moved)) {
+        for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.group_by_part(moved)) {
             let ids: Vec<ListingEntryId> = own.into_iter().map(|(id, ())| id).collect();
             if ids.is_empty() {
                 continue;
             }
-            let mut taken = part.source.take_away(listing, &ids, meter)?;
+            let mut taken = part.source.remove_entries(listing, &ids, meter)?;
             taken.problems.iter_mut().for_each(|problem| problem.path = part.path_in_union(&problem.path));
             all.taken += taken.taken;
             all.stopped |= taken.stopped;
@@ -177,8 +177,8 @@ impl SourceEnd for SourceUnion {
         Ok(all)
     }
 
-    fn looks_at_old(&self) -> bool {
-        self.parts.iter().any(|part| part.source.looks_at_old())
+    fn needs_old_version(&self) -> bool {
+        self.parts.iter().any(|part| part.source.needs_old_version())
     }
 }
 
@@ -211,8 +211,8 @@ enum LinkedFile {
 }
 
 /// Whether a rule leaves all of a source out.
-fn is_left_out(listing: &TreeListing) -> bool {
-    listing.root().flags().has(EntryFlags::WITHHELD)
+fn is_omitted(listing: &TreeListing) -> bool {
+    listing.root().flags().contains(EntryFlags::WITHHELD)
 }
 
 /// Directories of the parts that are one in the union, and its number there.
@@ -225,7 +225,7 @@ struct UnionTask {
 type NamedEntries<'a> = (Vec<u8>, usize, ListingEntry<'a>);
 
 impl<'a> ListingMerge<'a> {
-    fn run(mut self) -> Result<(TreeListing, Vec<EntryOrigin>)> {
+    fn merge_listings(mut self) -> Result<(TreeListing, Vec<EntryOrigin>)> {
         let content = |(_, part): &(usize, &UnionPart)| part.under.is_none();
         let of_root: Vec<EntryOrigin> = self
             .parts
@@ -235,40 +235,40 @@ impl<'a> ListingMerge<'a> {
             .map(|(part, _)| (part, ListingEntryId::ROOT))
             .collect();
         let first = of_root.iter().find_map(|origin| {
-            let root = self.entry(*origin)?;
-            (!root.flags().has(EntryFlags::IMPLIED)).then_some((*origin, root))
+            let root = self.origin_entry(*origin)?;
+            (!root.flags().contains(EntryFlags::IMPLIED)).then_some((*origin, root))
         });
         let mut listing = match first {
-            Some((_, root)) => TreeListing::new(&NewListingEntry::of(&root), root.detail().cloned()),
-            None if self.listings.iter().all(is_left_out) => crate::scan::left_out(),
+            Some((_, root)) => TreeListing::new(&NewListingEntry::from_entry(&root), root.detail().cloned()),
+            None if self.listings.iter().all(is_omitted) => crate::scan::create_omitted_listing(),
             None => TreeListing::new(
-                &NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::dir() },
+                &NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::unknown_dir() },
                 None,
             ),
         };
         let mut origins = vec![first.map_or((0, ListingEntryId::ROOT), |(origin, _)| origin)];
         let mut tasks = VecDeque::from([UnionTask { id: ListingEntryId::ROOT, from: of_root }]);
         while let Some(task) = tasks.pop_front() {
-            self.directory(&task, &mut listing, &mut origins, &mut tasks)?;
+            self.merge_dir(&task, &mut listing, &mut origins, &mut tasks)?;
         }
-        self.tell(&mut listing);
+        self.merge_unlisted(&mut listing);
         Ok((listing, origins))
     }
 
-    fn entry(&self, (part, id): EntryOrigin) -> Option<ListingEntry<'a>> {
+    fn origin_entry(&self, (part, id): EntryOrigin) -> Option<ListingEntry<'a>> {
         self.listings.get(part)?.get(id)
     }
 
     /// What is in a directory, by name, in the order of the parts.
-    fn children(&self, task: &UnionTask) -> Vec<NamedEntries<'a>> {
+    fn collect_children(&self, task: &UnionTask) -> Vec<NamedEntries<'a>> {
         let mut all: Vec<NamedEntries<'a>> = Vec::new();
         for origin in &task.from {
-            let children = self.entry(*origin).into_iter().flat_map(|dir| dir.children());
+            let children = self.origin_entry(*origin).into_iter().flat_map(|dir| dir.children());
             all.extend(children.map(|child| (child.name().to_vec(), origin.0, child)));
         }
         if task.id == ListingEntryId::ROOT {
             let taken = self.parts.iter().zip(self.listings).enumerate();
-            for (number, (part, listing)) in taken.filter(|(_, (_, listing))| !is_left_out(listing)) {
+            for (number, (part, listing)) in taken.filter(|(_, (_, listing))| !is_omitted(listing)) {
                 all.extend(part.under.clone().map(|name| (name, number, listing.root())));
             }
         }
@@ -276,7 +276,7 @@ impl<'a> ListingMerge<'a> {
         all
     }
 
-    fn directory(
+    fn merge_dir(
         &mut self,
         task: &UnionTask,
         listing: &mut TreeListing,
@@ -284,18 +284,19 @@ impl<'a> ListingMerge<'a> {
         tasks: &mut VecDeque<UnionTask>,
     ) -> Result<()> {
         let kept = [EntryFlags::KEEPS, EntryFlags::UNREAD, EntryFlags::MOUNT];
-        let flags = task.from.iter().filter_map(|origin| self.entry(*origin)).map(|dir| dir.flags());
+        let flags = task.from.iter().filter_map(|origin| self.origin_entry(*origin)).map(|dir| dir.flags());
         let marks = flags.fold(EntryFlags::default(), |marks, flags| {
-            kept.iter().fold(marks, |marks, mark| marks.with_if(*mark, flags.has(*mark)))
+            kept.iter().fold(marks, |marks, mark| marks.union_if(*mark, flags.contains(*mark)))
         });
-        listing.mark(task.id, marks);
-        let children = self.children(task);
+        listing.add_flags(task.id, marks);
+        let children = self.collect_children(task);
         let (mut block, mut dirs) = (DirectoryBlock::with_capacity(children.len()), Vec::new());
         let mut stamps = Vec::new();
         for same in children.chunk_by(|a, b| a.0 == b.0) {
             // One that was named goes before one that is on the way to something else.
-            let is_named =
-                |(.., entry): &&NamedEntries<'_>| entry.is_dir() && !entry.flags().has(EntryFlags::IMPLIED);
+            let is_named = |(.., entry): &&NamedEntries<'_>| {
+                entry.is_dir() && !entry.flags().contains(EntryFlags::IMPLIED)
+            };
             let dir = same.iter().find(is_named).or_else(|| same.iter().find(|(.., entry)| entry.is_dir()));
             let Some((name, part, entry)) = dir.or(same.first()) else {
                 continue;
@@ -310,23 +311,23 @@ impl<'a> ListingMerge<'a> {
                 let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).filter(|n| !n.is_empty()).collect();
                 listing.shadowed.push(names.join(&b'/'));
             }
-            stamps.push(entry.listing().stamp(entry.id()));
+            stamps.push(entry.listing().change_stamp(entry.id()));
             let detail = entry.detail().cloned().map(|mut detail| {
-                detail.group = self.group(*part, detail.group);
+                detail.group = self.map_link_group(*part, detail.group);
                 detail
             });
-            block.push(name, &NewListingEntry::of(entry), detail)?;
+            block.push(name, &NewListingEntry::from_entry(entry), detail)?;
             origins.push((*part, entry.id()));
         }
-        let first = listing.attach(task.id, &mut block)?;
+        let first = listing.attach_block(task.id, &mut block)?;
         for (place, stamp) in (0..).zip(stamps).filter(|(_, stamp)| *stamp != 0) {
-            listing.set_stamp(first.plus(place), stamp);
+            listing.set_change_stamp(first.offset_by(place), stamp);
         }
-        tasks.extend(dirs.into_iter().map(|(place, from)| UnionTask { id: first.plus(place), from }));
+        tasks.extend(dirs.into_iter().map(|(place, from)| UnionTask { id: first.offset_by(place), from }));
         Ok(())
     }
 
-    fn group(&mut self, part: usize, group: u32) -> u32 {
+    fn map_link_group(&mut self, part: usize, group: u32) -> u32 {
         if group == 0 {
             return 0;
         }
@@ -348,7 +349,7 @@ impl<'a> ListingMerge<'a> {
     }
 
     /// What could not be listed, and what owners are called.
-    fn tell(&self, union: &mut TreeListing) {
+    fn merge_unlisted(&self, union: &mut TreeListing) {
         for (part, listing) in self.parts.iter().zip(self.listings) {
             for unlisted in &listing.unlisted {
                 union

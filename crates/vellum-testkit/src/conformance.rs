@@ -16,48 +16,58 @@ const MAX: u64 = 4 << 20;
 ///
 /// # Panics
 /// When the store breaks a rule.
-pub fn check(store: &dyn ObjectStore) {
-    puts_and_gets(store);
-    sizes(store);
-    ranges(store);
-    several_at_once(store);
-    listings(store);
-    refs(store);
-    races(store);
-    deletions(store);
+pub fn check_object_store(store: &dyn ObjectStore) {
+    check_put_and_get(store);
+    check_sizes(store);
+    check_ranges(store);
+    check_put_objects(store);
+    check_listings(store);
+    check_refs(store);
+    check_races(store);
+    check_deletions(store);
 }
 
-fn key(text: &str) -> ObjectKey {
+fn object_key(text: &str) -> ObjectKey {
     ObjectKey::new(text).expect("a valid key")
 }
 
-fn puts_and_gets(store: &dyn ObjectStore) {
-    let name = key("packs/ab/one");
+fn check_put_and_get(store: &dyn ObjectStore) {
+    let name = object_key("packs/ab/one");
     assert!(
-        matches!(store.get(&name, MAX), Err(StoreError::NotFound { .. })),
+        matches!(store.get_object(&name, MAX), Err(StoreError::NotFound { .. })),
         "an absent object is not found"
     );
-    assert!(matches!(store.size(&name), Err(StoreError::NotFound { .. })), "an absent object has no size");
-    store.put(&name, b"content").expect("put");
-    assert_eq!(store.get(&name, MAX).expect("get"), b"content", "what was put is got");
-    assert_eq!(store.size(&name).expect("size"), 7);
-    assert!(matches!(store.put(&name, b"other"), Err(StoreError::Exists { .. })), "objects are not replaced");
-    assert_eq!(store.get(&name, MAX).expect("get"), b"content", "a refused put changes nothing");
-    store.put(&key("empty"), b"").expect("put of nothing");
-    assert_eq!(store.get(&key("empty"), MAX).expect("get"), b"", "an empty object is an object");
+    assert!(
+        matches!(store.object_size(&name), Err(StoreError::NotFound { .. })),
+        "an absent object has no size"
+    );
+    store.put_object(&name, b"content").expect("put");
+    assert_eq!(store.get_object(&name, MAX).expect("get"), b"content", "what was put is got");
+    assert_eq!(store.object_size(&name).expect("size"), 7);
+    assert!(
+        matches!(store.put_object(&name, b"other"), Err(StoreError::Exists { .. })),
+        "objects are not replaced"
+    );
+    assert_eq!(store.get_object(&name, MAX).expect("get"), b"content", "a refused put changes nothing");
+    store.put_object(&object_key("empty"), b"").expect("put of nothing");
+    assert_eq!(
+        store.get_object(&object_key("empty"), MAX).expect("get"),
+        b"",
+        "an empty object is an object"
+    );
     let large: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
-    store.put(&key("packs/cd/large"), &large).expect("put");
-    assert_eq!(store.get(&key("packs/cd/large"), MAX).expect("get"), large);
+    store.put_object(&object_key("packs/cd/large"), &large).expect("put");
+    assert_eq!(store.get_object(&object_key("packs/cd/large"), MAX).expect("get"), large);
 }
 
-fn sizes(store: &dyn ObjectStore) {
-    let (name, large) = (key("packs/ab/one"), key("packs/cd/large"));
-    assert_eq!(store.get(&name, 7).expect("get"), b"content", "an object may be as large as it may");
-    assert_eq!(store.get(&key("empty"), 0).expect("get"), b"");
+fn check_sizes(store: &dyn ObjectStore) {
+    let (name, large) = (object_key("packs/ab/one"), object_key("packs/cd/large"));
+    assert_eq!(store.get_object(&name, 7).expect("get"), b"content", "an object may be as large as it may");
+    assert_eq!(store.get_object(&object_key("empty"), 0).expect("get"), b"");
     for (name, max, len) in
         [(&name, 6, 7), (&name, 0, 7), (&large, 2_999_999, 3_000_000), (&large, 1, 3_000_000)]
     {
-        match store.get(name, max) {
+        match store.get_object(name, max) {
             Err(error @ StoreError::TooLarge { .. }) => {
                 let text = error.to_string();
                 assert!(text.contains(name.as_str()), "the error names the object: {text}");
@@ -69,12 +79,12 @@ fn sizes(store: &dyn ObjectStore) {
             }
         }
     }
-    let absent = store.get(&key("packs/ab/none"), 0);
+    let absent = store.get_object(&object_key("packs/ab/none"), 0);
     assert!(matches!(absent, Err(StoreError::NotFound { .. })), "an absent object is not too large");
 }
 
-fn ranges(store: &dyn ObjectStore) {
-    let name = key("packs/ab/one");
+fn check_ranges(store: &dyn ObjectStore) {
+    let name = object_key("packs/ab/one");
     assert_eq!(store.get_range(&name, 2, 3).expect("range"), b"nte");
     assert_eq!(store.get_range(&name, 0, 7).expect("range"), b"content");
     for (offset, len) in [(5, 3), (7, 1), (100, 1), (u64::MAX, 1), (0, 8)] {
@@ -83,30 +93,35 @@ fn ranges(store: &dyn ObjectStore) {
             "a range past the end is an error: {offset}+{len}"
         );
     }
-    let absent = store.get_range(&key("packs/ab/none"), 0, 1);
+    let absent = store.get_range(&object_key("packs/ab/none"), 0, 1);
     assert!(matches!(absent, Err(StoreError::NotFound { .. })), "a range of an absent object is not found");
 }
 
-fn several_at_once(store: &dyn ObjectStore) {
-    let objects = [(key("index/1"), &b"a"[..]), (key("packs/ef/2"), b"b"), (key("index/3"), b"c")];
-    store.put_all(&objects).expect("put_all");
+fn check_put_objects(store: &dyn ObjectStore) {
+    let objects =
+        [(object_key("index/1"), &b"a"[..]), (object_key("packs/ef/2"), b"b"), (object_key("index/3"), b"c")];
+    store.put_objects(&objects).expect("put_all");
     for (name, bytes) in &objects {
-        assert_eq!(store.get(name, MAX).expect("get"), *bytes);
+        assert_eq!(store.get_object(name, MAX).expect("get"), *bytes);
     }
-    let again = [(key("index/4"), &b"d"[..]), (key("index/1"), b"x"), (key("index/5"), b"e")];
-    assert!(matches!(store.put_all(&again), Err(StoreError::Exists { .. })), "none of several is replaced");
-    assert_eq!(store.get(&key("index/1"), MAX).expect("get"), b"a");
-    assert!(store.get(&key("index/5"), MAX).is_err(), "nothing is put after the first failure");
-    store.delete(&key("index/4")).expect("delete");
-    store.put_all(&[]).expect("put of none");
+    let again =
+        [(object_key("index/4"), &b"d"[..]), (object_key("index/1"), b"x"), (object_key("index/5"), b"e")];
+    assert!(
+        matches!(store.put_objects(&again), Err(StoreError::Exists { .. })),
+        "none of several is replaced"
+    );
+    assert_eq!(store.get_object(&object_key("index/1"), MAX).expect("get"), b"a");
+    assert!(store.get_object(&object_key("index/5"), MAX).is_err(), "nothing is put after the first failure");
+    store.delete_object(&object_key("index/4")).expect("delete");
+    store.put_objects(&[]).expect("put of none");
 }
 
-fn listings(store: &dyn ObjectStore) {
+fn check_listings(store: &dyn ObjectStore) {
     let names = |folder: &str| -> Vec<String> {
-        let listed = store.list(folder).expect("list");
+        let listed = store.list_objects(folder).expect("list");
         assert!(listed.is_sorted_by(|a, b| a.key < b.key), "listings are sorted");
         let keys: Vec<_> = listed.into_iter().map(|info| info.key).collect();
-        assert_eq!(store.list_names(folder).expect("list_names"), keys, "both listings agree");
+        assert_eq!(store.list_keys(folder).expect("list_names"), keys, "both listings agree");
         keys.iter().map(ToString::to_string).collect()
     };
     assert_eq!(names("packs"), ["packs/ab/one", "packs/cd/large", "packs/ef/2"]);
@@ -116,14 +131,14 @@ fn listings(store: &dyn ObjectStore) {
     assert_eq!(names("nothing"), [""; 0], "a missing folder is empty");
     assert_eq!(names("pack"), [""; 0], "a folder is whole components");
     assert_eq!(names("").len(), 6, "the root holds everything");
-    let sizes: Vec<_> = store.list("packs").expect("list").iter().map(|info| info.size).collect();
+    let sizes: Vec<_> = store.list_objects("packs").expect("list").iter().map(|info| info.size).collect();
     assert_eq!(sizes, [7, 3_000_000, 1]);
-    assert!(store.list("../").is_err(), "a listing stays in the store");
+    assert!(store.list_objects("../").is_err(), "a listing stays in the store");
 }
 
-fn refs(store: &dyn ObjectStore) {
-    let name = key("refs/heads/main");
-    let swap = |expected: Option<&[u8]>, new: Option<&[u8]>| store.swap(&name, expected, new);
+fn check_refs(store: &dyn ObjectStore) {
+    let name = object_key("refs/heads/main");
+    let swap = |expected: Option<&[u8]>, new: Option<&[u8]>| store.swap_ref(&name, expected, new);
     let changed = |answer| matches!(answer, Err(StoreError::Changed { .. }));
     assert!(changed(swap(Some(b"1"), Some(b"2"))), "an absent ref is not what was expected");
     swap(None, Some(b"1")).expect("creation");
@@ -131,22 +146,22 @@ fn refs(store: &dyn ObjectStore) {
     assert!(changed(swap(Some(b"0"), Some(b"2"))), "another value is not what was expected");
     assert!(changed(swap(Some(b""), Some(b"2"))), "nor is a longer one");
     assert!(changed(swap(Some(b"12"), Some(b"2"))), "nor a shorter one");
-    assert_eq!(store.get(&name, MAX).expect("get"), b"1");
+    assert_eq!(store.get_object(&name, MAX).expect("get"), b"1");
     swap(Some(b"1"), Some(b"22")).expect("change");
-    assert_eq!(store.get(&name, MAX).expect("get"), b"22");
+    assert_eq!(store.get_object(&name, MAX).expect("get"), b"22");
     assert!(changed(swap(Some(b"1"), None)), "a deletion compares, too");
     swap(Some(b"22"), None).expect("deletion");
-    assert!(matches!(store.get(&name, MAX), Err(StoreError::NotFound { .. })));
+    assert!(matches!(store.get_object(&name, MAX), Err(StoreError::NotFound { .. })));
     swap(None, None).expect("nothing stays nothing");
 }
 
-fn races(store: &dyn ObjectStore) {
-    let name = key("refs/heads/race");
-    store.swap(&name, None, Some(b"0")).expect("creation");
+fn check_races(store: &dyn ObjectStore) {
+    let name = object_key("refs/heads/race");
+    store.swap_ref(&name, None, Some(b"0")).expect("creation");
     let increment = || loop {
-        let old = store.get(&name, MAX).expect("a ref is there at every moment");
+        let old = store.get_object(&name, MAX).expect("a ref is there at every moment");
         let number: u64 = String::from_utf8_lossy(&old).parse().expect("a whole value");
-        match store.swap(&name, Some(&old), Some((number + 1).to_string().as_bytes())) {
+        match store.swap_ref(&name, Some(&old), Some((number + 1).to_string().as_bytes())) {
             Ok(()) => break,
             Err(StoreError::Changed { .. }) => {}
             Err(error) => panic!("{error}"),
@@ -157,23 +172,26 @@ fn races(store: &dyn ObjectStore) {
             scope.spawn(|| (0..ROUNDS).for_each(|_| increment()));
         }
     });
-    let end = store.get(&name, MAX).expect("get");
+    let end = store.get_object(&name, MAX).expect("get");
     assert_eq!(end, (RACERS * ROUNDS).to_string().into_bytes(), "no update is lost");
-    let contest = key("index/contest");
+    let contest = object_key("index/contest");
     let won = std::thread::scope(|scope| {
         let threads: Vec<_> =
-            (0..RACERS).map(|i| (i, scope.spawn(|| store.put(&contest, b"x").is_ok()))).collect();
+            (0..RACERS).map(|i| (i, scope.spawn(|| store.put_object(&contest, b"x").is_ok()))).collect();
         threads.into_iter().filter_map(|(_, thread)| thread.join().ok().filter(|won| *won)).count()
     });
     assert_eq!(won, 1, "of several puts of one key exactly one succeeds");
 }
 
-fn deletions(store: &dyn ObjectStore) {
-    let name = key("packs/ab/one");
-    store.delete(&name).expect("delete");
-    assert!(matches!(store.get(&name, MAX), Err(StoreError::NotFound { .. })), "a deleted object is gone");
+fn check_deletions(store: &dyn ObjectStore) {
+    let name = object_key("packs/ab/one");
+    store.delete_object(&name).expect("delete");
+    assert!(
+        matches!(store.get_object(&name, MAX), Err(StoreError::NotFound { .. })),
+        "a deleted object is gone"
+    );
     let range = store.get_range(&name, 0, 1);
     assert!(matches!(range, Err(StoreError::NotFound { .. })), "and not readable in pieces");
-    store.delete(&name).expect("deleting what is not there");
-    assert!(store.list("packs/ab").expect("list").is_empty());
+    store.delete_object(&name).expect("deleting what is not there");
+    assert!(store.list_objects("packs/ab").expect("list").is_empty());
 }

@@ -83,31 +83,31 @@ impl FaultyStore {
     }
 
     /// Replaces the script.
-    pub fn script(&self, script: impl IntoIterator<Item = (FaultTrigger, StoreFault)>) {
-        let mut state = self.state();
+    pub fn set_script(&self, script: impl IntoIterator<Item = (FaultTrigger, StoreFault)>) {
+        let mut state = self.lock_state();
         state.script = script.into_iter().collect();
         state.put_since.clear();
     }
 
     /// From now on only this many bytes can be put; `None` lifts the limit.
-    pub fn space(&self, bytes: Option<u64>) {
-        self.state().space = bytes;
+    pub fn set_space_limit(&self, bytes: Option<u64>) {
+        self.lock_state().space = bytes;
     }
 
     /// Operations so far.
     #[must_use]
-    pub fn operations(&self) -> u64 {
+    pub fn operation_count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, FaultyStoreState> {
+    fn lock_state(&self) -> std::sync::MutexGuard<'_, FaultyStoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts an operation and says what goes wrong with it.
-    fn next(&self, op: StoreOperation, key: &str) -> Option<StoreFault> {
+    fn next_fault(&self, op: StoreOperation, key: &str) -> Option<StoreFault> {
         let number = self.count.fetch_add(1, Ordering::SeqCst);
-        let mut state = self.state();
+        let mut state = self.lock_state();
         let position = state.script.iter().position(|(when, _)| match when {
             FaultTrigger::Nth(at) => *at == number,
             FaultTrigger::From(at) => *at <= number,
@@ -122,62 +122,62 @@ impl FaultyStore {
         Some(fault)
     }
 
-    fn broken(&self, key: &str, kind: io::ErrorKind) -> StoreError {
+    fn injected_error(&self, key: &str, kind: io::ErrorKind) -> StoreError {
         StoreError::Io {
-            place: self.describe(),
+            place: self.describe_location(),
             key: key.to_owned(),
             action: "reach",
             source: io::Error::new(kind, "injected"),
         }
     }
 
-    fn answer<T>(
+    fn run_with_faults<T>(
         &self,
         op: StoreOperation,
         key: &str,
         act: impl FnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        match self.next(op, key) {
-            Some(StoreFault::Before) => Err(self.broken(key, io::ErrorKind::TimedOut)),
-            Some(StoreFault::NoSpace) => Err(self.broken(key, io::ErrorKind::StorageFull)),
-            Some(StoreFault::After) => act().and(Err(self.broken(key, io::ErrorKind::TimedOut))),
+        match self.next_fault(op, key) {
+            Some(StoreFault::Before) => Err(self.injected_error(key, io::ErrorKind::TimedOut)),
+            Some(StoreFault::NoSpace) => Err(self.injected_error(key, io::ErrorKind::StorageFull)),
+            Some(StoreFault::After) => act().and(Err(self.injected_error(key, io::ErrorKind::TimedOut))),
             _ => act(),
         }
     }
 
-    fn read(
+    fn read_with_faults(
         &self,
         op: StoreOperation,
         key: &ObjectKey,
         act: impl FnOnce() -> Result<Vec<u8>, StoreError>,
     ) -> Result<Vec<u8>, StoreError> {
-        match self.next(op, key.as_str()) {
+        match self.next_fault(op, key.as_str()) {
             Some(StoreFault::Before | StoreFault::NoSpace | StoreFault::After) => {
-                Err(self.broken(key.as_str(), io::ErrorKind::TimedOut))
+                Err(self.injected_error(key.as_str(), io::ErrorKind::TimedOut))
             }
-            Some(fault) => act().map(|bytes| spoil(fault, bytes)),
+            Some(fault) => act().map(|bytes| corrupt_bytes(fault, bytes)),
             None => act(),
         }
     }
 
-    fn reserve(&self, key: &ObjectKey, len: usize) -> Result<(), StoreError> {
-        let mut state = self.state();
+    fn reserve_space(&self, key: &ObjectKey, len: usize) -> Result<(), StoreError> {
+        let mut state = self.lock_state();
         if let Some(space) = &mut state.space {
             match space.checked_sub(len as u64) {
                 Some(rest) => *space = rest,
-                None => return Err(self.broken(key.as_str(), io::ErrorKind::StorageFull)),
+                None => return Err(self.injected_error(key.as_str(), io::ErrorKind::StorageFull)),
             }
         }
         state.put_since.push(key.clone());
         Ok(())
     }
 
-    fn is_stale(&self) -> bool {
-        self.state().script.iter().any(|(_, fault)| *fault == StoreFault::Stale)
+    fn has_stale_fault(&self) -> bool {
+        self.lock_state().script.iter().any(|(_, fault)| *fault == StoreFault::Stale)
     }
 }
 
-fn spoil(fault: StoreFault, mut bytes: Vec<u8>) -> Vec<u8> {
+fn corrupt_bytes(fault: StoreFault, mut bytes: Vec<u8>) -> Vec<u8> {
     match fault {
         StoreFault::Torn(len) => bytes.truncate(len),
         StoreFault::Flip(bit) => {
@@ -196,57 +196,68 @@ fn spoil(fault: StoreFault, mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 impl ObjectStore for FaultyStore {
-    fn describe(&self) -> String {
-        format!("faulty {}", self.inner.describe())
+    fn describe_location(&self) -> String {
+        format!("faulty {}", self.inner.describe_location())
     }
 
-    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
-        self.read(StoreOperation::Get, key, || self.inner.get(key, max))
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        self.read_with_faults(StoreOperation::Get, key, || self.inner.get_object(key, max))
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
-        self.read(StoreOperation::GetRange, key, || self.inner.get_range(key, offset, len))
+        self.read_with_faults(StoreOperation::GetRange, key, || self.inner.get_range(key, offset, len))
     }
 
-    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
-        self.answer(StoreOperation::Size, key.as_str(), || self.inner.size(key))
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        self.run_with_faults(StoreOperation::Size, key.as_str(), || self.inner.object_size(key))
     }
 
-    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
-        let fault = self.next(StoreOperation::Put, key.as_str());
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        let fault = self.next_fault(StoreOperation::Put, key.as_str());
         match fault {
-            Some(StoreFault::Before) => return Err(self.broken(key.as_str(), io::ErrorKind::TimedOut)),
-            Some(StoreFault::NoSpace) => return Err(self.broken(key.as_str(), io::ErrorKind::StorageFull)),
-            Some(StoreFault::Lost) => return Ok(()),
-            _ => self.reserve(key, bytes.len())?,
-        }
-        match fault {
-            Some(StoreFault::After) => {
-                self.inner.put(key, bytes).and(Err(self.broken(key.as_str(), io::ErrorKind::TimedOut)))
+            Some(StoreFault::Before) => {
+                return Err(self.injected_error(key.as_str(), io::ErrorKind::TimedOut));
             }
-            Some(fault) => self.inner.put(key, &spoil(fault, bytes.to_vec())),
-            None => self.inner.put(key, bytes),
+            Some(StoreFault::NoSpace) => {
+                return Err(self.injected_error(key.as_str(), io::ErrorKind::StorageFull));
+            }
+            Some(StoreFault::Lost) => return Ok(()),
+            _ => self.reserve_space(key, bytes.len())?,
+        }
+        match fault {
+            Some(StoreFault::After) => self
+                .inner
+                .put_object(key, bytes)
+                .and(Err(self.injected_error(key.as_str(), io::ErrorKind::TimedOut))),
+            Some(fault) => self.inner.put_object(key, &corrupt_bytes(fault, bytes.to_vec())),
+            None => self.inner.put_object(key, bytes),
         }
     }
 
-    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
-        self.answer(StoreOperation::Swap, key.as_str(), || self.inner.swap(key, expected, new))
+    fn swap_ref(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        self.run_with_faults(StoreOperation::Swap, key.as_str(), || self.inner.swap_ref(key, expected, new))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
-        let mut listed = self.answer(StoreOperation::List, folder, || self.inner.list(folder))?;
-        if self.is_stale() {
-            let hidden = self.state().put_since.clone();
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        let mut listed =
+            self.run_with_faults(StoreOperation::List, folder, || self.inner.list_objects(folder))?;
+        if self.has_stale_fault() {
+            let hidden = self.lock_state().put_since.clone();
             listed.retain(|info| !hidden.contains(&info.key));
         }
         Ok(listed)
     }
 
-    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
-        self.answer(StoreOperation::Delete, key.as_str(), || self.inner.delete(key))
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        self.run_with_faults(StoreOperation::Delete, key.as_str(), || self.inner.delete_object(key))
     }
 
-    fn parallel_gets(&self) -> usize {
-        self.inner.parallel_gets()
+    fn parallel_get_count(&self) -> usize {
+        self.inner.parallel_get_count()
     }
 }

@@ -16,37 +16,37 @@ const ROUNDS: u32 = 50;
 ///
 /// # Panics
 /// When the store breaks a rule.
-pub fn check(store: &dyn LiveStore) {
-    puts_and_gets(store);
-    abandoned(store);
-    own_changes(store);
-    scans(store);
-    prefixes(store);
-    frozen(store);
-    durability(store);
-    races(store);
-    moments(store);
-    transact(store, &mut |txn| txn.delete_prefix(b""));
-    assert!(keys(store, &KeySpan::all()).is_empty(), "the empty prefix is every key's");
+pub fn check_live_store(store: &dyn LiveStore) {
+    check_put_and_get(store);
+    check_abandoned_changes(store);
+    check_own_changes(store);
+    check_scans(store);
+    check_prefix_scans(store);
+    check_frozen_views(store);
+    check_durability(store);
+    check_races(store);
+    check_atomic_reads(store);
+    run_transaction(store, &mut |txn| txn.delete_prefix(b""));
+    assert!(scan_keys(store, &KeySpan::all_keys()).is_empty(), "the empty prefix is every key's");
 }
 
-fn transact(store: &dyn LiveStore, body: &mut dyn FnMut(&mut dyn StoreTransaction)) -> CommitSequence {
-    let done = store.transact(&mut |txn| {
+fn run_transaction(store: &dyn LiveStore, body: &mut dyn FnMut(&mut dyn StoreTransaction)) -> CommitSequence {
+    let done = store.run_transaction(&mut |txn| {
         body(txn);
         Ok(())
     });
     done.expect("a transaction")
 }
 
-fn value(text: &[u8]) -> ValueBytes {
+fn to_value(text: &[u8]) -> ValueBytes {
     text.into()
 }
 
-fn get(store: &dyn LiveStore, key: &[u8]) -> Option<Vec<u8>> {
+fn get_value(store: &dyn LiveStore, key: &[u8]) -> Option<Vec<u8>> {
     store.get(key).expect("get").map(|bytes| bytes.to_vec())
 }
 
-fn keys(store: &dyn LiveStore, span: &KeySpan) -> Vec<Vec<u8>> {
+fn scan_keys(store: &dyn LiveStore, span: &KeySpan) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
     let visited = store.scan(span, &mut |key, _| {
         keys.push(key.to_vec());
@@ -56,7 +56,7 @@ fn keys(store: &dyn LiveStore, span: &KeySpan) -> Vec<Vec<u8>> {
     keys
 }
 
-fn keys_within(txn: &dyn StoreTransaction, span: &KeySpan) -> Vec<Vec<u8>> {
+fn scan_keys_in(txn: &dyn StoreTransaction, span: &KeySpan) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
     let visited = txn.scan(span, &mut |key, _| {
         keys.push(key.to_vec());
@@ -66,71 +66,71 @@ fn keys_within(txn: &dyn StoreTransaction, span: &KeySpan) -> Vec<Vec<u8>> {
     keys
 }
 
-fn puts_and_gets(store: &dyn LiveStore) {
-    assert_eq!(get(store, b"a"), None, "an absent key has no value");
+fn check_put_and_get(store: &dyn LiveStore) {
+    assert_eq!(get_value(store, b"a"), None, "an absent key has no value");
     let long = vec![b'k'; 300];
     let large = vec![7; 100_000];
-    transact(store, &mut |txn| {
-        txn.put(b"a", value(b"1"));
-        txn.put(b"empty", value(b""));
-        txn.put(&long, value(&large));
-        txn.put(b"b", value(b"2"));
-        txn.put(b"b", value(b"3"));
+    run_transaction(store, &mut |txn| {
+        txn.set_key(b"a", to_value(b"1"));
+        txn.set_key(b"empty", to_value(b""));
+        txn.set_key(&long, to_value(&large));
+        txn.set_key(b"b", to_value(b"2"));
+        txn.set_key(b"b", to_value(b"3"));
     });
-    assert_eq!(get(store, b"a").as_deref(), Some(&b"1"[..]), "what was put is got");
-    assert_eq!(get(store, b"empty").as_deref(), Some(&b""[..]), "an empty value is a value");
-    assert_eq!(get(store, &long), Some(large), "long keys and large values");
-    assert_eq!(get(store, b"b").as_deref(), Some(&b"3"[..]), "the last of several puts counts");
-    transact(store, &mut |txn| {
-        txn.put(b"a", value(b"new"));
-        txn.delete(b"b");
-        txn.delete(b"absent");
+    assert_eq!(get_value(store, b"a").as_deref(), Some(&b"1"[..]), "what was put is got");
+    assert_eq!(get_value(store, b"empty").as_deref(), Some(&b""[..]), "an empty value is a value");
+    assert_eq!(get_value(store, &long), Some(large), "long keys and large values");
+    assert_eq!(get_value(store, b"b").as_deref(), Some(&b"3"[..]), "the last of several puts counts");
+    run_transaction(store, &mut |txn| {
+        txn.set_key(b"a", to_value(b"new"));
+        txn.delete_key(b"b");
+        txn.delete_key(b"absent");
     });
-    assert_eq!(get(store, b"a").as_deref(), Some(&b"new"[..]), "a put replaces");
-    assert_eq!(get(store, b"b"), None, "what was deleted is gone");
-    assert!(store.memory() > 0, "entries take memory");
+    assert_eq!(get_value(store, b"a").as_deref(), Some(&b"new"[..]), "a put replaces");
+    assert_eq!(get_value(store, b"b"), None, "what was deleted is gone");
+    assert!(store.memory_size() > 0, "entries take memory");
 }
 
-fn abandoned(store: &dyn LiveStore) {
-    let before = keys(store, &KeySpan::all());
-    let failed = store.transact(&mut |txn| {
-        txn.put(b"never", value(b"x"));
-        txn.delete(b"a");
+fn check_abandoned_changes(store: &dyn LiveStore) {
+    let before = scan_keys(store, &KeySpan::all_keys());
+    let failed = store.run_transaction(&mut |txn| {
+        txn.set_key(b"never", to_value(b"x"));
+        txn.delete_key(b"a");
         txn.delete_prefix(b"e");
         Err(LiveError::Abandoned)
     });
     assert!(matches!(failed, Err(LiveError::Abandoned)), "the body's error comes back");
-    assert_eq!(keys(store, &KeySpan::all()), before, "an abandoned transaction changes nothing");
-    let nothing = transact(store, &mut |_| {});
-    store.wait_durable(nothing).expect("a transaction without changes can be waited for");
+    assert_eq!(scan_keys(store, &KeySpan::all_keys()), before, "an abandoned transaction changes nothing");
+    let nothing = run_transaction(store, &mut |_| {});
+    store.wait_until_durable(nothing).expect("a transaction without changes can be waited for");
 }
 
-fn own_changes(store: &dyn LiveStore) {
-    transact(store, &mut |txn| {
+fn check_own_changes(store: &dyn LiveStore) {
+    run_transaction(store, &mut |txn| {
         let get =
             |txn: &dyn StoreTransaction, key: &[u8]| txn.get(key).expect("get").map(|bytes| bytes.to_vec());
         assert_eq!(get(txn, b"a").as_deref(), Some(&b"new"[..]), "committed values are seen");
-        txn.put(b"a", value(b"mine"));
-        txn.put(b"c", value(b"too"));
-        txn.delete(b"empty");
+        txn.set_key(b"a", to_value(b"mine"));
+        txn.set_key(b"c", to_value(b"too"));
+        txn.delete_key(b"empty");
         assert_eq!(get(txn, b"a").as_deref(), Some(&b"mine"[..]), "own puts are seen");
         assert_eq!(get(txn, b"empty"), None, "own deletions are seen");
-        let seen = keys_within(txn, &KeySpan::between(b"a", b"f"));
+        let seen = scan_keys_in(txn, &KeySpan::from_bounds(b"a", b"f"));
         assert_eq!(seen, [&b"a"[..], b"c"], "scans see own changes");
         txn.delete_prefix(b"c");
-        txn.put(b"d", value(b"4"));
+        txn.set_key(b"d", to_value(b"4"));
         assert_eq!(get(txn, b"c"), None, "own puts go with their prefix");
-        assert_eq!(keys_within(txn, &KeySpan::between(b"a", b"f")), [&b"a"[..], b"d"]);
+        assert_eq!(scan_keys_in(txn, &KeySpan::from_bounds(b"a", b"f")), [&b"a"[..], b"d"]);
         let mut first = None;
-        let visited = txn.scan(&KeySpan::all(), &mut |key, _| {
+        let visited = txn.scan(&KeySpan::all_keys(), &mut |key, _| {
             first = Some(key.to_vec());
             ControlFlow::Break(())
         });
         visited.expect("scan");
         assert_eq!(first.as_deref(), Some(&b"a"[..]), "a scan that is broken off has ended");
     });
-    assert_eq!(get(store, b"d").as_deref(), Some(&b"4"[..]));
-    transact(store, &mut |txn| txn.delete_prefix(b""));
+    assert_eq!(get_value(store, b"d").as_deref(), Some(&b"4"[..]));
+    run_transaction(store, &mut |txn| txn.delete_prefix(b""));
 }
 
 /// Keys whose order is easily got wrong.
@@ -151,21 +151,27 @@ const ORDERED: &[&[u8]] = &[
     b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
 ];
 
-fn scans(store: &dyn LiveStore) {
-    transact(store, &mut |txn| ORDERED.iter().rev().for_each(|key| txn.put(key, value(key))));
-    assert_eq!(keys(store, &KeySpan::all()), ORDERED, "scans are in the order of the keys");
+fn check_scans(store: &dyn LiveStore) {
+    run_transaction(store, &mut |txn| ORDERED.iter().rev().for_each(|key| txn.set_key(key, to_value(key))));
+    assert_eq!(scan_keys(store, &KeySpan::all_keys()), ORDERED, "scans are in the order of the keys");
     for (i, start) in ORDERED.iter().enumerate() {
-        assert_eq!(keys(store, &KeySpan::from(start)), &ORDERED[i..], "from a key on");
-        assert_eq!(keys(store, &KeySpan::all().after(start)), &ORDERED[i + 1..], "behind a key");
+        assert_eq!(scan_keys(store, &KeySpan::from_start(start)), &ORDERED[i..], "from a key on");
+        assert_eq!(
+            scan_keys(store, &KeySpan::all_keys().after_key(start)),
+            &ORDERED[i + 1..],
+            "behind a key"
+        );
         for (j, end) in ORDERED.iter().enumerate() {
             let wanted = ORDERED.get(i..j).unwrap_or_default();
-            let span = KeySpan::between(start, end);
-            assert_eq!(keys(store, &span), wanted, "from a key to below another");
-            transact(store, &mut |txn| assert_eq!(keys_within(txn, &span), wanted, "in a transaction"));
+            let span = KeySpan::from_bounds(start, end);
+            assert_eq!(scan_keys(store, &span), wanted, "from a key to below another");
+            run_transaction(store, &mut |txn| {
+                assert_eq!(scan_keys_in(txn, &span), wanted, "in a transaction")
+            });
         }
     }
     let mut count = 0;
-    let visited = store.scan(&KeySpan::all(), &mut |key, found| {
+    let visited = store.scan(&KeySpan::all_keys(), &mut |key, found| {
         assert_eq!(key, &**found, "each key with its value");
         count += 1;
         if count == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -174,71 +180,77 @@ fn scans(store: &dyn LiveStore) {
     assert_eq!(count, 3, "a scan ends when it is broken off");
 }
 
-fn prefixes(store: &dyn LiveStore) {
+fn check_prefix_scans(store: &dyn LiveStore) {
     for prefix in
         [&b"a\0\0\0\0\0\0\0\x01"[..], b"a\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"a\0", b"nothing", b"a", b""]
     {
-        let wanted: Vec<_> =
-            keys(store, &KeySpan::all()).into_iter().filter(|key| !key.starts_with(prefix)).collect();
-        transact(store, &mut |txn| {
+        let wanted: Vec<_> = scan_keys(store, &KeySpan::all_keys())
+            .into_iter()
+            .filter(|key| !key.starts_with(prefix))
+            .collect();
+        run_transaction(store, &mut |txn| {
             txn.delete_prefix(prefix);
-            assert_eq!(keys_within(txn, &KeySpan::all()), wanted, "a dropped prefix is not seen");
+            assert_eq!(scan_keys_in(txn, &KeySpan::all_keys()), wanted, "a dropped prefix is not seen");
         });
         assert_eq!(
-            keys(store, &KeySpan::all()),
+            scan_keys(store, &KeySpan::all_keys()),
             wanted,
             "all keys with the prefix {prefix:?} went, no others"
         );
     }
 }
 
-fn frozen(store: &dyn LiveStore) {
+fn check_frozen_views(store: &dyn LiveStore) {
     let layer = |number: u8| [b'l', 0, 0, 0, 0, 0, 0, 0, number];
     let key = |number: u8, i: u32| [&layer(number)[..], &i.to_be_bytes()].concat();
     for number in 1..=3 {
-        transact(store, &mut |txn| {
-            (0..500).for_each(|i| txn.put(&key(number, i), value(&[number; 100])));
+        run_transaction(store, &mut |txn| {
+            (0..500).for_each(|i| txn.set_key(&key(number, i), to_value(&[number; 100])));
         });
     }
-    let before = keys(store, &KeySpan::all());
-    store.freeze(&layer(1)).expect("freeze");
-    store.freeze(&layer(2)).expect("freeze");
-    store.freeze(&layer(2)).expect("what is frozen can be frozen");
-    store.freeze(&layer(9)).expect("what is not there can be frozen");
-    assert_eq!(keys(store, &KeySpan::all()), before, "freezing changes nothing");
-    assert_eq!(get(store, &key(1, 499)), Some(vec![1; 100]));
-    assert_eq!(get(store, &key(1, 500)), None);
-    assert_eq!(keys(store, &KeySpan::between(key(1, 498), key(2, 2))).len(), 4, "scans cross layers");
-    transact(store, &mut |txn| {
-        txn.put(&key(3, 0), value(b"changed"));
-        assert_eq!(keys_within(txn, &KeySpan::between(key(1, 498), key(2, 2))).len(), 4);
+    let before = scan_keys(store, &KeySpan::all_keys());
+    store.freeze_prefix(&layer(1)).expect("freeze");
+    store.freeze_prefix(&layer(2)).expect("freeze");
+    store.freeze_prefix(&layer(2)).expect("what is frozen can be frozen");
+    store.freeze_prefix(&layer(9)).expect("what is not there can be frozen");
+    assert_eq!(scan_keys(store, &KeySpan::all_keys()), before, "freezing changes nothing");
+    assert_eq!(get_value(store, &key(1, 499)), Some(vec![1; 100]));
+    assert_eq!(get_value(store, &key(1, 500)), None);
+    assert_eq!(
+        scan_keys(store, &KeySpan::from_bounds(key(1, 498), key(2, 2))).len(),
+        4,
+        "scans cross layers"
+    );
+    run_transaction(store, &mut |txn| {
+        txn.set_key(&key(3, 0), to_value(b"changed"));
+        assert_eq!(scan_keys_in(txn, &KeySpan::from_bounds(key(1, 498), key(2, 2))).len(), 4);
         assert_eq!(txn.get(&key(2, 7)).expect("get").as_deref(), Some(&[2; 100][..]));
     });
-    transact(store, &mut |txn| txn.delete_prefix(&layer(1)));
-    assert_eq!(keys(store, &KeySpan::all()), &before[500..], "a frozen layer goes by its prefix");
-    assert_eq!(get(store, &key(1, 0)), None);
-    transact(store, &mut |txn| txn.put(&key(1, 5), value(b"again")));
-    assert_eq!(get(store, &key(1, 5)).as_deref(), Some(&b"again"[..]), "and can come back");
-    transact(store, &mut |txn| txn.delete_prefix(b"l"));
-    assert!(keys(store, &KeySpan::all()).is_empty());
+    run_transaction(store, &mut |txn| txn.delete_prefix(&layer(1)));
+    assert_eq!(scan_keys(store, &KeySpan::all_keys()), &before[500..], "a frozen layer goes by its prefix");
+    assert_eq!(get_value(store, &key(1, 0)), None);
+    run_transaction(store, &mut |txn| txn.set_key(&key(1, 5), to_value(b"again")));
+    assert_eq!(get_value(store, &key(1, 5)).as_deref(), Some(&b"again"[..]), "and can come back");
+    run_transaction(store, &mut |txn| txn.delete_prefix(b"l"));
+    assert!(scan_keys(store, &KeySpan::all_keys()).is_empty());
 }
 
-fn durability(store: &dyn LiveStore) {
-    let first = transact(store, &mut |txn| txn.put(b"1", value(b"1")));
-    let second = transact(store, &mut |txn| txn.put(b"2", value(b"2")));
+fn check_durability(store: &dyn LiveStore) {
+    let first = run_transaction(store, &mut |txn| txn.set_key(b"1", to_value(b"1")));
+    let second = run_transaction(store, &mut |txn| txn.set_key(b"2", to_value(b"2")));
     assert!(first < second, "sequences grow");
-    store.wait_durable(second).expect("wait");
-    store.wait_durable(first).expect("what is durable stays durable");
-    store.settle(second).expect("settle");
-    store.settle(first).expect("what is settled stays settled");
+    store.wait_until_durable(second).expect("wait");
+    store.wait_until_durable(first).expect("what is durable stays durable");
+    store.wait_until_confirmed(second).expect("settle");
+    store.wait_until_confirmed(first).expect("what is settled stays settled");
 }
 
-fn races(store: &dyn LiveStore) {
+fn check_races(store: &dyn LiveStore) {
     let increment = || {
-        transact(store, &mut |txn| {
-            let count = txn.get(b"count").expect("get").map_or(0, |bytes| number(&bytes));
-            txn.put(b"count", value(&(count + 1).to_be_bytes()));
-            txn.put(&[b"n".as_slice(), &count.to_be_bytes()].concat(), value(b""));
+        run_transaction(store, &mut |txn| {
+            let count = txn.get(b"count").expect("get").map_or(0, |bytes| decode_number(&bytes));
+            txn.set_key(b"count", to_value(&(count + 1).to_be_bytes()));
+            txn.set_key(&[b"n".as_slice(), &count.to_be_bytes()].concat(), to_value(b""));
         })
     };
     let mut sequences: Vec<_> = std::thread::scope(|scope| {
@@ -246,37 +258,41 @@ fn races(store: &dyn LiveStore) {
             .map(|_| {
                 scope.spawn(|| {
                     let sequences: Vec<_> = (0..ROUNDS).map(|_| increment()).collect();
-                    store.wait_durable(*sequences.last().expect("some")).expect("wait");
+                    store.wait_until_durable(*sequences.last().expect("some")).expect("wait");
                     sequences
                 })
             })
             .collect();
         racers.into_iter().flat_map(|racer| racer.join().expect("a racer")).collect()
     });
-    let count = get(store, b"count").map(|bytes| number(&bytes));
+    let count = get_value(store, b"count").map(|bytes| decode_number(&bytes));
     assert_eq!(count, Some(RACERS * ROUNDS), "no increment is lost");
-    assert_eq!(keys(store, &KeySpan::prefix(b"n")).len() as u32, RACERS * ROUNDS, "each read another count");
+    assert_eq!(
+        scan_keys(store, &KeySpan::from_prefix(b"n")).len() as u32,
+        RACERS * ROUNDS,
+        "each read another count"
+    );
     sequences.sort_unstable();
     sequences.dedup();
     assert_eq!(sequences.len() as u32, RACERS * ROUNDS, "each transaction has a sequence of its own");
 }
 
 /// What two keys of one transaction say is seen together, by gets in transactions and by scans.
-fn moments(store: &dyn LiveStore) {
+fn check_atomic_reads(store: &dyn LiveStore) {
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             for i in 0..300_u32 {
-                let bytes = value(&i.to_be_bytes());
-                transact(store, &mut |txn| {
-                    txn.put(b"m-first-part", ValueBytes::clone(&bytes));
-                    txn.put(b"m-second-part", ValueBytes::clone(&bytes));
+                let bytes = to_value(&i.to_be_bytes());
+                run_transaction(store, &mut |txn| {
+                    txn.set_key(b"m-first-part", ValueBytes::clone(&bytes));
+                    txn.set_key(b"m-second-part", ValueBytes::clone(&bytes));
                 });
             }
         });
         while !writer.is_finished() {
             let mut seen = Vec::new();
-            let visited = store.scan(&KeySpan::prefix(b"m-"), &mut |_, found| {
-                seen.push(number(found));
+            let visited = store.scan(&KeySpan::from_prefix(b"m-"), &mut |_, found| {
+                seen.push(decode_number(found));
                 ControlFlow::Continue(())
             });
             visited.expect("scan");
@@ -284,7 +300,7 @@ fn moments(store: &dyn LiveStore) {
                 seen.is_empty() || seen.len() == 2 && seen.first() == seen.last(),
                 "a scan sees one moment"
             );
-            transact(store, &mut |txn| {
+            run_transaction(store, &mut |txn| {
                 let first = txn.get(b"m-first-part").expect("get");
                 assert_eq!(first, txn.get(b"m-second-part").expect("get"), "a transaction sees one moment");
             });
@@ -293,6 +309,6 @@ fn moments(store: &dyn LiveStore) {
     });
 }
 
-fn number(bytes: &[u8]) -> u32 {
+fn decode_number(bytes: &[u8]) -> u32 {
     bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }

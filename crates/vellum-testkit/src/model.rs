@@ -136,7 +136,7 @@ impl ModelFile {
         self.content.len() + self.target.len()
     }
 
-    fn drop_set_ids(&mut self) {
+    fn clear_set_ids(&mut self) {
         self.mode &= if self.mode & 0o010 == 0 { !0o4000 } else { !0o6000 };
     }
 }
@@ -154,7 +154,7 @@ impl ModelFilesystem {
 
     /// How many links a file has.
     #[must_use]
-    pub fn links(&self, id: ModelFileId) -> usize {
+    pub fn count_links(&self, id: ModelFileId) -> usize {
         let named = |file: &Arc<ModelFile>| file.entries.values().filter(|named| **named == id).count();
         match self.files.get(&id) {
             Some(file) if file.kind == FileKind::Dir => {
@@ -185,23 +185,23 @@ impl ModelFilesystem {
     /// Counts a close; what has no name goes with the last one.
     pub fn close(&mut self, id: ModelFileId) -> Result<()> {
         self.file_mut(id)?.open -= 1;
-        self.reap(id);
+        self.remove_unreferenced(id);
         Ok(())
     }
 
     /// Nothing is open any more: what has no name goes.
-    pub fn close_all(&mut self) {
+    pub fn close_all_files(&mut self) {
         let open: Vec<_> = self.files.iter().filter(|(_, file)| file.open > 0).map(|(id, _)| *id).collect();
         for id in open {
             if let Ok(file) = self.file_mut(id) {
                 file.open = 0;
             }
-            self.reap(id);
+            self.remove_unreferenced(id);
         }
     }
 
-    fn reap(&mut self, id: ModelFileId) {
-        if self.links(id) == 0 && self.files.get(&id).is_some_and(|file| file.open == 0) {
+    fn remove_unreferenced(&mut self, id: ModelFileId) {
+        if self.count_links(id) == 0 && self.files.get(&id).is_some_and(|file| file.open == 0) {
             self.files.remove(&id);
         }
     }
@@ -227,7 +227,7 @@ impl ModelFilesystem {
         if set.uid.is_some() || set.gid.is_some() {
             (file.uid, file.gid) = (set.uid.unwrap_or(file.uid), set.gid.unwrap_or(file.gid));
             if file.kind != FileKind::Dir {
-                file.drop_set_ids();
+                file.clear_set_ids();
             }
         }
         Ok(())

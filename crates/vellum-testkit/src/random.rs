@@ -5,7 +5,7 @@
 /// # Panics
 /// When the variable holds no number.
 #[must_use]
-pub fn seed() -> u64 {
+pub fn choose_seed() -> u64 {
     let clock = || std::time::UNIX_EPOCH.elapsed().expect("a clock after 1970").as_nanos() as u64;
     let seed = std::env::var("VELLUM_SEED")
         .map_or_else(|_| clock(), |text| text.parse().expect("VELLUM_SEED is a number"));
@@ -18,7 +18,7 @@ pub fn seed() -> u64 {
 /// # Panics
 /// When the variable holds no number.
 #[must_use]
-pub fn rounds(usual: usize) -> usize {
+pub fn scale_rounds(usual: usize) -> usize {
     let cases =
         std::env::var("PROPTEST_CASES").map_or(256, |text| text.parse().expect("PROPTEST_CASES is a number"));
     (usual * cases).div_ceil(256)
@@ -36,7 +36,7 @@ impl TestRandom {
     }
 
     /// The next number.
-    pub fn number(&mut self) -> u64 {
+    pub fn next_number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -45,17 +45,17 @@ impl TestRandom {
     }
 
     /// A number below `end`, which is not 0.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.number() % end
+    pub fn next_below(&mut self, end: u64) -> u64 {
+        self.next_number() % end
     }
 
     /// True once in so many times.
-    pub fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
+    pub fn is_one_in(&mut self, count: u64) -> bool {
+        self.next_below(count) == 0
     }
 
     /// One of `list`, which is not empty.
-    pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
-        list[self.below(list.len() as u64) as usize]
+    pub fn pick_item<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.next_below(list.len() as u64) as usize]
     }
 }

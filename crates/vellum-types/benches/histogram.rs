@@ -3,23 +3,23 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use vellum_benchkit::busy;
+use vellum_benchkit::thread_time_criterion;
 use vellum_types::DurationHistogram;
 
 fn main() {
-    let mut criterion = busy();
+    let mut criterion = thread_time_criterion();
     let histogram = DurationHistogram::default();
     let mut nanos = 0;
     criterion.bench_function("histogram/record/one-thread", |bench| {
         bench.iter(|| {
             nanos = (nanos + 977) % 1_000_000;
-            histogram.record(black_box(Duration::from_nanos(nanos)));
+            histogram.record_duration(black_box(Duration::from_nanos(nanos)));
         });
     });
     criterion.bench_function("histogram/record/with-two-looks-at-the-clock", |bench| {
         bench.iter(|| {
             let start = black_box(Instant::now());
-            histogram.record(start.elapsed());
+            histogram.record_duration(start.elapsed());
         });
     });
 }

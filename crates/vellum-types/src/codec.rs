@@ -43,44 +43,44 @@ impl<'a> FieldReader<'a> {
     }
 
     /// The next `count` bytes.
-    pub fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
+    pub fn read_raw(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
         let (head, rest) = self.rest.split_at_checked(count).ok_or(DecodeError::Truncated)?;
         self.rest = rest;
         Ok(head)
     }
 
     /// All bytes that are left.
-    pub fn take_rest(&mut self) -> &'a [u8] {
+    pub fn read_rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
     /// The next `N` bytes as an array.
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+    pub fn read_array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
         self.rest = rest;
         Ok(*head)
     }
 
     /// One byte.
-    pub fn u8(&mut self) -> Result<u8, DecodeError> {
-        self.array::<1>().map(|[byte]| byte)
+    pub fn read_u8(&mut self) -> Result<u8, DecodeError> {
+        self.read_array::<1>().map(|[byte]| byte)
     }
 
     /// A little-endian u32.
-    pub fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.array().map(u32::from_le_bytes)
+    pub fn read_u32(&mut self) -> Result<u32, DecodeError> {
+        self.read_array().map(u32::from_le_bytes)
     }
 
     /// A little-endian u64.
-    pub fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.array().map(u64::from_le_bytes)
+    pub fn read_u64(&mut self) -> Result<u64, DecodeError> {
+        self.read_array().map(u64::from_le_bytes)
     }
 
     /// A LEB128 varint of at most 64 bits, in its shortest form only.
-    pub fn varint(&mut self) -> Result<u64, DecodeError> {
+    pub fn read_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
+            let byte = self.read_u8()?;
             let bits = u64::from(byte & 0x7f);
             if shift == 63 && bits > 1 || byte == 0 && shift > 0 {
                 return Err(DecodeError::Invalid("varint"));
@@ -94,19 +94,19 @@ impl<'a> FieldReader<'a> {
     }
 
     /// A varint that must fit in a u32.
-    pub fn varint_u32(&mut self) -> Result<u32, DecodeError> {
-        u32::try_from(self.varint()?).map_err(|_| DecodeError::Invalid("varint"))
+    pub fn read_varint_u32(&mut self) -> Result<u32, DecodeError> {
+        u32::try_from(self.read_varint()?).map_err(|_| DecodeError::Invalid("varint"))
     }
 
     /// A zigzag varint.
-    pub fn varint_signed(&mut self) -> Result<i64, DecodeError> {
-        let raw = self.varint()?;
+    pub fn read_signed_varint(&mut self) -> Result<i64, DecodeError> {
+        let raw = self.read_varint()?;
         Ok((raw >> 1).cast_signed() ^ -((raw & 1).cast_signed()))
     }
 
     /// A varint count of things of at least one byte each: never more than the bytes left.
-    pub fn count(&mut self, max: usize) -> Result<usize, DecodeError> {
-        let count = usize::try_from(self.varint()?).map_err(|_| DecodeError::Truncated)?;
+    pub fn read_count(&mut self, max: usize) -> Result<usize, DecodeError> {
+        let count = usize::try_from(self.read_varint()?).map_err(|_| DecodeError::Truncated)?;
         if count > max {
             return Err(DecodeError::Invalid("count"));
         }
@@ -117,21 +117,21 @@ impl<'a> FieldReader<'a> {
     }
 
     /// A byte string: varint length, then that many bytes, `max` at most.
-    pub fn bytes(&mut self, max: usize) -> Result<&'a [u8], DecodeError> {
-        let len = usize::try_from(self.varint()?).map_err(|_| DecodeError::Truncated)?;
+    pub fn read_bytes(&mut self, max: usize) -> Result<&'a [u8], DecodeError> {
+        let len = usize::try_from(self.read_varint()?).map_err(|_| DecodeError::Truncated)?;
         if len > max {
             return Err(DecodeError::Invalid("length"));
         }
-        self.take(len)
+        self.read_raw(len)
     }
 
     /// A byte string that must be UTF-8.
-    pub fn string(&mut self, max: usize) -> Result<&'a str, DecodeError> {
-        std::str::from_utf8(self.bytes(max)?).map_err(|_| DecodeError::Invalid("text"))
+    pub fn read_string(&mut self, max: usize) -> Result<&'a str, DecodeError> {
+        std::str::from_utf8(self.read_bytes(max)?).map_err(|_| DecodeError::Invalid("text"))
     }
 
     /// Ends the reading: nothing may be left.
-    pub fn finish(self) -> Result<(), DecodeError> {
+    pub fn expect_end(self) -> Result<(), DecodeError> {
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Trailing) }
     }
 }
@@ -151,49 +151,49 @@ impl FieldWriter {
 
     /// Appends to `out`.
     #[must_use]
-    pub fn over(out: Vec<u8>) -> Self {
+    pub fn from_vec(out: Vec<u8>) -> Self {
         Self { out }
     }
 
     /// Raw bytes, with no length.
-    pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+    pub fn write_raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.out.extend_from_slice(bytes);
         self
     }
 
     /// One byte.
-    pub fn u8(&mut self, value: u8) -> &mut Self {
+    pub fn write_u8(&mut self, value: u8) -> &mut Self {
         self.out.push(value);
         self
     }
 
     /// A little-endian u32.
-    pub fn u32(&mut self, value: u32) -> &mut Self {
-        self.raw(&value.to_le_bytes())
+    pub fn write_u32(&mut self, value: u32) -> &mut Self {
+        self.write_raw(&value.to_le_bytes())
     }
 
     /// A little-endian u64.
-    pub fn u64(&mut self, value: u64) -> &mut Self {
-        self.raw(&value.to_le_bytes())
+    pub fn write_u64(&mut self, value: u64) -> &mut Self {
+        self.write_raw(&value.to_le_bytes())
     }
 
     /// A LEB128 varint.
-    pub fn varint(&mut self, mut value: u64) -> &mut Self {
+    pub fn write_varint(&mut self, mut value: u64) -> &mut Self {
         while value >= 0x80 {
             self.out.push((value & 0x7f) as u8 | 0x80);
             value >>= 7;
         }
-        self.u8(value as u8)
+        self.write_u8(value as u8)
     }
 
     /// A zigzag varint.
-    pub fn varint_signed(&mut self, value: i64) -> &mut Self {
-        self.varint(((value << 1) ^ (value >> 63)).cast_unsigned())
+    pub fn write_signed_varint(&mut self, value: i64) -> &mut Self {
+        self.write_varint(((value << 1) ^ (value >> 63)).cast_unsigned())
     }
 
     /// A byte string: varint length, then the bytes.
-    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        self.varint(bytes.len() as u64).raw(bytes)
+    pub fn write_bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.write_varint(bytes.len() as u64).write_raw(bytes)
     }
 
     /// What was written.
@@ -218,20 +218,20 @@ mod tests {
         #[test]
         fn varints_round_trip(value: u64, signed: i64) {
             let mut writer = FieldWriter::new();
-            writer.varint(value).varint_signed(signed);
+            writer.write_varint(value).write_signed_varint(signed);
             let bytes = writer.into_vec();
             let mut reader = FieldReader::new(&bytes);
-            prop_assert_eq!(reader.varint(), Ok(value));
-            prop_assert_eq!(reader.varint_signed(), Ok(signed));
-            prop_assert_eq!(reader.finish(), Ok(()));
+            prop_assert_eq!(reader.read_varint(), Ok(value));
+            prop_assert_eq!(reader.read_signed_varint(), Ok(signed));
+            prop_assert_eq!(reader.expect_end(), Ok(()));
         }
 
         #[test]
         fn a_varint_has_one_encoding(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
             let mut reader = FieldReader::new(&bytes);
-            if let Ok(value) = reader.varint() {
+            if let Ok(value) = reader.read_varint() {
                 let mut writer = FieldWriter::new();
-                writer.varint(value);
+                writer.write_varint(value);
                 prop_assert_eq!(writer.as_slice(), &bytes[..bytes.len() - reader.remaining()]);
             }
         }
@@ -239,9 +239,9 @@ mod tests {
 
     #[test]
     fn lengths_are_capped_by_limit_and_by_input() {
-        assert_eq!(FieldReader::new(&[5, 1, 2]).bytes(10), Err(DecodeError::Truncated));
-        assert_eq!(FieldReader::new(&[5, 1, 2, 3, 4, 5]).bytes(4), Err(DecodeError::Invalid("length")));
+        assert_eq!(FieldReader::new(&[5, 1, 2]).read_bytes(10), Err(DecodeError::Truncated));
+        assert_eq!(FieldReader::new(&[5, 1, 2, 3, 4, 5]).read_bytes(4), Err(DecodeError::Invalid("length")));
         let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
-        assert_eq!(FieldReader::new(&huge).count(usize::MAX), Err(DecodeError::Truncated));
+        assert_eq!(FieldReader::new(&huge).read_count(usize::MAX), Err(DecodeError::Truncated));
     }
 }

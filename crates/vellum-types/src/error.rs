@@ -39,7 +39,7 @@ impl ErrorKind {
 
     /// The kind that an operating system error falls under.
     #[must_use]
-    pub fn of_io(error: &std::io::Error) -> Self {
+    pub fn from_io_error(error: &std::io::Error) -> Self {
         use std::io::ErrorKind as K;
         match error.kind() {
             K::NotFound => Self::NotFound,

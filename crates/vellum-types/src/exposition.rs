@@ -27,53 +27,56 @@ impl MetricsExposition {
     }
 
     /// A figure that only grows. `labels` is `key="value"`, or empty.
-    pub fn counter(&mut self, name: &str, labels: &str, value: impl Into<MetricValue>) {
-        self.sample("counter", name, labels, value.into());
+    pub fn write_counter(&mut self, name: &str, labels: &str, value: impl Into<MetricValue>) {
+        self.write_sample("counter", name, labels, value.into());
     }
 
     /// A figure as it is now.
-    pub fn gauge(&mut self, name: &str, labels: &str, value: impl Into<MetricValue>) {
-        self.sample("gauge", name, labels, value.into());
+    pub fn write_gauge(&mut self, name: &str, labels: &str, value: impl Into<MetricValue>) {
+        self.write_sample("gauge", name, labels, value.into());
     }
 
     /// Durations, in seconds.
-    pub fn histogram(&mut self, name: &str, labels: &str, read: &DurationDistribution) {
-        self.kind("histogram", name);
+    pub fn write_histogram(&mut self, name: &str, labels: &str, read: &DurationDistribution) {
+        self.write_type("histogram", name);
         let comma = if labels.is_empty() { "" } else { "," };
         for power in POWERS.step_by(POWER_STEP) {
             let bound = (1_u64 << power) as f64 / 1e9;
-            self.line(&format!("{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {}", read.below(power)));
+            self.write_line(&format!(
+                "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {}",
+                read.count_below(power)
+            ));
         }
         let count = read.count();
-        self.line(&format!("{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}"));
-        let braced = braced(labels);
-        self.line(&format!("{name}_sum{braced} {}", read.sum().as_secs_f64()));
-        self.line(&format!("{name}_count{braced} {count}"));
+        self.write_line(&format!("{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}"));
+        let braced = format_labels(labels);
+        self.write_line(&format!("{name}_sum{braced} {}", read.sum().as_secs_f64()));
+        self.write_line(&format!("{name}_count{braced} {count}"));
     }
 
-    fn sample(&mut self, kind: &str, name: &str, labels: &str, value: MetricValue) {
-        self.kind(kind, name);
+    fn write_sample(&mut self, kind: &str, name: &str, labels: &str, value: MetricValue) {
+        self.write_type(kind, name);
         let value = match value {
             MetricValue::Whole(value) => value.to_string(),
             MetricValue::Real(value) => value.to_string(),
         };
-        self.line(&format!("{name}{} {value}", braced(labels)));
+        self.write_line(&format!("{name}{} {value}", format_labels(labels)));
     }
 
-    fn kind(&mut self, kind: &str, name: &str) {
+    fn write_type(&mut self, kind: &str, name: &str) {
         if self.last != name {
-            self.line(&format!("# TYPE {name} {kind}"));
+            self.write_line(&format!("# TYPE {name} {kind}"));
             self.last = name.into();
         }
     }
 
-    fn line(&mut self, line: &str) {
+    fn write_line(&mut self, line: &str) {
         // Writing into a String does not fail.
         let _ = writeln!(self.text, "{line}");
     }
 }
 
-fn braced(labels: &str) -> String {
+fn format_labels(labels: &str) -> String {
     if labels.is_empty() { String::new() } else { format!("{{{labels}}}") }
 }
 
@@ -100,7 +103,7 @@ impl From<f64> for MetricValue {
 
 /// The samples of a text, by name and labels as they stand there. What is no sample is left out.
 #[must_use]
-pub fn parse(text: &str) -> BTreeMap<String, f64> {
+pub fn parse_samples(text: &str) -> BTreeMap<String, f64> {
     let sample = |line: &str| {
         let (name, value) = line.rsplit_once(' ')?;
         (!line.starts_with('#')).then_some((name.to_owned(), value.parse().ok()?))
@@ -119,16 +122,16 @@ mod tests {
     fn what_is_written_is_read() {
         let histogram = DurationHistogram::default();
         for micros in [1, 2, 3000] {
-            histogram.record(Duration::from_micros(micros));
+            histogram.record_duration(Duration::from_micros(micros));
         }
         let mut text = MetricsExposition::default();
-        text.counter("a_total", "kind=\"x\"", 3_u64);
-        text.counter("a_total", "kind=\"y\"", 4_u64);
-        text.gauge("b_seconds", "", 0.25);
-        text.histogram("c_seconds", "kind=\"x\"", &histogram.read());
+        text.write_counter("a_total", "kind=\"x\"", 3_u64);
+        text.write_counter("a_total", "kind=\"y\"", 4_u64);
+        text.write_gauge("b_seconds", "", 0.25);
+        text.write_histogram("c_seconds", "kind=\"x\"", &histogram.read_distribution());
         let text = text.into_text();
         assert_eq!(text.matches("# TYPE a_total counter\n").count(), 1, "{text}");
-        let samples = parse(&text);
+        let samples = parse_samples(&text);
         assert_eq!(samples["a_total{kind=\"y\"}"], 4.0);
         assert_eq!(samples["b_seconds"], 0.25);
         assert_eq!(samples["c_seconds_count{kind=\"x\"}"], 3.0);
@@ -140,6 +143,6 @@ mod tests {
 
     #[test]
     fn what_is_no_sample_is_left_out() {
-        assert!(parse("# HELP x y 1\n\nname\nname value\n").is_empty());
+        assert!(parse_samples("# HELP x y 1\n\nname\nname value\n").is_empty());
     }
 }

@@ -38,21 +38,21 @@ impl Default for DurationHistogram {
 
 impl std::fmt::Debug for DurationHistogram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let read = self.read();
+        let read = self.read_distribution();
         f.debug_struct("DurationHistogram").field("count", &read.count()).field("sum", &read.sum()).finish()
     }
 }
 
 impl DurationHistogram {
     /// Counts one duration.
-    pub fn record(&self, took: Duration) {
-        self.record_for(took, 1);
+    pub fn record_duration(&self, took: Duration) {
+        self.record_sample(took, 1);
     }
 
     /// Counts one duration for so many, of which it is a sample.
-    pub fn record_for(&self, took: Duration, many: u64) {
+    pub fn record_sample(&self, took: Duration, many: u64) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        if let Some(count) = self.counts.get(class(nanos)) {
+        if let Some(count) = self.counts.get(classify_duration(nanos)) {
             count.fetch_add(many, Ordering::Relaxed);
         }
         self.nanos.fetch_add(nanos.wrapping_mul(many), Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl DurationHistogram {
 
     /// What was counted so far.
     #[must_use]
-    pub fn read(&self) -> DurationDistribution {
+    pub fn read_distribution(&self) -> DurationDistribution {
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         DurationDistribution { counts, nanos: self.nanos.load(Ordering::Relaxed) }
     }
@@ -81,8 +81,8 @@ impl DurationDistribution {
 
     /// How many took less than 2^`power` nanoseconds, exactly.
     #[must_use]
-    pub fn below(&self, power: u32) -> u64 {
-        let end = class(1_u64.checked_shl(power).unwrap_or(u64::MAX));
+    pub fn count_below(&self, power: u32) -> u64 {
+        let end = classify_duration(1_u64.checked_shl(power).unwrap_or(u64::MAX));
         self.counts.iter().take(end).sum()
     }
 
@@ -94,7 +94,7 @@ impl DurationDistribution {
         for (class, count) in self.counts.iter().enumerate() {
             counted += count;
             if counted >= wanted {
-                return Duration::from_nanos(upper(class));
+                return Duration::from_nanos(class_upper_bound(class));
             }
         }
         Duration::ZERO
@@ -102,7 +102,7 @@ impl DurationDistribution {
 }
 
 /// The class of a duration.
-fn class(nanos: u64) -> usize {
+fn classify_duration(nanos: u64) -> usize {
     let Some(octave) = nanos.checked_ilog2().filter(|octave| *octave >= OCTAVE_BITS) else {
         return nanos as usize;
     };
@@ -115,7 +115,7 @@ fn class(nanos: u64) -> usize {
 }
 
 /// The greatest duration of a class, nanoseconds.
-fn upper(class: usize) -> u64 {
+fn class_upper_bound(class: usize) -> u64 {
     let (octave, within) = (class / PER_OCTAVE, class % PER_OCTAVE);
     match octave.checked_sub(1) {
         None => within as u64,
@@ -135,11 +135,11 @@ mod tests {
         let mut all: Vec<u64> = spread.chain(0..5000).collect();
         all.sort_unstable();
         for nanos in all {
-            let class = class(nanos);
+            let class = classify_duration(nanos);
             assert!(class >= before && class < CLASSES, "{nanos}");
             before = class;
             if nanos < 1 << OCTAVES {
-                let bound = upper(class);
+                let bound = class_upper_bound(class);
                 assert!(bound >= nanos && bound - nanos <= nanos / 8, "{nanos} {bound}");
             }
         }
@@ -149,9 +149,9 @@ mod tests {
     fn quantiles_and_powers_are_as_counted() {
         let histogram = DurationHistogram::default();
         for micros in 1..=1000 {
-            histogram.record(Duration::from_micros(micros));
+            histogram.record_duration(Duration::from_micros(micros));
         }
-        let read = histogram.read();
+        let read = histogram.read_distribution();
         assert_eq!(read.count(), 1000);
         assert_eq!(read.sum(), Duration::from_micros(500_500));
         for (part, exact) in [(0.5, 500.0), (0.99, 990.0), (1.0, 1000.0)] {
@@ -159,9 +159,9 @@ mod tests {
             assert!(found >= exact && found <= exact * 1.13, "{part}: {found}");
         }
         // 2^19 ns are 524.288 µs.
-        assert_eq!(read.below(19), 524);
-        assert_eq!(read.below(63), 1000);
-        assert_eq!(DurationHistogram::default().read().quantile(0.5), Duration::ZERO);
+        assert_eq!(read.count_below(19), 524);
+        assert_eq!(read.count_below(63), 1000);
+        assert_eq!(DurationHistogram::default().read_distribution().quantile(0.5), Duration::ZERO);
     }
 
     #[test]
@@ -169,9 +169,11 @@ mod tests {
         let histogram = DurationHistogram::default();
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..10_000).for_each(|nanos| histogram.record(Duration::from_nanos(nanos))));
+                scope.spawn(|| {
+                    (0..10_000).for_each(|nanos| histogram.record_duration(Duration::from_nanos(nanos)))
+                });
             }
         });
-        assert_eq!(histogram.read().count(), 40_000);
+        assert_eq!(histogram.read_distribution().count(), 40_000);
     }
 }

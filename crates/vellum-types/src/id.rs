@@ -74,12 +74,12 @@ fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut out = [0; N];
     for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
         let [high, low] = pair else { return None };
-        *byte = hex_digit(*high)? << 4 | hex_digit(*low)?;
+        *byte = parse_hex_digit(*high)? << 4 | parse_hex_digit(*low)?;
     }
     Some(out)
 }
 
-fn hex_digit(digit: u8) -> Option<u8> {
+fn parse_hex_digit(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' => Some(digit - b'a' + 10),

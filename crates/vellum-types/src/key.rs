@@ -49,35 +49,35 @@ pub struct MapKey(Vec<u8>);
 impl MapKey {
     /// The key of an inode's attributes.
     #[must_use]
-    pub fn attr(ino: Ino) -> Self {
-        Self::with(ino, MapKeyTag::Attr, &[])
+    pub fn for_attr(ino: Ino) -> Self {
+        Self::from_parts(ino, MapKeyTag::Attr, &[])
     }
 
     /// The key of a directory's entry.
     #[must_use]
-    pub fn dentry(parent: Ino, name: &[u8]) -> Self {
-        Self::with(parent, MapKeyTag::Dentry, name)
+    pub fn for_dentry(parent: Ino, name: &[u8]) -> Self {
+        Self::from_parts(parent, MapKeyTag::Dentry, name)
     }
 
     /// The key of an extended attribute.
     #[must_use]
-    pub fn xattr(ino: Ino, name: &[u8]) -> Self {
-        Self::with(ino, MapKeyTag::Xattr, name)
+    pub fn for_xattr(ino: Ino, name: &[u8]) -> Self {
+        Self::from_parts(ino, MapKeyTag::Xattr, name)
     }
 
     /// The key of the extent that starts at `offset`.
     #[must_use]
-    pub fn extent(ino: Ino, offset: u64) -> Self {
-        Self::with(ino, MapKeyTag::Extent, &offset.to_be_bytes())
+    pub fn for_extent(ino: Ino, offset: u64) -> Self {
+        Self::from_parts(ino, MapKeyTag::Extent, &offset.to_be_bytes())
     }
 
     /// The first possible key with this tag: the start of a range scan.
     #[must_use]
-    pub fn first(ino: Ino, tag: MapKeyTag) -> Self {
-        Self::with(ino, tag, &[])
+    pub fn first_for_tag(ino: Ino, tag: MapKeyTag) -> Self {
+        Self::from_parts(ino, tag, &[])
     }
 
-    fn with(ino: Ino, tag: MapKeyTag, suffix: &[u8]) -> Self {
+    fn from_parts(ino: Ino, tag: MapKeyTag, suffix: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(9 + suffix.len());
         bytes.extend_from_slice(&ino.0.to_be_bytes());
         bytes.push(tag.as_byte());
@@ -101,10 +101,10 @@ impl MapKey {
 impl From<MapKeyRef<'_>> for MapKey {
     fn from(key: MapKeyRef<'_>) -> Self {
         match key {
-            MapKeyRef::Attr(ino) => Self::attr(ino),
-            MapKeyRef::Dentry(dir, name) => Self::dentry(dir, name),
-            MapKeyRef::Xattr(ino, name) => Self::xattr(ino, name),
-            MapKeyRef::Extent(ino, offset) => Self::extent(ino, offset),
+            MapKeyRef::Attr(ino) => Self::for_attr(ino),
+            MapKeyRef::Dentry(dir, name) => Self::for_dentry(dir, name),
+            MapKeyRef::Xattr(ino, name) => Self::for_xattr(ino, name),
+            MapKeyRef::Extent(ino, offset) => Self::for_extent(ino, offset),
         }
     }
 }
@@ -169,14 +169,14 @@ mod tests {
     #[test]
     fn keys_of_one_file_stand_together_and_in_order() {
         let keys = [
-            MapKey::attr(Ino(1)),
-            MapKey::dentry(Ino(1), b"a"),
-            MapKey::dentry(Ino(1), b"b"),
-            MapKey::xattr(Ino(1), b"user.x"),
-            MapKey::extent(Ino(1), 0),
-            MapKey::extent(Ino(1), 65_536),
-            MapKey::attr(Ino(2)),
-            MapKey::attr(Ino(256)),
+            MapKey::for_attr(Ino(1)),
+            MapKey::for_dentry(Ino(1), b"a"),
+            MapKey::for_dentry(Ino(1), b"b"),
+            MapKey::for_xattr(Ino(1), b"user.x"),
+            MapKey::for_extent(Ino(1), 0),
+            MapKey::for_extent(Ino(1), 65_536),
+            MapKey::for_attr(Ino(2)),
+            MapKey::for_attr(Ino(256)),
         ];
         assert!(keys.is_sorted());
     }
@@ -184,18 +184,21 @@ mod tests {
     #[test]
     fn keys_parse_back() {
         assert_eq!(
-            MapKeyRef::parse(MapKey::dentry(Ino(7), b"x").as_bytes()),
+            MapKeyRef::parse(MapKey::for_dentry(Ino(7), b"x").as_bytes()),
             Ok(MapKeyRef::Dentry(Ino(7), b"x"))
         );
-        assert_eq!(MapKeyRef::parse(MapKey::extent(Ino(7), 9).as_bytes()), Ok(MapKeyRef::Extent(Ino(7), 9)));
-        assert_eq!(MapKeyRef::parse(MapKey::attr(Ino(7)).as_bytes()), Ok(MapKeyRef::Attr(Ino(7))));
+        assert_eq!(
+            MapKeyRef::parse(MapKey::for_extent(Ino(7), 9).as_bytes()),
+            Ok(MapKeyRef::Extent(Ino(7), 9))
+        );
+        assert_eq!(MapKeyRef::parse(MapKey::for_attr(Ino(7)).as_bytes()), Ok(MapKeyRef::Attr(Ino(7))));
     }
 
     #[test]
     fn hostile_names_are_refused() {
         for name in [&b""[..], b".", b"..", b"a/b", b"a\0b", &[b'x'; 256]] {
-            assert!(MapKeyRef::parse(MapKey::dentry(Ino(1), name).as_bytes()).is_err(), "{name:?}");
+            assert!(MapKeyRef::parse(MapKey::for_dentry(Ino(1), name).as_bytes()).is_err(), "{name:?}");
         }
-        assert!(MapKeyRef::parse(MapKey::dentry(Ino(1), &[b'x'; 255]).as_bytes()).is_ok());
+        assert!(MapKeyRef::parse(MapKey::for_dentry(Ino(1), &[b'x'; 255]).as_bytes()).is_ok());
     }
 }

@@ -61,7 +61,7 @@ impl FileKind {
 
     /// The letter that `ls -l` shows for it.
     #[must_use]
-    pub fn letter(self) -> char {
+    pub fn type_letter(self) -> char {
         match self {
             Self::File => '-',
             Self::Dir => 'd',
@@ -86,13 +86,13 @@ pub struct UnixTime {
 impl UnixTime {
     /// Appends it as the formats have it.
     pub fn encode(self, writer: &mut FieldWriter) {
-        writer.varint_signed(self.secs).varint(u64::from(self.nanos));
+        writer.write_signed_varint(self.secs).write_varint(u64::from(self.nanos));
     }
 
     /// Reads what `encode` wrote; a second has less than 10^9 nanoseconds.
     pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
-        let secs = reader.varint_signed()?;
-        let nanos = reader.varint_u32()?;
+        let secs = reader.read_signed_varint()?;
+        let nanos = reader.read_varint_u32()?;
         if nanos >= 1_000_000_000 {
             return Err(DecodeError::Invalid("nanoseconds"));
         }
@@ -187,7 +187,7 @@ impl InodeAttr {
     }
 
     /// Sets all four times to one moment: what a checked-out directory records.
-    pub fn set_times(&mut self, time: UnixTime) {
+    pub fn set_all_times(&mut self, time: UnixTime) {
         (self.mtime, self.atime, self.ctime, self.btime) = (time, time, time, time);
     }
 
@@ -196,11 +196,14 @@ impl InodeAttr {
     pub fn encode(&self) -> Vec<u8> {
         let inline_len = self.inline.as_ref().map_or(0, Vec::len);
         let capacity = 64 + self.name.len() + self.target.len() + inline_len;
-        let mut writer = FieldWriter::over(Vec::with_capacity(capacity));
-        writer.u8(self.kind.as_byte()).u8(self.flags());
-        writer.varint(u64::from(self.mode)).varint(u64::from(self.uid)).varint(u64::from(self.gid));
-        writer.varint(self.size).varint(u64::from(self.nlink));
-        writer.varint(self.parent.0).bytes(&self.name);
+        let mut writer = FieldWriter::from_vec(Vec::with_capacity(capacity));
+        writer.write_u8(self.kind.as_byte()).write_u8(self.encode_flags());
+        writer
+            .write_varint(u64::from(self.mode))
+            .write_varint(u64::from(self.uid))
+            .write_varint(u64::from(self.gid));
+        writer.write_varint(self.size).write_varint(u64::from(self.nlink));
+        writer.write_varint(self.parent.0).write_bytes(&self.name);
         self.mtime.encode(&mut writer);
         for time in [self.atime, self.ctime, self.btime] {
             if time != self.mtime {
@@ -208,21 +211,21 @@ impl InodeAttr {
             }
         }
         if self.rdev != 0 {
-            writer.varint(self.rdev);
+            writer.write_varint(self.rdev);
         }
         if self.generation != 0 {
-            writer.varint(self.generation);
+            writer.write_varint(self.generation);
         }
         if self.kind == FileKind::Symlink {
-            writer.bytes(&self.target);
+            writer.write_bytes(&self.target);
         }
         if let Some(content) = &self.inline {
-            writer.raw(content);
+            writer.write_raw(content);
         }
         writer.into_vec()
     }
 
-    fn flags(&self) -> u8 {
+    fn encode_flags(&self) -> u8 {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         flag(self.atime != self.mtime, HAS_ATIME)
             | flag(self.ctime != self.mtime, HAS_CTIME)
@@ -236,18 +239,18 @@ impl InodeAttr {
     /// Reads the stored form; refuses what no `encode` writes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let kind = FileKind::from_byte(reader.u8()?)?;
-        let flags = reader.u8()?;
-        let mut attr = Self::new(kind, reader.varint_u32()?);
-        attr.uid = reader.varint_u32()?;
-        attr.gid = reader.varint_u32()?;
-        attr.size = reader.varint()?;
-        attr.nlink = reader.varint_u32()?;
-        attr.parent = Ino(reader.varint()?);
-        attr.name = reader.bytes(NAME_MAX)?.to_vec();
+        let kind = FileKind::from_byte(reader.read_u8()?)?;
+        let flags = reader.read_u8()?;
+        let mut attr = Self::new(kind, reader.read_varint_u32()?);
+        attr.uid = reader.read_varint_u32()?;
+        attr.gid = reader.read_varint_u32()?;
+        attr.size = reader.read_varint()?;
+        attr.nlink = reader.read_varint_u32()?;
+        attr.parent = Ino(reader.read_varint()?);
+        attr.name = reader.read_bytes(NAME_MAX)?.to_vec();
         attr.mtime = UnixTime::decode(&mut reader)?;
         attr.decode_optional(flags, &mut reader)?;
-        attr.check(flags)?;
+        attr.check_consistency(flags)?;
         Ok(attr)
     }
 
@@ -264,26 +267,26 @@ impl InodeAttr {
         self.ctime = time(HAS_CTIME)?;
         self.btime = time(HAS_BTIME)?;
         if flags & HAS_RDEV != 0 {
-            self.rdev = reader.varint()?;
+            self.rdev = reader.read_varint()?;
         }
         if flags & HAS_GENERATION != 0 {
-            self.generation = reader.varint()?;
+            self.generation = reader.read_varint()?;
         }
         if self.kind == FileKind::Symlink {
-            self.target = reader.bytes(SYMLINK_MAX)?.to_vec();
+            self.target = reader.read_bytes(SYMLINK_MAX)?.to_vec();
         }
         if flags & HAS_INLINE != 0 {
-            self.inline = Some(reader.take_rest().to_vec());
+            self.inline = Some(reader.read_rest().to_vec());
         }
         if flags & IS_FIXED != 0 {
             self.chunking = ChunkingMode::Fixed;
         }
-        reader.clone().finish()
+        reader.clone().expect_end()
     }
 
-    fn check(&self, flags: u8) -> Result<(), DecodeError> {
+    fn check_consistency(&self, flags: u8) -> Result<(), DecodeError> {
         let ensure = |good: bool, field| if good { Ok(()) } else { Err(DecodeError::Invalid(field)) };
-        ensure(flags == self.flags(), "flags")?;
+        ensure(flags == self.encode_flags(), "flags")?;
         ensure(self.mode & !MODE_MASK == 0, "mode")?;
         ensure(self.size <= FILE_SIZE_MAX, "size")?;
         if self.name.is_empty() {
@@ -317,16 +320,16 @@ impl Dentry {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.u8(self.kind.as_byte()).varint(self.ino.0);
+        writer.write_u8(self.kind.as_byte()).write_varint(self.ino.0);
         writer.into_vec()
     }
 
     /// Reads the stored form.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let kind = FileKind::from_byte(reader.u8()?)?;
-        let ino = Ino(reader.varint()?);
-        reader.finish()?;
+        let kind = FileKind::from_byte(reader.read_u8()?)?;
+        let ino = Ino(reader.read_varint()?);
+        reader.expect_end()?;
         if ino <= Ino::ROOT {
             return Err(DecodeError::Invalid("inode number"));
         }
@@ -368,14 +371,16 @@ impl Extent {
     /// The stored form.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = FieldWriter::over(Vec::with_capacity(40));
+        let mut writer = FieldWriter::from_vec(Vec::with_capacity(40));
         match &self.source {
-            ExtentSource::Hole => writer.u8(0).varint(self.len),
-            ExtentSource::Chunk { id, skip } => {
-                writer.u8(1).varint(self.len).raw(id.as_bytes()).varint(u64::from(*skip))
-            }
+            ExtentSource::Hole => writer.write_u8(0).write_varint(self.len),
+            ExtentSource::Chunk { id, skip } => writer
+                .write_u8(1)
+                .write_varint(self.len)
+                .write_raw(id.as_bytes())
+                .write_varint(u64::from(*skip)),
             ExtentSource::WriteLog { segment, offset } => {
-                writer.u8(2).varint(self.len).varint(*segment).varint(*offset)
+                writer.write_u8(2).write_varint(self.len).write_varint(*segment).write_varint(*offset)
             }
         };
         writer.into_vec()
@@ -384,15 +389,15 @@ impl Extent {
     /// Reads the stored form.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let tag = reader.u8()?;
-        let len = reader.varint()?;
+        let tag = reader.read_u8()?;
+        let len = reader.read_varint()?;
         let source = match tag {
             0 => ExtentSource::Hole,
-            1 => ExtentSource::Chunk { id: BlobId(reader.array()?), skip: reader.varint_u32()? },
-            2 => ExtentSource::WriteLog { segment: reader.varint()?, offset: reader.varint()? },
+            1 => ExtentSource::Chunk { id: BlobId(reader.read_array()?), skip: reader.read_varint_u32()? },
+            2 => ExtentSource::WriteLog { segment: reader.read_varint()?, offset: reader.read_varint()? },
             _ => return Err(DecodeError::Invalid("extent source")),
         };
-        reader.finish()?;
+        reader.expect_end()?;
         if len == 0 || len > FILE_SIZE_MAX {
             return Err(DecodeError::Invalid("extent length"));
         }
@@ -400,7 +405,7 @@ impl Extent {
     }
 }
 
-/// What belongs to the filesystem as a whole, under the key [`crate::MapKey::attr`] of [`Ino::SUPER`].
+/// What belongs to the filesystem as a whole, under the key [`crate::MapKey::for_attr`] of [`Ino::SUPER`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SuperBlock {
     /// The next inode number to give out; none at or above it is in use.
@@ -412,15 +417,15 @@ impl SuperBlock {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.varint(self.next_ino.0);
+        writer.write_varint(self.next_ino.0);
         writer.into_vec()
     }
 
     /// Reads the stored form.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let next_ino = Ino(reader.varint()?);
-        reader.finish()?;
+        let next_ino = Ino(reader.read_varint()?);
+        reader.expect_end()?;
         if next_ino <= Ino::ROOT {
             return Err(DecodeError::Invalid("inode number"));
         }

@@ -65,41 +65,41 @@ impl SnapshotCatalog {
     }
 
     /// Stores a new record, durably; gives its id.
-    pub fn put(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
+    pub fn store_record(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
         let plain = record.encode();
-        let id = record.id(&self.keys);
+        let id = record.compute_id(&self.keys);
         let mut sealed = Vec::new();
-        self.keys.seal(RecordDomain::Snapshot, id.as_bytes(), &plain, &mut sealed);
-        match self.objects.put(&object_key(LIVE, &id)?, &sealed) {
+        self.keys.seal_record(RecordDomain::Snapshot, id.as_bytes(), &plain, &mut sealed);
+        match self.objects.put_object(&record_key(LIVE, &id)?, &sealed) {
             // The same record was put before, by an attempt whose answer was lost: it counts if it can be read.
-            Err(StoreError::Exists { .. }) => self.fetch_from(LIVE, &id).map(|_| ())?,
+            Err(StoreError::Exists { .. }) => self.fetch_record_from(LIVE, &id).map(|_| ())?,
             other => other?,
         }
-        self.remember(&[(id, record.clone())]);
+        self.cache_records(&[(id, record.clone())]);
         Ok(id)
     }
 
     /// The record of a snapshot. The catalog spares the request.
-    pub fn get(&self, id: &SnapshotId) -> Result<Arc<SnapshotRecord>> {
-        if let Some(record) = self.with_known(|known| self.lookup(known, id)) {
+    pub fn get_record(&self, id: &SnapshotId) -> Result<Arc<SnapshotRecord>> {
+        if let Some(record) = self.with_known_records(|known| self.find_record(known, id)) {
             return Ok(record);
         }
-        let record = self.fetch(id)?;
-        self.remember(&[(*id, record.clone())]);
+        let record = self.fetch_record(id)?;
+        self.cache_records(&[(*id, record.clone())]);
         Ok(Arc::new(record))
     }
 
     /// The record as the store has it now, authenticated.
-    pub fn fetch(&self, id: &SnapshotId) -> Result<SnapshotRecord> {
-        match self.fetch_from(LIVE, id) {
-            Err(VolumeError::MissingRecord(_)) => self.fetch_from(FORGOTTEN, id),
+    pub fn fetch_record(&self, id: &SnapshotId) -> Result<SnapshotRecord> {
+        match self.fetch_record_from(LIVE, id) {
+            Err(VolumeError::MissingRecord(_)) => self.fetch_record_from(FORGOTTEN, id),
             other => other,
         }
     }
 
     /// Whether the store has a snapshot now, not forgotten.
-    pub fn is_kept(&self, id: &SnapshotId) -> Result<bool> {
-        match self.objects.get(&object_key(LIVE, id)?, OBJECT_MAX) {
+    pub fn has_snapshot(&self, id: &SnapshotId) -> Result<bool> {
+        match self.objects.get_object(&record_key(LIVE, id)?, OBJECT_MAX) {
             Ok(_) => Ok(true),
             Err(StoreError::NotFound { .. }) => Ok(false),
             Err(error) => Err(error.into()),
@@ -107,13 +107,13 @@ impl SnapshotCatalog {
     }
 
     /// The record of a forgotten snapshot as the store has it now, authenticated.
-    pub fn fetch_forgotten(&self, id: &SnapshotId) -> Result<SnapshotRecord> {
-        self.fetch_from(FORGOTTEN, id)
+    pub fn fetch_forgotten_record(&self, id: &SnapshotId) -> Result<SnapshotRecord> {
+        self.fetch_record_from(FORGOTTEN, id)
     }
 
-    fn fetch_from(&self, folder: &str, id: &SnapshotId) -> Result<SnapshotRecord> {
-        let key = object_key(folder, id)?;
-        let sealed = match self.objects.get(&key, OBJECT_MAX) {
+    fn fetch_record_from(&self, folder: &str, id: &SnapshotId) -> Result<SnapshotRecord> {
+        let key = record_key(folder, id)?;
+        let sealed = match self.objects.get_object(&key, OBJECT_MAX) {
             Ok(sealed) => sealed,
             Err(StoreError::NotFound { .. }) => return Err(VolumeError::MissingRecord(*id)),
             Err(error) => return Err(error.into()),
@@ -121,18 +121,18 @@ impl SnapshotCatalog {
         let damaged = |reason: String| VolumeError::Damaged { object: key.to_string(), reason };
         let mut plain = Vec::new();
         self.keys
-            .open(RecordDomain::Snapshot, id.as_bytes(), &sealed, &mut plain)
+            .open_record(RecordDomain::Snapshot, id.as_bytes(), &sealed, &mut plain)
             .map_err(|error| damaged(error.to_string()))?;
-        self.check(id, &plain).map_err(|error| match error {
+        self.verify_record(id, &plain).map_err(|error| match error {
             VolumeError::Decode { .. } => error,
             other => damaged(other.to_string()),
         })
     }
 
-    fn check(&self, id: &SnapshotId, plain: &[u8]) -> Result<SnapshotRecord> {
-        let record =
-            SnapshotRecord::decode(plain).map_err(VolumeError::decoding(format!("snapshot {id}")))?;
-        if record.id(&self.keys) != *id {
+    fn verify_record(&self, id: &SnapshotId, plain: &[u8]) -> Result<SnapshotRecord> {
+        let record = SnapshotRecord::decode(plain)
+            .map_err(VolumeError::wrap_decode_error(format!("snapshot {id}")))?;
+        if record.compute_id(&self.keys) != *id {
             let reason = "its content does not have the hash that it is named by".into();
             return Err(VolumeError::Damaged { object: format!("snapshots/{id}"), reason });
         }
@@ -140,58 +140,58 @@ impl SnapshotCatalog {
     }
 
     /// Ids of all snapshots in the store, sorted.
-    pub fn ids(&self) -> Result<Vec<SnapshotId>> {
-        self.list(LIVE)
+    pub fn list_ids(&self) -> Result<Vec<SnapshotId>> {
+        self.list_folder_ids(LIVE)
     }
 
     /// Ids of all snapshots that the store had when it was asked last, sorted: what one command names them by.
-    pub fn ids_seen(&self) -> Result<Arc<[SnapshotId]>> {
-        if let Some(listed) = self.with_known(|known| known.listed.clone()) {
+    pub fn last_listed_ids(&self) -> Result<Arc<[SnapshotId]>> {
+        if let Some(listed) = self.with_known_records(|known| known.listed.clone()) {
             return Ok(listed);
         }
-        let listed: Arc<[SnapshotId]> = self.ids()?.into();
-        self.with_known(|known| known.listed = Some(listed.clone()));
+        let listed: Arc<[SnapshotId]> = self.list_ids()?.into();
+        self.with_known_records(|known| known.listed = Some(listed.clone()));
         Ok(listed)
     }
 
     /// Ids of the snapshots that were forgotten, sorted.
-    pub fn forgotten_ids(&self) -> Result<Vec<SnapshotId>> {
-        self.list(FORGOTTEN)
+    pub fn list_forgotten_ids(&self) -> Result<Vec<SnapshotId>> {
+        self.list_folder_ids(FORGOTTEN)
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<SnapshotId>> {
+    fn list_folder_ids(&self, folder: &str) -> Result<Vec<SnapshotId>> {
         let mut ids = Vec::new();
-        for key in self.objects.list_names(folder)? {
+        for key in self.objects.list_keys(folder)? {
             // What is called otherwise is not a snapshot; a verification names it.
-            ids.extend(id_of(folder, &key));
+            ids.extend(parse_record_key(folder, &key));
         }
         ids.sort_unstable();
         Ok(ids)
     }
 
     /// Objects among the records that cannot be any.
-    pub fn strangers(&self) -> Result<Vec<ObjectKey>> {
+    pub fn list_foreign_objects(&self) -> Result<Vec<ObjectKey>> {
         let mut strangers = Vec::new();
         for folder in [LIVE, FORGOTTEN] {
-            let keys = self.objects.list_names(folder)?;
-            strangers.extend(keys.into_iter().filter(|key| id_of(folder, key).is_none()));
+            let keys = self.objects.list_keys(folder)?;
+            strangers.extend(keys.into_iter().filter(|key| parse_record_key(folder, key).is_none()));
         }
         Ok(strangers)
     }
 
     /// Ids of all snapshots that are known here, without asking the store.
     pub fn known_ids(&self) -> Vec<SnapshotId> {
-        self.with_known(|known| {
+        self.with_known_records(|known| {
             // Only what is whole counts: the ids in a damaged file name nothing.
             let unread: Vec<_> = known.places.keys().copied().collect();
-            unread.iter().for_each(|id| drop(self.lookup(known, id)));
+            unread.iter().for_each(|id| drop(self.find_record(known, id)));
             known.records.keys().copied().collect()
         })
     }
 
     /// Ids in the catalog, sorted, whether their records are whole or not: enough to tell short ids apart.
-    pub fn remembered_ids(&self) -> Arc<[SnapshotId]> {
-        self.with_known(|known| {
+    pub fn cached_ids(&self) -> Arc<[SnapshotId]> {
+        self.with_known_records(|known| {
             let mut ids: Vec<_> = known.records.keys().chain(known.places.keys()).copied().collect();
             ids.sort_unstable();
             ids.dedup();
@@ -200,8 +200,8 @@ impl SnapshotCatalog {
     }
 
     /// The record of a snapshot as the store has it now, authenticated; None if it was forgotten or is missing.
-    pub fn fetch_kept(&self, id: &SnapshotId) -> Result<Option<SnapshotRecord>> {
-        match self.fetch_from(LIVE, id) {
+    pub fn try_fetch_record(&self, id: &SnapshotId) -> Result<Option<SnapshotRecord>> {
+        match self.fetch_record_from(LIVE, id) {
             Ok(record) => Ok(Some(record)),
             Err(VolumeError::MissingRecord(_)) => Ok(None),
             Err(error) => Err(error),
@@ -209,8 +209,8 @@ impl SnapshotCatalog {
     }
 
     /// All snapshots in the store with their records, in no particular order. The first damaged one is an error.
-    pub fn all(&self) -> Result<Vec<(SnapshotId, Arc<SnapshotRecord>)>> {
-        let ListedRecords { sound, damaged } = self.read_all()?;
+    pub fn load_all_records(&self) -> Result<Vec<(SnapshotId, Arc<SnapshotRecord>)>> {
+        let ListedRecords { sound, damaged } = self.read_all_records()?;
         match damaged.into_iter().next() {
             Some((_, error)) => Err(error),
             None => Ok(sound),
@@ -218,13 +218,14 @@ impl SnapshotCatalog {
     }
 
     /// All snapshots in the store: those whose records can be read, and those whose records are damaged.
-    pub fn read_all(&self) -> Result<ListedRecords> {
-        let ids = self.ids()?;
-        let missing: Vec<_> = self
-            .with_known(|known| ids.iter().filter(|id| self.lookup(known, id).is_none()).copied().collect());
+    pub fn read_all_records(&self) -> Result<ListedRecords> {
+        let ids = self.list_ids()?;
+        let missing: Vec<_> = self.with_known_records(|known| {
+            ids.iter().filter(|id| self.find_record(known, id).is_none()).copied().collect()
+        });
         let (mut fetched, mut damaged) = (Vec::with_capacity(missing.len()), Vec::new());
         for id in missing {
-            match self.fetch(&id) {
+            match self.fetch_record(&id) {
                 Ok(record) => fetched.push((id, record)),
                 // Gone since it was listed.
                 Err(VolumeError::MissingRecord(_)) => {}
@@ -234,8 +235,8 @@ impl SnapshotCatalog {
                 Err(error) => return Err(error),
             }
         }
-        self.remember(&fetched);
-        let sound = self.with_known(|known| {
+        self.cache_records(&fetched);
+        let sound = self.with_known_records(|known| {
             ids.iter().filter_map(|id| known.records.get(id).map(|record| (*id, record.clone()))).collect()
         });
         Ok(ListedRecords { sound, damaged })
@@ -243,30 +244,30 @@ impl SnapshotCatalog {
 
     /// Takes a snapshot out of the history; its blobs go with the next collection. The record moves aside, so
     /// that a history can be followed across it. Killed halfway, the snapshot is still there.
-    pub fn forget(&self, id: &SnapshotId) -> Result<()> {
-        let sealed = match self.objects.get(&object_key(LIVE, id)?, OBJECT_MAX) {
+    pub fn forget_snapshot(&self, id: &SnapshotId) -> Result<()> {
+        let sealed = match self.objects.get_object(&record_key(LIVE, id)?, OBJECT_MAX) {
             Err(StoreError::NotFound { .. }) => return Err(VolumeError::MissingRecord(*id)),
             other => other?,
         };
-        match self.objects.put(&object_key(FORGOTTEN, id)?, &sealed) {
+        match self.objects.put_object(&record_key(FORGOTTEN, id)?, &sealed) {
             Ok(()) | Err(StoreError::Exists { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        self.objects.delete(&object_key(LIVE, id)?)?;
-        self.with_known(|known| known.listed = None);
+        self.objects.delete_object(&record_key(LIVE, id)?)?;
+        self.with_known_records(|known| known.listed = None);
         Ok(())
     }
 
-    fn with_known<T>(&self, act: impl FnOnce(&mut KnownRecords) -> T) -> T {
+    fn with_known_records<T>(&self, act: impl FnOnce(&mut KnownRecords) -> T) -> T {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.loaded {
-            self.load(&mut known);
+            self.load_catalog_file(&mut known);
         }
         act(&mut known)
     }
 
     /// Reads the catalog file. A torn or damaged tail is left out: it is a cache.
-    fn load(&self, known: &mut KnownRecords) {
+    fn load_catalog_file(&self, known: &mut KnownRecords) {
         known.loaded = true;
         known.file = std::fs::read(self.state.join(CATALOG_FILE)).unwrap_or_default();
         let Some(body) = known.file.strip_prefix(MAGIC) else {
@@ -275,7 +276,8 @@ impl SnapshotCatalog {
         };
         let mut reader = FieldReader::new(body);
         while reader.remaining() > 0 {
-            let read = reader.array().map(SnapshotId).and_then(|id| Ok((id, reader.bytes(RECORD_MAX)?)));
+            let read =
+                reader.read_array().map(SnapshotId).and_then(|id| Ok((id, reader.read_bytes(RECORD_MAX)?)));
             let Ok((id, plain)) = read else {
                 known.damaged = true;
                 return;
@@ -286,12 +288,12 @@ impl SnapshotCatalog {
     }
 
     /// A record from memory, or from the file if it is whole there.
-    fn lookup(&self, known: &mut KnownRecords, id: &SnapshotId) -> Option<Arc<SnapshotRecord>> {
+    fn find_record(&self, known: &mut KnownRecords, id: &SnapshotId) -> Option<Arc<SnapshotRecord>> {
         if let Some(record) = known.records.get(id) {
             return Some(record.clone());
         }
         let place = known.places.remove(id)?;
-        match self.check(id, known.file.get(place)?) {
+        match self.verify_record(id, known.file.get(place)?) {
             Ok(record) => Some(known.records.entry(*id).or_insert(Arc::new(record)).clone()),
             Err(_) => {
                 known.damaged = true;
@@ -301,48 +303,49 @@ impl SnapshotCatalog {
     }
 
     /// Adds records to memory and, as far as it can be written, to the catalog file.
-    fn remember(&self, records: &[(SnapshotId, SnapshotRecord)]) {
+    fn cache_records(&self, records: &[(SnapshotId, SnapshotRecord)]) {
         if records.is_empty() {
             return;
         }
-        self.with_known(|known| {
+        self.with_known_records(|known| {
             known.listed = None;
             known.records.extend(records.iter().map(|(id, record)| (*id, Arc::new(record.clone()))));
             // A catalog that cannot be written costs the next command a few requests, nothing else.
             if known.damaged {
                 for id in known.places.keys().copied().collect::<Vec<_>>() {
-                    self.lookup(known, &id);
+                    self.find_record(known, &id);
                 }
                 let all = known.records.iter().map(|(id, record)| (id, &**record));
-                known.damaged = self.state.write(CATALOG_FILE, &[MAGIC, &*entries(all)].concat()).is_err();
+                known.damaged =
+                    self.state.write_file(CATALOG_FILE, &[MAGIC, &*encode_entries(all)].concat()).is_err();
             } else {
-                let _ = self.append(&entries(records.iter().map(|(id, record)| (id, record))));
+                let _ = self.append_entries(&encode_entries(records.iter().map(|(id, record)| (id, record))));
             }
         });
     }
 
-    fn append(&self, entries: &[u8]) -> std::io::Result<()> {
+    fn append_entries(&self, entries: &[u8]) -> std::io::Result<()> {
         let path = self.state.join(CATALOG_FILE);
         let mut file = File::options().append(true).create(true).mode(0o600).open(path)?;
-        vellum_store::give_to_owner_of(File::open(self.state.path())?, &file)?;
+        vellum_store::set_owner_from_dir(File::open(self.state.path())?, &file)?;
         let mut bytes = if file.metadata()?.len() == 0 { MAGIC.to_vec() } else { Vec::new() };
         bytes.extend_from_slice(entries);
         file.write_all(&bytes)
     }
 }
 
-fn entries<'a>(records: impl Iterator<Item = (&'a SnapshotId, &'a SnapshotRecord)>) -> Vec<u8> {
+fn encode_entries<'a>(records: impl Iterator<Item = (&'a SnapshotId, &'a SnapshotRecord)>) -> Vec<u8> {
     let mut writer = FieldWriter::new();
     for (id, record) in records {
-        writer.raw(id.as_bytes()).bytes(&record.encode());
+        writer.write_raw(id.as_bytes()).write_bytes(&record.encode());
     }
     writer.into_vec()
 }
 
-fn id_of(folder: &str, key: &ObjectKey) -> Option<SnapshotId> {
+fn parse_record_key(folder: &str, key: &ObjectKey) -> Option<SnapshotId> {
     key.as_str().strip_prefix(folder)?.parse().ok()
 }
 
-fn object_key(folder: &str, id: &SnapshotId) -> Result<ObjectKey> {
+fn record_key(folder: &str, id: &SnapshotId) -> Result<ObjectKey> {
     Ok(ObjectKey::new(format!("{folder}{id}"))?)
 }

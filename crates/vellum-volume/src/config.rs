@@ -42,45 +42,49 @@ impl VolumeConfig {
     /// The object, authenticated with `keys`.
     #[must_use]
     pub fn encode(&self, keys: &VolumeKeys) -> Vec<u8> {
-        let head = self.head();
+        let head = self.encode_head();
         let mut seal = Vec::new();
-        keys.seal(RecordDomain::Config, b"", &head, &mut seal);
-        let mut writer = FieldWriter::over(head);
-        writer.bytes(&seal);
+        keys.seal_record(RecordDomain::Config, b"", &head, &mut seal);
+        let mut writer = FieldWriter::from_vec(head);
+        writer.write_bytes(&seal);
         writer.into_vec()
     }
 
-    fn head(&self) -> Vec<u8> {
+    fn encode_head(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.raw(MAGIC).u32(VERSION).raw(self.volume.as_bytes()).u8(u8::from(self.encrypted));
+        writer
+            .write_raw(MAGIC)
+            .write_u32(VERSION)
+            .write_raw(self.volume.as_bytes())
+            .write_u8(u8::from(self.encrypted));
         self.chunker.encode(&mut writer);
-        writer.u8(self.level);
+        writer.write_u8(self.level);
         writer.into_vec()
     }
 
     /// Reads the object; [`VolumeConfig::authenticate`] must follow as soon as the key is known.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        if reader.take(MAGIC.len())? != MAGIC {
+        if reader.read_raw(MAGIC.len())? != MAGIC {
             return Err(DecodeError::Magic);
         }
-        let version = reader.u32()?;
+        let version = reader.read_u32()?;
         if version != VERSION {
             return Err(DecodeError::Version(version));
         }
-        let volume = VolumeId(reader.array()?);
-        let encrypted = match reader.u8()? {
+        let volume = VolumeId(reader.read_array()?);
+        let encrypted = match reader.read_u8()? {
             0 => false,
             1 => true,
             _ => return Err(DecodeError::Invalid("flags")),
         };
         let chunker = ChunkSizes::decode(&mut reader)?;
-        let level = reader.u8()?;
+        let level = reader.read_u8()?;
         if level > LEVEL_MAX {
             return Err(DecodeError::Invalid("compression level"));
         }
-        reader.bytes(SEAL_MAX)?;
-        reader.finish()?;
+        reader.read_bytes(SEAL_MAX)?;
+        reader.expect_end()?;
         Ok(Self { volume, encrypted, chunker, level })
     }
 
@@ -88,12 +92,13 @@ impl VolumeConfig {
     pub fn authenticate(&self, bytes: &[u8], keys: &VolumeKeys) -> Result<()> {
         let damaged =
             |reason: &str| VolumeError::Damaged { object: CONFIG_OBJECT.into(), reason: reason.into() };
-        let head = self.head();
+        let head = self.encode_head();
         let mut reader = FieldReader::new(bytes);
-        let _ = reader.take(head.len());
-        let seal = reader.bytes(SEAL_MAX).map_err(VolumeError::decoding("the volume's config"))?;
+        let _ = reader.read_raw(head.len());
+        let seal =
+            reader.read_bytes(SEAL_MAX).map_err(VolumeError::wrap_decode_error("the volume's config"))?;
         let mut sealed_head = Vec::new();
-        keys.open(RecordDomain::Config, b"", seal, &mut sealed_head)
+        keys.open_record(RecordDomain::Config, b"", seal, &mut sealed_head)
             .map_err(|_| damaged("it is not authenticated by this volume's key"))?;
         if sealed_head == head { Ok(()) } else { Err(damaged("it differs from what its authenticator says")) }
     }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use vellum_map::{KeySpan, MapView, diff};
+use vellum_map::{KeySpan, MapView, diff_maps};
 use vellum_types::value::SuperBlock;
 use vellum_types::{DecodeError, Dentry, Extent, FileKind, Ino, InodeAttr, MapKeyRef};
 
@@ -45,7 +45,7 @@ pub struct ChangeAspects {
 impl ChangeAspects {
     /// Whether anything differs.
     #[must_use]
-    pub fn any(&self) -> bool {
+    pub fn has_change(&self) -> bool {
         self.content || self.kind || self.mode || self.owner || self.time || self.xattr
     }
 }
@@ -119,7 +119,7 @@ impl TouchedInode {
         }
     }
 
-    fn note_attr(&mut self, before: Option<&InodeAttr>, after: Option<&InodeAttr>) {
+    fn record_attr(&mut self, before: Option<&InodeAttr>, after: Option<&InodeAttr>) {
         let (Some(before), Some(after)) = (before, after) else {
             self.attr = Some(Existence::One);
             return;
@@ -143,18 +143,18 @@ struct CollectedChanges {
 
 impl StateComparison<'_> {
     /// All differences, sorted by path, of two states of one line, or of which nothing is known.
-    pub fn run(&self) -> Result<Vec<FileChange>> {
-        self.run_sharing(None)
+    pub fn find_changes(&self) -> Result<Vec<FileChange>> {
+        self.find_changes_sharing(None)
     }
 
     /// All differences, sorted by path. Inode numbers below `shared` mean the same file in both states, those from it
-    /// on were given out by each line for itself; see [`crate::Volume::shared_numbers`].
-    pub fn run_sharing(&self, shared: Option<Ino>) -> Result<Vec<FileChange>> {
-        let mut collected = self.collect()?;
+    /// on were given out by each line for itself; see [`crate::Volume::find_shared_bound`].
+    pub fn find_changes_sharing(&self, shared: Option<Ino>) -> Result<Vec<FileChange>> {
+        let mut collected = self.collect_changes()?;
         if let Some(shared) = shared {
-            self.part_directories(shared, &mut collected)?;
+            self.split_dirs(shared, &mut collected)?;
         }
-        let mut changes = ChangePairing::new(self, collected, shared)?.finish()?;
+        let mut changes = ChangePairing::new(self, collected, shared)?.finish_pairing()?;
         // In place: a list of a million deletions is not copied.
         changes.sort_unstable_by(|a, b| a.path().cmp(b.path()).then_with(|| a.kind.cmp(&b.kind)));
         Ok(changes)
@@ -162,12 +162,12 @@ impl StateComparison<'_> {
 
     /// Every inode of which anything differs, link counts and directory times included; and whether one of them has
     /// several names, of which the list does not say where they are. Takes some bytes for each of them.
-    pub fn touched(&self) -> Result<(BTreeSet<Ino>, bool)> {
+    pub fn find_touched_inodes(&self) -> Result<(BTreeSet<Ino>, bool)> {
         let (mut touched, mut has_other_names) = (BTreeSet::new(), false);
         let is_linked = |attr: &InodeAttr| attr.kind != FileKind::Dir && attr.nlink > 1;
         // Of which the attributes, which come first, are the same.
         let (mut last, mut unsure) = (Ino::SUPER, Vec::new());
-        self.visit(|key, before, after| {
+        self.visit_differences(|key, before, after| {
             let values = || [before, after].into_iter().flatten();
             match key {
                 MapKeyRef::Attr(Ino::SUPER) => {
@@ -197,14 +197,14 @@ impl StateComparison<'_> {
             Ok(())
         })?;
         for ino in unsure {
-            has_other_names |= self.to.attr(ino)?.is_some_and(|attr| is_linked(&attr));
+            has_other_names |= self.to.inode_attr(ino)?.is_some_and(|attr| is_linked(&attr));
         }
         Ok((touched, has_other_names))
     }
 
     /// Directories that have one number and are not the same one: what is in them, down to the last level, is removed
     /// from one and added to the other, also where it is equal.
-    fn part_directories(&self, shared: Ino, collected: &mut CollectedChanges) -> Result<()> {
+    fn split_dirs(&self, shared: Ino, collected: &mut CollectedChanges) -> Result<()> {
         let moved = collected.inodes.range(shared..).filter(|(_, touched)| touched.is_moved_dir);
         let mut waiting: Vec<Ino> = moved.map(|(ino, _)| *ino).collect();
         let mut met = BTreeSet::new();
@@ -213,7 +213,7 @@ impl StateComparison<'_> {
                 continue;
             }
             for (tree, links) in [(self.from, &mut collected.removed), (self.to, &mut collected.added)] {
-                for (name, dentry) in tree.entries(dir)? {
+                for (name, dentry) in tree.list_entries(dir)? {
                     if dentry.kind == FileKind::Dir && dentry.ino >= shared {
                         waiting.push(dentry.ino);
                     }
@@ -224,36 +224,36 @@ impl StateComparison<'_> {
         Ok(())
     }
 
-    fn collect(&self) -> Result<CollectedChanges> {
+    fn collect_changes(&self) -> Result<CollectedChanges> {
         let mut collected = CollectedChanges::default();
-        self.visit(|key, before, after| collected.note(key, before, after))?;
+        self.visit_differences(|key, before, after| collected.record_entry(key, before, after))?;
         Ok(collected)
     }
 
     /// Visits every key under which the states hold different values: before, and after.
-    fn visit(
+    fn visit_differences(
         &self,
         mut each: impl FnMut(MapKeyRef<'_>, Option<&[u8]>, Option<&[u8]>) -> std::result::Result<(), DecodeError>,
     ) -> Result<()> {
         let mut visit = |key: &[u8], before: Option<&[u8]>, after: Option<&[u8]>| {
             let visited = MapKeyRef::parse(key).and_then(|key| each(key, before, after));
-            visited.map_err(VolumeError::decoding("a changed part of the tree"))
+            visited.map_err(VolumeError::wrap_decode_error("a changed part of the tree"))
         };
-        let (from, to) = (self.from.view(), self.to.view());
+        let (from, to) = (self.from.map_view(), self.to.map_view());
         let is_layered = |key: &[u8]| {
             let layers = || from.layers.iter().chain(&to.layers);
             layers().any(|layer| layer.get(key).is_some())
         };
-        for change in diff(self.from.nodes(), &from.base, &to.base) {
+        for change in diff_maps(self.from.nodes(), &from.base, &to.base) {
             let change = change?;
             if !is_layered(&change.key) {
                 visit(&change.key, change.before.as_deref(), change.after.as_deref())?;
             }
         }
         // A layer may hide or undo what the bases say: of its keys, what both states hold decides.
-        for key in layered_keys(from, to) {
-            let before = from.get(self.from.nodes(), key)?;
-            let after = to.get(self.to.nodes(), key)?;
+        for key in merge_layer_keys(from, to) {
+            let before = from.get_value(self.from.nodes(), key)?;
+            let after = to.get_value(self.to.nodes(), key)?;
             if before != after {
                 visit(key, before.as_deref(), after.as_deref())?;
             }
@@ -263,8 +263,9 @@ impl StateComparison<'_> {
 }
 
 /// The keys of both views' layers, each once, in ascending order.
-fn layered_keys<'a>(from: &'a MapView, to: &'a MapView) -> impl Iterator<Item = &'a [u8]> {
-    let mut sides = [from, to].map(|view| view.changes(&KeySpan::all()).map(|(key, _)| &**key).peekable());
+fn merge_layer_keys<'a>(from: &'a MapView, to: &'a MapView) -> impl Iterator<Item = &'a [u8]> {
+    let mut sides =
+        [from, to].map(|view| view.changes_in_span(&KeySpan::all_keys()).map(|(key, _)| &**key).peekable());
     std::iter::from_fn(move || {
         let key = sides.iter_mut().filter_map(|side| side.peek().copied()).min()?;
         for side in &mut sides {
@@ -275,7 +276,7 @@ fn layered_keys<'a>(from: &'a MapView, to: &'a MapView) -> impl Iterator<Item = 
 }
 
 impl CollectedChanges {
-    fn note(
+    fn record_entry(
         &mut self,
         key: MapKeyRef<'_>,
         before: Option<&[u8]>,
@@ -286,7 +287,7 @@ impl CollectedChanges {
             MapKeyRef::Attr(ino) => {
                 let before = before.map(InodeAttr::decode_published).transpose()?;
                 let after = after.map(InodeAttr::decode_published).transpose()?;
-                self.inodes.entry(ino).or_default().note_attr(before.as_ref(), after.as_ref());
+                self.inodes.entry(ino).or_default().record_attr(before.as_ref(), after.as_ref());
             }
             MapKeyRef::Dentry(dir, name) => {
                 for (value, links) in [(before, &mut self.removed), (after, &mut self.added)] {
@@ -325,25 +326,25 @@ impl<'a> ChangePairing<'a> {
         Ok(Self { states, shared, inodes, removed, added, told: BTreeSet::new(), changes: Vec::new() })
     }
 
-    fn finish(mut self) -> Result<Vec<FileChange>> {
+    fn finish_pairing(mut self) -> Result<Vec<FileChange>> {
         self.pair_renames()?;
         self.pair_replacements()?;
         self.pair_equal_content()?;
         let (removed, added) = (std::mem::take(&mut self.removed), std::mem::take(&mut self.added));
         self.changes.reserve_exact(removed.len() + added.len());
         for (link, dentry) in removed {
-            let old = self.side(self.states.from, &link, dentry)?;
-            self.push(ChangeKind::Deleted, Some(old), None, ChangeAspects::default());
+            let old = self.read_change_side(self.states.from, &link, dentry)?;
+            self.push_change(ChangeKind::Deleted, Some(old), None, ChangeAspects::default());
         }
         for (link, dentry) in added {
-            let new = self.side(self.states.to, &link, dentry)?;
-            self.push(ChangeKind::Added, None, Some(new), ChangeAspects::default());
+            let new = self.read_change_side(self.states.to, &link, dentry)?;
+            self.push_change(ChangeKind::Added, None, Some(new), ChangeAspects::default());
         }
-        self.modified_in_place()?;
+        self.add_modified_inodes()?;
         Ok(self.changes)
     }
 
-    fn push(
+    fn push_change(
         &mut self,
         kind: ChangeKind,
         old: Option<ChangeSide>,
@@ -368,7 +369,7 @@ impl<'a> ChangePairing<'a> {
                 continue;
             }
             let Some(old_link) = links.pop() else { continue };
-            self.pair(ChangeKind::Renamed, old_link, new_link)?;
+            self.push_pair(ChangeKind::Renamed, old_link, new_link)?;
         }
         Ok(())
     }
@@ -379,7 +380,7 @@ impl<'a> ChangePairing<'a> {
         if let Some(shared) = self.shared {
             return Ok(ino < shared);
         }
-        let generation = |tree: &FsTree| Ok::<_, VolumeError>(tree.attr_of(ino)?.generation);
+        let generation = |tree: &FsTree| Ok::<_, VolumeError>(tree.expect_inode_attr(ino)?.generation);
         Ok(generation(self.states.from)? == generation(self.states.to)?)
     }
 
@@ -391,15 +392,15 @@ impl<'a> ChangePairing<'a> {
         }
         let mut gone: HashMap<Vec<u8>, (DirectoryLink, bool)> = HashMap::new();
         for (link, dentry) in &self.removed {
-            let path = self.states.from.path_in(link.0, &link.1)?;
+            let path = self.states.from.entry_path(link.0, &link.1)?;
             gone.insert(path, (link.clone(), dentry.kind == FileKind::Dir));
         }
         let added: Vec<_> = self.added.iter().map(|(link, dentry)| (link.clone(), dentry.kind)).collect();
         for (new_link, kind) in added {
-            let path = self.states.to.path_in(new_link.0, &new_link.1)?;
+            let path = self.states.to.entry_path(new_link.0, &new_link.1)?;
             match gone.remove(&path) {
                 Some((old_link, was_dir)) if was_dir == (kind == FileKind::Dir) => {
-                    self.pair(ChangeKind::Modified, old_link, new_link)?;
+                    self.push_pair(ChangeKind::Modified, old_link, new_link)?;
                 }
                 _ => {}
             }
@@ -417,51 +418,58 @@ impl<'a> ChangePairing<'a> {
         }
         let mut gone: HashMap<Vec<u8>, Vec<DirectoryLink>> = HashMap::new();
         for (link, dentry) in self.removed.iter().filter(|(_, dentry)| is_file(dentry)) {
-            if let Some(signature) = signature(&self.states.from.inode(dentry.ino)?) {
+            if let Some(signature) = content_signature(&self.states.from.read_inode(dentry.ino)?) {
                 gone.entry(signature).or_default().push(link.clone());
             }
         }
         for (new_link, dentry) in added {
-            let Some(signature) = signature(&self.states.to.inode(dentry.ino)?) else { continue };
+            let Some(signature) = content_signature(&self.states.to.read_inode(dentry.ino)?) else {
+                continue;
+            };
             if let Some(old_link) = gone.get_mut(&signature).and_then(Vec::pop) {
-                self.pair(ChangeKind::Renamed, old_link, new_link)?;
+                self.push_pair(ChangeKind::Renamed, old_link, new_link)?;
             }
         }
         Ok(())
     }
 
-    fn pair(&mut self, kind: ChangeKind, old_link: DirectoryLink, new_link: DirectoryLink) -> Result<()> {
+    fn push_pair(
+        &mut self,
+        kind: ChangeKind,
+        old_link: DirectoryLink,
+        new_link: DirectoryLink,
+    ) -> Result<()> {
         let missing = || VolumeError::BadTree("an entry vanished while it was compared".into());
         let old = self.removed.remove(&old_link).ok_or_else(missing)?;
         let new = self.added.remove(&new_link).ok_or_else(missing)?;
-        let old_side = self.side(self.states.from, &old_link, old)?;
-        let new_side = self.side(self.states.to, &new_link, new)?;
-        let aspects = self.aspects(old.ino, new.ino)?;
+        let old_side = self.read_change_side(self.states.from, &old_link, old)?;
+        let new_side = self.read_change_side(self.states.to, &new_link, new)?;
+        let aspects = self.compare_by_number(old.ino, new.ino)?;
         // Of another inode this tells nothing: it may have changed under other names that it keeps.
         if old.ino == new.ino && self.shared.is_none_or(|shared| new.ino < shared) {
             self.told.insert(new.ino);
         }
-        if kind == ChangeKind::Renamed || aspects.any() {
-            self.push(kind, Some(old_side), Some(new_side), aspects);
+        if kind == ChangeKind::Renamed || aspects.has_change() {
+            self.push_change(kind, Some(old_side), Some(new_side), aspects);
         }
         Ok(())
     }
 
-    fn aspects(&self, old: Ino, new: Ino) -> Result<ChangeAspects> {
+    fn compare_by_number(&self, old: Ino, new: Ino) -> Result<ChangeAspects> {
         if old == new && !self.inodes.contains_key(&new) {
             return Ok(ChangeAspects::default());
         }
-        Ok(compare(&self.states.from.inode(old)?, &self.states.to.inode(new)?))
+        Ok(compare_inodes(&self.states.from.read_inode(old)?, &self.states.to.read_inode(new)?))
     }
 
     /// Inodes that kept their names.
-    fn modified_in_place(&mut self) -> Result<()> {
+    fn add_modified_inodes(&mut self) -> Result<()> {
         for (ino, touched) in std::mem::take(&mut self.inodes) {
             if !touched.is_in_both() || self.told.contains(&ino) {
                 continue;
             }
-            let (old, new) = (self.states.from.inode(ino)?, self.states.to.inode(ino)?);
-            let aspects = compare(&old, &new);
+            let (old, new) = (self.states.from.read_inode(ino)?, self.states.to.read_inode(ino)?);
+            let aspects = compare_inodes(&old, &new);
             // Another file of this number: its names were told of already, unless both have the same one.
             let same_name = (old.attr.parent, &old.attr.name) == (new.attr.parent, &new.attr.name);
             let same_file = match self.shared {
@@ -469,35 +477,48 @@ impl<'a> ChangePairing<'a> {
                 Some(shared) if ino < shared => true,
                 // What lies in directories that were parted was told of with its names.
                 Some(_) => {
-                    same_name && side(self.states.from, &old)?.path == side(self.states.to, &new)?.path
+                    same_name
+                        && new_change_side(self.states.from, &old)?.path
+                            == new_change_side(self.states.to, &new)?.path
                 }
             };
-            if aspects.any() && same_file && !aspects.kind {
-                let (old, new) = (side(self.states.from, &old)?, side(self.states.to, &new)?);
-                self.push(ChangeKind::Modified, Some(old), Some(new), aspects);
+            if aspects.has_change() && same_file && !aspects.kind {
+                let (old, new) =
+                    (new_change_side(self.states.from, &old)?, new_change_side(self.states.to, &new)?);
+                self.push_change(ChangeKind::Modified, Some(old), Some(new), aspects);
             }
         }
         Ok(())
     }
 
-    fn side(&self, tree: &FsTree, (dir, name): &DirectoryLink, dentry: Dentry) -> Result<ChangeSide> {
-        let attr = tree.attr_of(dentry.ino)?;
-        Ok(ChangeSide { path: tree.path_in(*dir, name)?, ino: dentry.ino, kind: attr.kind, size: attr.size })
+    fn read_change_side(
+        &self,
+        tree: &FsTree,
+        (dir, name): &DirectoryLink,
+        dentry: Dentry,
+    ) -> Result<ChangeSide> {
+        let attr = tree.expect_inode_attr(dentry.ino)?;
+        Ok(ChangeSide {
+            path: tree.entry_path(*dir, name)?,
+            ino: dentry.ino,
+            kind: attr.kind,
+            size: attr.size,
+        })
     }
 }
 
-fn side(tree: &FsTree, inode: &InodeRecord) -> Result<ChangeSide> {
+fn new_change_side(tree: &FsTree, inode: &InodeRecord) -> Result<ChangeSide> {
     let attr = &inode.attr;
-    let path = tree.path_in(attr.parent, &attr.name)?;
+    let path = tree.entry_path(attr.parent, &attr.name)?;
     Ok(ChangeSide { path, ino: inode.ino, kind: attr.kind, size: attr.size })
 }
 
 /// How two inodes differ, for a person. A directory's time follows from what is in it, and is not told of.
 #[must_use]
-pub fn compare(old: &InodeRecord, new: &InodeRecord) -> ChangeAspects {
+pub fn compare_inodes(old: &InodeRecord, new: &InodeRecord) -> ChangeAspects {
     let (a, b) = (&old.attr, &new.attr);
     let is_dir = a.kind == FileKind::Dir && b.kind == FileKind::Dir;
-    let extents_differ = !is_dir && !same_content(old, new);
+    let extents_differ = !is_dir && !has_same_content(old, new);
     ChangeAspects {
         content: extents_differ || a.target != b.target || a.rdev != b.rdev,
         kind: a.kind != b.kind,
@@ -508,12 +529,12 @@ pub fn compare(old: &InodeRecord, new: &InodeRecord) -> ChangeAspects {
     }
 }
 
-fn same_content(old: &InodeRecord, new: &InodeRecord) -> bool {
+fn has_same_content(old: &InodeRecord, new: &InodeRecord) -> bool {
     old.attr.size == new.attr.size && old.attr.inline == new.attr.inline && old.extents == new.extents
 }
 
 /// What equal content has in common; None for empty files, which all have.
-fn signature(inode: &InodeRecord) -> Option<Vec<u8>> {
+fn content_signature(inode: &InodeRecord) -> Option<Vec<u8>> {
     if inode.attr.size == 0 {
         return None;
     }
@@ -532,7 +553,7 @@ fn signature(inode: &InodeRecord) -> Option<Vec<u8>> {
 
 /// Whether a path is `scope` or lies under it; the empty scope holds everything.
 #[must_use]
-pub fn within(path: &[u8], scope: &[u8]) -> bool {
+pub fn is_path_within(path: &[u8], scope: &[u8]) -> bool {
     scope.is_empty() || path.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
@@ -550,7 +571,7 @@ mod tests {
         assert!(size_of::<TouchedInode>() <= 8, "{} bytes for each changed inode", size_of::<TouchedInode>());
         let gone = InodeAttr { inline: Some(vec![0; 4096]), ..InodeAttr::new(FileKind::File, 0o644) };
         let mut touched = TouchedInode::default();
-        touched.note_attr(Some(&gone), None);
+        touched.record_attr(Some(&gone), None);
         assert!(!touched.is_in_both());
     }
 
@@ -558,13 +579,13 @@ mod tests {
     fn keys_of_two_views_come_once_and_in_order() {
         let layer = |keys: &[&str]| {
             let mut layer = ChangeLayer::new();
-            keys.iter().for_each(|key| layer.delete(key));
+            keys.iter().for_each(|key| layer.delete_key(key));
             Arc::new(layer)
         };
         let view = |layers| MapView { layers, base: MapRoot(BlobId([0; 32])) };
         let from = view(vec![layer(&["b", "d"]), layer(&["a", "d"])]);
         let to = view(vec![layer(&["b", "c", "e"])]);
-        let keys: Vec<_> = layered_keys(&from, &to).collect();
+        let keys: Vec<_> = merge_layer_keys(&from, &to).collect();
         assert_eq!(keys, [b"a", b"b", b"c", b"d", b"e"]);
     }
 }

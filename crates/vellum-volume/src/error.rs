@@ -153,7 +153,7 @@ pub enum VolumeError {
     #[error("the record of snapshot {0} is missing from the store")]
     MissingRecord(SnapshotId),
     /// Records without which nobody can tell what is needed.
-    #[error("what is still needed cannot be told, so nothing is deleted: {}", list_lost(.0))]
+    #[error("what is still needed cannot be told, so nothing is deleted: {}", format_lost_records(.0))]
     RecordsLost(Vec<LostRecord>),
     /// A collection was asked to go on without a record that is not lost.
     #[error("'{0}' does not begin the id of a snapshot whose record is missing or damaged")]
@@ -235,7 +235,7 @@ pub enum VolumeError {
     /// Another has the lease of a worktree.
     #[error(
         "the worktree '{worktree}' belongs to {lease}, until {} unless that is renewed; its live state is in {place}",
-        crate::lease::moment(.lease.expires())
+        crate::lease::format_time(.lease.expiry_time())
     )]
     Leased {
         /// Its name.
@@ -322,7 +322,7 @@ impl VolumeError {
             | Self::TooLong { .. }
             | Self::OtherSort { .. }
             | Self::WrongKind { .. } => ErrorKind::Usage,
-            Self::Local { source, .. } => ErrorKind::of_io(source),
+            Self::Local { source, .. } => ErrorKind::from_io_error(source),
             Self::Decode { source: DecodeError::Version(_), .. } => ErrorKind::Unsupported,
             Self::Damaged { .. }
             | Self::Decode { .. }
@@ -348,27 +348,27 @@ impl VolumeError {
     }
 
     /// Wraps what the system said about a local file.
-    pub fn local(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+    pub fn wrap_local_error(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Local { path, source }
     }
 
     /// Says what was being decoded.
-    pub fn decoding(what: impl Into<String>) -> impl FnOnce(DecodeError) -> Self {
+    pub fn wrap_decode_error(what: impl Into<String>) -> impl FnOnce(DecodeError) -> Self {
         let what = what.into();
         move |source| Self::Decode { what, source }
     }
 }
 
 /// Whether something stored is lost, as opposed to a store that does not answer.
-pub(crate) fn is_loss(error: &VolumeError) -> bool {
+pub(crate) fn is_data_loss(error: &VolumeError) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }
 
 /// How many lost records a message names.
 const LOST_SHOWN: usize = 20;
 
-fn list_lost(lost: &[LostRecord]) -> String {
+fn format_lost_records(lost: &[LostRecord]) -> String {
     let shown = lost.iter().take(LOST_SHOWN);
     let mut text: Vec<_> = shown
         .map(|LostRecord { id, problem, named_by }| {

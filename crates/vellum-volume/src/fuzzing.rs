@@ -12,7 +12,7 @@ use vellum_types::limits::{KEY_MAX, VALUE_MAX};
 use vellum_types::{DecodeError, Dentry, FileKind, Ino, InodeAttr, MapKey};
 
 use crate::diff::StateComparison;
-use crate::tree::{FsTree, pieces};
+use crate::tree::{FsTree, collect_file_pieces};
 use crate::verify::structure;
 use crate::volume::Volume;
 
@@ -29,7 +29,7 @@ const SECOND: u8 = 0x80;
 ///
 /// # Panics
 /// When a walk meets a directory twice, or a path does not lead to what it is the path of.
-pub fn trees(volume: &Volume, bytes: &[u8]) {
+pub fn fuzz_trees(volume: &Volume, bytes: &[u8]) {
     let mut first = ChangeLayer::new();
     let mut second = ChangeLayer::new();
     let mut reader = FieldReader::new(bytes);
@@ -37,49 +37,51 @@ pub fn trees(volume: &Volume, bytes: &[u8]) {
         let Ok((step, entries)) = read_step(&mut reader) else { break };
         for (key, value) in entries {
             if step & FIRST != 0 {
-                first.put(&key, value.clone());
+                first.set_key(&key, value.clone());
             }
             if step & SECOND != 0 {
-                second.put(&key, value);
+                second.set_key(&key, value);
             }
         }
     }
     let [first, second] =
-        [first, second].map(|layer| volume.tree_with(volume.empty_root(), vec![Arc::new(layer)]));
+        [first, second].map(|layer| volume.open_tree_with_layers(volume.empty_root(), vec![Arc::new(layer)]));
     for tree in [&first, &second] {
         walk(tree);
         look_up(tree);
-        let _ =
-            structure::check_whole(volume, volume.tree_with(tree.view().base, tree.view().layers.clone()));
+        let _ = structure::check_whole(
+            volume,
+            volume.open_tree_with_layers(tree.map_view().base, tree.map_view().layers.clone()),
+        );
     }
     let comparison = StateComparison { from: &first, to: &second };
     for shared in [None, Some(Ino(1)), Some(Ino(8)), Some(Ino(u64::MAX))] {
-        let _ = comparison.run_sharing(shared);
+        let _ = comparison.find_changes_sharing(shared);
     }
-    let _ = comparison.touched();
+    let _ = comparison.find_touched_inodes();
 }
 
 type MapEntries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// One step: any key and value; or an inode that is an entry of a directory, or says so, or is said to be one.
 fn read_step(reader: &mut FieldReader<'_>) -> Result<(u8, MapEntries), DecodeError> {
-    let step = reader.u8()?;
+    let step = reader.read_u8()?;
     if step & 3 == 0 {
-        let key = reader.bytes(KEY_MAX)?.to_vec();
-        return Ok((step, vec![(key, reader.bytes(VALUE_MAX)?.to_vec())]));
+        let key = reader.read_bytes(KEY_MAX)?.to_vec();
+        return Ok((step, vec![(key, reader.read_bytes(VALUE_MAX)?.to_vec())]));
     }
-    let dir = Ino(reader.u8()?.into());
-    let ino = Ino(reader.u8()?.into());
-    let kind = if reader.u8()? % 4 == 0 { FileKind::File } else { FileKind::Dir };
-    let name = reader.bytes(vellum_types::limits::NAME_MAX)?;
+    let dir = Ino(reader.read_u8()?.into());
+    let ino = Ino(reader.read_u8()?.into());
+    let kind = if reader.read_u8()? % 4 == 0 { FileKind::File } else { FileKind::Dir };
+    let name = reader.read_bytes(vellum_types::limits::NAME_MAX)?;
     let mut entries = Vec::new();
     if step & 1 != 0 {
         let mut attr = InodeAttr::new(kind, 0o755);
         (attr.parent, attr.name) = (dir, name.to_vec());
-        entries.push((MapKey::attr(ino).into_bytes(), attr.encode()));
+        entries.push((MapKey::for_attr(ino).into_bytes(), attr.encode()));
     }
     if step & 2 != 0 {
-        entries.push((MapKey::dentry(dir, name).into_bytes(), Dentry { ino, kind }.encode()));
+        entries.push((MapKey::for_dentry(dir, name).into_bytes(), Dentry { ino, kind }.encode()));
     }
     Ok((step, entries))
 }
@@ -89,10 +91,10 @@ fn walk(tree: &FsTree) {
     let mut met = BTreeSet::from([Ino::ROOT]);
     let mut pending = vec![Ino::ROOT];
     while let Some(dir) = pending.pop() {
-        let Ok(entries) = tree.entries(dir) else { continue };
+        let Ok(entries) = tree.list_entries(dir) else { continue };
         for (name, dentry) in entries {
             assert_eq!(
-                tree.lookup(dir, &name).ok().flatten(),
+                tree.lookup_dentry(dir, &name).ok().flatten(),
                 Some(dentry),
                 "an entry that is listed is found"
             );
@@ -100,8 +102,8 @@ fn walk(tree: &FsTree) {
                 continue;
             }
             assert!(met.insert(dentry.ino), "directory {} is met twice", dentry.ino);
-            if let Ok(path) = tree.path_of(dentry.ino) {
-                let found = tree.find(&path, "the tree").map(|(ino, _)| ino);
+            if let Ok(path) = tree.inode_path(dentry.ino) {
+                let found = tree.find_path(&path, "the tree").map(|(ino, _)| ino);
                 assert_eq!(found.ok(), Some(dentry.ino), "the path of a directory leads to it");
             }
             pending.push(dentry.ino);
@@ -111,14 +113,14 @@ fn walk(tree: &FsTree) {
 
 /// Asks for every inode that has entries in the map, wherever it lies.
 fn look_up(tree: &FsTree) {
-    let _ = tree.super_record();
-    let Ok(entries) = tree.view().range(tree.nodes(), KeySpan::all()) else { return };
+    let _ = tree.read_super_block();
+    let Ok(entries) = tree.map_view().read_range(tree.nodes(), KeySpan::all_keys()) else { return };
     for entry in entries {
         let Ok(entry) = entry else { return };
         let Ok(key) = vellum_types::MapKeyRef::parse(&entry.key) else { continue };
-        let _ = (tree.attr(key.ino()), tree.path_of(key.ino()));
-        if let Ok(inode) = tree.inode(key.ino()) {
-            let _ = pieces(&inode);
+        let _ = (tree.inode_attr(key.ino()), tree.inode_path(key.ino()));
+        if let Ok(inode) = tree.read_inode(key.ino()) {
+            let _ = collect_file_pieces(&inode);
         }
     }
 }
@@ -134,7 +136,7 @@ mod tests {
     fn volume(dir: &tempfile::TempDir) -> Volume {
         let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
         let state = StateDir::create(dir.path()).unwrap();
-        Volume::init(&state, &new, || unreachable!("a plain volume asks for nothing")).unwrap().volume
+        Volume::init_volume(&state, &new, || unreachable!("a plain volume asks for nothing")).unwrap().volume
     }
 
     #[test]
@@ -154,7 +156,7 @@ mod tests {
                 let [step, dir, ino, kind, name, ..] = next();
                 bytes.extend([step | 1, dir % 6, ino % 6, kind, 1, b'a' + name % 3]);
             }
-            trees(&volume, &bytes);
+            fuzz_trees(&volume, &bytes);
         }
     }
 }

@@ -11,7 +11,7 @@ mod plan;
 mod roots;
 mod run;
 
-pub use mark::{LiveBlobs, mark};
-pub use plan::{CollectionPlan, PackAction, PackPlan, plan};
+pub use mark::{LiveBlobs, mark_live_blobs};
+pub use plan::{CollectionPlan, PackAction, PackPlan, plan_collection};
 pub use roots::LostRecord;
-pub use run::{CollectionReport, CollectionRequest, run};
+pub use run::{CollectionReport, CollectionRequest, run_collection};

@@ -22,7 +22,7 @@ pub struct HistoryEntry {
 
 impl HistoryEntry {
     /// Order of time; the counter decides within one tick of the clock, the id where all else is equal.
-    fn moment(&self) -> (vellum_types::UnixTime, u64, SnapshotId) {
+    fn time_order_key(&self) -> (vellum_types::UnixTime, u64, SnapshotId) {
         (self.record.time, self.record.counter, self.id)
     }
 }
@@ -43,7 +43,7 @@ impl PartialOrd for HistoryEntry {
 
 impl Ord for HistoryEntry {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.moment().cmp(&other.moment())
+        self.time_order_key().cmp(&other.time_order_key())
     }
 }
 
@@ -58,20 +58,23 @@ pub struct AncestorWalk<'a> {
 
 impl<'a> AncestorWalk<'a> {
     /// Starts at these snapshots.
-    pub fn of(catalog: &'a SnapshotCatalog, heads: impl IntoIterator<Item = SnapshotId>) -> Result<Self> {
-        let live = catalog.ids_seen()?;
+    pub fn from_heads(
+        catalog: &'a SnapshotCatalog,
+        heads: impl IntoIterator<Item = SnapshotId>,
+    ) -> Result<Self> {
+        let live = catalog.last_listed_ids()?;
         let mut walk = Self { catalog, live, queue: BinaryHeap::new(), met: HashSet::new() };
         for id in heads {
-            walk.visit(id)?;
+            walk.visit_snapshot(id)?;
         }
         Ok(walk)
     }
 
-    fn visit(&mut self, id: SnapshotId) -> Result<()> {
+    fn visit_snapshot(&mut self, id: SnapshotId) -> Result<()> {
         if !self.met.insert(id) {
             return Ok(());
         }
-        match self.catalog.get(&id) {
+        match self.catalog.get_record(&id) {
             Ok(record) => self.queue.push(HistoryEntry { id, record }),
             Err(VolumeError::MissingRecord(_)) if self.live.binary_search(&id).is_err() => {}
             Err(error) => return Err(error),
@@ -87,7 +90,7 @@ impl Iterator for AncestorWalk<'_> {
         loop {
             let entry = self.queue.pop()?;
             for parent in entry.record.parents.clone() {
-                if let Err(error) = self.visit(parent) {
+                if let Err(error) = self.visit_snapshot(parent) {
                     return Some(Err(error));
                 }
             }
@@ -101,20 +104,20 @@ impl Iterator for AncestorWalk<'_> {
 impl Volume {
     /// The inode number from which on two snapshots' numbers were given out by different lines of history: below it,
     /// both mean the same file by a number. None if that cannot be known.
-    pub fn shared_numbers(&self, a: SnapshotId, b: SnapshotId) -> Result<Option<Ino>> {
-        let Some(base) = self.common_ancestor(a, b)? else { return Ok(Some(Ino(Ino::ROOT.0 + 1))) };
+    pub fn find_shared_bound(&self, a: SnapshotId, b: SnapshotId) -> Result<Option<Ino>> {
+        let Some(base) = self.find_common_ancestor(a, b)? else { return Ok(Some(Ino(Ino::ROOT.0 + 1))) };
         // The tree of a forgotten snapshot may be gone.
-        Ok(self.tree(base.record.root).super_record().ok().map(|record| record.next_ino))
+        Ok(self.open_tree(base.record.root).read_super_block().ok().map(|record| record.next_ino))
     }
 
     /// The newest snapshot that two descend from; one of them, if the other descends from it.
-    pub fn common_ancestor(&self, a: SnapshotId, b: SnapshotId) -> Result<Option<HistoryEntry>> {
+    pub fn find_common_ancestor(&self, a: SnapshotId, b: SnapshotId) -> Result<Option<HistoryEntry>> {
         let mut sides: HashMap<SnapshotId, u8> = HashMap::new();
         let mut queue = BinaryHeap::new();
         let mut reach = |queue: &mut BinaryHeap<HistoryEntry>, id: SnapshotId, side: u8| {
             let reached = sides.entry(id).or_default();
             if *reached == 0 {
-                match self.catalog.get(&id) {
+                match self.catalog.get_record(&id) {
                     Ok(record) => queue.push(HistoryEntry { id, record }),
                     Err(VolumeError::MissingRecord(_)) => {}
                     Err(error) => return Err(error),
@@ -140,9 +143,9 @@ impl Volume {
 }
 
 /// Every snapshot of the store, newest first.
-pub fn all(catalog: &SnapshotCatalog) -> Result<Vec<HistoryEntry>> {
+pub fn list_history(catalog: &SnapshotCatalog) -> Result<Vec<HistoryEntry>> {
     let mut entries: Vec<_> =
-        catalog.all()?.into_iter().map(|(id, record)| HistoryEntry { id, record }).collect();
+        catalog.load_all_records()?.into_iter().map(|(id, record)| HistoryEntry { id, record }).collect();
     entries.sort_unstable_by(|a, b| b.cmp(a));
     Ok(entries)
 }

@@ -25,50 +25,54 @@ const PART_MAX: usize = 4096;
 const OBJECT_MAX: u64 = 2 * (PART_MAX as u64 + 2);
 
 /// All slots in the store.
-pub fn list(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, KeySlot)>> {
+pub fn list_key_slots(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, KeySlot)>> {
     let read = |key: ObjectKey| {
-        let slot = slot(&key, &objects.get(&key, OBJECT_MAX)?)?;
+        let slot = decode_slot_object(&key, &objects.get_object(&key, OBJECT_MAX)?)?;
         Ok((key, slot))
     };
-    keys(objects)?.into_iter().map(read).collect()
+    list_slot_objects(objects)?.into_iter().map(read).collect()
 }
 
-fn keys(objects: &dyn ObjectStore) -> Result<Vec<ObjectKey>> {
-    let mut keys = objects.list_names(PREFIX)?;
+fn list_slot_objects(objects: &dyn ObjectStore) -> Result<Vec<ObjectKey>> {
+    let mut keys = objects.list_keys(PREFIX)?;
     keys.truncate(SLOTS_MAX);
     Ok(keys)
 }
 
-fn slot(key: &ObjectKey, bytes: &[u8]) -> Result<KeySlot> {
-    let (slot, _) = split(bytes).map_err(VolumeError::decoding(key.to_string()))?;
-    KeySlot::decode(slot).map_err(|error| damaged(key, error.to_string()))
+fn decode_slot_object(key: &ObjectKey, bytes: &[u8]) -> Result<KeySlot> {
+    let (slot, _) = split_slot_seal(bytes).map_err(VolumeError::wrap_decode_error(key.to_string()))?;
+    KeySlot::decode(slot).map_err(|error| damaged_slot_error(key, error.to_string()))
 }
 
 /// The slot and its seal in the object of a slot.
-pub fn split(bytes: &[u8]) -> std::result::Result<(&[u8], &[u8]), DecodeError> {
+pub fn split_slot_seal(bytes: &[u8]) -> std::result::Result<(&[u8], &[u8]), DecodeError> {
     let mut reader = FieldReader::new(bytes);
-    let (slot, seal) = (reader.bytes(PART_MAX)?, reader.bytes(PART_MAX)?);
-    reader.finish()?;
+    let (slot, seal) = (reader.read_bytes(PART_MAX)?, reader.read_bytes(PART_MAX)?);
+    reader.expect_end()?;
     Ok((slot, seal))
 }
 
-fn damaged(key: &ObjectKey, reason: String) -> VolumeError {
+fn damaged_slot_error(key: &ObjectKey, reason: String) -> VolumeError {
     VolumeError::Damaged { object: key.to_string(), reason }
 }
 
 /// Checks that a slot is as a holder of the volume's key made it.
-pub fn check(objects: &dyn ObjectStore, key: &ObjectKey, keys: &VolumeKeys) -> Result<()> {
-    let bytes = objects.get(key, OBJECT_MAX)?;
-    let (slot, seal) = split(&bytes).map_err(VolumeError::decoding(key.to_string()))?;
-    KeySlot::decode(slot).map_err(|error| damaged(key, error.to_string()))?;
+pub fn check_key_slot(objects: &dyn ObjectStore, key: &ObjectKey, keys: &VolumeKeys) -> Result<()> {
+    let bytes = objects.get_object(key, OBJECT_MAX)?;
+    let (slot, seal) = split_slot_seal(&bytes).map_err(VolumeError::wrap_decode_error(key.to_string()))?;
+    KeySlot::decode(slot).map_err(|error| damaged_slot_error(key, error.to_string()))?;
     let mut sealed = Vec::new();
-    keys.open(RecordDomain::Config, key.as_str().as_bytes(), seal, &mut sealed)
-        .map_err(|error| damaged(key, error.to_string()))?;
-    if sealed == slot { Ok(()) } else { Err(damaged(key, "it differs from what its seal says".into())) }
+    keys.open_record(RecordDomain::Config, key.as_str().as_bytes(), seal, &mut sealed)
+        .map_err(|error| damaged_slot_error(key, error.to_string()))?;
+    if sealed == slot {
+        Ok(())
+    } else {
+        Err(damaged_slot_error(key, "it differs from what its seal says".into()))
+    }
 }
 
 /// Adds a slot that `secret` opens.
-pub fn add(
+pub fn add_key_slot(
     objects: &dyn ObjectStore,
     secret: SlotSecret<'_>,
     label: &str,
@@ -79,38 +83,42 @@ pub fn add(
     let key = ObjectKey::new(format!("{PREFIX}{}", slot.id()))?;
     let encoded = slot.encode();
     let mut seal = Vec::new();
-    let keys = VolumeKeys::sealed(master, volume);
-    keys.seal(RecordDomain::Config, key.as_str().as_bytes(), &encoded, &mut seal);
+    let keys = VolumeKeys::for_encrypted(master, volume);
+    keys.seal_record(RecordDomain::Config, key.as_str().as_bytes(), &encoded, &mut seal);
     let mut writer = FieldWriter::new();
-    writer.bytes(&encoded).bytes(&seal);
-    objects.put(&key, writer.as_slice())?;
+    writer.write_bytes(&encoded).write_bytes(&seal);
+    objects.put_object(&key, writer.as_slice())?;
     Ok(slot)
 }
 
 /// Adds a slot for a new recovery code, and gives the code.
-pub fn add_recovery(objects: &dyn ObjectStore, master: &MasterKey, volume: VolumeId) -> Result<RecoveryCode> {
-    let code = RecoveryCode::random();
-    add(objects, SlotSecret::Recovery(&code), "recovery code", master, volume)?;
+pub fn add_recovery_slot(
+    objects: &dyn ObjectStore,
+    master: &MasterKey,
+    volume: VolumeId,
+) -> Result<RecoveryCode> {
+    let code = RecoveryCode::generate();
+    add_key_slot(objects, SlotSecret::Recovery(&code), "recovery code", master, volume)?;
     Ok(code)
 }
 
 /// Removes the slot whose id begins with `prefix`, damaged or not; gives its id. An object stays that says so: else
 /// others would take it for lost.
-pub fn remove(volume: &Volume, prefix: &str) -> Result<String> {
+pub fn remove_key_slot(volume: &Volume, prefix: &str) -> Result<String> {
     let objects = &*volume.objects;
-    let keys = objects.list_names(PREFIX)?;
+    let keys = objects.list_keys(PREFIX)?;
     let matching: Vec<_> = keys.iter().filter(|key| key.name().starts_with(prefix)).collect();
     match matching.as_slice() {
         [] => Err(VolumeError::NoSuchRef { kind: "key slot", name: prefix.into() }),
         [key] => {
-            let note = removal_note(key)?;
+            let note = removal_note_key(key)?;
             let mut sealed = Vec::new();
-            volume.keys.seal(RecordDomain::Config, note.as_str().as_bytes(), &[], &mut sealed);
-            match objects.put(&note, &sealed) {
+            volume.keys.seal_record(RecordDomain::Config, note.as_str().as_bytes(), &[], &mut sealed);
+            match objects.put_object(&note, &sealed) {
                 Ok(()) | Err(StoreError::Exists { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            objects.delete(key)?;
+            objects.delete_object(key)?;
             Ok(key.name().into())
         }
         _ => Err(VolumeError::Ambiguous {
@@ -121,35 +129,35 @@ pub fn remove(volume: &Volume, prefix: &str) -> Result<String> {
 }
 
 /// The object that says that a slot was removed.
-fn removal_note(key: &ObjectKey) -> Result<ObjectKey> {
+fn removal_note_key(key: &ObjectKey) -> Result<ObjectKey> {
     Ok(ObjectKey::new(format!("{REMOVED_PREFIX}{}", key.name()))?)
 }
 
 /// Checks that an object that says that a slot was removed was written by a holder of the volume's key.
-pub(crate) fn check_removal(volume: &Volume, note: &ObjectKey) -> Result<()> {
-    let sealed = volume.objects.get(note, OBJECT_MAX)?;
+pub(crate) fn check_removal_note(volume: &Volume, note: &ObjectKey) -> Result<()> {
+    let sealed = volume.objects.get_object(note, OBJECT_MAX)?;
     let mut plain = Vec::new();
-    let opened = volume.keys.open(RecordDomain::Config, note.as_str().as_bytes(), &sealed, &mut plain);
-    opened.map_err(|error| damaged(note, error.to_string()))
+    let opened = volume.keys.open_record(RecordDomain::Config, note.as_str().as_bytes(), &sealed, &mut plain);
+    opened.map_err(|error| damaged_slot_error(note, error.to_string()))
 }
 
 /// Remembers in the state directory which slots there are, so that a verification misses them when they are lost.
-pub fn notice(volume: &Volume) -> Result<()> {
-    volume.objects.list_names(PREFIX)?.iter().try_for_each(|key| volume.refs.notice_object(key))
+pub fn record_seen_slots(volume: &Volume) -> Result<()> {
+    volume.objects.list_keys(PREFIX)?.iter().try_for_each(|key| volume.refs.record_seen_object(key))
 }
 
 /// The slots that were seen here, are gone, and were not removed by a holder of the volume's key. Notices those that
 /// are there.
-pub(crate) fn find_lost(volume: &Volume) -> Result<Vec<ObjectKey>> {
+pub(crate) fn find_lost_slots(volume: &Volume) -> Result<Vec<ObjectKey>> {
     // What cannot be remembered is not missed the next time.
-    let _ = notice(volume);
-    let present = volume.objects.list_names(PREFIX)?;
+    let _ = record_seen_slots(volume);
+    let present = volume.objects.list_keys(PREFIX)?;
     let mut lost = Vec::new();
-    for key in volume.refs.noticed_objects(PREFIX)? {
+    for key in volume.refs.seen_objects(PREFIX)? {
         if present.contains(&key) {
             continue;
         }
-        match check_removal(volume, &removal_note(&key)?) {
+        match check_removal_note(volume, &removal_note_key(&key)?) {
             Ok(()) => {}
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => lost.push(key),
             Err(error) => return Err(error),
@@ -160,7 +168,7 @@ pub(crate) fn find_lost(volume: &Volume) -> Result<Vec<ObjectKey>> {
 
 /// A secret as it counts: without one newline at its end, which editors and `echo` add to files.
 #[must_use]
-pub fn without_newline(secret: &[u8]) -> &[u8] {
+pub fn strip_newline(secret: &[u8]) -> &[u8] {
     let line = secret.strip_suffix(b"\n").unwrap_or(secret);
     if line.len() < secret.len() { line.strip_suffix(b"\r").unwrap_or(line) } else { line }
 }
@@ -168,13 +176,13 @@ pub fn without_newline(secret: &[u8]) -> &[u8] {
 /// Tries what the user gave on every slot: as a recovery code if it reads as one, else as a passphrase or as the
 /// content of a key file. One newline at its end does not count. Damaged slots are passed over; if none opens, one of
 /// them is the error.
-pub fn unlock(objects: &dyn ObjectStore, typed: &[u8], volume: VolumeId) -> Result<MasterKey> {
-    let given = without_newline(typed);
+pub fn unlock_master_key(objects: &dyn ObjectStore, typed: &[u8], volume: VolumeId) -> Result<MasterKey> {
+    let given = strip_newline(typed);
     let code = std::str::from_utf8(given).ok().and_then(|text| RecoveryCode::parse(text).ok());
     let mut damage = None;
-    for key in keys(objects)? {
-        let read = objects.get(&key, OBJECT_MAX).map_err(VolumeError::from);
-        let slot = match read.and_then(|bytes| slot(&key, &bytes)) {
+    for key in list_slot_objects(objects)? {
+        let read = objects.get_object(&key, OBJECT_MAX).map_err(VolumeError::from);
+        let slot = match read.and_then(|bytes| decode_slot_object(&key, &bytes)) {
             Ok(slot) => slot,
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 damage = Some(error);
@@ -188,19 +196,19 @@ pub fn unlock(objects: &dyn ObjectStore, typed: &[u8], volume: VolumeId) -> Resu
             (KeySlotKind::Passphrase, _) => SlotSecret::Passphrase(given),
             (KeySlotKind::KeyFile, _) => SlotSecret::KeyFile(given),
         };
-        let opened = match slot.unlock(secret, volume) {
+        let opened = match slot.unlock_master_key(secret, volume) {
             // Slots of early versions were made with the newline.
             Err(UnlockError::Wrong(_))
                 if slot.kind() == KeySlotKind::KeyFile && given.len() < typed.len() =>
             {
-                slot.unlock(SlotSecret::KeyFile(typed), volume)
+                slot.unlock_master_key(SlotSecret::KeyFile(typed), volume)
             }
             opened => opened,
         };
         match opened {
             Ok(master) => return Ok(master),
             Err(UnlockError::Wrong(_)) => {}
-            Err(error) => damage = Some(damaged(&key, error.to_string())),
+            Err(error) => damage = Some(damaged_slot_error(&key, error.to_string())),
         }
     }
     Err(damage.unwrap_or(VolumeError::WrongSecret))

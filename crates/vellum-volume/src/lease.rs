@@ -20,10 +20,10 @@ use vellum_types::{DecodeError, FieldReader, FieldWriter, UnixTime};
 
 pub use self::keeper::LeaseKeeper;
 pub use self::tenure::{BootClock, HeldLease, LeaseClaimant, MonotonicClock, TakenLease};
-use crate::session::{SessionObject, now};
+use crate::session::{SessionObject, current_time};
 
-pub(crate) use self::judge::is_over;
-pub(crate) use self::tenure::leased;
+pub(crate) use self::judge::is_lease_over;
+pub(crate) use self::tenure::leased_error;
 
 /// How long a lease counts that is not renewed, seconds: longer than a store's hiccup, short enough to be waited for.
 pub const TERM: u32 = 60;
@@ -40,7 +40,7 @@ pub struct LeaseToken(pub [u8; 16]);
 impl LeaseToken {
     /// One that nobody else has.
     #[must_use]
-    pub fn random() -> Self {
+    pub fn generate() -> Self {
         let mut token = [0; 16];
         fill_random(&mut token);
         Self(token)
@@ -90,44 +90,44 @@ pub struct Lease {
 impl Lease {
     /// A lease that nobody has: the live state with this token is free.
     #[must_use]
-    pub fn ended(token: LeaseToken) -> Self {
-        let session = SessionObject::of_this_process();
-        Self { token, session, mountpoint: None, since: now(), term: TERM, ended: true }
+    pub fn new_ended(token: LeaseToken) -> Self {
+        let session = SessionObject::for_current_process();
+        Self { token, session, mountpoint: None, since: current_time(), term: TERM, ended: true }
     }
 
     /// When it ends unless it is renewed, by the holder's clock.
     #[must_use]
-    pub fn expires(&self) -> UnixTime {
+    pub fn expiry_time(&self) -> UnixTime {
         let renewed = self.session.renewed;
         UnixTime { secs: renewed.secs.saturating_add(self.term.into()), ..renewed }
     }
 
     /// Adds the stored form.
     pub fn encode(&self, writer: &mut FieldWriter) {
-        writer.raw(&self.token.0).bytes(&self.session.encode());
+        writer.write_raw(&self.token.0).write_bytes(&self.session.encode());
         match &self.mountpoint {
-            None => writer.u8(0),
-            Some(mountpoint) => writer.u8(1).bytes(mountpoint.as_bytes()),
+            None => writer.write_u8(0),
+            Some(mountpoint) => writer.write_u8(1).write_bytes(mountpoint.as_bytes()),
         };
         self.since.encode(writer);
-        writer.varint(self.term.into()).u8(self.ended.into());
+        writer.write_varint(self.term.into()).write_u8(self.ended.into());
     }
 
     /// Reads the stored form.
     pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
-        let token = LeaseToken(reader.array()?);
-        let session = SessionObject::decode(reader.bytes(SESSION_MAX)?)?;
-        let mountpoint = match reader.u8()? {
+        let token = LeaseToken(reader.read_array()?);
+        let session = SessionObject::decode(reader.read_bytes(SESSION_MAX)?)?;
+        let mountpoint = match reader.read_u8()? {
             0 => None,
-            1 => Some(reader.string(usize::MAX)?.to_owned()),
+            1 => Some(reader.read_string(usize::MAX)?.to_owned()),
             _ => return Err(DecodeError::Invalid("mountpoint")),
         };
         let since = UnixTime::decode(reader)?;
-        let term = reader.varint_u32()?;
+        let term = reader.read_varint_u32()?;
         if !TERMS.contains(&term) {
             return Err(DecodeError::Invalid("term"));
         }
-        let ended = match reader.u8()? {
+        let ended = match reader.read_u8()? {
             0 => false,
             1 => true,
             _ => return Err(DecodeError::Invalid("end of the lease")),
@@ -142,11 +142,11 @@ impl fmt::Display for Lease {
         let SessionObject { host, pid, .. } = &self.session;
         let mounted =
             self.mountpoint.as_ref().map_or_else(String::new, |place| format!(" mounted on {place}"));
-        write!(f, "process {pid} on {host},{mounted} since {}", moment(self.since))
+        write!(f, "process {pid} on {host},{mounted} since {}", format_time(self.since))
     }
 }
 
 /// A time for a message.
-pub(crate) fn moment(time: UnixTime) -> String {
+pub(crate) fn format_time(time: UnixTime) -> String {
     jiff::Timestamp::from_second(time.secs).map_or_else(|_| format!("@{}", time.secs), |at| at.to_string())
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use vellum_map::{MapNode, MapRoot, walk};
+use vellum_map::{MapNode, MapRoot, walk_nodes};
 use vellum_store::blob::UnreadableBlob;
 use vellum_types::{BlobId, BlobKind, ErrorKind, Extent, ExtentSource, Ino, MapKeyRef, PackId};
 
@@ -50,8 +50,8 @@ pub enum LostContent {
 }
 
 impl LostBlobsFile {
-    fn read(state: &StateDir) -> Self {
-        let read = state.read(LOST_FILE).ok().flatten();
+    fn read_from_state(state: &StateDir) -> Self {
+        let read = state.read_file(LOST_FILE).ok().flatten();
         read.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
 
@@ -64,7 +64,7 @@ impl LostBlobsFile {
     }
 
     /// Adds what is not known yet; false if all was.
-    fn add(&mut self, found: FoundDamage) -> bool {
+    fn add_damage(&mut self, found: FoundDamage) -> bool {
         let known: BTreeSet<BlobId> = self.blobs().collect();
         let blobs = found.blobs.difference(&known).map(ToString::to_string);
         let known: BTreeSet<PackId> = self.damaged_packs().collect();
@@ -75,14 +75,14 @@ impl LostBlobsFile {
         self.blobs.len() + self.damaged_packs.len() > before
     }
 
-    fn write(&self, state: &StateDir) -> Result<()> {
+    fn write_to_state(&self, state: &StateDir) -> Result<()> {
         if self.blobs.is_empty() && self.damaged_packs.is_empty() && self.renewed.is_none() {
-            return match state.read(LOST_FILE)? {
-                Some(_) => state.remove(LOST_FILE),
+            return match state.read_file(LOST_FILE)? {
+                Some(_) => state.remove_file(LOST_FILE),
                 None => Ok(()),
             };
         }
-        state.write_json(LOST_FILE, self)
+        state.write_json_file(LOST_FILE, self)
     }
 }
 
@@ -112,8 +112,8 @@ impl DamageRecorder {
         Self { state, recorded: Mutex::default() }
     }
 
-    pub(crate) fn record(&self, unreadable: &UnreadableBlob) {
-        let mut recorded = self.lock();
+    pub(crate) fn record_unreadable(&self, unreadable: &UnreadableBlob) {
+        let mut recorded = self.lock_damage();
         recorded.found.blobs.extend(&unreadable.blobs);
         match unreadable.kind {
             BlobKind::Chunk => recorded.found.packs.extend(&unreadable.packs),
@@ -122,85 +122,85 @@ impl DamageRecorder {
         }
         recorded.failures += 1;
         if recorded.failures.is_power_of_two() {
-            self.write(&mut recorded.found);
+            self.write_damage(&mut recorded.found);
         }
     }
 
     /// Writes what is not in the file yet.
-    fn flush(&self) {
-        self.write(&mut self.lock().found);
+    fn flush_damage(&self) {
+        self.write_damage(&mut self.lock_damage().found);
     }
 
     /// Forgets what is not in the file yet: a verification of everything has found it, or found it intact.
-    fn clear(&self) {
-        self.lock().found = FoundDamage::default();
+    fn discard_damage(&self) {
+        self.lock_damage().found = FoundDamage::default();
     }
 
     /// Where the file cannot be written, later writers do without.
-    fn write(&self, found: &mut FoundDamage) {
+    fn write_damage(&self, found: &mut FoundDamage) {
         if found.blobs.is_empty() {
             return;
         }
-        let mut file = LostBlobsFile::read(&self.state);
-        if file.add(std::mem::take(found)) {
+        let mut file = LostBlobsFile::read_from_state(&self.state);
+        if file.add_damage(std::mem::take(found)) {
             // The tree that was made whole is not whole any more.
             file.renewed = None;
-            let _ = file.write(&self.state);
+            let _ = file.write_to_state(&self.state);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, RecordedDamage> {
+    fn lock_damage(&self) -> MutexGuard<'_, RecordedDamage> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for DamageRecorder {
     fn drop(&mut self) {
-        self.flush();
+        self.flush_damage();
     }
 }
 
 impl Volume {
     /// Remembers what a verification found; `all` says that it looked at everything, so that earlier notes are over.
     /// Where the note cannot be written, later writers do without.
-    pub(crate) fn note_lost(&self, found: impl Iterator<Item = BlobId>, all: bool) {
+    pub(crate) fn record_lost_blobs(&self, found: impl Iterator<Item = BlobId>, all: bool) {
         if all {
-            self.damage.clear();
+            self.damage.discard_damage();
         }
-        let mut file = if all { LostBlobsFile::default() } else { self.read_lost() };
+        let mut file = if all { LostBlobsFile::default() } else { self.read_lost_blobs() };
         file.renewed = None;
-        file.add(FoundDamage { blobs: found.collect(), packs: BTreeSet::new() });
-        let _ = file.write(&self.state);
+        file.add_damage(FoundDamage { blobs: found.collect(), packs: BTreeSet::new() });
+        let _ = file.write_to_state(&self.state);
     }
 
-    fn read_lost(&self) -> LostBlobsFile {
-        self.damage.flush();
-        LostBlobsFile::read(&self.state)
+    fn read_lost_blobs(&self) -> LostBlobsFile {
+        self.damage.flush_damage();
+        LostBlobsFile::read_from_state(&self.state)
     }
 
     /// Lets no writer of this process rely on what was found missing or damaged, and was not stored again since.
-    pub fn distrust_noted(&self) {
-        let note = self.read_lost();
-        self.blobs.note_lost_blobs(note.blobs());
-        self.blobs.note_damaged_packs(note.damaged_packs());
+    pub fn distrust_lost_blobs(&self) {
+        let note = self.read_lost_blobs();
+        self.blobs.record_lost_blobs(note.blobs());
+        self.blobs.record_damaged_packs(note.damaged_packs());
     }
 
-    fn write_lost(&self, blobs: &BTreeSet<BlobId>, renewed: Option<RenewedTree>) -> Result<()> {
+    fn write_lost_blobs(&self, blobs: &BTreeSet<BlobId>, renewed: Option<RenewedTree>) -> Result<()> {
         let blobs = blobs.iter().map(ToString::to_string).collect();
-        LostBlobsFile { blobs, damaged_packs: Vec::new(), renewed }.write(&self.state)
+        LostBlobsFile { blobs, damaged_packs: Vec::new(), renewed }.write_to_state(&self.state)
     }
 
     /// What a snapshot on top of the state at `root` has to store again. Looks at the whole tree only if packs are
     /// missing, or something was found damaged, since the last tree was made whole.
     pub fn plan_renewal(&self, root: MapRoot) -> Result<LostContent> {
         let missing = self.blobs.find_missing_packs()?;
-        let note = self.read_lost();
+        let note = self.read_lost_blobs();
         let noted: BTreeSet<BlobId> = note.blobs().collect();
         if root == self.empty_root() || (missing.is_empty() && noted.is_empty()) {
             return Ok(LostContent::Nothing);
         }
-        self.blobs.note_lost_blobs(noted);
-        self.blobs.note_damaged_packs(note.damaged_packs());
+        self.blobs.record_lost_blobs(noted);
+        self.blobs.record_damaged_packs(note.damaged_packs());
         let is_renewed = note.renewed.is_some_and(|tree| {
             tree.root == root.0.to_string()
                 && missing.iter().all(|pack| tree.packs.contains(&pack.to_string()))
@@ -209,7 +209,7 @@ impl Volume {
             return Ok(LostContent::Nothing);
         }
         let mut files = BTreeSet::new();
-        let seen = walk(
+        let seen = walk_nodes(
             &*self.nodes,
             &root,
             |_, _| true,
@@ -224,7 +224,7 @@ impl Volume {
         match seen {
             Ok(()) if files.is_empty() => Ok(LostContent::Nothing),
             Ok(()) => Ok(LostContent::Files(files)),
-            Err(error) if is_damage(&error) => Ok(LostContent::Tree),
+            Err(error) if is_damage_error(&error) => Ok(LostContent::Tree),
             Err(error) => Err(error),
         }
     }
@@ -241,8 +241,8 @@ impl Volume {
     }
 
     /// A snapshot was made of everything that could be read: what was lost of the state at `root` is stored again.
-    pub fn note_renewed(&self, root: MapRoot) {
-        let note = self.read_lost();
+    pub fn record_renewed_tree(&self, root: MapRoot) {
+        let note = self.read_lost_blobs();
         let missing: HashSet<PackId> = self.blobs.find_missing_packs().unwrap_or_default();
         if note.blobs.is_empty() && missing.is_empty() && note.renewed.is_none() {
             return;
@@ -252,12 +252,12 @@ impl Volume {
         let renewed = RenewedTree { root: root.0.to_string(), packs };
         let is_whole = left.is_empty() && missing.is_empty();
         // Without it, the next snapshot looks again.
-        let _ = self.write_lost(&left, (!is_whole).then_some(renewed));
+        let _ = self.write_lost_blobs(&left, (!is_whole).then_some(renewed));
     }
 }
 
 /// Whether an error says that something stored is damaged or missing.
 #[must_use]
-pub fn is_damage(error: &VolumeError) -> bool {
+pub fn is_damage_error(error: &VolumeError) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
 }

@@ -29,20 +29,20 @@ pub enum ReservedDirectory {
 impl ReservedDirectory {
     /// The one that a path is, or lies in. What of the path does not exist counts by its name.
     #[must_use]
-    pub fn of(path: &Path) -> Option<Self> {
-        let real = existing(path);
+    pub fn find_containing(path: &Path) -> Option<Self> {
+        let real = resolve_existing_path(path);
         real.ancestors().find_map(|dir| {
             if dir.file_name() == Some(OsStr::new(STATE_DIR)) {
                 return Some(Self::StateDir(dir.into()));
             }
-            let is_store = is_store(read_head(dir).as_deref(), |name| dir.join(name).is_dir());
+            let is_store = is_vellum_store(read_config_head(dir).as_deref(), |name| dir.join(name).is_dir());
             is_store.then(|| Self::Store(dir.into()))
         })
     }
 
     /// What it is, with an article.
     #[must_use]
-    pub fn noun(&self) -> &'static str {
+    pub fn display_name(&self) -> &'static str {
         match self {
             Self::Store(_) => "a Vellum store",
             Self::StateDir(_) => "the state directory of a Vellum worktree",
@@ -59,11 +59,11 @@ impl ReservedDirectory {
 }
 
 /// Whether a directory is a store, by the first bytes of its file `config`, if it has one, and by the folders in it.
-pub fn is_store(config: Option<&[u8]>, has_folder: impl Fn(&str) -> bool) -> bool {
+pub fn is_vellum_store(config: Option<&[u8]>, has_folder: impl Fn(&str) -> bool) -> bool {
     config.is_some_and(|head| head.starts_with(MAGIC)) || STORE_FOLDERS.into_iter().all(has_folder)
 }
 
-fn read_head(dir: &Path) -> Option<Vec<u8>> {
+fn read_config_head(dir: &Path) -> Option<Vec<u8>> {
     let path = dir.join(CONFIG_OBJECT);
     // What is no file may block whoever opens it.
     path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
@@ -73,13 +73,13 @@ fn read_head(dir: &Path) -> Option<Vec<u8>> {
 }
 
 /// The path without symlinks, as far as there is something.
-fn existing(path: &Path) -> PathBuf {
+fn resolve_existing_path(path: &Path) -> PathBuf {
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Ok(real), _, _) => real,
         (Err(_), Some(parent), Some(name)) if parent.as_os_str().is_empty() => {
-            existing(Path::new(".")).join(name)
+            resolve_existing_path(Path::new(".")).join(name)
         }
-        (Err(_), Some(parent), Some(name)) => existing(parent).join(name),
+        (Err(_), Some(parent), Some(name)) => resolve_existing_path(parent).join(name),
         (Err(_), _, _) => path.to_path_buf(),
     }
 }
@@ -96,7 +96,7 @@ mod tests {
     fn stores_and_state_directories_are_known_by_what_is_in_them() {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path().canonicalize().unwrap();
-        let place = |path: &str| ReservedDirectory::of(&root.join(path));
+        let place = |path: &str| ReservedDirectory::find_containing(&root.join(path));
         fs::create_dir_all(root.join("store/packs/ab")).unwrap();
         fs::write(root.join("store/config"), [&MAGIC[..], b"rest"].concat()).unwrap();
         for path in ["store", "store/packs/ab", "store/new/er"] {

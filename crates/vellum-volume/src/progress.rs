@@ -31,27 +31,27 @@ pub struct ProgressReading {
 
 impl ProgressMeter {
     /// Adds what was just done.
-    pub fn add(&self, items: u64, bytes: u64) {
+    pub fn add_progress(&self, items: u64, bytes: u64) {
         self.items.fetch_add(items, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Says how much there is to do in all.
-    pub fn expect(&self, items: u64, bytes: u64) {
+    pub fn set_expected_total(&self, items: u64, bytes: u64) {
         self.total_items.store(items, Ordering::Relaxed);
         self.total_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// What was counted until now was preparation: says how much there is to do in all, and counts from nothing.
-    pub fn begin(&self, items: u64, bytes: u64) {
-        self.expect(items, bytes);
+    pub fn begin_phase(&self, items: u64, bytes: u64) {
+        self.set_expected_total(items, bytes);
         self.items.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
     }
 
     /// What was done so far.
     #[must_use]
-    pub fn read(&self) -> ProgressReading {
+    pub fn read_progress(&self) -> ProgressReading {
         ProgressReading {
             items: self.items.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
@@ -62,17 +62,17 @@ impl ProgressMeter {
 
     /// Whether somebody asked to stop.
     #[must_use]
-    pub fn stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Asks the operation to stop at the next item.
-    pub fn stop(&self) {
+    pub fn request_stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
     /// An error once somebody asked to stop.
-    pub fn check(&self) -> Result<()> {
+    pub fn check_stopped(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) { Err(VolumeError::Interrupted) } else { Ok(()) }
     }
 }

@@ -59,13 +59,13 @@ impl SnapshotStatistics {
     /// Adds the stored form.
     pub fn encode(&self, writer: &mut FieldWriter) {
         for number in [self.files, self.dirs, self.others, self.bytes, self.changed, self.stored] {
-            writer.varint(number);
+            writer.write_varint(number);
         }
     }
 
     /// Reads the stored form.
     pub fn decode(reader: &mut FieldReader<'_>) -> std::result::Result<Self, DecodeError> {
-        let mut number = || reader.varint();
+        let mut number = || reader.read_varint();
         Ok(Self {
             files: number()?,
             dirs: number()?,
@@ -80,7 +80,7 @@ impl SnapshotStatistics {
 /// An immutable record of one moment of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotRecord {
-    /// Random, given by [`crate::Volume::name_snapshot`]: no two snapshots have one identity.
+    /// Random, given by [`crate::Volume::assign_snapshot_id`]: no two snapshots have one identity.
     pub nonce: [u8; NONCE_LEN],
     /// The tree.
     pub root: MapRoot,
@@ -112,29 +112,29 @@ const PATHS_MAX: usize = 1000;
 impl SnapshotRecord {
     /// The id of this record.
     #[must_use]
-    pub fn id(&self, keys: &VolumeKeys) -> SnapshotId {
-        SnapshotId(keys.record_id(RecordDomain::Snapshot, &self.identity()))
+    pub fn compute_id(&self, keys: &VolumeKeys) -> SnapshotId {
+        SnapshotId(keys.compute_record_id(RecordDomain::Snapshot, &self.encode_identity()))
     }
 
     /// What the id is the hash of: all that is known when a snapshot is made.
-    fn identity(&self) -> Vec<u8> {
+    fn encode_identity(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.u8(VERSION).raw(&self.nonce).varint(self.parents.len() as u64);
+        writer.write_u8(VERSION).write_raw(&self.nonce).write_varint(self.parents.len() as u64);
         for parent in &self.parents {
-            writer.raw(parent.as_bytes());
+            writer.write_raw(parent.as_bytes());
         }
-        writer.varint(self.counter);
+        writer.write_varint(self.counter);
         self.time.encode(&mut writer);
         for text in [&self.worktree, &self.author, &self.host, &self.note] {
-            writer.bytes(text.as_bytes());
+            writer.write_bytes(text.as_bytes());
         }
-        writer.u8(match self.origin {
+        writer.write_u8(match self.origin {
             SnapshotOrigin::User => 0,
             SnapshotOrigin::Safety => 1,
         });
-        writer.varint(self.paths.len() as u64);
+        writer.write_varint(self.paths.len() as u64);
         for path in &self.paths {
-            writer.bytes(path);
+            writer.write_bytes(path);
         }
         writer.into_vec()
     }
@@ -142,8 +142,8 @@ impl SnapshotRecord {
     /// The plaintext of the stored record.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = FieldWriter::over(self.identity());
-        writer.raw(self.root.0.as_bytes());
+        let mut writer = FieldWriter::from_vec(self.encode_identity());
+        writer.write_raw(self.root.0.as_bytes());
         self.statistics.encode(&mut writer);
         writer.into_vec()
     }
@@ -151,36 +151,36 @@ impl SnapshotRecord {
     /// Reads what `encode` wrote.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let version = reader.u8()?;
+        let version = reader.read_u8()?;
         if version != VERSION {
             return Err(DecodeError::Version(u32::from(version)));
         }
-        let nonce = reader.array()?;
-        let parents = (0..reader.count(PARENTS_MAX)?)
-            .map(|_| reader.array().map(SnapshotId))
+        let nonce = reader.read_array()?;
+        let parents = (0..reader.read_count(PARENTS_MAX)?)
+            .map(|_| reader.read_array().map(SnapshotId))
             .collect::<std::result::Result<_, _>>()?;
-        let counter = reader.varint()?;
+        let counter = reader.read_varint()?;
         let time = UnixTime::decode(&mut reader)?;
-        let mut text = |max| reader.string(max).map(str::to_owned);
+        let mut text = |max| reader.read_string(max).map(str::to_owned);
         let (worktree, author) = (text(REF_NAME_MAX)?, text(WHO_MAX)?);
         let (host, note) = (text(WHO_MAX)?, text(NOTE_MAX)?);
-        let origin = match reader.u8()? {
+        let origin = match reader.read_u8()? {
             0 => SnapshotOrigin::User,
             1 => SnapshotOrigin::Safety,
             _ => return Err(DecodeError::Invalid("origin")),
         };
         let mut room = PATHS_LEN_MAX;
         let mut path = |reader: &mut FieldReader<'_>| {
-            let path = reader.bytes(room)?;
+            let path = reader.read_bytes(room)?;
             room -= path.len();
             Ok(path.to_vec())
         };
-        let paths = (0..reader.count(PATHS_MAX)?)
+        let paths = (0..reader.read_count(PATHS_MAX)?)
             .map(|_| path(&mut reader))
             .collect::<std::result::Result<_, _>>()?;
-        let root = MapRoot(BlobId(reader.array()?));
+        let root = MapRoot(BlobId(reader.read_array()?));
         let statistics = SnapshotStatistics::decode(&mut reader)?;
-        reader.finish()?;
+        reader.expect_end()?;
         Ok(Self {
             nonce,
             root,
@@ -198,7 +198,7 @@ impl SnapshotRecord {
     }
 
     /// Shortens what is over the limits of the format, so that every record can be read back.
-    pub fn clamp(&mut self) {
+    pub fn clamp_fields(&mut self) {
         let mut room = PATHS_LEN_MAX;
         let fits = |path: &&Vec<u8>| {
             let left = room.checked_sub(path.len());
@@ -261,21 +261,21 @@ mod tests {
         long.paths = vec![vec![b'p'; 4096]; 2 * PATHS_MAX];
         (long.author, long.host) = ("a".repeat(2 * WHO_MAX), "h".repeat(2 * WHO_MAX));
         (long.counter, long.time.secs) = (u64::MAX, i64::MIN);
-        long.clamp();
+        long.clamp_fields();
         assert_eq!(long.paths.len(), PATHS_MAX);
         let encoded = long.encode();
         assert!(encoded.len() <= RECORD_MAX, "{} bytes", encoded.len());
         assert_eq!(SnapshotRecord::decode(&encoded).as_ref(), Ok(&long));
         long.paths = vec![vec![b'p'; PATHS_LEN_MAX - 1], vec![b'p'; 2]];
         assert!(SnapshotRecord::decode(&long.encode()).is_err(), "paths that no writer keeps");
-        long.clamp();
+        long.clamp_fields();
         assert_eq!(SnapshotRecord::decode(&long.encode()).map(|record| record.paths.len()), Ok(1));
     }
 
     #[test]
     fn an_overlong_note_is_shortened_at_a_character() {
         let mut long = record("é".repeat(NOTE_MAX), 0, vec![]);
-        long.clamp();
+        long.clamp_fields();
         assert_eq!(SnapshotRecord::decode(&long.encode()), Ok(long));
     }
 }

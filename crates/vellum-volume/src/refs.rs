@@ -15,9 +15,9 @@ use vellum_types::limits::REF_NAME_MAX;
 use vellum_types::{DecodeError, FieldReader, FieldWriter};
 
 pub use self::head::{READING_MAX, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota};
-use crate::error::{Result, VolumeError, is_loss};
+use crate::error::{Result, VolumeError, is_data_loss};
 use crate::state::StateDir;
-use crate::tree::is_invisible;
+use crate::tree::is_invisible_char;
 
 const VERSION: u8 = 1;
 
@@ -40,7 +40,7 @@ pub enum RefKind {
 }
 
 impl RefKind {
-    fn folder(self) -> &'static str {
+    fn folder_name(self) -> &'static str {
         match self {
             Self::Worktree => "worktree",
             Self::Tag => "tag",
@@ -49,7 +49,7 @@ impl RefKind {
 
     /// What messages call it.
     #[must_use]
-    pub fn noun(self) -> &'static str {
+    pub fn display_name(self) -> &'static str {
         match self {
             Self::Worktree => "worktree",
             Self::Tag => "tag",
@@ -71,7 +71,7 @@ pub struct StoredRef {
 }
 
 impl StoredRef {
-    fn is_removed(&self) -> bool {
+    fn is_removed_ref(&self) -> bool {
         self.value.is_empty()
     }
 }
@@ -98,23 +98,23 @@ pub struct RefStore {
 impl RefStore {
     /// The refs of a store, checked against what this worktree's state directory has seen.
     pub fn open(objects: Arc<dyn ObjectStore>, keys: Arc<VolumeKeys>, state: StateDir) -> Result<Self> {
-        let seen = Mutex::new(state.seen()?);
+        let seen = Mutex::new(state.read_seen_counters()?);
         Ok(Self { objects, keys, state, seen })
     }
 
     /// The ref of this name, if there is one.
-    pub fn get(&self, kind: RefKind, name: &str) -> Result<Option<StoredRef>> {
-        Ok(self.find(kind, name)?.filter(|found| !found.is_removed()))
+    pub fn get_ref(&self, kind: RefKind, name: &str) -> Result<Option<StoredRef>> {
+        Ok(self.find_ref(kind, name)?.filter(|found| !found.is_removed_ref()))
     }
 
     /// The ref of this name, also one that was removed.
-    fn find(&self, kind: RefKind, name: &str) -> Result<Option<StoredRef>> {
-        let key = self.key(kind, name)?;
-        let found = self.read(kind, &key)?;
+    fn find_ref(&self, kind: RefKind, name: &str) -> Result<Option<StoredRef>> {
+        let key = self.ref_object_key(kind, name)?;
+        let found = self.read_ref(kind, &key)?;
         match found {
             // One that was removed by its object says no name.
-            Some(found) if found.name != name && !found.is_removed() => {
-                Err(damaged(&key, "it belongs to another name"))
+            Some(found) if found.name != name && !found.is_removed_ref() => {
+                Err(damaged_ref_error(&key, "it belongs to another name"))
             }
             found => Ok(found),
         }
@@ -122,42 +122,42 @@ impl RefStore {
 
     /// The ref in an object, if the object is there. It must not be older than what was seen before it was asked
     /// for; what others see meanwhile may be newer.
-    fn read(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<StoredRef>> {
-        let seen = self.last_seen(key);
-        let found = match self.objects.get(key, OBJECT_MAX) {
-            Ok(bytes) => self.decode(kind, key, bytes)?,
+    fn read_ref(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<StoredRef>> {
+        let seen = self.last_seen_counter(key);
+        let found = match self.objects.get_object(key, OBJECT_MAX) {
+            Ok(bytes) => self.decode_ref(kind, key, bytes)?,
             Err(StoreError::NotFound { .. }) if seen == 0 => return Ok(None),
             Err(StoreError::NotFound { .. }) => {
-                let note = self.state.seen_file();
+                let note = self.state.seen_file_path();
                 return Err(VolumeError::RefLost { object: key.to_string(), seen, note });
             }
             Err(error) => return Err(error.into()),
         };
         if found.counter < seen {
-            let note = self.state.seen_file();
+            let note = self.state.seen_file_path();
             return Err(VolumeError::RolledBack { what: key.to_string(), found: found.counter, seen, note });
         }
-        self.notice(key, found.counter)?;
+        self.record_seen_counter(key, found.counter)?;
         Ok(Some(found))
     }
 
     /// All refs of a kind, by name.
-    pub fn list(&self, kind: RefKind) -> Result<Vec<StoredRef>> {
+    pub fn list_refs(&self, kind: RefKind) -> Result<Vec<StoredRef>> {
         let mut refs = Vec::new();
-        for key in self.keys(kind)? {
-            refs.extend(self.read(kind, &key)?.filter(|found| !found.is_removed()));
+        for key in self.list_ref_objects(kind)? {
+            refs.extend(self.read_ref(kind, &key)?.filter(|found| !found.is_removed_ref()));
         }
         refs.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(refs)
     }
 
     /// All refs of a kind that can be read, by name, and the objects of those that are damaged or lost.
-    pub fn list_readable(&self, kind: RefKind) -> Result<(Vec<StoredRef>, Vec<DamagedRef>)> {
+    pub fn list_readable_refs(&self, kind: RefKind) -> Result<(Vec<StoredRef>, Vec<DamagedRef>)> {
         let (mut refs, mut damaged) = (Vec::new(), Vec::new());
-        for key in self.keys(kind)? {
-            match self.read(kind, &key) {
-                Ok(found) => refs.extend(found.filter(|found| !found.is_removed())),
-                Err(error) if is_loss(&error) => damaged.push(DamagedRef { kind, key, error }),
+        for key in self.list_ref_objects(kind)? {
+            match self.read_ref(kind, &key) {
+                Ok(found) => refs.extend(found.filter(|found| !found.is_removed_ref())),
+                Err(error) if is_data_loss(&error) => damaged.push(DamagedRef { kind, key, error }),
                 Err(error) => return Err(error),
             }
         }
@@ -166,34 +166,34 @@ impl RefStore {
     }
 
     /// Removes a ref that is damaged or lost: by its name, or by its object.
-    pub fn remove_damaged(&self, kind: RefKind, name_or_object: &str) -> Result<()> {
-        let folder = format!("refs/{}/", kind.folder());
+    pub fn remove_damaged_ref(&self, kind: RefKind, name_or_object: &str) -> Result<()> {
+        let folder = format!("refs/{}/", kind.folder_name());
         let (key, name) = match ObjectKey::new(name_or_object) {
             Ok(key) if name_or_object.starts_with(&folder) => (key, ""),
-            _ => (self.key(kind, name_or_object)?, name_or_object),
+            _ => (self.ref_object_key(kind, name_or_object)?, name_or_object),
         };
         for _ in 0..RETRIES {
-            let stored = match self.objects.get(&key, OBJECT_MAX) {
+            let stored = match self.objects.get_object(&key, OBJECT_MAX) {
                 Ok(stored) => Some(stored),
                 Err(StoreError::NotFound { .. }) => None,
                 Err(error) => return Err(error.into()),
             };
-            let found = stored.clone().and_then(|stored| self.decode(kind, &key, stored).ok());
-            let counter = found.map_or(0, |found| found.counter).max(self.last_seen(&key)) + 1;
-            let removed = self.encode(kind, &key, name, counter, &[]);
-            match self.objects.swap(&key, stored.as_deref(), Some(&removed)) {
-                Ok(()) => return self.notice(&key, counter),
+            let found = stored.clone().and_then(|stored| self.decode_ref(kind, &key, stored).ok());
+            let counter = found.map_or(0, |found| found.counter).max(self.last_seen_counter(&key)) + 1;
+            let removed = self.encode_ref(kind, &key, name, counter, &[]);
+            match self.objects.swap_ref(&key, stored.as_deref(), Some(&removed)) {
+                Ok(()) => return self.record_seen_counter(&key, counter),
                 Err(StoreError::Changed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(VolumeError::Raced(format!("the {} '{name_or_object}'", kind.noun())))
+        Err(VolumeError::Raced(format!("the {} '{name_or_object}'", kind.display_name())))
     }
 
     /// The objects that hold refs of a kind: those that are listed, and those that were seen before.
-    pub fn keys(&self, kind: RefKind) -> Result<Vec<ObjectKey>> {
-        let folder = format!("refs/{}/", kind.folder());
-        let mut keys = self.objects.list_names(&folder)?;
+    pub fn list_ref_objects(&self, kind: RefKind) -> Result<Vec<ObjectKey>> {
+        let folder = format!("refs/{}/", kind.folder_name());
+        let mut keys = self.objects.list_keys(&folder)?;
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let known = seen.keys().filter(|key| key.starts_with(&folder)).cloned();
         keys.extend(known.map(ObjectKey::new).collect::<std::result::Result<Vec<_>, _>>()?);
@@ -203,117 +203,124 @@ impl RefStore {
     }
 
     /// Reads a ref anew: an error unless it was written by a holder of the key, and is not older than what was seen.
-    pub fn check(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<StoredRef>> {
-        Ok(self.read(kind, key)?.filter(|found| !found.is_removed()))
+    pub fn check_ref(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<StoredRef>> {
+        Ok(self.read_ref(kind, key)?.filter(|found| !found.is_removed_ref()))
     }
 
     /// Changes a ref to what `change` makes of its present value; `None` removes it. Tried again when somebody
     /// else changed it meanwhile, so `change` may run several times.
-    pub fn update(
+    pub fn update_ref(
         &self,
         kind: RefKind,
         name: &str,
         mut change: impl FnMut(Option<&StoredRef>) -> Result<Option<Vec<u8>>>,
     ) -> Result<()> {
         check_ref_name(name)?;
-        let key = self.key(kind, name)?;
+        let key = self.ref_object_key(kind, name)?;
         for _ in 0..RETRIES {
-            let old = self.find(kind, name)?;
+            let old = self.find_ref(kind, name)?;
             let counter = old.as_ref().map_or(0, |old| old.counter) + 1;
-            let present = old.as_ref().filter(|old| !old.is_removed());
+            let present = old.as_ref().filter(|old| !old.is_removed_ref());
             let new = change(present)?;
             if new.is_none() && present.is_none() {
                 return Ok(());
             }
             let new = new.unwrap_or_default();
             if new.len() > VALUE_MAX {
-                let what = format!("what the {} '{name}' is to say", kind.noun());
+                let what = format!("what the {} '{name}' is to say", kind.display_name());
                 return Err(VolumeError::TooLong { what, len: new.len(), max: VALUE_MAX });
             }
-            let new = self.encode(kind, &key, name, counter, &new);
+            let new = self.encode_ref(kind, &key, name, counter, &new);
             let expected = old.as_ref().map(|old| old.stored.as_slice());
-            match self.objects.swap(&key, expected, Some(&new)) {
-                Ok(()) => return self.notice(&key, counter),
+            match self.objects.swap_ref(&key, expected, Some(&new)) {
+                Ok(()) => return self.record_seen_counter(&key, counter),
                 Err(StoreError::Changed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(VolumeError::Raced(format!("the {} '{name}'", kind.noun())))
+        Err(VolumeError::Raced(format!("the {} '{name}'", kind.display_name())))
     }
 
     /// The object that a ref of this name is in.
-    pub(crate) fn key(&self, kind: RefKind, name: &str) -> Result<ObjectKey> {
-        let id = self.keys.name_id(RecordDomain::Ref, format!("{}/{name}", kind.folder()).as_bytes());
-        Ok(ObjectKey::new(format!("refs/{}/{}", kind.folder(), vellum_types::BlobId(id)))?)
+    pub(crate) fn ref_object_key(&self, kind: RefKind, name: &str) -> Result<ObjectKey> {
+        let id =
+            self.keys.compute_name_id(RecordDomain::Ref, format!("{}/{name}", kind.folder_name()).as_bytes());
+        Ok(ObjectKey::new(format!("refs/{}/{}", kind.folder_name(), vellum_types::BlobId(id)))?)
     }
 
-    fn encode(&self, kind: RefKind, key: &ObjectKey, name: &str, counter: u64, value: &[u8]) -> Vec<u8> {
+    fn encode_ref(&self, kind: RefKind, key: &ObjectKey, name: &str, counter: u64, value: &[u8]) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.u8(VERSION).varint(counter).bytes(name.as_bytes()).bytes(value);
+        writer.write_u8(VERSION).write_varint(counter).write_bytes(name.as_bytes()).write_bytes(value);
         let mut sealed = Vec::new();
-        self.keys.seal(RecordDomain::Ref, &associated(kind, key), writer.as_slice(), &mut sealed);
+        self.keys.seal_record(
+            RecordDomain::Ref,
+            &build_associated_data(kind, key),
+            writer.as_slice(),
+            &mut sealed,
+        );
         sealed
     }
 
-    fn decode(&self, kind: RefKind, key: &ObjectKey, stored: Vec<u8>) -> Result<StoredRef> {
+    fn decode_ref(&self, kind: RefKind, key: &ObjectKey, stored: Vec<u8>) -> Result<StoredRef> {
         let mut plain = Vec::new();
         self.keys
-            .open(RecordDomain::Ref, &associated(kind, key), &stored, &mut plain)
-            .map_err(|error| damaged(key, &error.to_string()))?;
-        let (counter, name, value) = parse(&plain).map_err(VolumeError::decoding(key.to_string()))?;
+            .open_record(RecordDomain::Ref, &build_associated_data(kind, key), &stored, &mut plain)
+            .map_err(|error| damaged_ref_error(key, &error.to_string()))?;
+        let (counter, name, value) =
+            parse_ref(&plain).map_err(VolumeError::wrap_decode_error(key.to_string()))?;
         Ok(StoredRef { name, counter, value, stored })
     }
 
     /// Remembers that an object that never changes is there.
-    pub(crate) fn notice_object(&self, key: &ObjectKey) -> Result<()> {
-        self.notice(key, 1)
+    pub(crate) fn record_seen_object(&self, key: &ObjectKey) -> Result<()> {
+        self.record_seen_counter(key, 1)
     }
 
     /// The objects of a folder that were seen here.
-    pub(crate) fn noticed_objects(&self, folder: &str) -> Result<Vec<ObjectKey>> {
+    pub(crate) fn seen_objects(&self, folder: &str) -> Result<Vec<ObjectKey>> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let known = seen.keys().filter(|key| key.starts_with(folder)).cloned();
         Ok(known.map(ObjectKey::new).collect::<std::result::Result<_, _>>()?)
     }
 
-    fn last_seen(&self, key: &ObjectKey) -> u64 {
+    fn last_seen_counter(&self, key: &ObjectKey) -> u64 {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.get(&key.to_string()).copied().unwrap_or(0)
     }
 
     /// Remembers a counter if it is the highest so far.
-    fn notice(&self, key: &ObjectKey, counter: u64) -> Result<()> {
+    fn record_seen_counter(&self, key: &ObjectKey, counter: u64) -> Result<()> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if counter <= seen.get(key.as_str()).copied().unwrap_or(0) {
             return Ok(());
         }
         seen.insert(key.to_string(), counter);
-        self.state.merge_seen(&mut seen)
+        self.state.merge_seen_counters(&mut seen)
     }
 }
 
 /// Counter, name and value of a ref, from the plaintext of its object.
-pub fn parse(plain: &[u8]) -> std::result::Result<(u64, String, Vec<u8>), DecodeError> {
+pub fn parse_ref(plain: &[u8]) -> std::result::Result<(u64, String, Vec<u8>), DecodeError> {
     let mut reader = FieldReader::new(plain);
-    let version = reader.u8()?;
+    let version = reader.read_u8()?;
     if version != VERSION {
         return Err(DecodeError::Version(u32::from(version)));
     }
-    let counter = reader.varint()?;
-    let name = reader.string(REF_NAME_MAX)?.to_owned();
-    let value = reader.bytes(VALUE_MAX)?.to_vec();
-    reader.finish()?;
+    let counter = reader.read_varint()?;
+    let name = reader.read_string(REF_NAME_MAX)?.to_owned();
+    let value = reader.read_bytes(VALUE_MAX)?.to_vec();
+    reader.expect_end()?;
     Ok((counter, name, value))
 }
 
-fn associated(kind: RefKind, key: &ObjectKey) -> Vec<u8> {
-    let mut data = kind.folder().as_bytes().to_vec();
+fn build_associated_data(kind: RefKind, key: &ObjectKey) -> Vec<u8> {
+    let mut data = kind.folder_name().as_bytes().to_vec();
     data.push(0);
     data.extend_from_slice(key.as_str().as_bytes());
     data
 }
 
-fn damaged(key: &ObjectKey, reason: &str) -> VolumeError {
+fn damaged_ref_error(key: &ObjectKey, reason: &str) -> VolumeError {
     VolumeError::Damaged { object: key.to_string(), reason: reason.into() }
 }
 
@@ -323,7 +330,7 @@ pub fn check_ref_name(name: &str) -> Result<()> {
         "it is empty"
     } else if name.len() > REF_NAME_MAX {
         "it is longer than 255 bytes"
-    } else if name.chars().any(is_invisible) {
+    } else if name.chars().any(is_invisible_char) {
         "it has characters that do not show"
     } else if name.chars().any(|c| c.is_control() || c.is_whitespace()) {
         "it has white space or control characters"

@@ -25,50 +25,58 @@ const LATEST: &str = "latest";
 
 impl Volume {
     /// The snapshot that `text` names.
-    pub fn resolve(&self, text: &str) -> Result<HistoryEntry> {
+    pub fn resolve_snapshot(&self, text: &str) -> Result<HistoryEntry> {
         let (base, steps) = split_steps(text)?;
         let id = self.resolve_base(base)?;
-        self.step_back(text, id, steps)
+        self.resolve_ancestor(text, id, steps)
     }
 
     fn resolve_base(&self, text: &str) -> Result<SnapshotId> {
         if text == "HEAD" {
-            return self.head()?.ok_or_else(|| nowhere(text, "none was made yet"));
+            return self.read_head()?.ok_or_else(|| unresolved_error(text, "none was made yet"));
         }
         if let Some(moment) = text.strip_prefix("@{").and_then(|rest| rest.strip_suffix('}')) {
-            return self.at_moment(text, moment);
+            return self.find_by_time(text, moment);
         }
         if let Ok(id) = text.parse::<SnapshotId>() {
-            let seen = || Ok::<_, VolumeError>(self.catalog.ids_seen()?.binary_search(&id).is_ok());
-            return if seen()? || self.catalog.ids()?.binary_search(&id).is_ok() {
+            let seen = || Ok::<_, VolumeError>(self.catalog.last_listed_ids()?.binary_search(&id).is_ok());
+            return if seen()? || self.catalog.list_ids()?.binary_search(&id).is_ok() {
                 Ok(id)
             } else {
                 Err(VolumeError::UnknownSnapshot(text.into()))
             };
         }
-        let worktree = self.worktree_head(text)?.map(|head| head.head);
-        match (self.tag(text)?, worktree) {
+        let worktree = self.read_worktree_head(text)?.map(|head| head.head);
+        match (self.find_tag(text)?, worktree) {
             (Some(id), None) => return Ok(id),
             (Some(id), Some(head)) if head.is_none_or(|head| head == id) => return Ok(id),
-            (Some(tag), Some(head)) => return Err(self.several(text, tag, head)?),
+            (Some(tag), Some(head)) => return Err(self.ambiguous_name_error(text, tag, head)?),
             (None, Some(Some(id))) => return Ok(id),
-            (None, Some(None)) => return Err(nowhere(text, "that worktree has no snapshot yet")),
+            (None, Some(None)) => return Err(unresolved_error(text, "that worktree has no snapshot yet")),
             (None, None) => {}
         }
-        if let Some(found) = self.by_prefix(text)? {
+        if let Some(found) = self.find_by_prefix(text)? {
             return Ok(found);
         }
         if text == LATEST {
-            return self.latest()?.ok_or_else(|| nowhere(text, "none was made yet"));
+            return self.find_latest_snapshot()?.ok_or_else(|| unresolved_error(text, "none was made yet"));
         }
         if is_hexadecimal(text) && text.len() < PREFIX_MIN {
-            return Err(nowhere(text, "no tag or worktree is called that, and of an id 4 digits are needed"));
+            return Err(unresolved_error(
+                text,
+                "no tag or worktree is called that, and of an id 4 digits are needed",
+            ));
         }
-        Err(VolumeError::UnknownSnapshot(crate::tree::show(text.as_bytes())))
+        Err(VolumeError::UnknownSnapshot(crate::tree::format_path(text.as_bytes())))
     }
 
     /// A tag and a worktree of one name, which older versions let be made.
-    fn several(&self, name: &str, tag: SnapshotId, head: Option<SnapshotId>) -> Result<VolumeError> {
+    fn ambiguous_name_error(
+        &self,
+        name: &str,
+        tag: SnapshotId,
+        head: Option<SnapshotId>,
+    ) -> Result<VolumeError> {
         let mut matches = vec![format!("tag {name}, which is {}", self.short_id(&tag)?)];
         if let Some(head) = head {
             matches.push(format!("worktree {name}, which stands on {}", self.short_id(&head)?));
@@ -77,21 +85,22 @@ impl Volume {
     }
 
     /// The newest snapshot that this worktree has made, whether it still stands on it or not.
-    pub fn latest(&self) -> Result<Option<SnapshotId>> {
+    pub fn find_latest_snapshot(&self) -> Result<Option<SnapshotId>> {
         let own = |entry: &HistoryEntry| entry.record.worktree == self.worktree.worktree;
-        let newest = crate::history::all(&self.catalog)?.into_iter().filter(own).max_by_key(order);
-        Ok(newest.map(|entry| entry.id).or(self.head()?))
+        let newest =
+            crate::history::list_history(&self.catalog)?.into_iter().filter(own).max_by_key(time_order_key);
+        Ok(newest.map(|entry| entry.id).or(self.read_head()?))
     }
 
     /// How many snapshots this worktree has made after the one that it stands on, and does not have in its history.
     pub fn count_newer_than_head(&self) -> Result<usize> {
-        let Some(head) = self.head()? else { return Ok(0) };
-        let record = self.catalog.get(&head)?;
+        let Some(head) = self.read_head()? else { return Ok(0) };
+        let record = self.catalog.get_record(&head)?;
         let head = HistoryEntry { id: head, record };
         let own = |entry: &HistoryEntry| {
-            entry.record.worktree == self.worktree.worktree && order(entry) > order(&head)
+            entry.record.worktree == self.worktree.worktree && time_order_key(entry) > time_order_key(&head)
         };
-        Ok(crate::history::all(&self.catalog)?
+        Ok(crate::history::list_history(&self.catalog)?
             .iter()
             .filter(|entry| entry.id != head.id && own(entry))
             .count())
@@ -104,7 +113,7 @@ impl Volume {
             let reason = "it reads as the beginning of an id";
             return Err(VolumeError::BadName { name: name.into(), reason });
         }
-        if self.refs.get(RefKind::Worktree, name)?.is_some() {
+        if self.refs.get_ref(RefKind::Worktree, name)?.is_some() {
             return Err(VolumeError::BadName { name: name.into(), reason: "a worktree is called that" });
         }
         Ok(())
@@ -113,40 +122,43 @@ impl Volume {
     /// Refuses a name for a new worktree that a tag has.
     pub(crate) fn check_new_worktree(&self, name: &str) -> Result<()> {
         crate::refs::check_ref_name(name)?;
-        match self.refs.get(RefKind::Tag, name)? {
+        match self.refs.get_ref(RefKind::Tag, name)? {
             Some(_) => Err(VolumeError::BadName { name: name.into(), reason: "a tag is called that" }),
             None => Ok(()),
         }
     }
 
-    fn tag(&self, name: &str) -> Result<Option<SnapshotId>> {
-        match self.refs.get(RefKind::Tag, name)? {
+    fn find_tag(&self, name: &str) -> Result<Option<SnapshotId>> {
+        match self.refs.get_ref(RefKind::Tag, name)? {
             None => Ok(None),
-            Some(tag) => crate::volume::decode_tag(&tag).map(Some),
+            Some(tag) => crate::volume::decode_tag_target(&tag).map(Some),
         }
     }
 
-    fn by_prefix(&self, prefix: &str) -> Result<Option<SnapshotId>> {
+    fn find_by_prefix(&self, prefix: &str) -> Result<Option<SnapshotId>> {
         if prefix.len() < PREFIX_MIN || !is_hexadecimal(prefix) {
             return Ok(None);
         }
-        let ids = self.catalog.ids_seen()?;
+        let ids = self.catalog.last_listed_ids()?;
         let matches: Vec<_> = ids.iter().filter(|id| id.to_string().starts_with(prefix)).collect();
         match matches.as_slice() {
             [] => Ok(None),
             [id] => Ok(Some(**id)),
-            _ => Err(VolumeError::Ambiguous { prefix: prefix.into(), matches: candidates(&matches, &ids) }),
+            _ => Err(VolumeError::Ambiguous {
+                prefix: prefix.into(),
+                matches: format_candidates(&matches, &ids),
+            }),
         }
     }
 
-    fn at_moment(&self, text: &str, moment: &str) -> Result<SnapshotId> {
-        let limit = parse_moment(moment, &Zoned::now()).ok_or_else(|| VolumeError::BadExpression {
+    fn find_by_time(&self, text: &str, moment: &str) -> Result<SnapshotId> {
+        let limit = parse_time(moment, &Zoned::now()).ok_or_else(|| VolumeError::BadExpression {
             text: text.into(),
             reason: "write a moment like '2 hours ago', 'yesterday', '2026-05-01' or '2026-05-01 13:30'"
                 .into(),
         })?;
-        let head = self.head()?;
-        for entry in AncestorWalk::of(&self.catalog, head)? {
+        let head = self.read_head()?;
+        for entry in AncestorWalk::from_heads(&self.catalog, head)? {
             let entry = entry?;
             if (entry.record.time.secs, i64::from(entry.record.time.nanos))
                 <= (limit.as_second(), i64::from(limit.subsec_nanosecond()))
@@ -154,21 +166,21 @@ impl Volume {
                 return Ok(entry.id);
             }
         }
-        Err(nowhere(text, "no snapshot is that old"))
+        Err(unresolved_error(text, "no snapshot is that old"))
     }
 
     /// `steps` snapshots back along the first parents; forgotten ones do not count.
-    fn step_back(&self, text: &str, start: SnapshotId, steps: u64) -> Result<HistoryEntry> {
-        let none = || nowhere(text, "the history is not that long");
-        let mut entry = HistoryEntry { id: start, record: self.catalog.get(&start)? };
+    fn resolve_ancestor(&self, text: &str, start: SnapshotId, steps: u64) -> Result<HistoryEntry> {
+        let none = || unresolved_error(text, "the history is not that long");
+        let mut entry = HistoryEntry { id: start, record: self.catalog.get_record(&start)? };
         if steps == 0 {
             return Ok(entry);
         }
-        let live = self.catalog.ids_seen()?;
+        let live = self.catalog.last_listed_ids()?;
         let mut left = steps;
         while left > 0 {
             let parent = *entry.record.parents.first().ok_or_else(none)?;
-            entry = HistoryEntry { id: parent, record: self.catalog.get(&parent)? };
+            entry = HistoryEntry { id: parent, record: self.catalog.get_record(&parent)? };
             if live.binary_search(&parent).is_ok() {
                 left -= 1;
             }
@@ -178,12 +190,12 @@ impl Volume {
 
     /// The shortest beginning of `id` that no other snapshot shares, eight digits at least.
     pub fn short_id(&self, id: &SnapshotId) -> Result<String> {
-        Ok(short(id, &self.catalog.ids_seen()?))
+        Ok(shorten_id(id, &self.catalog.last_listed_ids()?))
     }
 }
 
-fn nowhere(text: &str, reason: &'static str) -> VolumeError {
-    VolumeError::NoSnapshotThere { text: crate::tree::show(text.as_bytes()), reason }
+fn unresolved_error(text: &str, reason: &'static str) -> VolumeError {
+    VolumeError::NoSnapshotThere { text: crate::tree::format_path(text.as_bytes()), reason }
 }
 
 fn is_hexadecimal(text: &str) -> bool {
@@ -191,12 +203,12 @@ fn is_hexadecimal(text: &str) -> bool {
 }
 
 /// By when they were made; equal times by how many came before.
-fn order(entry: &HistoryEntry) -> (i64, u32, u64) {
+fn time_order_key(entry: &HistoryEntry) -> (i64, u32, u64) {
     (entry.record.time.secs, entry.record.time.nanos, entry.record.counter)
 }
 
-fn candidates(matches: &[&SnapshotId], ids: &[SnapshotId]) -> Vec<String> {
-    let mut shown: Vec<_> = matches.iter().take(MATCHES_SHOWN).map(|id| short(id, ids)).collect();
+fn format_candidates(matches: &[&SnapshotId], ids: &[SnapshotId]) -> Vec<String> {
+    let mut shown: Vec<_> = matches.iter().take(MATCHES_SHOWN).map(|id| shorten_id(id, ids)).collect();
     if matches.len() > MATCHES_SHOWN {
         shown.push(format!("and {} more", matches.len() - MATCHES_SHOWN));
     }
@@ -205,7 +217,7 @@ fn candidates(matches: &[&SnapshotId], ids: &[SnapshotId]) -> Vec<String> {
 
 /// The shortest beginning of `id` that is unique among the sorted `ids`, eight digits at least.
 #[must_use]
-pub fn short(id: &SnapshotId, ids: &[SnapshotId]) -> String {
+pub fn shorten_id(id: &SnapshotId, ids: &[SnapshotId]) -> String {
     let full = id.to_string();
     let at = ids.partition_point(|other| other < id);
     let before = at.checked_sub(1).and_then(|at| ids.get(at));
@@ -229,7 +241,7 @@ fn split_steps(text: &str) -> Result<(&str, u64)> {
 }
 
 /// A moment relative to `now`: "2 hours ago", "yesterday", a date, or a date and time.
-fn parse_moment(text: &str, now: &Zoned) -> Option<Timestamp> {
+fn parse_time(text: &str, now: &Zoned) -> Option<Timestamp> {
     let text = text.trim();
     match text {
         "now" => return Some(now.timestamp()),
@@ -261,15 +273,15 @@ mod tests {
     fn short_ids_are_as_long_as_needed_and_no_longer() {
         let mut ids = [id(1, 0x10), id(1, 0x11), id(2, 0)];
         ids.sort_unstable();
-        assert_eq!(short(&ids[0], &ids), "0100000010");
-        assert_eq!(short(&ids[1], &ids), "0100000011");
-        assert_eq!(short(&ids[2], &ids), "02000000");
+        assert_eq!(shorten_id(&ids[0], &ids), "0100000010");
+        assert_eq!(shorten_id(&ids[1], &ids), "0100000011");
+        assert_eq!(shorten_id(&ids[2], &ids), "02000000");
     }
 
     #[test]
     fn moments_are_understood() {
         let now: Zoned = "2026-05-01T12:00:00[UTC]".parse().expect("a valid time");
-        let at = |text| parse_moment(text, &now).map(|moment| moment.to_string());
+        let at = |text| parse_time(text, &now).map(|moment| moment.to_string());
         assert_eq!(at("2 hours ago").as_deref(), Some("2026-05-01T10:00:00Z"));
         assert_eq!(at("2 hours").as_deref(), Some("2026-05-01T10:00:00Z"));
         assert_eq!(at("yesterday").as_deref(), Some("2026-04-30T12:00:00Z"));

@@ -50,63 +50,73 @@ pub struct SessionObject {
 }
 
 impl SessionObject {
-    pub(crate) fn of_this_process() -> Self {
+    pub(crate) fn for_current_process() -> Self {
         let pid = std::process::id();
-        Self { host: host_name(), scope: process_scope(), pid, started: process_start(pid), renewed: now() }
+        Self {
+            host: host_name(),
+            scope: process_scope(),
+            pid,
+            started: read_process_start(pid),
+            renewed: current_time(),
+        }
     }
 
     /// The plaintext of the stored session.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.u8(VERSION).bytes(self.host.as_bytes()).bytes(self.scope.as_bytes()).u32(self.pid);
-        writer.varint(self.started).varint_signed(self.renewed.secs);
+        writer
+            .write_u8(VERSION)
+            .write_bytes(self.host.as_bytes())
+            .write_bytes(self.scope.as_bytes())
+            .write_u32(self.pid);
+        writer.write_varint(self.started).write_signed_varint(self.renewed.secs);
         writer.into_vec()
     }
 
     /// Reads what `encode` wrote.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, vellum_types::DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let version = reader.u8()?;
+        let version = reader.read_u8()?;
         if version != VERSION {
             return Err(vellum_types::DecodeError::Version(u32::from(version)));
         }
-        let host = reader.string(TEXT_MAX)?.to_owned();
-        let scope = reader.string(TEXT_MAX)?.to_owned();
-        let (pid, started) = (reader.u32()?, reader.varint()?);
-        let renewed = UnixTime { secs: reader.varint_signed()?, nanos: 0 };
-        reader.finish()?;
+        let host = reader.read_string(TEXT_MAX)?.to_owned();
+        let scope = reader.read_string(TEXT_MAX)?.to_owned();
+        let (pid, started) = (reader.read_u32()?, reader.read_varint()?);
+        let renewed = UnixTime { secs: reader.read_signed_varint()?, nanos: 0 };
+        reader.expect_end()?;
         Ok(Self { host, scope, pid, started, renewed })
     }
 
     /// Whether its process is known to be gone, which only those of the same machine can tell.
     #[must_use]
-    pub fn process_is_gone(&self) -> bool {
-        self.scope == process_scope() && process_start(self.pid) != self.started
+    pub fn is_process_dead(&self) -> bool {
+        self.scope == process_scope() && read_process_start(self.pid) != self.started
     }
 
     /// Whether it was not renewed for [`LEASE`], as far as its clock and this one agree.
     #[must_use]
     pub fn is_expired(&self) -> bool {
-        now().secs.saturating_sub(self.renewed.secs) > LEASE
+        current_time().secs.saturating_sub(self.renewed.secs) > LEASE
     }
 }
 
 /// Checks that a session object was written by a holder of the key.
-pub fn check(objects: &dyn ObjectStore, keys: &VolumeKeys, key: &ObjectKey) -> Result<()> {
-    open(keys, key, &objects.get(key, OBJECT_MAX)?).map(|_| ())
+pub fn check_session_object(objects: &dyn ObjectStore, keys: &VolumeKeys, key: &ObjectKey) -> Result<()> {
+    open_session(keys, key, &objects.get_object(key, OBJECT_MAX)?).map(|_| ())
 }
 
-fn open(keys: &VolumeKeys, key: &ObjectKey, sealed: &[u8]) -> Result<SessionObject> {
+fn open_session(keys: &VolumeKeys, key: &ObjectKey, sealed: &[u8]) -> Result<SessionObject> {
     let mut plain = Vec::new();
-    keys.open(RecordDomain::Session, key.as_str().as_bytes(), sealed, &mut plain)
+    keys.open_record(RecordDomain::Session, key.as_str().as_bytes(), sealed, &mut plain)
         .map_err(|error| VolumeError::Damaged { object: key.to_string(), reason: error.to_string() })?;
-    SessionObject::decode(&plain).map_err(VolumeError::decoding(key.to_string()))
+    SessionObject::decode(&plain).map_err(VolumeError::wrap_decode_error(key.to_string()))
 }
 
-fn seal(keys: &VolumeKeys, key: &ObjectKey, session: &SessionObject) -> Vec<u8> {
+fn seal_session(keys: &VolumeKeys, key: &ObjectKey, session: &SessionObject) -> Vec<u8> {
     let mut sealed = Vec::new();
-    keys.seal(RecordDomain::Session, key.as_str().as_bytes(), &session.encode(), &mut sealed);
+    keys.seal_record(RecordDomain::Session, key.as_str().as_bytes(), &session.encode(), &mut sealed);
     sealed
 }
 
@@ -118,18 +128,18 @@ pub struct WriteSession {
 }
 
 impl WriteSession {
-    pub(crate) fn begin(volume: &Volume) -> Result<Self> {
-        let mut begun = Self { blobs: None, claim: SessionClaim::of_writer(volume)? };
-        volume.distrust_noted();
-        begun.resume(volume)?;
+    pub(crate) fn begin_session(volume: &Volume) -> Result<Self> {
+        let mut begun = Self { blobs: None, claim: SessionClaim::claim_as_writer(volume)? };
+        volume.distrust_lost_blobs();
+        begun.resume_session(volume)?;
         Ok(begun)
     }
 
     /// Goes on writing after a flush.
-    pub fn resume(&mut self, volume: &Volume) -> Result<()> {
+    pub fn resume_session(&mut self, volume: &Volume) -> Result<()> {
         // What was condemned before this session stood must not be relied on: look again now.
-        volume.blobs.refresh()?;
-        self.blobs = Some(volume.blobs.writer());
+        volume.blobs.refresh_index()?;
+        self.blobs = Some(volume.blobs.create_writer());
         Ok(())
     }
 
@@ -139,39 +149,40 @@ impl WriteSession {
     }
 
     /// Stores a blob unless the volume has it.
-    pub fn put(&self, kind: BlobKind, plaintext: &[u8]) -> Result<BlobId> {
-        Ok(self.blobs()?.put(kind, plaintext)?)
+    pub fn put_blob(&self, kind: BlobKind, plaintext: &[u8]) -> Result<BlobId> {
+        Ok(self.blobs()?.put_blob(kind, plaintext)?)
     }
 
     /// Renews the claim when it is due; to be called now and then during long work.
-    pub fn keep_alive(&self) -> Result<()> {
-        self.claim.keep_alive()
+    pub fn renew_if_due(&self) -> Result<()> {
+        self.claim.renew_if_due()
     }
 
     /// Makes all blobs durable and found by others; an error if the claim was lost meanwhile, so that no snapshot
-    /// is made of what may be gone. The claim stands until [`WriteSession::end`].
-    pub fn flush(&mut self) -> Result<WriteStats> {
+    /// is made of what may be gone. The claim stands until [`WriteSession::end_session`].
+    pub fn flush_blobs(&mut self) -> Result<WriteStats> {
         let writer = self.blobs.take().ok_or(VolumeError::SessionLost)?;
         let stats = writer.finish()?;
-        self.claim.check()?;
+        self.claim.check_not_lost()?;
         Ok(stats)
     }
 
     /// Ends the claim, once a ref or record names what was written. An error if the claim was lost before.
-    pub fn end(self) -> Result<()> {
-        self.claim.check()
+    pub fn end_session(self) -> Result<()> {
+        self.claim.check_not_lost()
     }
 }
 
 impl NodeSink for WriteSession {
-    fn put(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
-        self.put(BlobKind::Node, bytes).map_err(|error| MapError::store(error.kind(), error))
+    fn store_node(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
+        self.put_blob(BlobKind::Node, bytes)
+            .map_err(|error| MapError::from_store_failure(error.kind(), error))
     }
 }
 
 /// The present time.
 #[must_use]
-pub fn now() -> UnixTime {
+pub fn current_time() -> UnixTime {
     let now = jiff::Timestamp::now();
     let nanos = now.subsec_nanosecond();
     if nanos >= 0 {
@@ -194,7 +205,7 @@ fn process_scope() -> String {
 }
 
 /// Start of a process in ticks since boot; 0 if there is no such process, or only its remains.
-fn process_start(pid: u32) -> u64 {
+fn read_process_start(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The fields are counted from after the command's name, which may hold anything: the start is the 20th.
     let mut fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
@@ -229,17 +240,19 @@ mod tests {
         while !started(child.id()).starts_with('Z') {
             std::thread::yield_now();
         }
-        let session = SessionObject { pid: child.id(), started: 1, ..SessionObject::of_this_process() };
-        assert!(session.process_is_gone());
-        assert_eq!(process_start(child.id()), 0);
+        let session = SessionObject { pid: child.id(), started: 1, ..SessionObject::for_current_process() };
+        assert!(session.is_process_dead());
+        assert_eq!(read_process_start(child.id()), 0);
         child.wait().unwrap();
-        assert!(!SessionObject::of_this_process().process_is_gone());
+        assert!(!SessionObject::for_current_process().is_process_dead());
     }
 
     #[test]
     fn a_session_of_any_moment_can_be_asked_whether_it_is_over() {
-        let renewed =
-            |secs| SessionObject { renewed: UnixTime { secs, nanos: 0 }, ..SessionObject::of_this_process() };
+        let renewed = |secs| SessionObject {
+            renewed: UnixTime { secs, nanos: 0 },
+            ..SessionObject::for_current_process()
+        };
         assert!(renewed(i64::MIN).is_expired());
         assert!(!renewed(i64::MAX).is_expired());
     }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use vellum_crypto::MasterKey;
-pub use vellum_store::give_to_owner_of;
 use vellum_store::lock_exclusive;
+pub use vellum_store::set_owner_from_dir;
 use vellum_types::VolumeId;
 use zeroize::Zeroizing;
 
@@ -89,7 +89,7 @@ pub struct StateDir {
 
 impl StateDir {
     /// The state directory of the worktree that `start` lies in.
-    pub fn find(start: &Path) -> Result<Self> {
+    pub fn find_enclosing(start: &Path) -> Result<Self> {
         for path in start.ancestors().map(|dir| dir.join(STATE_DIR)) {
             match fs::metadata(path.join(WORKTREE_FILE)) {
                 Ok(_) => return Ok(Self { path }),
@@ -97,7 +97,7 @@ impl StateDir {
                 Err(error)
                     if error.kind() == ErrorKind::PermissionDenied && path.symlink_metadata().is_ok() =>
                 {
-                    return Err(VolumeError::local(&path)(error));
+                    return Err(VolumeError::wrap_local_error(&path)(error));
                 }
                 Err(_) => {}
             }
@@ -106,28 +106,28 @@ impl StateDir {
     }
 
     /// The state directory that `root` has, or would have.
-    pub(crate) fn at(root: &Path) -> Self {
+    pub(crate) fn for_root(root: &Path) -> Self {
         Self { path: root.join(STATE_DIR) }
     }
 
     /// The state directory that `root` would have, which must not lie in a worktree. Nothing is made.
-    pub fn future(root: &Path) -> Result<Self> {
-        match Self::find(root) {
+    pub fn for_new_root(root: &Path) -> Result<Self> {
+        match Self::find_enclosing(root) {
             Ok(found) if found.root() == root => Err(VolumeError::AlreadyInitialised(root.into())),
             Ok(found) => Err(VolumeError::Nested { inner: root.into(), outer: found.root().into() }),
-            Err(_) => Ok(Self::at(root)),
+            Err(_) => Ok(Self::for_root(root)),
         }
     }
 
     /// Makes a state directory in `root`, which must not lie in a worktree.
     pub fn create(root: &Path) -> Result<Self> {
-        let state = Self::future(root)?;
+        let state = Self::for_new_root(root)?;
         let path = &state.path;
         let make = || -> std::io::Result<()> {
             fs::DirBuilder::new().mode(0o700).recursive(true).create(path)?;
-            give_to_owner_of(File::open(root)?, File::open(path)?)
+            set_owner_from_dir(File::open(root)?, File::open(path)?)
         };
-        make().map_err(VolumeError::local(path))?;
+        make().map_err(VolumeError::wrap_local_error(path))?;
         state.hide_from_git()?;
         Ok(state)
     }
@@ -135,16 +135,16 @@ impl StateDir {
     /// Keeps `git add` from taking the key. (Mercurial reads no such file but the one at its root.)
     pub fn hide_from_git(&self) -> Result<()> {
         let path = self.join(GITIGNORE_FILE);
-        if path.symlink_metadata().is_ok() { Ok(()) } else { self.write(GITIGNORE_FILE, b"*\n") }
+        if path.symlink_metadata().is_ok() { Ok(()) } else { self.write_file(GITIGNORE_FILE, b"*\n") }
     }
 
     /// Tells backup programs that a folder of the state directory can be made anew (<https://bford.info/cachedir/>).
-    pub fn tag_cache(&self, folder: &str) -> Result<()> {
+    pub fn write_cachedir_tag(&self, folder: &str) -> Result<()> {
         let name = format!("{folder}/{CACHE_TAG_FILE}");
         if !self.join(folder).is_dir() || self.join(&name).symlink_metadata().is_ok() {
             return Ok(());
         }
-        self.write(&name, CACHE_TAG)
+        self.write_file(&name, CACHE_TAG)
     }
 
     /// Removes a state directory that holds nothing which is needed to go on: no key, no store, no live state.
@@ -178,11 +178,11 @@ impl StateDir {
     }
 
     /// Which worktree this is.
-    pub fn worktree(&self) -> Result<WorktreeFile> {
+    pub fn read_worktree_file(&self) -> Result<WorktreeFile> {
         let path = self.join(WORKTREE_FILE);
-        let text = fs::read(&path).map_err(VolumeError::local(&path))?;
+        let text = fs::read(&path).map_err(VolumeError::wrap_local_error(&path))?;
         let file: WorktreeFile = serde_json::from_slice(&text)
-            .map_err(|error| VolumeError::local(&path)(std::io::Error::other(error)))?;
+            .map_err(|error| VolumeError::wrap_local_error(&path)(std::io::Error::other(error)))?;
         if file.layout != LAYOUT {
             let source = vellum_types::DecodeError::Version(file.layout);
             return Err(VolumeError::Decode { what: path.display().to_string(), source });
@@ -191,26 +191,27 @@ impl StateDir {
     }
 
     /// Says which worktree this is. From then on, commands find it.
-    pub fn set_worktree(&self, file: &WorktreeFile) -> Result<()> {
-        self.write_json(WORKTREE_FILE, file)
+    pub fn write_worktree_file(&self, file: &WorktreeFile) -> Result<()> {
+        self.write_json_file(WORKTREE_FILE, file)
     }
 
     /// The master key kept here, if any.
-    pub fn master_key(&self) -> Result<Option<MasterKey>> {
+    pub fn read_master_key(&self) -> Result<Option<MasterKey>> {
         let path = self.join(KEY_FILE);
         let text = match fs::read_to_string(&path) {
             Ok(text) => Zeroizing::new(text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(VolumeError::local(&path)(error)),
+            Err(error) => return Err(VolumeError::wrap_local_error(&path)(error)),
         };
-        let malformed = || VolumeError::local(&path)(std::io::Error::other("it does not hold a master key"));
+        let malformed =
+            || VolumeError::wrap_local_error(&path)(std::io::Error::other("it does not hold a master key"));
         let hex = text.trim_end().strip_prefix(KEY_PREFIX).ok_or_else(malformed)?;
         let bytes: vellum_types::BlobId = hex.parse().map_err(|_| malformed())?;
         Ok(Some(MasterKey::from_bytes(bytes.0)))
     }
 
     /// Keeps the master key here, readable by the owner only.
-    pub fn set_master_key(&self, key: &MasterKey) -> Result<()> {
+    pub fn write_master_key(&self, key: &MasterKey) -> Result<()> {
         let mut text = Zeroizing::new(String::with_capacity(KEY_PREFIX.len() + 65));
         text.push_str(KEY_PREFIX);
         for byte in key.as_bytes() {
@@ -218,84 +219,86 @@ impl StateDir {
             text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
         }
         text.push('\n');
-        self.write(KEY_FILE, text.as_bytes())
+        self.write_file(KEY_FILE, text.as_bytes())
     }
 
     /// The file that remembers what was seen of the store.
     #[must_use]
-    pub fn seen_file(&self) -> PathBuf {
+    pub fn seen_file_path(&self) -> PathBuf {
         self.join(SEEN_FILE)
     }
 
     /// Counters of refs seen so far.
-    pub fn seen(&self) -> Result<BTreeMap<String, u64>> {
-        let Some(text) = self.read(SEEN_FILE)? else { return Ok(BTreeMap::new()) };
+    pub fn read_seen_counters(&self) -> Result<BTreeMap<String, u64>> {
+        let Some(text) = self.read_file(SEEN_FILE)? else { return Ok(BTreeMap::new()) };
         serde_json::from_slice(&text).map_err(|error| VolumeError::SeenUnreadable {
-            note: self.seen_file(),
+            note: self.seen_file_path(),
             reason: error.to_string(),
         })
     }
 
     /// Remembers counters of refs.
-    pub fn set_seen(&self, seen: &BTreeMap<String, u64>) -> Result<()> {
-        self.write_json(SEEN_FILE, seen)
+    pub fn write_seen_counters(&self, seen: &BTreeMap<String, u64>) -> Result<()> {
+        self.write_json_file(SEEN_FILE, seen)
     }
 
     /// Remembers counters of refs together with what others saw meanwhile: commands of one worktree run side by side.
-    pub fn merge_seen(&self, seen: &mut BTreeMap<String, u64>) -> Result<()> {
-        let lock = self.open_lock(SEEN_LOCK_FILE)?;
+    pub fn merge_seen_counters(&self, seen: &mut BTreeMap<String, u64>) -> Result<()> {
+        let lock = self.open_lock_file(SEEN_LOCK_FILE)?;
         lock_exclusive(&lock, || self.join(SEEN_LOCK_FILE).display().to_string())
-            .map_err(VolumeError::local(self.join(SEEN_LOCK_FILE)))?;
-        for (object, counter) in self.seen()? {
+            .map_err(VolumeError::wrap_local_error(self.join(SEEN_LOCK_FILE)))?;
+        for (object, counter) in self.read_seen_counters()? {
             let known = seen.entry(object).or_default();
             *known = counter.max(*known);
         }
-        self.set_seen(seen)
+        self.write_seen_counters(seen)
     }
 
     /// A file of the state directory, if it is there.
-    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+    pub fn read_file(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let path = self.join(name);
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(VolumeError::local(&path)(error)),
+            Err(error) => Err(VolumeError::wrap_local_error(&path)(error)),
         }
     }
 
     /// Removes a file of the state directory, durably.
-    pub fn remove(&self, name: &str) -> Result<()> {
+    pub fn remove_file(&self, name: &str) -> Result<()> {
         let path = self.join(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(VolumeError::local(&path)(error))
+                Err(VolumeError::wrap_local_error(&path)(error))
             }
-            _ => File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(VolumeError::local(&path)),
+            _ => File::open(&self.path)
+                .and_then(|dir| dir.sync_all())
+                .map_err(VolumeError::wrap_local_error(&path)),
         }
     }
 
     /// Removes the whole state directory: for a worktree that could not be made.
-    pub fn discard(self) -> Result<()> {
-        fs::remove_dir_all(&self.path).map_err(VolumeError::local(&self.path))
+    pub fn remove_dir(self) -> Result<()> {
+        fs::remove_dir_all(&self.path).map_err(VolumeError::wrap_local_error(&self.path))
     }
 
     /// Replaces a JSON file of the state directory.
-    pub fn write_json(&self, name: &str, value: &impl Serialize) -> Result<()> {
+    pub fn write_json_file(&self, name: &str, value: &impl Serialize) -> Result<()> {
         let text = serde_json::to_vec_pretty(value)
-            .map_err(|error| VolumeError::local(self.join(name))(std::io::Error::other(error)))?;
-        self.write(name, &text)
+            .map_err(|error| VolumeError::wrap_local_error(self.join(name))(std::io::Error::other(error)))?;
+        self.write_file(name, &text)
     }
 
     /// Replaces a file of the state directory: whole or not at all, also at a power cut.
-    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+    pub fn write_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.join(name);
         // Threads and processes write at the same time, also processes of several containers with equal numbers.
-        let random = getrandom::u64().map_err(|error| VolumeError::local(&path)(error.into()))?;
+        let random = getrandom::u64().map_err(|error| VolumeError::wrap_local_error(&path)(error.into()))?;
         let temporary = self.join(&format!("{name}.{random:016x}.tmp"));
         let write = || -> std::io::Result<()> {
             let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
             // Of the folder that it goes to: `sudo` must not shut its owner out.
-            give_to_owner_of(File::open(temporary.parent().unwrap_or(&self.path))?, &file)?;
+            set_owner_from_dir(File::open(temporary.parent().unwrap_or(&self.path))?, &file)?;
             file.write_all(bytes)?;
             file.sync_all()?;
             fs::rename(&temporary, &path)?;
@@ -303,39 +306,39 @@ impl StateDir {
         };
         write().map_err(|error| {
             let _ = fs::remove_file(&temporary);
-            VolumeError::local(&path)(error)
+            VolumeError::wrap_local_error(&path)(error)
         })
     }
 
     /// Waits until no other command changes this worktree; `waiting` is called once if there is one.
-    pub fn lock(&self, waiting: impl FnOnce()) -> Result<WorktreeLock> {
-        if let Some(lock) = self.try_lock()? {
+    pub fn lock_worktree(&self, waiting: impl FnOnce()) -> Result<WorktreeLock> {
+        if let Some(lock) = self.try_lock_worktree()? {
             return Ok(lock);
         }
         waiting();
-        let file = self.open_lock(LOCK_FILE)?;
+        let file = self.open_lock_file(LOCK_FILE)?;
         lock_exclusive(&file, || format!("the worktree {}", self.root().display()))
-            .map_err(VolumeError::local(self.join(LOCK_FILE)))?;
-        self.sweep();
+            .map_err(VolumeError::wrap_local_error(self.join(LOCK_FILE)))?;
+        self.remove_stale_temp_files();
         Ok(WorktreeLock { _file: file })
     }
 
     /// The lock, unless another command has it.
-    pub fn try_lock(&self) -> Result<Option<WorktreeLock>> {
-        let file = self.open_lock(LOCK_FILE)?;
+    pub fn try_lock_worktree(&self) -> Result<Option<WorktreeLock>> {
+        let file = self.open_lock_file(LOCK_FILE)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
-                self.sweep();
+                self.remove_stale_temp_files();
                 Ok(Some(WorktreeLock { _file: file }))
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(VolumeError::local(self.join(LOCK_FILE))(error.into())),
+            Err(error) => Err(VolumeError::wrap_local_error(self.join(LOCK_FILE))(error.into())),
         }
     }
 
     /// Removes temporary files of processes that were killed while they replaced a file. What fails waits for the next
     /// time.
-    pub(crate) fn sweep(&self) {
+    pub(crate) fn remove_stale_temp_files(&self) {
         let Ok(entries) = fs::read_dir(&self.path) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name();
@@ -353,14 +356,14 @@ impl StateDir {
         }
     }
 
-    fn open_lock(&self, name: &str) -> Result<File> {
+    fn open_lock_file(&self, name: &str) -> Result<File> {
         let path = self.join(name);
         let open = || -> std::io::Result<File> {
             let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-            give_to_owner_of(File::open(&self.path)?, &file)?;
+            set_owner_from_dir(File::open(&self.path)?, &file)?;
             Ok(file)
         };
-        open().map_err(VolumeError::local(&path))
+        open().map_err(VolumeError::wrap_local_error(&path))
     }
 }
 

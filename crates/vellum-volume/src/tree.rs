@@ -38,7 +38,7 @@ impl NodeLoader {
     /// Fetches from `blobs`; `shape` and `keys` tell what the empty map is.
     pub fn new(blobs: Arc<BlobStore>, shape: MapShape, keys: &VolumeKeys) -> Result<Self> {
         let kept = EmptyMapNode { keys, bytes: Mutex::default() };
-        let root = MapBuilder::new(shape, &kept).finish()?;
+        let root = MapBuilder::new(shape, &kept).finish_tree()?;
         let bytes = kept.bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(Self { blobs, empty: (root.0, bytes) })
     }
@@ -56,18 +56,20 @@ struct EmptyMapNode<'a> {
 }
 
 impl NodeSink for EmptyMapNode<'_> {
-    fn put(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
+    fn store_node(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
         *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
-        Ok(self.keys.blob_id(BlobKind::Node, bytes))
+        Ok(self.keys.compute_blob_id(BlobKind::Node, bytes))
     }
 }
 
 impl LoadBytes for NodeLoader {
-    fn load(&self, id: &BlobId) -> std::result::Result<Vec<u8>, MapError> {
+    fn load_bytes(&self, id: &BlobId) -> std::result::Result<Vec<u8>, MapError> {
         if *id == self.empty.0 {
             return Ok(self.empty.1.clone());
         }
-        self.blobs.read(BlobKind::Node, id).map_err(|error| MapError::load(*id, error.kind(), error))
+        self.blobs
+            .read_blob(BlobKind::Node, id)
+            .map_err(|error| MapError::from_load_failure(*id, error.kind(), error))
     }
 }
 
@@ -102,13 +104,13 @@ struct DirectoryPaths {
 }
 
 impl DirectoryPaths {
-    fn get(&self, ino: Ino) -> Option<&Arc<[u8]>> {
+    fn get_path(&self, ino: Ino) -> Option<&Arc<[u8]>> {
         self.short
             .get(&ino)
             .or_else(|| self.long.as_ref().filter(|(long, _)| *long == ino).map(|(_, path)| path))
     }
 
-    fn insert_short(&mut self, ino: Ino, path: &[u8]) {
+    fn insert_short_path(&mut self, ino: Ino, path: &[u8]) {
         if path.len() <= PATH_KEPT_MAX {
             self.short.insert(ino, path.into());
         }
@@ -118,13 +120,13 @@ impl DirectoryPaths {
 impl Volume {
     /// The state that a snapshot recorded.
     #[must_use]
-    pub fn tree(&self, root: MapRoot) -> FsTree {
-        self.tree_with(root, Vec::new())
+    pub fn open_tree(&self, root: MapRoot) -> FsTree {
+        self.open_tree_with_layers(root, Vec::new())
     }
 
     /// The state of a snapshot with changes over it.
     #[must_use]
-    pub fn tree_with(&self, root: MapRoot, layers: Vec<Arc<ChangeLayer>>) -> FsTree {
+    pub fn open_tree_with_layers(&self, root: MapRoot, layers: Vec<Arc<ChangeLayer>>) -> FsTree {
         FsTree { nodes: self.nodes.clone(), view: MapView { layers, base: root }, paths: Mutex::default() }
     }
 }
@@ -132,7 +134,7 @@ impl Volume {
 impl FsTree {
     /// The merged view of the map.
     #[must_use]
-    pub fn view(&self) -> &MapView {
+    pub fn map_view(&self) -> &MapView {
         &self.view
     }
 
@@ -143,52 +145,53 @@ impl FsTree {
     }
 
     /// The value under a key.
-    pub fn value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>> {
-        Ok(self.view.get(&*self.nodes, key.as_bytes())?)
+    pub fn get_value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>> {
+        Ok(self.view.get_value(&*self.nodes, key.as_bytes())?)
     }
 
     /// The attributes of an inode, if it exists.
-    pub fn attr(&self, ino: Ino) -> Result<Option<InodeAttr>> {
-        let value = self.value(&MapKey::attr(ino))?;
-        value.map(|value| InodeAttr::decode_published(&value).map_err(in_inode(ino))).transpose()
+    pub fn inode_attr(&self, ino: Ino) -> Result<Option<InodeAttr>> {
+        let value = self.get_value(&MapKey::for_attr(ino))?;
+        value.map(|value| InodeAttr::decode_published(&value).map_err(wrap_inode_error(ino))).transpose()
     }
 
     /// The attributes of an inode that something refers to.
-    pub fn attr_of(&self, ino: Ino) -> Result<InodeAttr> {
-        self.attr(ino)?.ok_or_else(|| VolumeError::BadTree(format!("inode {ino} is missing")))
+    pub fn expect_inode_attr(&self, ino: Ino) -> Result<InodeAttr> {
+        self.inode_attr(ino)?.ok_or_else(|| VolumeError::BadTree(format!("inode {ino} is missing")))
     }
 
     /// The counter of inode numbers.
-    pub fn super_record(&self) -> Result<SuperBlock> {
-        let value = self.value(&MapKey::attr(Ino::SUPER))?;
+    pub fn read_super_block(&self) -> Result<SuperBlock> {
+        let value = self.get_value(&MapKey::for_attr(Ino::SUPER))?;
         let value = value.ok_or_else(|| VolumeError::BadTree("its own record is missing".into()))?;
-        SuperBlock::decode(&value).map_err(in_inode(Ino::SUPER))
+        SuperBlock::decode(&value).map_err(wrap_inode_error(Ino::SUPER))
     }
 
     /// The entry `name` of a directory.
-    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
-        let found = self.lookup_unchecked(dir, name)?;
+    pub fn lookup_dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
+        let found = self.lookup_dentry_unchecked(dir, name)?;
         if let Some(dentry) = &found {
-            self.check_place(dir, name, dentry)?;
+            self.check_dentry_place(dir, name, dentry)?;
         }
         Ok(found)
     }
 
     /// The entry `name` of a directory, whatever the directory that it names says of its place.
-    pub(crate) fn lookup_unchecked(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
-        let value = self.value(&MapKey::dentry(dir, name))?;
-        value.map(|value| Dentry::decode(&value).map_err(in_inode(dir))).transpose()
+    pub(crate) fn lookup_dentry_unchecked(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
+        let value = self.get_value(&MapKey::for_dentry(dir, name))?;
+        value.map(|value| Dentry::decode(&value).map_err(wrap_inode_error(dir))).transpose()
     }
 
     /// An error if an entry names a directory that belongs to another place. A directory says in which one place it is:
     /// so whoever goes down through checked entries meets each directory once, and comes to an end.
-    pub fn check_place(&self, dir: Ino, name: &[u8], dentry: &Dentry) -> Result<()> {
+    pub fn check_dentry_place(&self, dir: Ino, name: &[u8], dentry: &Dentry) -> Result<()> {
         if dentry.kind != FileKind::Dir {
             return Ok(());
         }
-        let attr = self.attr_of(dentry.ino)?;
-        let refuse =
-            |what: &str| Err(VolumeError::BadTree(format!("'{}' in directory {dir} {what}", show(name))));
+        let attr = self.expect_inode_attr(dentry.ino)?;
+        let refuse = |what: &str| {
+            Err(VolumeError::BadTree(format!("'{}' in directory {dir} {what}", format_path(name))))
+        };
         if attr.kind != FileKind::Dir {
             return refuse("is said to be a directory and is none");
         }
@@ -199,10 +202,10 @@ impl FsTree {
     }
 
     /// Visits everything of one inode, undecoded.
-    pub(crate) fn scan_raw(&self, ino: Ino, mut each: impl FnMut(&[u8], &[u8])) -> Result<()> {
-        let end = MapKey::first(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
-        let span = KeySpan::between(MapKey::attr(ino).as_bytes(), end.as_bytes());
-        for entry in self.view.range(&*self.nodes, span)? {
+    pub(crate) fn scan_inode_raw(&self, ino: Ino, mut each: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let end = MapKey::first_for_tag(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
+        let span = KeySpan::from_bounds(MapKey::for_attr(ino).as_bytes(), end.as_bytes());
+        for entry in self.view.read_range(&*self.nodes, span)? {
             let entry = entry?;
             each(&entry.key, &entry.value);
         }
@@ -210,10 +213,10 @@ impl FsTree {
     }
 
     /// Everything of one inode, in one scan.
-    pub fn inode(&self, ino: Ino) -> Result<InodeRecord> {
+    pub fn read_inode(&self, ino: Ino) -> Result<InodeRecord> {
         let mut attr = None;
         let (mut entries, mut xattrs, mut extents) = (Vec::new(), Vec::new(), Vec::new());
-        self.scan(ino, |key, value| {
+        self.scan_inode(ino, |key, value| {
             match key {
                 MapKeyRef::Attr(_) => attr = Some(InodeAttr::decode_published(value)?),
                 MapKeyRef::Dentry(_, name) => entries.push((name.to_vec(), Dentry::decode(value)?)),
@@ -223,49 +226,51 @@ impl FsTree {
             Ok(())
         })?;
         let attr = attr.ok_or_else(|| VolumeError::BadTree(format!("inode {ino} is missing")))?;
-        check_extents(ino, &attr, &extents)?;
+        check_extent_bounds(ino, &attr, &extents)?;
         Ok(InodeRecord { ino, attr, entries, xattrs, extents })
     }
 
-    fn scan(
+    fn scan_inode(
         &self,
         ino: Ino,
         mut each: impl FnMut(MapKeyRef<'_>, &[u8]) -> std::result::Result<(), DecodeError>,
     ) -> Result<()> {
-        let end = MapKey::first(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
-        let span = KeySpan::between(MapKey::attr(ino).as_bytes(), end.as_bytes());
-        for entry in self.view.range(&*self.nodes, span)? {
+        let end = MapKey::first_for_tag(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
+        let span = KeySpan::from_bounds(MapKey::for_attr(ino).as_bytes(), end.as_bytes());
+        for entry in self.view.read_range(&*self.nodes, span)? {
             let entry = entry?;
-            MapKeyRef::parse(&entry.key).and_then(|key| each(key, &entry.value)).map_err(in_inode(ino))?;
+            MapKeyRef::parse(&entry.key)
+                .and_then(|key| each(key, &entry.value))
+                .map_err(wrap_inode_error(ino))?;
         }
         Ok(())
     }
 
     /// Entries of a directory, by name. A directory among them that belongs to another place is an error.
-    pub fn entries(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Dentry)>> {
-        let entries = self.inode(dir)?.entries;
-        entries.iter().try_for_each(|(name, dentry)| self.check_place(dir, name, dentry))?;
+    pub fn list_entries(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Dentry)>> {
+        let entries = self.read_inode(dir)?.entries;
+        entries.iter().try_for_each(|(name, dentry)| self.check_dentry_place(dir, name, dentry))?;
         Ok(entries)
     }
 
     /// The inode at `path`, of which the components are taken literally: no symlink is followed.
-    pub fn find(&self, path: &[u8], place: &str) -> Result<(Ino, InodeAttr)> {
+    pub fn find_path(&self, path: &[u8], place: &str) -> Result<(Ino, InodeAttr)> {
         let mut ino = Ino::ROOT;
-        for name in components(path) {
-            let missing = || VolumeError::NoSuchPath { path: show(path), place: place.into() };
-            ino = self.lookup(ino, name)?.ok_or_else(missing)?.ino;
+        for name in path_components(path) {
+            let missing = || VolumeError::NoSuchPath { path: format_path(path), place: place.into() };
+            ino = self.lookup_dentry(ino, name)?.ok_or_else(missing)?.ino;
         }
-        Ok((ino, self.attr_of(ino)?))
+        Ok((ino, self.expect_inode_attr(ino)?))
     }
 
     /// The path of an inode's first link, from the root, without a leading slash.
-    pub fn path_of(&self, ino: Ino) -> Result<Vec<u8>> {
-        let attr = self.attr_of(ino)?;
-        self.path_in(attr.parent, &attr.name)
+    pub fn inode_path(&self, ino: Ino) -> Result<Vec<u8>> {
+        let attr = self.expect_inode_attr(ino)?;
+        self.entry_path(attr.parent, &attr.name)
     }
 
     /// The path of the entry `name` of a directory.
-    pub fn path_in(&self, dir: Ino, name: &[u8]) -> Result<Vec<u8>> {
+    pub fn entry_path(&self, dir: Ino, name: &[u8]) -> Result<Vec<u8>> {
         if name.is_empty() {
             return Ok(Vec::new());
         }
@@ -287,10 +292,10 @@ impl FsTree {
             if at == Ino::ROOT {
                 break Vec::new();
             }
-            if let Some(path) = self.lock_paths().get(at) {
+            if let Some(path) = self.lock_paths().get_path(at) {
                 break path.to_vec();
             }
-            let attr = self.attr_of(at)?;
+            let attr = self.expect_inode_attr(at)?;
             below.push((at, attr.name));
             at = attr.parent;
             if at == mark || below.len() > DEPTH_MAX {
@@ -308,7 +313,7 @@ impl FsTree {
                 path.push(b'/');
             }
             path.extend_from_slice(&name);
-            self.lock_paths().insert_short(ino, &path);
+            self.lock_paths().insert_short_path(ino, &path);
         }
         let path: Arc<[u8]> = path.into();
         if path.len() > PATH_KEPT_MAX {
@@ -323,20 +328,24 @@ impl FsTree {
 }
 
 /// Components of a path as typed; empty ones and `.` do not count.
-pub fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn path_components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
 /// A path for messages: not UTF-8 and control characters are escaped, so that a name cannot drive a terminal.
 #[must_use]
-pub fn show(path: &[u8]) -> String {
+pub fn format_path(path: &[u8]) -> String {
     if path.is_empty() {
         return "/".into();
     }
     let mut shown = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() || is_invisible(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+            if c.is_control() || is_invisible_char(c) {
+                shown.extend(c.escape_default())
+            } else {
+                shown.push(c)
+            }
         }
         for byte in chunk.invalid() {
             shown.push_str(&format!("\\x{byte:02x}"));
@@ -347,7 +356,7 @@ pub fn show(path: &[u8]) -> String {
 
 /// Marks that show nothing, reorder the text around them or break the line, and so make one name look like another.
 #[must_use]
-pub fn is_invisible(c: char) -> bool {
+pub fn is_invisible_char(c: char) -> bool {
     matches!(
         c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
@@ -357,7 +366,7 @@ pub fn is_invisible(c: char) -> bool {
 
 /// What messages call a kind of file.
 #[must_use]
-pub fn kind_noun(kind: FileKind) -> &'static str {
+pub fn file_kind_name(kind: FileKind) -> &'static str {
     match kind {
         FileKind::File => "a file",
         FileKind::Dir => "a directory",
@@ -369,7 +378,7 @@ pub fn kind_noun(kind: FileKind) -> &'static str {
     }
 }
 
-fn check_extents(ino: Ino, attr: &InodeAttr, extents: &[(u64, Extent)]) -> Result<()> {
+fn check_extent_bounds(ino: Ino, attr: &InodeAttr, extents: &[(u64, Extent)]) -> Result<()> {
     let bad = |what: &str| Err(VolumeError::BadTree(format!("inode {ino} has {what}")));
     if !extents.is_empty() && (attr.kind != FileKind::File || attr.inline.is_some()) {
         return bad("extents that it should not have");
@@ -390,14 +399,14 @@ fn check_extents(ino: Ino, attr: &InodeAttr, extents: &[(u64, Extent)]) -> Resul
 /// Tells files apart that got one number in two lines of history, which both begin to count where they part: by the
 /// name that they were first seen under. Sixteen bits keep the map small.
 #[must_use]
-pub fn generation(dir: Ino, name: &[u8]) -> u64 {
+pub fn compute_generation(dir: Ino, name: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&dir.0.to_le_bytes()).update(name);
     let [low, high, ..] = *hasher.finalize().as_bytes();
     u64::from(u16::from_le_bytes([low, high]))
 }
 
-fn in_inode(ino: Ino) -> impl Fn(DecodeError) -> VolumeError {
+fn wrap_inode_error(ino: Ino) -> impl Fn(DecodeError) -> VolumeError {
     move |source| VolumeError::Decode { what: format!("inode {ino} of the tree"), source }
 }
 
@@ -413,7 +422,7 @@ pub struct FilePiece {
 }
 
 /// A file's content as pieces, holes included, from 0 to its size. Inline content has no pieces.
-pub fn pieces(inode: &InodeRecord) -> Result<Vec<FilePiece>> {
+pub fn collect_file_pieces(inode: &InodeRecord) -> Result<Vec<FilePiece>> {
     let mut pieces = Vec::with_capacity(inode.extents.len());
     let mut at = 0;
     let hole = |offset, end: u64| FilePiece { offset, len: end - offset, chunk: None };
@@ -439,7 +448,7 @@ pub fn pieces(inode: &InodeRecord) -> Result<Vec<FilePiece>> {
 
 impl Volume {
     /// Reads a file's content in order, some megabytes at a time; holes come as None with their length.
-    pub fn read_file(
+    pub fn read_file_content(
         &self,
         inode: &InodeRecord,
         mut sink: impl FnMut(u64, std::result::Result<&[u8], u64>) -> Result<()>,
@@ -447,18 +456,18 @@ impl Volume {
         if let Some(content) = &inode.attr.inline {
             return sink(0, Ok(content));
         }
-        for batch in pieces(inode)?.chunks(READ_BATCH) {
+        for batch in collect_file_pieces(inode)?.chunks(READ_BATCH) {
             let wanted: Vec<_> =
                 batch.iter().filter_map(|piece| piece.chunk).map(|(id, _)| (BlobKind::Chunk, id)).collect();
-            let fetched = self.blobs.fetch(&wanted)?;
+            let fetched = self.blobs.fetch_blobs(&wanted)?;
             let mut next = 0;
             for piece in batch {
                 match piece.chunk {
                     None => sink(piece.offset, Err(piece.len))?,
                     Some((id, skip)) => {
-                        let chunk = fetched.open(next)?;
+                        let chunk = fetched.open_blob(next)?;
                         next += 1;
-                        sink(piece.offset, Ok(part(&chunk, id, skip, piece.len)?))?;
+                        sink(piece.offset, Ok(slice_chunk(&chunk, id, skip, piece.len)?))?;
                     }
                 }
             }
@@ -471,7 +480,7 @@ impl Volume {
 const READ_BATCH: usize = 64;
 
 /// The bytes of a chunk that a piece takes.
-pub fn part(chunk: &[u8], id: BlobId, skip: u32, len: u64) -> Result<&[u8]> {
+pub fn slice_chunk(chunk: &[u8], id: BlobId, skip: u32, len: u64) -> Result<&[u8]> {
     let bytes = usize::try_from(skip)
         .ok()
         .zip(usize::try_from(len).ok())

@@ -70,11 +70,11 @@ pub(crate) struct CheckedAmount {
 }
 
 impl CheckedAmount {
-    fn add(&mut self, volume: &Volume, id: &BlobId) {
-        self.add_stored(volume.blobs.locate(id).map_or(0, |place| place.len));
+    fn add_blob(&mut self, volume: &Volume, id: &BlobId) {
+        self.add_stored_bytes(volume.blobs.locate_blob(id).map_or(0, |place| place.len));
     }
 
-    fn add_stored(&mut self, len: u32) {
+    fn add_stored_bytes(&mut self, len: u32) {
         self.blobs += 1;
         self.bytes += u64::from(len);
     }
@@ -92,57 +92,57 @@ pub(crate) struct FoundDamage {
 }
 
 impl FoundDamage {
-    fn object(&mut self, object: impl Into<String>, problem: impl Into<String>) {
+    fn add_object(&mut self, object: impl Into<String>, problem: impl Into<String>) {
         self.objects.entry(object.into()).or_insert_with(|| problem.into());
     }
 
-    fn blob(&mut self, kind: BlobKind, id: BlobId, problem: impl Into<String>) {
+    fn add_blob(&mut self, kind: BlobKind, id: BlobId, problem: impl Into<String>) {
         self.blobs.entry(id).or_insert_with(|| (kind, problem.into()));
     }
 
-    fn blob_in(&mut self, kind: BlobKind, id: BlobId, pack: String, problem: String) {
-        self.blob(kind, id, problem);
+    fn add_blob_in_pack(&mut self, kind: BlobKind, id: BlobId, pack: String, problem: String) {
+        self.add_blob(kind, id, problem);
         self.packs.entry(id).or_default().insert(pack);
     }
 
     /// A blob of a condemned pack that is gone. A node that is needed shows itself when it is read.
-    fn unneeded(&mut self, kind: BlobKind, id: BlobId) {
+    fn add_unneeded_blob(&mut self, kind: BlobKind, id: BlobId) {
         if kind == BlobKind::Chunk {
             self.gone.insert(id);
         }
     }
 
-    fn is_lost(&self, id: &BlobId) -> bool {
+    fn is_blob_lost(&self, id: &BlobId) -> bool {
         self.blobs.contains_key(id)
     }
 }
 
 /// Verifies. Damage is what it reports, not an error; an error means that the verification could not be done.
-pub fn verify(
+pub fn verify_volume(
     volume: &Volume,
     scope: &VerifyScope,
     metadata_only: bool,
     meter: &ProgressMeter,
 ) -> Result<VerifyReport> {
     let mut damage = FoundDamage::default();
-    volume.blobs.refresh()?;
+    volume.blobs.refresh_index()?;
     let (snapshots, read) = match scope {
         VerifyScope::Snapshot(entry) => {
-            let snapshots = Vec::from_iter(objects::record(volume, &entry.id, &mut damage)?);
-            let read = trees::walk(volume, &snapshots, !metadata_only, &mut damage, meter)?;
+            let snapshots = Vec::from_iter(objects::check_record(volume, &entry.id, &mut damage)?);
+            let read = trees::walk_trees(volume, &snapshots, !metadata_only, &mut damage, meter)?;
             (snapshots, read)
         }
         VerifyScope::All => {
             // The trees are made of blobs that were read with their packs.
-            let (snapshots, read) = objects::all(volume, metadata_only, &mut damage, meter)?;
-            trees::walk(volume, &snapshots, false, &mut damage, meter)?;
+            let (snapshots, read) = objects::check_all_objects(volume, metadata_only, &mut damage, meter)?;
+            trees::walk_trees(volume, &snapshots, false, &mut damage, meter)?;
             (snapshots, read)
         }
     };
-    structure::check(volume, &snapshots, &mut damage, meter)?;
+    structure::check_structure(volume, &snapshots, &mut damage, meter)?;
     // The next snapshot stores them again, as far as the directory still has them.
     let all = matches!(scope, VerifyScope::All) && !metadata_only;
-    volume.note_lost(damage.blobs.keys().copied(), all);
-    let findings = places::name(volume, &snapshots, &damage)?;
+    volume.record_lost_blobs(damage.blobs.keys().copied(), all);
+    let findings = places::name_findings(volume, &snapshots, &damage)?;
     Ok(VerifyReport { snapshots: snapshots.len() as u64, blobs: read.blobs, bytes: read.bytes, findings })
 }

@@ -11,10 +11,10 @@
 use std::collections::{HashSet, VecDeque};
 
 use rayon::prelude::*;
-use vellum_map::{KeySpan, MapRoot, diff_span};
+use vellum_map::{KeySpan, MapRoot, diff_maps_in_span};
 use vellum_types::{FileKind, Ino, InodeAttr, MapKey};
 
-use crate::diff::{StateComparison, compare};
+use crate::diff::{StateComparison, compare_inodes};
 use crate::error::{Result, VolumeError};
 use crate::history::HistoryEntry;
 use crate::tree::FsTree;
@@ -50,7 +50,7 @@ impl<'a, I: Iterator<Item = Result<HistoryStep>>> PathHistory<'a, I> {
     }
 
     /// Compares the next steps, by all threads; false if there are none.
-    fn advance(&mut self) -> bool {
+    fn compare_next_steps(&mut self) -> bool {
         let steps: Vec<Result<HistoryStep>> = self.steps.by_ref().take(self.window).collect();
         let is_end = steps.is_empty();
         self.window = (self.window * 2).min(WINDOW_MAX);
@@ -58,7 +58,7 @@ impl<'a, I: Iterator<Item = Result<HistoryStep>>> PathHistory<'a, I> {
             .into_par_iter()
             .map(|step| {
                 let HistoryStep { entry, before } = step?;
-                Ok(self.volume.changes_path(self.path, before, entry.record.root)?.then_some(entry))
+                Ok(self.volume.is_path_changed(self.path, before, entry.record.root)?.then_some(entry))
             })
             .collect();
         self.found.extend(changed.into_iter().filter_map(Result::transpose));
@@ -70,38 +70,38 @@ impl<I: Iterator<Item = Result<HistoryStep>>> Iterator for PathHistory<'_, I> {
     type Item = Result<HistoryEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.found.is_empty() && self.advance() {}
+        while self.found.is_empty() && self.compare_next_steps() {}
         self.found.pop_front()
     }
 }
 
 impl Volume {
     /// Whether anything at or under a path differs between two trees; without one before, whether the path is there.
-    pub fn changes_path(&self, path: &[u8], before: Option<MapRoot>, after: MapRoot) -> Result<bool> {
+    pub fn is_path_changed(&self, path: &[u8], before: Option<MapRoot>, after: MapRoot) -> Result<bool> {
         if before == Some(after) {
             return Ok(false);
         }
-        let to = self.tree(after);
-        let there = find(&to, path)?;
+        let to = self.open_tree(after);
+        let there = find_path_inode(&to, path)?;
         let Some(before) = before else { return Ok(there.is_some()) };
-        let from = self.tree(before);
+        let from = self.open_tree(before);
         let states = StateComparison { from: &from, to: &to };
-        let ((old, old_attr), (new, new_attr)) = match (find(&from, path)?, there) {
+        let ((old, old_attr), (new, new_attr)) = match (find_path_inode(&from, path)?, there) {
             (None, None) => return Ok(false),
             (Some(old), Some(new)) => (old, new),
             (None, Some(_)) | (Some(_), None) => return Ok(true),
         };
         match (old_attr.kind == FileKind::Dir, new_attr.kind == FileKind::Dir) {
-            (true, true) => DirectoryComparison::new(&states)?.differ(old, new),
-            (false, false) if old == new && is_same(&from, (before, after), old)? => Ok(false),
-            (false, false) => Ok(compare(&from.inode(old)?, &to.inode(new)?).any()),
+            (true, true) => DirectoryComparison::new(&states)?.has_dir_change(old, new),
+            (false, false) if old == new && is_same_inode(&from, (before, after), old)? => Ok(false),
+            (false, false) => Ok(compare_inodes(&from.read_inode(old)?, &to.read_inode(new)?).has_change()),
             _ => Ok(true),
         }
     }
 }
 
-fn find(tree: &FsTree, path: &[u8]) -> Result<Option<(Ino, InodeAttr)>> {
-    match tree.find(path, "") {
+fn find_path_inode(tree: &FsTree, path: &[u8]) -> Result<Option<(Ino, InodeAttr)>> {
+    match tree.find_path(path, "") {
         Ok(found) => Ok(Some(found)),
         Err(VolumeError::NoSuchPath { .. }) => Ok(None),
         Err(error) => Err(error),
@@ -109,10 +109,12 @@ fn find(tree: &FsTree, path: &[u8]) -> Result<Option<(Ino, InodeAttr)>> {
 }
 
 /// Whether two trees hold the same of an inode.
-fn is_same(tree: &FsTree, (before, after): (MapRoot, MapRoot), ino: Ino) -> Result<bool> {
-    let span =
-        KeySpan::between(MapKey::attr(ino).as_bytes(), MapKey::attr(Ino(ino.0.saturating_add(1))).as_bytes());
-    Ok(diff_span(tree.nodes(), &before, &after, span).next().transpose()?.is_none())
+fn is_same_inode(tree: &FsTree, (before, after): (MapRoot, MapRoot), ino: Ino) -> Result<bool> {
+    let span = KeySpan::from_bounds(
+        MapKey::for_attr(ino).as_bytes(),
+        MapKey::for_attr(Ino(ino.0.saturating_add(1))).as_bytes(),
+    );
+    Ok(diff_maps_in_span(tree.nodes(), &before, &after, span).next().transpose()?.is_none())
 }
 
 /// Directories of two trees, compared by names. What has the same number in both, and was not touched, is not looked at.
@@ -124,7 +126,7 @@ struct DirectoryComparison<'a> {
 
 impl<'a> DirectoryComparison<'a> {
     fn new(states: &'a StateComparison<'a>) -> Result<Self> {
-        let (changed, has_other_names) = states.touched()?;
+        let (changed, has_other_names) = states.find_touched_inodes()?;
         if has_other_names {
             return Ok(Self { states, touched: None });
         }
@@ -135,7 +137,7 @@ impl<'a> DirectoryComparison<'a> {
                 let mut at = *ino;
                 // Each is passed once, so that a circle of directories ends.
                 while passed.insert(at) && at != Ino::ROOT {
-                    match tree.attr(at)? {
+                    match tree.inode_attr(at)? {
                         Some(attr) => at = attr.parent,
                         None => break,
                     }
@@ -146,20 +148,20 @@ impl<'a> DirectoryComparison<'a> {
         Ok(Self { states, touched: Some(touched) })
     }
 
-    fn may_differ(&self, old: Ino, new: Ino) -> bool {
+    fn may_dirs_differ(&self, old: Ino, new: Ino) -> bool {
         old != new || self.touched.as_ref().is_none_or(|touched| touched.contains(&old))
     }
 
     /// Whether anything differs of two directories or in them.
-    fn differ(&self, old: Ino, new: Ino) -> Result<bool> {
+    fn has_dir_change(&self, old: Ino, new: Ino) -> Result<bool> {
         let mut waiting = vec![(old, new)];
         let mut met = HashSet::new();
         while let Some((old, new)) = waiting.pop() {
-            if !self.may_differ(old, new) || !met.insert((old, new)) {
+            if !self.may_dirs_differ(old, new) || !met.insert((old, new)) {
                 continue;
             }
-            let (old, new) = (self.states.from.inode(old)?, self.states.to.inode(new)?);
-            if compare(&old, &new).any() || old.entries.len() != new.entries.len() {
+            let (old, new) = (self.states.from.read_inode(old)?, self.states.to.read_inode(new)?);
+            if compare_inodes(&old, &new).has_change() || old.entries.len() != new.entries.len() {
                 return Ok(true);
             }
             for ((old_name, old), (new_name, new)) in old.entries.iter().zip(&new.entries) {
@@ -168,8 +170,12 @@ impl<'a> DirectoryComparison<'a> {
                 }
                 if old.kind == FileKind::Dir {
                     waiting.push((old.ino, new.ino));
-                } else if self.may_differ(old.ino, new.ino)
-                    && compare(&self.states.from.inode(old.ino)?, &self.states.to.inode(new.ino)?).any()
+                } else if self.may_dirs_differ(old.ino, new.ino)
+                    && compare_inodes(
+                        &self.states.from.read_inode(old.ino)?,
+                        &self.states.to.read_inode(new.ino)?,
+                    )
+                    .has_change()
                 {
                     return Ok(true);
                 }

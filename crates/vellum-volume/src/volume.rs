@@ -20,8 +20,8 @@ use vellum_types::SnapshotId;
 pub use self::init::{InitialisedVolume, NewWorktree, StoreContent};
 use crate::catalog::SnapshotCatalog;
 use crate::config::{self, CONFIG_OBJECT, VolumeConfig};
-use crate::error::{Result, VolumeError, is_loss};
-use crate::lease::{LeaseToken, is_over, leased};
+use crate::error::{Result, VolumeError, is_data_loss};
+use crate::lease::{LeaseToken, is_lease_over, leased_error};
 use crate::lost::DamageRecorder;
 use crate::record::SnapshotRecord;
 use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_ref_name};
@@ -66,31 +66,31 @@ impl Volume {
     /// Makes `state` a worktree of this volume, which stands on no snapshot yet.
     pub fn fork_into(&self, state: &StateDir, name: &str) -> Result<Self> {
         check_ref_name(name)?;
-        if let Some(master) = self.state.master_key()? {
-            state.set_master_key(&master)?;
+        if let Some(master) = self.state.read_master_key()? {
+            state.write_master_key(&master)?;
         }
-        let store = absolute_store(&self.state, &self.worktree.store)?;
+        let store = resolve_store_url(&self.state, &self.worktree.store)?;
         let worktree = WorktreeFile {
             identity: Some(DirectoryIdentity::new(state)?),
             ..WorktreeFile::new(self.config.volume, store, name.into(), self.config.encrypted)
         };
-        let keys = match state.master_key()? {
-            Some(master) => VolumeKeys::sealed(&master, self.config.volume),
-            None => VolumeKeys::plain(self.config.volume),
+        let keys = match state.read_master_key()? {
+            Some(master) => VolumeKeys::for_encrypted(&master, self.config.volume),
+            None => VolumeKeys::for_plain(self.config.volume),
         };
         // What this worktree has seen of the store, the new one need not find out.
-        state.set_seen(&self.state.seen()?)?;
-        let fork = Self::assemble(state, self.objects.clone(), keys, self.config, worktree)?;
+        state.write_seen_counters(&self.state.read_seen_counters()?)?;
+        let fork = Self::assemble_volume(state, self.objects.clone(), keys, self.config, worktree)?;
         fork.add_worktree_ref(name)?;
-        state.set_worktree(&fork.worktree)?;
+        state.write_worktree_file(&fork.worktree)?;
         Ok(fork)
     }
 
     /// Opens the volume that a worktree belongs to.
     pub fn open(state: &StateDir) -> Result<Self> {
-        let store = state.worktree()?.store;
+        let store = state.read_worktree_file()?.store;
         Self::open_on(
-            Arc::new(MeteredStore::new(vellum_store::open(&absolute_store(state, &store)?)?)),
+            Arc::new(MeteredStore::new(vellum_store::open_store(&resolve_store_url(state, &store)?)?)),
             state,
         )
     }
@@ -98,24 +98,24 @@ impl Volume {
     /// Opens the volume of a worktree whose store was moved to `store`, and remembers that. A store that holds another
     /// volume is refused.
     pub fn relocate_store(state: &StateDir, store: &str) -> Result<Self> {
-        let address = absolute_store(state, store)?;
-        let volume = Self::open_on(Arc::new(MeteredStore::new(vellum_store::open(&address)?)), state)?;
+        let address = resolve_store_url(state, store)?;
+        let volume = Self::open_on(Arc::new(MeteredStore::new(vellum_store::open_store(&address)?)), state)?;
         // In the state directory it is remembered by its relative name, as when it was made.
         let within = Path::new(&address).strip_prefix(state.path()).ok().and_then(Path::to_str);
         let store = within.map_or(address.clone(), str::to_owned);
-        state.set_worktree(&WorktreeFile { store, ..state.worktree()? })?;
+        state.write_worktree_file(&WorktreeFile { store, ..state.read_worktree_file()? })?;
         Ok(volume)
     }
 
     /// As [`Self::open`], with a store that is open already.
     pub fn open_on(objects: Arc<dyn ObjectStore>, state: &StateDir) -> Result<Self> {
-        let worktree = state.worktree()?;
+        let worktree = state.read_worktree_file()?;
         // Those of early versions have no such file. Who may not write there may still read.
         let _ = state.hide_from_git();
-        check_randomness().map_err(VolumeError::local("/dev/urandom"))?;
+        check_randomness().map_err(VolumeError::wrap_local_error("/dev/urandom"))?;
         let foreign =
-            |reason: &str| VolumeError::Foreign { place: objects.describe(), reason: reason.into() };
-        let (config, bytes) = read_config(&*objects)?.ok_or_else(|| foreign("it holds no volume"))?;
+            |reason: &str| VolumeError::Foreign { place: objects.describe_location(), reason: reason.into() };
+        let (config, bytes) = read_volume_config(&*objects)?.ok_or_else(|| foreign("it holds no volume"))?;
         if config.volume.to_string() != worktree.volume {
             return Err(foreign("its volume has another id"));
         }
@@ -125,15 +125,15 @@ impl Volume {
             ));
         }
         let keys = if config.encrypted {
-            VolumeKeys::sealed(&state.master_key()?.ok_or(VolumeError::Locked)?, config.volume)
+            VolumeKeys::for_encrypted(&state.read_master_key()?.ok_or(VolumeError::Locked)?, config.volume)
         } else {
-            VolumeKeys::plain(config.volume)
+            VolumeKeys::for_plain(config.volume)
         };
         config.authenticate(&bytes, &keys)?;
-        Self::assemble(state, objects, keys, config, worktree)
+        Self::assemble_volume(state, objects, keys, config, worktree)
     }
 
-    fn assemble(
+    fn assemble_volume(
         state: &StateDir,
         objects: Arc<dyn ObjectStore>,
         keys: VolumeKeys,
@@ -145,21 +145,21 @@ impl Volume {
         let blobs =
             Arc::new(BlobStore::open(objects.clone(), keys.clone(), &state.join(INDEX_FOLDER), options)?);
         // Only this folder can be made anew from the store: the rest of the state directory belongs into backups.
-        let _ = state.tag_cache(INDEX_FOLDER);
+        let _ = state.write_cachedir_tag(INDEX_FOLDER);
         let loader = NodeLoader::new(blobs.clone(), MapShape::new(keys.boundary_seed()), &keys)?;
         let nodes = Arc::new(NodeCache::new(loader, NODE_CACHE_BYTES));
         let refs = RefStore::open(objects.clone(), keys.clone(), state.clone())?;
         let catalog = SnapshotCatalog::open(objects.clone(), keys.clone(), state.clone());
         let damage = Arc::new(DamageRecorder::new(state.clone()));
         let recorder = damage.clone();
-        blobs.observe_unreadable(move |unreadable| recorder.record(unreadable));
+        blobs.set_unreadable_observer(move |unreadable| recorder.record_unreadable(unreadable));
         let state = state.clone();
         Ok(Self { objects, keys, blobs, nodes, refs, catalog, config, state, worktree, damage })
     }
 
     /// Boundary parameters of this volume's maps.
     #[must_use]
-    pub fn shape(&self) -> MapShape {
+    pub fn map_shape(&self) -> MapShape {
         MapShape::new(self.keys.boundary_seed())
     }
 
@@ -170,41 +170,41 @@ impl Volume {
     }
 
     /// Begins to write blobs.
-    pub fn begin_write(&self) -> Result<WriteSession> {
-        WriteSession::begin(self)
+    pub fn begin_write_session(&self) -> Result<WriteSession> {
+        WriteSession::begin_session(self)
     }
 
     /// The snapshot that this worktree stands on; none before the first.
-    pub fn head(&self) -> Result<Option<SnapshotId>> {
+    pub fn read_head(&self) -> Result<Option<SnapshotId>> {
         let name = &self.worktree.worktree;
-        let head = self.worktree_head(name)?;
+        let head = self.read_worktree_head(name)?;
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
         Ok(head.ok_or_else(missing)?.head)
     }
 
     /// What the ref of a worktree says, if there is one.
-    pub fn worktree_head(&self, name: &str) -> Result<Option<WorktreeHead>> {
-        self.refs.get(RefKind::Worktree, name)?.map(|found| decode_head(&found)).transpose()
+    pub fn read_worktree_head(&self, name: &str) -> Result<Option<WorktreeHead>> {
+        self.refs.get_ref(RefKind::Worktree, name)?.map(|found| decode_worktree_head(&found)).transpose()
     }
 
     /// All worktrees of the volume, by name.
-    pub fn worktrees(&self) -> Result<Vec<(String, WorktreeHead)>> {
-        let refs = self.refs.list(RefKind::Worktree)?;
-        refs.iter().map(|found| Ok((found.name.clone(), decode_head(found)?))).collect()
+    pub fn list_worktrees(&self) -> Result<Vec<(String, WorktreeHead)>> {
+        let refs = self.refs.list_refs(RefKind::Worktree)?;
+        refs.iter().map(|found| Ok((found.name.clone(), decode_worktree_head(found)?))).collect()
     }
 
     /// Lets this worktree stand on another snapshot.
     pub fn set_head(&self, head: SnapshotId) -> Result<()> {
-        self.update_worktree(&self.worktree.worktree, |old| old.head = Some(head))
+        self.update_worktree_ref(&self.worktree.worktree, |old| old.head = Some(head))
     }
 
     /// Changes what the ref of a worktree says, unless somebody has its lease.
-    pub fn update_worktree(&self, name: &str, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+    pub fn update_worktree_ref(&self, name: &str, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
-        self.refs.update(RefKind::Worktree, name, |old| {
-            let mut head = decode_head(old.ok_or_else(missing)?)?;
+        self.refs.update_ref(RefKind::Worktree, name, |old| {
+            let mut head = decode_worktree_head(old.ok_or_else(missing)?)?;
             self.check_lease(name, &head)?;
-            self.check_mark(name, &head)?;
+            self.check_worktree_mark(name, &head)?;
             change(&mut head);
             Ok(Some(head.encode()))
         })
@@ -213,8 +213,10 @@ impl Volume {
     /// An error if somebody has the lease of a worktree of which the ref says this.
     fn check_lease(&self, name: &str, head: &WorktreeHead) -> Result<()> {
         match &head.lease {
-            Some(lease) if !is_over(self, &self.refs.key(RefKind::Worktree, name)?, lease)? => {
-                Err(leased(name, lease, head))
+            Some(lease)
+                if !is_lease_over(self, &self.refs.ref_object_key(RefKind::Worktree, name)?, lease)? =>
+            {
+                Err(leased_error(name, lease, head))
             }
             _ => Ok(()),
         }
@@ -230,11 +232,11 @@ impl Volume {
         self.check_new_worktree(name)?;
         let mark = self.worktree.identity.as_ref().and_then(DirectoryIdentity::mark);
         let new = WorktreeHead { mark, ..self.new_head() };
-        self.refs.update(RefKind::Worktree, name, |old| match old {
+        self.refs.update_ref(RefKind::Worktree, name, |old| match old {
             None => Ok(Some(new.encode())),
             // A crash between this ref and the local file leaves the ref of this very place: take it over.
             Some(old) => {
-                let old_head = decode_head(old)?;
+                let old_head = decode_worktree_head(old)?;
                 if old_head.place == new.place && old_head.host == new.host && old_head.head.is_none() {
                     Ok(Some(WorktreeHead { mark, ..old_head }.encode()))
                 } else {
@@ -245,10 +247,10 @@ impl Volume {
     }
 
     /// The live states that had these tokens do not come back: what is kept for them is kept no longer.
-    pub fn let_go(&self, name: &str, tokens: &[LeaseToken]) -> Result<()> {
-        self.refs.update(RefKind::Worktree, name, |old| {
+    pub fn release_live_states(&self, name: &str, tokens: &[LeaseToken]) -> Result<()> {
+        self.refs.update_ref(RefKind::Worktree, name, |old| {
             let Some(old) = old else { return Ok(None) };
-            let mut head = decode_head(old)?;
+            let mut head = decode_worktree_head(old)?;
             head.left.retain(|(token, _)| !tokens.contains(token));
             Ok(Some(head.encode()))
         })
@@ -256,22 +258,22 @@ impl Volume {
 
     /// Adds a worktree that stands on a snapshot, or on none, and is kept in `place` by whoever asks.
     pub fn add_worktree(&self, name: &str, head: Option<SnapshotId>, place: &str) -> Result<()> {
-        self.enter_worktree(name, &WorktreeHead { head, place: place.into(), ..self.new_head() })
+        self.register_worktree(name, &WorktreeHead { head, place: place.into(), ..self.new_head() })
     }
 
     /// Adds a worktree of which the ref says this.
-    pub fn enter_worktree(&self, name: &str, head: &WorktreeHead) -> Result<()> {
+    pub fn register_worktree(&self, name: &str, head: &WorktreeHead) -> Result<()> {
         self.check_new_worktree(name)?;
         let new = head.encode();
-        self.refs.update(RefKind::Worktree, name, |old| match old {
+        self.refs.update_ref(RefKind::Worktree, name, |old| match old {
             None => Ok(Some(new.clone())),
             Some(_) => Err(VolumeError::Exists { kind: "worktree", name: name.into() }),
         })
     }
 
     /// An error if somebody has the lease of a worktree.
-    pub fn check_free(&self, name: &str) -> Result<()> {
-        self.worktree_head(name)?.map_or(Ok(()), |head| self.check_lease(name, &head))
+    pub fn check_lease_free(&self, name: &str) -> Result<()> {
+        self.read_worktree_head(name)?.map_or(Ok(()), |head| self.check_lease(name, &head))
     }
 
     /// Gives a worktree another name; this one's own file follows.
@@ -283,42 +285,42 @@ impl Volume {
     pub fn move_worktree(&self, old: &str, new: &str, place: Option<&str>) -> Result<()> {
         self.check_new_worktree(new)?;
         let mut head = self
-            .worktree_head(old)?
+            .read_worktree_head(old)?
             .ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: old.into() })?;
         if old == new {
             return Err(VolumeError::Exists { kind: "worktree", name: new.into() });
         }
         self.check_lease(old, &head)?;
-        let state = self.state_of(old, &head)?;
+        let state = self.find_worktree_state(old, &head)?;
         if let Some(place) = place {
             head.place = place.into();
         }
         let value = head.encode();
-        self.refs.update(RefKind::Worktree, new, |there| match there {
+        self.refs.update_ref(RefKind::Worktree, new, |there| match there {
             None => Ok(Some(value.clone())),
             Some(same) if same.value == value => Ok(Some(value.clone())),
             Some(_) => Err(VolumeError::Exists { kind: "worktree", name: new.into() }),
         })?;
         if let Some(state) = state {
-            let file = WorktreeFile { worktree: new.into(), ..state.worktree()? };
-            state.set_worktree(&file)?;
+            let file = WorktreeFile { worktree: new.into(), ..state.read_worktree_file()? };
+            state.write_worktree_file(&file)?;
         }
-        self.refs.update(RefKind::Worktree, old, |_| Ok(None))
+        self.refs.update_ref(RefKind::Worktree, old, |_| Ok(None))
     }
 
     /// Takes a worktree off the volume's list. Its snapshots stay, and so do its files.
     pub fn remove_worktree(&self, name: &str) -> Result<WorktreeHead> {
         let head = self
-            .worktree_head(name)?
+            .read_worktree_head(name)?
             .ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: name.into() })?;
         self.check_lease(name, &head)?;
         self.release_reserves();
-        self.refs.update(RefKind::Worktree, name, |_| Ok(None))?;
+        self.refs.update_ref(RefKind::Worktree, name, |_| Ok(None))?;
         Ok(head)
     }
 
     /// The state directory of the worktree `name`, if it is on this machine and still that worktree.
-    pub fn state_of(&self, name: &str, head: &WorktreeHead) -> Result<Option<StateDir>> {
+    pub fn find_worktree_state(&self, name: &str, head: &WorktreeHead) -> Result<Option<StateDir>> {
         if name == self.worktree.worktree {
             return Ok(Some(self.state.clone()));
         }
@@ -326,28 +328,28 @@ impl Volume {
         if head.host != host_name() || !place.join(STATE_DIR).exists() {
             return Ok(None);
         }
-        let state = StateDir::find(place)?;
-        let file = state.worktree()?;
+        let state = StateDir::find_enclosing(place)?;
+        let file = state.read_worktree_file()?;
         let same = file.volume == self.worktree.volume && file.worktree == name && state.root() == place;
         Ok(same.then_some(state))
     }
 
     /// Keeps some room on the disks of store and state for what frees more.
-    pub fn keep_reserves(&self) {
-        self.objects.keep_reserve();
-        self.with_state_reserve(DiskReserve::keep);
+    pub fn ensure_reserves(&self) {
+        self.objects.ensure_reserve();
+        self.with_state_reserve(DiskReserve::ensure_reserve);
     }
 
-    /// Gives that room up where a disk is full. To be called by what frees more; [`Self::keep_reserves`] makes it again.
+    /// Gives that room up where a disk is full. To be called by what frees more; [`Self::ensure_reserves`] makes it again.
     pub fn release_reserves(&self) {
         self.objects.release_reserve();
-        self.with_state_reserve(DiskReserve::release);
+        self.with_state_reserve(DiskReserve::release_if_full);
     }
 
     /// The state directory has a reserve of its own only if the store is on another disk.
     fn with_state_reserve(&self, act: impl FnOnce(&DiskReserve<File>)) {
         let Ok(dir) = File::open(self.state.path()) else { return };
-        let store = self.objects.directory().and_then(|store| store.metadata().ok());
+        let store = self.objects.local_dir().and_then(|store| store.metadata().ok());
         let is_shared = match (store, dir.metadata()) {
             (Some(store), Ok(state)) => store.dev() == state.dev(),
             (None, _) | (_, Err(_)) => false,
@@ -359,35 +361,35 @@ impl Volume {
 
     /// Records a snapshot and lets this worktree stand on it. What the record names must be durable already. It
     /// comes after its parents, whatever its time and counter say: clocks go back, and a history must not.
-    pub fn commit(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
+    pub fn commit_snapshot(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
         for parent in &record.parents {
-            let parent = self.catalog.get(parent)?;
+            let parent = self.catalog.get_record(parent)?;
             record.time = record.time.max(parent.time);
             record.counter = record.counter.max(parent.counter.saturating_add(1));
         }
-        self.name_snapshot(&mut record)?;
-        let id = self.catalog.put(&record)?;
-        self.update_worktree(&record.worktree, |old| (old.head, old.live) = (Some(id), None))?;
-        self.keep_reserves();
+        self.assign_snapshot_id(&mut record)?;
+        let id = self.catalog.store_record(&record)?;
+        self.update_worktree_ref(&record.worktree, |old| (old.head, old.live) = (Some(id), None))?;
+        self.ensure_reserves();
         Ok(id)
     }
 
     /// Gives a new record its identity, and with it its id; the tree and the statistics may follow later.
-    pub fn name_snapshot(&self, record: &mut SnapshotRecord) -> Result<SnapshotId> {
-        record.clamp();
+    pub fn assign_snapshot_id(&self, record: &mut SnapshotRecord) -> Result<SnapshotId> {
+        record.clamp_fields();
         getrandom::fill(&mut record.nonce)
-            .map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
-        Ok(record.id(&self.keys))
+            .map_err(|error| VolumeError::wrap_local_error("/dev/urandom")(error.into()))?;
+        Ok(record.compute_id(&self.keys))
     }
 
     /// Names a snapshot. A tag that exists is left alone.
     pub fn add_tag(&self, name: &str, target: SnapshotId) -> Result<()> {
         // Those of early versions stay what they are.
-        if self.refs.get(RefKind::Tag, name)?.is_none() {
+        if self.refs.get_ref(RefKind::Tag, name)?.is_none() {
             self.check_new_tag(name)?;
         }
-        self.refs.update(RefKind::Tag, name, |old| match old {
-            Some(old) if decode_tag(old)? != target => {
+        self.refs.update_ref(RefKind::Tag, name, |old| match old {
+            Some(old) if decode_tag_target(old)? != target => {
                 Err(VolumeError::Exists { kind: "tag", name: name.into() })
             }
             _ => Ok(Some(target.as_bytes().to_vec())),
@@ -399,74 +401,82 @@ impl Volume {
         self.release_reserves();
         let missing = || VolumeError::NoSuchRef { kind: "tag", name: name.into() };
         let mut target = None;
-        let removed = self.refs.update(RefKind::Tag, name, |old| {
-            target = Some(decode_tag(old.ok_or_else(missing)?)?);
+        let removed = self.refs.update_ref(RefKind::Tag, name, |old| {
+            target = Some(decode_tag_target(old.ok_or_else(missing)?)?);
             Ok(None)
         });
         match removed {
             Ok(()) => target.ok_or_else(missing).map(Some),
-            Err(error) if is_loss(&error) => self.refs.remove_damaged(RefKind::Tag, name).map(|()| None),
+            Err(error) if is_data_loss(&error) => {
+                self.refs.remove_damaged_ref(RefKind::Tag, name).map(|()| None)
+            }
             Err(VolumeError::BadName { .. })
-                if self.read_tags()?.1.iter().any(|damaged| damaged.key.as_str() == name) =>
+                if self.list_readable_tags()?.1.iter().any(|damaged| damaged.key.as_str() == name) =>
             {
-                self.refs.remove_damaged(RefKind::Tag, name).map(|()| None)
+                self.refs.remove_damaged_ref(RefKind::Tag, name).map(|()| None)
             }
             Err(error) => Err(error),
         }
     }
 
     /// The tags that can be read, by name, and those that cannot.
-    pub fn read_tags(&self) -> Result<RefListing<SnapshotId>> {
-        self.read_refs(RefKind::Tag, decode_tag)
+    pub fn list_readable_tags(&self) -> Result<RefListing<SnapshotId>> {
+        self.list_decoded_refs(RefKind::Tag, decode_tag_target)
     }
 
     /// The worktrees whose refs can be read, by name, and those that cannot.
-    pub fn read_worktrees(&self) -> Result<RefListing<WorktreeHead>> {
-        self.read_refs(RefKind::Worktree, decode_head)
+    pub fn list_readable_worktrees(&self) -> Result<RefListing<WorktreeHead>> {
+        self.list_decoded_refs(RefKind::Worktree, decode_worktree_head)
     }
 
-    fn read_refs<T>(&self, kind: RefKind, decode: impl Fn(&StoredRef) -> Result<T>) -> Result<RefListing<T>> {
-        let (refs, mut damaged) = self.refs.list_readable(kind)?;
+    fn list_decoded_refs<T>(
+        &self,
+        kind: RefKind,
+        decode: impl Fn(&StoredRef) -> Result<T>,
+    ) -> Result<RefListing<T>> {
+        let (refs, mut damaged) = self.refs.list_readable_refs(kind)?;
         let mut readable = Vec::with_capacity(refs.len());
         for found in refs {
             match decode(&found) {
                 Ok(value) => readable.push((found.name, value)),
-                Err(error) => {
-                    damaged.push(DamagedRef { kind, key: self.refs.key(kind, &found.name)?, error })
-                }
+                Err(error) => damaged.push(DamagedRef {
+                    kind,
+                    key: self.refs.ref_object_key(kind, &found.name)?,
+                    error,
+                }),
             }
         }
         Ok((readable, damaged))
     }
 
     /// All tags, by name.
-    pub fn tags(&self) -> Result<Vec<(String, SnapshotId)>> {
-        let refs = self.refs.list(RefKind::Tag)?;
-        refs.iter().map(|tag| Ok((tag.name.clone(), decode_tag(tag)?))).collect()
+    pub fn list_tags(&self) -> Result<Vec<(String, SnapshotId)>> {
+        let refs = self.refs.list_refs(RefKind::Tag)?;
+        refs.iter().map(|tag| Ok((tag.name.clone(), decode_tag_target(tag)?))).collect()
     }
 
     /// Forgets a snapshot, unless a worktree stands on it or a tag names it.
-    pub fn forget(&self, id: &SnapshotId) -> Result<()> {
+    pub fn forget_snapshot(&self, id: &SnapshotId) -> Result<()> {
         let in_use = |reason| VolumeError::InUse { what: format!("snapshot {id}"), reason };
-        for (name, head) in self.worktrees()? {
+        for (name, head) in self.list_worktrees()? {
             if head.head == Some(*id) {
                 return Err(in_use(format!("the worktree '{name}' stands on it")));
             }
         }
-        let tags: HashSet<_> = self.tags()?.into_iter().filter(|(_, target)| target == id).collect();
+        let tags: HashSet<_> = self.list_tags()?.into_iter().filter(|(_, target)| target == id).collect();
         if let Some((name, _)) = tags.into_iter().next() {
             return Err(in_use(format!("the tag '{name}' names it; remove the tag first")));
         }
         self.release_reserves();
-        self.catalog.forget(id)
+        self.catalog.forget_snapshot(id)
     }
 }
 
-fn read_config(objects: &dyn ObjectStore) -> Result<Option<(VolumeConfig, Vec<u8>)>> {
-    match objects.get(&config_key()?, config::OBJECT_MAX) {
+fn read_volume_config(objects: &dyn ObjectStore) -> Result<Option<(VolumeConfig, Vec<u8>)>> {
+    match objects.get_object(&config_object_key()?, config::OBJECT_MAX) {
         Ok(bytes) => {
-            let config =
-                VolumeConfig::decode(&bytes).map_err(VolumeError::decoding("the volume's config"))?;
+            let config = VolumeConfig::decode(&bytes)
+                .map_err(VolumeError::wrap_decode_error("the volume's config"))?;
             Ok(Some((config, bytes)))
         }
         Err(StoreError::NotFound { .. }) => Ok(None),
@@ -474,21 +484,21 @@ fn read_config(objects: &dyn ObjectStore) -> Result<Option<(VolumeConfig, Vec<u8
     }
 }
 
-pub(crate) fn config_key() -> Result<ObjectKey> {
+pub(crate) fn config_object_key() -> Result<ObjectKey> {
     Ok(ObjectKey::new(CONFIG_OBJECT)?)
 }
 
 /// A store within the state directory is remembered by its relative name, so that a worktree can be moved.
-fn absolute_store(state: &StateDir, store: &str) -> Result<String> {
-    Ok(vellum_store::absolute(store, state.path())?)
+fn resolve_store_url(state: &StateDir, store: &str) -> Result<String> {
+    Ok(vellum_store::resolve_store_url(store, state.path())?)
 }
 
-pub(crate) fn decode_head(found: &StoredRef) -> Result<WorktreeHead> {
+pub(crate) fn decode_worktree_head(found: &StoredRef) -> Result<WorktreeHead> {
     WorktreeHead::decode(&found.value)
-        .map_err(VolumeError::decoding(format!("the head of worktree '{}'", found.name)))
+        .map_err(VolumeError::wrap_decode_error(format!("the head of worktree '{}'", found.name)))
 }
 
-pub(crate) fn decode_tag(found: &StoredRef) -> Result<SnapshotId> {
+pub(crate) fn decode_tag_target(found: &StoredRef) -> Result<SnapshotId> {
     SnapshotId::from_slice(&found.value).ok_or_else(|| VolumeError::Decode {
         what: format!("the tag '{}'", found.name),
         source: vellum_types::DecodeError::Truncated,

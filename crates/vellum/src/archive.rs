@@ -13,7 +13,7 @@ use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::tree::InodeRecord;
 use vellum_volume::{FsTree, ProgressMeter, Volume};
 
-use crate::commands::cat::copy_content;
+use crate::commands::cat::write_file_content;
 use crate::error::{CliError, Result};
 use pax::PaxRecords;
 
@@ -51,32 +51,32 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
 
     /// Adds what is at `ino`: a directory's content under relative names, or one file as `name`. Gives the sockets
     /// that were left out.
-    pub fn write(mut self, ino: Ino, name: &[u8]) -> Result<Vec<Vec<u8>>> {
+    pub fn write_tree(mut self, ino: Ino, name: &[u8]) -> Result<Vec<Vec<u8>>> {
         // Of each entry that waits only its name, and how much of the path at hand comes before it: whole paths would
         // take memory with the square of the depth.
         let mut path = Vec::new();
         let mut pending = vec![(0, name.to_vec(), ino)];
         while let Some((before, name, ino)) = pending.pop() {
-            self.meter.check()?;
+            self.meter.check_stopped()?;
             path.truncate(before);
-            push_name(&mut path, &name);
-            let mut inode = self.tree.inode(ino)?;
-            self.entry(&path, &inode)?;
+            push_path_name(&mut path, &name);
+            let mut inode = self.tree.read_inode(ino)?;
+            self.write_entry(&path, &inode)?;
             for (name, dentry) in std::mem::take(&mut inode.entries).into_iter().rev() {
-                self.tree.check_place(ino, &name, &dentry)?;
+                self.tree.check_dentry_place(ino, &name, &dentry)?;
                 pending.push((path.len(), name, dentry.ino));
             }
         }
-        self.put(&[0; 2 * BLOCK as usize])?;
+        self.write_bytes(&[0; 2 * BLOCK as usize])?;
         self.out.flush().map_err(&self.blame)?;
         Ok(self.sockets)
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+    fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.out.write_all(bytes).map_err(&self.blame)
     }
 
-    fn entry(&mut self, path: &[u8], inode: &InodeRecord) -> Result<()> {
+    fn write_entry(&mut self, path: &[u8], inode: &InodeRecord) -> Result<()> {
         let attr = &inode.attr;
         // The old header marks directories with a slash too; the archive's own top is `./`.
         let shown = match (attr.kind, path.is_empty()) {
@@ -92,48 +92,48 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
         if linked.is_none() && attr.nlink > 1 && attr.kind != FileKind::Dir {
             self.first_links.insert(inode.ino, path.to_vec());
         }
-        self.headers(&shown, inode, linked.as_deref())?;
+        self.write_headers(&shown, inode, linked.as_deref())?;
         if attr.kind == FileKind::File && linked.is_none() {
-            copy_content(self.volume, inode, &mut self.out, &self.blame)?;
-            self.put(&vec![0; padding(attr.size)])?;
-            self.meter.add(0, attr.size);
+            write_file_content(self.volume, inode, &mut self.out, &self.blame)?;
+            self.write_bytes(&vec![0; padding_len(attr.size)])?;
+            self.meter.add_progress(0, attr.size);
         }
-        self.meter.add(1, 0);
+        self.meter.add_progress(1, 0);
         Ok(())
     }
 
-    fn headers(&mut self, path: &[u8], inode: &InodeRecord, linked: Option<&[u8]>) -> Result<()> {
+    fn write_headers(&mut self, path: &[u8], inode: &InodeRecord, linked: Option<&[u8]>) -> Result<()> {
         let attr = &inode.attr;
         let mut pax = PaxRecords::default();
         let mut header = Header::new_ustar();
-        header.set_entry_type(entry_type(attr.kind, linked.is_some()));
+        header.set_entry_type(tar_entry_type(attr.kind, linked.is_some()));
         header.set_mode(attr.mode);
         let size = if attr.kind == FileKind::File && linked.is_none() { attr.size } else { 0 };
-        set_numbers(&mut header, &mut pax, attr, size);
+        set_numeric_fields(&mut header, &mut pax, attr, size);
         if let Some(field) = header.as_ustar_mut().map(|old| &mut old.name) {
-            set_name(field, "path", path, &mut pax);
+            set_name_field(field, "path", path, &mut pax);
         }
         let target = if attr.kind == FileKind::Symlink { Some(&*attr.target) } else { linked };
         if let (Some(target), Some(field)) = (target, header.as_ustar_mut().map(|old| &mut old.linkname)) {
-            set_name(field, "linkpath", target, &mut pax);
+            set_name_field(field, "linkpath", target, &mut pax);
         }
         if linked.is_none() {
             for (name, value) in &inode.xattrs {
-                pax.add(&[b"SCHILY.xattr.", name.as_slice()].concat(), value);
+                pax.add_record(&[b"SCHILY.xattr.", name.as_slice()].concat(), value);
             }
         }
         header.set_cksum();
         let extension = pax.into_bytes();
         if !extension.is_empty() {
-            self.put(extension_header(path, extension.len() as u64).as_bytes())?;
-            self.put(&extension)?;
-            self.put(&vec![0; padding(extension.len() as u64)])?;
+            self.write_bytes(pax_extension_header(path, extension.len() as u64).as_bytes())?;
+            self.write_bytes(&extension)?;
+            self.write_bytes(&vec![0; padding_len(extension.len() as u64)])?;
         }
-        self.put(header.as_bytes())
+        self.write_bytes(header.as_bytes())
     }
 }
 
-fn push_name(path: &mut Vec<u8>, name: &[u8]) {
+fn push_path_name(path: &mut Vec<u8>, name: &[u8]) {
     if !path.is_empty() && !name.is_empty() {
         path.push(b'/');
     }
@@ -141,11 +141,11 @@ fn push_name(path: &mut Vec<u8>, name: &[u8]) {
 }
 
 /// Zeros that fill the last block.
-fn padding(len: u64) -> usize {
+fn padding_len(len: u64) -> usize {
     usize::try_from((BLOCK - len % BLOCK) % BLOCK).unwrap_or_default()
 }
 
-fn entry_type(kind: FileKind, linked: bool) -> EntryType {
+fn tar_entry_type(kind: FileKind, linked: bool) -> EntryType {
     match kind {
         _ if linked => EntryType::Link,
         FileKind::File | FileKind::Socket => EntryType::Regular,
@@ -158,22 +158,22 @@ fn entry_type(kind: FileKind, linked: bool) -> EntryType {
 }
 
 /// Owner, size, time and device number; what does not fit goes into PAX records, and the old field holds zero.
-fn set_numbers(header: &mut Header, pax: &mut PaxRecords, attr: &InodeAttr, size: u64) {
+fn set_numeric_fields(header: &mut Header, pax: &mut PaxRecords, attr: &InodeAttr, size: u64) {
     for (name, id) in [("uid", attr.uid), ("gid", attr.gid)] {
         let fits = id <= ID_MAX;
         if !fits {
-            pax.add(name.as_bytes(), id.to_string().as_bytes());
+            pax.add_record(name.as_bytes(), id.to_string().as_bytes());
         }
         let old = if fits { u64::from(id) } else { 0 };
         if name == "uid" { header.set_uid(old) } else { header.set_gid(old) }
     }
     if size > SIZE_MAX {
-        pax.add(b"size", size.to_string().as_bytes());
+        pax.add_record(b"size", size.to_string().as_bytes());
     }
     header.set_size(if size > SIZE_MAX { 0 } else { size });
     let seconds = u64::try_from(attr.mtime.secs).ok().filter(|seconds| *seconds <= SIZE_MAX);
     if attr.mtime.nanos != 0 || seconds.is_none() {
-        pax.add(b"mtime", pax::time(attr.mtime).as_bytes());
+        pax.add_record(b"mtime", pax::format_pax_time(attr.mtime).as_bytes());
     }
     header.set_mtime(seconds.unwrap_or(0));
     if matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice) {
@@ -184,7 +184,7 @@ fn set_numbers(header: &mut Header, pax: &mut PaxRecords, attr: &InodeAttr, size
 }
 
 /// A name in the old field as far as it fits, whole in a PAX record if it does not or is not plain ASCII.
-fn set_name(field: &mut [u8; NAME_MAX], key: &str, name: &[u8], pax: &mut PaxRecords) {
+fn set_name_field(field: &mut [u8; NAME_MAX], key: &str, name: &[u8], pax: &mut PaxRecords) {
     for (place, byte) in field.iter_mut().zip(name) {
         *place = *byte;
     }
@@ -193,7 +193,7 @@ fn set_name(field: &mut [u8; NAME_MAX], key: &str, name: &[u8], pax: &mut PaxRec
     }
 }
 
-fn extension_header(path: &[u8], size: u64) -> Header {
+fn pax_extension_header(path: &[u8], size: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_entry_type(EntryType::XHeader);
     header.set_mode(0o644);

@@ -94,38 +94,38 @@ enum Command {
 }
 
 /// Runs the command that the process was started with; gives its exit code.
-pub fn run() -> u8 {
+pub fn run_command_line() -> u8 {
     let mut cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return crate::ui::usage(error, EXIT_USAGE),
+        Err(error) => return crate::ui::report_usage_error(error, EXIT_USAGE),
     };
     if let Command::Sync(args) = &cli.command {
-        match sync::with_profile(args, std::env::args_os()) {
+        match sync::expand_named_profile(args, std::env::args_os()) {
             Ok(None) => {}
             Ok(Some(words)) => match CommandLine::try_parse_from(words) {
                 Ok(expanded) => cli = expanded,
-                Err(error) => return crate::ui::usage(error, EXIT_USAGE),
+                Err(error) => return crate::ui::report_usage_error(error, EXIT_USAGE),
             },
-            Err(error) => return conclude(&UserInterface::new(OutputOptions::default()), Err(error)),
+            Err(error) => return finish_command(&UserInterface::new(OutputOptions::default()), Err(error)),
         }
     }
     let GlobalOptions { directory, json, quiet, verbose } = cli.global;
     let ui = UserInterface::new(OutputOptions { json, quiet, verbose });
-    match CommandContext::directory(directory.as_deref()) {
-        Err(error) => conclude(&ui, Err(error)),
+    match CommandContext::resolve_dir(directory.as_deref()) {
+        Err(error) => finish_command(&ui, Err(error)),
         Ok(directory) => {
             let context = CommandContext::new(ui, directory);
             // What serves a mount, or a transfer, hears of signals in its own way.
             if !matches!(cli.command, Command::Mount(_) | Command::Sync(_)) {
                 crate::interrupt::observe_lock_waits();
             }
-            let result = dispatch(cli.command, &context);
-            conclude(&context.ui, result)
+            let result = dispatch_command(cli.command, &context);
+            finish_command(&context.ui, result)
         }
     }
 }
 
-fn dispatch(command: Command, context: &CommandContext) -> Result<CommandOutcome> {
+fn dispatch_command(command: Command, context: &CommandContext) -> Result<CommandOutcome> {
     match command {
         Command::Init(args) => init::run(&args, context),
         Command::Status(args) => status::run(&args, context),
@@ -159,12 +159,12 @@ fn dispatch(command: Command, context: &CommandContext) -> Result<CommandOutcome
     }
 }
 
-fn conclude(ui: &UserInterface, result: Result<CommandOutcome>) -> u8 {
-    match result.and_then(|outcome| ui.flush().map(|()| outcome)) {
+fn finish_command(ui: &UserInterface, result: Result<CommandOutcome>) -> u8 {
+    match result.and_then(|outcome| ui.flush_output().map(|()| outcome)) {
         Ok(outcome) => outcome.exit_code(),
         Err(error) if error.is_broken_pipe() => 0,
         Err(error) => {
-            ui.fail(&error);
+            ui.print_error(&error);
             CliError::exit_code(&error)
         }
     }

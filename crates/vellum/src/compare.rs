@@ -8,11 +8,11 @@ use std::path::Path;
 use vellum_checkout::CheckoutWorktree;
 use vellum_map::MapRoot;
 use vellum_types::{FileKind, SnapshotId};
-use vellum_volume::diff::{ChangeKind, ChangeSide, FileChange, StateComparison, within};
+use vellum_volume::diff::{ChangeKind, ChangeSide, FileChange, StateComparison, is_path_within};
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::{FsTree, ProgressMeter, Volume};
 
-use crate::commands::cat::copy_content;
+use crate::commands::cat::write_file_content;
 use crate::error::{CliError, Result};
 use crate::ui::changes::GroupedChange;
 use crate::ui::json::ProblemJson;
@@ -36,13 +36,13 @@ pub struct ComparedSnapshots<'a> {
 
 impl<'a> ComparedSnapshots<'a> {
     /// A snapshot (the head, if None is named) with the directory.
-    pub fn with_directory(
+    pub fn compare_dir(
         worktree: &'a CheckoutWorktree,
         from: Option<&HistoryEntry>,
         paths: &[Vec<u8>],
         meter: &ProgressMeter,
     ) -> Result<Self> {
-        let diff = worktree.compare(from, paths, meter)?;
+        let diff = worktree.compare_with_snapshot(from, paths, meter)?;
         Ok(Self {
             volume: &worktree.volume,
             from: diff.from,
@@ -54,56 +54,59 @@ impl<'a> ComparedSnapshots<'a> {
     }
 
     /// Two trees of the store. `lines` are the snapshots that they are of, or were made from.
-    pub fn trees(
+    pub fn compare_trees(
         volume: &'a Volume,
         (from, to): (MapRoot, MapRoot),
         lines: Option<(SnapshotId, SnapshotId)>,
         paths: &[Vec<u8>],
     ) -> Result<Self> {
-        let (from, to) = (volume.tree(from), volume.tree(to));
-        let shared = lines.map_or(Ok(None), |(from, to)| volume.shared_numbers(from, to))?;
-        let mut changes = StateComparison { from: &from, to: &to }.run_sharing(shared)?;
+        let (from, to) = (volume.open_tree(from), volume.open_tree(to));
+        let shared = lines.map_or(Ok(None), |(from, to)| volume.find_shared_bound(from, to))?;
+        let mut changes = StateComparison { from: &from, to: &to }.find_changes_sharing(shared)?;
         if !paths.is_empty() {
-            let touched = |side: &ChangeSide| paths.iter().any(|path| within(&side.path, path));
+            let touched = |side: &ChangeSide| paths.iter().any(|path| is_path_within(&side.path, path));
             changes.retain(|change| [&change.old, &change.new].into_iter().flatten().any(touched));
         }
         Ok(Self { volume, from, to, directory: None, changes, problems: Vec::new() })
     }
 
     /// Whether a path exists on either side.
-    pub fn has(&self, path: &[u8]) -> bool {
-        self.from.find(path, "").is_ok() || self.to.find(path, "").is_ok()
+    pub fn contains_path(&self, path: &[u8]) -> bool {
+        self.from.find_path(path, "").is_ok() || self.to.find_path(path, "").is_ok()
     }
 
     /// Marks what is in the directory though it counts as deleted: it is ignored from now on.
-    pub fn shown<'c>(&self, mut changes: Vec<GroupedChange<'c>>) -> Vec<GroupedChange<'c>> {
-        let Some(root) = self.directory.map(CheckoutWorktree::root) else { return changes };
+    pub fn mark_ignored_files<'c>(&self, mut changes: Vec<GroupedChange<'c>>) -> Vec<GroupedChange<'c>> {
+        let Some(root) = self.directory.map(CheckoutWorktree::root_path) else { return changes };
         for shown in changes.iter_mut().filter(|shown| shown.change.kind == ChangeKind::Deleted) {
-            shown.is_ignored = is_there(root, shown.change.path());
+            shown.is_ignored = path_exists_beneath(root, shown.change.path());
         }
         changes
     }
 
     /// The content of both sides of a difference, for a patch.
-    pub fn contents(&self, change: &FileChange) -> Result<(PatchContent, PatchContent)> {
-        let old = change.old.as_ref().map_or(Ok(PatchContent::None), |side| self.stored(&self.from, side))?;
+    pub fn read_change_contents(&self, change: &FileChange) -> Result<(PatchContent, PatchContent)> {
+        let old = change
+            .old
+            .as_ref()
+            .map_or(Ok(PatchContent::None), |side| self.read_stored_content(&self.from, side))?;
         let new =
             change.new.as_ref().map_or(Ok(PatchContent::None), |side| match (self.directory, side.kind) {
-                (Some(directory), FileKind::File) => self.current(directory, side),
-                _ => self.stored(&self.to, side),
+                (Some(directory), FileKind::File) => self.read_current_content(directory, side),
+                _ => self.read_stored_content(&self.to, side),
             })?;
         Ok((old, new))
     }
 
-    fn stored(&self, tree: &FsTree, side: &ChangeSide) -> Result<PatchContent> {
-        let inode = tree.inode(side.ino)?;
+    fn read_stored_content(&self, tree: &FsTree, side: &ChangeSide) -> Result<PatchContent> {
+        let inode = tree.read_inode(side.ino)?;
         let (attr, mode) = (&inode.attr, inode.attr.mode);
         match attr.kind {
             FileKind::Symlink => Ok(PatchContent::Whole { bytes: attr.target.clone(), mode }),
             FileKind::File if attr.size > PATCH_MAX => Ok(PatchContent::TooLarge),
             FileKind::File => {
                 let mut bytes = Vec::new();
-                copy_content(self.volume, &inode, &mut bytes, CliError::Output)?;
+                write_file_content(self.volume, &inode, &mut bytes, CliError::Output)?;
                 Ok(PatchContent::Whole { bytes, mode })
             }
             _ => Ok(PatchContent::None),
@@ -111,17 +114,17 @@ impl<'a> ComparedSnapshots<'a> {
     }
 
     /// A file of the directory; its chunks may be in no store yet.
-    fn current(&self, directory: &CheckoutWorktree, side: &ChangeSide) -> Result<PatchContent> {
+    fn read_current_content(&self, directory: &CheckoutWorktree, side: &ChangeSide) -> Result<PatchContent> {
         if side.size > PATCH_MAX {
             return Ok(PatchContent::TooLarge);
         }
-        let mode = self.to.attr_of(side.ino)?.mode;
-        Ok(PatchContent::Whole { bytes: directory.read_current(&side.path, PATCH_MAX)?, mode })
+        let mode = self.to.expect_inode_attr(side.ino)?.mode;
+        Ok(PatchContent::Whole { bytes: directory.read_current_file(&side.path, PATCH_MAX)?, mode })
     }
 }
 
 /// Whether a directory has a path, and not by way of a symlink that was put in the place of one above it.
-fn is_there(root: &Path, path: &[u8]) -> bool {
+fn path_exists_beneath(root: &Path, path: &[u8]) -> bool {
     let full = root.join(OsStr::from_bytes(path));
     let relative = Path::new(OsStr::from_bytes(path)).parent().unwrap_or(Path::new(""));
     let parent = full.parent().and_then(|parent| parent.canonicalize().ok());

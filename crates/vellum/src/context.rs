@@ -33,80 +33,86 @@ impl CommandContext {
     }
 
     /// The directory that was named, or where the process stands, without symlinks.
-    pub fn directory(typed: Option<&Path>) -> Result<PathBuf> {
+    pub fn resolve_dir(typed: Option<&Path>) -> Result<PathBuf> {
         let typed = typed.unwrap_or(Path::new("."));
-        typed.canonicalize().map_err(CliError::io("work in", typed.display().to_string()))
+        typed.canonicalize().map_err(CliError::io_error("work in", typed.display().to_string()))
     }
 
     /// The state directory of the worktree that the user stands in.
-    pub fn state(&self) -> Result<StateDir> {
-        Ok(StateDir::find(&self.cwd)?)
+    pub fn open_state_dir(&self) -> Result<StateDir> {
+        Ok(StateDir::find_enclosing(&self.cwd)?)
     }
 
     /// The volume of the worktree that the user stands in, with every snapshot that was made.
-    pub fn volume(&self) -> Result<Volume> {
-        if let Some(mounted) = self.mounted()? {
-            mounted.ask(&ControlRequest::Settle)?;
+    pub fn open_volume(&self) -> Result<Volume> {
+        if let Some(mounted) = self.open_mounted_worktree()? {
+            mounted.send_request(&ControlRequest::Settle)?;
             return Ok(mounted.volume);
         }
-        let volume = Volume::open(&self.state()?)?;
-        self.warn_of_copy(&volume)?;
+        let volume = Volume::open(&self.open_state_dir()?)?;
+        self.warn_about_copy(&volume)?;
         Ok(volume)
     }
 
     /// The worktree that the user stands in.
-    pub fn worktree(&self) -> Result<CheckoutWorktree> {
+    pub fn open_worktree(&self) -> Result<CheckoutWorktree> {
         let worktree = CheckoutWorktree::open(&self.cwd)?;
-        self.warn_of_copy(&worktree.volume)?;
+        self.warn_about_copy(&worktree.volume)?;
         Ok(worktree)
     }
 
     /// Says that the directory is a copy of a worktree's: what only reads shows the original's history.
-    fn warn_of_copy(&self, volume: &Volume) -> Result<()> {
-        match volume.directory_problem()? {
+    fn warn_about_copy(&self, volume: &Volume) -> Result<()> {
+        match volume.find_dir_problem()? {
             Some(problem) => {
-                self.ui.warn(format!("{problem}: {}", volume_hint(&problem).unwrap_or_default()))
+                self.ui.print_warning(format!("{problem}: {}", volume_hint(&problem).unwrap_or_default()))
             }
             None => Ok(()),
         }
     }
 
     /// How typed paths relate to the worktree at `root`.
-    pub fn paths(&self, root: &Path) -> UserPaths {
+    pub fn paths_at_root(&self, root: &Path) -> UserPaths {
         let paths = UserPaths::new(&self.cwd, root);
         // Whoever stands in a mount has been told if the table of mounts cannot be read.
-        match table::at(root) {
-            Ok(Some(mount)) if mount.is_ours() => paths.showing(&mount.root),
+        match table::find_mount_at(root) {
+            Ok(Some(mount)) if mount.is_vellum_mount() => paths.with_shown_dir(&mount.root),
             _ => paths,
         }
     }
 
     /// How typed paths relate to the worktree that the user stands in, be it checked out or mounted.
-    pub fn paths_of(&self, volume: &Volume) -> Result<UserPaths> {
-        let mounted = mounted::mountpoint_above(&self.cwd)?;
-        Ok(self.paths(mounted.as_deref().unwrap_or(volume.state.root())))
+    pub fn paths_for_volume(&self, volume: &Volume) -> Result<UserPaths> {
+        let mounted = mounted::find_mountpoint_above(&self.cwd)?;
+        Ok(self.paths_at_root(mounted.as_deref().unwrap_or(volume.state.root())))
     }
 
     /// A typed path of the local filesystem that need not exist.
-    pub fn local_path(&self, typed: &Path) -> PathBuf {
+    pub fn resolve_local_path(&self, typed: &Path) -> PathBuf {
         self.cwd.join(typed)
     }
 
     /// Runs a long operation: shows its progress, and hands Ctrl-C on to it.
-    pub fn watch<T>(&self, task: ProgressTask, work: impl FnOnce(&ProgressMeter) -> T) -> T {
-        progress::watch(&self.ui, task, work)
+    pub fn run_with_progress<T>(&self, task: ProgressTask, work: impl FnOnce(&ProgressMeter) -> T) -> T {
+        progress::run_with_progress(&self.ui, task, work)
     }
 
-    /// As [`Self::watch`]; with `loud`, progress is shown wherever standard error goes.
-    pub fn watch_loud<T>(&self, task: ProgressTask, loud: bool, work: impl FnOnce(&ProgressMeter) -> T) -> T {
-        progress::watch_loud(&self.ui, task, loud, work)
+    /// As [`Self::run_with_progress`]; with `loud`, progress is shown wherever standard error goes.
+    pub fn run_with_forced_progress<T>(
+        &self,
+        task: ProgressTask,
+        loud: bool,
+        work: impl FnOnce(&ProgressMeter) -> T,
+    ) -> T {
+        progress::run_with_forced_progress(&self.ui, task, loud, work)
     }
 
     /// To be called when another command holds the worktree.
-    pub fn waiting(&self) -> impl FnOnce() + '_ {
+    pub fn lock_wait_notice(&self) -> impl FnOnce() + '_ {
         || {
-            let _ =
-                self.ui.warn("another vellum command is at work in this worktree: waiting until it is done");
+            let _ = self.ui.print_warning(
+                "another vellum command is at work in this worktree: waiting until it is done",
+            );
         }
     }
 }

@@ -47,7 +47,7 @@ impl CommandOutcome {
     }
 
     /// `Findings` if there are any.
-    pub fn findings(any: bool) -> Self {
+    pub fn from_findings(any: bool) -> Self {
         if any { Self::Findings } else { Self::Done }
     }
 }
@@ -101,12 +101,12 @@ pub enum CliError {
 
 impl CliError {
     /// What was typed makes no sense; `hint` says what would.
-    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub fn usage_error(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Usage { message: message.into(), hint: hint.into() }
     }
 
     /// Says what the command tried when the system refused.
-    pub fn io(action: &'static str, object: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    pub fn io_error(action: &'static str, object: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let object = object.into();
         move |source| Self::Io { action, object, source }
     }
@@ -117,7 +117,7 @@ impl CliError {
     }
 
     /// Says how to go on, if the operation was stopped on request.
-    pub fn or_resume(self, how: impl Into<String>) -> Self {
+    pub fn with_resume_hint(self, how: impl Into<String>) -> Self {
         if self.kind() == ErrorKind::Interrupted { Self::Stopped { resume: how.into() } } else { self }
     }
 
@@ -125,7 +125,7 @@ impl CliError {
     pub fn exit_code(&self) -> u8 {
         match self.kind() {
             ErrorKind::Usage => EXIT_USAGE,
-            ErrorKind::Interrupted => crate::interrupt::exit_code().unwrap_or(EXIT_FAILED),
+            ErrorKind::Interrupted => crate::interrupt::signal_exit_code().unwrap_or(EXIT_FAILED),
             _ => EXIT_FAILED,
         }
     }
@@ -139,13 +139,13 @@ impl CliError {
             Self::Sync(error) => error.kind(),
             Self::Mounting(error) => error.kind(),
             Self::Bench(error) => error.kind(),
-            Self::Io { source, .. } | Self::Output(source) => ErrorKind::of_io(source),
+            Self::Io { source, .. } | Self::Output(source) => ErrorKind::from_io_error(source),
             Self::Stopped { .. } => ErrorKind::Interrupted,
         }
     }
 
     /// The error with its causes, as far as they say something new.
-    pub fn chain(&self) -> String {
+    pub fn format_chain(&self) -> String {
         let mut text = self.to_string();
         let mut cause = self.source();
         while let Some(error) = cause {
@@ -159,7 +159,7 @@ impl CliError {
     }
 
     /// Whether the store cannot be had, or takes nothing, rather than what was asked for being wrong.
-    pub fn is_of_store(&self) -> bool {
+    pub fn is_store_failure(&self) -> bool {
         let is_failure = matches!(
             self.kind(),
             ErrorKind::Io | ErrorKind::NotFound | ErrorKind::Denied | ErrorKind::NoSpace | ErrorKind::Corrupt
@@ -203,7 +203,9 @@ impl From<OpenError> for CliError {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Volume(error) => Self::Volume(error),
-            OpenError::Io { action, path, source } => Self::io(action, path.display().to_string())(source),
+            OpenError::Io { action, path, source } => {
+                Self::io_error(action, path.display().to_string())(source)
+            }
             other => Self::Mounting(other.into()),
         }
     }
@@ -356,7 +358,7 @@ fn kind_hint(kind: ErrorKind) -> Option<String> {
 }
 
 /// The kind of a name in JSON; of one that is not known, the one that promises nothing.
-pub fn kind_of_name(name: &str) -> ErrorKind {
+pub fn parse_kind_name(name: &str) -> ErrorKind {
     ErrorKind::ALL.into_iter().find(|kind| kind_name(*kind) == name).unwrap_or(ErrorKind::Io)
 }
 

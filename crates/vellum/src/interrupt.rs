@@ -14,7 +14,7 @@ static SIGNAL: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// From now on a signal sets the flag, and a second one ends the process as it would have without us.
 /// Called when a long operation starts: commands without one die at once, as usual.
-pub fn listen() -> Arc<AtomicBool> {
+pub fn install_signal_handlers() -> Arc<AtomicBool> {
     let asked = ASKED.get_or_init(|| {
         let asked = Arc::new(AtomicBool::new(false));
         let first = SIGNAL.get_or_init(Arc::default);
@@ -30,18 +30,18 @@ pub fn listen() -> Arc<AtomicBool> {
 }
 
 /// From now on an operation under way is finished before the first signal is heeded.
-pub fn finish_first() {
+pub fn finish_before_stop() {
     FINISHES.store(true, Ordering::Relaxed);
 }
 
 /// Whether the operation under way is to stop.
-pub fn stops(flag: &AtomicBool) -> bool {
-    asked(flag) && !FINISHES.load(Ordering::Relaxed)
+pub fn should_stop(flag: &AtomicBool) -> bool {
+    is_stop_requested(flag) && !FINISHES.load(Ordering::Relaxed)
 }
 
 /// The exit code of a process that stopped because it was asked to: 128 and the signal, as shells have it. None if nobody
 /// asked.
-pub fn exit_code() -> Option<u8> {
+pub fn signal_exit_code() -> Option<u8> {
     /// What a shell adds to the number of the signal that ended a process.
     const BY_SIGNAL: usize = 128;
     let signal = SIGNAL.get()?.load(Ordering::Relaxed);
@@ -49,7 +49,7 @@ pub fn exit_code() -> Option<u8> {
 }
 
 /// Whether somebody asked to stop.
-pub fn asked(flag: &AtomicBool) -> bool {
+pub fn is_stop_requested(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed)
 }
 
@@ -61,6 +61,6 @@ pub fn observe_lock_waits() {
             let holder = wait.holder.map_or_else(|| "another process".into(), |pid| format!("process {pid}"));
             eprintln!("warning: waiting for {holder}, which holds the lock of {}; Ctrl-C stops", wait.object);
         }
-        !stops(&listen())
+        !should_stop(&install_signal_handlers())
     });
 }

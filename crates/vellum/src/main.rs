@@ -15,5 +15,5 @@ mod ui;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ExitCode::from(cli::run())
+    ExitCode::from(cli::run_command_line())
 }

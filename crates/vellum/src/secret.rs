@@ -26,7 +26,7 @@ const TRIES: usize = 3;
 /// How long a wait for the terminal lasts before it looks whether somebody pressed Ctrl-C.
 const LOOK_UP: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// A secret's bytes, with the newline at the end of a file, which does not count ([`keyring::without_newline`]).
+/// A secret's bytes, with the newline at the end of a file, which does not count ([`keyring::strip_newline`]).
 pub type SecretBytes = Zeroizing<Vec<u8>>;
 
 /// Options of every command that may need a passphrase or a key file.
@@ -51,55 +51,55 @@ pub struct NewSecret {
 
 impl NewSecret {
     /// What a slot is made with.
-    pub fn secret(&self) -> SlotSecret<'_> {
-        let bytes = keyring::without_newline(&self.bytes);
+    pub fn as_slot_secret(&self) -> SlotSecret<'_> {
+        let bytes = keyring::strip_newline(&self.bytes);
         if self.is_key_file { SlotSecret::KeyFile(bytes) } else { SlotSecret::Passphrase(bytes) }
     }
 
     /// What the list of slots calls it, unless the user does.
-    pub fn label(&self) -> &'static str {
+    pub fn default_label(&self) -> &'static str {
         if self.is_key_file { "key file" } else { "passphrase" }
     }
 }
 
 impl SecretArgs {
     /// Whether one was asked for.
-    pub fn is_wanted(&self) -> bool {
-        self.passphrase || self.file().is_some()
+    pub fn is_requested(&self) -> bool {
+        self.passphrase || self.secret_file().is_some()
     }
 
-    fn file(&self) -> Option<&Path> {
+    fn secret_file(&self) -> Option<&Path> {
         self.passphrase_file.as_deref().or(self.key_file.as_deref())
     }
 
     /// An error at once if a passphrase is wanted and cannot be had.
-    pub fn check(&self) -> Result<()> {
-        if self.passphrase { must_be_terminal() } else { Ok(()) }
+    pub fn check_availability(&self) -> Result<()> {
+        if self.passphrase { require_terminal() } else { Ok(()) }
     }
 
     /// A secret to be set: a passphrase typed twice, or what is in the file.
-    pub fn read_new(&self, ui: &UserInterface) -> Result<NewSecret> {
-        let bytes = match self.file() {
-            Some(file) => from_file(file)?,
-            None => prompt_twice(ui)?,
+    pub fn read_new_secret(&self, ui: &UserInterface) -> Result<NewSecret> {
+        let bytes = match self.secret_file() {
+            Some(file) => read_secret_file(file)?,
+            None => prompt_new_passphrase(ui)?,
         };
         Ok(NewSecret { bytes, is_key_file: self.key_file.is_some() })
     }
 
     /// What opens an existing volume.
-    pub fn read_existing(&self, ui: &UserInterface, question: &str) -> Result<SecretBytes> {
-        match self.file() {
-            Some(file) => from_file(file),
-            None => prompt(ui, question),
+    pub fn read_existing_secret(&self, ui: &UserInterface, question: &str) -> Result<SecretBytes> {
+        match self.secret_file() {
+            Some(file) => read_secret_file(file),
+            None => prompt_passphrase(ui, question),
         }
     }
 }
 
 /// The content of a file that must not be empty; `-` is standard input.
-fn from_file(path: &Path) -> Result<SecretBytes> {
-    let secret = raw_file(path)?;
-    if keyring::without_newline(&secret).is_empty() {
-        return Err(CliError::usage(
+fn read_secret_file(path: &Path) -> Result<SecretBytes> {
+    let secret = read_raw_file(path)?;
+    if keyring::strip_newline(&secret).is_empty() {
+        return Err(CliError::usage_error(
             format!("there is no passphrase or key in {}: it is empty", path.display()),
             "write one into it, and run the command again",
         ));
@@ -107,7 +107,7 @@ fn from_file(path: &Path) -> Result<SecretBytes> {
     Ok(secret)
 }
 
-fn raw_file(path: &Path) -> Result<SecretBytes> {
+fn read_raw_file(path: &Path) -> Result<SecretBytes> {
     // Reserved whole: growing would leave copies of the secret in freed memory.
     let mut secret = Zeroizing::new(Vec::with_capacity(64 << 10));
     let read = |source: &mut dyn Read, secret: &mut Vec<u8>| source.take(SECRET_MAX + 1).read_to_end(secret);
@@ -116,9 +116,9 @@ fn raw_file(path: &Path) -> Result<SecretBytes> {
     } else {
         std::fs::File::open(path).and_then(|mut file| read(&mut file, &mut secret))
     };
-    let len = result.map_err(CliError::io("read", path.display().to_string()))?;
+    let len = result.map_err(CliError::io_error("read", path.display().to_string()))?;
     if len as u64 > SECRET_MAX {
-        return Err(CliError::usage(
+        return Err(CliError::usage_error(
             format!("{} is too long: a secret has 1 MiB at most", path.display()),
             "",
         ));
@@ -126,40 +126,43 @@ fn raw_file(path: &Path) -> Result<SecretBytes> {
     Ok(secret)
 }
 
-fn must_be_terminal() -> Result<()> {
+fn require_terminal() -> Result<()> {
     if io::stdin().is_terminal() {
         return Ok(());
     }
-    Err(CliError::usage("no passphrase at hand: standard input is not a terminal", "use --passphrase-file"))
+    Err(CliError::usage_error(
+        "no passphrase at hand: standard input is not a terminal",
+        "use --passphrase-file",
+    ))
 }
 
-fn prompt_twice(ui: &UserInterface) -> Result<SecretBytes> {
+fn prompt_new_passphrase(ui: &UserInterface) -> Result<SecretBytes> {
     for _ in 0..TRIES {
-        let first = prompt(ui, "New passphrase: ")?;
+        let first = prompt_passphrase(ui, "New passphrase: ")?;
         if first.is_empty() {
-            ui.warn("an empty passphrase protects nothing: type one")?;
+            ui.print_warning("an empty passphrase protects nothing: type one")?;
             continue;
         }
-        if prompt(ui, "The same again: ")? == first {
+        if prompt_passphrase(ui, "The same again: ")? == first {
             return Ok(first);
         }
-        ui.warn("the two differ")?;
+        ui.print_warning("the two differ")?;
     }
-    Err(CliError::usage("no passphrase was set", "'vellum key add --passphrase' sets one later"))
+    Err(CliError::usage_error("no passphrase was set", "'vellum key add --passphrase' sets one later"))
 }
 
 /// One line from the terminal, without echo.
-fn prompt(ui: &UserInterface, question: &str) -> Result<SecretBytes> {
-    must_be_terminal()?;
-    let failed = |error: io::Error| CliError::io("read", "the passphrase from the terminal")(error);
+fn prompt_passphrase(ui: &UserInterface, question: &str) -> Result<SecretBytes> {
+    require_terminal()?;
+    let failed = |error: io::Error| CliError::io_error("read", "the passphrase from the terminal")(error);
     // A process that dies here leaves a terminal without echo: the signal has to come back to this function.
-    let asked = interrupt::listen();
+    let asked = interrupt::install_signal_handlers();
     let echo = TerminalEchoGuard::new().map_err(failed)?;
-    ui.prompt(question)?;
+    ui.print_prompt(question)?;
     let mut secret = Zeroizing::new(Vec::with_capacity(64 << 10));
-    let result = read_line(&mut secret, || interrupt::asked(&asked));
+    let result = read_terminal_line(&mut secret, || interrupt::is_stop_requested(&asked));
     drop(echo);
-    ui.prompt("\n")?;
+    ui.print_prompt("\n")?;
     if result.map_err(failed)? {
         Ok(secret)
     } else {
@@ -168,7 +171,7 @@ fn prompt(ui: &UserInterface, question: &str) -> Result<SecretBytes> {
 }
 
 /// Reads a line of the terminal, past the buffer of standard input, which is not wiped. False if it is to stop.
-fn read_line(line: &mut Vec<u8>, stops: impl Fn() -> bool) -> io::Result<bool> {
+fn read_terminal_line(line: &mut Vec<u8>, stops: impl Fn() -> bool) -> io::Result<bool> {
     let stdin = io::stdin();
     let mut byte = [0];
     loop {

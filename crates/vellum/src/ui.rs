@@ -1,6 +1,6 @@
 //! The terminal: results to stdout, everything else to stderr. Nothing outside this module writes to either.
 //!
-//! Invariant: names that come from a volume or a directory are escaped before they get here (`tree::show`), so that
+//! Invariant: names that come from a volume or a directory are escaped before they get here (`tree::format_path`), so that
 //! none of them can drive the terminal.
 
 pub mod changes;
@@ -46,42 +46,42 @@ pub struct UserInterface {
 impl UserInterface {
     /// The terminal of this process.
     pub fn new(voice: OutputOptions) -> Self {
-        let style = TextStyle::of(io::stdout().is_terminal());
+        let style = TextStyle::for_terminal(io::stdout().is_terminal());
         Self { voice, style, out: RefCell::new(BufWriter::with_capacity(64 << 10, io::stdout())) }
     }
 
     /// Whether results are to be JSON.
-    pub fn json(&self) -> bool {
+    pub fn is_json(&self) -> bool {
         self.voice.json
     }
 
     /// Whether standard output is a terminal.
-    pub fn out_is_terminal(&self) -> bool {
+    pub fn is_output_terminal(&self) -> bool {
         io::stdout().is_terminal()
     }
 
     /// Whether somebody can be asked, and answer.
-    pub fn can_ask(&self) -> bool {
+    pub fn can_prompt(&self) -> bool {
         !self.voice.json && io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
     /// A line of the result.
-    pub fn line(&self, line: impl Display) -> Result<()> {
+    pub fn print_line(&self, line: impl Display) -> Result<()> {
         writeln!(self.out.borrow_mut(), "{line}").map_err(CliError::Output)
     }
 
     /// Bytes of the result, as they are.
-    pub fn bytes(&self, bytes: &[u8]) -> Result<()> {
+    pub fn write_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.out.borrow_mut().write_all(bytes).map_err(CliError::Output)
     }
 
     /// Where a result of many bytes goes.
-    pub fn writer(&self) -> RefMut<'_, BufWriter<Stdout>> {
+    pub fn output_writer(&self) -> RefMut<'_, BufWriter<Stdout>> {
         self.out.borrow_mut()
     }
 
     /// The whole result as a JSON object; a `version` is added in front.
-    pub fn object(&self, value: &impl Serialize) -> Result<()> {
+    pub fn print_json(&self, value: &impl Serialize) -> Result<()> {
         let mut out = self.out.borrow_mut();
         serde_json::to_writer_pretty(&mut *out, &json::VersionedJson::new(value))
             .map_err(|error| CliError::Output(error.into()))?;
@@ -89,58 +89,58 @@ impl UserInterface {
     }
 
     /// A remark beside the result; not when quiet.
-    pub fn note(&self, text: impl Display) -> Result<()> {
-        if self.voice.quiet { Ok(()) } else { self.say(&format!("{text}\n")) }
+    pub fn print_note(&self, text: impl Display) -> Result<()> {
+        if self.voice.quiet { Ok(()) } else { self.write_to_stderr(&format!("{text}\n")) }
     }
 
     /// A problem that does not stop the command.
-    pub fn warn(&self, text: impl Display) -> Result<()> {
-        let style = TextStyle::of(io::stderr().is_terminal());
-        self.say(&format!("{} {text}\n", style.yellow("warning:")))
+    pub fn print_warning(&self, text: impl Display) -> Result<()> {
+        let style = TextStyle::for_terminal(io::stderr().is_terminal());
+        self.write_to_stderr(&format!("{} {text}\n", style.paint_yellow("warning:")))
     }
 
     /// The problems of a command that did the rest of its work.
-    pub fn warn_of(&self, problems: &[json::ProblemJson]) -> Result<()> {
-        problems.iter().try_for_each(|problem| self.warn(problem))
+    pub fn print_problems(&self, problems: &[json::ProblemJson]) -> Result<()> {
+        problems.iter().try_for_each(|problem| self.print_warning(problem))
     }
 
     /// A question, or the end of its line.
-    pub fn prompt(&self, text: &str) -> Result<()> {
-        self.say(text)
+    pub fn print_prompt(&self, text: &str) -> Result<()> {
+        self.write_to_stderr(text)
     }
 
-    fn say(&self, text: &str) -> Result<()> {
+    fn write_to_stderr(&self, text: &str) -> Result<()> {
         // What was said before on stdout stands before it on a terminal that shows both.
-        self.flush()?;
+        self.flush_output()?;
         // A closed stderr is no reason to stop working.
         let _ = io::stderr().lock().write_all(text.as_bytes());
         Ok(())
     }
 
     /// Tells why the command failed, and what to do next.
-    pub fn fail(&self, error: &CliError) {
-        let _ = self.flush();
-        let style = TextStyle::of(io::stderr().is_terminal());
-        let mut text = format!("{} {}\n", style.red("error:"), error.chain());
+    pub fn print_error(&self, error: &CliError) {
+        let _ = self.flush_output();
+        let style = TextStyle::for_terminal(io::stderr().is_terminal());
+        let mut text = format!("{} {}\n", style.paint_red("error:"), error.format_chain());
         let hint = error.hint();
         if let Some(hint) = &hint {
-            text += &format!("{} {hint}\n", style.cyan("hint:"));
+            text += &format!("{} {hint}\n", style.paint_cyan("hint:"));
         }
         let _ = io::stderr().lock().write_all(text.as_bytes());
-        if self.json() {
-            let failure = json::FailureJson::new(kind_name(error.kind()), error.chain(), hint);
-            let _ = self.object(&failure).and_then(|()| self.flush());
+        if self.is_json() {
+            let failure = json::FailureJson::new(kind_name(error.kind()), error.format_chain(), hint);
+            let _ = self.print_json(&failure).and_then(|()| self.flush_output());
         }
     }
 
     /// Hands everything on to the system.
-    pub fn flush(&self) -> Result<()> {
+    pub fn flush_output(&self) -> Result<()> {
         self.out.borrow_mut().flush().map_err(CliError::Output)
     }
 }
 
 /// Prints what the parser has to say: help and version are results, all else is bad usage.
-pub fn usage(mut error: clap::Error, bad: u8) -> u8 {
+pub fn report_usage_error(mut error: clap::Error, bad: u8) -> u8 {
     // An option that does not exist is a typing error, not the name of a file that begins with a hyphen.
     if error.kind() == ErrorKind::UnknownArgument {
         error.remove(ContextKind::Suggested);

@@ -29,13 +29,13 @@ pub struct LoggedRequest<'a> {
 impl<'a> LoggedRequest<'a> {
     /// Reads a line; None if it is none, or not whole.
     #[must_use]
-    pub fn parse(line: &'a str) -> Option<Self> {
+    pub fn parse_line(line: &'a str) -> Option<Self> {
         let (time, rest) = line.split_once(" [uid:")?;
         let (uid, rest) = rest.split_once(",gid:")?;
         let (gid, rest) = rest.split_once(",pid:")?;
         let (pid, rest) = rest.split_once("] ")?;
         let (operation, rest) = rest.split_once(" (")?;
-        let (arguments, rest) = rest.split_at_checked(closing(rest)?)?;
+        let (arguments, rest) = rest.split_at_checked(find_closing_bracket(rest)?)?;
         let (outcome, took) = rest.strip_prefix("): ")?.strip_suffix('>')?.rsplit_once(" <")?;
         // No outcome holds what a line ends with.
         let is_told = |told: &str| !told.is_empty() && told.bytes().all(|b| b.is_ascii_digit() || b == b',');
@@ -43,7 +43,7 @@ impl<'a> LoggedRequest<'a> {
         let is_outcome = outcome == "ok" || outcome.strip_prefix("ok ").is_some_and(is_told) || is_failure;
         let is_word =
             |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-        if !is_outcome || !is_word(operation) || node(arguments).parse::<u64>().is_err() {
+        if !is_outcome || !is_word(operation) || split_node(arguments).parse::<u64>().is_err() {
             return None;
         }
         Some(Self {
@@ -60,42 +60,42 @@ impl<'a> LoggedRequest<'a> {
 
     /// Whether it was done.
     #[must_use]
-    pub fn is_done(&self) -> bool {
+    pub fn is_successful(&self) -> bool {
         self.outcome == "ok" || self.outcome.starts_with("ok ")
     }
 
     /// The file that it was about: the node, and the name in it where one was given.
     #[must_use]
-    pub fn file(&self) -> &'a str {
-        let node = node(self.arguments);
+    pub fn requested_file(&self) -> &'a str {
+        let node = split_node(self.arguments);
         let rest = self.arguments.get(node.len()..).unwrap_or_default();
         // The name of an extended attribute is none of a file.
         let name = rest.strip_prefix(",\"").filter(|_| !self.operation.ends_with("xattr"));
-        let end = name.and_then(quoted).map(|len| node.len() + 2 + len);
+        let end = name.and_then(quoted_name_len).map(|len| node.len() + 2 + len);
         end.and_then(|end| self.arguments.get(..end)).unwrap_or(node)
     }
 }
 
 /// What stands before the first comma.
-fn node(arguments: &str) -> &str {
+fn split_node(arguments: &str) -> &str {
     arguments.split(',').next().unwrap_or_default()
 }
 
 /// Where the bracket closes that is open at the beginning: one in quotes does not.
-fn closing(text: &str) -> Option<usize> {
+fn find_closing_bracket(text: &str) -> Option<usize> {
     let mut at = 0;
     loop {
         let rest = text.get(at..)?;
         let next = rest.find(['"', ')'])?;
         match rest.as_bytes().get(next)? {
             b')' => return Some(at + next),
-            _ => at += next + 1 + quoted(rest.get(next + 1..)?)?,
+            _ => at += next + 1 + quoted_name_len(rest.get(next + 1..)?)?,
         }
     }
 }
 
 /// Bytes to behind the quote that ends a name; one after a backslash does not.
-fn quoted(name: &str) -> Option<usize> {
+fn quoted_name_len(name: &str) -> Option<usize> {
     let mut bytes = name.bytes().enumerate();
     while let Some((at, byte)) = bytes.next() {
         match byte {
@@ -117,24 +117,24 @@ mod tests {
 
     #[test]
     fn a_line_is_read_whatever_the_name_holds() {
-        let request = LoggedRequest::parse(LINE).unwrap();
+        let request = LoggedRequest::parse_line(LINE).unwrap();
         assert_eq!((request.uid, request.gid, request.pid, request.operation), (5, 6, 7, "lookup"));
         assert_eq!(request.arguments, r#"1,"a\"): ok <1>.txt""#);
-        assert_eq!(request.file(), request.arguments);
+        assert_eq!(request.requested_file(), request.arguments);
         assert_eq!(request.outcome, "ok 9,0100644,12");
-        assert!(request.is_done());
+        assert!(request.is_successful());
         assert_eq!(request.took, Duration::from_micros(120));
         let failed = LINE.replace(": ok 9,0100644,12", ": No such file or directory (os error 2)");
-        let failed = LoggedRequest::parse(&failed).unwrap();
-        assert!(!failed.is_done());
-        assert_eq!(failed.file(), request.arguments);
+        let failed = LoggedRequest::parse_line(&failed).unwrap();
+        assert!(!failed.is_successful());
+        assert_eq!(failed.requested_file(), request.arguments);
     }
 
     #[test]
     fn a_file_is_a_node_or_a_name_in_it() {
         let file = |asked: &str| {
             let line = format!("1.5 [uid:0,gid:0,pid:1] {asked}: ok <0.1>");
-            LoggedRequest::parse(&line).map(|request| request.file().to_owned()).unwrap()
+            LoggedRequest::parse_line(&line).map(|request| request.requested_file().to_owned()).unwrap()
         };
         assert_eq!(file("read (2,4096,8192)"), "2");
         assert_eq!(file("statfs (1)"), "1");
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn no_cut_line_is_taken_for_a_whole_one() {
         for end in 0..LINE.len() {
-            assert_eq!(LoggedRequest::parse(&LINE[..end]), None, "{}", &LINE[..end]);
+            assert_eq!(LoggedRequest::parse_line(&LINE[..end]), None, "{}", &LINE[..end]);
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
         ] {
             let line = LINE.replace(right, wrong);
             assert_ne!(line, LINE);
-            assert_eq!(LoggedRequest::parse(&line), None, "{line}");
+            assert_eq!(LoggedRequest::parse_line(&line), None, "{line}");
         }
     }
 
@@ -178,9 +178,9 @@ mod tests {
             let with = format!(",5,\"{}\",0x0", second.escape_ascii());
             for outcome in ["ok", "ok 17", "Input/output error (os error 5)"] {
                 let line = line(&name, &with, outcome);
-                let request = LoggedRequest::parse(&line).unwrap();
-                prop_assert_eq!(request.file(), format!("4,\"{}\"", name.escape_ascii()));
-                prop_assert_eq!(request.arguments, format!("{}{with}", request.file()));
+                let request = LoggedRequest::parse_line(&line).unwrap();
+                prop_assert_eq!(request.requested_file(), format!("4,\"{}\"", name.escape_ascii()));
+                prop_assert_eq!(request.arguments, format!("{}{with}", request.requested_file()));
                 prop_assert_eq!(request.outcome, outcome);
             }
         }
@@ -191,13 +191,13 @@ mod tests {
             // A name that holds what a line ends with is the worst case.
             let worst = line(&[b"\"): ok <0.1>".as_slice(), &name].concat(), "", "ok 1");
             for line in [whole, worst] {
-                prop_assert_eq!(LoggedRequest::parse(&line[..end.index(line.len())]), None);
+                prop_assert_eq!(LoggedRequest::parse_line(&line[..end.index(line.len())]), None);
             }
         }
 
         #[test]
         fn any_text_is_taken(text: String) {
-            let _ = LoggedRequest::parse(&text).map(|request| request.file().len());
+            let _ = LoggedRequest::parse_line(&text).map(|request| request.requested_file().len());
         }
     }
 }

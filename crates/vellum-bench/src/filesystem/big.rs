@@ -8,9 +8,9 @@ use rustix::fs::{Advice, fadvise, fsync};
 use vellum_checkout::beneath::HeldDir;
 
 use super::FilesystemBenchStep;
-use super::payload::{ThreadPayload, check};
+use super::payload::{ThreadPayload, verify_block};
 use crate::error::{BenchError, Result};
-use crate::gang::{ThreadGroupResult, together};
+use crate::gang::{ThreadGroupResult, run_in_threads};
 use crate::report::{BenchCurve, BenchReport};
 
 const MIB: f64 = (1 << 20) as f64;
@@ -26,43 +26,45 @@ struct WriteProgress {
 }
 
 /// All steps of one run.
-pub fn run(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) -> Result<()> {
-    let folder = step.ground.folder("bench-big")?;
-    let mebibytes = step.all(step.parameters.big_file_size) / MIB;
-    let written = together(step.parameters.threads, |thread| write(step, &folder, thread))?;
+pub fn run_big_file_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) -> Result<()> {
+    let folder = step.ground.create_dir("bench-big")?;
+    let mebibytes = step.total_of_threads(step.parameters.big_file_size) / MIB;
+    let written = run_in_threads(step.parameters.threads, |thread| write_big_file(step, &folder, thread))?;
     let handed = written.results.iter().map(|one| one.handed).max().unwrap_or(written.start);
     let seconds = handed.duration_since(written.start).as_secs_f64();
-    report.rate("big write", "MiB/s", mebibytes, seconds);
-    report.rate("big write, flushed", "MiB/s", mebibytes, written.seconds());
-    let mut timelines = vec![curve("big write", &written, |one| &one.done)];
+    report.add_rate("big write", "MiB/s", mebibytes, seconds);
+    report.add_rate("big write, flushed", "MiB/s", mebibytes, written.elapsed_seconds());
+    let mut timelines = vec![throughput_curve("big write", &written, |one| &one.done)];
     for (name, cold) in [("big read, cold", true), ("big read, warm", false)] {
-        let read = together(step.parameters.threads, |thread| read(step, &folder, thread, cold))?;
-        let seconds = net(&read);
-        report.rate(name, "MiB/s", mebibytes, seconds);
-        timelines.push(curve(name, &read, |one| &one.done));
+        let read =
+            run_in_threads(step.parameters.threads, |thread| read_big_file(step, &folder, thread, cold))?;
+        let seconds = net_read_seconds(&read);
+        report.add_rate(name, "MiB/s", mebibytes, seconds);
+        timelines.push(throughput_curve(name, &read, |one| &one.done));
     }
     report.timelines = timelines;
-    step.ground.empty()
+    step.ground.remove_contents()
 }
 
-fn name(thread: usize) -> String {
+fn big_file_name(thread: usize) -> String {
     format!("bench-big-{thread}")
 }
 
-fn series(step: &FilesystemBenchStep<'_>, thread: usize) -> u64 {
+fn big_file_series(step: &FilesystemBenchStep<'_>, thread: usize) -> u64 {
     (step.run as u64) << 32 | thread as u64
 }
 
-fn write(step: &FilesystemBenchStep<'_>, folder: &HeldDir, thread: usize) -> Result<WriteProgress> {
-    let name = name(thread);
-    let mut payload = ThreadPayload::new(block_len(step), series(step, thread));
-    let file = folder.create_file(name.as_bytes(), 0o644).map_err(|error| step.ground.blame(error))?;
-    let done = each_block(step, |number, offset, len| {
-        let block = payload.block(number, len);
-        file.write_all_at(block, offset).map_err(BenchError::io("write", name.clone()))
+fn write_big_file(step: &FilesystemBenchStep<'_>, folder: &HeldDir, thread: usize) -> Result<WriteProgress> {
+    let name = big_file_name(thread);
+    let mut payload = ThreadPayload::new(block_len(step), big_file_series(step, thread));
+    let file =
+        folder.create_file(name.as_bytes(), 0o644).map_err(|error| step.ground.to_bench_error(error))?;
+    let done = for_each_block(step, |number, offset, len| {
+        let block = payload.fill_block(number, len);
+        file.write_all_at(block, offset).map_err(BenchError::io_error("write", name.clone()))
     })?;
     let handed = Instant::now();
-    fsync(&file).map_err(|errno| BenchError::io("flush", name)(errno.into()))?;
+    fsync(&file).map_err(|errno| BenchError::io_error("flush", name)(errno.into()))?;
     Ok(WriteProgress { done, handed })
 }
 
@@ -72,36 +74,44 @@ struct ReadProgress {
     done: Vec<(Instant, u64)>,
 }
 
-fn read(step: &FilesystemBenchStep<'_>, folder: &HeldDir, thread: usize, cold: bool) -> Result<ReadProgress> {
-    let name = name(thread);
-    let file = open(step, folder, &name)?;
+fn read_big_file(
+    step: &FilesystemBenchStep<'_>,
+    folder: &HeldDir,
+    thread: usize,
+    cold: bool,
+) -> Result<ReadProgress> {
+    let name = big_file_name(thread);
+    let file = open_bench_file(step, folder, &name)?;
     if cold {
-        forget(&file)?;
+        drop_page_cache(&file)?;
     }
     let mut buffer = vec![0; block_len(step)];
     let start = Instant::now();
-    let done = each_block(step, |number, offset, len| {
+    let done = for_each_block(step, |number, offset, len| {
         let wanted = buffer.get_mut(..len).unwrap_or_default();
-        file.read_exact_at(wanted, offset).map_err(BenchError::io("read", name.clone()))?;
-        check(wanted, series(step, thread), number, &name)
+        file.read_exact_at(wanted, offset).map_err(BenchError::io_error("read", name.clone()))?;
+        verify_block(wanted, big_file_series(step, thread), number, &name)
     })?;
     Ok(ReadProgress { start, done })
 }
 
 /// From the first byte that was asked for to the last that came: what it takes to empty the cache does not count.
-fn net(gang: &ThreadGroupResult<ReadProgress>) -> f64 {
+fn net_read_seconds(gang: &ThreadGroupResult<ReadProgress>) -> f64 {
     let start = gang.results.iter().map(|one| one.start).min().unwrap_or(gang.start);
     (gang.start + gang.elapsed).duration_since(start).as_secs_f64()
 }
 
-pub(super) fn open(step: &FilesystemBenchStep<'_>, folder: &HeldDir, name: &str) -> Result<File> {
-    folder.open_file(name.as_bytes()).map(|opened| opened.file).map_err(|error| step.ground.blame(error))
+pub(super) fn open_bench_file(step: &FilesystemBenchStep<'_>, folder: &HeldDir, name: &str) -> Result<File> {
+    folder
+        .open_file(name.as_bytes())
+        .map(|opened| opened.file)
+        .map_err(|error| step.ground.to_bench_error(error))
 }
 
 /// Takes a file's pages out of the kernel's cache.
-pub(super) fn forget(file: &File) -> Result<()> {
+pub(super) fn drop_page_cache(file: &File) -> Result<()> {
     fadvise(file, 0, None, Advice::DontNeed)
-        .map_err(|errno| BenchError::io("empty the cache of", "a file")(errno.into()))
+        .map_err(|errno| BenchError::io_error("empty the cache of", "a file")(errno.into()))
 }
 
 fn block_len(step: &FilesystemBenchStep<'_>) -> usize {
@@ -109,7 +119,7 @@ fn block_len(step: &FilesystemBenchStep<'_>) -> usize {
 }
 
 /// Does something with every block of a big file: its number, where it begins, its length.
-fn each_block(
+fn for_each_block(
     step: &FilesystemBenchStep<'_>,
     mut work: impl FnMut(u64, u64, usize) -> Result<()>,
 ) -> Result<Vec<(Instant, u64)>> {
@@ -120,7 +130,7 @@ fn each_block(
         let offset = number * block;
         let len = block.min(size - offset);
         work(number, offset, usize::try_from(len).unwrap_or(usize::MAX))?;
-        step.did(len)?;
+        step.record_operation(len)?;
         if offset + len >= noted + every || offset + len == size {
             done.push((Instant::now(), offset + len - noted));
             noted = offset + len;
@@ -130,7 +140,7 @@ fn each_block(
 }
 
 /// Throughput of all threads together while time passes.
-fn curve<T>(
+fn throughput_curve<T>(
     name: &str,
     gang: &ThreadGroupResult<T>,
     done: impl Fn(&T) -> &Vec<(Instant, u64)>,

@@ -7,9 +7,9 @@ use rustix::fs::fsync;
 use vellum_checkout::beneath::{BeneathError, HeldDir};
 
 use super::FilesystemBenchStep;
-use super::small::{each, folders};
+use super::small::{create_thread_dirs, for_each_small_file};
 use crate::error::{BenchError, Result};
-use crate::gang::together;
+use crate::gang::run_in_threads;
 use crate::report::BenchReport;
 
 /// Most flushes of a thread: each waits for the disk.
@@ -21,70 +21,84 @@ const FLUSHED: usize = 4096;
 type NamesOutcome = std::result::Result<(), BeneathError>;
 
 /// All steps of one run.
-pub fn run(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) -> Result<()> {
-    let folders = folders(step, "bench-names")?;
-    let count = step.all(step.parameters.small_file_count);
+pub fn run_name_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) -> Result<()> {
+    let folders = create_thread_dirs(step, "bench-names")?;
+    let count = step.total_of_threads(step.parameters.small_file_count);
     let every = |work: &(dyn Fn(&HeldDir, &str) -> NamesOutcome + Sync)| {
-        together(step.parameters.threads, |thread| {
+        run_in_threads(step.parameters.threads, |thread| {
             let Some(folder) = folders.get(thread) else { return Ok(()) };
-            each(step, |name, _| work(folder, name).map_err(|error| step.ground.blame(error)))
+            for_each_small_file(step, |name, _| {
+                work(folder, name).map_err(|error| step.ground.to_bench_error(error))
+            })
         })
-        .map(|gang| gang.seconds())
+        .map(|gang| gang.elapsed_seconds())
     };
-    report.rate("create", "op/s", count, every(&create)?);
-    report.rate(
+    report.add_rate("create", "op/s", count, every(&create_empty_file)?);
+    report.add_rate(
         "mkdir",
         "op/s",
         count,
-        every(&|folder, name| folder.make_dir(directory(name).as_bytes(), 0o755))?,
+        every(&|folder, name| folder.create_dir(dir_name(name).as_bytes(), 0o755))?,
     );
-    report.rate(
+    report.add_rate(
         "rename",
         "op/s",
         count,
-        every(&|folder, name| folder.rename(name.as_bytes(), folder, renamed(name).as_bytes()))?,
+        every(&|folder, name| folder.rename(name.as_bytes(), folder, renamed_name(name).as_bytes()))?,
     );
-    let listed = together(step.parameters.threads, |thread| {
+    let listed = run_in_threads(step.parameters.threads, |thread| {
         folders
             .get(thread)
-            .map_or(Ok(0), |folder| folder.names().map(|names| names.len()))
-            .map_err(|error| step.ground.blame(error))
+            .map_or(Ok(0), |folder| folder.read_names().map(|names| names.len()))
+            .map_err(|error| step.ground.to_bench_error(error))
     })?;
-    report.rate("readdir", "names/s", listed.results.iter().sum::<usize>() as f64, listed.seconds());
-    report.rate("unlink", "op/s", count, every(&|folder, name| folder.unlink(renamed(name).as_bytes()))?);
-    report.rate(
+    report.add_rate(
+        "readdir",
+        "names/s",
+        listed.results.iter().sum::<usize>() as f64,
+        listed.elapsed_seconds(),
+    );
+    report.add_rate(
+        "unlink",
+        "op/s",
+        count,
+        every(&|folder, name| folder.unlink(renamed_name(name).as_bytes()))?,
+    );
+    report.add_rate(
         "rmdir",
         "op/s",
         count,
-        every(&|folder, name| folder.remove_dir(directory(name).as_bytes()))?,
+        every(&|folder, name| folder.remove_dir(dir_name(name).as_bytes()))?,
     );
     let flushes = step.parameters.small_file_count.min(FLUSHES_MAX);
-    let flushed = together(step.parameters.threads, |thread| {
-        folders.get(thread).map_or(Ok(()), |folder| flush(step, folder, flushes))
+    let flushed = run_in_threads(step.parameters.threads, |thread| {
+        folders.get(thread).map_or(Ok(()), |folder| write_and_fsync(step, folder, flushes))
     })?;
-    report.rate("fsync", "op/s", step.all(flushes), flushed.seconds());
-    step.ground.empty()
+    report.add_rate("fsync", "op/s", step.total_of_threads(flushes), flushed.elapsed_seconds());
+    step.ground.remove_contents()
 }
 
-fn create(folder: &HeldDir, name: &str) -> NamesOutcome {
+fn create_empty_file(folder: &HeldDir, name: &str) -> NamesOutcome {
     folder.create_file(name.as_bytes(), 0o644).map(drop)
 }
 
-fn directory(name: &str) -> String {
+fn dir_name(name: &str) -> String {
     format!("{name}-d")
 }
 
-fn renamed(name: &str) -> String {
+fn renamed_name(name: &str) -> String {
     format!("{name}-r")
 }
 
-fn flush(step: &FilesystemBenchStep<'_>, folder: &HeldDir, flushes: u64) -> Result<()> {
-    let file = folder.create_file(b"bench-flushed", 0o644).map_err(|error| step.ground.blame(error))?;
+fn write_and_fsync(step: &FilesystemBenchStep<'_>, folder: &HeldDir, flushes: u64) -> Result<()> {
+    let file =
+        folder.create_file(b"bench-flushed", 0o644).map_err(|error| step.ground.to_bench_error(error))?;
     for number in 0..flushes {
         let bytes = [u8::try_from(number % 251).unwrap_or_default(); FLUSHED];
-        file.write_all_at(&bytes, number * FLUSHED as u64).map_err(BenchError::io("write", "a file"))?;
-        fsync(&file).map_err(|errno| BenchError::io("flush", "a file")(errno.into()))?;
-        step.did(FLUSHED as u64)?;
+        file.write_all_at(&bytes, number * FLUSHED as u64)
+            .map_err(BenchError::io_error("write", "a file"))?;
+        fsync(&file).map_err(|errno| BenchError::io_error("flush", "a file")(errno.into()))?;
+        step.record_operation(FLUSHED as u64)?;
     }
     Ok(())
 }

@@ -32,15 +32,15 @@ impl ThreadPayload {
     }
 
     /// The first `len` bytes of block `number`.
-    pub fn block(&mut self, number: u64, len: usize) -> &[u8] {
+    pub fn fill_block(&mut self, number: u64, len: usize) -> &[u8] {
         let series = self.series;
         for (page, bytes) in self.bytes.chunks_exact_mut(PAGE).enumerate() {
             if let Some(place) = bytes.first_chunk_mut::<STAMP>() {
-                *place = stamp(series, number, page);
+                *place = page_stamp(series, number, page);
             }
         }
         if self.bytes.len() < PAGE {
-            let stamp = stamp(series, number, 0);
+            let stamp = page_stamp(series, number, 0);
             self.bytes.iter_mut().zip(stamp).for_each(|(byte, stamp)| *byte = stamp);
         }
         self.bytes.get(..len).unwrap_or(&self.bytes)
@@ -48,13 +48,13 @@ impl ThreadPayload {
 }
 
 /// Whether bytes that were read are those of block `number`; `name` is of the file, for the message.
-pub fn check(read: &[u8], series: u64, number: u64, name: &str) -> Result<()> {
-    let expected = stamp(series, number, 0);
+pub fn verify_block(read: &[u8], series: u64, number: u64, name: &str) -> Result<()> {
+    let expected = page_stamp(series, number, 0);
     let same = read.iter().zip(expected).all(|(read, expected)| *read == expected);
     if same { Ok(()) } else { Err(BenchError::Content(name.into())) }
 }
 
-fn stamp(series: u64, block: u64, page: usize) -> [u8; STAMP] {
+fn page_stamp(series: u64, block: u64, page: usize) -> [u8; STAMP] {
     let mut stamp = [0; STAMP];
     let (which, place) = stamp.split_at_mut(STAMP / 2);
     which.copy_from_slice(&series.to_le_bytes());
@@ -70,21 +70,22 @@ mod tests {
     #[test]
     fn no_two_pages_are_equal_and_blocks_are_known_again() {
         let mut payload = ThreadPayload::new(3 * PAGE, 7);
-        let (first, second) = (payload.block(0, 3 * PAGE).to_vec(), payload.block(1, 3 * PAGE).to_vec());
-        let other = ThreadPayload::new(3 * PAGE, 8).block(0, 3 * PAGE).to_vec();
+        let (first, second) =
+            (payload.fill_block(0, 3 * PAGE).to_vec(), payload.fill_block(1, 3 * PAGE).to_vec());
+        let other = ThreadPayload::new(3 * PAGE, 8).fill_block(0, 3 * PAGE).to_vec();
         let pages: std::collections::HashSet<_> =
             [&first, &second, &other].into_iter().flat_map(|bytes| bytes.chunks(PAGE)).collect();
         assert_eq!(pages.len(), 9);
-        check(&second, 7, 1, "x").unwrap();
-        assert!(check(&second, 7, 0, "x").is_err());
-        assert!(check(&other, 7, 0, "x").is_err());
+        verify_block(&second, 7, 1, "x").unwrap();
+        assert!(verify_block(&second, 7, 0, "x").is_err());
+        assert!(verify_block(&other, 7, 0, "x").is_err());
     }
 
     #[test]
     fn short_blocks_have_a_stamp_too() {
         let mut payload = ThreadPayload::new(5, 7);
-        let block = payload.block(3, 9).to_vec();
+        let block = payload.fill_block(3, 9).to_vec();
         assert_eq!(block.len(), 5);
-        check(&block, 7, 3, "x").unwrap();
+        verify_block(&block, 7, 3, "x").unwrap();
     }
 }

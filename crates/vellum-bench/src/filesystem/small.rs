@@ -5,46 +5,49 @@ use std::io::{Read, Write};
 use vellum_checkout::beneath::HeldDir;
 
 use super::FilesystemBenchStep;
-use super::big::{forget, open};
-use super::payload::{ThreadPayload, check};
+use super::big::{drop_page_cache, open_bench_file};
+use super::payload::{ThreadPayload, verify_block};
 use crate::error::{BenchError, Result};
-use crate::gang::together;
+use crate::gang::run_in_threads;
 use crate::report::BenchReport;
 
 /// All steps of one run.
-pub fn run(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) -> Result<()> {
+pub fn run_small_file_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) -> Result<()> {
     let threads = step.parameters.threads;
-    let folders = folders(step, "bench-small")?;
-    let files = step.all(step.parameters.small_file_count);
+    let folders = create_thread_dirs(step, "bench-small")?;
+    let files = step.total_of_threads(step.parameters.small_file_count);
     let mut timed = |name: &str, unit: &str, work: &(dyn Fn(usize, &HeldDir) -> Result<()> + Sync)| {
-        let gang =
-            together(threads, |thread| folders.get(thread).map_or(Ok(()), |folder| work(thread, folder)))?;
-        report.rate(name, unit, files, gang.seconds());
+        let gang = run_in_threads(threads, |thread| {
+            folders.get(thread).map_or(Ok(()), |folder| work(thread, folder))
+        })?;
+        report.add_rate(name, unit, files, gang.elapsed_seconds());
         Ok::<_, BenchError>(())
     };
-    timed("small write", "files/s", &|thread, folder| write(step, folder, thread))?;
+    timed("small write", "files/s", &|thread, folder| write_small_files(step, folder, thread))?;
     for folder in &folders {
-        each(step, |name, _| {
-            let file = open(step, folder, name)?;
-            rustix::fs::fsync(&file).map_err(|errno| BenchError::io("flush", name)(errno.into()))?;
-            forget(&file)
+        for_each_small_file(step, |name, _| {
+            let file = open_bench_file(step, folder, name)?;
+            rustix::fs::fsync(&file).map_err(|errno| BenchError::io_error("flush", name)(errno.into()))?;
+            drop_page_cache(&file)
         })?;
     }
-    timed("small read, cold", "files/s", &|thread, folder| read(step, folder, thread))?;
-    timed("small read, warm", "files/s", &|thread, folder| read(step, folder, thread))?;
+    timed("small read, cold", "files/s", &|thread, folder| read_small_files(step, folder, thread))?;
+    timed("small read, warm", "files/s", &|thread, folder| read_small_files(step, folder, thread))?;
     timed("stat", "op/s", &|_, folder| {
-        each(step, |name, _| folder.stat(name.as_bytes()).map(drop).map_err(|error| step.ground.blame(error)))
+        for_each_small_file(step, |name, _| {
+            folder.stat(name.as_bytes()).map(drop).map_err(|error| step.ground.to_bench_error(error))
+        })
     })?;
-    step.ground.empty()
+    step.ground.remove_contents()
 }
 
 /// A directory of each thread.
-pub(super) fn folders(step: &FilesystemBenchStep<'_>, stem: &str) -> Result<Vec<HeldDir>> {
-    (0..step.parameters.threads).map(|thread| step.ground.folder(&format!("{stem}-{thread}"))).collect()
+pub(super) fn create_thread_dirs(step: &FilesystemBenchStep<'_>, stem: &str) -> Result<Vec<HeldDir>> {
+    (0..step.parameters.threads).map(|thread| step.ground.create_dir(&format!("{stem}-{thread}"))).collect()
 }
 
 /// Does something with the name and the number of every small file of a thread.
-pub(super) fn each(
+pub(super) fn for_each_small_file(
     step: &FilesystemBenchStep<'_>,
     mut work: impl FnMut(&str, u64) -> Result<()>,
 ) -> Result<()> {
@@ -55,42 +58,42 @@ pub(super) fn each(
         // Writing into a String does not fail.
         let _ = write!(name, "bench-{number}");
         work(&name, number)?;
-        step.did(0)?;
+        step.record_operation(0)?;
     }
     Ok(())
 }
 
-fn series(step: &FilesystemBenchStep<'_>, thread: usize) -> u64 {
+fn small_file_series(step: &FilesystemBenchStep<'_>, thread: usize) -> u64 {
     1 << 63 | (step.run as u64) << 32 | thread as u64
 }
 
-fn len(step: &FilesystemBenchStep<'_>) -> usize {
+fn small_file_len(step: &FilesystemBenchStep<'_>) -> usize {
     usize::try_from(step.parameters.small_file_size).unwrap_or(usize::MAX)
 }
 
-fn write(step: &FilesystemBenchStep<'_>, folder: &HeldDir, thread: usize) -> Result<()> {
-    let mut payload = ThreadPayload::new(len(step), series(step, thread));
-    each(step, |name, number| {
+fn write_small_files(step: &FilesystemBenchStep<'_>, folder: &HeldDir, thread: usize) -> Result<()> {
+    let mut payload = ThreadPayload::new(small_file_len(step), small_file_series(step, thread));
+    for_each_small_file(step, |name, number| {
         let mut file =
-            folder.create_file(name.as_bytes(), 0o644).map_err(|error| step.ground.blame(error))?;
-        for piece in payload.block(number, len(step)).chunks(io(step)) {
-            file.write_all(piece).map_err(BenchError::io("write", name))?;
+            folder.create_file(name.as_bytes(), 0o644).map_err(|error| step.ground.to_bench_error(error))?;
+        for piece in payload.fill_block(number, small_file_len(step)).chunks(io_size(step)) {
+            file.write_all(piece).map_err(BenchError::io_error("write", name))?;
         }
         Ok(())
     })
 }
 
-fn read(step: &FilesystemBenchStep<'_>, folder: &HeldDir, thread: usize) -> Result<()> {
-    let mut buffer = vec![0; len(step)];
-    each(step, |name, number| {
-        let mut file = open(step, folder, name)?;
-        for piece in buffer.chunks_mut(io(step)) {
-            file.read_exact(piece).map_err(BenchError::io("read", name))?;
+fn read_small_files(step: &FilesystemBenchStep<'_>, folder: &HeldDir, thread: usize) -> Result<()> {
+    let mut buffer = vec![0; small_file_len(step)];
+    for_each_small_file(step, |name, number| {
+        let mut file = open_bench_file(step, folder, name)?;
+        for piece in buffer.chunks_mut(io_size(step)) {
+            file.read_exact(piece).map_err(BenchError::io_error("read", name))?;
         }
-        check(&buffer, series(step, thread), number, name)
+        verify_block(&buffer, small_file_series(step, thread), number, name)
     })
 }
 
-fn io(step: &FilesystemBenchStep<'_>) -> usize {
+fn io_size(step: &FilesystemBenchStep<'_>) -> usize {
     usize::try_from(step.parameters.io_size).unwrap_or(usize::MAX)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{escape, shown};
+use super::{escape_html, format_figure};
 use crate::report::BenchRow;
 use crate::statistics::RunSummary;
 
@@ -17,14 +17,14 @@ const BOTTOM: f64 = 22.0;
 const MIDDLE: f64 = 15.0;
 
 /// The drawing of a row.
-pub fn plot(row: &BenchRow, summary: RunSummary) -> String {
+pub fn draw_box_plot(row: &BenchRow, summary: RunSummary) -> String {
     let most = if summary.max > 0.0 { summary.max } else { 1.0 };
     let place = |figure: f64| MARGIN + (WIDTH - 2.0 * MARGIN) * (figure / most).clamp(0.0, 1.0);
     let RunSummary { min, lower, median, upper, max } = summary;
-    let label = format!("{}: {} to {} {}", row.name, shown(min), shown(max), row.unit);
+    let label = format!("{}: {} to {} {}", row.name, format_figure(min), format_figure(max), row.unit);
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" aria-label=\"{}\">",
-        escape(&label)
+        escape_html(&label)
     );
     let (left, right) = (place(lower), place(upper));
     // Writing into a String does not fail.
@@ -48,8 +48,8 @@ pub fn plot(row: &BenchRow, summary: RunSummary) -> String {
             "<circle class=\"run\" cx=\"{:.1}\" cy=\"{MIDDLE}\" r=\"2.5\"><title>run {}: {} {}</title></circle>",
             place(*figure),
             number + 1,
-            shown(*figure),
-            escape(&row.unit)
+            format_figure(*figure),
+            escape_html(&row.unit)
         );
     }
     svg + "</svg>"

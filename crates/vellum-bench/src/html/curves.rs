@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{escape, shown};
+use super::{escape_html, format_figure};
 use crate::report::BenchCurve;
 
 /// How a value becomes a place.
@@ -34,7 +34,7 @@ struct ChartAxis {
 }
 
 impl ChartAxis {
-    fn of(scale: AxisScale, values: impl Iterator<Item = f64> + Clone) -> Self {
+    fn from_values(scale: AxisScale, values: impl Iterator<Item = f64> + Clone) -> Self {
         let most = values.clone().fold(0.0, f64::max);
         let least = values.fold(f64::INFINITY, f64::min);
         match scale {
@@ -46,7 +46,7 @@ impl ChartAxis {
     }
 
     /// Where a value is between the ends, 0 to 1.
-    fn part(&self, value: f64) -> f64 {
+    fn position_of(&self, value: f64) -> f64 {
         match self.scale {
             AxisScale::Linear => (value - self.from) / (self.to - self.from),
             AxisScale::Powers => (value / self.from).ln() / (self.to / self.from).ln(),
@@ -54,7 +54,7 @@ impl ChartAxis {
     }
 
     /// The value at a part.
-    fn value(&self, part: f64) -> f64 {
+    fn value_at(&self, part: f64) -> f64 {
         match self.scale {
             AxisScale::Linear => self.from + part * (self.to - self.from),
             AxisScale::Powers => self.from * (self.to / self.from).powf(part),
@@ -63,22 +63,23 @@ impl ChartAxis {
 }
 
 /// A curve with its axes; None if it has nothing to show.
-pub fn figure(curve: &BenchCurve, scale: AxisScale) -> Option<String> {
-    let drawn: Vec<_> = curve.points.iter().copied().filter(|point| has_place(*point, scale)).collect();
+pub fn draw_curve(curve: &BenchCurve, scale: AxisScale) -> Option<String> {
+    let drawn: Vec<_> = curve.points.iter().copied().filter(|point| is_drawable(*point, scale)).collect();
     if drawn.is_empty() {
         return None;
     }
-    let across = ChartAxis::of(scale, drawn.iter().map(|(x, _)| *x));
-    let up = ChartAxis::of(scale, drawn.iter().map(|(_, y)| *y));
+    let across = ChartAxis::from_values(scale, drawn.iter().map(|(x, _)| *x));
+    let up = ChartAxis::from_values(scale, drawn.iter().map(|(_, y)| *y));
     let mut svg = format!(
         "<figure><figcaption>{0}: {1} against {2}</figcaption>\n\
          <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" aria-label=\"{0}\">",
-        escape(&curve.name),
-        escape(&curve.y_unit),
-        escape(&curve.x_unit)
+        escape_html(&curve.name),
+        escape_html(&curve.y_unit),
+        escape_html(&curve.x_unit)
     );
-    svg += &axes(&across, &up, &curve.x_unit);
-    let places: Vec<_> = drawn.iter().map(|point| (left(&across, point.0), top(&up, point.1))).collect();
+    svg += &draw_axes(&across, &up, &curve.x_unit);
+    let places: Vec<_> =
+        drawn.iter().map(|point| (x_coordinate(&across, point.0), y_coordinate(&up, point.1))).collect();
     let path: Vec<_> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     // Writing into a String does not fail.
     let _ = write!(svg, "<polyline class=\"line\" points=\"{}\"/>", path.join(" "));
@@ -86,33 +87,33 @@ pub fn figure(curve: &BenchCurve, scale: AxisScale) -> Option<String> {
         let _ = write!(
             svg,
             "<circle class=\"point\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\"><title>{} {}: {} {}</title></circle>",
-            shown(point.0),
-            escape(&curve.x_unit),
-            shown(point.1),
-            escape(&curve.y_unit)
+            format_figure(point.0),
+            escape_html(&curve.x_unit),
+            format_figure(point.1),
+            escape_html(&curve.y_unit)
         );
     }
     Some(svg + "</svg></figure>\n")
 }
 
-fn has_place((x, y): (f64, f64), scale: AxisScale) -> bool {
+fn is_drawable((x, y): (f64, f64), scale: AxisScale) -> bool {
     x.is_finite() && y.is_finite() && (scale == AxisScale::Linear || (x > 0.0 && y > 0.0))
 }
 
-fn left(axis: &ChartAxis, value: f64) -> f64 {
-    LEFT + axis.part(value) * (WIDTH - LEFT - RIGHT)
+fn x_coordinate(axis: &ChartAxis, value: f64) -> f64 {
+    LEFT + axis.position_of(value) * (WIDTH - LEFT - RIGHT)
 }
 
-fn top(axis: &ChartAxis, value: f64) -> f64 {
-    HEIGHT - BELOW - axis.part(value) * (HEIGHT - ABOVE - BELOW)
+fn y_coordinate(axis: &ChartAxis, value: f64) -> f64 {
+    HEIGHT - BELOW - axis.position_of(value) * (HEIGHT - ABOVE - BELOW)
 }
 
-fn axes(across: &ChartAxis, up: &ChartAxis, unit: &str) -> String {
+fn draw_axes(across: &ChartAxis, up: &ChartAxis, unit: &str) -> String {
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BELOW);
     let mut svg = format!("<path class=\"axis\" d=\"M{LEFT} {ABOVE}V{bottom}H{right}\"/>");
     for tick in 0..=TICKS {
         let part = f64::from(tick) / f64::from(TICKS);
-        let (x, y) = (left(across, across.value(part)), top(up, up.value(part)));
+        let (x, y) = (x_coordinate(across, across.value_at(part)), y_coordinate(up, up.value_at(part)));
         let _ = write!(
             svg,
             "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
@@ -120,12 +121,16 @@ fn axes(across: &ChartAxis, up: &ChartAxis, unit: &str) -> String {
              <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             LEFT - 6.0,
             y + 4.0,
-            shown(up.value(part)),
+            format_figure(up.value_at(part)),
             bottom + 15.0,
-            shown(across.value(part))
+            format_figure(across.value_at(part))
         );
     }
-    let _ =
-        write!(svg, "<text x=\"{right}\" y=\"{}\" text-anchor=\"end\">{}</text>", HEIGHT - 4.0, escape(unit));
+    let _ = write!(
+        svg,
+        "<text x=\"{right}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+        HEIGHT - 4.0,
+        escape_html(unit)
+    );
     svg
 }

@@ -21,15 +21,15 @@ pub struct BenchStore {
 
 impl BenchStore {
     /// Opens the store at `url`, or makes it.
-    pub fn open(url: &str) -> Result<Self, StoreError> {
-        let directory = directory(url);
+    pub fn open_or_create(url: &str) -> Result<Self, StoreError> {
+        let directory = local_dir(url);
         let mut made = Vec::new();
         if let Some(directory) = &directory {
-            made.extend(OWN.iter().map(|name| directory.join(name)).filter(|path| is_absent(path)));
+            made.extend(OWN.iter().map(|name| directory.join(name)).filter(|path| is_path_absent(path)));
             let above = directory.ancestors().filter(|path| !path.as_os_str().is_empty());
-            made.extend(above.take_while(|path| is_absent(path)).map(Path::to_path_buf));
+            made.extend(above.take_while(|path| is_path_absent(path)).map(Path::to_path_buf));
         }
-        Ok(Self { store: vellum_store::create(url)?, directory, made })
+        Ok(Self { store: vellum_store::create_store(url)?, directory, made })
     }
 
     /// Whether the store is new.
@@ -42,9 +42,9 @@ impl BenchStore {
 impl Drop for BenchStore {
     fn drop(&mut self) {
         if let Some(directory) = &self.directory {
-            for folder in below(directory, "vellum-objbench-") {
+            for folder in list_with_prefix(directory, "vellum-objbench-") {
                 // Folders of other benches that are at work are not empty.
-                below(&folder, "").iter().for_each(|inner| drop(std::fs::remove_dir(inner)));
+                list_with_prefix(&folder, "").iter().for_each(|inner| drop(std::fs::remove_dir(inner)));
                 let _ = std::fs::remove_dir(folder);
             }
         }
@@ -60,7 +60,7 @@ impl Drop for BenchStore {
 }
 
 /// What is in a directory, and has a name that begins so.
-fn below(directory: &Path, prefix: &str) -> Vec<PathBuf> {
+fn list_with_prefix(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
@@ -68,12 +68,12 @@ fn below(directory: &Path, prefix: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-fn is_absent(path: &Path) -> bool {
+fn is_path_absent(path: &Path) -> bool {
     path.symlink_metadata().is_err()
 }
 
 /// Where an address means a directory of this machine.
-fn directory(url: &str) -> Option<PathBuf> {
+fn local_dir(url: &str) -> Option<PathBuf> {
     match url.split_once("://") {
         Some(("file", path)) => Some(path.into()),
         Some(_) => None,
@@ -92,22 +92,25 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let url = dir.path().join("a/b").display().to_string();
         let key = ObjectKey::new("vellum-objbench-x/y").unwrap();
-        let container = BenchStore::open(&url).unwrap();
+        let container = BenchStore::open_or_create(&url).unwrap();
         assert!(container.is_new());
-        container.store.put(&key, b"1").unwrap();
-        container.store.swap(&ObjectKey::new("vellum-objbench-x/z").unwrap(), None, Some(b"1")).unwrap();
+        container.store.put_object(&key, b"1").unwrap();
+        container.store.swap_ref(&ObjectKey::new("vellum-objbench-x/z").unwrap(), None, Some(b"1")).unwrap();
         for name in ["y", "z"] {
-            container.store.delete(&ObjectKey::new(format!("vellum-objbench-x/{name}")).unwrap()).unwrap();
+            container
+                .store
+                .delete_object(&ObjectKey::new(format!("vellum-objbench-x/{name}")).unwrap())
+                .unwrap();
         }
         drop(container);
         assert!(!dir.path().join("a").exists());
 
         std::fs::create_dir_all(&url).unwrap();
         std::fs::write(Path::new(&url).join("mine"), "x").unwrap();
-        let container = BenchStore::open(&url).unwrap();
+        let container = BenchStore::open_or_create(&url).unwrap();
         assert!(!container.is_new());
-        container.store.put(&key, b"1").unwrap();
-        container.store.delete(&key).unwrap();
+        container.store.put_object(&key, b"1").unwrap();
+        container.store.delete_object(&key).unwrap();
         drop(container);
         let left: Vec<_> = std::fs::read_dir(&url).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["mine"]);

@@ -8,8 +8,8 @@ use vellum_types::ErrorKind;
 use vellum_volume::ProgressMeter;
 
 use super::{BenchKeys, ObjectBenchParameters};
-use crate::error::{Result, go_on};
-use crate::gang::together;
+use crate::error::{Result, check_interrupted};
+use crate::gang::run_in_threads;
 
 /// Whether Vellum can use a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -24,7 +24,7 @@ pub enum StoreVerdict {
 }
 
 impl StoreVerdict {
-    pub(super) fn of(checked: &[CheckedPromise]) -> Self {
+    pub(super) fn from_checked(checked: &[CheckedPromise]) -> Self {
         match checked.iter().filter(|one| !one.holds).map(|one| one.livable).reduce(|a, b| a && b) {
             None => Self::Fit,
             Some(true) => Self::Limited,
@@ -79,7 +79,7 @@ struct StorePromise {
     check: fn(&PromiseTrial<'_>) -> PromiseResult,
 }
 
-const fn must(
+const fn required_promise(
     name: &'static str,
     without: &'static str,
     check: fn(&PromiseTrial<'_>) -> PromiseResult,
@@ -87,7 +87,7 @@ const fn must(
     StorePromise { name, livable: false, without, check }
 }
 
-const fn may(
+const fn optional_promise(
     name: &'static str,
     without: &'static str,
     check: fn(&PromiseTrial<'_>) -> PromiseResult,
@@ -101,28 +101,64 @@ pub(super) const NAMES: &[&str] =
 
 /// In the order in which they build on each other.
 const PROMISES: &[StorePromise] = &[
-    must("put an object", "nothing can be stored", put),
-    must("get what was put", "nothing that is stored can be read", get),
-    must(
+    required_promise("put an object", "nothing can be stored", check_put),
+    required_promise("get what was put", "nothing that is stored can be read", check_get),
+    required_promise(
         "an object that is missing is told so",
         "Vellum cannot tell a new volume from a lost one",
-        get_missing,
+        check_get_missing,
     ),
-    must("get a part of an object", "no file can be read out of a pack", get_range),
-    must("the length of an object", "packs cannot be checked before they are read", head),
-    must("an object is never replaced", "two writers can destroy each other's packs", put_twice),
-    must("a ref changes by compare-and-swap", "a snapshot can be lost when two writers meet", swap),
-    must("no compare-and-swap is lost", "a snapshot can be lost when two writers meet", swap_at_once),
-    must("an object without bytes", "the collector's and the writers' marks cannot be stored", empty),
-    must("a large object", "packs cannot be stored", large),
-    may("a large object is read in parts at once", "restoring is slower than it could be", parts),
-    must("several objects put together", "packs cannot be stored", put_all),
-    must("a listing shows what was put", "the collector can delete what a writer has just stored", list),
-    must("a listing is of one folder, in order", "indexes are read in part", list_folder),
-    may("a listing knows when objects were put", "sessions are judged by this machine's clock", times),
-    must("delete an object", "the collector can free nothing", delete),
-    may("delete what is not there", "a collector that was stopped has to be started again", delete_missing),
-    must("what was deleted is gone", "the collector cannot tell what it has freed", list_deleted),
+    required_promise("get a part of an object", "no file can be read out of a pack", check_get_range),
+    required_promise("the length of an object", "packs cannot be checked before they are read", check_size),
+    required_promise(
+        "an object is never replaced",
+        "two writers can destroy each other's packs",
+        check_put_twice,
+    ),
+    required_promise(
+        "a ref changes by compare-and-swap",
+        "a snapshot can be lost when two writers meet",
+        check_swap,
+    ),
+    required_promise(
+        "no compare-and-swap is lost",
+        "a snapshot can be lost when two writers meet",
+        check_concurrent_swap,
+    ),
+    required_promise(
+        "an object without bytes",
+        "the collector's and the writers' marks cannot be stored",
+        check_empty_object,
+    ),
+    required_promise("a large object", "packs cannot be stored", check_large_object),
+    optional_promise(
+        "a large object is read in parts at once",
+        "restoring is slower than it could be",
+        check_parallel_ranges,
+    ),
+    required_promise("several objects put together", "packs cannot be stored", check_put_all),
+    required_promise(
+        "a listing shows what was put",
+        "the collector can delete what a writer has just stored",
+        check_list,
+    ),
+    required_promise("a listing is of one folder, in order", "indexes are read in part", check_list_folder),
+    optional_promise(
+        "a listing knows when objects were put",
+        "sessions are judged by this machine's clock",
+        check_modified_times,
+    ),
+    required_promise("delete an object", "the collector can free nothing", check_delete),
+    optional_promise(
+        "delete what is not there",
+        "a collector that was stopped has to be started again",
+        check_delete_missing,
+    ),
+    required_promise(
+        "what was deleted is gone",
+        "the collector cannot tell what it has freed",
+        check_list_deleted,
+    ),
 ];
 
 /// Clocks that are further apart than this cannot be compared: sessions count for a day.
@@ -144,7 +180,7 @@ struct PromiseTrial<'a> {
 
 /// Tries all promises in turn. Without the first there is nothing to try the others with. A store that is full breaks no
 /// promise: nothing can be said of it.
-pub(super) fn check(
+pub(super) fn check_promises(
     store: &dyn ObjectStore,
     keys: &BenchKeys,
     parameters: &ObjectBenchParameters,
@@ -153,16 +189,16 @@ pub(super) fn check(
     let trial = PromiseTrial { store, keys, parameters };
     let mut checked: Vec<CheckedPromise> = Vec::with_capacity(PROMISES.len());
     for promise in PROMISES {
-        go_on(meter)?;
+        check_interrupted(meter)?;
         let stored = checked.first().is_none_or(|first| first.holds);
-        checked.push(trial.one(promise, stored)?);
-        meter.add(1, 0);
+        checked.push(trial.check_promise(promise, stored)?);
+        meter.add_progress(1, 0);
     }
     Ok(checked)
 }
 
 impl PromiseTrial<'_> {
-    fn one(&self, promise: &StorePromise, stored: bool) -> Result<CheckedPromise> {
+    fn check_promise(&self, promise: &StorePromise, stored: bool) -> Result<CheckedPromise> {
         let start = Instant::now();
         let problem = match stored.then(|| (promise.check)(self)) {
             None => Some("not tried, since nothing can be put".to_owned()),
@@ -185,12 +221,12 @@ impl PromiseTrial<'_> {
         })
     }
 
-    fn key(&self, name: &str) -> std::result::Result<vellum_store::ObjectKey, StoreError> {
-        self.keys.key(name)
+    fn object_key(&self, name: &str) -> std::result::Result<vellum_store::ObjectKey, StoreError> {
+        self.keys.object_key(name)
     }
 
     /// Bytes of a large object: two blocks and one byte, so that a service has to take it in parts.
-    fn large(&self) -> Vec<u8> {
+    fn large_content(&self) -> Vec<u8> {
         let len = usize::try_from(2 * self.parameters.block_size + 1).unwrap_or(usize::MAX);
         (0..len).map(|at| (at % 251) as u8).collect()
     }
@@ -199,198 +235,209 @@ impl PromiseTrial<'_> {
 /// What is put first. No two bytes next to each other are equal.
 const CONTENT: &[u8] = b"0123456789abcdef";
 
-fn wrong(what: impl Into<String>) -> PromiseResult {
+fn broken_promise(what: impl Into<String>) -> PromiseResult {
     Err(BrokenPromise::Wrong(what.into()))
 }
 
-fn equal(read: &[u8], expected: &[u8]) -> PromiseResult {
+fn expect_equal(read: &[u8], expected: &[u8]) -> PromiseResult {
     match (read == expected, read.len() == expected.len()) {
         (true, _) => Ok(()),
-        (false, true) => wrong("it gave other bytes than were put"),
-        (false, false) => wrong(format!("it gave {} bytes where {} were put", read.len(), expected.len())),
+        (false, true) => broken_promise("it gave other bytes than were put"),
+        (false, false) => {
+            broken_promise(format!("it gave {} bytes where {} were put", read.len(), expected.len()))
+        }
     }
 }
 
-fn put(trial: &PromiseTrial<'_>) -> PromiseResult {
-    Ok(trial.store.put(&trial.key("object")?, CONTENT)?)
+fn check_put(trial: &PromiseTrial<'_>) -> PromiseResult {
+    Ok(trial.store.put_object(&trial.object_key("object")?, CONTENT)?)
 }
 
-fn get(trial: &PromiseTrial<'_>) -> PromiseResult {
-    equal(&trial.store.get(&trial.key("object")?, CONTENT.len() as u64)?, CONTENT)
+fn check_get(trial: &PromiseTrial<'_>) -> PromiseResult {
+    expect_equal(&trial.store.get_object(&trial.object_key("object")?, CONTENT.len() as u64)?, CONTENT)
 }
 
-fn missing<T>(answer: std::result::Result<T, StoreError>) -> PromiseResult {
+fn expect_not_found<T>(answer: std::result::Result<T, StoreError>) -> PromiseResult {
     match answer {
         Err(StoreError::NotFound { .. }) => Ok(()),
-        Err(error) => wrong(format!("in place of 'not found' it said: {error}")),
-        Ok(_) => wrong("it gave an object that was never put"),
+        Err(error) => broken_promise(format!("in place of 'not found' it said: {error}")),
+        Ok(_) => broken_promise("it gave an object that was never put"),
     }
 }
 
-fn get_missing(trial: &PromiseTrial<'_>) -> PromiseResult {
-    missing(trial.store.get(&trial.key("missing")?, 1))?;
-    missing(trial.store.get_range(&trial.key("missing")?, 0, 1))
+fn check_get_missing(trial: &PromiseTrial<'_>) -> PromiseResult {
+    expect_not_found(trial.store.get_object(&trial.object_key("missing")?, 1))?;
+    expect_not_found(trial.store.get_range(&trial.object_key("missing")?, 0, 1))
 }
 
-fn get_range(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let key = trial.key("object")?;
-    equal(&trial.store.get_range(&key, 3, 5)?, CONTENT.get(3..8).unwrap_or_default())?;
+fn check_get_range(trial: &PromiseTrial<'_>) -> PromiseResult {
+    let key = trial.object_key("object")?;
+    expect_equal(&trial.store.get_range(&key, 3, 5)?, CONTENT.get(3..8).unwrap_or_default())?;
     match trial.store.get_range(&key, 10, CONTENT.len() as u64) {
         Err(_) => Ok(()),
-        Ok(_) => wrong("it gave bytes from behind the end"),
+        Ok(_) => broken_promise("it gave bytes from behind the end"),
     }
 }
 
-fn head(trial: &PromiseTrial<'_>) -> PromiseResult {
-    match trial.store.size(&trial.key("object")?)? {
-        size if size == CONTENT.len() as u64 => missing(trial.store.size(&trial.key("missing")?)),
-        size => wrong(format!("it said {size} bytes where {} were put", CONTENT.len())),
+fn check_size(trial: &PromiseTrial<'_>) -> PromiseResult {
+    match trial.store.object_size(&trial.object_key("object")?)? {
+        size if size == CONTENT.len() as u64 => {
+            expect_not_found(trial.store.object_size(&trial.object_key("missing")?))
+        }
+        size => broken_promise(format!("it said {size} bytes where {} were put", CONTENT.len())),
     }
 }
 
-fn put_twice(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let key = trial.key("object")?;
-    match trial.store.put(&key, b"other") {
+fn check_put_twice(trial: &PromiseTrial<'_>) -> PromiseResult {
+    let key = trial.object_key("object")?;
+    match trial.store.put_object(&key, b"other") {
         Err(StoreError::Exists { .. }) => {}
-        Err(error) => return wrong(format!("in place of 'exists' it said: {error}")),
-        Ok(()) => return wrong("it took a second object with the key of the first"),
+        Err(error) => return broken_promise(format!("in place of 'exists' it said: {error}")),
+        Ok(()) => return broken_promise("it took a second object with the key of the first"),
     }
-    equal(&trial.store.get(&key, CONTENT.len() as u64)?, CONTENT)
+    expect_equal(&trial.store.get_object(&key, CONTENT.len() as u64)?, CONTENT)
 }
 
-fn swap(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let key = trial.key("ref")?;
-    let refuse = |expected: Option<&[u8]>| match trial.store.swap(&key, expected, Some(b"stolen")) {
+fn check_swap(trial: &PromiseTrial<'_>) -> PromiseResult {
+    let key = trial.object_key("ref")?;
+    let refuse = |expected: Option<&[u8]>| match trial.store.swap_ref(&key, expected, Some(b"stolen")) {
         Err(StoreError::Changed { .. }) => Ok(()),
-        Err(error) => wrong(format!("in place of 'changed' it said: {error}")),
-        Ok(()) => wrong("it changed a ref that was not as expected"),
+        Err(error) => broken_promise(format!("in place of 'changed' it said: {error}")),
+        Ok(()) => broken_promise("it changed a ref that was not as expected"),
     };
-    trial.store.swap(&key, None, Some(b"one"))?;
+    trial.store.swap_ref(&key, None, Some(b"one"))?;
     refuse(None)?;
     refuse(Some(b"two"))?;
-    trial.store.swap(&key, Some(b"one"), Some(b"two"))?;
+    trial.store.swap_ref(&key, Some(b"one"), Some(b"two"))?;
     refuse(Some(b"one"))?;
-    equal(&trial.store.get(&key, 16)?, b"two")?;
-    trial.store.swap(&key, Some(b"two"), None)?;
-    missing(trial.store.get(&key, 16))
+    expect_equal(&trial.store.get_object(&key, 16)?, b"two")?;
+    trial.store.swap_ref(&key, Some(b"two"), None)?;
+    expect_not_found(trial.store.get_object(&key, 16))
 }
 
-fn swap_at_once(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let key = trial.key("counter")?;
-    trial.store.swap(&key, None, Some(b"0"))?;
-    let gang = together(SWAPPERS, |_| (0..SWAPS).try_for_each(|_| Ok(add_one(trial, &key)?)));
+fn check_concurrent_swap(trial: &PromiseTrial<'_>) -> PromiseResult {
+    let key = trial.object_key("counter")?;
+    trial.store.swap_ref(&key, None, Some(b"0"))?;
+    let gang = run_in_threads(SWAPPERS, |_| (0..SWAPS).try_for_each(|_| Ok(increment_ref(trial, &key)?)));
     if let Err(error) = gang {
-        return wrong(error.to_string());
+        return broken_promise(error.to_string());
     }
-    let counted = trial.store.get(&key, 16)?;
+    let counted = trial.store.get_object(&key, 16)?;
     let expected = (SWAPPERS * SWAPS).to_string();
     if counted == expected.as_bytes() {
         return Ok(());
     }
-    wrong(format!("of {expected} changes that it acknowledged {} are there", counted.escape_ascii()))
+    broken_promise(format!("of {expected} changes that it acknowledged {} are there", counted.escape_ascii()))
 }
 
 /// Adds one to the number in a ref, as often as others are in the way.
-fn add_one(trial: &PromiseTrial<'_>, key: &vellum_store::ObjectKey) -> std::result::Result<(), StoreError> {
+fn increment_ref(
+    trial: &PromiseTrial<'_>,
+    key: &vellum_store::ObjectKey,
+) -> std::result::Result<(), StoreError> {
     let mut tries = 0;
     loop {
-        let before = trial.store.get(key, 16)?;
+        let before = trial.store.get_object(key, 16)?;
         let number: u64 = std::str::from_utf8(&before).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-        match trial.store.swap(key, Some(&before), Some((number + 1).to_string().as_bytes())) {
+        match trial.store.swap_ref(key, Some(&before), Some((number + 1).to_string().as_bytes())) {
             Err(StoreError::Changed { .. }) if tries < SWAP_TRIES => tries += 1,
             other => return other,
         }
     }
 }
 
-fn empty(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let key = trial.key("empty")?;
-    trial.store.put(&key, b"")?;
-    equal(&trial.store.get(&key, 0)?, b"")?;
-    match trial.store.size(&key)? {
+fn check_empty_object(trial: &PromiseTrial<'_>) -> PromiseResult {
+    let key = trial.object_key("empty")?;
+    trial.store.put_object(&key, b"")?;
+    expect_equal(&trial.store.get_object(&key, 0)?, b"")?;
+    match trial.store.object_size(&key)? {
         0 => Ok(()),
-        size => wrong(format!("it said {size} bytes of an object that has none")),
+        size => broken_promise(format!("it said {size} bytes of an object that has none")),
     }
 }
 
-fn large(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let (key, bytes) = (trial.key("large")?, trial.large());
-    trial.store.put(&key, &bytes)?;
-    equal(&trial.store.get(&key, bytes.len() as u64)?, &bytes)
+fn check_large_object(trial: &PromiseTrial<'_>) -> PromiseResult {
+    let (key, bytes) = (trial.object_key("large")?, trial.large_content());
+    trial.store.put_object(&key, &bytes)?;
+    expect_equal(&trial.store.get_object(&key, bytes.len() as u64)?, &bytes)
 }
 
-fn parts(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let (key, bytes) = (trial.key("large")?, trial.large());
+fn check_parallel_ranges(trial: &PromiseTrial<'_>) -> PromiseResult {
+    let (key, bytes) = (trial.object_key("large")?, trial.large_content());
     let quarter = bytes.len() / 4 + 1;
     let parts: Vec<_> = bytes.chunks(quarter).collect();
-    let gang = together(parts.len(), |number| {
+    let gang = run_in_threads(parts.len(), |number| {
         let part = parts.get(number).copied().unwrap_or_default();
         let read = trial.store.get_range(&key, (number * quarter) as u64, part.len() as u64)?;
         Ok(read == part)
     });
     match gang {
         Ok(gang) if gang.results.iter().all(|same| *same) => Ok(()),
-        Ok(_) => wrong("it gave other bytes than were put"),
-        Err(error) => wrong(error.to_string()),
+        Ok(_) => broken_promise("it gave other bytes than were put"),
+        Err(error) => broken_promise(error.to_string()),
     }
 }
 
-fn put_all(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let (first, second) = (trial.key("together-1")?, trial.key("together-2")?);
-    trial.store.put_all(&[(first.clone(), b"1".as_slice()), (second.clone(), b"22".as_slice())])?;
-    equal(&trial.store.get(&first, 9)?, b"1")?;
-    equal(&trial.store.get(&second, 9)?, b"22")
+fn check_put_all(trial: &PromiseTrial<'_>) -> PromiseResult {
+    let (first, second) = (trial.object_key("together-1")?, trial.object_key("together-2")?);
+    trial.store.put_objects(&[(first.clone(), b"1".as_slice()), (second.clone(), b"22".as_slice())])?;
+    expect_equal(&trial.store.get_object(&first, 9)?, b"1")?;
+    expect_equal(&trial.store.get_object(&second, 9)?, b"22")
 }
 
-fn list(trial: &PromiseTrial<'_>) -> PromiseResult {
+fn check_list(trial: &PromiseTrial<'_>) -> PromiseResult {
     for name in ["list/b", "list/a", "list/c"] {
-        trial.store.put(&trial.key(name)?, name.as_bytes())?;
+        trial.store.put_object(&trial.object_key(name)?, name.as_bytes())?;
     }
-    let listed = trial.store.list(&trial.keys.folder)?;
+    let listed = trial.store.list_objects(&trial.keys.folder)?;
     for name in ["object", "list/a", "list/b", "list/c"] {
-        let key = trial.key(name)?;
+        let key = trial.object_key(name)?;
         if !listed.iter().any(|info| info.key == key) {
-            return wrong(format!("it does not list {name}, which was just put"));
+            return broken_promise(format!("it does not list {name}, which was just put"));
         }
     }
     Ok(())
 }
 
-fn list_folder(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let listed = trial.store.list(&format!("{}/list", trial.keys.folder))?;
+fn check_list_folder(trial: &PromiseTrial<'_>) -> PromiseResult {
+    let listed = trial.store.list_objects(&format!("{}/list", trial.keys.folder))?;
     let names: Vec<_> = listed.iter().map(|info| (info.key.name(), info.size)).collect();
     if names == [("a", 6), ("b", 6), ("c", 6)] {
         return Ok(());
     }
-    wrong(format!("in place of a, b and c of 6 bytes it lists {names:?}"))
+    broken_promise(format!("in place of a, b and c of 6 bytes it lists {names:?}"))
 }
 
-fn times(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let listed = trial.store.list(&format!("{}/list", trial.keys.folder))?;
+fn check_modified_times(trial: &PromiseTrial<'_>) -> PromiseResult {
+    let listed = trial.store.list_objects(&format!("{}/list", trial.keys.folder))?;
     let Some(time) = listed.iter().find_map(|info| info.modified) else {
-        return wrong("it does not tell");
+        return broken_promise("it does not tell");
     };
     let now = SystemTime::now();
     let apart = now.duration_since(time).or_else(|_| time.duration_since(now)).unwrap_or_default();
     if apart > SKEW_MAX {
-        return wrong(format!("its clock and this machine's are {} seconds apart", apart.as_secs()));
+        return broken_promise(format!("its clock and this machine's are {} seconds apart", apart.as_secs()));
     }
     Ok(())
 }
 
-fn delete(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let key = trial.key("list/a")?;
-    trial.store.delete(&key)?;
-    missing(trial.store.get(&key, 9))
+fn check_delete(trial: &PromiseTrial<'_>) -> PromiseResult {
+    let key = trial.object_key("list/a")?;
+    trial.store.delete_object(&key)?;
+    expect_not_found(trial.store.get_object(&key, 9))
 }
 
-fn delete_missing(trial: &PromiseTrial<'_>) -> PromiseResult {
-    Ok(trial.store.delete(&trial.key("missing")?)?)
+fn check_delete_missing(trial: &PromiseTrial<'_>) -> PromiseResult {
+    Ok(trial.store.delete_object(&trial.object_key("missing")?)?)
 }
 
-fn list_deleted(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let key = trial.key("list/b")?;
-    trial.store.delete(&key)?;
-    let listed = trial.store.list(&trial.keys.folder)?;
-    if listed.iter().any(|info| info.key == key) { wrong("it lists what was just deleted") } else { Ok(()) }
+fn check_list_deleted(trial: &PromiseTrial<'_>) -> PromiseResult {
+    let key = trial.object_key("list/b")?;
+    trial.store.delete_object(&key)?;
+    let listed = trial.store.list_objects(&trial.keys.folder)?;
+    if listed.iter().any(|info| info.key == key) {
+        broken_promise("it lists what was just deleted")
+    } else {
+        Ok(())
+    }
 }

@@ -6,8 +6,8 @@ use vellum_store::{ObjectKey, ObjectStore};
 use vellum_volume::ProgressMeter;
 
 use super::{BenchKeys, ObjectBenchParameters};
-use crate::error::{BenchError, Result, go_on};
-use crate::gang::{ThreadGroupResult, together};
+use crate::error::{BenchError, Result, check_interrupted};
+use crate::gang::{ThreadGroupResult, run_in_threads};
 use crate::report::{BenchReport, BetterDirection};
 use crate::statistics::RunSummary;
 
@@ -22,78 +22,93 @@ pub(super) struct SpeedTrial<'a> {
 }
 
 /// All runs.
-pub(super) fn run(trial: &SpeedTrial<'_>, report: &mut BenchReport) -> Result<()> {
+pub(super) fn run_speed_trial(trial: &SpeedTrial<'_>, report: &mut BenchReport) -> Result<()> {
     for _ in 0..trial.parameters.runs {
         if trial.parameters.small_objects > 0 {
-            trial.small(report)?;
+            trial.measure_small_objects(report)?;
         }
         if trial.parameters.big_object_size > 0 {
-            trial.big(report)?;
+            trial.measure_big_object(report)?;
         }
     }
     Ok(())
 }
 
 impl SpeedTrial<'_> {
-    fn small(&self, report: &mut BenchReport) -> Result<()> {
+    fn measure_small_objects(&self, report: &mut BenchReport) -> Result<()> {
         let (count, size) = (self.parameters.small_objects, self.parameters.small_object_size);
-        let bytes = noise(size);
+        let bytes = random_bytes(size);
         let mut tell = |name: &str, gang: &ThreadGroupResult<Vec<Duration>>| {
-            report.rate(name, "objects/s", count as f64, gang.seconds());
+            report.add_rate(name, "objects/s", count as f64, gang.elapsed_seconds());
             let times: Vec<_> = gang.results.iter().flatten().map(Duration::as_secs_f64).collect();
-            if let Some(summary) = RunSummary::of(&times) {
-                report.add(&format!("{name}, time"), "ms", BetterDirection::Lower, summary.median * 1e3);
+            if let Some(summary) = RunSummary::from_figures(&times) {
+                report.add_figure(
+                    &format!("{name}, time"),
+                    "ms",
+                    BetterDirection::Lower,
+                    summary.median * 1e3,
+                );
             }
         };
-        tell("put small", &self.each("small", count, |key| Ok(self.store.put(key, &bytes)?))?);
+        tell(
+            "put small",
+            &self.for_each_object("small", count, |key| Ok(self.store.put_object(key, &bytes)?))?,
+        );
         tell(
             "get small",
-            &self.each("small", count, |key| match self.store.get(key, size)? == bytes {
-                true => Ok(()),
-                false => Err(BenchError::Content(self.store.describe())),
+            &self.for_each_object("small", count, |key| {
+                match self.store.get_object(key, size)? == bytes {
+                    true => Ok(()),
+                    false => Err(BenchError::Content(self.store.describe_location())),
+                }
             })?,
         );
-        tell("head", &self.each("small", count, |key| Ok(self.store.size(key).map(drop)?))?);
+        tell(
+            "head",
+            &self.for_each_object("small", count, |key| Ok(self.store.object_size(key).map(drop)?))?,
+        );
         let start = Instant::now();
-        let listed = self.store.list(&self.keys.folder)?;
+        let listed = self.store.list_objects(&self.keys.folder)?;
         let seconds = start.elapsed().as_secs_f64();
-        tell("delete", &self.each("small", count, |key| Ok(self.store.delete(key)?))?);
-        report.rate("list", "objects/s", listed.len() as f64, seconds);
+        tell("delete", &self.for_each_object("small", count, |key| Ok(self.store.delete_object(key)?))?);
+        report.add_rate("list", "objects/s", listed.len() as f64, seconds);
         Ok(())
     }
 
-    fn big(&self, report: &mut BenchReport) -> Result<()> {
+    fn measure_big_object(&self, report: &mut BenchReport) -> Result<()> {
         let block = self.parameters.block_size.min(self.parameters.big_object_size);
         let count = (self.parameters.big_object_size / block).max(1);
-        let (bytes, mebibytes) = (noise(block), (count * block) as f64 / MIB);
-        let put = self.each("big", count, |key| Ok(self.store.put(key, &bytes)?))?;
-        report.rate("put big", "MiB/s", mebibytes, put.seconds());
-        let get = self.each("big", count, |key| Ok(self.store.get(key, block).map(drop)?))?;
-        report.rate("get big", "MiB/s", mebibytes, get.seconds());
+        let (bytes, mebibytes) = (random_bytes(block), (count * block) as f64 / MIB);
+        let put = self.for_each_object("big", count, |key| Ok(self.store.put_object(key, &bytes)?))?;
+        report.add_rate("put big", "MiB/s", mebibytes, put.elapsed_seconds());
+        let get =
+            self.for_each_object("big", count, |key| Ok(self.store.get_object(key, block).map(drop)?))?;
+        report.add_rate("get big", "MiB/s", mebibytes, get.elapsed_seconds());
         let half = block / 2;
-        let range =
-            self.each("big", count, |key| Ok(self.store.get_range(key, half, block - half).map(drop)?))?;
-        report.rate("get part", "MiB/s", (count * (block - half)) as f64 / MIB, range.seconds());
-        self.each("big", count, |key| Ok(self.store.delete(key)?)).map(drop)
+        let range = self.for_each_object("big", count, |key| {
+            Ok(self.store.get_range(key, half, block - half).map(drop)?)
+        })?;
+        report.add_rate("get part", "MiB/s", (count * (block - half)) as f64 / MIB, range.elapsed_seconds());
+        self.for_each_object("big", count, |key| Ok(self.store.delete_object(key)?)).map(drop)
     }
 
     /// Does something with so many objects, several at once; gives how long each took.
-    fn each(
+    fn for_each_object(
         &self,
         stem: &str,
         count: u64,
         work: impl Fn(&ObjectKey) -> Result<()> + Sync,
     ) -> Result<ThreadGroupResult<Vec<Duration>>> {
         let threads = self.parameters.threads;
-        together(threads, |thread| {
+        run_in_threads(threads, |thread| {
             let mut times = Vec::new();
             for number in (thread as u64..count).step_by(threads) {
-                go_on(self.meter)?;
-                let key = self.keys.key(&format!("{stem}-{number}"))?;
+                check_interrupted(self.meter)?;
+                let key = self.keys.object_key(&format!("{stem}-{number}"))?;
                 let start = Instant::now();
                 work(&key)?;
                 times.push(start.elapsed());
-                self.meter.add(1, 0);
+                self.meter.add_progress(1, 0);
             }
             Ok(times)
         })
@@ -101,7 +116,7 @@ impl SpeedTrial<'_> {
 }
 
 /// Bytes that no service can make smaller.
-fn noise(len: u64) -> Vec<u8> {
+fn random_bytes(len: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
     // Without random numbers the figures are those of zeros; `unique` has failed before that.
     let _ = getrandom::fill(&mut bytes);

@@ -13,8 +13,8 @@ use vellum_store::BlobWriter;
 use vellum_types::BlobKind;
 use vellum_volume::ProgressMeter;
 
-use super::{keys, store};
-use crate::error::{BenchError, Result, go_on};
+use super::{new_bench_keys, new_discarding_store};
+use crate::error::{BenchError, Result, check_interrupted};
 
 /// Longest ending that counts as a kind, bytes; longer ones are parts of names.
 const ENDING_MAX: usize = 8;
@@ -45,12 +45,12 @@ pub struct FileKindSavings {
 }
 
 /// Looks at all files in some places; gives the kinds, the largest first, and how many files could not be read.
-pub fn run(paths: &[PathBuf], meter: &ProgressMeter) -> Result<(Vec<FileKindSavings>, u64)> {
+pub fn measure_file_kinds(paths: &[PathBuf], meter: &ProgressMeter) -> Result<(Vec<FileKindSavings>, u64)> {
     let (mut found, mut unread) = (BTreeMap::<String, Vec<(PathBuf, u64)>>::new(), 0);
     for path in paths {
         let metadata = path.symlink_metadata();
-        metadata.map_err(BenchError::io("look at", path.display().to_string()))?;
-        unread += gather(path, &mut found, meter)?;
+        metadata.map_err(BenchError::io_error("look at", path.display().to_string()))?;
+        unread += collect_files_by_kind(path, &mut found, meter)?;
     }
     let mut order: Vec<_> = found.into_iter().collect();
     order.sort_by_key(|(_, files)| std::cmp::Reverse(files.iter().map(|(_, size)| size).sum::<u64>()));
@@ -60,7 +60,7 @@ pub fn run(paths: &[PathBuf], meter: &ProgressMeter) -> Result<(Vec<FileKindSavi
     }
     let mut kinds = Vec::with_capacity(order.len());
     for (kind, files) in order {
-        let (kind, failed) = weigh(kind, &files, meter)?;
+        let (kind, failed) = measure_kind_savings(kind, &files, meter)?;
         unread += failed;
         kinds.push(kind);
     }
@@ -68,21 +68,21 @@ pub fn run(paths: &[PathBuf], meter: &ProgressMeter) -> Result<(Vec<FileKindSavi
 }
 
 /// Lists the files below a path by their kind; gives how many directories could not be read.
-fn gather(
+fn collect_files_by_kind(
     top: &Path,
     found: &mut BTreeMap<String, Vec<(PathBuf, u64)>>,
     meter: &ProgressMeter,
 ) -> Result<u64> {
     let (mut pending, mut unread) = (vec![top.to_path_buf()], 0);
     while let Some(path) = pending.pop() {
-        go_on(meter)?;
+        check_interrupted(meter)?;
         match path.symlink_metadata() {
             Ok(metadata) if metadata.is_dir() => match std::fs::read_dir(&path) {
                 Ok(entries) => pending.extend(entries.flatten().map(|entry| entry.path())),
                 Err(_) => unread += 1,
             },
             Ok(metadata) if metadata.is_file() => {
-                found.entry(ending(&path)).or_default().push((path, metadata.len()));
+                found.entry(file_extension(&path)).or_default().push((path, metadata.len()));
             }
             Ok(_) => {}
             Err(_) => unread += 1,
@@ -91,26 +91,30 @@ fn gather(
     Ok(unread)
 }
 
-fn ending(path: &Path) -> String {
+fn file_extension(path: &Path) -> String {
     let ending =
         path.extension().and_then(|ending| ending.to_str()).filter(|ending| ending.len() <= ENDING_MAX);
     ending.map_or_else(|| NONE.into(), |ending| format!(".{}", ending.to_lowercase()))
 }
 
 /// One kind; and how many of its files could not be read.
-fn weigh(kind: String, files: &[(PathBuf, u64)], meter: &ProgressMeter) -> Result<(FileKindSavings, u64)> {
-    let keys = keys();
-    let (store, _local) = store(&keys)?;
+fn measure_kind_savings(
+    kind: String,
+    files: &[(PathBuf, u64)],
+    meter: &ProgressMeter,
+) -> Result<(FileKindSavings, u64)> {
+    let keys = new_bench_keys();
+    let (store, _local) = new_discarding_store(&keys)?;
     let chunker = Chunker::new(ChunkSizes::DEFAULT, &keys.chunker_key());
-    let writer = store.writer();
+    let writer = store.create_writer();
     let (mut read, mut unread) = (0, 0);
     for (path, _) in files {
-        go_on(meter)?;
+        check_interrupted(meter)?;
         match File::open(path) {
-            Ok(mut file) => match one(&mut file, &chunker, &writer)? {
+            Ok(mut file) => match store_file_chunks(&mut file, &chunker, &writer)? {
                 Some(bytes) => {
                     read += 1;
-                    meter.add(1, bytes);
+                    meter.add_progress(1, bytes);
                 }
                 None => unread += 1,
             },
@@ -123,7 +127,7 @@ fn weigh(kind: String, files: &[(PathBuf, u64)], meter: &ProgressMeter) -> Resul
 }
 
 /// One file, chunk by chunk; None if it cannot be read to its end.
-fn one(file: &mut File, chunker: &Chunker, writer: &BlobWriter) -> Result<Option<u64>> {
+fn store_file_chunks(file: &mut File, chunker: &Chunker, writer: &BlobWriter) -> Result<Option<u64>> {
     let (mut buffer, mut total, mut eof) = (Vec::with_capacity(READ), 0, false);
     loop {
         if !eof {
@@ -136,8 +140,10 @@ fn one(file: &mut File, chunker: &Chunker, writer: &BlobWriter) -> Result<Option
         }
         let mut used = 0;
         while let Some(rest) = buffer.get(used..).filter(|rest| !rest.is_empty()) {
-            let Some(chunk) = chunker.cut(rest, eof).and_then(|len| rest.get(..len)) else { break };
-            writer.put(BlobKind::Chunk, chunk)?;
+            let Some(chunk) = chunker.find_chunk_end(rest, eof).and_then(|len| rest.get(..len)) else {
+                break;
+            };
+            writer.put_blob(BlobKind::Chunk, chunk)?;
             used += chunk.len();
         }
         buffer.drain(..used);

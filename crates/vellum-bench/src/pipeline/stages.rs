@@ -9,9 +9,9 @@ use vellum_store::BlobOptions;
 use vellum_types::BlobKind;
 use vellum_volume::ProgressMeter;
 
-use super::{keys, store};
-use crate::error::{BenchError, Result, go_on};
-use crate::gang::together;
+use super::{new_bench_keys, new_discarding_store};
+use crate::error::{BenchError, Result, check_interrupted};
+use crate::gang::run_in_threads;
 use crate::report::BenchReport;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -20,129 +20,137 @@ const MIB: f64 = (1 << 20) as f64;
 const LEAST: Duration = Duration::from_millis(40);
 
 /// All rows of one size.
-pub fn run(size: u64, threads: usize, report: &mut BenchReport, meter: &ProgressMeter) -> Result<()> {
-    let data = text(usize::try_from(size).unwrap_or(usize::MAX), 0);
-    let (keys, shown) = (keys(), shown(size));
+pub fn run_stage_benches(
+    size: u64,
+    threads: usize,
+    report: &mut BenchReport,
+    meter: &ProgressMeter,
+) -> Result<()> {
+    let data = generate_text(usize::try_from(size).unwrap_or(usize::MAX), 0);
+    let (keys, shown) = (new_bench_keys(), format_block_size(size));
     let chunker = Chunker::new(ChunkSizes::DEFAULT, &keys.chunker_key());
-    let chunks = cut(&chunker, &data);
+    let chunks = split_chunks(&chunker, &data);
     let mut stage = |name: &str, work: &mut dyn FnMut() -> Result<()>| {
-        go_on(meter)?;
+        check_interrupted(meter)?;
         let (start, mut times) = (Instant::now(), 0_u32);
         while times == 0 || start.elapsed() < LEAST {
             work()?;
             times += 1;
         }
-        meter.add(1, size * u64::from(times));
+        meter.add_progress(1, size * u64::from(times));
         let mebibytes = size as f64 * f64::from(times) / MIB;
-        report.rate(&format!("{name} {shown}"), "MiB/s", mebibytes, start.elapsed().as_secs_f64());
+        report.add_rate(&format!("{name} {shown}"), "MiB/s", mebibytes, start.elapsed().as_secs_f64());
         Ok::<_, BenchError>(())
     };
     stage("chunk", &mut || {
-        black_box(cut(&chunker, black_box(&data)));
+        black_box(split_chunks(&chunker, black_box(&data)));
         Ok(())
     })?;
     stage("hash", &mut || {
         for chunk in &chunks {
-            black_box(keys.blob_id(BlobKind::Chunk, chunk));
+            black_box(keys.compute_blob_id(BlobKind::Chunk, chunk));
         }
         Ok(())
     })?;
-    stage("compress", &mut || compress(&chunks))?;
-    let compressed = compressed(&chunks)?;
-    stage("decompress", &mut || decompress(&compressed))?;
+    stage("compress", &mut || compress_chunks(&chunks))?;
+    let compressed = collect_compressed_chunks(&chunks)?;
+    stage("decompress", &mut || decompress_chunks(&compressed))?;
     stage("seal", &mut || {
-        seal(&keys, &chunks);
+        seal_chunks(&keys, &chunks);
         Ok(())
     })?;
-    whole(size, &format!("whole {shown}"), 1, report, meter)?;
-    whole(size, &format!("whole {shown}, {threads} threads"), threads, report, meter)
+    measure_whole_pipeline(size, &format!("whole {shown}"), 1, report, meter)?;
+    measure_whole_pipeline(size, &format!("whole {shown}, {threads} threads"), threads, report, meter)
 }
 
-fn cut<'d>(chunker: &Chunker, mut rest: &'d [u8]) -> Vec<&'d [u8]> {
+fn split_chunks<'d>(chunker: &Chunker, mut rest: &'d [u8]) -> Vec<&'d [u8]> {
     let mut chunks = Vec::new();
-    while let Some((chunk, after)) = chunker.cut(rest, true).and_then(|len| rest.split_at_checked(len)) {
+    while let Some((chunk, after)) =
+        chunker.find_chunk_end(rest, true).and_then(|len| rest.split_at_checked(len))
+    {
         chunks.push(chunk);
         rest = after;
     }
     chunks
 }
 
-fn compress(chunks: &[&[u8]]) -> Result<()> {
-    let mut compressor = compressor()?;
+fn compress_chunks(chunks: &[&[u8]]) -> Result<()> {
+    let mut compressor = new_compressor()?;
     for chunk in chunks {
-        black_box(compressor.compress(chunk).map_err(failed("compress"))?);
+        black_box(compressor.compress(chunk).map_err(compression_error("compress"))?);
     }
     Ok(())
 }
 
 /// Each chunk, compressed, with the length that it had.
-fn compressed(chunks: &[&[u8]]) -> Result<Vec<(Vec<u8>, usize)>> {
-    let mut compressor = compressor()?;
-    let mut one = |chunk: &&[u8]| Ok((compressor.compress(chunk).map_err(failed("compress"))?, chunk.len()));
+fn collect_compressed_chunks(chunks: &[&[u8]]) -> Result<Vec<(Vec<u8>, usize)>> {
+    let mut compressor = new_compressor()?;
+    let mut one =
+        |chunk: &&[u8]| Ok((compressor.compress(chunk).map_err(compression_error("compress"))?, chunk.len()));
     chunks.iter().map(&mut one).collect()
 }
 
-fn decompress(chunks: &[(Vec<u8>, usize)]) -> Result<()> {
-    let mut decompressor = zstd::bulk::Decompressor::new().map_err(failed("decompress"))?;
+fn decompress_chunks(chunks: &[(Vec<u8>, usize)]) -> Result<()> {
+    let mut decompressor = zstd::bulk::Decompressor::new().map_err(compression_error("decompress"))?;
     for (chunk, len) in chunks {
-        black_box(decompressor.decompress(chunk, *len).map_err(failed("decompress"))?);
+        black_box(decompressor.decompress(chunk, *len).map_err(compression_error("decompress"))?);
     }
     Ok(())
 }
 
-fn compressor() -> Result<zstd::bulk::Compressor<'static>> {
-    zstd::bulk::Compressor::new(BlobOptions::default().level).map_err(failed("compress"))
+fn new_compressor() -> Result<zstd::bulk::Compressor<'static>> {
+    zstd::bulk::Compressor::new(BlobOptions::default().level).map_err(compression_error("compress"))
 }
 
-fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> BenchError {
-    BenchError::io(what, "a chunk")
+fn compression_error(what: &'static str) -> impl FnOnce(std::io::Error) -> BenchError {
+    BenchError::io_error(what, "a chunk")
 }
 
-fn seal(keys: &VolumeKeys, chunks: &[&[u8]]) {
+fn seal_chunks(keys: &VolumeKeys, chunks: &[&[u8]]) {
     let mut out = Vec::new();
     for chunk in chunks {
         out.clear();
-        keys.seal(RecordDomain::Blob(BlobKind::Chunk), b"", chunk, &mut out);
+        keys.seal_record(RecordDomain::Blob(BlobKind::Chunk), b"", chunk, &mut out);
         black_box(&out);
     }
 }
 
 /// Everything, of several threads at once; each time with new bytes, so that nothing is known already.
-fn whole(
+fn measure_whole_pipeline(
     size: u64,
     name: &str,
     threads: usize,
     report: &mut BenchReport,
     meter: &ProgressMeter,
 ) -> Result<()> {
-    let keys = keys();
-    let (store, _local) = store(&keys)?;
+    let keys = new_bench_keys();
+    let (store, _local) = new_discarding_store(&keys)?;
     let chunker = Chunker::new(ChunkSizes::DEFAULT, &keys.chunker_key());
     let len = usize::try_from(size).unwrap_or(usize::MAX);
     let rounds = (4 * (1 << 20) / size.max(1)).clamp(1, 64);
     let pieces: Vec<Vec<Vec<u8>>> = (0..threads as u64)
-        .map(|thread| (0..rounds).map(|round| text(len, 1 + thread * rounds + round)).collect())
+        .map(|thread| (0..rounds).map(|round| generate_text(len, 1 + thread * rounds + round)).collect())
         .collect();
-    let writer = store.writer();
-    let gang = together(threads, |thread| {
+    let writer = store.create_writer();
+    let gang = run_in_threads(threads, |thread| {
         for piece in pieces.get(thread).into_iter().flatten() {
-            go_on(meter)?;
-            for chunk in cut(&chunker, piece) {
-                writer.put(BlobKind::Chunk, chunk)?;
+            check_interrupted(meter)?;
+            for chunk in split_chunks(&chunker, piece) {
+                writer.put_blob(BlobKind::Chunk, chunk)?;
             }
-            meter.add(1, size);
+            meter.add_progress(1, size);
         }
         Ok(())
     })?;
     let start = Instant::now();
     writer.finish()?;
     let mebibytes = size as f64 * (rounds * threads as u64) as f64 / MIB;
-    report.rate(name, "MiB/s", mebibytes, gang.seconds() + start.elapsed().as_secs_f64());
+    report.add_rate(name, "MiB/s", mebibytes, gang.elapsed_seconds() + start.elapsed().as_secs_f64());
     Ok(())
 }
 
 /// Bytes like text: few letters, some more often than others, and words that come again.
-fn text(len: usize, series: u64) -> Vec<u8> {
+fn generate_text(len: usize, series: u64) -> Vec<u8> {
     const LETTERS: &[u8; 32] = b"eeeeettttaaaoooiiinnssrrhhdlu   ";
     let mut state = 0x9e37_79b9_7f4a_7c15 ^ series.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1);
     let mut text = Vec::with_capacity(len + 8);
@@ -159,7 +167,7 @@ fn text(len: usize, series: u64) -> Vec<u8> {
     text
 }
 
-fn shown(size: u64) -> String {
+fn format_block_size(size: u64) -> String {
     match size {
         0..1024 => format!("{size} B"),
         1024..1_048_576 => format!("{:.0} KiB", size as f64 / 1024.0),

@@ -10,40 +10,45 @@ pub struct DiscardingStore(Arc<dyn ObjectStore>);
 impl DiscardingStore {
     /// A new one, with nothing in it.
     pub fn new() -> Result<Self, StoreError> {
-        Ok(Self(Arc::new(OpendalStore::memory("nowhere")?)))
+        Ok(Self(Arc::new(OpendalStore::new_memory("nowhere")?)))
     }
 }
 
 impl ObjectStore for DiscardingStore {
-    fn describe(&self) -> String {
-        self.0.describe()
+    fn describe_location(&self) -> String {
+        self.0.describe_location()
     }
 
-    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
-        self.0.get(key, max)
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        self.0.get_object(key, max)
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
         self.0.get_range(key, offset, len)
     }
 
-    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
-        self.0.size(key)
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        self.0.object_size(key)
     }
 
-    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
-        if key.as_str().starts_with("packs/") { Ok(()) } else { self.0.put(key, bytes) }
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        if key.as_str().starts_with("packs/") { Ok(()) } else { self.0.put_object(key, bytes) }
     }
 
-    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
-        self.0.swap(key, expected, new)
+    fn swap_ref(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        self.0.swap_ref(key, expected, new)
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
-        self.0.list(folder)
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        self.0.list_objects(folder)
     }
 
-    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
-        self.0.delete(key)
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        self.0.delete_object(key)
     }
 }

@@ -66,9 +66,10 @@ fn a_browser_draws_every_mark_and_has_nothing_to_complain_of() {
         io_size: 64 << 10,
         runs: 3,
     };
-    let report = filesystem::run(dir.path(), &parameters, &ProgressMeter::default()).unwrap();
+    let report =
+        filesystem::run_filesystem_bench(dir.path(), &parameters, &ProgressMeter::default()).unwrap();
     let page = dir.path().join("report.html");
-    std::fs::write(&page, html::page(&report)).unwrap();
+    std::fs::write(&page, html::render_page(&report)).unwrap();
     let (dom, said) = (0..TRIES)
         .find_map(|_| dump(&page, tempfile::tempdir().unwrap().path()))
         .expect("the browser comes to its end");

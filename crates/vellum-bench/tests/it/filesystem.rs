@@ -21,7 +21,7 @@ const SMALL: FilesystemBenchParameters = FilesystemBenchParameters {
 };
 
 fn measure(path: &Path, parameters: &FilesystemBenchParameters) -> vellum_bench::Result<BenchReport> {
-    filesystem::run(path, parameters, &ProgressMeter::default())
+    filesystem::run_filesystem_bench(path, parameters, &ProgressMeter::default())
 }
 
 fn is_empty(path: &Path) -> bool {
@@ -76,7 +76,7 @@ fn every_row_has_a_figure_of_every_run_and_nothing_stays() {
         assert!(row.runs.iter().all(|rate| rate.is_finite() && *rate > 0.0), "{row:?}");
     }
     // Handing over comes before flushing, of the same bytes.
-    let median = |name: &str| report.row(name).unwrap().summary().unwrap().median;
+    let median = |name: &str| report.find_row(name).unwrap().summarize_runs().unwrap().median;
     assert!(median("big write") >= median("big write, flushed"));
     assert_eq!(report.timelines.len(), 3);
     for curve in &report.timelines {
@@ -97,14 +97,18 @@ fn every_row_has_a_figure_of_every_run_and_nothing_stays() {
 fn sizes_of_zero_leave_parts_out() {
     let dir = tempfile::tempdir().unwrap();
     let small = measure(dir.path(), &FilesystemBenchParameters { big_file_size: 0, ..SMALL }).unwrap();
-    assert!(small.row("big write").is_none() && small.row("stat").is_some() && small.timelines.is_empty());
+    assert!(
+        small.find_row("big write").is_none()
+            && small.find_row("stat").is_some()
+            && small.timelines.is_empty()
+    );
     let big = measure(dir.path(), &FilesystemBenchParameters { small_file_count: 0, ..SMALL }).unwrap();
-    assert!(big.row("big write").is_some() && big.row("stat").is_none());
+    assert!(big.find_row("big write").is_some() && big.find_row("stat").is_none());
     let bytes = measure(
         dir.path(),
         &FilesystemBenchParameters { small_file_size: 0, io_size: 1, big_file_size: 3, ..SMALL },
     );
-    assert!(bytes.unwrap().row("small write").is_some());
+    assert!(bytes.unwrap().find_row("small write").is_some());
 }
 
 #[test]
@@ -170,12 +174,16 @@ fn stopped_at_any_step_it_removes_what_it_made() {
             scope.spawn(|| {
                 // A bench that fails before is told of below.
                 let begun = std::time::Instant::now();
-                while meter.read().items < step && begun.elapsed() < Duration::from_secs(60) {
+                while meter.read_progress().items < step && begun.elapsed() < Duration::from_secs(60) {
                     std::thread::sleep(Duration::from_micros(100));
                 }
-                meter.stop();
+                meter.request_stop();
             });
-            filesystem::run(dir.path(), &FilesystemBenchParameters { runs: 1000, ..SMALL }, &meter)
+            filesystem::run_filesystem_bench(
+                dir.path(),
+                &FilesystemBenchParameters { runs: 1000, ..SMALL },
+                &meter,
+            )
         });
         assert!(matches!(stopped, Err(BenchError::Interrupted)), "{stopped:?}");
         assert!(is_empty(dir.path()), "stopped at step {step}");

@@ -8,7 +8,7 @@ use vellum_bench::objects::{
     self, BenchStore, CheckedPromise, ObjectBenchFindings, ObjectBenchParameters, StoreVerdict,
 };
 use vellum_bench::{BenchError, BenchReport};
-use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError, create};
+use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError, create_store};
 use vellum_testkit::faulty::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 use vellum_volume::ProgressMeter;
 
@@ -25,11 +25,11 @@ const SMALL: ObjectBenchParameters = ObjectBenchParameters {
 /// A store in memory that no other test uses.
 fn memory() -> Arc<dyn ObjectStore> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    create(&format!("memory://bench-{}", COUNT.fetch_add(1, Ordering::Relaxed))).unwrap()
+    create_store(&format!("memory://bench-{}", COUNT.fetch_add(1, Ordering::Relaxed))).unwrap()
 }
 
 fn measure(store: &dyn ObjectStore) -> ObjectBenchFindings {
-    objects::run(store, &SMALL, &ProgressMeter::default()).unwrap()
+    objects::run_object_bench(store, &SMALL, &ProgressMeter::default()).unwrap()
 }
 
 fn broken(found: &ObjectBenchFindings) -> Vec<&CheckedPromise> {
@@ -54,44 +54,49 @@ impl Odd {
 }
 
 impl ObjectStore for Odd {
-    fn describe(&self) -> String {
+    fn describe_location(&self) -> String {
         "odd".into()
     }
 
-    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
         std::thread::sleep(self.delay);
-        self.inner.get(key, max)
+        self.inner.get_object(key, max)
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
         self.inner.get_range(key, offset, len)
     }
 
-    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
-        self.inner.size(key)
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        self.inner.object_size(key)
     }
 
-    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
         if self.replaces {
-            self.inner.delete(key)?;
+            self.inner.delete_object(key)?;
         }
-        self.inner.put(key, bytes)
+        self.inner.put_object(key, bytes)
     }
 
-    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
+    fn swap_ref(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
         if !self.blind {
-            return self.inner.swap(key, expected, new);
+            return self.inner.swap_ref(key, expected, new);
         }
-        let now = self.inner.get(key, 1 << 20).ok();
-        self.inner.swap(key, now.as_deref(), new)
+        let now = self.inner.get_object(key, 1 << 20).ok();
+        self.inner.swap_ref(key, now.as_deref(), new)
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
-        self.inner.list(folder)
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        self.inner.list_objects(folder)
     }
 
-    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
-        self.inner.delete(key)
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        self.inner.delete_object(key)
     }
 }
 
@@ -99,15 +104,15 @@ impl ObjectStore for Odd {
 fn a_directory_keeps_every_promise_and_nothing_stays_in_it() {
     let dir = tempfile::tempdir().unwrap();
     let url = dir.path().join("store").display().to_string();
-    let container = BenchStore::open(&url).unwrap();
+    let container = BenchStore::open_or_create(&url).unwrap();
     let found = measure(&*container.store);
     assert_eq!(broken(&found), Vec::<&CheckedPromise>::new());
     assert_eq!(found.verdict, StoreVerdict::Fit);
     assert!(found.report.rows.iter().all(|row| row.runs.len() == 2), "{:?}", found.report.rows);
     for name in ["put small", "get small, time", "head", "delete", "list", "put big", "get big", "get part"] {
-        assert!(found.report.row(name).is_some(), "{name}");
+        assert!(found.report.find_row(name).is_some(), "{name}");
     }
-    assert!(container.store.list("").unwrap().is_empty());
+    assert!(container.store.list_objects("").unwrap().is_empty());
     drop(container);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
@@ -117,7 +122,7 @@ fn findings_are_a_report_that_can_be_compared() {
     let found = measure(&*memory());
     let mut value = serde_json::to_value(&found).unwrap();
     value["version"] = 1.into();
-    let report = BenchReport::parse("x", &serde_json::to_vec(&value).unwrap()).unwrap();
+    let report = BenchReport::parse_json("x", &serde_json::to_vec(&value).unwrap()).unwrap();
     let names = |report: &BenchReport| report.rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&report), names(&found.report));
     assert_eq!(report.parameters, found.report.parameters);
@@ -148,7 +153,7 @@ fn a_store_that_replaces_objects_is_unfit() {
 #[test]
 fn a_store_that_acknowledges_and_forgets_is_unfit() {
     let store = FaultyStore::new(memory());
-    store.script([(FaultTrigger::Each(StoreOperation::Put, String::new()), StoreFault::Lost)]);
+    store.set_script([(FaultTrigger::Each(StoreOperation::Put, String::new()), StoreFault::Lost)]);
     let found = measure(&store);
     assert_eq!(found.verdict, StoreVerdict::Unfit);
     assert!(!found.promises.iter().find(|one| one.promise == "get what was put").unwrap().holds);
@@ -157,7 +162,7 @@ fn a_store_that_acknowledges_and_forgets_is_unfit() {
 #[test]
 fn a_store_that_refuses_everything_is_told_so_once_and_not_tried_on() {
     let store = FaultyStore::new(memory());
-    store.script([(FaultTrigger::From(0), StoreFault::Before)]);
+    store.set_script([(FaultTrigger::From(0), StoreFault::Before)]);
     let found = measure(&store);
     assert_eq!(found.verdict, StoreVerdict::Unfit);
     assert!(broken(&found)[0].problem.as_ref().unwrap().contains("injected"));
@@ -167,10 +172,10 @@ fn a_store_that_refuses_everything_is_told_so_once_and_not_tried_on() {
 #[test]
 fn a_stale_listing_and_a_flipped_bit_are_found() {
     let store = FaultyStore::new(memory());
-    store.script([(FaultTrigger::Each(StoreOperation::List, String::new()), StoreFault::Stale)]);
+    store.set_script([(FaultTrigger::Each(StoreOperation::List, String::new()), StoreFault::Stale)]);
     let found = measure(&store);
     assert!(!found.promises.iter().find(|one| one.promise == "a listing shows what was put").unwrap().holds);
-    store.script([(FaultTrigger::Each(StoreOperation::GetRange, String::new()), StoreFault::Flip(3))]);
+    store.set_script([(FaultTrigger::Each(StoreOperation::GetRange, String::new()), StoreFault::Flip(3))]);
     let found = measure(&store);
     assert!(!found.promises.iter().find(|one| one.promise == "get a part of an object").unwrap().holds);
 }
@@ -193,7 +198,7 @@ fn a_slow_store_is_fit_and_told_to_be_slow() {
         big_object_size: 0,
         ..SMALL
     };
-    let found = objects::run(&store, &parameters, &ProgressMeter::default()).unwrap();
+    let found = objects::run_object_bench(&store, &parameters, &ProgressMeter::default()).unwrap();
     assert_ne!(found.verdict, StoreVerdict::Unfit);
     assert!(found.promises.iter().find(|one| one.promise == "get what was put").unwrap().slow);
 }
@@ -207,14 +212,14 @@ fn stopped_it_deletes_what_it_put() {
             scope.spawn(|| {
                 // A bench that fails before is told of below.
                 let begun = std::time::Instant::now();
-                while meter.read().items < step && begun.elapsed() < Duration::from_secs(60) {
+                while meter.read_progress().items < step && begun.elapsed() < Duration::from_secs(60) {
                     std::thread::sleep(Duration::from_micros(100));
                 }
-                meter.stop();
+                meter.request_stop();
             });
-            objects::run(&*store, &ObjectBenchParameters { runs: 100_000, ..SMALL }, &meter)
+            objects::run_object_bench(&*store, &ObjectBenchParameters { runs: 100_000, ..SMALL }, &meter)
         });
         assert!(matches!(stopped, Err(BenchError::Interrupted)), "{stopped:?}");
-        assert!(store.list("").unwrap().is_empty(), "stopped at step {step}");
+        assert!(store.list_objects("").unwrap().is_empty(), "stopped at step {step}");
     }
 }

@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::dir::{HeldDir, check, system};
+use super::dir::{HeldDir, check_file_name, system_error};
 use super::{BeneathError, HeldNode};
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
-/// How names of files being written begin. A scan leaves them out, and [`sweep_temps`] removes forgotten ones.
+/// How names of files being written begin. A scan leaves them out, and [`remove_temp_entries`] removes forgotten ones.
 pub const TEMP_PREFIX: &[u8] = b".vellum-tmp-";
 /// Hexadecimal digits of randomness in a temporary name: 64 bits, so that two never meet.
 const TEMP_DIGITS: usize = 16;
@@ -48,38 +48,38 @@ pub struct StagedFile {
 
 impl HeldDir {
     /// Starts a new file in this directory, readable and writable by the caller alone.
-    pub fn new_file(&self) -> Result<StagedFile> {
-        self.new_file_staged(StagingMethod::default())
+    pub fn stage_file(&self) -> Result<StagedFile> {
+        self.stage_file_by(StagingMethod::default())
     }
 
     /// Starts a new file in this directory in the given manner.
-    pub fn new_file_staged(&self, staging: StagingMethod) -> Result<StagedFile> {
-        self.start_file(staging, PRIVATE)
+    pub fn stage_file_by(&self, staging: StagingMethod) -> Result<StagedFile> {
+        self.start_staged_file(staging, PRIVATE)
     }
 
     /// Starts a file without a name that has a mode from the start, less what the umask takes; where that cannot be, it
     /// has a temporary name and is the caller's alone.
-    pub fn new_file_of_mode(&self, mode: u32) -> Result<StagedFile> {
-        self.start_file(StagingMethod::Anonymous, mode)
+    pub fn stage_file_with_mode(&self, mode: u32) -> Result<StagedFile> {
+        self.start_staged_file(StagingMethod::Anonymous, mode)
     }
 
-    fn start_file(&self, staging: StagingMethod, mode: u32) -> Result<StagedFile> {
+    fn start_staged_file(&self, staging: StagingMethod, mode: u32) -> Result<StagedFile> {
         if staging == StagingMethod::Anonymous {
-            match self.anonymous(mode) {
+            match self.open_anonymous_file(mode) {
                 Ok(fd) => {
                     return Ok(StagedFile { dir: self.clone(), file: Some(File::from(fd)), temp: None });
                 }
                 // Filesystems without O_TMPFILE say so in one of these ways.
                 Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
-                Err(errno) => return Err(system("create a file in", b".", errno)),
+                Err(errno) => return Err(system_error("create a file in", b".", errno)),
             }
         }
-        let name = temp_name()?;
+        let name = new_temp_name()?;
         let file = self.create_file(&name, PRIVATE)?;
         Ok(StagedFile { dir: self.clone(), file: Some(file), temp: Some(name) })
     }
 
-    fn anonymous(&self, mode: u32) -> rustix::io::Result<OwnedFd> {
+    fn open_anonymous_file(&self, mode: u32) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         fs::openat(self, ".", flags, Mode::from_raw_mode(mode))
     }
@@ -87,24 +87,24 @@ impl HeldDir {
 
 impl StagedFile {
     /// Starts a file under its own name, in a directory that nobody sees.
-    pub(super) fn unseen(dir: &HeldDir, name: &[u8], mode: u32) -> Result<Self> {
+    pub(super) fn stage_hidden(dir: &HeldDir, name: &[u8], mode: u32) -> Result<Self> {
         let file = dir.create_file(name, mode)?;
         Ok(Self { dir: dir.clone(), file: Some(file), temp: Some(name.to_vec()) })
     }
 
     /// The file, to be written.
     pub fn file(&self) -> Result<&File> {
-        self.file.as_ref().ok_or_else(|| system("write", b".", Errno::BADF))
+        self.file.as_ref().ok_or_else(|| system_error("write", b".", Errno::BADF))
     }
 
     /// The file, for its metadata.
     pub fn node(&self) -> Result<HeldNode<'_>> {
-        self.file().map(HeldNode::of_file)
+        self.file().map(HeldNode::from_file)
     }
 
     /// Gives the file its name, in one step.
     pub fn commit(mut self, name: &[u8], replace: ReplacePolicy) -> Result<File> {
-        check(name)?;
+        check_file_name(name)?;
         if self.temp.as_deref() == Some(name) {
             self.temp = None;
             return self.into_file();
@@ -117,12 +117,12 @@ impl StagedFile {
     /// Gives the file a name in a directory that may be another one than it was begun in, in one step. Fails with `EXDEV`
     /// if that lies on another filesystem; the file is as it was then.
     pub fn commit_in(&mut self, dir: &HeldDir, name: &[u8], replace: ReplacePolicy) -> Result<()> {
-        check(name)?;
+        check_file_name(name)?;
         if self.temp.is_none() {
             match self.link_anonymous(dir, name) {
                 Ok(()) => return Ok(()),
                 Err(Errno::EXIST) if replace == ReplacePolicy::Always => self.link_as_temp(dir)?,
-                Err(errno) => return Err(system("create", name, errno)),
+                Err(errno) => return Err(system_error("create", name, errno)),
             }
         }
         let temp = self.temp.clone().unwrap_or_default();
@@ -135,12 +135,12 @@ impl StagedFile {
     }
 
     fn into_file(mut self) -> Result<File> {
-        self.file.take().ok_or_else(|| system("write", b".", Errno::BADF))
+        self.file.take().ok_or_else(|| system_error("write", b".", Errno::BADF))
     }
 
     fn link_as_temp(&mut self, dir: &HeldDir) -> Result<()> {
-        let temp = temp_name()?;
-        self.link_anonymous(dir, &temp).map_err(|errno| system("create", &temp, errno))?;
+        let temp = new_temp_name()?;
+        self.link_anonymous(dir, &temp).map_err(|errno| system_error("create", &temp, errno))?;
         self.dir = dir.clone();
         self.temp = Some(temp);
         Ok(())
@@ -151,7 +151,7 @@ impl StagedFile {
         match fs::linkat(file, "", dir, name, AtFlags::EMPTY_PATH) {
             // Naming by descriptor is for the privileged on older kernels; /proc serves everybody.
             Err(Errno::NOENT | Errno::PERM | Errno::ACCESS) => {
-                let path = HeldNode::standing_on(file.as_fd()).proc_path();
+                let path = HeldNode::from_borrowed_fd(file.as_fd()).proc_path();
                 fs::linkat(fs::CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)
             }
             other => other,
@@ -170,14 +170,14 @@ impl Drop for StagedFile {
 
 /// A fresh name for a file or directory being written. Its length does not depend on the final name's, which may
 /// have all 255 bytes.
-pub fn temp_name() -> Result<Vec<u8>> {
-    let random = getrandom::u64().map_err(|_| system("draw a random name in", b".", Errno::IO))?;
+pub fn new_temp_name() -> Result<Vec<u8>> {
+    let random = getrandom::u64().map_err(|_| system_error("draw a random name in", b".", Errno::IO))?;
     let mut name = TEMP_PREFIX.to_vec();
     name.extend_from_slice(format!("{random:0TEMP_DIGITS$x}").as_bytes());
     Ok(name)
 }
 
-/// Whether a name is one that [`HeldDir::new_file`] may have made.
+/// Whether a name is one that [`HeldDir::stage_file`] may have made.
 #[must_use]
 pub fn is_temp_name(name: &[u8]) -> bool {
     name.strip_prefix(TEMP_PREFIX).is_some_and(|digits| {
@@ -187,14 +187,14 @@ pub fn is_temp_name(name: &[u8]) -> bool {
 
 /// Removes the temporary files and directories that a killed writer left in this directory. For the holder of the
 /// worktree's lock only: a living writer's files would go too.
-pub fn sweep_temps(dir: &HeldDir) -> Result<usize> {
+pub fn remove_temp_entries(dir: &HeldDir) -> Result<usize> {
     let mut swept = 0;
-    for listed in dir.names()?.iter().filter(|listed| is_temp_name(listed.name)) {
+    for listed in dir.read_names()?.iter().filter(|listed| is_temp_name(listed.name)) {
         match dir.unlink(listed.name) {
             Ok(()) => swept += 1,
             Err(error) if error.is_not_found() => {}
             Err(error) if error.errno() == Some(Errno::ISDIR) => {
-                swept += usize::from(super::sweep_hidden(dir, listed.name)?);
+                swept += usize::from(super::remove_stale_hidden_dir(dir, listed.name)?);
             }
             Err(error) => return Err(error),
         }

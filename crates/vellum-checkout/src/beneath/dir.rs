@@ -56,12 +56,12 @@ impl HeldDir {
     /// Opens a directory that the user named. Here, and only here, symlinks are followed: a root that is itself a
     /// symlink to a directory is legitimate.
     pub fn open_root(path: &Path) -> Result<Self> {
-        open_named(fs::CWD, path.as_os_str().as_encoded_bytes())
+        open_user_dir(fs::CWD, path.as_os_str().as_encoded_bytes())
     }
 
     /// Opens a directory that the user named, by a path from this one or an absolute one; symlinks are followed.
-    pub fn open_named(&self, path: &[u8]) -> Result<Self> {
-        open_named(self.as_fd(), path)
+    pub fn open_user_dir(&self, path: &[u8]) -> Result<Self> {
+        open_user_dir(self.as_fd(), path)
     }
 
     /// Takes over a descriptor that is known to be a directory's.
@@ -78,35 +78,37 @@ impl HeldDir {
 
     /// Opens a subdirectory to stand on; reading its names later needs another open.
     pub fn open_dir(&self, name: &[u8]) -> Result<Self> {
-        self.open_with(name, STAND_ON)
+        self.open_dir_with(name, STAND_ON)
     }
 
     /// Opens a subdirectory whose names will be read.
     pub fn open_dir_to_read(&self, name: &[u8]) -> Result<Self> {
-        self.open_with(name, READ_NAMES)
+        self.open_dir_with(name, READ_NAMES)
     }
 
-    fn open_with(&self, name: &[u8], flags: OFlags) -> Result<Self> {
-        let fd = self.at("open the directory", name, || fs::openat(self, name, flags, Mode::empty()))?;
+    fn open_dir_with(&self, name: &[u8], flags: OFlags) -> Result<Self> {
+        let fd =
+            self.call_on_name("open the directory", name, || fs::openat(self, name, flags, Mode::empty()))?;
         Ok(Self::from_fd(fd))
     }
 
     /// This directory under a descriptor of its own, whose names can be read.
-    pub fn reopened(&self) -> Result<Self> {
-        self.reopen().map(Self::from_fd)
+    pub fn reopen_to_read(&self) -> Result<Self> {
+        self.reopen_descriptor().map(Self::from_fd)
     }
 
     /// Opens this directory again, with a read position of its own.
-    pub(super) fn reopen(&self) -> Result<OwnedFd> {
+    pub(super) fn reopen_descriptor(&self) -> Result<OwnedFd> {
         let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
-        fs::openat(self, ".", flags, Mode::empty()).map_err(|errno| system("read the directory", b".", errno))
+        fs::openat(self, ".", flags, Mode::empty())
+            .map_err(|errno| system_error("read the directory", b".", errno))
     }
 
     /// The directory at a relative path of any length, reached without passing through symlinks or `..`.
-    pub fn resolve(&self, path: &[u8]) -> Result<Self> {
+    pub fn resolve_dir(&self, path: &[u8]) -> Result<Self> {
         let mut here = self.clone();
-        for step in steps(path)? {
-            here = here.resolve_step(&step)?;
+        for step in split_path_parts(path)? {
+            here = here.resolve_path_part(&step)?;
         }
         Ok(here)
     }
@@ -117,11 +119,11 @@ impl HeldDir {
             Some(slash) => (path.get(..slash).unwrap_or_default(), path.get(slash + 1..).unwrap_or_default()),
             None => (&path[..0], path),
         };
-        check(name)?;
-        Ok((self.resolve(parent)?, name))
+        check_file_name(name)?;
+        Ok((self.resolve_dir(parent)?, name))
     }
 
-    fn resolve_step(&self, path: &[u8]) -> Result<Self> {
+    fn resolve_path_part(&self, path: &[u8]) -> Result<Self> {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
         for _ in 0..RESOLVE_TRIES {
             match fs::openat2(self, path, STAND_ON, Mode::empty(), how) {
@@ -129,7 +131,7 @@ impl HeldDir {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 // No openat2 (an old kernel, a strict sandbox), or too much commotion: one component at a time.
                 Err(Errno::NOSYS | Errno::PERM) => break,
-                Err(errno) => return Err(system("open the directory", path, errno)),
+                Err(errno) => return Err(system_error("open the directory", path, errno)),
             }
         }
         let mut here = self.clone();
@@ -142,15 +144,16 @@ impl HeldDir {
     /// Attributes of the entry `name`; of a symlink itself, not of its target.
     pub fn stat(&self, name: &[u8]) -> Result<FileStat> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let statx = self.at("read attributes of", name, || fs::statx(self, name, flags, STAT_MASK))?;
-        FileStat::from_statx(&statx).ok_or_else(|| system("read attributes of", name, Errno::OPNOTSUPP))
+        let statx =
+            self.call_on_name("read attributes of", name, || fs::statx(self, name, flags, STAT_MASK))?;
+        FileStat::from_statx(&statx).ok_or_else(|| system_error("read attributes of", name, Errno::OPNOTSUPP))
     }
 
     /// When the entry `name` was last read.
-    pub fn access_time(&self, name: &[u8]) -> Result<UnixTime> {
+    pub fn read_access_time(&self, name: &[u8]) -> Result<UnixTime> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let statx =
-            self.at("read attributes of", name, || fs::statx(self, name, flags, StatxFlags::ATIME))?;
+        let statx = self
+            .call_on_name("read attributes of", name, || fs::statx(self, name, flags, StatxFlags::ATIME))?;
         Ok(UnixTime { secs: statx.stx_atime.tv_sec, nanos: statx.stx_atime.tv_nsec.min(999_999_999) })
     }
 
@@ -161,22 +164,24 @@ impl HeldDir {
 
     /// The target of a symlink.
     pub fn read_link(&self, name: &[u8]) -> Result<Vec<u8>> {
-        self.at("read the symlink", name, || fs::readlinkat(self, name, Vec::new()))
+        self.call_on_name("read the symlink", name, || fs::readlinkat(self, name, Vec::new()))
             .map(std::ffi::CString::into_bytes)
     }
 
     /// Makes a subdirectory; the process's umask applies.
-    pub fn make_dir(&self, name: &[u8], mode: u32) -> Result<()> {
-        self.at("make the directory", name, || fs::mkdirat(self, name, Mode::from_raw_mode(mode & 0o7777)))
+    pub fn create_dir(&self, name: &[u8], mode: u32) -> Result<()> {
+        self.call_on_name("make the directory", name, || {
+            fs::mkdirat(self, name, Mode::from_raw_mode(mode & 0o7777))
+        })
     }
 
     /// Makes a symlink; its target may be anything.
-    pub fn make_symlink(&self, name: &[u8], target: &[u8]) -> Result<()> {
-        self.at("make the symlink", name, || fs::symlinkat(target, self, name))
+    pub fn create_symlink(&self, name: &[u8], target: &[u8]) -> Result<()> {
+        self.call_on_name("make the symlink", name, || fs::symlinkat(target, self, name))
     }
 
     /// Makes a fifo, a socket's name or a device node; the process's umask applies.
-    pub fn make_special(&self, name: &[u8], special: SpecialFile, mode: u32) -> Result<()> {
+    pub fn create_special(&self, name: &[u8], special: SpecialFile, mode: u32) -> Result<()> {
         let (kind, device) = match special {
             SpecialFile::Fifo => (fs::FileType::Fifo, 0),
             SpecialFile::Socket => (fs::FileType::Socket, 0),
@@ -184,19 +189,21 @@ impl HeldDir {
             SpecialFile::BlockDevice(number) => (fs::FileType::BlockDevice, number),
         };
         let mode = Mode::from_raw_mode(mode & 0o7777);
-        self.at("make", name, || fs::mknodat(self, name, kind, mode, device))
+        self.call_on_name("make", name, || fs::mknodat(self, name, kind, mode, device))
     }
 
     /// Gives the file `name` a second name `new_name` in `to`. `EMLINK` is for the caller to answer with a copy.
-    pub fn link(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
-        check(new_name)?;
-        self.at("make a hard link to", name, || fs::linkat(self, name, to, new_name, AtFlags::empty()))
+    pub fn link_file(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
+        check_file_name(new_name)?;
+        self.call_on_name("make a hard link to", name, || {
+            fs::linkat(self, name, to, new_name, AtFlags::empty())
+        })
     }
 
-    /// Like [`Self::link`], but what `new_name` stood for is replaced in one step.
+    /// Like [`Self::link_file`], but what `new_name` stood for is replaced in one step.
     pub fn link_replacing(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
-        let temp = super::create::temp_name()?;
-        self.link(name, to, &temp)?;
+        let temp = super::create::new_temp_name()?;
+        self.link_file(name, to, &temp)?;
         let renamed = to.rename(&temp, to, new_name);
         // If both were names of one file already, the kernel leaves the temporary one where it is.
         match to.unlink(&temp) {
@@ -216,13 +223,13 @@ impl HeldDir {
     }
 
     /// Exchanges two names.
-    pub fn exchange(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
+    pub fn exchange_names(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         self.rename_with(name, to, new_name, RenameFlags::EXCHANGE)
     }
 
     fn rename_with(&self, name: &[u8], to: &Self, new_name: &[u8], flags: RenameFlags) -> Result<()> {
-        check(new_name)?;
-        self.at("rename", name, || match flags.is_empty() {
+        check_file_name(new_name)?;
+        self.call_on_name("rename", name, || match flags.is_empty() {
             true => fs::renameat(self, name, to, new_name),
             false => fs::renameat_with(self, name, to, new_name, flags),
         })
@@ -230,76 +237,77 @@ impl HeldDir {
 
     /// Removes a name that is no directory.
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
-        self.at("remove", name, || fs::unlinkat(self, name, AtFlags::empty()))
+        self.call_on_name("remove", name, || fs::unlinkat(self, name, AtFlags::empty()))
     }
 
     /// Removes an empty subdirectory.
     pub fn remove_dir(&self, name: &[u8]) -> Result<()> {
-        self.at("remove the directory", name, || fs::unlinkat(self, name, AtFlags::REMOVEDIR))
+        self.call_on_name("remove the directory", name, || fs::unlinkat(self, name, AtFlags::REMOVEDIR))
     }
 
     /// Holds whatever `name` is, without opening it, to read or change its metadata.
-    pub fn node(&self, name: &[u8]) -> Result<HeldNode<'static>> {
+    pub fn hold_node(&self, name: &[u8]) -> Result<HeldNode<'static>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        self.at("open", name, || fs::openat(self, name, flags, Mode::empty())).map(HeldNode::held)
+        self.call_on_name("open", name, || fs::openat(self, name, flags, Mode::empty()))
+            .map(HeldNode::from_owned_fd)
     }
 
     /// The directory itself, to read or change its metadata.
     #[must_use]
-    pub fn self_node(&self) -> HeldNode<'_> {
+    pub fn hold_self(&self) -> HeldNode<'_> {
         // The descriptor may be one that only stands on the directory; treating it so is right for both sorts.
-        HeldNode::standing_on(self.as_fd())
+        HeldNode::from_borrowed_fd(self.as_fd())
     }
 
     /// Makes the names of this directory durable.
-    pub fn sync(&self) -> Result<()> {
-        let fd = self.reopen()?;
-        fs::fsync(fd).map_err(|errno| system("make durable the directory", b".", errno))
+    pub fn sync_names(&self) -> Result<()> {
+        let fd = self.reopen_descriptor()?;
+        fs::fsync(fd).map_err(|errno| system_error("make durable the directory", b".", errno))
     }
 
     /// Checks the name, calls, and names the object in the error.
-    pub(super) fn at<T>(
+    pub(super) fn call_on_name<T>(
         &self,
         action: &'static str,
         name: &[u8],
         call: impl Fn() -> rustix::io::Result<T>,
     ) -> Result<T> {
-        check(name)?;
-        rustix::io::retry_on_intr(call).map_err(|errno| system(action, name, errno))
+        check_file_name(name)?;
+        rustix::io::retry_on_intr(call).map_err(|errno| system_error(action, name, errno))
     }
 }
 
-pub(super) fn system(action: &'static str, name: &[u8], errno: Errno) -> BeneathError {
-    BeneathError::system(action, name, errno)
+pub(super) fn system_error(action: &'static str, name: &[u8], errno: Errno) -> BeneathError {
+    BeneathError::system_error(action, name, errno)
 }
 
-pub(super) fn check(name: &[u8]) -> Result<()> {
+pub(super) fn check_file_name(name: &[u8]) -> Result<()> {
     check_name(name).map_err(|_| BeneathError::Name(name.into()))
 }
 
 /// Opens a directory by a path whose symlinks are followed.
-fn open_named(base: BorrowedFd<'_>, path: &[u8]) -> Result<HeldDir> {
+fn open_user_dir(base: BorrowedFd<'_>, path: &[u8]) -> Result<HeldDir> {
     let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
     let fd = match fs::openat(base, path, flags, Mode::empty()) {
         Err(Errno::ACCESS) => fs::openat(base, path, STAND_ON.difference(OFlags::NOFOLLOW), Mode::empty()),
         other => other,
     };
-    fd.map(HeldDir::from_fd).map_err(|errno| BeneathError::system("open the directory", path, errno))
+    fd.map(HeldDir::from_fd).map_err(|errno| BeneathError::system_error("open the directory", path, errno))
 }
 
 /// Attributes of what a descriptor stands for.
 pub(super) fn stat_fd(fd: BorrowedFd<'_>) -> Result<FileStat> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
-    let statx =
-        fs::statx(fd, "", flags, STAT_MASK).map_err(|errno| system("read attributes of", b".", errno))?;
-    FileStat::from_statx(&statx).ok_or_else(|| system("read attributes of", b".", Errno::OPNOTSUPP))
+    let statx = fs::statx(fd, "", flags, STAT_MASK)
+        .map_err(|errno| system_error("read attributes of", b".", errno))?;
+    FileStat::from_statx(&statx).ok_or_else(|| system_error("read attributes of", b".", Errno::OPNOTSUPP))
 }
 
 /// Cuts a path into pieces that one system call can take, having checked each component.
-fn steps(path: &[u8]) -> Result<Vec<Vec<u8>>> {
+fn split_path_parts(path: &[u8]) -> Result<Vec<Vec<u8>>> {
     let mut steps: Vec<Vec<u8>> = Vec::new();
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
-        check(name)?;
+        check_file_name(name)?;
         match steps.last_mut() {
             Some(step) if step.len() + name.len() < RESOLVE_STEP_MAX => {
                 step.push(b'/');
@@ -314,7 +322,7 @@ fn steps(path: &[u8]) -> Result<Vec<Vec<u8>>> {
 impl SpecialFile {
     /// What to make for a file of this kind; none for files, directories and symlinks.
     #[must_use]
-    pub fn of(kind: FileKind, device: u64) -> Option<Self> {
+    pub fn from_kind(kind: FileKind, device: u64) -> Option<Self> {
         match kind {
             FileKind::Fifo => Some(Self::Fifo),
             FileKind::Socket => Some(Self::Socket),

@@ -5,7 +5,7 @@ use std::io;
 
 use rustix::io::Errno;
 use vellum_types::ErrorKind;
-use vellum_volume::tree::is_invisible;
+use vellum_volume::tree::is_invisible_char;
 
 /// A failed operation on something below a held directory.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum BeneathError {
 }
 
 impl BeneathError {
-    pub(crate) fn system(action: &'static str, name: &[u8], errno: Errno) -> Self {
+    pub(crate) fn system_error(action: &'static str, name: &[u8], errno: Errno) -> Self {
         Self::System { action, name: name.into(), source: errno.into() }
     }
 
@@ -40,7 +40,7 @@ impl BeneathError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::System { source, .. } => ErrorKind::of_io(source),
+            Self::System { source, .. } => ErrorKind::from_io_error(source),
             Self::Name(_) => ErrorKind::Usage,
             Self::NotRegular(_) | Self::Replaced(_) => ErrorKind::Conflict,
         }
@@ -77,7 +77,7 @@ impl fmt::Display for EscapedPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for char in chunk.valid().chars() {
-                if char.is_control() || is_invisible(char) {
+                if char.is_control() || is_invisible_char(char) {
                     write!(f, "{}", char.escape_unicode())?;
                 } else {
                     f.write_char(char)?;

@@ -20,22 +20,22 @@ impl HeldDir {
     /// Renames, unless `new_name` exists.
     pub fn rename_no_replace(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         match self.rename_exclusively(name, to, new_name) {
-            Err(error) if is_unknown(&error) => {}
+            Err(error) if is_unsupported(&error) => {}
             other => return other,
         }
         if self.stat(name)?.kind == FileKind::Dir {
-            return self.rename_dir_over_new(name, to, new_name);
+            return self.rename_over_empty_dir(name, to, new_name);
         }
-        match self.link(name, to, new_name) {
-            Err(error) if is_unknown(&error) || error.errno() == Some(Errno::PERM) => {
-                self.rename_over_new(name, to, new_name)
+        match self.link_file(name, to, new_name) {
+            Err(error) if is_unsupported(&error) || error.errno() == Some(Errno::PERM) => {
+                self.rename_over_empty_file(name, to, new_name)
             }
             linked => linked.and_then(|()| self.unlink(name)),
         }
     }
 
     /// Makes the name as an empty file, and replaces it.
-    pub(super) fn rename_over_new(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
+    pub(super) fn rename_over_empty_file(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         drop(to.create_file(new_name, PRIVATE & 0o666)?);
         self.rename(name, to, new_name).inspect_err(|_| {
             let _ = to.unlink(new_name);
@@ -43,8 +43,8 @@ impl HeldDir {
     }
 
     /// Makes the name as an empty directory, and replaces it: of a directory `rename` replaces nothing but an empty one.
-    pub(super) fn rename_dir_over_new(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
-        to.make_dir(new_name, PRIVATE)?;
+    pub(super) fn rename_over_empty_dir(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
+        to.create_dir(new_name, PRIVATE)?;
         self.rename(name, to, new_name).or_else(|_| {
             // Some filesystems replace no directory at all.
             to.remove_dir(new_name)?;
@@ -54,6 +54,6 @@ impl HeldDir {
 }
 
 /// Whether the filesystem does not know what was asked for.
-fn is_unknown(error: &BeneathError) -> bool {
+fn is_unsupported(error: &BeneathError) -> bool {
     matches!(error.errno(), Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
 }

@@ -26,16 +26,16 @@ pub(super) const GUARDED: OFlags =
 
 impl HeldDir {
     /// Opens a regular file for reading, without touching its access time where that is allowed. To notice changes
-    /// during the reading, compare the returned attributes with [`stat_file`] afterwards ([`FileStat::same_state`]).
+    /// during the reading, compare the returned attributes with [`stat_file`] afterwards ([`FileStat::is_same_state`]).
     pub fn open_file(&self, name: &[u8]) -> Result<OpenedFile, BeneathError> {
-        regular(self.open_unseen(name)?, name)
+        expect_regular_file(self.open_file_unchecked(name)?, name)
     }
 
     /// The same, without a look at what was opened: for who reads at once what was listed as a regular file, and looks
     /// afterwards. Another kind that has taken its place meanwhile does not wait, and what it gave does not count.
-    pub fn open_unseen(&self, name: &[u8]) -> Result<File, BeneathError> {
+    pub fn open_file_unchecked(&self, name: &[u8]) -> Result<File, BeneathError> {
         let open = |flags| fs::openat(self, name, GUARDED | flags, Mode::empty());
-        let fd = self.at("open", name, || match open(OFlags::RDONLY | OFlags::NOATIME) {
+        let fd = self.call_on_name("open", name, || match open(OFlags::RDONLY | OFlags::NOATIME) {
             // Only the owner may leave the access time alone.
             Err(Errno::PERM) => open(OFlags::RDONLY),
             other => other,
@@ -45,29 +45,30 @@ impl HeldDir {
 
     /// Opens an existing regular file for reading and writing in place.
     pub fn open_file_to_update(&self, name: &[u8]) -> Result<OpenedFile, BeneathError> {
-        let fd = self.at("open", name, || fs::openat(self, name, GUARDED | OFlags::RDWR, Mode::empty()))?;
-        regular(File::from(fd), name)
+        let fd = self
+            .call_on_name("open", name, || fs::openat(self, name, GUARDED | OFlags::RDWR, Mode::empty()))?;
+        expect_regular_file(File::from(fd), name)
     }
 
     /// Makes a file that must not exist yet. Whoever is killed while writing it leaves a torn file; where that
-    /// matters use [`HeldDir::new_file`].
+    /// matters use [`HeldDir::stage_file`].
     pub fn create_file(&self, name: &[u8], mode: u32) -> Result<File, BeneathError> {
         let flags = GUARDED | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let mode = Mode::from_raw_mode(mode & 0o7777);
-        self.at("create", name, || fs::openat(self, name, flags, mode)).map(File::from)
+        self.call_on_name("create", name, || fs::openat(self, name, flags, mode)).map(File::from)
     }
 
     /// Opens for appending, or makes, a file of the program's own (a lock, a log).
     pub fn open_or_create_file(&self, name: &[u8], mode: u32) -> Result<OpenedFile, BeneathError> {
         let flags = GUARDED | OFlags::RDWR | OFlags::CREATE;
         let mode = Mode::from_raw_mode(mode & 0o7777);
-        let fd = self.at("open", name, || fs::openat(self, name, flags, mode))?;
-        regular(File::from(fd), name)
+        let fd = self.call_on_name("open", name, || fs::openat(self, name, flags, mode))?;
+        expect_regular_file(File::from(fd), name)
     }
 }
 
 /// Refuses what is no regular file. A fifo was opened without waiting, and is closed again without being read.
-pub(super) fn regular(file: File, name: &[u8]) -> Result<OpenedFile, BeneathError> {
+pub(super) fn expect_regular_file(file: File, name: &[u8]) -> Result<OpenedFile, BeneathError> {
     let stat = stat_fd(file.as_fd())?;
     match stat.kind {
         FileKind::File => Ok(OpenedFile { file, stat }),

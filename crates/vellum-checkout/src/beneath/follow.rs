@@ -9,8 +9,8 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
 use vellum_types::UnixTime;
 
 use super::BeneathError;
-use super::dir::{HeldDir, READ_NAMES, STAND_ON, STAT_MASK, system};
-use super::file::{GUARDED, OpenedFile, regular};
+use super::dir::{HeldDir, READ_NAMES, STAND_ON, STAT_MASK, system_error};
+use super::file::{GUARDED, OpenedFile, expect_regular_file};
 use super::node::HeldNode;
 use crate::meta::FileStat;
 
@@ -18,41 +18,44 @@ type Result<T> = std::result::Result<T, BeneathError>;
 
 impl HeldDir {
     /// Attributes of what `name` leads to.
-    pub fn stat_followed(&self, name: &[u8]) -> Result<FileStat> {
-        let statx = self.at("follow", name, || fs::statx(self, name, AtFlags::NO_AUTOMOUNT, STAT_MASK))?;
+    pub fn stat_following(&self, name: &[u8]) -> Result<FileStat> {
+        let statx =
+            self.call_on_name("follow", name, || fs::statx(self, name, AtFlags::NO_AUTOMOUNT, STAT_MASK))?;
         FileStat::from_statx(&statx)
-            .ok_or_else(|| system("read attributes of", name, rustix::io::Errno::OPNOTSUPP))
+            .ok_or_else(|| system_error("read attributes of", name, rustix::io::Errno::OPNOTSUPP))
     }
 
     /// When what `name` leads to was last read.
-    pub fn access_time_followed(&self, name: &[u8]) -> Result<UnixTime> {
-        let statx =
-            self.at("follow", name, || fs::statx(self, name, AtFlags::NO_AUTOMOUNT, StatxFlags::ATIME))?;
+    pub fn read_access_time_following(&self, name: &[u8]) -> Result<UnixTime> {
+        let statx = self.call_on_name("follow", name, || {
+            fs::statx(self, name, AtFlags::NO_AUTOMOUNT, StatxFlags::ATIME)
+        })?;
         Ok(UnixTime { secs: statx.stx_atime.tv_sec, nanos: statx.stx_atime.tv_nsec.min(999_999_999) })
     }
 
     /// Stands on the directory that `name` leads to.
-    pub fn open_dir_followed(&self, name: &[u8]) -> Result<Self> {
+    pub fn open_dir_following(&self, name: &[u8]) -> Result<Self> {
         let flags = STAND_ON.difference(OFlags::NOFOLLOW);
-        self.at("follow", name, || fs::openat(self, name, flags, Mode::empty())).map(Self::from_fd)
+        self.call_on_name("follow", name, || fs::openat(self, name, flags, Mode::empty())).map(Self::from_fd)
     }
 
     /// Opens the directory that `name` leads to, whose names will be read.
-    pub fn open_dir_followed_to_read(&self, name: &[u8]) -> Result<Self> {
+    pub fn open_dir_to_read_following(&self, name: &[u8]) -> Result<Self> {
         let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
-        self.at("follow", name, || fs::openat(self, name, flags, Mode::empty())).map(Self::from_fd)
+        self.call_on_name("follow", name, || fs::openat(self, name, flags, Mode::empty())).map(Self::from_fd)
     }
 
     /// Opens the regular file that `name` leads to for reading.
-    pub fn open_file_followed(&self, name: &[u8]) -> Result<OpenedFile> {
+    pub fn open_file_following(&self, name: &[u8]) -> Result<OpenedFile> {
         let flags = GUARDED.difference(OFlags::NOFOLLOW) | OFlags::RDONLY;
-        let fd = self.at("follow", name, || fs::openat(self, name, flags, Mode::empty()))?;
-        regular(File::from(fd), name)
+        let fd = self.call_on_name("follow", name, || fs::openat(self, name, flags, Mode::empty()))?;
+        expect_regular_file(File::from(fd), name)
     }
 
     /// Holds what `name` leads to, to read its metadata.
-    pub fn node_followed(&self, name: &[u8]) -> Result<HeldNode<'static>> {
+    pub fn hold_node_following(&self, name: &[u8]) -> Result<HeldNode<'static>> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        self.at("follow", name, || fs::openat(self, name, flags, Mode::empty())).map(HeldNode::held)
+        self.call_on_name("follow", name, || fs::openat(self, name, flags, Mode::empty()))
+            .map(HeldNode::from_owned_fd)
     }
 }

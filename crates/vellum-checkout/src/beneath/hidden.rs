@@ -1,15 +1,15 @@
 //! New directories that nobody sees until what belongs in them is there.
 //!
 //! Invariant: such a directory has a temporary name, or its own and is whole; whoever fills one holds its lock as long as
-//! its name is temporary, so that [`sweep_hidden`] takes away only what a killed writer left. Files in it are written
+//! its name is temporary, so that [`remove_stale_hidden_dir`] takes away only what a killed writer left. Files in it are written
 //! under their own names: naming one directory costs less than naming all that is in it. Deliberately absent:
 //! directories in such a directory.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::dir::{HeldDir, system};
-use super::{BeneathError, StagedFile, temp_name};
+use super::dir::{HeldDir, system_error};
+use super::{BeneathError, StagedFile, new_temp_name};
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
@@ -29,12 +29,12 @@ pub struct HiddenDir {
 
 impl HeldDir {
     /// Makes a directory in this one that nobody sees.
-    pub fn hidden_dir(&self) -> Result<HiddenDir> {
+    pub fn create_hidden_dir(&self) -> Result<HiddenDir> {
         for _ in 0..TRIES {
-            let temp = temp_name()?;
-            self.make_dir(&temp, PRIVATE)?;
+            let temp = new_temp_name()?;
+            self.create_dir(&temp, PRIVATE)?;
             match self.open_dir_to_read(&temp) {
-                Ok(dir) if is_ours(&dir)? => {
+                Ok(dir) if lock_new_dir(&dir)? => {
                     return Ok(HiddenDir { parent: self.clone(), temp, dir, is_named: false.into() });
                 }
                 // Another run took it for what a killed one left.
@@ -43,12 +43,12 @@ impl HeldDir {
                 Err(error) => return Err(error),
             }
         }
-        Err(system("make a directory in", b".", Errno::BUSY))
+        Err(system_error("make a directory in", b".", Errno::BUSY))
     }
 }
 
 /// Locks a directory that was just made; false if somebody is removing it, or has.
-fn is_ours(dir: &HeldDir) -> Result<bool> {
+fn lock_new_dir(dir: &HeldDir) -> Result<bool> {
     // Where there are no locks nothing is swept either.
     let locked = flock(dir, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK);
     Ok(locked && dir.stat_self()?.nlink > 0)
@@ -62,8 +62,8 @@ impl HiddenDir {
     }
 
     /// Starts a file in it, which has its own name and a mode from the start, less what the umask takes.
-    pub fn new_file(&self, name: &[u8], mode: u32) -> Result<StagedFile> {
-        StagedFile::unseen(&self.dir, name, mode)
+    pub fn stage_file(&self, name: &[u8], mode: u32) -> Result<StagedFile> {
+        StagedFile::stage_hidden(&self.dir, name, mode)
     }
 
     /// Gives the directory its name, in one step, unless something has it.
@@ -76,9 +76,9 @@ impl HiddenDir {
     }
 
     /// Moves what is in it into another directory, as far as names are free there; gives what was not moved, and why.
-    pub fn pour(&self, into: &HeldDir) -> Result<Vec<(Vec<u8>, BeneathError)>> {
+    pub fn move_entries_into(&self, into: &HeldDir) -> Result<Vec<(Vec<u8>, BeneathError)>> {
         let mut stayed = Vec::new();
-        for listed in self.dir.names()?.iter() {
+        for listed in self.dir.read_names()?.iter() {
             if let Err(error) = self.dir.rename_no_replace(listed.name, into, listed.name) {
                 stayed.push((listed.name.to_vec(), error));
             }
@@ -91,27 +91,27 @@ impl Drop for HiddenDir {
     fn drop(&mut self) {
         if !self.is_named.load(std::sync::atomic::Ordering::Relaxed) {
             // What cannot be removed now is swept later.
-            let _ = clear(&self.parent, &self.temp, &self.dir);
+            let _ = remove_dir_tree(&self.parent, &self.temp, &self.dir);
         }
     }
 }
 
 /// Removes a directory of a temporary name that a killed writer left; false if somebody is writing it, or it is none of
 /// ours.
-pub fn sweep_hidden(parent: &HeldDir, temp: &[u8]) -> Result<bool> {
+pub fn remove_stale_hidden_dir(parent: &HeldDir, temp: &[u8]) -> Result<bool> {
     let dir = parent.open_dir_to_read(temp)?;
     if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(false);
     }
     // It may have got its own name, and been unlocked, since it was opened.
-    if !parent.stat(temp)?.same_file(&dir.stat_self()?) {
+    if !parent.stat(temp)?.is_same_file(&dir.stat_self()?) {
         return Ok(false);
     }
-    clear(parent, temp, &dir).map(|()| true)
+    remove_dir_tree(parent, temp, &dir).map(|()| true)
 }
 
-fn clear(parent: &HeldDir, temp: &[u8], dir: &HeldDir) -> Result<()> {
-    for listed in dir.names()?.iter() {
+fn remove_dir_tree(parent: &HeldDir, temp: &[u8], dir: &HeldDir) -> Result<()> {
+    for listed in dir.read_names()?.iter() {
         match dir.unlink(listed.name) {
             Err(error) if !error.is_not_found() => return Err(error),
             _ => {}

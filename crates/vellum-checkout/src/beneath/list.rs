@@ -6,7 +6,7 @@ use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
 use super::BeneathError;
-use super::dir::{HeldDir, system};
+use super::dir::{HeldDir, system_error};
 
 /// Buffer of one `getdents` call, bytes: about a thousand names, so that most directories take two calls.
 const LISTING_BUFFER: usize = 64 << 10;
@@ -49,24 +49,24 @@ impl DirNames {
 
     /// All of them.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = ListedName<'_>> {
-        self.spans.iter().map(|span| ListedName { name: self.name_of(span), is_dir: span.is_dir })
+        self.spans.iter().map(|span| ListedName { name: self.name_at(span), is_dir: span.is_dir })
     }
 
     /// Brings them into the order of their bytes.
-    pub fn sort(&mut self) {
+    pub fn sort_names(&mut self) {
         let mut spans = std::mem::take(&mut self.spans);
-        spans.sort_unstable_by(|a, b| self.name_of(a).cmp(self.name_of(b)));
+        spans.sort_unstable_by(|a, b| self.name_at(a).cmp(self.name_at(b)));
         // A directory that changes while it is read may be listed with one name twice.
-        spans.dedup_by(|a, b| self.name_of(a) == self.name_of(b));
+        spans.dedup_by(|a, b| self.name_at(a) == self.name_at(b));
         self.spans = spans;
     }
 
-    fn name_of(&self, span: &NameSpan) -> &[u8] {
+    fn name_at(&self, span: &NameSpan) -> &[u8] {
         let start = span.start as usize;
         self.bytes.get(start..start + usize::from(span.len)).unwrap_or_default()
     }
 
-    fn push(&mut self, name: &[u8], is_dir: Option<bool>) -> Result<(), Errno> {
+    fn push_name(&mut self, name: &[u8], is_dir: Option<bool>) -> Result<(), Errno> {
         // A directory of more than 4 GiB of names does not occur; one that seems so is refused.
         let start = u32::try_from(self.bytes.len()).map_err(|_| Errno::OVERFLOW)?;
         let len = u16::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
@@ -75,21 +75,21 @@ impl DirNames {
         Ok(())
     }
 
-    fn read(&mut self, fd: impl AsFd) -> Result<(), Errno> {
+    fn read_entries(&mut self, fd: impl AsFd) -> Result<(), Errno> {
         let mut buffer = Vec::with_capacity(LISTING_BUFFER);
         let mut listing = RawDir::new(fd, buffer.spare_capacity_mut());
         while let Some(entry) = listing.next() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
-                self.push(name, is_dir(entry.file_type()))?;
+                self.push_name(name, is_dir_type(entry.file_type()))?;
             }
         }
         Ok(())
     }
 }
 
-fn is_dir(kind: FileType) -> Option<bool> {
+fn is_dir_type(kind: FileType) -> Option<bool> {
     match kind {
         FileType::Unknown => None,
         kind => Some(kind == FileType::Directory),
@@ -98,19 +98,21 @@ fn is_dir(kind: FileType) -> Option<bool> {
 
 impl HeldDir {
     /// Reads all names.
-    pub fn names(&self) -> Result<DirNames, BeneathError> {
+    pub fn read_names(&self) -> Result<DirNames, BeneathError> {
         let mut names = DirNames::default();
-        names.read(self.reopen()?).map_err(|errno| system("read the directory", b".", errno))?;
+        names
+            .read_entries(self.reopen_descriptor()?)
+            .map_err(|errno| system_error("read the directory", b".", errno))?;
         Ok(names)
     }
 
     /// Reads all names through this very descriptor, which was opened to be read and is read this once.
-    pub fn names_once(&self) -> Result<DirNames, BeneathError> {
+    pub fn read_names_once(&self) -> Result<DirNames, BeneathError> {
         let mut names = DirNames::default();
-        match names.read(self) {
+        match names.read_entries(self) {
             Ok(()) => Ok(names),
-            Err(Errno::BADF) => self.names(),
-            Err(errno) => Err(system("read the directory", b".", errno)),
+            Err(Errno::BADF) => self.read_names(),
+            Err(errno) => Err(system_error("read the directory", b".", errno)),
         }
     }
 }

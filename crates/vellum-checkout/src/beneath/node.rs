@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use vellum_types::UnixTime;
 
 use super::BeneathError;
-use super::dir::{stat_fd, system};
+use super::dir::{stat_fd, system_error};
 use crate::meta::FileStat;
 
 type Result<T> = std::result::Result<T, BeneathError>;
@@ -44,20 +44,20 @@ impl AsFd for HeldNode<'_> {
 impl<'a> HeldNode<'a> {
     /// The node of a file that is open for its content: the cheapest sort.
     #[must_use]
-    pub fn of_file(file: &'a File) -> Self {
+    pub fn from_file(file: &'a File) -> Self {
         Self { handle: NodeHandle::Open(file.as_fd()) }
     }
 
-    pub(super) fn standing_on(fd: BorrowedFd<'a>) -> Self {
+    pub(super) fn from_borrowed_fd(fd: BorrowedFd<'a>) -> Self {
         Self { handle: NodeHandle::StandingOn(fd) }
     }
 
-    pub(super) fn held(fd: OwnedFd) -> HeldNode<'static> {
+    pub(super) fn from_owned_fd(fd: OwnedFd) -> HeldNode<'static> {
         HeldNode { handle: NodeHandle::Held(fd) }
     }
 
     /// The descriptor, if calls on descriptors accept it.
-    pub(super) fn open_fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn usable_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.handle {
             NodeHandle::Open(fd) => Some(*fd),
             NodeHandle::StandingOn(_) | NodeHandle::Held(_) => None,
@@ -80,43 +80,46 @@ impl<'a> HeldNode<'a> {
         let valid = |id: &u32| *id != u32::MAX;
         let uid = uid.filter(valid).map(Uid::from_raw);
         let gid = gid.filter(valid).map(Gid::from_raw);
-        match self.open_fd() {
+        match self.usable_fd() {
             Some(fd) => fs::fchown(fd, uid, gid),
             None => fs::chownat(self, "", uid, gid, AtFlags::EMPTY_PATH),
         }
-        .map_err(|errno| system("change the owner of", b".", errno))
+        .map_err(|errno| system_error("change the owner of", b".", errno))
     }
 
     /// Changes the lowest twelve mode bits. Not for symlinks, which have none.
     pub fn set_mode(&self, mode: u32) -> Result<()> {
         let mode = Mode::from_raw_mode(mode & 0o7777);
-        match self.open_fd() {
+        match self.usable_fd() {
             Some(fd) => fs::fchmod(fd, mode),
             None => fs::chmod(self.proc_path(), mode),
         }
-        .map_err(|errno| system("change the mode of", b".", errno))
+        .map_err(|errno| system_error("change the mode of", b".", errno))
     }
 
     /// Sets access and modification time.
     pub fn set_times(&self, atime: UnixTime, mtime: UnixTime) -> Result<()> {
-        self.set_timestamps(&Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) })
+        self.set_timestamps(&Timestamps {
+            last_access: to_timespec(atime),
+            last_modification: to_timespec(mtime),
+        })
     }
 
     /// Sets the modification time alone.
     pub fn set_mtime(&self, mtime: UnixTime) -> Result<()> {
         let omit = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
-        self.set_timestamps(&Timestamps { last_access: omit, last_modification: timespec(mtime) })
+        self.set_timestamps(&Timestamps { last_access: omit, last_modification: to_timespec(mtime) })
     }
 
     /// Sets the modification time, and that of the last reading to the present: FUSE filesystems of the older library
     /// pass over a time that comes alone.
     pub fn set_mtime_as_read_now(&self, mtime: UnixTime) -> Result<()> {
         let now = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW };
-        self.set_timestamps(&Timestamps { last_access: now, last_modification: timespec(mtime) })
+        self.set_timestamps(&Timestamps { last_access: now, last_modification: to_timespec(mtime) })
     }
 
     fn set_timestamps(&self, times: &Timestamps) -> Result<()> {
-        let outcome = match self.open_fd() {
+        let outcome = match self.usable_fd() {
             Some(fd) => fs::futimens(fd, times),
             None => match fs::utimensat(self, "", times, AtFlags::EMPTY_PATH) {
                 // Linux before 5.8 does not know this flag here.
@@ -124,10 +127,10 @@ impl<'a> HeldNode<'a> {
                 other => other,
             },
         };
-        outcome.map_err(|errno| system("set the times of", b".", errno))
+        outcome.map_err(|errno| system_error("set the times of", b".", errno))
     }
 }
 
-fn timespec(time: UnixTime) -> Timespec {
+fn to_timespec(time: UnixTime) -> Timespec {
     Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos.min(999_999_999)) }
 }

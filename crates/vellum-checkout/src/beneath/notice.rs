@@ -5,16 +5,16 @@ use std::os::fd::AsFd;
 use rustix::fs::inotify::{self, WatchFlags};
 use rustix::io::Errno;
 
-use super::dir::{HeldDir, system};
+use super::dir::{HeldDir, system_error};
 use super::{BeneathError, HeldNode};
 
 impl HeldDir {
     /// Has an inotify instance tell what happens in this directory; gives the number that its events carry, which is the
     /// same for the same directory, wherever it was moved.
-    pub fn watch(&self, instance: impl AsFd, events: WatchFlags) -> Result<i32, BeneathError> {
+    pub fn add_inotify_watch(&self, instance: impl AsFd, events: WatchFlags) -> Result<i32, BeneathError> {
         // The descriptor's link leads to the held directory itself and nowhere else.
-        let path = HeldNode::standing_on(self.as_fd()).proc_path();
+        let path = HeldNode::from_borrowed_fd(self.as_fd()).proc_path();
         inotify::add_watch(instance, path, events | WatchFlags::ONLYDIR)
-            .map_err(|errno: Errno| system("watch the directory", b".", errno))
+            .map_err(|errno: Errno| system_error("watch the directory", b".", errno))
     }
 }

@@ -4,7 +4,7 @@ use rustix::fs::{self, XattrFlags};
 use rustix::io::Errno;
 use vellum_types::limits::XATTR_VALUE_MAX;
 
-use super::dir::system;
+use super::dir::system_error;
 use super::{BeneathError, HeldNode};
 
 type Result<T> = std::result::Result<T, BeneathError>;
@@ -29,8 +29,8 @@ pub struct ExtendedAttribute {
 
 impl HeldNode<'_> {
     /// The names of all attributes that the caller may see; none where the filesystem has no such thing.
-    pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
-        let list = read_growing(XATTR_LIST_MAX, |buffer| match self.open_fd() {
+    pub fn list_xattr_names(&self) -> Result<Vec<Vec<u8>>> {
+        let list = read_growing(XATTR_LIST_MAX, |buffer| match self.usable_fd() {
             Some(fd) => fs::flistxattr(fd, buffer),
             None => fs::listxattr(self.proc_path(), buffer),
         });
@@ -40,13 +40,13 @@ impl HeldNode<'_> {
                 Ok(names.filter(|name| !name.starts_with(XFS_ACL_PREFIX)).map(<[u8]>::to_vec).collect())
             }
             Err(errno) if is_unsupported(errno) => Ok(Vec::new()),
-            Err(errno) => Err(system("list the extended attributes of", b".", errno)),
+            Err(errno) => Err(system_error("list the extended attributes of", b".", errno)),
         }
     }
 
     /// The value of one attribute; None if there is no such.
-    pub fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let value = read_growing(XATTR_VALUE_MAX, |buffer| match self.open_fd() {
+    pub fn read_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let value = read_growing(XATTR_VALUE_MAX, |buffer| match self.usable_fd() {
             Some(fd) => fs::fgetxattr(fd, name, buffer),
             None => fs::getxattr(self.proc_path(), name, buffer),
         });
@@ -54,16 +54,16 @@ impl HeldNode<'_> {
             Ok(value) => Ok(Some(value)),
             Err(Errno::NODATA) => Ok(None),
             Err(errno) if is_unsupported(errno) => Ok(None),
-            Err(errno) => Err(system("read the extended attribute", name, errno)),
+            Err(errno) => Err(system_error("read the extended attribute", name, errno)),
         }
     }
 
     /// All attributes, sorted by name.
-    pub fn xattrs(&self) -> Result<Vec<ExtendedAttribute>> {
+    pub fn read_xattrs(&self) -> Result<Vec<ExtendedAttribute>> {
         let mut xattrs = Vec::new();
-        for name in self.xattr_names()? {
+        for name in self.list_xattr_names()? {
             // One that is gone since it was listed is no error.
-            if let Some(value) = self.xattr(&name)? {
+            if let Some(value) = self.read_xattr(&name)? {
                 xattrs.push(ExtendedAttribute { name, value });
             }
         }
@@ -73,22 +73,22 @@ impl HeldNode<'_> {
 
     /// Makes or replaces an attribute.
     pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<()> {
-        match self.open_fd() {
+        match self.usable_fd() {
             Some(fd) => fs::fsetxattr(fd, name, value, XattrFlags::empty()),
             None => fs::setxattr(self.proc_path(), name, value, XattrFlags::empty()),
         }
-        .map_err(|errno| system("set the extended attribute", name, errno))
+        .map_err(|errno| system_error("set the extended attribute", name, errno))
     }
 
     /// Removes an attribute; one that is not there is fine.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
-        let outcome = match self.open_fd() {
+        let outcome = match self.usable_fd() {
             Some(fd) => fs::fremovexattr(fd, name),
             None => fs::removexattr(self.proc_path(), name),
         };
         match outcome {
             Ok(()) | Err(Errno::NODATA) => Ok(()),
-            Err(errno) => Err(system("remove the extended attribute", name, errno)),
+            Err(errno) => Err(system_error("remove the extended attribute", name, errno)),
         }
     }
 }

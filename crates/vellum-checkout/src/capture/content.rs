@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use rayon::prelude::*;
-use vellum_chunker::{Chunker, fixed_cut, looks_rewritten_in_place};
+use vellum_chunker::{Chunker, find_block_end, is_in_place_format};
 use vellum_crypto::VolumeKeys;
 use vellum_types::limits::INLINE_MAX;
 use vellum_types::value::Extent;
@@ -15,7 +15,7 @@ use vellum_types::{BlobId, BlobKind, ChunkingMode, ExtentSource};
 use vellum_volume::{ProgressMeter, WriteSession};
 
 use crate::beneath::{OpenedFile, stat_file};
-use crate::clone::{DataSegment, data_segments};
+use crate::clone::{DataSegment, iter_data_segments};
 use crate::error::{CheckoutError, Result};
 use crate::meta::FileStat;
 
@@ -42,17 +42,17 @@ pub enum ChunkSink<'a> {
 
 impl ChunkSink<'_> {
     /// Renews the claim on the store when it is due.
-    pub(super) fn keep_alive(&self) -> Result<()> {
+    pub(super) fn renew_session(&self) -> Result<()> {
         match self {
-            Self::Store(session) => Ok(session.keep_alive()?),
+            Self::Store(session) => Ok(session.renew_if_due()?),
             Self::Identify(_) => Ok(()),
         }
     }
 
-    fn put(&self, chunk: &[u8]) -> Result<BlobId> {
+    fn put_chunk(&self, chunk: &[u8]) -> Result<BlobId> {
         match self {
-            Self::Store(session) => Ok(session.put(BlobKind::Chunk, chunk)?),
-            Self::Identify(keys) => Ok(keys.blob_id(BlobKind::Chunk, chunk)),
+            Self::Store(session) => Ok(session.put_blob(BlobKind::Chunk, chunk)?),
+            Self::Identify(keys) => Ok(keys.compute_blob_id(BlobKind::Chunk, chunk)),
         }
     }
 }
@@ -95,7 +95,11 @@ pub struct PreviousContent<'a> {
 
 impl ContentReader<'_> {
     /// Reads an open file. `before` is how the last snapshot recorded it.
-    pub fn read(&self, opened: OpenedFile, before: Option<PreviousContent<'_>>) -> Result<RecordedContent> {
+    pub fn read_file(
+        &self,
+        opened: OpenedFile,
+        before: Option<PreviousContent<'_>>,
+    ) -> Result<RecordedContent> {
         let OpenedFile { file, mut stat } = opened;
         let mut chunking = before.map_or(ChunkingMode::Content, |before| before.chunking);
         for reading in 1..=READINGS {
@@ -105,7 +109,7 @@ impl ContentReader<'_> {
                 content = self.read_once(&file, stat, chunking)?;
             }
             let after = stat_file(&file)?;
-            if after.same_state(&stat) && content.size == after.size {
+            if after.is_same_state(&stat) && content.size == after.size {
                 return Ok(content);
             }
             if reading == READINGS {
@@ -113,7 +117,7 @@ impl ContentReader<'_> {
             }
             stat = after;
         }
-        Err(CheckoutError::path("read", b"")(std::io::ErrorKind::Other.into()))
+        Err(CheckoutError::path_error("read", b"")(std::io::ErrorKind::Other.into()))
     }
 
     fn read_once(&self, file: &File, stat: FileStat, chunking: ChunkingMode) -> Result<RecordedContent> {
@@ -126,11 +130,11 @@ impl ContentReader<'_> {
             unsteady: false,
         };
         if stat.size <= INLINE_MAX as u64 && !stat.may_have_holes {
-            content.inline = Some(self.read_small(file, stat.size)?);
+            content.inline = Some(self.read_small_file(file, stat.size)?);
             content.size = content.inline.as_ref().map_or(0, |bytes| bytes.len() as u64);
             return Ok(content);
         }
-        for segment in data_segments(file, &stat) {
+        for segment in iter_data_segments(file, &stat) {
             let segment = segment.map_err(read_error)?;
             let read = self.read_segment(file, segment, &mut content)?;
             if read < segment.len {
@@ -142,12 +146,12 @@ impl ContentReader<'_> {
         Ok(content)
     }
 
-    fn read_small(&self, file: &File, size: u64) -> Result<Vec<u8>> {
+    fn read_small_file(&self, file: &File, size: u64) -> Result<Vec<u8>> {
         // One byte more than expected shows growth without another call.
         let mut bytes = vec![0; usize::try_from(size).unwrap_or(INLINE_MAX).min(INLINE_MAX) + 1];
-        let read = read_full(file, &mut bytes, 0)?;
+        let read = read_full_at(file, &mut bytes, 0)?;
         bytes.truncate(read.min(INLINE_MAX));
-        self.meter.add(0, bytes.len() as u64);
+        self.meter.add_progress(0, bytes.len() as u64);
         Ok(bytes)
     }
 
@@ -155,21 +159,23 @@ impl ContentReader<'_> {
     fn read_segment(&self, file: &File, segment: DataSegment, content: &mut RecordedContent) -> Result<u64> {
         if segment.offset == 0 && content.chunking == ChunkingMode::Content {
             let mut head = [0; 64];
-            let read = read_full(file, &mut head, 0)?;
-            if looks_rewritten_in_place(head.get(..read).unwrap_or_default()) {
+            let read = read_full_at(file, &mut head, 0)?;
+            if is_in_place_format(head.get(..read).unwrap_or_default()) {
                 content.chunking = ChunkingMode::Fixed;
             }
         }
         let mut pieces = PieceReader::new(file, segment, content.stat.size.min(SEGMENT as u64));
-        let mut current = pieces.next(self, content.chunking)?;
+        let mut current = pieces.next_piece(self, content.chunking)?;
         while let Some(piece) = current {
             let extents = if content.stat.size <= SMALL_FILE {
-                let extents = self.store(&piece)?;
-                current = pieces.next(self, content.chunking)?;
+                let extents = self.store_piece(&piece)?;
+                current = pieces.next_piece(self, content.chunking)?;
                 extents
             } else {
-                let (extents, next) =
-                    rayon::join(|| self.store_parallel(&piece), || pieces.next(self, content.chunking));
+                let (extents, next) = rayon::join(
+                    || self.store_piece_parallel(&piece),
+                    || pieces.next_piece(self, content.chunking),
+                );
                 current = next?;
                 extents?
             };
@@ -178,26 +184,26 @@ impl ContentReader<'_> {
         Ok(pieces.read)
     }
 
-    fn store(&self, piece: &ContentPiece) -> Result<Vec<(u64, Extent)>> {
-        piece.chunks().map(|(offset, chunk)| self.store_chunk(offset, chunk)).collect()
+    fn store_piece(&self, piece: &ContentPiece) -> Result<Vec<(u64, Extent)>> {
+        piece.split_chunks().map(|(offset, chunk)| self.store_chunk(offset, chunk)).collect()
     }
 
-    fn store_parallel(&self, piece: &ContentPiece) -> Result<Vec<(u64, Extent)>> {
-        let chunks: Vec<_> = piece.chunks().collect();
+    fn store_piece_parallel(&self, piece: &ContentPiece) -> Result<Vec<(u64, Extent)>> {
+        let chunks: Vec<_> = piece.split_chunks().collect();
         chunks.into_par_iter().map(|(offset, chunk)| self.store_chunk(offset, chunk)).collect()
     }
 
     fn store_chunk(&self, offset: u64, chunk: &[u8]) -> Result<(u64, Extent)> {
-        self.meter.check()?;
-        let id = self.sink.put(chunk)?;
-        self.meter.add(0, chunk.len() as u64);
+        self.meter.check_stopped()?;
+        let id = self.sink.put_chunk(chunk)?;
+        self.meter.add_progress(0, chunk.len() as u64);
         Ok((offset, Extent { len: chunk.len() as u64, source: ExtentSource::Chunk { id, skip: 0 } }))
     }
 
-    fn cut(&self, data: &[u8], eof: bool, chunking: ChunkingMode) -> Option<usize> {
+    fn find_chunk_end(&self, data: &[u8], eof: bool, chunking: ChunkingMode) -> Option<usize> {
         match chunking {
-            ChunkingMode::Content => self.chunker.cut(data, eof),
-            ChunkingMode::Fixed => fixed_cut(data, eof),
+            ChunkingMode::Content => self.chunker.find_chunk_end(data, eof),
+            ChunkingMode::Fixed => find_block_end(data, eof),
         }
     }
 }
@@ -210,7 +216,7 @@ struct ContentPiece {
 }
 
 impl ContentPiece {
-    fn chunks(&self) -> impl Iterator<Item = (u64, &[u8])> {
+    fn split_chunks(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let mut rest = self.bytes.as_slice();
         let mut offset = self.offset;
         self.lengths.iter().map_while(move |len| {
@@ -239,7 +245,11 @@ impl<'a> PieceReader<'a> {
         Self { file, segment, piece_len, read: 0, carried: Vec::new(), ended: false }
     }
 
-    fn next(&mut self, reader: &ContentReader<'_>, chunking: ChunkingMode) -> Result<Option<ContentPiece>> {
+    fn next_piece(
+        &mut self,
+        reader: &ContentReader<'_>,
+        chunking: ChunkingMode,
+    ) -> Result<Option<ContentPiece>> {
         if self.ended {
             return Ok(None);
         }
@@ -251,14 +261,14 @@ impl<'a> PieceReader<'a> {
         let start = bytes.len();
         bytes.resize(start + wanted, 0);
         let tail = bytes.get_mut(start..).unwrap_or_default();
-        let got = read_full(self.file, tail, self.segment.offset + self.read)?;
+        let got = read_full_at(self.file, tail, self.segment.offset + self.read)?;
         bytes.truncate(start + got);
         self.read += got as u64;
         self.ended = got < wanted || got == left;
         let mut lengths = Vec::with_capacity(bytes.len() / (64 << 10) + 1);
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-            let Some(len) = reader.cut(rest, self.ended, chunking) else { break };
+            let Some(len) = reader.find_chunk_end(rest, self.ended, chunking) else { break };
             lengths.push(len);
             at += len;
         }
@@ -267,7 +277,7 @@ impl<'a> PieceReader<'a> {
     }
 }
 
-fn read_full(file: &File, buffer: &mut [u8], mut offset: u64) -> Result<usize> {
+fn read_full_at(file: &File, buffer: &mut [u8], mut offset: u64) -> Result<usize> {
     let mut done = 0;
     while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset) {
@@ -284,7 +294,7 @@ fn read_full(file: &File, buffer: &mut [u8], mut offset: u64) -> Result<usize> {
 }
 
 fn read_error(source: std::io::Error) -> CheckoutError {
-    CheckoutError::path("read", b"its content")(source)
+    CheckoutError::path_error("read", b"its content")(source)
 }
 
 /// Whether a file looks as if pages of it were overwritten here and there.

@@ -6,7 +6,7 @@ use std::error::Error;
 use vellum_map::KeySpan;
 use vellum_types::value::MODE_MASK;
 use vellum_types::{Dentry, ErrorKind, FileKind, Ino, InodeAttr, MapKey, MapKeyTag};
-use vellum_volume::tree::{InodeRecord, generation};
+use vellum_volume::tree::{InodeRecord, compute_generation};
 use vellum_volume::{FsTree, SnapshotStatistics};
 
 use super::content::{ContentReader, PreviousContent};
@@ -15,7 +15,7 @@ use super::number::InodeNumbers;
 use super::unseen::{DirEntryName, UnexaminedEntries, UnscannedLinkNames};
 use super::{RecordedContent, UnreadableNewEntry};
 use crate::beneath::{ExtendedAttribute, HeldNode};
-use crate::error::{CheckoutError, CheckoutProblem, Result, with_causes};
+use crate::error::{CheckoutError, CheckoutProblem, Result, format_with_causes};
 use crate::meta::FileStat;
 use crate::scan::{OpenTreeDirs, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
 
@@ -49,7 +49,7 @@ pub struct StatisticsDelta {
 }
 
 impl StatisticsDelta {
-    fn between(old: Option<&InodeAttr>, new: Option<&InodeAttr>, changed: bool) -> Self {
+    fn from_change(old: Option<&InodeAttr>, new: Option<&InodeAttr>, changed: bool) -> Self {
         let count = |attr: Option<&InodeAttr>| {
             let mut statistics = SnapshotStatistics::default();
             match attr.map(|attr| (attr.kind, attr.size)) {
@@ -64,7 +64,7 @@ impl StatisticsDelta {
     }
 
     /// Brings statistics up to date.
-    pub fn add_to(&self, sum: &mut SnapshotStatistics) {
+    pub fn add_to_statistics(&self, sum: &mut SnapshotStatistics) {
         let step = |sum: &mut u64, old: u64, new: u64| *sum = sum.saturating_add(new).saturating_sub(old);
         step(&mut sum.files, self.old.files, self.new.files);
         step(&mut sum.dirs, self.old.dirs, self.new.dirs);
@@ -90,21 +90,21 @@ type InodeEntries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl InodeReader<'_> {
     /// Does a job. Only what concerns the whole operation is an error: a full store, a damaged base.
-    pub fn run(&self, job: CaptureJob) -> Result<InodeOutcome> {
+    pub fn run_job(&self, job: CaptureJob) -> Result<InodeOutcome> {
         match job {
             CaptureJob::Remove(ino) => {
-                let old = self.old(ino)?;
-                let left = old.as_ref().and_then(|old| self.with_names_left(old));
-                self.outcome(ino, old.as_ref(), left)
+                let old = self.read_old_inode(ino)?;
+                let left = old.as_ref().and_then(|old| self.inode_with_other_names(old));
+                self.compute_outcome(ino, old.as_ref(), left)
             }
-            CaptureJob::Dir(ino, dir) => self.directory(ino, dir),
-            CaptureJob::Entry(ino, id) => self.entry(ino, self.tree.entry(id)),
+            CaptureJob::Dir(ino, dir) => self.capture_dir(ino, dir),
+            CaptureJob::Entry(ino, id) => self.capture_entry(ino, self.tree.entry(id)),
         }
     }
 
     /// A file that lost all names that were looked for, if it has others.
-    fn with_names_left(&self, old: &InodeRecord) -> Option<InodeRecord> {
-        let names = self.unseen.names(old.ino);
+    fn inode_with_other_names(&self, old: &InodeRecord) -> Option<InodeRecord> {
+        let names = self.unseen.names_of_inode(old.ino);
         let (dir, name) = names.first()?;
         let mut left = old.clone();
         left.attr.nlink = u32::try_from(names.len()).unwrap_or(u32::MAX);
@@ -114,49 +114,53 @@ impl InodeReader<'_> {
         Some(left)
     }
 
-    fn directory(&self, ino: Ino, index: ScanDirIndex) -> Result<InodeOutcome> {
+    fn capture_dir(&self, ino: Ino, index: ScanDirIndex) -> Result<InodeOutcome> {
         let dir = self.tree.dir(index);
-        let old = self.old(ino)?;
-        let on_the_way = !dir.is_whole() && dir.was_read();
+        let old = self.read_old_inode(ino)?;
+        let on_the_way = !dir.is_fully_scanned() && dir.is_readable();
         let mut attr = match &old {
             // Of a directory that is only passed through on the way to the selected paths, nothing else is taken.
             Some(old) if on_the_way => old.attr.clone(),
-            old => self.attr(dir.stat(), dir.entry(), old.as_ref()),
+            old => self.build_attributes(dir.stat(), dir.own_entry(), old.as_ref()),
         };
         let retained = old
             .iter()
             .flat_map(|old| &old.entries)
-            .filter(|(name, _)| !self.gaps.covers(&dir, name))
+            .filter(|(name, _)| !self.gaps.proves_absence(&dir, name))
             .cloned();
         let scanned = dir.entries().map(|entry| {
-            (entry.name().to_vec(), Dentry { ino: self.numbers.of(entry.id()), kind: entry.kind() })
+            (
+                entry.name().to_vec(),
+                Dentry { ino: self.numbers.number_of_entry(entry.id()), kind: entry.kind() },
+            )
         });
         let entries: BTreeMap<_, _> = retained.chain(scanned).collect();
         let subdirs = entries.values().filter(|dentry| dentry.kind == FileKind::Dir).count();
         attr.nlink = u32::try_from(subdirs + 2).unwrap_or(u32::MAX);
-        let (xattrs, trouble) = match self.dirs.get(index).and_then(|dir| dir.self_node().xattrs()) {
-            Ok(xattrs) => (pairs(xattrs), None),
+        let (xattrs, trouble) = match self.dirs.open_dir(index).and_then(|dir| dir.hold_self().read_xattrs())
+        {
+            Ok(xattrs) => (sort_xattr_pairs(xattrs), None),
             Err(error) => {
                 let kept = old.as_ref().map(|old| old.xattrs.clone()).unwrap_or_default();
-                (kept, Some(UnreadablePolicy::Reported(problem(dir.path(), &error))))
+                (kept, Some(UnreadablePolicy::Reported(unreadable_problem(dir.path(), &error))))
             }
         };
         let new =
             InodeRecord { ino, attr, entries: entries.into_iter().collect(), xattrs, extents: Vec::new() };
-        let outcome = self.outcome(ino, old.as_ref(), Some(new))?;
+        let outcome = self.compute_outcome(ino, old.as_ref(), Some(new))?;
         Ok(InodeOutcome { trouble, ..outcome })
     }
 
-    fn entry(&self, ino: Ino, entry: ScanEntryRef<'_>) -> Result<InodeOutcome> {
-        let old = self.old(ino)?;
+    fn capture_entry(&self, ino: Ino, entry: ScanEntryRef<'_>) -> Result<InodeOutcome> {
+        let old = self.read_old_inode(ino)?;
         let mut failure = None;
         // One name may have vanished since the scan while the file still has others.
-        for entry in std::iter::once(entry).chain(self.other_names(ino, entry)) {
-            match self.read(ino, &entry, old.as_ref()) {
+        for entry in std::iter::once(entry).chain(self.find_other_names(ino, entry)) {
+            match self.read_inode(ino, &entry, old.as_ref()) {
                 Ok((new, content)) => {
-                    let mut outcome = self.outcome(ino, old.as_ref(), Some(new))?;
+                    let mut outcome = self.compute_outcome(ino, old.as_ref(), Some(new))?;
                     if let Some(content) = content {
-                        note_later(&mut outcome, &entry, &content);
+                        record_late_change(&mut outcome, &entry, &content);
                     }
                     return Ok(outcome);
                 }
@@ -166,37 +170,38 @@ impl InodeReader<'_> {
                 Err(other) => return Err(other),
             }
         }
-        Ok(failure.map_or_else(InodeOutcome::default, |error| self.unreadable(ino, &entry, old, &error)))
+        Ok(failure
+            .map_or_else(InodeOutcome::default, |error| self.handle_unreadable(ino, &entry, old, &error)))
     }
 
     /// The names of a file but for one. They are looked for only when the first one fails.
-    fn other_names<'e>(
+    fn find_other_names<'e>(
         &'e self,
         ino: Ino,
         first: ScanEntryRef<'e>,
     ) -> impl Iterator<Item = ScanEntryRef<'e>> {
-        let several = self.numbers.links(ino).is_some_and(|links| links.count > 1);
-        let all = several.then(|| self.tree.walk()).into_iter().flatten();
-        all.filter(move |other| other.id() != first.id() && self.numbers.of(other.id()) == ino)
+        let several = self.numbers.links_of_inode(ino).is_some_and(|links| links.count > 1);
+        let all = several.then(|| self.tree.walk_entries()).into_iter().flatten();
+        all.filter(move |other| other.id() != first.id() && self.numbers.number_of_entry(other.id()) == ino)
     }
 
-    fn read(
+    fn read_inode(
         &self,
         ino: Ino,
         entry: &ScanEntryRef<'_>,
         old: Option<&InodeRecord>,
     ) -> Result<(InodeRecord, Option<RecordedContent>)> {
-        let dir = self.dirs.get(entry.dir().index())?;
-        let mut attr = self.attr(entry.stat(), Some(*entry), old);
+        let dir = self.dirs.open_dir(entry.containing_dir().index())?;
+        let mut attr = self.build_attributes(entry.stat(), Some(*entry), old);
         let (mut extents, mut read) = (Vec::new(), None);
         let xattrs = match entry.kind() {
             FileKind::File => {
                 let opened = dir.open_file(entry.name())?;
-                let xattrs = HeldNode::of_file(&opened.file).xattrs()?;
+                let xattrs = HeldNode::from_file(&opened.file).read_xattrs()?;
                 let before =
                     old.map(|old| PreviousContent { chunking: old.attr.chunking, extents: &old.extents });
-                let mut content = self.content.read(opened, before)?;
-                attr = self.attr(&content.stat, Some(*entry), old);
+                let mut content = self.content.read_file(opened, before)?;
+                attr = self.build_attributes(&content.stat, Some(*entry), old);
                 (attr.size, attr.chunking) = (content.size, content.chunking);
                 attr.inline = content.inline.take();
                 extents = std::mem::take(&mut content.extents);
@@ -206,19 +211,21 @@ impl InodeReader<'_> {
             FileKind::Symlink => {
                 attr.target = dir.read_link(entry.name())?;
                 attr.size = attr.target.len() as u64;
-                dir.node(entry.name())?.xattrs()?
+                dir.hold_node(entry.name())?.read_xattrs()?
             }
             FileKind::CharDevice | FileKind::BlockDevice => {
                 attr.rdev = entry.stat().rdev;
-                dir.node(entry.name())?.xattrs()?
+                dir.hold_node(entry.name())?.read_xattrs()?
             }
-            FileKind::Dir | FileKind::Fifo | FileKind::Socket => dir.node(entry.name())?.xattrs()?,
+            FileKind::Dir | FileKind::Fifo | FileKind::Socket => {
+                dir.hold_node(entry.name())?.read_xattrs()?
+            }
         };
-        Ok((InodeRecord { ino, attr, entries: Vec::new(), xattrs: pairs(xattrs), extents }, read))
+        Ok((InodeRecord { ino, attr, entries: Vec::new(), xattrs: sort_xattr_pairs(xattrs), extents }, read))
     }
 
     /// Keeps what the base has; what it does not have, or what is gone, is taken out again.
-    fn unreadable(
+    fn handle_unreadable(
         &self,
         ino: Ino,
         entry: &ScanEntryRef<'_>,
@@ -226,18 +233,22 @@ impl InodeReader<'_> {
         error: &CheckoutError,
     ) -> InodeOutcome {
         let gone = error.kind() == ErrorKind::NotFound;
-        let report = problem(entry.path(), error);
+        let report = unreadable_problem(entry.path(), error);
         let mut outcome = InodeOutcome { later: Some((entry.id(), None)), ..InodeOutcome::default() };
         outcome.trouble = Some(match old {
-            Some(_) if !gone || !self.unseen.names(ino).is_empty() => UnreadablePolicy::Reported(report),
+            Some(_) if !gone || !self.unseen.names_of_inode(ino).is_empty() => {
+                UnreadablePolicy::Reported(report)
+            }
             old => {
                 outcome.tally =
-                    StatisticsDelta::between(old.as_ref().map(|old| &old.attr), None, old.is_some());
-                let keys = old.as_ref().map(|old| encode(old).into_keys().collect()).unwrap_or_default();
+                    StatisticsDelta::from_change(old.as_ref().map(|old| &old.attr), None, old.is_some());
+                let keys =
+                    old.as_ref().map(|old| encode_inode(old).into_keys().collect()).unwrap_or_default();
                 let name = |entry: ScanEntryRef<'_>| -> DirEntryName {
-                    (self.numbers.of_dir(&entry.dir()), entry.name().to_vec())
+                    (self.numbers.number_of_dir(&entry.containing_dir()), entry.name().to_vec())
                 };
-                let names = std::iter::once(*entry).chain(self.other_names(ino, *entry)).map(name).collect();
+                let names =
+                    std::iter::once(*entry).chain(self.find_other_names(ino, *entry)).map(name).collect();
                 let correction = UnreadableNewEntry { names, keys };
                 UnreadablePolicy::Corrected((!gone).then_some(report), correction)
             }
@@ -245,37 +256,47 @@ impl InodeReader<'_> {
         outcome
     }
 
-    fn old(&self, ino: Ino) -> Result<Option<InodeRecord>> {
-        let Some(base) = self.base.filter(|_| self.numbers.is_old(ino)) else { return Ok(None) };
-        Ok(if base.attr(ino)?.is_some() { Some(base.inode(ino)?) } else { None })
+    fn read_old_inode(&self, ino: Ino) -> Result<Option<InodeRecord>> {
+        let Some(base) = self.base.filter(|_| self.numbers.is_from_base(ino)) else { return Ok(None) };
+        Ok(if base.inode_attr(ino)?.is_some() { Some(base.read_inode(ino)?) } else { None })
     }
 
-    fn attr(&self, stat: &FileStat, entry: Option<ScanEntryRef<'_>>, old: Option<&InodeRecord>) -> InodeAttr {
+    fn build_attributes(
+        &self,
+        stat: &FileStat,
+        entry: Option<ScanEntryRef<'_>>,
+        old: Option<&InodeRecord>,
+    ) -> InodeAttr {
         let mut attr = InodeAttr::new(stat.kind, stat.mode & MODE_MASK);
         (attr.uid, attr.gid) = (stat.uid, stat.gid);
-        attr.set_times(stat.mtime);
+        attr.set_all_times(stat.mtime);
         if let Some(entry) = entry {
-            let links = self.numbers.links(self.numbers.of(entry.id()));
+            let links = self.numbers.links_of_inode(self.numbers.number_of_entry(entry.id()));
             let first = links.map_or(entry, |links| self.tree.entry(links.first));
-            let unseen = self.unseen.names(self.numbers.of(entry.id())).len();
+            let unseen = self.unseen.names_of_inode(self.numbers.number_of_entry(entry.id())).len();
             let seen = links.map_or(1, |links| links.count);
             attr.nlink = seen.saturating_add(u32::try_from(unseen).unwrap_or(u32::MAX));
-            attr.parent = self.numbers.of_dir(&first.dir());
+            attr.parent = self.numbers.number_of_dir(&first.containing_dir());
             attr.name = first.name().to_vec();
             attr.generation =
-                old.map_or_else(|| generation(attr.parent, &attr.name), |old| old.attr.generation);
+                old.map_or_else(|| compute_generation(attr.parent, &attr.name), |old| old.attr.generation);
         }
         attr
     }
 
-    fn outcome(&self, ino: Ino, old: Option<&InodeRecord>, new: Option<InodeRecord>) -> Result<InodeOutcome> {
+    fn compute_outcome(
+        &self,
+        ino: Ino,
+        old: Option<&InodeRecord>,
+        new: Option<InodeRecord>,
+    ) -> Result<InodeOutcome> {
         let held = match old {
-            Some(_) => self.held(ino)?,
+            Some(_) => self.read_base_entries(ino)?,
             None => InodeEntries::new(),
         };
-        let wanted = new.as_ref().map(encode).unwrap_or_default();
-        let changes = changes(held, wanted);
-        let tally = StatisticsDelta::between(
+        let wanted = new.as_ref().map(encode_inode).unwrap_or_default();
+        let changes = diff_entries(held, wanted);
+        let tally = StatisticsDelta::from_change(
             old.map(|old| &old.attr),
             new.as_ref().map(|new| &new.attr),
             !changes.is_empty(),
@@ -284,16 +305,16 @@ impl InodeReader<'_> {
     }
 
     /// All that the base holds under an inode.
-    fn held(&self, ino: Ino) -> Result<InodeEntries> {
+    fn read_base_entries(&self, ino: Ino) -> Result<InodeEntries> {
         let Some(base) = self.base else { return Ok(InodeEntries::new()) };
-        let end = MapKey::first(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
-        let span = KeySpan::between(MapKey::attr(ino).as_bytes(), end.as_bytes());
-        let entries = base.view().range(base.nodes(), span)?;
+        let end = MapKey::first_for_tag(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
+        let span = KeySpan::from_bounds(MapKey::for_attr(ino).as_bytes(), end.as_bytes());
+        let entries = base.map_view().read_range(base.nodes(), span)?;
         entries.map(|entry| entry.map(|e| (e.key.to_vec(), e.value.to_vec())).map_err(Into::into)).collect()
     }
 }
 
-fn note_later(outcome: &mut InodeOutcome, entry: &ScanEntryRef<'_>, content: &RecordedContent) {
+fn record_late_change(outcome: &mut InodeOutcome, entry: &ScanEntryRef<'_>, content: &RecordedContent) {
     if content.unsteady {
         let message = "it changed each time it was read; recorded is what was read last".into();
         outcome.trouble = Some(UnreadablePolicy::Reported(CheckoutProblem { path: entry.path(), message }));
@@ -303,23 +324,23 @@ fn note_later(outcome: &mut InodeOutcome, entry: &ScanEntryRef<'_>, content: &Re
     }
 }
 
-fn encode(inode: &InodeRecord) -> InodeEntries {
+fn encode_inode(inode: &InodeRecord) -> InodeEntries {
     let ino = inode.ino;
     let mut entries = InodeEntries::new();
-    entries.insert(MapKey::attr(ino).into_bytes(), inode.attr.encode());
+    entries.insert(MapKey::for_attr(ino).into_bytes(), inode.attr.encode());
     for (name, dentry) in &inode.entries {
-        entries.insert(MapKey::dentry(ino, name).into_bytes(), dentry.encode());
+        entries.insert(MapKey::for_dentry(ino, name).into_bytes(), dentry.encode());
     }
     for (name, value) in &inode.xattrs {
-        entries.insert(MapKey::xattr(ino, name).into_bytes(), value.clone());
+        entries.insert(MapKey::for_xattr(ino, name).into_bytes(), value.clone());
     }
     for (offset, extent) in &inode.extents {
-        entries.insert(MapKey::extent(ino, *offset).into_bytes(), extent.encode());
+        entries.insert(MapKey::for_extent(ino, *offset).into_bytes(), extent.encode());
     }
     entries
 }
 
-fn changes(held: InodeEntries, wanted: InodeEntries) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+fn diff_entries(held: InodeEntries, wanted: InodeEntries) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     let gone = held.keys().filter(|key| !wanted.contains_key(*key)).map(|key| (key.clone(), None));
     let gone: Vec<_> = gone.collect();
     let new = wanted.into_iter().filter(|(key, value)| held.get(key) != Some(value));
@@ -328,12 +349,12 @@ fn changes(held: InodeEntries, wanted: InodeEntries) -> Vec<(Vec<u8>, Option<Vec
     changes
 }
 
-fn pairs(xattrs: Vec<ExtendedAttribute>) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn sort_xattr_pairs(xattrs: Vec<ExtendedAttribute>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut pairs: Vec<_> = xattrs.into_iter().map(|xattr| (xattr.name, xattr.value)).collect();
     pairs.sort_unstable();
     pairs
 }
 
-fn problem(path: Vec<u8>, error: &dyn Error) -> CheckoutProblem {
-    CheckoutProblem { path, message: format!("it could not be read: {}", with_causes(error)) }
+fn unreadable_problem(path: Vec<u8>, error: &dyn Error) -> CheckoutProblem {
+    CheckoutProblem { path, message: format!("it could not be read: {}", format_with_causes(error)) }
 }

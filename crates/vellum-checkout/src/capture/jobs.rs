@@ -31,7 +31,7 @@ impl CaptureJob {
     }
 
     /// Bytes of content to be read.
-    pub(super) fn bytes(&self, tree: &ScanTree) -> u64 {
+    pub(super) fn content_bytes(&self, tree: &ScanTree) -> u64 {
         match self {
             Self::Remove(_) | Self::Dir(..) => 0,
             Self::Entry(_, id) => match tree.entry(*id).stat() {
@@ -43,7 +43,7 @@ impl CaptureJob {
 }
 
 /// Lists the jobs in the order of inode numbers.
-pub fn plan(
+pub fn plan_capture_jobs(
     capture: &CaptureRequest<'_>,
     numbers: &InodeNumbers,
     gaps: &UnexaminedEntries,
@@ -51,11 +51,11 @@ pub fn plan(
     let &CaptureRequest { tree, base, renewed, .. } = capture;
     let mut planning = JobPlanner { tree, numbers, gaps, renewed, jobs: Vec::new(), removed: Vec::new() };
     for dir in tree.dirs() {
-        planning.directory(&dir, base)?;
+        planning.plan_dir(&dir, base)?;
     }
     let removed = std::mem::take(&mut planning.removed);
     if let Some(base) = base {
-        planning.removals(base, removed)?;
+        planning.plan_removals(base, removed)?;
     }
     let mut jobs = planning.jobs;
     jobs.sort_unstable_by_key(CaptureJob::ino);
@@ -75,23 +75,25 @@ struct JobPlanner<'a> {
 }
 
 impl JobPlanner<'_> {
-    fn directory(&mut self, dir: &ScanDir<'_>, base: Option<&FsTree>) -> Result<()> {
-        let ino = self.numbers.of_dir(dir);
-        let mut touched = !self.is_unchanged_dir(dir) || dir.missing().next().is_some();
+    fn plan_dir(&mut self, dir: &ScanDir<'_>, base: Option<&FsTree>) -> Result<()> {
+        let ino = self.numbers.number_of_dir(dir);
+        let mut touched = !self.is_unchanged_dir(dir) || dir.missing_entries().next().is_some();
         for entry in dir.entries() {
-            touched |= self.entry(&entry);
+            touched |= self.plan_entry(&entry);
         }
         if !touched {
             return Ok(());
         }
         self.jobs.push(CaptureJob::Dir(ino, dir.index()));
-        let Some(base) = base.filter(|_| self.numbers.is_old(ino)) else { return Ok(()) };
-        if base.attr(ino)?.is_none() {
+        let Some(base) = base.filter(|_| self.numbers.is_from_base(ino)) else { return Ok(()) };
+        if base.inode_attr(ino)?.is_none() {
             return Ok(());
         }
-        for (name, old) in base.entries(ino)? {
-            let kept = dir.find(&name).is_some_and(|entry| self.numbers.of(entry.id()) == old.ino);
-            if !kept && self.gaps.covers(dir, &name) {
+        for (name, old) in base.list_entries(ino)? {
+            let kept = dir
+                .find_entry(&name)
+                .is_some_and(|entry| self.numbers.number_of_entry(entry.id()) == old.ino);
+            if !kept && self.gaps.proves_absence(dir, &name) {
                 self.removed.push(old.ino);
             }
         }
@@ -99,39 +101,39 @@ impl JobPlanner<'_> {
     }
 
     fn is_unchanged_dir(&self, dir: &ScanDir<'_>) -> bool {
-        match dir.entry() {
-            Some(entry) => self.keeps_number(&entry) && entry.is_unchanged(),
-            None => self.tree.root_cached().is_some_and(|(_, unchanged)| unchanged),
+        match dir.own_entry() {
+            Some(entry) => self.has_unchanged_number(&entry) && entry.is_unchanged(),
+            None => self.tree.cached_root().is_some_and(|(_, unchanged)| unchanged),
         }
     }
 
-    fn keeps_number(&self, entry: &ScanEntryRef<'_>) -> bool {
-        entry.cached().is_some_and(|cached| cached.ino == self.numbers.of(entry.id()))
+    fn has_unchanged_number(&self, entry: &ScanEntryRef<'_>) -> bool {
+        entry.cached_entry().is_some_and(|cached| cached.ino == self.numbers.number_of_entry(entry.id()))
     }
 
     /// Lists an entry that is no directory if it may differ; says whether its name or number does.
-    fn entry(&mut self, entry: &ScanEntryRef<'_>) -> bool {
-        let same_number = self.keeps_number(entry);
-        let ino = self.numbers.of(entry.id());
+    fn plan_entry(&mut self, entry: &ScanEntryRef<'_>) -> bool {
+        let same_number = self.has_unchanged_number(entry);
+        let ino = self.numbers.number_of_entry(entry.id());
         let is_unchanged = same_number && entry.is_unchanged() && !self.renewed.contains(&ino);
-        if entry.child().is_none() && !is_unchanged && entry.kind() != FileKind::Dir {
-            let first = self.numbers.links(ino).map_or(entry.id(), |links| links.first);
+        if entry.child_index().is_none() && !is_unchanged && entry.kind() != FileKind::Dir {
+            let first = self.numbers.links_of_inode(ino).map_or(entry.id(), |links| links.first);
             self.jobs.push(CaptureJob::Entry(ino, first));
         }
         !same_number
     }
 
     /// What lost its last name, and everything below it.
-    fn removals(&mut self, base: &FsTree, mut lost: Vec<Ino>) -> Result<()> {
-        let in_use = self.numbers.in_use();
+    fn plan_removals(&mut self, base: &FsTree, mut lost: Vec<Ino>) -> Result<()> {
+        let in_use = self.numbers.collect_used_numbers();
         let mut seen = InoSet::default();
         while let Some(ino) = lost.pop() {
             if in_use.contains(ino) || !seen.insert(ino) {
                 continue;
             }
             self.jobs.push(CaptureJob::Remove(ino));
-            if base.attr_of(ino)?.kind == FileKind::Dir {
-                lost.extend(base.entries(ino)?.into_iter().map(|(_, entry)| entry.ino));
+            if base.expect_inode_attr(ino)?.kind == FileKind::Dir {
+                lost.extend(base.list_entries(ino)?.into_iter().map(|(_, entry)| entry.ino));
             }
         }
         Ok(())

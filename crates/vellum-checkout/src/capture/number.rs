@@ -37,13 +37,13 @@ pub struct HardLinkNames {
 
 impl InodeNumbers {
     /// Numbers the entries of `tree`, whose cache describes `base`; from `first` on, if there is none.
-    pub fn assign(tree: &ScanTree, base: Option<&FsTree>, first: Ino, partial: bool) -> Result<Self> {
+    pub fn assign_numbers(tree: &ScanTree, base: Option<&FsTree>, first: Ino, partial: bool) -> Result<Self> {
         let partial = partial || !tree.is_complete();
-        let base_next = base.map(FsTree::super_record).transpose()?.map_or(first, |s| s.next_ino);
+        let base_next = base.map(FsTree::read_super_block).transpose()?.map_or(first, |s| s.next_ino);
         let mut work = NumberAssignment::new(tree, base, partial, base_next);
-        work.match_files();
-        work.match_places()?;
-        work.number_the_rest();
+        work.match_cached_files();
+        work.match_replaced_files()?;
+        work.assign_remaining();
         Ok(Self {
             starts: work.starts,
             inos: work.inos,
@@ -56,32 +56,32 @@ impl InodeNumbers {
 
     /// The number of an entry.
     #[must_use]
-    pub fn of(&self, id: ScanEntryId) -> Ino {
+    pub fn number_of_entry(&self, id: ScanEntryId) -> Ino {
         let start = self.starts.get(id.dir.as_usize()).copied().unwrap_or(0);
         self.inos.get(start + id.place as usize).copied().unwrap_or(Ino::SUPER)
     }
 
     /// The number of a directory.
     #[must_use]
-    pub fn of_dir(&self, dir: &ScanDir<'_>) -> Ino {
-        dir.entry().map_or(Ino::ROOT, |entry| self.of(entry.id()))
+    pub fn number_of_dir(&self, dir: &ScanDir<'_>) -> Ino {
+        dir.own_entry().map_or(Ino::ROOT, |entry| self.number_of_entry(entry.id()))
     }
 
     /// The names of a file that has several.
     #[must_use]
-    pub fn links(&self, ino: Ino) -> Option<HardLinkNames> {
+    pub fn links_of_inode(&self, ino: Ino) -> Option<HardLinkNames> {
         self.links.get(&ino).copied()
     }
 
     /// Whether the base may hold this inode.
     #[must_use]
-    pub fn is_old(&self, ino: Ino) -> bool {
+    pub fn is_from_base(&self, ino: Ino) -> bool {
         ino < self.base_next
     }
 
     /// The set of numbers in use.
     #[must_use]
-    pub fn in_use(&self) -> InoSet {
+    pub fn collect_used_numbers(&self) -> InoSet {
         let mut set = InoSet::default();
         set.insert(Ino::ROOT);
         self.inos.iter().for_each(|ino| {
@@ -92,12 +92,12 @@ impl InodeNumbers {
 
     /// The filesystem's own record.
     #[must_use]
-    pub fn super_record(&self) -> SuperBlock {
+    pub fn super_block(&self) -> SuperBlock {
         SuperBlock { next_ino: self.next }
     }
 
     /// Whether that record differs from the base's.
-    pub fn changed_super(&self, base: Option<&FsTree>) -> Result<bool> {
+    pub fn is_super_record_changed(&self, base: Option<&FsTree>) -> Result<bool> {
         Ok(base.is_none() || self.next != self.base_next)
     }
 }
@@ -162,26 +162,28 @@ impl<'a> NumberAssignment<'a> {
     }
 
     /// The same file of the host as was remembered, under its name or another.
-    fn match_files(&mut self) {
+    fn match_cached_files(&mut self) {
         let Some(cache) = self.tree.cache() else { return };
-        let mut blocks: Vec<Option<CachedDir>> = self.tree.dirs().map(|dir| dir.cached()).collect();
+        let mut blocks: Vec<Option<CachedDir>> = self.tree.dirs().map(|dir| dir.cached_dir()).collect();
         for dir in self.tree.dirs() {
             let block = blocks.get(dir.index().as_usize()).copied().flatten();
             for entry in dir.entries() {
-                let cached = match (entry.cached(), block) {
+                let cached = match (entry.cached_entry(), block) {
                     (Some(cached), _) => Some(cached),
-                    (None, Some(block)) if dir.cached() != Some(block) => cache.find(block, entry.name()),
+                    (None, Some(block)) if dir.cached_dir() != Some(block) => {
+                        cache.find_entry(block, entry.name())
+                    }
                     (None, _) => None,
                 };
                 self.was_racy |= cached.is_some_and(|cached| cached.racy);
                 let found = cached
-                    .filter(|cached| cached.stat.same_file(entry.stat()))
+                    .filter(|cached| cached.stat.is_same_file(entry.stat()))
                     .filter(|cached| !self.partial || cached.stat.nlink == entry.stat().nlink)
-                    .or_else(|| self.renamed(cache, &entry));
+                    .or_else(|| self.find_renamed_file(cache, &entry));
                 if let Some(found) = found {
-                    self.claim(&entry, found.ino);
-                    if let (Some(child), Some(old)) = (entry.child(), found.child) {
-                        set(&mut blocks, child, Some(old));
+                    self.claim_number(&entry, found.ino);
+                    if let (Some(child), Some(old)) = (entry.child_index(), found.child) {
+                        set_dir_value(&mut blocks, child, Some(old));
                     }
                 }
             }
@@ -189,103 +191,107 @@ impl<'a> NumberAssignment<'a> {
     }
 
     /// A remembered file that now has another name. In a partial scan its old name may still stand, unseen.
-    fn renamed<'c>(&self, cache: &'c StatCache, entry: &ScanEntryRef<'_>) -> Option<CachedEntry<'c>> {
+    fn find_renamed_file<'c>(
+        &self,
+        cache: &'c StatCache,
+        entry: &ScanEntryRef<'_>,
+    ) -> Option<CachedEntry<'c>> {
         let stat = entry.stat();
         if self.partial {
             return None;
         }
-        cache.by_host_ino(stat.dev, stat.ino).find(|cached| cached.stat.same_file(stat))
+        cache.find_by_host_inode(stat.dev, stat.ino).find(|cached| cached.stat.is_same_file(stat))
     }
 
     /// What took the place of another file that is gone.
-    fn match_places(&mut self) -> Result<()> {
+    fn match_replaced_files(&mut self) -> Result<()> {
         let Some(base) = self.base else { return Ok(()) };
         for dir in self.tree.dirs() {
-            let dir_ino = self.dir_ino(&dir);
+            let dir_ino = self.number_of_dir(&dir);
             if dir_ino == Ino::SUPER {
                 continue;
             }
             for entry in dir.entries() {
-                if self.kept(entry.id()) != Ino::SUPER {
+                if self.assigned_number(entry.id()) != Ino::SUPER {
                     continue;
                 }
-                if self.host_link(&entry).is_some() {
-                    self.claim(&entry, Ino::SUPER);
+                if self.find_host_link(&entry).is_some() {
+                    self.claim_number(&entry, Ino::SUPER);
                     continue;
                 }
-                let old = base.lookup(dir_ino, entry.name())?.filter(|old| old.kind == entry.kind());
+                let old = base.lookup_dentry(dir_ino, entry.name())?.filter(|old| old.kind == entry.kind());
                 if let Some(old) = old
-                    && !(self.partial && is_linked(base, old.ino)?)
+                    && !(self.partial && has_multiple_names(base, old.ino)?)
                 {
-                    self.claim(&entry, old.ino);
+                    self.claim_number(&entry, old.ino);
                 }
             }
         }
         Ok(())
     }
 
-    fn number_the_rest(&mut self) {
+    fn assign_remaining(&mut self) {
         for dir in self.tree.dirs() {
             for entry in dir.entries() {
-                if self.kept(entry.id()) == Ino::SUPER {
-                    let ino = self.host_link(&entry).unwrap_or(self.next);
+                if self.assigned_number(entry.id()) == Ino::SUPER {
+                    let ino = self.find_host_link(&entry).unwrap_or(self.next);
                     if ino == self.next {
                         self.next = Ino(self.next.0 + 1);
                     }
-                    self.set(entry.id(), ino);
-                    self.note_link(&entry, ino);
+                    self.set_number(entry.id(), ino);
+                    self.record_link(&entry, ino);
                 } else {
-                    self.count_link(&entry);
+                    self.count_link_name(&entry);
                 }
             }
         }
     }
 
     /// Gives `ino` to an entry, unless another file has it. Names of one file share its number.
-    fn claim(&mut self, entry: &ScanEntryRef<'_>, ino: Ino) {
-        let ino = match self.host_link(entry) {
+    fn claim_number(&mut self, entry: &ScanEntryRef<'_>, ino: Ino) {
+        let ino = match self.find_host_link(entry) {
             Some(shared) => shared,
             None if ino == Ino::SUPER || !self.claimed.insert(ino) => return,
             None => ino,
         };
-        self.set(entry.id(), ino);
-        if let Some(file) = multi_linked(entry) {
+        self.set_number(entry.id(), ino);
+        if let Some(file) = linked_host_file(entry) {
             self.linked.insert(file, ino);
         }
     }
 
-    fn note_link(&mut self, entry: &ScanEntryRef<'_>, ino: Ino) {
-        if let Some(file) = multi_linked(entry) {
+    fn record_link(&mut self, entry: &ScanEntryRef<'_>, ino: Ino) {
+        if let Some(file) = linked_host_file(entry) {
             self.linked.insert(file, ino);
-            self.count_link(entry);
+            self.count_link_name(entry);
         }
     }
 
-    fn count_link(&mut self, entry: &ScanEntryRef<'_>) {
-        if multi_linked(entry).is_some() {
+    fn count_link_name(&mut self, entry: &ScanEntryRef<'_>) {
+        if linked_host_file(entry).is_some() {
             let first = HardLinkNames { count: 0, first: entry.id() };
-            self.links.entry(self.kept(entry.id())).or_insert(first).count += 1;
+            self.links.entry(self.assigned_number(entry.id())).or_insert(first).count += 1;
         }
     }
 
-    fn host_link(&self, entry: &ScanEntryRef<'_>) -> Option<Ino> {
-        multi_linked(entry).and_then(|file| self.linked.get(&file).copied())
+    fn find_host_link(&self, entry: &ScanEntryRef<'_>) -> Option<Ino> {
+        linked_host_file(entry).and_then(|file| self.linked.get(&file).copied())
     }
 
-    fn dir_ino(&self, dir: &ScanDir<'_>) -> Ino {
-        dir.entry().map_or(Ino::ROOT, |entry| self.kept(entry.id()))
+    fn number_of_dir(&self, dir: &ScanDir<'_>) -> Ino {
+        dir.own_entry().map_or(Ino::ROOT, |entry| self.assigned_number(entry.id()))
     }
 
-    fn place(&self, id: ScanEntryId) -> usize {
+    fn entry_position(&self, id: ScanEntryId) -> usize {
         self.starts.get(id.dir.as_usize()).copied().unwrap_or(0) + id.place as usize
     }
 
-    fn kept(&self, id: ScanEntryId) -> Ino {
-        self.inos.get(self.place(id)).copied().unwrap_or(Ino::SUPER)
+    fn assigned_number(&self, id: ScanEntryId) -> Ino {
+        self.inos.get(self.entry_position(id)).copied().unwrap_or(Ino::SUPER)
     }
 
-    fn set(&mut self, id: ScanEntryId, ino: Ino) {
-        let place = self.place(id);
+    fn set_number(&mut self, id: ScanEntryId, ino: Ino) {
+        let place = self.entry_position(id);
         if let Some(held) = self.inos.get_mut(place) {
             *held = ino;
         }
@@ -293,17 +299,17 @@ impl<'a> NumberAssignment<'a> {
 }
 
 /// Whether a file has several names in a state.
-fn is_linked(state: &FsTree, ino: Ino) -> Result<bool> {
-    Ok(state.attr(ino)?.is_some_and(|attr| attr.kind != FileKind::Dir && attr.nlink > 1))
+fn has_multiple_names(state: &FsTree, ino: Ino) -> Result<bool> {
+    Ok(state.inode_attr(ino)?.is_some_and(|attr| attr.kind != FileKind::Dir && attr.nlink > 1))
 }
 
-fn set<T>(list: &mut [T], index: ScanDirIndex, value: T) {
+fn set_dir_value<T>(list: &mut [T], index: ScanDirIndex, value: T) {
     if let Some(held) = list.get_mut(index.as_usize()) {
         *held = value;
     }
 }
 
-fn multi_linked(entry: &ScanEntryRef<'_>) -> Option<HostFile> {
+fn linked_host_file(entry: &ScanEntryRef<'_>) -> Option<HostFile> {
     let stat = entry.stat();
     (stat.nlink > 1 && stat.kind != FileKind::Dir).then_some((stat.dev, stat.ino))
 }

@@ -9,7 +9,7 @@ use crate::error::Result;
 /// Takes changes in ascending order of their keys.
 pub trait ChangeSink {
     /// Sets a key, or removes it.
-    fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()>;
+    fn apply_change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()>;
 }
 
 /// Keeps the changes in memory, for a comparison.
@@ -20,10 +20,10 @@ pub struct LayerSink {
 }
 
 impl ChangeSink for LayerSink {
-    fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    fn apply_change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         match value {
-            Some(value) => self.layer.put(key, value),
-            None => self.layer.delete(key),
+            Some(value) => self.layer.set_key(key, value),
+            None => self.layer.delete_key(key),
         }
         Ok(())
     }
@@ -41,27 +41,27 @@ impl<'a> TreeSink<'a> {
     /// Starts from the map at `base`, or from nothing.
     pub fn new(volume: &'a Volume, session: &'a WriteSession, base: Option<&MapRoot>) -> Result<Self> {
         Ok(match base {
-            None => Self::New(MapBuilder::new(volume.shape(), session)),
-            Some(root) => Self::Changed(MapApplier::new(&*volume.nodes, session, volume.shape(), root)?),
+            None => Self::New(MapBuilder::new(volume.map_shape(), session)),
+            Some(root) => Self::Changed(MapApplier::new(&*volume.nodes, session, volume.map_shape(), root)?),
         })
     }
 
     /// Completes the tree.
-    pub fn finish(self) -> Result<MapRoot> {
+    pub fn finish_tree(self) -> Result<MapRoot> {
         Ok(match self {
-            Self::New(builder) => builder.finish()?,
-            Self::Changed(applier) => applier.finish()?,
+            Self::New(builder) => builder.finish_tree()?,
+            Self::Changed(applier) => applier.finish_tree()?,
         })
     }
 }
 
 impl ChangeSink for TreeSink<'_> {
-    fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    fn apply_change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         match (self, value) {
-            (Self::New(builder), Some(value)) => builder.push(key, value)?,
+            (Self::New(builder), Some(value)) => builder.push_entry(key, value)?,
             (Self::New(_), None) => {}
-            (Self::Changed(applier), Some(value)) => applier.put(key, value)?,
-            (Self::Changed(applier), None) => applier.delete(key)?,
+            (Self::Changed(applier), Some(value)) => applier.set_key(key, value)?,
+            (Self::Changed(applier), None) => applier.delete_key(key)?,
         }
         Ok(())
     }

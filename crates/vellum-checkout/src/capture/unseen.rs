@@ -23,15 +23,15 @@ pub struct UnexaminedEntries {
 
 impl UnexaminedEntries {
     /// The gaps of a scan.
-    pub fn of(tree: &ScanTree) -> Self {
+    pub fn from_scan(tree: &ScanTree) -> Self {
         let unknown = |cause: &ScanProblemCause| matches!(cause, ScanProblemCause::Unexaminable(_));
         let problems = tree.problems().iter().filter(|problem| unknown(&problem.cause));
         Self { paths: problems.map(|problem| problem.path.clone()).collect() }
     }
 
     /// Whether the absence of a name means that it is not there.
-    pub fn covers(&self, dir: &ScanDir<'_>, name: &[u8]) -> bool {
-        if !dir.covers(name) {
+    pub fn proves_absence(&self, dir: &ScanDir<'_>, name: &[u8]) -> bool {
+        if !dir.has_examined(name) {
             return false;
         }
         if self.paths.is_empty() {
@@ -54,7 +54,7 @@ pub struct UnscannedLinkNames {
 
 impl UnscannedLinkNames {
     /// Finds them in the base, all of which is gone through if a file that is worked on has several names.
-    pub fn find(
+    pub fn find_unscanned(
         tree: &ScanTree,
         base: &FsTree,
         numbers: &InodeNumbers,
@@ -68,7 +68,7 @@ impl UnscannedLinkNames {
                 removed.insert(*ino);
             }
             if let CaptureJob::Entry(ino, _) | CaptureJob::Remove(ino) = job
-                && base.attr(*ino)?.is_some_and(|attr| attr.kind != FileKind::Dir && attr.nlink > 1)
+                && base.inode_attr(*ino)?.is_some_and(|attr| attr.kind != FileKind::Dir && attr.nlink > 1)
             {
                 wanted.insert(*ino);
             }
@@ -78,15 +78,16 @@ impl UnscannedLinkNames {
             return Ok(unseen);
         }
         let scanned: HashMap<Ino, ScanDirIndex> =
-            tree.dirs().map(|dir| (numbers.of_dir(&dir), dir.index())).collect();
-        let broken = || VolumeError::decoding("an entry of the last snapshot");
-        for entry in base.view().range(base.nodes(), KeySpan::all())? {
+            tree.dirs().map(|dir| (numbers.number_of_dir(&dir), dir.index())).collect();
+        let broken = || VolumeError::wrap_decode_error("an entry of the last snapshot");
+        for entry in base.map_view().read_range(base.nodes(), KeySpan::all_keys())? {
             let entry = entry?;
             let MapKeyRef::Dentry(dir, name) = MapKeyRef::parse(&entry.key).map_err(broken())? else {
                 continue;
             };
             let ino = Dentry::decode(&entry.value).map_err(broken())?.ino;
-            let looked_at = || scanned.get(&dir).is_some_and(|index| gaps.covers(&tree.dir(*index), name));
+            let looked_at =
+                || scanned.get(&dir).is_some_and(|index| gaps.proves_absence(&tree.dir(*index), name));
             if wanted.contains(&ino) && !removed.contains(dir) && !looked_at() {
                 unseen.names.entry(ino).or_default().push((dir, name.to_vec()));
             }
@@ -95,7 +96,7 @@ impl UnscannedLinkNames {
     }
 
     /// The names of an inode that stay without having been looked at.
-    pub fn names(&self, ino: Ino) -> &[DirEntryName] {
+    pub fn names_of_inode(&self, ino: Ino) -> &[DirEntryName] {
         self.names.get(&ino).map_or(&[], Vec::as_slice)
     }
 }

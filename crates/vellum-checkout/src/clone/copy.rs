@@ -8,7 +8,7 @@ use rustix::fs::{copy_file_range, ftruncate, ioctl_ficlone};
 use rustix::io::Errno;
 use vellum_types::ErrorKind;
 
-use super::{DataSegment, data_segments};
+use super::{DataSegment, iter_data_segments};
 use crate::meta::FileStat;
 
 /// Buffer of a copy by hand, bytes: large enough that the calls cost nothing, small enough to stay in cache.
@@ -60,32 +60,32 @@ impl CloneError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Io { source, .. } => ErrorKind::of_io(source),
+            Self::Io { source, .. } => ErrorKind::from_io_error(source),
             Self::Shrunk { .. } => ErrorKind::Conflict,
         }
     }
 
-    fn at(offset: u64, source: impl Into<io::Error>) -> Self {
+    fn at_offset(offset: u64, source: impl Into<io::Error>) -> Self {
         Self::Io { offset, source: source.into() }
     }
 }
 
 /// Makes `to`, an empty file, equal to `from`, whose attributes are `stat`.
-pub fn copy_content(from: &File, to: &File, stat: &FileStat) -> Result<CopyReport, CloneError> {
+pub fn clone_or_copy_content(from: &File, to: &File, stat: &FileStat) -> Result<CopyReport, CloneError> {
     if ioctl_ficlone(to, from).is_ok() {
         // The clone took the source as it was at that moment, which may be longer than it was.
-        ftruncate(to, stat.size).map_err(|errno| CloneError::at(stat.size, errno))?;
+        ftruncate(to, stat.size).map_err(|errno| CloneError::at_offset(stat.size, errno))?;
         return Ok(CopyReport { strategy: CopyStrategy::Reflink, data: stat.size });
     }
     copy_data(from, to, stat)
 }
 
-/// As [`copy_content`], without sharing blocks.
+/// As [`clone_or_copy_content`], without sharing blocks.
 pub fn copy_data(from: &File, to: &File, stat: &FileStat) -> Result<CopyReport, CloneError> {
-    ftruncate(to, stat.size).map_err(|errno| CloneError::at(stat.size, errno))?;
+    ftruncate(to, stat.size).map_err(|errno| CloneError::at_offset(stat.size, errno))?;
     let mut copied = CopyReport { strategy: CopyStrategy::InKernel, data: 0 };
-    for segment in data_segments(from, stat) {
-        let segment = segment.map_err(|error| CloneError::at(copied.data, error))?;
+    for segment in iter_data_segments(from, stat) {
+        let segment = segment.map_err(|error| CloneError::at_offset(copied.data, error))?;
         copied.strategy = copy_segment(from, to, segment, copied.strategy)?;
         copied.data += segment.len;
     }
@@ -101,30 +101,30 @@ fn copy_segment(
     let end = segment.offset + segment.len;
     let mut position = segment.offset;
     while strategy != CopyStrategy::ByHand && position < end {
-        match copy_in_kernel(from, to, position, end) {
+        match copy_range_in_kernel(from, to, position, end) {
             // Some virtual files claim to be at their end here, and some pairs of files cannot be copied so:
             // reading decides.
             Ok(0) => break,
             Ok(count) => position += count,
             Err(Errno::INTR) => {}
-            Err(full @ (Errno::NOSPC | Errno::DQUOT)) => return Err(CloneError::at(position, full)),
+            Err(full @ (Errno::NOSPC | Errno::DQUOT)) => return Err(CloneError::at_offset(position, full)),
             Err(_) => break,
         }
     }
     if position == end {
         return Ok(strategy);
     }
-    copy_by_hand(from, to, position, end)?;
+    copy_range_by_read(from, to, position, end)?;
     Ok(CopyStrategy::ByHand)
 }
 
-fn copy_in_kernel(from: &File, to: &File, position: u64, end: u64) -> rustix::io::Result<u64> {
+fn copy_range_in_kernel(from: &File, to: &File, position: u64, end: u64) -> rustix::io::Result<u64> {
     let (mut read_at, mut write_at) = (position, position);
     let step = usize::try_from(end - position).unwrap_or(KERNEL_STEP).min(KERNEL_STEP);
     copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), step).map(|count| count as u64)
 }
 
-fn copy_by_hand(from: &File, to: &File, mut position: u64, end: u64) -> Result<(), CloneError> {
+fn copy_range_by_read(from: &File, to: &File, mut position: u64, end: u64) -> Result<(), CloneError> {
     let mut buffer = vec![0; BUFFER];
     while position < end {
         let step = usize::try_from(end - position).unwrap_or(BUFFER).min(BUFFER);
@@ -133,11 +133,11 @@ fn copy_by_hand(from: &File, to: &File, mut position: u64, end: u64) -> Result<(
             Ok(0) => return Err(CloneError::Shrunk { expected: end }),
             Ok(count) => {
                 let data = window.get(..count).unwrap_or_default();
-                to.write_all_at(data, position).map_err(|error| CloneError::at(position, error))?;
+                to.write_all_at(data, position).map_err(|error| CloneError::at_offset(position, error))?;
                 position += count as u64;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(CloneError::at(position, error)),
+            Err(error) => return Err(CloneError::at_offset(position, error)),
         }
     }
     Ok(())

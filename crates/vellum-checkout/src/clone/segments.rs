@@ -19,7 +19,7 @@ pub struct DataSegment {
 
 /// The data ranges of `file`, in order, up to the size in `stat`. Costs no call for a file that has all its blocks,
 /// and falls back to one range where the filesystem cannot tell. Moves the file's position.
-pub fn data_segments<'f>(
+pub fn iter_data_segments<'f>(
     file: &'f File,
     stat: &FileStat,
 ) -> impl Iterator<Item = io::Result<DataSegment>> + use<'f> {
@@ -41,7 +41,7 @@ impl Iterator for DataSegments<'_> {
             return None;
         }
         if !self.probe {
-            return self.rest();
+            return self.take_remaining_segment();
         }
         match seek(self.file, SeekFrom::Data(self.position)) {
             // No data from here on; also when the file became shorter meanwhile.
@@ -49,7 +49,7 @@ impl Iterator for DataSegments<'_> {
                 self.position = self.size;
                 None
             }
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => self.rest(),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => self.take_remaining_segment(),
             Err(errno) => {
                 self.position = self.size;
                 Some(Err(errno.into()))
@@ -67,7 +67,7 @@ impl Iterator for DataSegments<'_> {
 }
 
 impl DataSegments<'_> {
-    fn rest(&mut self) -> Option<io::Result<DataSegment>> {
+    fn take_remaining_segment(&mut self) -> Option<io::Result<DataSegment>> {
         let offset = std::mem::replace(&mut self.position, self.size);
         Some(Ok(DataSegment { offset, len: self.size - offset }))
     }

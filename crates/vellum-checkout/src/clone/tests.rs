@@ -30,7 +30,7 @@ fn content(file: &File) -> Vec<u8> {
 fn segments_cover_the_data_and_skip_the_holes() {
     let (file, stat) = sparse();
     assert!(stat.may_have_holes);
-    let segments: Vec<_> = data_segments(&file, &stat).map(Result::unwrap).collect();
+    let segments: Vec<_> = iter_data_segments(&file, &stat).map(Result::unwrap).collect();
     assert!(segments.iter().any(|s| s.offset <= MIB && s.offset + s.len >= MIB + 65_536));
     assert!(segments.iter().any(|s| s.offset <= 4 * MIB && s.offset + s.len >= 4 * MIB + 65_536));
     assert!(segments.iter().map(|s| s.len).sum::<u64>() < 8 * MIB);
@@ -43,22 +43,22 @@ fn a_file_with_all_its_blocks_is_one_segment() {
     file.write_all_at(&[1; 10_000], 0).unwrap();
     file.sync_all().unwrap();
     let stat = stat_file(&file).unwrap();
-    let segments: Vec<_> = data_segments(&file, &stat).map(Result::unwrap).collect();
+    let segments: Vec<_> = iter_data_segments(&file, &stat).map(Result::unwrap).collect();
     assert_eq!(segments, [DataSegment { offset: 0, len: 10_000 }]);
 }
 
 #[test]
 fn empty_files_and_mere_holes_have_no_data() {
     let file = tempfile::tempfile().unwrap();
-    assert_eq!(data_segments(&file, &stat_file(&file).unwrap()).count(), 0);
+    assert_eq!(iter_data_segments(&file, &stat_file(&file).unwrap()).count(), 0);
     file.set_len(MIB).unwrap();
-    assert_eq!(data_segments(&file, &stat_file(&file).unwrap()).count(), 0);
+    assert_eq!(iter_data_segments(&file, &stat_file(&file).unwrap()).count(), 0);
 }
 
 #[test]
 fn copies_are_equal_and_as_sparse() {
     let (from, stat) = sparse();
-    for copy in [copy_content, copy_data] {
+    for copy in [clone_or_copy_content, copy_data] {
         let to = tempfile::tempfile().unwrap();
         let copied = copy(&from, &to, &stat).unwrap();
         assert_eq!(content(&to), content(&from), "{copied:?}");

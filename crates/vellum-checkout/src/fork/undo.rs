@@ -6,7 +6,7 @@
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::FsTree;
 
-use crate::beneath::{HeldDir, sweep_temps};
+use crate::beneath::{HeldDir, remove_temp_entries};
 use crate::error::Result;
 use crate::meta::FileStat;
 
@@ -15,35 +15,35 @@ const WORKING_MODE: u32 = 0o700;
 
 /// Removes what a fork of this state made in a directory. What cannot be removed stays: the fork has failed for a reason
 /// that the user is told.
-pub(super) fn remove_made(root: &HeldDir, target: &FsTree) {
+pub(super) fn remove_fork_entries(root: &HeldDir, target: &FsTree) {
     remove_entries(root, target, Ino::ROOT);
 }
 
 fn remove_entries(dir: &HeldDir, target: &FsTree, ino: Ino) {
-    let _ = sweep_temps(dir);
+    let _ = remove_temp_entries(dir);
     // What cannot be read of the snapshot was not made.
-    let Ok(entries) = target.entries(ino) else { return };
+    let Ok(entries) = target.list_entries(ino) else { return };
     for (name, dentry) in entries {
         let _ = remove_entry(dir, &name, target, dentry.ino);
     }
 }
 
 fn remove_entry(dir: &HeldDir, name: &[u8], target: &FsTree, ino: Ino) -> Result<()> {
-    let attr = target.attr_of(ino)?;
+    let attr = target.expect_inode_attr(ino)?;
     let stat = dir.stat(name)?;
     if stat.kind != attr.kind {
         return Ok(());
     }
     if stat.kind == FileKind::Dir {
-        dir.node(name)?.set_mode(WORKING_MODE)?;
+        dir.hold_node(name)?.set_mode(WORKING_MODE)?;
         remove_entries(&dir.open_dir(name)?, target, ino);
         // One that holds something of somebody else's stays.
         return Ok(dir.remove_dir(name)?);
     }
-    if looks_made(&stat, &attr) { Ok(dir.unlink(name)?) } else { Ok(()) }
+    if is_likely_created(&stat, &attr) { Ok(dir.unlink(name)?) } else { Ok(()) }
 }
 
 /// Every file has its time before it has its name; who writes to it, or makes one of that name, gives it another.
-fn looks_made(stat: &FileStat, attr: &InodeAttr) -> bool {
+fn is_likely_created(stat: &FileStat, attr: &InodeAttr) -> bool {
     stat.mtime == attr.mtime && (attr.kind != FileKind::File || stat.size == attr.size)
 }

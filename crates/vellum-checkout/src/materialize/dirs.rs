@@ -27,33 +27,33 @@ impl<'a> TargetDirs<'a> {
     }
 
     /// An open directory: the one that has the path which the target gives it.
-    pub fn get(&self, ino: Ino) -> Result<HeldDir> {
+    pub fn open_dir(&self, ino: Ino) -> Result<HeldDir> {
         let mut way = Vec::new();
         let mut at = ino;
         let mut here = loop {
             if at == self.base {
                 break self.root.clone();
             }
-            if let Some(dir) = self.kept(at) {
+            if let Some(dir) = self.find_kept_dir(at) {
                 break dir;
             }
-            let attr = self.target.attr_of(at)?;
+            let attr = self.target.expect_inode_attr(at)?;
             way.push((at, attr.name));
             at = attr.parent;
         };
         for (ino, name) in way.into_iter().rev() {
             here = here.open_dir(&name)?;
-            self.keep(ino, &here);
+            self.keep_dir(ino, &here);
         }
         Ok(here)
     }
 
-    fn kept(&self, ino: Ino) -> Option<HeldDir> {
+    fn find_kept_dir(&self, ino: Ino) -> Option<HeldDir> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get(&ino).map(|(dir, _)| dir.clone())
     }
 
-    fn keep(&self, ino: Ino, dir: &HeldDir) {
+    fn keep_dir(&self, ino: Ino, dir: &HeldDir) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let clock = kept.values().map(|(_, used)| *used).max().unwrap_or(0) + 1;
         if kept.len() >= KEPT {

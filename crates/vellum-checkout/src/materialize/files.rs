@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use rayon::prelude::*;
 use vellum_store::FetchedBlobs;
 use vellum_types::{BlobId, BlobKind, ErrorKind, FileKind};
-use vellum_volume::tree::{FilePiece, InodeRecord, part, pieces};
+use vellum_volume::tree::{FilePiece, InodeRecord, collect_file_pieces, slice_chunk};
 
 use super::unseen::HiddenFillDir;
 use super::{CloneSource, MaterializeRequest, MaterializeRun};
 use crate::beneath::{HeldDir, ReplacePolicy, stat_file};
-use crate::clone::{CopyStrategy, copy_content, copy_data};
+use crate::clone::{CopyStrategy, clone_or_copy_content, copy_data};
 use crate::error::{CheckoutError, Result};
 use crate::plan::FileWrite;
 use crate::scan::ScanEntryId;
@@ -42,7 +42,7 @@ pub enum ForkEngine {
 impl ForkEngine {
     /// What messages call it.
     #[must_use]
-    pub fn noun(self) -> &'static str {
+    pub fn display_name(self) -> &'static str {
         match self {
             Self::Reflink => "reflink",
             Self::Copy => "copy",
@@ -69,28 +69,30 @@ struct BatchItem<'a> {
 
 impl<'a> FileBatch<'a> {
     /// Takes as many files from the front of the list as should be written together, and fetches their chunks.
-    pub fn gather(what: &MaterializeRequest<'_>, writes: &'a [FileWrite]) -> Result<Self> {
+    pub fn collect_batch(what: &MaterializeRequest<'_>, writes: &'a [FileWrite]) -> Result<Self> {
         let (mut items, mut chunks) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         for portion in writes.get(..writes.len().min(BATCH_FILES)).unwrap_or_default().chunks(LOOKED_UP) {
             if bytes >= BATCH_BYTES {
                 break;
             }
-            let found =
-                portion.par_iter().map(|write| BatchItem::find(what, write)).collect::<Result<Vec<_>>>()?;
+            let found = portion
+                .par_iter()
+                .map(|write| BatchItem::load_item(what, write))
+                .collect::<Result<Vec<_>>>()?;
             for mut item in found {
                 if bytes >= BATCH_BYTES {
                     break;
                 }
                 bytes += item.inode.attr.size;
-                if item.inode.attr.size <= BATCH_BYTES && what.clone_source(item.write).is_none() {
+                if item.inode.attr.size <= BATCH_BYTES && what.find_clone_source(item.write).is_none() {
                     item.first = Some(chunks.len());
-                    chunks.extend(chunks_of(&item.pieces));
+                    chunks.extend(chunk_blobs(&item.pieces));
                 }
                 items.push(item);
             }
         }
-        Ok(Self { items, fetched: what.volume.blobs.fetch(&chunks)? })
+        Ok(Self { items, fetched: what.volume.blobs.fetch_blobs(&chunks)? })
     }
 
     /// How many files it has.
@@ -109,18 +111,18 @@ impl<'a> FileBatch<'a> {
     }
 
     /// Makes the files; for each the metadata that could not be applied.
-    pub fn run(&self, work: &MaterializeRun<'_>) -> Vec<Result<Vec<String>>> {
-        self.items.par_iter().map(|item| item.make(work, &self.fetched)).collect()
+    pub fn write_files(&self, work: &MaterializeRun<'_>) -> Vec<Result<Vec<String>>> {
+        self.items.par_iter().map(|item| item.write_item(work, &self.fetched)).collect()
     }
 }
 
-fn chunks_of(pieces: &[FilePiece]) -> impl Iterator<Item = (BlobKind, BlobId)> {
+fn chunk_blobs(pieces: &[FilePiece]) -> impl Iterator<Item = (BlobKind, BlobId)> {
     pieces.iter().filter_map(|piece| piece.chunk).map(|(id, _)| (BlobKind::Chunk, id))
 }
 
 impl MaterializeRequest<'_> {
     /// The file that a file may be cloned from.
-    fn clone_source(&self, write: &FileWrite) -> Option<(&CloneSource<'_>, ScanEntryId)> {
+    fn find_clone_source(&self, write: &FileWrite) -> Option<(&CloneSource<'_>, ScanEntryId)> {
         if self.engine == Some(ForkEngine::Chunks) {
             return None;
         }
@@ -129,24 +131,25 @@ impl MaterializeRequest<'_> {
 }
 
 impl<'a> BatchItem<'a> {
-    fn find(what: &MaterializeRequest<'_>, write: &'a FileWrite) -> Result<Self> {
-        let inode = what.target.inode(write.place.ino)?;
-        let pieces = if inode.attr.kind == FileKind::File { pieces(&inode)? } else { Vec::new() };
+    fn load_item(what: &MaterializeRequest<'_>, write: &'a FileWrite) -> Result<Self> {
+        let inode = what.target.read_inode(write.place.ino)?;
+        let pieces =
+            if inode.attr.kind == FileKind::File { collect_file_pieces(&inode)? } else { Vec::new() };
         Ok(Self { write, inode, pieces, first: None })
     }
 
-    fn make(&self, work: &MaterializeRun<'_>, fetched: &FetchedBlobs) -> Result<Vec<String>> {
+    fn write_item(&self, work: &MaterializeRun<'_>, fetched: &FetchedBlobs) -> Result<Vec<String>> {
         let place = &self.write.place;
-        if let Some(home) = work.unseen.home(place.dir, |dir| work.dirs.get(dir.dir))? {
-            return self.make_unseen(work, fetched, &home);
+        if let Some(home) = work.unseen.find_fill_dir(place.dir, |dir| work.dirs.open_dir(dir.dir))? {
+            return self.write_hidden_file(work, fetched, &home);
         }
-        let dir = work.dirs.get(place.dir)?;
+        let dir = work.dirs.open_dir(place.dir)?;
         if self.inode.attr.kind != FileKind::File {
-            return self.make_special(work, &dir);
+            return self.create_special(work, &dir);
         }
-        let new = dir.new_file()?;
-        self.put_content(work, new.file()?, fetched)?;
-        let problems = work.apply(&new.node()?, &self.inode, true);
+        let new = dir.stage_file()?;
+        self.write_content(work, new.file()?, fetched)?;
+        let problems = work.apply_metadata(&new.node()?, &self.inode, true);
         work.check_replaced(&dir, &place.name, self.write.replaces)?;
         let replaces = self.write.replaces.is_some() || self.write.overwrites;
         let replace = if replaces { ReplacePolicy::Always } else { ReplacePolicy::Never };
@@ -155,87 +158,87 @@ impl<'a> BatchItem<'a> {
     }
 
     /// Makes the file under its own name, in a directory that nobody sees.
-    fn make_unseen(
+    fn write_hidden_file(
         &self,
         work: &MaterializeRun<'_>,
         fetched: &FetchedBlobs,
         home: &HiddenFillDir,
     ) -> Result<Vec<String>> {
         if self.inode.attr.kind != FileKind::File {
-            return self.make_special(work, home.dir());
+            return self.create_special(work, home.dir());
         }
         let name = &self.write.place.name;
         // Set-id bits come when the file has its owner.
-        let (new, fresh) = home.new_file(name, self.inode.attr.mode & PERMISSIONS)?;
-        self.put_content(work, new.file()?, fetched)?;
-        let problems = work.apply_to_fresh(&new.node()?, &self.inode, &fresh);
+        let (new, fresh) = home.stage_file(name, self.inode.attr.mode & PERMISSIONS)?;
+        self.write_content(work, new.file()?, fetched)?;
+        let problems = work.apply_fresh_metadata(&new.node()?, &self.inode, &fresh);
         new.commit(name, ReplacePolicy::Never)?;
         Ok(problems)
     }
 
-    fn put_content(&self, work: &MaterializeRun<'_>, file: &File, fetched: &FetchedBlobs) -> Result<()> {
+    fn write_content(&self, work: &MaterializeRun<'_>, file: &File, fetched: &FetchedBlobs) -> Result<()> {
         if !self.clone_content(work, file)? {
-            self.fill(work, file, fetched)?;
+            self.fill_from_chunks(work, file, fetched)?;
             work.counters.from_chunks.fetch_add(1, Ordering::Relaxed);
         }
         work.counters.bytes.fetch_add(self.inode.attr.size, Ordering::Relaxed);
         Ok(())
     }
 
-    fn make_special(&self, work: &MaterializeRun<'_>, dir: &HeldDir) -> Result<Vec<String>> {
+    fn create_special(&self, work: &MaterializeRun<'_>, dir: &HeldDir) -> Result<Vec<String>> {
         let name = &self.write.place.name;
         work.check_replaced(dir, name, self.write.replaces)?;
         if self.write.replaces.is_some() || self.write.overwrites {
             dir.unlink(name)?;
         }
-        work.make_special(dir, name, &self.inode)?;
-        Ok(work.apply(&dir.node(name)?, &self.inode, true))
+        work.create_special(dir, name, &self.inode)?;
+        Ok(work.apply_metadata(&dir.hold_node(name)?, &self.inode, true))
     }
 
     /// Clones the content from a file that has the same; false if it has to come from chunks.
     fn clone_content(&self, work: &MaterializeRun<'_>, to: &File) -> Result<bool> {
-        let Some((source, id)) = work.what.clone_source(self.write) else { return Ok(false) };
+        let Some((source, id)) = work.what.find_clone_source(self.write) else { return Ok(false) };
         let seen = source.tree.entry(id);
-        let opened = match source.dirs.get(id.dir).and_then(|dir| dir.open_file(seen.name())) {
-            Ok(opened) if opened.stat.same_state(seen.stat()) => opened,
+        let opened = match source.dirs.open_dir(id.dir).and_then(|dir| dir.open_file(seen.name())) {
+            Ok(opened) if opened.stat.is_same_state(seen.stat()) => opened,
             _ => return Ok(false),
         };
         let copied = match work.what.engine {
             Some(ForkEngine::Copy) => copy_data(&opened.file, to, &opened.stat),
-            _ => copy_content(&opened.file, to, &opened.stat),
+            _ => clone_or_copy_content(&opened.file, to, &opened.stat),
         };
-        let held_still = stat_file(&opened.file).is_ok_and(|now| now.same_state(seen.stat()));
+        let held_still = stat_file(&opened.file).is_ok_and(|now| now.is_same_state(seen.stat()));
         match copied {
             Ok(copied) if held_still => {
                 let reflinked = copied.strategy == CopyStrategy::Reflink;
                 if !reflinked && work.what.engine == Some(ForkEngine::Reflink) {
                     let reason = "this filesystem cannot share blocks between files".into();
-                    return Err(CheckoutError::Engine { engine: ForkEngine::Reflink.noun(), reason });
+                    return Err(CheckoutError::Engine { engine: ForkEngine::Reflink.display_name(), reason });
                 }
                 let counter = if reflinked { &work.counters.reflinked } else { &work.counters.copied };
                 counter.fetch_add(1, Ordering::Relaxed);
                 Ok(true)
             }
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                Err(CheckoutError::path("copy", seen.name())(std::io::ErrorKind::StorageFull.into()))
+                Err(CheckoutError::path_error("copy", seen.name())(std::io::ErrorKind::StorageFull.into()))
             }
             // The source changed or failed underway: the chunks have what was recorded.
             Ok(_) | Err(_) => {
-                to.set_len(0).map(|()| false).map_err(CheckoutError::path("write", seen.name()))
+                to.set_len(0).map(|()| false).map_err(CheckoutError::path_error("write", seen.name()))
             }
         }
     }
 
     /// Writes the content from chunks; holes stay holes.
-    fn fill(&self, work: &MaterializeRun<'_>, file: &File, fetched: &FetchedBlobs) -> Result<()> {
-        let failed = |error| CheckoutError::path("write", &self.write.place.name)(error);
+    fn fill_from_chunks(&self, work: &MaterializeRun<'_>, file: &File, fetched: &FetchedBlobs) -> Result<()> {
+        let failed = |error| CheckoutError::path_error("write", &self.write.place.name)(error);
         if let Some(content) = &self.inode.attr.inline {
             return file.write_all_at(content, 0).map_err(failed);
         }
         if let Some(first) = self.first {
-            self.fill_from(file, fetched, first, &self.pieces)?;
+            self.fill_range(file, fetched, first, &self.pieces)?;
         } else {
-            self.fill_by_windows(work, file)?;
+            self.fill_in_windows(work, file)?;
         }
         // A hole at the end, or nothing but holes.
         if self.pieces.last().is_none_or(|piece| piece.chunk.is_none()) {
@@ -244,7 +247,7 @@ impl<'a> BatchItem<'a> {
         Ok(())
     }
 
-    fn fill_from(
+    fn fill_range(
         &self,
         file: &File,
         fetched: &FetchedBlobs,
@@ -253,20 +256,20 @@ impl<'a> BatchItem<'a> {
     ) -> Result<()> {
         let chunks = pieces.iter().filter_map(|piece| piece.chunk.map(|chunk| (piece, chunk)));
         for (number, (piece, (id, skip))) in chunks.enumerate() {
-            let chunk = fetched.open(first + number)?;
-            let bytes = part(&chunk, id, skip, piece.len)?;
+            let chunk = fetched.open_blob(first + number)?;
+            let bytes = slice_chunk(&chunk, id, skip, piece.len)?;
             file.write_all_at(bytes, piece.offset)
-                .map_err(CheckoutError::path("write", &self.write.place.name))?;
+                .map_err(CheckoutError::path_error("write", &self.write.place.name))?;
         }
         Ok(())
     }
 
     /// A large file: while one portion is opened and written, the next is fetched.
-    fn fill_by_windows(&self, work: &MaterializeRun<'_>, file: &File) -> Result<()> {
+    fn fill_in_windows(&self, work: &MaterializeRun<'_>, file: &File) -> Result<()> {
         let fetch = |window: Option<&[FilePiece]>| -> Result<Option<FetchedBlobs>> {
-            work.what.meter.check()?;
-            let wanted = window.map(|window| chunks_of(window).collect::<Vec<_>>());
-            Ok(wanted.map(|wanted| work.what.volume.blobs.fetch(&wanted)).transpose()?)
+            work.what.meter.check_stopped()?;
+            let wanted = window.map(|window| chunk_blobs(window).collect::<Vec<_>>());
+            Ok(wanted.map(|wanted| work.what.volume.blobs.fetch_blobs(&wanted)).transpose()?)
         };
         let mut windows = self.pieces.chunks(WINDOW).peekable();
         let mut ready = fetch(windows.peek().copied())?;
@@ -285,10 +288,10 @@ impl<'a> BatchItem<'a> {
         let chunks: Vec<_> =
             window.iter().filter_map(|piece| piece.chunk.map(|chunk| (piece, chunk))).collect();
         chunks.par_iter().enumerate().try_for_each(|(number, (piece, (id, skip)))| {
-            let chunk = fetched.open(number)?;
-            let bytes = part(&chunk, *id, *skip, piece.len)?;
+            let chunk = fetched.open_blob(number)?;
+            let bytes = slice_chunk(&chunk, *id, *skip, piece.len)?;
             file.write_all_at(bytes, piece.offset)
-                .map_err(CheckoutError::path("write", &self.write.place.name))
+                .map_err(CheckoutError::path_error("write", &self.write.place.name))
         })
     }
 }

@@ -20,7 +20,7 @@ pub struct UnlockedDirs {
 
 impl UnlockedDirs {
     /// Opens the directories in which something is to be done; parents come before children in a plan.
-    pub fn open(work: &MaterializeRun<'_>, steps: &PlanSteps) -> Self {
+    pub fn unlock_dirs(work: &MaterializeRun<'_>, steps: &PlanSteps) -> Self {
         let mut unlocked = Self::default();
         if work.caller.is_privileged() {
             return unlocked;
@@ -31,7 +31,7 @@ impl UnlockedDirs {
         scanned.sort_unstable();
         for index in scanned {
             if last.replace(index) != Some(index) {
-                unlocked.try_open(now.and_then(|now| now.dirs.get(index).ok()));
+                unlocked.try_unlock_dir(now.and_then(|now| now.dirs.open_dir(index).ok()));
             }
         }
         let made = steps.make_dirs.iter().map(|place| place.dir);
@@ -41,19 +41,19 @@ impl UnlockedDirs {
         for ino in made.chain(written).chain(linked) {
             if last.replace(ino) != Some(ino) {
                 // One that is yet to be made is the caller's anyway.
-                unlocked.try_open(work.dirs.get(ino).ok());
+                unlocked.try_unlock_dir(work.dirs.open_dir(ino).ok());
             }
         }
         unlocked
     }
 
-    fn try_open(&mut self, dir: Option<HeldDir>) {
+    fn try_unlock_dir(&mut self, dir: Option<HeldDir>) {
         let Some(dir) = dir else { return };
         let Ok(stat) = dir.stat_self() else { return };
         let is_mine = stat.uid == geteuid().as_raw();
         if is_mine
             && stat.mode & OWNER_ALL != OWNER_ALL
-            && dir.self_node().set_mode(stat.mode | OWNER_ALL).is_ok()
+            && dir.hold_self().set_mode(stat.mode | OWNER_ALL).is_ok()
         {
             self.dirs.push((dir, stat.mode));
         }
@@ -64,7 +64,7 @@ impl Drop for UnlockedDirs {
     fn drop(&mut self) {
         for (dir, mode) in self.dirs.drain(..).rev() {
             // It was the caller's a moment ago; if it is no more, it is somebody else's business.
-            let _ = dir.self_node().set_mode(mode);
+            let _ = dir.hold_self().set_mode(mode);
         }
     }
 }

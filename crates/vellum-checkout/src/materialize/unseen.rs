@@ -61,13 +61,13 @@ impl HiddenFillDir {
     }
 
     /// Makes a file under its own name; and says what such a file is like before anything is applied to it.
-    pub fn new_file(&self, name: &[u8], mode: u32) -> Result<(StagedFile, FreshFileDefaults)> {
-        let new = self.hidden.new_file(name, mode)?;
+    pub fn stage_file(&self, name: &[u8], mode: u32) -> Result<(StagedFile, FreshFileDefaults)> {
+        let new = self.hidden.stage_file(name, mode)?;
         let known = || self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, fresh)) = known().iter().find(|(of, _)| *of == mode) {
             return Ok((new, *fresh));
         }
-        let fresh = FreshFileDefaults::of(&new.node()?)?;
+        let fresh = FreshFileDefaults::from_node(&new.node()?)?;
         known().push((mode, fresh));
         Ok((new, fresh))
     }
@@ -75,7 +75,7 @@ impl HiddenFillDir {
 
 impl<'a> HiddenDirs<'a> {
     /// Those that are worth it: with some files, nothing in the way of them, and no directories.
-    pub fn of(steps: &'a PlanSteps) -> Self {
+    pub fn from_steps(steps: &'a PlanSteps) -> Self {
         let dir = |place: &'a TargetEntry| {
             (place.ino, HiddenDirState { place, left: 0, bytes: 0, home: Mutex::new(FillLocation::Unmade) })
         };
@@ -101,7 +101,7 @@ impl<'a> HiddenDirs<'a> {
 
     /// Where to make what belongs in a directory; None if it has its name, or is none of these. `parent` opens the
     /// directory above it.
-    pub fn home(
+    pub fn find_fill_dir(
         &self,
         dir: Ino,
         parent: impl FnOnce(&TargetEntry) -> Result<HeldDir>,
@@ -109,7 +109,7 @@ impl<'a> HiddenDirs<'a> {
         let Some(unseen) = self.dirs.get(&dir) else { return Ok(None) };
         let mut home = unseen.lock();
         if matches!(*home, FillLocation::Unmade) {
-            let hidden = parent(unseen.place)?.hidden_dir()?;
+            let hidden = parent(unseen.place)?.create_hidden_dir()?;
             *home = FillLocation::Unseen(Arc::new(HiddenFillDir { hidden, fresh: Mutex::default() }));
         }
         Ok(match &*home {
@@ -119,7 +119,10 @@ impl<'a> HiddenDirs<'a> {
     }
 
     /// Counts files that are done or given up, while none is being made; gives the directories that are to be named now.
-    pub fn count<'w>(&mut self, done: impl Iterator<Item = (&'w FileWrite, u64)>) -> Vec<FilledDir<'a>> {
+    pub fn count_finished_files<'w>(
+        &mut self,
+        done: impl Iterator<Item = (&'w FileWrite, u64)>,
+    ) -> Vec<FilledDir<'a>> {
         let mut ready = Vec::new();
         for (write, bytes) in done {
             let Some(dir) = self.dirs.get_mut(&write.place.dir) else { continue };
@@ -152,12 +155,12 @@ pub struct FilledDir<'a> {
 impl FilledDir<'_> {
     /// Gives it its name. If a directory has that already, what is in it goes there, as far as names are free; gives
     /// what could not be moved.
-    pub fn name(self, parent: &HeldDir) -> Result<Vec<(Vec<u8>, BeneathError)>> {
+    pub fn publish_name(self, parent: &HeldDir) -> Result<Vec<(Vec<u8>, BeneathError)>> {
         let name = &self.place.name;
         match self.home.hidden.commit(name) {
             // Made by an earlier, interrupted run, or something that was left out of the scan.
             Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => {
-                Ok(self.home.hidden.pour(&parent.open_dir(name)?)?)
+                Ok(self.home.hidden.move_entries_into(&parent.open_dir(name)?)?)
             }
             done => Ok(done.map(|()| Vec::new())?),
         }

@@ -41,7 +41,7 @@ pub struct MetadataCaller {
 impl MetadataCaller {
     /// The process as it is now.
     #[must_use]
-    pub fn current() -> Self {
+    pub fn current_process() -> Self {
         Self { privileged: geteuid().is_root() }
     }
 
@@ -71,7 +71,11 @@ impl AppliedMetadata {
 
 /// Applies `wanted`: owner first, since changing it clears set-id bits and capabilities; extended attributes while the
 /// owner may still write; the mode; the times last. Goes on after failures and tells them all.
-pub fn apply(node: &HeldNode<'_>, wanted: &TargetMetadata<'_>, caller: MetadataCaller) -> AppliedMetadata {
+pub fn apply_metadata(
+    node: &HeldNode<'_>,
+    wanted: &TargetMetadata<'_>,
+    caller: MetadataCaller,
+) -> AppliedMetadata {
     let mut applied = AppliedMetadata::default();
     let now = match node.stat() {
         Ok(now) => now,
@@ -84,10 +88,10 @@ pub fn apply(node: &HeldNode<'_>, wanted: &TargetMetadata<'_>, caller: MetadataC
     apply_xattrs(node, wanted, &now, &mut applied);
     if now.kind != FileKind::Symlink {
         let mode = allowed_mode(wanted.mode, now.kind, kept);
-        note(node.set_mode(mode), &mut applied);
+        record_failure(node.set_mode(mode), &mut applied);
     }
     if let Some((atime, mtime)) = wanted.times {
-        note(node.set_times(atime, mtime), &mut applied);
+        record_failure(node.set_times(atime, mtime), &mut applied);
     }
     applied
 }
@@ -102,36 +106,36 @@ pub struct FreshFileDefaults {
 
 impl FreshFileDefaults {
     /// Looks at one of them.
-    pub fn of(node: &HeldNode<'_>) -> Result<Self, BeneathError> {
-        let has_xattrs = node.xattr_names()?.iter().any(|name| is_ours(name));
+    pub fn from_node(node: &HeldNode<'_>) -> Result<Self, BeneathError> {
+        let has_xattrs = node.list_xattr_names()?.iter().any(|name| is_removable_xattr(name));
         Ok(Self { now: node.stat()?, has_xattrs })
     }
 }
 
 /// Applies `wanted` to a file that nobody else can reach yet and that is as `fresh` says: what it has already is not given
 /// again.
-pub fn apply_to_fresh(
+pub fn apply_fresh_metadata(
     node: &HeldNode<'_>,
     wanted: &TargetMetadata<'_>,
     caller: MetadataCaller,
     fresh: &FreshFileDefaults,
 ) -> AppliedMetadata {
     if fresh.has_xattrs || !wanted.xattrs.is_empty() {
-        return apply(node, wanted, caller);
+        return apply_metadata(node, wanted, caller);
     }
     let mut applied = AppliedMetadata::default();
     let kept = apply_owner(node, wanted, &fresh.now, caller, &mut applied);
     let mode = allowed_mode(wanted.mode, fresh.now.kind, kept);
     if mode != fresh.now.mode {
-        note(node.set_mode(mode), &mut applied);
+        record_failure(node.set_mode(mode), &mut applied);
     }
     if let Some((atime, mtime)) = wanted.times {
-        note(node.set_times(atime, mtime), &mut applied);
+        record_failure(node.set_times(atime, mtime), &mut applied);
     }
     applied
 }
 
-fn note(outcome: Result<(), BeneathError>, applied: &mut AppliedMetadata) {
+fn record_failure(outcome: Result<(), BeneathError>, applied: &mut AppliedMetadata) {
     if let Err(error) = outcome {
         applied.problems.push(error);
     }
@@ -153,16 +157,21 @@ fn apply_owner(
 ) -> KeptOwnership {
     let mut kept = KeptOwnership { uid: wanted.uid == now.uid, gid: wanted.gid == now.gid };
     if !kept.uid && caller.privileged {
-        kept.uid = try_owner(node, Some(wanted.uid), None, applied);
+        kept.uid = try_set_owner(node, Some(wanted.uid), None, applied);
     }
     if !kept.gid {
-        kept.gid = try_owner(node, None, Some(wanted.gid), applied);
+        kept.gid = try_set_owner(node, None, Some(wanted.gid), applied);
     }
     applied.owner_lost = !(kept.uid && kept.gid);
     kept
 }
 
-fn try_owner(node: &HeldNode<'_>, uid: Option<u32>, gid: Option<u32>, applied: &mut AppliedMetadata) -> bool {
+fn try_set_owner(
+    node: &HeldNode<'_>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    applied: &mut AppliedMetadata,
+) -> bool {
     // The all-ones id would mean "leave it": nobody can own a file under it.
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
         return false;
@@ -196,36 +205,37 @@ fn apply_xattrs(
     now: &FileStat,
     applied: &mut AppliedMetadata,
 ) {
-    let present = match node.xattr_names() {
+    let present = match node.list_xattr_names() {
         Ok(names) => names,
         Err(error) => {
             applied.problems.push(error);
             Vec::new()
         }
     };
-    let stale =
-        present.iter().filter(|name| is_ours(name) && !wanted.xattrs.iter().any(|x| x.name == **name));
+    let stale = present
+        .iter()
+        .filter(|name| is_removable_xattr(name) && !wanted.xattrs.iter().any(|x| x.name == **name));
     for name in stale {
-        note(writable(node, now, || node.remove_xattr(name)), applied);
+        record_failure(retry_writable(node, now, || node.remove_xattr(name)), applied);
     }
     for xattr in wanted.xattrs {
         // Labels that the system gave already cost a privileged call to repeat.
         if present.contains(&xattr.name)
-            && matches!(node.xattr(&xattr.name), Ok(Some(value)) if value == xattr.value)
+            && matches!(node.read_xattr(&xattr.name), Ok(Some(value)) if value == xattr.value)
         {
             continue;
         }
-        note(writable(node, now, || node.set_xattr(&xattr.name, &xattr.value)), applied);
+        record_failure(retry_writable(node, now, || node.set_xattr(&xattr.name, &xattr.value)), applied);
     }
 }
 
 /// Whether an attribute that was not recorded is to be removed. Others (security labels) belong to the system.
-fn is_ours(name: &[u8]) -> bool {
+fn is_removable_xattr(name: &[u8]) -> bool {
     name.starts_with(USER_PREFIX) || name.starts_with(ACL_PREFIX) || name == CAPABILITY
 }
 
 /// Tries again with write permission: the kernel asks for it, even of the owner, for `user.` attributes.
-fn writable(
+fn retry_writable(
     node: &HeldNode<'_>,
     now: &FileStat,
     change: impl Fn() -> Result<(), BeneathError>,

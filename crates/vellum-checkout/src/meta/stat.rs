@@ -43,7 +43,7 @@ impl FileStat {
     /// None if the mode is no known kind's.
     pub(crate) fn from_statx(statx: &Statx) -> Option<Self> {
         let raw_mode = u32::from(statx.stx_mode);
-        let kind = kind_of(FileType::from_raw_mode(raw_mode))?;
+        let kind = file_kind_from_type(FileType::from_raw_mode(raw_mode))?;
         let has_btime = statx.stx_mask & StatxFlags::BTIME.bits() != 0;
         let device = |major, minor| makedev(major, minor);
         Some(Self {
@@ -58,31 +58,31 @@ impl FileStat {
             ino: statx.stx_ino,
             dev: device(statx.stx_dev_major, statx.stx_dev_minor),
             rdev: device(statx.stx_rdev_major, statx.stx_rdev_minor),
-            mtime: time(&statx.stx_mtime),
-            ctime: time(&statx.stx_ctime),
-            btime: if has_btime { time(&statx.stx_btime) } else { UnixTime::default() },
+            mtime: time_from_statx(&statx.stx_mtime),
+            ctime: time_from_statx(&statx.stx_ctime),
+            btime: if has_btime { time_from_statx(&statx.stx_btime) } else { UnixTime::default() },
         })
     }
 
     /// Both are of one file, as far as the filesystem can tell: a number used anew has another birth time.
     #[must_use]
-    pub fn same_file(&self, other: &Self) -> bool {
+    pub fn is_same_file(&self, other: &Self) -> bool {
         (self.dev, self.ino, self.kind, self.btime) == (other.dev, other.ino, other.kind, other.btime)
     }
 
     /// One file that nobody wrote to or otherwise changed between the two looks at it.
     #[must_use]
-    pub fn same_state(&self, other: &Self) -> bool {
-        self.same_file(other) && self.same_attributes(other)
+    pub fn is_same_state(&self, other: &Self) -> bool {
+        self.is_same_file(other) && self.has_same_attributes(other)
     }
 
     /// The same as it never was: for a cache that is to know the file, but not to take it for unchanged.
-    pub(crate) fn outdated(self) -> Self {
+    pub(crate) fn with_outdated_ctime(self) -> Self {
         Self { ctime: UnixTime { secs: i64::MIN, nanos: 0 }, ..self }
     }
 
     /// Every attribute that a change would touch is equal; where the file lives is not compared.
-    pub(crate) fn same_attributes(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_attributes(&self, other: &Self) -> bool {
         // Size and link count of a directory say nothing that its times do not say.
         let counted = self.kind == FileKind::Dir || (self.size, self.nlink) == (other.size, other.nlink);
         counted
@@ -92,7 +92,7 @@ impl FileStat {
     }
 }
 
-fn kind_of(kind: FileType) -> Option<FileKind> {
+fn file_kind_from_type(kind: FileType) -> Option<FileKind> {
     match kind {
         FileType::RegularFile => Some(FileKind::File),
         FileType::Directory => Some(FileKind::Dir),
@@ -105,6 +105,6 @@ fn kind_of(kind: FileType) -> Option<FileKind> {
     }
 }
 
-fn time(time: &StatxTimestamp) -> UnixTime {
+fn time_from_statx(time: &StatxTimestamp) -> UnixTime {
     UnixTime { secs: time.tv_sec, nanos: time.tv_nsec.min(999_999_999) }
 }

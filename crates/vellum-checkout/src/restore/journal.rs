@@ -33,10 +33,11 @@ const VERSION: u32 = 1;
 
 impl CheckoutWorktree {
     /// The restore that did not end, if one was killed.
-    pub fn interrupted_restore(&self) -> Result<Option<InterruptedRestore>> {
+    pub fn find_interrupted_restore(&self) -> Result<Option<InterruptedRestore>> {
         let path = self.volume.state.join(JOURNAL_FILE);
-        let Some(text) = self.volume.state.read(JOURNAL_FILE)? else { return Ok(None) };
-        let damaged = || VolumeError::local(&path)(std::io::Error::other("it is not the note of a restore"));
+        let Some(text) = self.volume.state.read_file(JOURNAL_FILE)? else { return Ok(None) };
+        let damaged =
+            || VolumeError::wrap_local_error(&path)(std::io::Error::other("it is not the note of a restore"));
         let note: RestoreJournal = serde_json::from_slice(&text).map_err(|_| damaged())?;
         if note.version != VERSION {
             return Err(damaged().into());
@@ -53,10 +54,10 @@ impl CheckoutWorktree {
             safety: safety.map(|id| id.to_string()),
             partial: !request.paths.is_empty(),
         };
-        Ok(self.volume.state.write_json(JOURNAL_FILE, &note)?)
+        Ok(self.volume.state.write_json_file(JOURNAL_FILE, &note)?)
     }
 
     pub(crate) fn end_restore(&self) -> Result<()> {
-        Ok(self.volume.state.remove(JOURNAL_FILE)?)
+        Ok(self.volume.state.remove_file(JOURNAL_FILE)?)
     }
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use vellum_map::KeySpan;
 use vellum_types::{FileKind, Ino, MapKeyRef};
-use vellum_volume::diff::compare;
-use vellum_volume::tree::{InodeRecord, show};
+use vellum_volume::diff::compare_inodes;
+use vellum_volume::tree::{InodeRecord, format_path};
 use vellum_volume::{FsTree, VolumeError};
 
 use crate::beneath::HeldDir;
@@ -50,29 +50,29 @@ pub struct UnsavedSearch<'a> {
 
 impl UnsavedSearch<'_> {
     /// Finds what the steps would lose.
-    pub fn find(&self, steps: &PlanSteps) -> Result<UnsavedFiles> {
+    pub fn find_unsaved(&self, steps: &PlanSteps) -> Result<UnsavedFiles> {
         let looked = self.looked;
-        let dirty = changed_inodes(&looked.state)?;
+        let dirty = collect_changed_inodes(&looked.state)?;
         let mut found = UnsavedFiles::default();
         let replaced = steps.writes.iter().filter_map(|write| write.replaces);
         let relinked = steps.links.iter().filter_map(|link| link.replaces);
         let changed = steps.metas.iter().map(|(_, id)| *id);
         for id in steps.deletes.iter().copied().chain(replaced).chain(relinked).chain(changed) {
             let entry = looked.tree.entry(id);
-            let ino = looked.captured.number(id);
-            if looked.captured.recorded(entry).is_none() {
-                found.in_the_way.push(show(&entry.path()));
+            let ino = looked.captured.number_of_entry(id);
+            if looked.captured.recorded_state(entry).is_none() {
+                found.in_the_way.push(format_path(&entry.path()));
             } else if dirty.contains(&ino) && !self.is_saved(id)? {
                 found.unsaved.push(entry.path());
             }
         }
         for ino in &steps.dirs {
-            let path = self.target.path_of(*ino)?;
-            if self.loses_dir(*ino, &path, &dirty)? {
+            let path = self.target.inode_path(*ino)?;
+            if self.would_lose_dir(*ino, &path, &dirty)? {
                 found.unsaved.push(path);
             }
         }
-        in_the_way(self.root, self.target, &looked.tree, steps, &mut found.in_the_way)?;
+        find_obstacles(self.root, self.target, &looked.tree, steps, &mut found.in_the_way)?;
         found.in_the_way.truncate(SHOWN);
         Ok(found)
     }
@@ -82,13 +82,13 @@ impl UnsavedSearch<'_> {
         if entry.kind() == FileKind::Dir && self.known.was_interrupted {
             return Ok(true);
         }
-        self.is_saved_at(&entry.path(), self.looked.captured.number(id))
+        self.is_saved_at(&entry.path(), self.looked.captured.number_of_entry(id))
     }
 
     fn is_saved_at(&self, path: &[u8], ino: Ino) -> Result<bool> {
-        let here = self.looked.state.inode(ino)?;
+        let here = self.looked.state.read_inode(ino)?;
         for saved in &self.known.saved {
-            if holds(saved, path, &here)? {
+            if contains_same_inode(saved, path, &here)? {
                 return Ok(true);
             }
         }
@@ -96,26 +96,26 @@ impl UnsavedSearch<'_> {
     }
 
     /// Whether permissions, owner or extended attributes of a directory would be lost.
-    fn loses_dir(&self, ino: Ino, path: &[u8], dirty: &HashSet<Ino>) -> Result<bool> {
-        let Ok((now, attr)) = self.looked.state.find(path, "") else { return Ok(false) };
+    fn would_lose_dir(&self, ino: Ino, path: &[u8], dirty: &HashSet<Ino>) -> Result<bool> {
+        let Ok((now, attr)) = self.looked.state.find_path(path, "") else { return Ok(false) };
         if attr.kind != FileKind::Dir || !dirty.contains(&now) || self.known.was_interrupted {
             return Ok(false);
         }
-        let here = self.looked.state.inode(now)?;
-        if !compare(&here, &self.target.inode(ino)?).any() {
+        let here = self.looked.state.read_inode(now)?;
+        if !compare_inodes(&here, &self.target.read_inode(ino)?).has_change() {
             return Ok(false);
         }
         match &self.known.head {
-            Some(head) => Ok(!holds(head, path, &here)?),
+            Some(head) => Ok(!contains_same_inode(head, path, &here)?),
             None => Ok(true),
         }
     }
 }
 
 /// Whether a state has this at the same path.
-fn holds(state: &FsTree, path: &[u8], here: &InodeRecord) -> Result<bool> {
-    let Ok((there, _)) = state.find(path, "") else { return Ok(false) };
-    Ok(!compare(here, &state.inode(there)?).any())
+fn contains_same_inode(state: &FsTree, path: &[u8], here: &InodeRecord) -> Result<bool> {
+    let Ok((there, _)) = state.find_path(path, "") else { return Ok(false) };
+    Ok(!compare_inodes(here, &state.read_inode(there)?).has_change())
 }
 
 /// With `--discard`, what the scan left out may be overwritten.
@@ -129,37 +129,37 @@ pub fn allow_overwriting(steps: &mut PlanSteps) {
 }
 
 /// Inodes of which the directory's state differs from the last snapshot's.
-fn changed_inodes(state: &FsTree) -> Result<HashSet<Ino>> {
-    let changes = state.view().changes(&KeySpan::all());
+fn collect_changed_inodes(state: &FsTree) -> Result<HashSet<Ino>> {
+    let changes = state.map_view().changes_in_span(&KeySpan::all_keys());
     let parse = |key: &[u8]| MapKeyRef::parse(key).map(|key| key.ino());
     Ok(changes
-        .map(|(key, _)| parse(key).map_err(VolumeError::decoding("a change")))
+        .map(|(key, _)| parse(key).map_err(VolumeError::wrap_decode_error("a change")))
         .collect::<std::result::Result<_, _>>()?)
 }
 
 /// Finds what stands where something is to be made, though the scan did not list it.
-fn in_the_way(
+fn find_obstacles(
     root: &HeldDir,
     target: &FsTree,
     tree: &ScanTree,
     steps: &PlanSteps,
     found: &mut Vec<String>,
 ) -> Result<()> {
-    if tree.dirs().all(|dir| dir.left_out() == 0) {
+    if tree.dirs().all(|dir| dir.ignored_count() == 0) {
         return Ok(());
     }
     let mut missing: HashSet<Ino> = HashSet::new();
     let made = steps.writes.iter().filter(|write| write.replaces.is_none()).map(|write| &write.place);
     let linked = steps.links.iter().filter(|link| link.replaces.is_none()).map(|link| &link.place);
     let going: HashSet<Vec<u8>> = steps.deletes.iter().map(|id| tree.entry(*id).path()).collect();
-    keep_from_going(steps, tree, &going, target, found)?;
+    find_blocked_deletes(steps, tree, &going, target, found)?;
     for place in steps.make_dirs.iter().chain(made).chain(linked) {
         if missing.contains(&place.dir) {
             missing.insert(place.ino);
             continue;
         }
-        let path = target.path_in(place.dir, &place.name)?;
-        match kind_at(root, &path) {
+        let path = target.entry_path(place.dir, &place.name)?;
+        match file_kind_at(root, &path) {
             None => {
                 missing.insert(place.ino);
             }
@@ -167,24 +167,24 @@ fn in_the_way(
             Some(_) if going.contains(&path) => {
                 missing.insert(place.ino);
             }
-            Some(kind) if is_harmless(place, kind) => {}
-            Some(_) => found.push(show(&path)),
+            Some(kind) if is_existing_dir(place, kind) => {}
+            Some(_) => found.push(format_path(&path)),
         }
     }
     Ok(())
 }
 
-fn is_harmless(place: &TargetEntry, there: FileKind) -> bool {
+fn is_existing_dir(place: &TargetEntry, there: FileKind) -> bool {
     place.kind == FileKind::Dir && there == FileKind::Dir
 }
 
-fn kind_at(root: &HeldDir, path: &[u8]) -> Option<FileKind> {
+fn file_kind_at(root: &HeldDir, path: &[u8]) -> Option<FileKind> {
     let (dir, name) = root.resolve_parent(path).ok()?;
     dir.stat(name).ok().map(|stat| stat.kind)
 }
 
 /// A directory that makes room for something else cannot go if the scan left something in it out.
-fn keep_from_going(
+fn find_blocked_deletes(
     steps: &PlanSteps,
     tree: &ScanTree,
     going: &HashSet<Vec<u8>>,
@@ -193,8 +193,8 @@ fn keep_from_going(
 ) -> Result<()> {
     let mut kept = HashSet::new();
     for id in &steps.deletes {
-        let Some(dir) = tree.entry(*id).child().map(|child| tree.dir(child)) else { continue };
-        if dir.left_out() > 0 || !dir.was_read() {
+        let Some(dir) = tree.entry(*id).child_index().map(|child| tree.dir(child)) else { continue };
+        if dir.ignored_count() > 0 || !dir.is_readable() {
             let path = dir.path();
             let parents = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
             kept.extend(parents.filter_map(|(end, _)| path.get(..end)).map(<[u8]>::to_vec));
@@ -205,9 +205,9 @@ fn keep_from_going(
         return Ok(());
     }
     for write in &steps.writes {
-        let path = target.path_in(write.place.dir, &write.place.name)?;
+        let path = target.entry_path(write.place.dir, &write.place.name)?;
         if kept.contains(&path) && going.contains(&path) {
-            found.push(show(&path));
+            found.push(format_path(&path));
         }
     }
     Ok(())

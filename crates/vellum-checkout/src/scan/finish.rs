@@ -8,9 +8,13 @@ use crate::meta::FileStat;
 use crate::statcache::StatCache;
 
 /// Builds the tree.
-pub(super) fn build(mut done: FinishedWalk, root_stat: FileStat, cache: Option<StatCache>) -> ScanTree {
+pub(super) fn build_scan_tree(
+    mut done: FinishedWalk,
+    root_stat: FileStat,
+    cache: Option<StatCache>,
+) -> ScanTree {
     apply_outcomes(&mut done.nodes);
-    let dirs = number(done.nodes);
+    let dirs = number_dirs(done.nodes);
     let mut problems = done.problems;
     problems.sort_by(|a, b| a.path.cmp(&b.path));
     ScanTree { root_stat, dirs, cache, problems }
@@ -27,7 +31,7 @@ fn apply_outcomes(nodes: &mut [WalkNode]) {
         let entry = &mut nodes[parent as usize].listing.entries[entry as usize];
         match outcome {
             VisitOutcome::AsSeen => {}
-            VisitOutcome::Became(stat) => become_other(entry, stat),
+            VisitOutcome::Became(stat) => replace_entry(entry, stat),
             VisitOutcome::Gone => {
                 entry.flags |= GONE;
                 thinned.push(parent);
@@ -39,7 +43,7 @@ fn apply_outcomes(nodes: &mut [WalkNode]) {
     }
 }
 
-fn become_other(entry: &mut ScanEntry, stat: FileStat) {
+fn replace_entry(entry: &mut ScanEntry, stat: FileStat) {
     entry.stat = stat;
     entry.flags &= !UNCHANGED;
     if stat.kind != FileKind::Dir {
@@ -48,7 +52,7 @@ fn become_other(entry: &mut ScanEntry, stat: FileStat) {
 }
 
 /// Puts the directories in pre-order and makes parents and children point to each other by their new numbers.
-fn number(mut nodes: Vec<WalkNode>) -> Vec<ScanDirRecord> {
+fn number_dirs(mut nodes: Vec<WalkNode>) -> Vec<ScanDirRecord> {
     let mut dirs: Vec<ScanDirRecord> = Vec::with_capacity(nodes.len());
     // Node, its new parent, its place there.
     let mut stack = vec![(0, NONE, 0)];

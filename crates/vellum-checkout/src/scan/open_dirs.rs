@@ -32,36 +32,36 @@ impl<'t> OpenTreeDirs<'t> {
 
     /// The directory, opened component by component from the nearest one that is open, whatever its depth. Fails
     /// with [`BeneathError::Replaced`] if another directory has its name now.
-    pub fn get(&self, index: ScanDirIndex) -> Result<HeldDir, BeneathError> {
-        let (mut here, way) = self.nearest(index);
+    pub fn open_dir(&self, index: ScanDirIndex) -> Result<HeldDir, BeneathError> {
+        let (mut here, way) = self.find_nearest_open(index);
         for index in way.into_iter().rev() {
-            let Some(entry) = self.tree.dir(index).entry() else { continue };
+            let Some(entry) = self.tree.dir(index).own_entry() else { continue };
             here = here.open_dir(entry.name())?;
             let now = here.stat_self()?;
             if (now.dev, now.ino) != (entry.stat().dev, entry.stat().ino) {
                 return Err(BeneathError::Replaced(entry.path().into()));
             }
-            self.keep(index, &here);
+            self.keep_open(index, &here);
         }
         Ok(here)
     }
 
     /// The nearest open directory at `index` or above, and the directories down from it, last first.
-    fn nearest(&self, index: ScanDirIndex) -> (HeldDir, Vec<ScanDirIndex>) {
+    fn find_nearest_open(&self, index: ScanDirIndex) -> (HeldDir, Vec<ScanDirIndex>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut way = Vec::new();
         let mut here = self.tree.dir(index);
         loop {
-            if let Some(dir) = kept.touch(here.index()) {
+            if let Some(dir) = kept.mark_used(here.index()) {
                 return (dir, way);
             }
-            let Some(entry) = here.entry() else { return (self.root.clone(), way) };
+            let Some(entry) = here.own_entry() else { return (self.root.clone(), way) };
             way.push(here.index());
-            here = entry.dir();
+            here = entry.containing_dir();
         }
     }
 
-    fn keep(&self, index: ScanDirIndex, dir: &HeldDir) {
+    fn keep_open(&self, index: ScanDirIndex, dir: &HeldDir) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.dirs.len() >= KEPT {
             let oldest = kept.dirs.iter().min_by_key(|(_, (_, used))| *used).map(|(number, _)| *number);
@@ -74,7 +74,7 @@ impl<'t> OpenTreeDirs<'t> {
 }
 
 impl KeptDir {
-    fn touch(&mut self, index: ScanDirIndex) -> Option<HeldDir> {
+    fn mark_used(&mut self, index: ScanDirIndex) -> Option<HeldDir> {
         self.clock += 1;
         let clock = self.clock;
         let (dir, used) = self.dirs.get_mut(&index.0)?;

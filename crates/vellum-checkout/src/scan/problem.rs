@@ -34,7 +34,7 @@ impl ScanProblem {
     /// Whether entries may be missing from the tree because of it. If so, absence proves nothing: deletes must not
     /// be concluded from it.
     #[must_use]
-    pub fn is_gap(&self) -> bool {
+    pub fn can_hide_entries(&self) -> bool {
         match self.cause {
             ScanProblemCause::UnreadableDir(_)
             | ScanProblemCause::Unexaminable(_)

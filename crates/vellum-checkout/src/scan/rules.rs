@@ -33,24 +33,24 @@ pub(super) type IgnoreRules = Arc<IgnoreRuleFile>;
 
 impl IgnoreRuleFile {
     /// Reads the rules in `dir`, whose path is `path`, if it has any. Messages tell of rules that are not understood.
-    pub(super) fn read(
+    pub(super) fn read_rules(
         dir: &HeldDir,
         path: &[u8],
         outer: Option<&IgnoreRules>,
     ) -> (Option<IgnoreRules>, Vec<String>) {
-        let text = match read_text(dir) {
+        let text = match read_rule_text(dir) {
             Ok(Some(text)) => text,
             Ok(None) => return (outer.cloned(), Vec::new()),
             Err(message) => return (outer.cloned(), vec![message]),
         };
-        let (matcher, messages) = parse(&text);
+        let (matcher, messages) = parse_rules(&text);
         let prefix_len = if path.is_empty() { 0 } else { path.len() + 1 };
         let file = matcher.map(|matcher| Arc::new(Self { matcher, prefix_len, outer: outer.cloned() }));
         (file.or_else(|| outer.cloned()), messages)
     }
 
     /// Whether the entry at `path`, relative to the scan's root, is left out.
-    pub(super) fn leaves_out(&self, path: &[u8], is_dir: bool) -> bool {
+    pub(super) fn is_ignored(&self, path: &[u8], is_dir: bool) -> bool {
         let mut next = Some(self);
         while let Some(file) = next {
             let below = path.get(file.prefix_len..).unwrap_or_default();
@@ -82,7 +82,7 @@ impl Drop for IgnoreRuleFile {
     }
 }
 
-fn read_text(dir: &HeldDir) -> Result<Option<Vec<u8>>, String> {
+fn read_rule_text(dir: &HeldDir) -> Result<Option<Vec<u8>>, String> {
     let opened = match dir.open_file(RULES_FILE) {
         Ok(opened) => opened,
         Err(error) if error.is_not_found() => return Ok(None),
@@ -96,7 +96,7 @@ fn read_text(dir: &HeldDir) -> Result<Option<Vec<u8>>, String> {
     Ok(Some(text))
 }
 
-fn parse(text: &[u8]) -> (Option<Gitignore>, Vec<String>) {
+fn parse_rules(text: &[u8]) -> (Option<Gitignore>, Vec<String>) {
     let mut builder = GitignoreBuilder::new("");
     let mut messages = Vec::new();
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);

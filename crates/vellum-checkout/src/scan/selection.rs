@@ -30,25 +30,25 @@ pub(super) enum SelectedPart {
 impl PathSelection {
     /// Selects these paths, which may come from a command line: `.`, empty and doubled components are passed over,
     /// `..` is refused.
-    pub fn new<'p>(paths: impl IntoIterator<Item = &'p [u8]>) -> Result<Self, BeneathError> {
+    pub fn from_paths<'p>(paths: impl IntoIterator<Item = &'p [u8]>) -> Result<Self, BeneathError> {
         let mut selection = Self { nodes: vec![SelectionNode::default()] };
         for path in paths {
-            selection.add(path)?;
+            selection.add_path(path)?;
         }
         Ok(selection)
     }
 
-    fn add(&mut self, path: &[u8]) -> Result<(), BeneathError> {
+    fn add_path(&mut self, path: &[u8]) -> Result<(), BeneathError> {
         let mut here = 0;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
             check_name(name).map_err(|_| BeneathError::Name(path.into()))?;
-            here = self.child_or_new(here, name);
+            here = self.child_or_insert(here, name);
         }
         self.nodes[here].whole = true;
         Ok(())
     }
 
-    fn child_or_new(&mut self, parent: usize, name: &[u8]) -> usize {
+    fn child_or_insert(&mut self, parent: usize, name: &[u8]) -> usize {
         if let Some(child) = self.nodes[parent].children.get(name) {
             return *child as usize;
         }
@@ -63,17 +63,17 @@ impl PathSelection {
     }
 
     /// The selected names in the directory of `node`, sorted, with what is selected of each.
-    pub(super) fn children(&self, node: u32) -> impl Iterator<Item = (&[u8], SelectedPart)> {
+    pub(super) fn selected_children(&self, node: u32) -> impl Iterator<Item = (&[u8], SelectedPart)> {
         let children = self.nodes.get(node as usize).into_iter().flat_map(|node| &node.children);
-        children.map(|(name, child)| (&**name, self.part(*child)))
+        children.map(|(name, child)| (&**name, self.part_of_node(*child)))
     }
 
     /// What is selected of one entry in the directory of `node`.
-    pub(super) fn child(&self, node: u32, name: &[u8]) -> Option<SelectedPart> {
-        self.nodes.get(node as usize)?.children.get(name).map(|child| self.part(*child))
+    pub(super) fn selected_child(&self, node: u32, name: &[u8]) -> Option<SelectedPart> {
+        self.nodes.get(node as usize)?.children.get(name).map(|child| self.part_of_node(*child))
     }
 
-    fn part(&self, node: u32) -> SelectedPart {
+    fn part_of_node(&self, node: u32) -> SelectedPart {
         match self.nodes.get(node as usize) {
             Some(selected) if !selected.whole => SelectedPart::Some(node),
             _ => SelectedPart::Whole,

@@ -6,32 +6,32 @@ use super::selection::SelectedPart;
 use super::*;
 
 fn selection(paths: &[&str]) -> PathSelection {
-    PathSelection::new(paths.iter().map(|path| path.as_bytes())).unwrap()
+    PathSelection::from_paths(paths.iter().map(|path| path.as_bytes())).unwrap()
 }
 
 #[test]
 fn selected_paths_share_their_way() {
     let selected = selection(&["a/b", "a/c/", "./d"]);
-    let names: Vec<_> = selected.children(0).collect();
+    let names: Vec<_> = selected.selected_children(0).collect();
     assert_eq!(names.len(), 2);
-    assert_eq!(selected.child(0, b"d"), Some(SelectedPart::Whole));
-    let Some(SelectedPart::Some(a)) = selected.child(0, b"a") else { panic!("a is on the way") };
-    assert_eq!(selected.children(a).map(|(name, _)| name).collect::<Vec<_>>(), [b"b", b"c"]);
-    assert_eq!(selected.child(a, b"x"), None);
+    assert_eq!(selected.selected_child(0, b"d"), Some(SelectedPart::Whole));
+    let Some(SelectedPart::Some(a)) = selected.selected_child(0, b"a") else { panic!("a is on the way") };
+    assert_eq!(selected.selected_children(a).map(|(name, _)| name).collect::<Vec<_>>(), [b"b", b"c"]);
+    assert_eq!(selected.selected_child(a, b"x"), None);
 }
 
 #[test]
 fn a_path_above_others_selects_them_too() {
-    assert_eq!(selection(&["a/b", "a"]).child(0, b"a"), Some(SelectedPart::Whole));
-    assert_eq!(selection(&["a", "a/b"]).child(0, b"a"), Some(SelectedPart::Whole));
+    assert_eq!(selection(&["a/b", "a"]).selected_child(0, b"a"), Some(SelectedPart::Whole));
+    assert_eq!(selection(&["a", "a/b"]).selected_child(0, b"a"), Some(SelectedPart::Whole));
     assert!(selection(&["a", "."]).is_everything());
     assert!(!selection(&[]).is_everything());
 }
 
 #[test]
 fn paths_out_of_the_tree_are_refused() {
-    assert!(PathSelection::new([&b"a/../../b"[..]]).is_err());
-    assert!(PathSelection::new([&b"a\0b"[..]]).is_err());
+    assert!(PathSelection::from_paths([&b"a/../../b"[..]]).is_err());
+    assert!(PathSelection::from_paths([&b"a\0b"[..]]).is_err());
 }
 
 /// Rules of the root and of `sub`, as files on disk.
@@ -41,8 +41,8 @@ fn rules(root: &[u8], sub: &[u8]) -> (rules::IgnoreRules, Vec<String>) {
     std::fs::write(temp.path().join(".vellumignore"), root).unwrap();
     std::fs::write(temp.path().join("sub/.vellumignore"), sub).unwrap();
     let dir = HeldDir::open_root(temp.path()).unwrap();
-    let (outer, mut messages) = IgnoreRuleFile::read(&dir, b"", None);
-    let (inner, more) = IgnoreRuleFile::read(&dir.open_dir(b"sub").unwrap(), b"sub", outer.as_ref());
+    let (outer, mut messages) = IgnoreRuleFile::read_rules(&dir, b"", None);
+    let (inner, more) = IgnoreRuleFile::read_rules(&dir.open_dir(b"sub").unwrap(), b"sub", outer.as_ref());
     messages.extend(more);
     (inner.unwrap(), messages)
 }
@@ -51,22 +51,22 @@ fn rules(root: &[u8], sub: &[u8]) -> (rules::IgnoreRules, Vec<String>) {
 fn the_nearest_rules_decide_first() {
     let (rules, messages) = rules(b"*.log\n/top\nbuild/\n", b"!keep.log\n/here\n*.tmp\n");
     assert!(messages.is_empty());
-    assert!(rules.leaves_out(b"sub/a.log", false));
-    assert!(!rules.leaves_out(b"sub/keep.log", false));
-    assert!(rules.leaves_out(b"sub/here", false));
-    assert!(!rules.leaves_out(b"sub/deeper/here", false));
-    assert!(rules.leaves_out(b"sub/deeper/x.tmp", false));
-    assert!(rules.leaves_out(b"sub/build", true));
-    assert!(!rules.leaves_out(b"sub/build", false));
-    assert!(!rules.leaves_out(b"sub/top", false));
-    assert!(rules.leaves_out(b"sub/\xff.log", false));
+    assert!(rules.is_ignored(b"sub/a.log", false));
+    assert!(!rules.is_ignored(b"sub/keep.log", false));
+    assert!(rules.is_ignored(b"sub/here", false));
+    assert!(!rules.is_ignored(b"sub/deeper/here", false));
+    assert!(rules.is_ignored(b"sub/deeper/x.tmp", false));
+    assert!(rules.is_ignored(b"sub/build", true));
+    assert!(!rules.is_ignored(b"sub/build", false));
+    assert!(!rules.is_ignored(b"sub/top", false));
+    assert!(rules.is_ignored(b"sub/\xff.log", false));
 }
 
 #[test]
 fn rules_that_are_not_understood_are_told_and_the_others_hold() {
     let (rules, messages) = rules(b"\xef\xbb\xbf*.a\n\xff\xfe\n{a\n", b"");
     assert_eq!(messages.len(), 2, "{messages:?}");
-    assert!(rules.leaves_out(b"x.a", false));
+    assert!(rules.is_ignored(b"x.a", false));
 }
 
 #[test]

@@ -93,8 +93,8 @@ impl ScanTree {
 
     /// The cached record of the root directory itself, and whether it is unchanged.
     #[must_use]
-    pub fn root_cached(&self) -> Option<(CachedEntry<'_>, bool)> {
-        let cached = self.cache.as_ref()?.root()?;
+    pub fn cached_root(&self) -> Option<(CachedEntry<'_>, bool)> {
+        let cached = self.cache.as_ref()?.root_entry()?;
         Some((cached, cached.is_unchanged(&self.root_stat)))
     }
 
@@ -113,7 +113,7 @@ impl ScanTree {
     /// Whether nothing is missing because it could not be read.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        !self.problems.iter().any(ScanProblem::is_gap)
+        !self.problems.iter().any(ScanProblem::can_hide_entries)
     }
 
     /// How many directories there are, the root counted.
@@ -149,13 +149,13 @@ impl ScanTree {
 
     /// All entries in pre-order: each directory is followed by what is in it.
     #[must_use]
-    pub fn walk(&self) -> ScanTreeWalk<'_> {
+    pub fn walk_entries(&self) -> ScanTreeWalk<'_> {
         ScanTreeWalk { tree: self, stack: vec![(ScanDirIndex::ROOT, 0)] }
     }
 
     /// Bytes of memory that the tree takes, its cache not counted.
     #[must_use]
-    pub fn memory(&self) -> usize {
+    pub fn memory_size(&self) -> usize {
         let of_dir = |dir: &ScanDirRecord| {
             dir.entries.len() * size_of::<ScanEntry>() + dir.names.len() + size_of::<ScanDirRecord>()
         };
@@ -180,7 +180,7 @@ impl<'t> ScanDir<'t> {
 
     /// Its entry in its parent; None for the root.
     #[must_use]
-    pub fn entry(&self) -> Option<ScanEntryRef<'t>> {
+    pub fn own_entry(&self) -> Option<ScanEntryRef<'t>> {
         let id = ScanEntryId { dir: ScanDirIndex(self.record.parent), place: self.record.entry };
         (self.index != ScanDirIndex::ROOT).then(|| self.tree.entry(id))
     }
@@ -188,13 +188,13 @@ impl<'t> ScanDir<'t> {
     /// Its own attributes.
     #[must_use]
     pub fn stat(&self) -> &'t FileStat {
-        self.entry().map_or(&self.tree.root_stat, |entry| &entry.entry.stat)
+        self.own_entry().map_or(&self.tree.root_stat, |entry| &entry.entry.stat)
     }
 
     /// Its path from the root, without a slash at either end; empty for the root.
     #[must_use]
     pub fn path(&self) -> Vec<u8> {
-        self.entry().map(|entry| entry.path()).unwrap_or_default()
+        self.own_entry().map(|entry| entry.path()).unwrap_or_default()
     }
 
     /// Its entries by name.
@@ -210,27 +210,27 @@ impl<'t> ScanDir<'t> {
 
     /// The entry with a name.
     #[must_use]
-    pub fn find(&self, name: &[u8]) -> Option<ScanEntryRef<'t>> {
+    pub fn find_entry(&self, name: &[u8]) -> Option<ScanEntryRef<'t>> {
         let place =
-            self.record.entries.binary_search_by(|entry| self.record.name_of(entry).cmp(name)).ok()?;
+            self.record.entries.binary_search_by(|entry| self.record.name_of_entry(entry).cmp(name)).ok()?;
         Some(self.tree.entry(ScanEntryId { dir: self.index, place: place as u32 }))
     }
 
     /// Whether its entries could be read at all.
     #[must_use]
-    pub fn was_read(&self) -> bool {
+    pub fn is_readable(&self) -> bool {
         self.record.coverage != DirCoverage::Unread
     }
 
     /// Whether all its entries were looked at.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub fn is_fully_scanned(&self) -> bool {
         self.record.coverage == DirCoverage::Whole
     }
 
     /// Whether the scan looked for this name: only then does its absence mean that it is not there.
     #[must_use]
-    pub fn covers(&self, name: &[u8]) -> bool {
+    pub fn has_examined(&self, name: &[u8]) -> bool {
         match &self.record.coverage {
             DirCoverage::Whole => true,
             DirCoverage::Names(names) => names.binary_search_by(|known| (**known).cmp(name)).is_ok(),
@@ -240,36 +240,36 @@ impl<'t> ScanDir<'t> {
 
     /// How many entries the rules (and the names of Vellum's own files) left out.
     #[must_use]
-    pub fn left_out(&self) -> u32 {
+    pub fn ignored_count(&self) -> u32 {
         self.record.left_out
     }
 
     /// Its block in the cache.
     #[must_use]
-    pub fn cached(&self) -> Option<CachedDir> {
+    pub fn cached_dir(&self) -> Option<CachedDir> {
         self.record.cached
     }
 
     /// The cached entries that are not there any more (or are left out now), by name.
-    pub fn missing(&self) -> impl Iterator<Item = CachedEntry<'t>> + use<'t> {
+    pub fn missing_entries(&self) -> impl Iterator<Item = CachedEntry<'t>> + use<'t> {
         let view = *self;
         let cached = self.tree.cache().zip(self.record.cached);
         let entries = cached.into_iter().flat_map(|(cache, dir)| cache.entries(dir));
         let mut here = self.entries().peekable();
         entries.filter(move |cached| {
             while here.next_if(|entry| entry.name() < cached.name).is_some() {}
-            view.covers(cached.name) && here.peek().is_none_or(|entry| entry.name() != cached.name)
+            view.has_examined(cached.name) && here.peek().is_none_or(|entry| entry.name() != cached.name)
         })
     }
 }
 
 impl ScanDirRecord {
-    pub(super) fn name_of(&self, entry: &ScanEntry) -> &[u8] {
-        name_in(&self.names, entry)
+    pub(super) fn name_of_entry(&self, entry: &ScanEntry) -> &[u8] {
+        entry_name_in(&self.names, entry)
     }
 }
 
-pub(super) fn name_in<'n>(names: &'n [u8], entry: &ScanEntry) -> &'n [u8] {
+pub(super) fn entry_name_in<'n>(names: &'n [u8], entry: &ScanEntry) -> &'n [u8] {
     let start = entry.name_start as usize;
     &names[start..start + usize::from(entry.name_len)]
 }
@@ -292,7 +292,7 @@ impl<'t> ScanEntryRef<'t> {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &'t [u8] {
-        self.tree.dirs[self.id.dir.as_usize()].name_of(self.entry)
+        self.tree.dirs[self.id.dir.as_usize()].name_of_entry(self.entry)
     }
 
     /// Its attributes.
@@ -309,19 +309,19 @@ impl<'t> ScanEntryRef<'t> {
 
     /// The directory that it is.
     #[must_use]
-    pub fn child(&self) -> Option<ScanDirIndex> {
+    pub fn child_index(&self) -> Option<ScanDirIndex> {
         (self.entry.child != NONE).then_some(ScanDirIndex(self.entry.child))
     }
 
     /// What was found in the directory that it is.
     #[must_use]
-    pub fn looked_into(&self) -> Option<ScanDir<'t>> {
-        self.child().map(|child| self.tree.dir(child))
+    pub fn scanned_dir(&self) -> Option<ScanDir<'t>> {
+        self.child_index().map(|child| self.tree.dir(child))
     }
 
     /// The directory that it is in.
     #[must_use]
-    pub fn dir(&self) -> ScanDir<'t> {
+    pub fn containing_dir(&self) -> ScanDir<'t> {
         self.tree.dir(self.id.dir)
     }
 
@@ -333,22 +333,22 @@ impl<'t> ScanEntryRef<'t> {
 
     /// What the cache has under its name.
     #[must_use]
-    pub fn cached(&self) -> Option<CachedEntry<'t>> {
+    pub fn cached_entry(&self) -> Option<CachedEntry<'t>> {
         if self.entry.cached == NONE {
             return None;
         }
         let block = self.tree.dirs[self.id.dir.as_usize()].cached?;
-        self.tree.cache.as_ref()?.entry(block, self.entry.cached)
+        self.tree.cache.as_ref()?.entry_at(block, self.entry.cached)
     }
 
     /// Its path from the root.
     #[must_use]
     pub fn path(&self) -> Vec<u8> {
         let mut names = vec![self.name()];
-        let mut dir = self.dir();
-        while let Some(entry) = dir.entry() {
+        let mut dir = self.containing_dir();
+        while let Some(entry) = dir.own_entry() {
             names.push(entry.name());
-            dir = entry.dir();
+            dir = entry.containing_dir();
         }
         names.reverse();
         names.join(&b'/')
@@ -374,7 +374,7 @@ impl<'t> Iterator for ScanTreeWalk<'t> {
             }
             let entry = self.tree.entry(ScanEntryId { dir: *dir, place: *place });
             *place += 1;
-            if let Some(child) = entry.child() {
+            if let Some(child) = entry.child_index() {
                 self.stack.push((child, 0));
             }
             return Some(entry);

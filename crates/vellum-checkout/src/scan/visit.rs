@@ -6,7 +6,7 @@ use vellum_types::FileKind;
 
 use super::rules::{IgnoreRuleFile, IgnoreRules, RULES_FILE};
 use super::selection::SelectedPart;
-use super::tree::{DirCoverage, NONE, ScanEntry, UNCHANGED, name_in};
+use super::tree::{DirCoverage, NONE, ScanEntry, UNCHANGED, entry_name_in};
 use super::walk::{FoundSubdirectory, ScanWalk, ScannedDir, VisitOutcome, VisitTask};
 use super::{STATE_DIR, ScanProblemCause};
 use crate::beneath::{BeneathError, HeldDir, ListedName, is_temp_name};
@@ -42,37 +42,41 @@ struct DirSurroundings<'s> {
 
 impl ScanWalk<'_> {
     /// Looks into the directory of a task and stores what it finds.
-    pub(super) fn visit(&self, mut task: VisitTask) {
+    pub(super) fn visit_dir(&self, mut task: VisitTask) {
         for _ in 0..TRIES {
             let error = match self.visit_once(&task) {
                 Ok(()) => return,
                 Err(error) => error,
             };
-            if !is_moving(&error) || task.parent == NONE {
-                return self.report(task.node, b"", ScanProblemCause::UnreadableDir(error));
+            if !is_concurrent_change(&error) || task.parent == NONE {
+                return self.report_problem(task.node, b"", ScanProblemCause::UnreadableDir(error));
             }
             // It was a directory a moment ago. What is it now?
-            match self.look_again(&task) {
+            match self.stat_task_entry(&task) {
                 Ok(now) if now.kind == FileKind::Dir => {
                     self.set_outcome(&task, VisitOutcome::Became(now));
                     task.stat = now;
                 }
                 Ok(now) => return self.set_outcome(&task, VisitOutcome::Became(now)),
-                Err(error) if is_moving(&error) => return self.set_outcome(&task, VisitOutcome::Gone),
-                Err(error) => return self.report(task.node, b"", ScanProblemCause::UnreadableDir(error)),
+                Err(error) if is_concurrent_change(&error) => {
+                    return self.set_outcome(&task, VisitOutcome::Gone);
+                }
+                Err(error) => {
+                    return self.report_problem(task.node, b"", ScanProblemCause::UnreadableDir(error));
+                }
             }
         }
-        self.report(task.node, b"", ScanProblemCause::Restless);
+        self.report_problem(task.node, b"", ScanProblemCause::Restless);
     }
 
     fn visit_once(&self, task: &VisitTask) -> Result<(), BeneathError> {
-        let dir = self.open(task)?;
-        let (listing, found, rules) = self.read(task, &dir)?;
-        self.store(task, dir, listing, found, rules.as_ref());
+        let dir = self.open_task_dir(task)?;
+        let (listing, found, rules) = self.read_dir(task, &dir)?;
+        self.store_listing(task, dir, listing, found, rules.as_ref());
         Ok(())
     }
 
-    fn read(
+    fn read_dir(
         &self,
         task: &VisitTask,
         dir: &HeldDir,
@@ -83,27 +87,27 @@ impl ScanWalk<'_> {
         }
         let is_root = task.parent == NONE;
         let names = match task.part {
-            SelectedPart::Whole if is_root => Some(dir.names()?),
-            SelectedPart::Whole => Some(dir.names_once()?),
+            SelectedPart::Whole if is_root => Some(dir.read_names()?),
+            SelectedPart::Whole => Some(dir.read_names_once()?),
             SelectedPart::Some(_) => None,
         };
         let names = names.map(|mut names| {
-            names.sort();
+            names.sort_names();
             names
         });
         let (to_examine, coverage): (NamesToExamine<'_>, _) = match (&names, task.part) {
             (Some(names), _) => (names.iter().collect(), DirCoverage::Whole),
-            (None, part) => self.selected(part),
+            (None, part) => self.select_names(part),
         };
-        let rules = self.rules_in(task, dir, &to_examine, names.is_some());
+        let rules = self.load_rules(task, dir, &to_examine, names.is_some());
         let prefix = match &rules {
-            Some(_) => with_slash(self.path_of(task.node)),
+            Some(_) => append_slash(self.node_path(task.node)),
             None => Vec::new(),
         };
         let surroundings = DirSurroundings { dir, is_root, prefix, rules: rules.as_ref() };
         let mut examined = self.examine_all(&surroundings, &to_examine);
         for (name, cause) in examined.problems.drain(..) {
-            self.report(task.node, &name, cause);
+            self.report_problem(task.node, &name, cause);
         }
         let found = self.match_entries(task, &mut examined);
         let (mut entries, mut names) = (examined.entries, examined.names);
@@ -115,18 +119,18 @@ impl ScanWalk<'_> {
     }
 
     /// The selected names of a directory that is only on the way.
-    fn selected(&self, part: SelectedPart) -> (NamesToExamine<'_>, DirCoverage) {
+    fn select_names(&self, part: SelectedPart) -> (NamesToExamine<'_>, DirCoverage) {
         let node = match part {
             SelectedPart::Some(node) => node,
             SelectedPart::Whole => 0,
         };
-        let names = self.selection.into_iter().flat_map(|selection| selection.children(node));
+        let names = self.selection.into_iter().flat_map(|selection| selection.selected_children(node));
         let names: NamesToExamine<'_> = names.map(|(name, _)| ListedName { name, is_dir: None }).collect();
         let coverage = DirCoverage::Names(names.iter().map(|listed| listed.name.into()).collect());
         (names, coverage)
     }
 
-    fn rules_in(
+    fn load_rules(
         &self,
         task: &VisitTask,
         dir: &HeldDir,
@@ -137,25 +141,25 @@ impl ScanWalk<'_> {
         if all && names.binary_search_by(|listed| listed.name.cmp(RULES_FILE)).is_err() {
             return outer.cloned();
         }
-        let (rules, messages) = IgnoreRuleFile::read(dir, &self.path_of(task.node), outer);
+        let (rules, messages) = IgnoreRuleFile::read_rules(dir, &self.node_path(task.node), outer);
         for message in messages {
-            self.report(task.node, RULES_FILE, ScanProblemCause::Rules(message));
+            self.report_problem(task.node, RULES_FILE, ScanProblemCause::Rules(message));
         }
         rules
     }
 
     fn examine_all(&self, surroundings: &DirSurroundings<'_>, names: &NamesToExamine<'_>) -> ExaminedRange {
         if names.len() < SPLIT_FROM || self.threads < 2 {
-            return surroundings.examine(names);
+            return surroundings.examine_names(names);
         }
         let share = names.len().div_ceil(self.threads);
         std::thread::scope(|scope| {
             let workers: Vec<_> =
-                names.chunks(share).map(|names| scope.spawn(|| surroundings.examine(names))).collect();
+                names.chunks(share).map(|names| scope.spawn(|| surroundings.examine_names(names))).collect();
             workers
                 .into_iter()
                 .map(|worker| worker.join().unwrap_or_default())
-                .fold(ExaminedRange::default(), ExaminedRange::append)
+                .fold(ExaminedRange::default(), ExaminedRange::append_range)
         })
     }
 
@@ -164,12 +168,12 @@ impl ScanWalk<'_> {
         let mut cached = CachedBlockMatcher::new(self.cache, task.cached);
         let mut found = Vec::new();
         for (place, entry) in (0..).zip(&mut examined.entries) {
-            let name = name_in(&examined.names, entry);
+            let name = entry_name_in(&examined.names, entry);
             let child = cached.match_entry(name, entry);
             if entry.stat.kind == FileKind::Dir {
                 let part = match (task.part, self.selection) {
                     (SelectedPart::Some(node), Some(selection)) => {
-                        selection.child(node, name).unwrap_or(SelectedPart::Whole)
+                        selection.selected_child(node, name).unwrap_or(SelectedPart::Whole)
                     }
                     _ => SelectedPart::Whole,
                 };
@@ -182,7 +186,7 @@ impl ScanWalk<'_> {
 
 /// The directory was removed, or something else was put in its place, just now. (Reading a removed directory that is
 /// still open fails in this way too.)
-fn is_moving(error: &BeneathError) -> bool {
+fn is_concurrent_change(error: &BeneathError) -> bool {
     error.is_not_found() || error.is_not_a_directory()
 }
 
@@ -195,14 +199,15 @@ struct CachedBlockMatcher<'c> {
 impl<'c> CachedBlockMatcher<'c> {
     fn new(cache: Option<&'c StatCache>, dir: Option<CachedDir>) -> Self {
         let source = cache.zip(dir);
-        Self { source, range: 0..source.map_or(0, |(cache, dir)| cache.count(dir)) }
+        Self { source, range: 0..source.map_or(0, |(cache, dir)| cache.entry_count(dir)) }
     }
 
     /// Marks the entry with what the cache has under its name; returns the block of a directory's entries.
     fn match_entry(&mut self, name: &[u8], entry: &mut ScanEntry) -> Option<CachedDir> {
         let (cache, dir) = self.source?;
         while self.range.start < self.range.end {
-            let Some(cached) = cache.entry(dir, self.range.start).filter(|cached| cached.name >= name) else {
+            let Some(cached) = cache.entry_at(dir, self.range.start).filter(|cached| cached.name >= name)
+            else {
                 self.range.start += 1;
                 continue;
             };
@@ -221,14 +226,14 @@ impl<'c> CachedBlockMatcher<'c> {
 }
 
 impl DirSurroundings<'_> {
-    fn examine(&self, names: &[ListedName<'_>]) -> ExaminedRange {
+    fn examine_names(&self, names: &[ListedName<'_>]) -> ExaminedRange {
         let mut examined =
             ExaminedRange { entries: Vec::with_capacity(names.len()), ..ExaminedRange::default() };
         let mut path = self.prefix.clone();
         for listed in names {
             let is_our_own = self.is_root && listed.name == STATE_DIR || is_temp_name(listed.name);
             if is_our_own
-                || listed.is_dir.is_some_and(|is_dir| self.is_left_out(&mut path, listed.name, is_dir))
+                || listed.is_dir.is_some_and(|is_dir| self.is_excluded(&mut path, listed.name, is_dir))
             {
                 examined.left_out += 1;
                 continue;
@@ -236,10 +241,10 @@ impl DirSurroundings<'_> {
             match self.dir.stat(listed.name) {
                 Ok(stat) => {
                     let is_dir = stat.kind == FileKind::Dir;
-                    if listed.is_dir != Some(is_dir) && self.is_left_out(&mut path, listed.name, is_dir) {
+                    if listed.is_dir != Some(is_dir) && self.is_excluded(&mut path, listed.name, is_dir) {
                         examined.left_out += 1;
                     } else {
-                        examined.push(listed.name, stat);
+                        examined.push_entry(listed.name, stat);
                     }
                 }
                 Err(error) if error.is_not_found() => {}
@@ -253,26 +258,26 @@ impl DirSurroundings<'_> {
 
     /// Whether the rules leave an entry out, or it is the state directory of another volume's worktree: a key may be
     /// in it.
-    fn is_left_out(&self, path: &mut Vec<u8>, name: &[u8], is_dir: bool) -> bool {
+    fn is_excluded(&self, path: &mut Vec<u8>, name: &[u8], is_dir: bool) -> bool {
         if is_dir && name == STATE_DIR {
             return true;
         }
         let Some(rules) = self.rules else { return false };
         path.truncate(self.prefix.len());
         path.extend_from_slice(name);
-        rules.leaves_out(path, is_dir)
+        rules.is_ignored(path, is_dir)
     }
 }
 
 impl ExaminedRange {
-    fn push(&mut self, name: &[u8], stat: FileStat) {
+    fn push_entry(&mut self, name: &[u8], stat: FileStat) {
         // A name fits in 255 bytes and all names of a directory in 4 GiB: both were checked when they were listed.
         let (name_start, name_len) = (self.names.len() as u32, name.len() as u8);
         self.names.extend_from_slice(name);
         self.entries.push(ScanEntry { stat, name_start, child: NONE, cached: NONE, name_len, flags: 0 });
     }
 
-    fn append(mut self, other: Self) -> Self {
+    fn append_range(mut self, other: Self) -> Self {
         let shift = self.names.len() as u32;
         self.names.extend_from_slice(&other.names);
         let moved = other
@@ -286,7 +291,7 @@ impl ExaminedRange {
     }
 }
 
-fn with_slash(mut path: Vec<u8>) -> Vec<u8> {
+fn append_slash(mut path: Vec<u8>) -> Vec<u8> {
     if !path.is_empty() {
         path.push(b'/');
     }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::rules::IgnoreRules;
 use super::selection::{PathSelection, SelectedPart};
-use super::tree::{DirCoverage, NONE, ScanEntry, name_in};
+use super::tree::{DirCoverage, NONE, ScanEntry, entry_name_in};
 use super::{ScanProblem, ScanProblemCause};
 use crate::beneath::{BeneathError, HeldDir, raise_open_files_limit};
 use crate::crew::WorkerPool;
@@ -116,18 +116,18 @@ impl<'w> ScanWalk<'w> {
             selection,
             threads,
             held_max,
-            crew: WorkerPool::new(task),
+            crew: WorkerPool::with_first_task(task),
             state: Mutex::new(state),
         }
     }
 
     /// Visits everything and returns what was found.
-    pub(super) fn run(self) -> FinishedWalk {
+    pub(super) fn run_walk(self) -> FinishedWalk {
         std::thread::scope(|scope| {
             for _ in 1..self.threads {
-                scope.spawn(|| self.crew.work(|task| self.visit(task)));
+                scope.spawn(|| self.crew.run_worker(|task| self.visit_dir(task)));
             }
-            self.crew.work(|task| self.visit(task));
+            self.crew.run_worker(|task| self.visit_dir(task));
         });
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         FinishedWalk { nodes: state.nodes, problems: state.problems }
@@ -138,23 +138,23 @@ impl<'w> ScanWalk<'w> {
     }
 
     /// Opens the directory of a task.
-    pub(super) fn open(&self, task: &VisitTask) -> Result<HeldDir, BeneathError> {
+    pub(super) fn open_task_dir(&self, task: &VisitTask) -> Result<HeldDir, BeneathError> {
         if task.parent == NONE {
             return Ok(self.root.clone());
         }
-        let opened = self.dir_of(task.parent).and_then(|parent| parent.open_dir_to_read(&task.name));
-        self.release(task.parent);
+        let opened = self.open_node_dir(task.parent).and_then(|parent| parent.open_dir_to_read(&task.name));
+        self.release_dir(task.parent);
         opened
     }
 
     /// What stands under a task's name now.
-    pub(super) fn look_again(&self, task: &VisitTask) -> Result<FileStat, BeneathError> {
-        self.dir_of(task.parent)?.stat(&task.name)
+    pub(super) fn stat_task_entry(&self, task: &VisitTask) -> Result<FileStat, BeneathError> {
+        self.open_node_dir(task.parent)?.stat(&task.name)
     }
 
     /// A visited directory, to open its children.
-    fn dir_of(&self, node: u32) -> Result<HeldDir, BeneathError> {
-        let (mut here, names) = self.nearest_held(node);
+    fn open_node_dir(&self, node: u32) -> Result<HeldDir, BeneathError> {
+        let (mut here, names) = self.find_nearest_held(node);
         for name in names.iter().rev() {
             here = here.open_dir(name)?;
         }
@@ -169,7 +169,7 @@ impl<'w> ScanWalk<'w> {
     }
 
     /// The nearest directory that is held, at `node` or above, and the names down from it, last first.
-    fn nearest_held(&self, mut node: u32) -> (HeldDir, Vec<Box<[u8]>>) {
+    fn find_nearest_held(&self, mut node: u32) -> (HeldDir, Vec<Box<[u8]>>) {
         let state = self.lock();
         let mut names = Vec::new();
         loop {
@@ -180,13 +180,13 @@ impl<'w> ScanWalk<'w> {
             if at.parent == NONE {
                 return (self.root.clone(), names);
             }
-            names.push(state.name_of(node).into());
+            names.push(state.node_name(node).into());
             node = at.parent;
         }
     }
 
     /// One child less waits to be opened through `node`.
-    fn release(&self, node: u32) {
+    fn release_dir(&self, node: u32) {
         let mut state = self.lock();
         let at = &mut state.nodes[node as usize];
         at.waiting = at.waiting.saturating_sub(1);
@@ -196,7 +196,7 @@ impl<'w> ScanWalk<'w> {
     }
 
     /// Stores what was found in a directory and queues its subdirectories.
-    pub(super) fn store(
+    pub(super) fn store_listing(
         &self,
         task: &VisitTask,
         dir: HeldDir,
@@ -210,7 +210,7 @@ impl<'w> ScanWalk<'w> {
             let number = state.nodes.len() as u32;
             let entry = &mut listing.entries[found.entry as usize];
             entry.child = number;
-            let (name, stat) = (name_in(&listing.names, entry).into(), entry.stat);
+            let (name, stat) = (entry_name_in(&listing.names, entry).into(), entry.stat);
             state.nodes.push(WalkNode::new(task.node, found.entry, found.cached));
             let rules = rules.cloned();
             let (part, cached) = (found.part, found.cached);
@@ -224,7 +224,7 @@ impl<'w> ScanWalk<'w> {
         node.listing = listing;
         drop(state);
         // The last one queued is taken first: the walk keeps to the order of names, more or less.
-        self.crew.add(tasks.into_iter().rev());
+        self.crew.add_tasks(tasks.into_iter().rev());
     }
 
     /// Records that the directory of a task is not what it was.
@@ -233,9 +233,9 @@ impl<'w> ScanWalk<'w> {
     }
 
     /// Reports something about an entry (or, with an empty name, the directory) of a node.
-    pub(super) fn report(&self, node: u32, name: &[u8], cause: ScanProblemCause) {
+    pub(super) fn report_problem(&self, node: u32, name: &[u8], cause: ScanProblemCause) {
         let mut state = self.lock();
-        let mut path = state.path_of(node);
+        let mut path = state.node_path(node);
         if !path.is_empty() && !name.is_empty() {
             path.push(b'/');
         }
@@ -244,22 +244,22 @@ impl<'w> ScanWalk<'w> {
     }
 
     /// The path of a node from the root.
-    pub(super) fn path_of(&self, node: u32) -> Vec<u8> {
-        self.lock().path_of(node)
+    pub(super) fn node_path(&self, node: u32) -> Vec<u8> {
+        self.lock().node_path(node)
     }
 }
 
 impl ScanWalkState {
-    fn name_of(&self, node: u32) -> &[u8] {
+    fn node_name(&self, node: u32) -> &[u8] {
         let at = &self.nodes[node as usize];
         let listing = &self.nodes[at.parent as usize].listing;
-        name_in(&listing.names, &listing.entries[at.entry as usize])
+        entry_name_in(&listing.names, &listing.entries[at.entry as usize])
     }
 
-    fn path_of(&self, mut node: u32) -> Vec<u8> {
+    fn node_path(&self, mut node: u32) -> Vec<u8> {
         let mut names = Vec::new();
         while self.nodes[node as usize].parent != NONE {
-            names.push(self.name_of(node));
+            names.push(self.node_name(node));
             node = self.nodes[node as usize].parent;
         }
         names.reverse();

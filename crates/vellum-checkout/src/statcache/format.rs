@@ -38,26 +38,29 @@ pub(super) struct StatCacheHeader {
 
 impl StatCacheHeader {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut writer = FieldWriter::over(Vec::with_capacity(HEADER_LEN));
-        writer.raw(MAGIC).u32(VERSION).u32(0).raw(self.base.as_bytes());
-        writer.u64(self.stamp.time.secs.cast_unsigned()).u32(self.stamp.time.nanos).u32(0);
-        writer.u64(self.stamp.dev);
+        let mut writer = FieldWriter::from_vec(Vec::with_capacity(HEADER_LEN));
+        writer.write_raw(MAGIC).write_u32(VERSION).write_u32(0).write_raw(self.base.as_bytes());
+        writer.write_u64(self.stamp.time.secs.cast_unsigned()).write_u32(self.stamp.time.nanos).write_u32(0);
+        writer.write_u64(self.stamp.dev);
         writer.into_vec()
     }
 
     pub(super) fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
-        if reader.array()? != *MAGIC {
+        if reader.read_array()? != *MAGIC {
             return Err(DecodeError::Magic);
         }
-        match reader.u32()? {
+        match reader.read_u32()? {
             VERSION => {}
             other => return Err(DecodeError::Version(other)),
         }
-        expect_zero(reader.u32()?, "flags")?;
-        let base = BlobId(reader.array()?);
-        let time = UnixTime { secs: reader.u64()?.cast_signed(), nanos: nanos(reader.u32()?)? };
-        expect_zero(reader.u32()?, "reserved")?;
-        Ok(Self { base, stamp: FilesystemTime { time, dev: reader.u64()? } })
+        expect_zero(reader.read_u32()?, "flags")?;
+        let base = BlobId(reader.read_array()?);
+        let time = UnixTime {
+            secs: reader.read_u64()?.cast_signed(),
+            nanos: check_nanoseconds(reader.read_u32()?)?,
+        };
+        expect_zero(reader.read_u32()?, "reserved")?;
+        Ok(Self { base, stamp: FilesystemTime { time, dev: reader.read_u64()? } })
     }
 }
 
@@ -72,12 +75,12 @@ pub(super) struct StatCacheFooter {
 impl StatCacheFooter {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.u64(self.entries).u32(self.blocks).u32(self.devices);
+        writer.write_u64(self.entries).write_u32(self.blocks).write_u32(self.devices);
         writer.into_vec()
     }
 
     pub(super) fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self { entries: reader.u64()?, blocks: reader.u32()?, devices: reader.u32()? })
+        Ok(Self { entries: reader.read_u64()?, blocks: reader.read_u32()?, devices: reader.read_u32()? })
     }
 }
 
@@ -97,23 +100,32 @@ pub(super) struct StatCacheRecord {
 impl StatCacheRecord {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let stat = &self.stat;
-        let mut writer = FieldWriter::over(std::mem::take(out));
-        writer.u64(self.ino.0).u64(stat.ino);
-        writer.u64(if is_device(stat.kind) { stat.rdev } else { stat.size });
+        let mut writer = FieldWriter::from_vec(std::mem::take(out));
+        writer.write_u64(self.ino.0).write_u64(stat.ino);
+        writer.write_u64(if is_device(stat.kind) { stat.rdev } else { stat.size });
         for time in [stat.mtime, stat.ctime, stat.btime] {
-            writer.u64(time.secs.cast_unsigned());
+            writer.write_u64(time.secs.cast_unsigned());
         }
         for time in [stat.mtime, stat.ctime, stat.btime] {
-            writer.u32(time.nanos);
+            writer.write_u32(time.nanos);
         }
-        writer.u32(stat.uid).u32(stat.gid).u32(stat.nlink).u32(self.name_start).u32(self.block);
+        writer
+            .write_u32(stat.uid)
+            .write_u32(stat.gid)
+            .write_u32(stat.nlink)
+            .write_u32(self.name_start)
+            .write_u32(self.block);
         let [mode_low, mode_high, ..] = stat.mode.to_le_bytes();
-        writer.raw(&self.device.to_le_bytes()).raw(&[mode_low, mode_high]);
-        writer.u8(stat.kind.as_byte()).u8(self.flags()).u8(self.name_len).u8(0);
+        writer.write_raw(&self.device.to_le_bytes()).write_raw(&[mode_low, mode_high]);
+        writer
+            .write_u8(stat.kind.as_byte())
+            .write_u8(self.encode_flags())
+            .write_u8(self.name_len)
+            .write_u8(0);
         *out = writer.into_vec();
     }
 
-    fn flags(&self) -> u8 {
+    fn encode_flags(&self) -> u8 {
         let flag = |set: bool, bit| if set { bit } else { 0 };
         flag(self.racy, IS_RACY)
             | flag(self.stat.may_have_holes, MAY_HAVE_HOLES)
@@ -122,19 +134,21 @@ impl StatCacheRecord {
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let (ino, host_ino, size_or_device) = (Ino(reader.u64()?), reader.u64()?, reader.u64()?);
-        let secs = [reader.u64()?, reader.u64()?, reader.u64()?].map(u64::cast_signed);
-        let mut time = |secs| Ok::<_, DecodeError>(UnixTime { secs, nanos: nanos(reader.u32()?)? });
+        let (ino, host_ino, size_or_device) =
+            (Ino(reader.read_u64()?), reader.read_u64()?, reader.read_u64()?);
+        let secs = [reader.read_u64()?, reader.read_u64()?, reader.read_u64()?].map(u64::cast_signed);
+        let mut time =
+            |secs| Ok::<_, DecodeError>(UnixTime { secs, nanos: check_nanoseconds(reader.read_u32()?)? });
         let [mtime, ctime, btime] = secs;
         let (mtime, ctime, btime) = (time(mtime)?, time(ctime)?, time(btime)?);
-        let (uid, gid, nlink) = (reader.u32()?, reader.u32()?, reader.u32()?);
-        let (name_start, block) = (reader.u32()?, reader.u32()?);
-        let device = u16::from_le_bytes(reader.array()?);
-        let mode = u32::from(u16::from_le_bytes(reader.array()?));
-        let kind = FileKind::from_byte(reader.u8()?)?;
-        let (flags, name_len) = (reader.u8()?, reader.u8()?);
-        expect_zero(u32::from(reader.u8()?), "reserved")?;
-        reader.finish()?;
+        let (uid, gid, nlink) = (reader.read_u32()?, reader.read_u32()?, reader.read_u32()?);
+        let (name_start, block) = (reader.read_u32()?, reader.read_u32()?);
+        let device = u16::from_le_bytes(reader.read_array()?);
+        let mode = u32::from(u16::from_le_bytes(reader.read_array()?));
+        let kind = FileKind::from_byte(reader.read_u8()?)?;
+        let (flags, name_len) = (reader.read_u8()?, reader.read_u8()?);
+        expect_zero(u32::from(reader.read_u8()?), "reserved")?;
+        reader.expect_end()?;
         if mode > 0o7777 || flags & !(IS_RACY | MAY_HAVE_HOLES | IS_MOUNT_ROOT) != 0 {
             return Err(DecodeError::Invalid("mode or flags"));
         }
@@ -163,7 +177,7 @@ fn is_device(kind: FileKind) -> bool {
     matches!(kind, FileKind::CharDevice | FileKind::BlockDevice)
 }
 
-fn nanos(nanos: u32) -> Result<u32, DecodeError> {
+fn check_nanoseconds(nanos: u32) -> Result<u32, DecodeError> {
     if nanos < 1_000_000_000 { Ok(nanos) } else { Err(DecodeError::Invalid("nanoseconds")) }
 }
 

@@ -61,7 +61,7 @@ impl CachedEntry<'_> {
     /// The file need not be read again: no attribute differs, and none could hide a change.
     #[must_use]
     pub fn is_unchanged(&self, now: &FileStat) -> bool {
-        !self.racy && self.stat.dev == now.dev && self.stat.same_attributes(now)
+        !self.racy && self.stat.dev == now.dev && self.stat.has_same_attributes(now)
     }
 }
 
@@ -111,20 +111,20 @@ impl StatCache {
             + usize::try_from(footer.devices).unwrap_or(usize::MAX).saturating_mul(8);
         let tables_start = tail.checked_sub(tables_len).ok_or(DecodeError::Truncated)?;
         let mut reader = FieldReader::new(content.get(tables_start..tail).unwrap_or_default());
-        let devices = (0..footer.devices).map(|_| reader.u64()).collect::<Result<_, _>>()?;
+        let devices = (0..footer.devices).map(|_| reader.read_u64()).collect::<Result<_, _>>()?;
         let blocks = read_blocks(&mut reader, footer.blocks, tables_start)?;
         Ok(Self { header, blocks, devices, entries: footer.entries, by_ino: OnceLock::new(), bytes })
     }
 
     /// The root of the map that it describes.
     #[must_use]
-    pub fn base(&self) -> BlobId {
+    pub fn base_root(&self) -> BlobId {
         self.header.base
     }
 
     /// Takes the root's device to be `dev` now. Device numbers are given out anew at each start of the machine, and a
     /// new one for the same filesystem must not make every file seem changed.
-    pub(crate) fn adopt_root_device(&mut self, dev: u64) {
+    pub(crate) fn set_root_device(&mut self, dev: u64) {
         let root = self
             .bytes
             .get(HEADER_LEN..HEADER_LEN + RECORD_LEN)
@@ -136,7 +136,7 @@ impl StatCache {
 
     /// The moment before its contents were read.
     #[must_use]
-    pub fn stamp(&self) -> FilesystemTime {
+    pub fn filesystem_time(&self) -> FilesystemTime {
         self.header.stamp
     }
 
@@ -154,21 +154,21 @@ impl StatCache {
 
     /// The root directory itself.
     #[must_use]
-    pub fn root(&self) -> Option<CachedEntry<'_>> {
+    pub fn root_entry(&self) -> Option<CachedEntry<'_>> {
         let record = self.bytes.get(HEADER_LEN..HEADER_LEN + RECORD_LEN)?;
-        self.entry_of(StatCacheRecord::decode(record).ok()?, &[])
+        self.cached_entry(StatCacheRecord::decode(record).ok()?, &[])
     }
 
     /// How many entries a directory has.
     #[must_use]
-    pub fn count(&self, dir: CachedDir) -> u32 {
-        self.block(dir).map_or(0, |block| block.count)
+    pub fn entry_count(&self, dir: CachedDir) -> u32 {
+        self.find_block(dir).map_or(0, |block| block.count)
     }
 
     /// The entry at a place, counted from 0 in the order of names.
     #[must_use]
-    pub fn entry(&self, dir: CachedDir, index: u32) -> Option<CachedEntry<'_>> {
-        let block = self.block(dir)?;
+    pub fn entry_at(&self, dir: CachedDir, index: u32) -> Option<CachedEntry<'_>> {
+        let block = self.find_block(dir)?;
         if index >= block.count {
             return None;
         }
@@ -180,21 +180,21 @@ impl StatCache {
         let names = self.bytes.get(names_start..names_start + block.names_len as usize)?;
         // A block stands behind the one that mentions it, so that no walk goes in circles.
         let forward = record.block == NO_BLOCK || record.block > dir.0;
-        self.entry_of(record, names.get(name_start..name_end)?).filter(|_| forward)
+        self.cached_entry(record, names.get(name_start..name_end)?).filter(|_| forward)
     }
 
     /// All entries of a directory, in the order of their names.
     pub fn entries(&self, dir: CachedDir) -> impl Iterator<Item = CachedEntry<'_>> {
-        (0..self.count(dir)).filter_map(move |index| self.entry(dir, index))
+        (0..self.entry_count(dir)).filter_map(move |index| self.entry_at(dir, index))
     }
 
     /// The entry with a name.
     #[must_use]
-    pub fn find(&self, dir: CachedDir, name: &[u8]) -> Option<CachedEntry<'_>> {
-        let (mut low, mut high) = (0, self.count(dir));
+    pub fn find_entry(&self, dir: CachedDir, name: &[u8]) -> Option<CachedEntry<'_>> {
+        let (mut low, mut high) = (0, self.entry_count(dir));
         while low < high {
             let middle = low + (high - low) / 2;
-            let entry = self.entry(dir, middle)?;
+            let entry = self.entry_at(dir, middle)?;
             match entry.name.cmp(name) {
                 std::cmp::Ordering::Less => low = middle + 1,
                 std::cmp::Ordering::Greater => high = middle,
@@ -206,12 +206,12 @@ impl StatCache {
 
     /// All names under which a file of the filesystem was remembered: where a renamed file comes from. The index for
     /// it is built when it is first asked for.
-    pub fn by_host_ino(&self, dev: u64, ino: u64) -> impl Iterator<Item = CachedEntry<'_>> {
+    pub fn find_by_host_inode(&self, dev: u64, ino: u64) -> impl Iterator<Item = CachedEntry<'_>> {
         let index = self.by_ino.get_or_init(|| self.build_index());
         let start = index.partition_point(|(d, i, _)| (*d, *i) < (dev, ino));
         let same =
             index.get(start..).unwrap_or_default().iter().take_while(move |(d, i, _)| (*d, *i) == (dev, ino));
-        same.filter_map(|(_, _, (block, place))| self.entry(CachedDir(*block), *place))
+        same.filter_map(|(_, _, (block, place))| self.entry_at(CachedDir(*block), *place))
     }
 
     fn build_index(&self) -> Vec<(u64, u64, CachedEntryIndex)> {
@@ -219,7 +219,7 @@ impl StatCache {
             Vec::with_capacity(usize::try_from(self.entries).unwrap_or(0).min(self.bytes.len() / RECORD_LEN));
         for (number, block) in (0..).zip(&self.blocks) {
             for place in 0..block.count {
-                if let Some(entry) = self.entry(CachedDir(number), place) {
+                if let Some(entry) = self.entry_at(CachedDir(number), place) {
                     index.push((entry.stat.dev, entry.stat.ino, (number, place)));
                 }
             }
@@ -228,11 +228,11 @@ impl StatCache {
         index
     }
 
-    fn block(&self, dir: CachedDir) -> Option<&StatCacheBlock> {
+    fn find_block(&self, dir: CachedDir) -> Option<&StatCacheBlock> {
         self.blocks.get(dir.0 as usize)
     }
 
-    fn entry_of<'c>(&'c self, record: StatCacheRecord, name: &'c [u8]) -> Option<CachedEntry<'c>> {
+    fn cached_entry<'c>(&'c self, record: StatCacheRecord, name: &'c [u8]) -> Option<CachedEntry<'c>> {
         let dev = *self.devices.get(usize::from(record.device))?;
         let child = (record.stat.kind == FileKind::Dir && record.block != NO_BLOCK)
             .then_some(CachedDir(record.block));
@@ -254,8 +254,8 @@ fn read_blocks(
 ) -> Result<Vec<StatCacheBlock>, DecodeError> {
     let mut blocks = Vec::with_capacity(count as usize);
     for _ in 0..count {
-        let start = usize::try_from(reader.u64()?).map_err(|_| DecodeError::Invalid("block start"))?;
-        let block = StatCacheBlock { start, count: reader.u32()?, names_len: reader.u32()? };
+        let start = usize::try_from(reader.read_u64()?).map_err(|_| DecodeError::Invalid("block start"))?;
+        let block = StatCacheBlock { start, count: reader.read_u32()?, names_len: reader.read_u32()? };
         let len = (block.count as usize).saturating_mul(RECORD_LEN).saturating_add(block.names_len as usize);
         if start < HEADER_LEN || start.saturating_add(len) > end {
             return Err(DecodeError::Invalid("block start"));

@@ -31,7 +31,7 @@ enum BlockSource {
 /// Writes the cache for the map `base`, to which `tree` was recorded. `recorded` is asked for each entry in the tree;
 /// those it answers with None (unreadable, changed while being read) are not remembered, nor what is below them.
 /// What a partial scan left out is taken over from the tree's own cache. `name` is replaced in one step.
-pub fn write_tree(
+pub fn write_stat_cache(
     (dir, name): (&HeldDir, &[u8]),
     (base, stamp): (BlobId, FilesystemTime),
     tree: &ScanTree,
@@ -40,7 +40,8 @@ pub fn write_tree(
 ) -> Result<()> {
     // Of a root that is only on the way to the selected paths, its own attributes were not recorded.
     let root_dir = tree.dir(ScanDirIndex::ROOT);
-    let root_stat = if root_dir.is_whole() { *tree.root_stat() } else { tree.root_stat().outdated() };
+    let root_stat =
+        if root_dir.is_fully_scanned() { *tree.root_stat() } else { tree.root_stat().with_outdated_ctime() };
     let writer = StatCacheWriter::create(dir, base, stamp, (root, &root_stat))?;
     let mut merge = StatCacheMerge {
         writer,
@@ -48,16 +49,16 @@ pub fn write_tree(
         stack: vec![(BlockSource::Tree(ScanDirIndex::ROOT), StatCacheBlockId::ROOT)],
     };
     while let Some((source, block)) = merge.stack.pop() {
-        merge.writer.begin(block)?;
+        merge.writer.begin_block(block)?;
         let first_child = merge.stack.len();
         match source {
-            BlockSource::Old(old) => merge.copy(tree.cache(), old)?,
-            BlockSource::Tree(index) => merge.directory(tree, tree.dir(index), &mut recorded)?,
+            BlockSource::Old(old) => merge.copy_cached_dir(tree.cache(), old)?,
+            BlockSource::Tree(index) => merge.write_dir(tree, tree.dir(index), &mut recorded)?,
         }
         // The stack gives back the first child first: blocks lie in the order of a walk.
         merge.stack.get_mut(first_child..).unwrap_or_default().reverse();
     }
-    merge.writer.finish(name)
+    merge.writer.commit_cache(name)
 }
 
 struct StatCacheMerge {
@@ -67,52 +68,52 @@ struct StatCacheMerge {
 }
 
 impl StatCacheMerge {
-    fn directory(
+    fn write_dir(
         &mut self,
         tree: &ScanTree,
         dir: ScanDir<'_>,
         recorded: &mut impl FnMut(ScanEntryRef<'_>) -> Option<RecordedEntry>,
     ) -> Result<()> {
-        let old = dir.cached();
-        if !dir.was_read() {
-            return old.map_or(Ok(()), |old| self.copy(tree.cache(), old));
+        let old = dir.cached_dir();
+        if !dir.is_readable() {
+            return old.map_or(Ok(()), |old| self.copy_cached_dir(tree.cache(), old));
         }
-        let mut skipped = old.into_iter().flat_map(|old| cached_entries(tree.cache(), old)).peekable();
+        let mut skipped = old.into_iter().flat_map(|old| cached_dir_entries(tree.cache(), old)).peekable();
         for entry in dir.entries() {
             while let Some(old) = skipped.next_if(|old| old.name < entry.name()) {
-                self.old_unless_covered(&dir, &old)?;
+                self.write_uncovered_entry(&dir, &old)?;
             }
             skipped.next_if(|old| old.name == entry.name());
             if let Some(what) = recorded(entry) {
-                self.scanned(entry, what)?;
+                self.write_scanned_entry(entry, what)?;
             }
         }
-        skipped.try_for_each(|old| self.old_unless_covered(&dir, &old))
+        skipped.try_for_each(|old| self.write_uncovered_entry(&dir, &old))
     }
 
-    fn scanned(&mut self, entry: ScanEntryRef<'_>, what: RecordedEntry) -> Result<()> {
+    fn write_scanned_entry(&mut self, entry: ScanEntryRef<'_>, what: RecordedEntry) -> Result<()> {
         let stat = what.stat.as_ref().unwrap_or(entry.stat());
-        let racy = self.stamp.is_racy(stat);
+        let racy = self.stamp.can_hide_change(stat);
         let block =
-            self.writer.entry(&NewStatCacheEntry { name: entry.name(), ino: what.ino, stat, racy })?;
-        if let (Some(block), Some(child)) = (block, entry.child()) {
+            self.writer.write_entry(&NewStatCacheEntry { name: entry.name(), ino: what.ino, stat, racy })?;
+        if let (Some(block), Some(child)) = (block, entry.child_index()) {
             self.stack.push((BlockSource::Tree(child), block));
         }
         Ok(())
     }
 
     /// What the scan was not to look at stays; what it looked for and did not find is gone.
-    fn old_unless_covered(&mut self, dir: &ScanDir<'_>, old: &CachedEntry<'_>) -> Result<()> {
-        if dir.covers(old.name) { Ok(()) } else { self.old(old) }
+    fn write_uncovered_entry(&mut self, dir: &ScanDir<'_>, old: &CachedEntry<'_>) -> Result<()> {
+        if dir.has_examined(old.name) { Ok(()) } else { self.write_cached_entry(old) }
     }
 
-    fn copy(&mut self, cache: Option<&StatCache>, dir: CachedDir) -> Result<()> {
-        cached_entries(cache, dir).try_for_each(|entry| self.old(&entry))
+    fn copy_cached_dir(&mut self, cache: Option<&StatCache>, dir: CachedDir) -> Result<()> {
+        cached_dir_entries(cache, dir).try_for_each(|entry| self.write_cached_entry(&entry))
     }
 
-    fn old(&mut self, old: &CachedEntry<'_>) -> Result<()> {
+    fn write_cached_entry(&mut self, old: &CachedEntry<'_>) -> Result<()> {
         let entry = NewStatCacheEntry { name: old.name, ino: old.ino, stat: &old.stat, racy: old.racy };
-        let block = self.writer.entry(&entry)?;
+        let block = self.writer.write_entry(&entry)?;
         if let (Some(block), Some(child), FileKind::Dir) = (block, old.child, old.stat.kind) {
             self.stack.push((BlockSource::Old(child), block));
         }
@@ -120,6 +121,6 @@ impl StatCacheMerge {
     }
 }
 
-fn cached_entries(cache: Option<&StatCache>, dir: CachedDir) -> impl Iterator<Item = CachedEntry<'_>> {
+fn cached_dir_entries(cache: Option<&StatCache>, dir: CachedDir) -> impl Iterator<Item = CachedEntry<'_>> {
     cache.into_iter().flat_map(move |cache| cache.entries(dir))
 }

@@ -26,21 +26,21 @@ pub struct FilesystemTime {
 
 impl FilesystemTime {
     /// Asks the clock of the filesystem that holds `dir`, by making a file there that nobody sees.
-    pub fn take(dir: &HeldDir) -> Result<Self, BeneathError> {
-        let witness = dir.new_file_staged(StagingMethod::Anonymous)?;
+    pub fn read_filesystem_time(dir: &HeldDir) -> Result<Self, BeneathError> {
+        let witness = dir.stage_file_by(StagingMethod::Anonymous)?;
         let stat = stat_file(witness.file()?)?;
         Ok(Self { time: stat.ctime, dev: stat.dev })
     }
 
     /// Whether a change that came after this stamp could have left these attributes as they are.
     #[must_use]
-    pub fn is_racy(&self, stat: &FileStat) -> bool {
+    pub fn can_hide_change(&self, stat: &FileStat) -> bool {
         let tolerance = if stat.dev == self.dev { TICK } else { FOREIGN_TICK };
-        stat.ctime >= earlier(self.time, tolerance)
+        stat.ctime >= subtract_nanos(self.time, tolerance)
     }
 }
 
-fn earlier(time: UnixTime, nanos: u64) -> UnixTime {
+fn subtract_nanos(time: UnixTime, nanos: u64) -> UnixTime {
     let total = i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos) - i128::from(nanos);
     let secs = i64::try_from(total.div_euclid(1_000_000_000)).unwrap_or(i64::MIN);
     let nanos = u32::try_from(total.rem_euclid(1_000_000_000)).unwrap_or(0);

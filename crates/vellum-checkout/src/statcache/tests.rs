@@ -44,7 +44,7 @@ fn sample(dir: &HeldDir) {
         let size = if stat.rdev == 0 { stat.size } else { 0 };
         let stat = FileStat { size, ..stat };
         writer
-            .entry(&NewStatCacheEntry {
+            .write_entry(&NewStatCacheEntry {
                 name: name.as_bytes(),
                 ino: Ino(100 + ino),
                 stat: &stat,
@@ -52,15 +52,15 @@ fn sample(dir: &HeldDir) {
             })
             .unwrap()
     };
-    writer.begin(StatCacheBlockId::ROOT).unwrap();
+    writer.begin_block(StatCacheBlockId::ROOT).unwrap();
     assert_eq!(put(&mut writer, "a", 2, FileKind::File), None);
     let block = put(&mut writer, "d", 3, FileKind::Dir).unwrap();
     put(&mut writer, "empty", 4, FileKind::Dir).unwrap();
     put(&mut writer, "z", 5, FileKind::CharDevice);
-    writer.begin(block).unwrap();
+    writer.begin_block(block).unwrap();
     put(&mut writer, "e", 6, FileKind::Symlink);
     put(&mut writer, "é", 2, FileKind::File);
-    writer.finish(b"cache").unwrap();
+    writer.commit_cache(b"cache").unwrap();
 }
 
 fn sample_bytes() -> Vec<u8> {
@@ -71,14 +71,20 @@ fn sample_bytes() -> Vec<u8> {
 
 /// Everything that can be asked of a cache, as text.
 fn dump(cache: &StatCache) -> String {
-    let mut out = format!("{:?} {:?} {} {:?}\n", cache.base(), cache.stamp(), cache.len(), cache.root());
+    let mut out = format!(
+        "{:?} {:?} {} {:?}\n",
+        cache.base_root(),
+        cache.filesystem_time(),
+        cache.len(),
+        cache.root_entry()
+    );
     let mut stack = vec![CachedDir::ROOT];
     // What is mentioned several times is shown several times: a hostile cache could make that endless.
     for _ in 0..1000 {
         let Some(dir) = stack.pop() else { break };
         for entry in cache.entries(dir) {
-            out += &format!("{entry:?} {}\n", cache.find(dir, entry.name).is_some());
-            out += &format!("{:?}\n", cache.by_host_ino(entry.stat.dev, entry.stat.ino).count());
+            out += &format!("{entry:?} {}\n", cache.find_entry(dir, entry.name).is_some());
+            out += &format!("{:?}\n", cache.find_by_host_inode(entry.stat.dev, entry.stat.ino).count());
             stack.extend(entry.child);
         }
     }
@@ -88,21 +94,21 @@ fn dump(cache: &StatCache) -> String {
 #[test]
 fn what_was_written_is_read() {
     let cache = StatCache::decode(sample_bytes()).unwrap();
-    assert_eq!((cache.base(), cache.stamp(), cache.len()), (BASE, stamp(1_700_000_002), 6));
-    assert_eq!(cache.root().unwrap().ino, Ino::ROOT);
+    assert_eq!((cache.base_root(), cache.filesystem_time(), cache.len()), (BASE, stamp(1_700_000_002), 6));
+    assert_eq!(cache.root_entry().unwrap().ino, Ino::ROOT);
     let names: Vec<_> = cache.entries(CachedDir::ROOT).map(|entry| entry.name).collect();
     assert_eq!(names, [&b"a"[..], b"d", b"empty", b"z"]);
-    let a = cache.find(CachedDir::ROOT, b"a").unwrap();
+    let a = cache.find_entry(CachedDir::ROOT, b"a").unwrap();
     assert_eq!((a.ino, a.stat, a.child), (Ino(102), stat(FileKind::File, 2), None));
     assert!(a.is_unchanged(&stat(FileKind::File, 2)));
-    let d = cache.find(CachedDir::ROOT, b"d").unwrap().child.unwrap();
+    let d = cache.find_entry(CachedDir::ROOT, b"d").unwrap().child.unwrap();
     assert_eq!(cache.entries(d).map(|entry| entry.name).collect::<Vec<_>>(), [&b"e"[..], "é".as_bytes()]);
-    let empty = cache.find(CachedDir::ROOT, b"empty").unwrap().child.unwrap();
-    assert_eq!(cache.count(empty), 0);
-    assert_eq!(cache.find(CachedDir::ROOT, b"z").unwrap().stat.rdev, 0x103);
-    assert_eq!(cache.by_host_ino(7, 2).count(), 2, "two names of one file");
-    assert_eq!(cache.by_host_ino(8, 2).count(), 0);
-    assert!(cache.find(CachedDir::ROOT, b"nothing").is_none());
+    let empty = cache.find_entry(CachedDir::ROOT, b"empty").unwrap().child.unwrap();
+    assert_eq!(cache.entry_count(empty), 0);
+    assert_eq!(cache.find_entry(CachedDir::ROOT, b"z").unwrap().stat.rdev, 0x103);
+    assert_eq!(cache.find_by_host_inode(7, 2).count(), 2, "two names of one file");
+    assert_eq!(cache.find_by_host_inode(8, 2).count(), 0);
+    assert!(cache.find_entry(CachedDir::ROOT, b"nothing").is_none());
 }
 
 #[test]
@@ -148,31 +154,31 @@ fn another_version_is_named() {
 #[test]
 fn a_new_device_number_of_the_root_is_adopted() {
     let mut cache = StatCache::decode(sample_bytes()).unwrap();
-    cache.adopt_root_device(99);
+    cache.set_root_device(99);
     let moved = FileStat { dev: 99, ..stat(FileKind::File, 2) };
-    assert!(cache.find(CachedDir::ROOT, b"a").unwrap().is_unchanged(&moved));
-    assert_eq!(cache.by_host_ino(99, 2).count(), 2);
+    assert!(cache.find_entry(CachedDir::ROOT, b"a").unwrap().is_unchanged(&moved));
+    assert_eq!(cache.find_by_host_inode(99, 2).count(), 2);
 }
 
 #[test]
 fn attributes_not_older_than_the_stamp_are_racy() {
     let mut file = stat(FileKind::File, 2);
     let stamp = stamp(1_700_000_002);
-    assert!(!stamp.is_racy(&file));
+    assert!(!stamp.can_hide_change(&file));
     file.ctime = UnixTime { secs: 1_700_000_001, nanos: 989_999_999 };
-    assert!(!stamp.is_racy(&file));
+    assert!(!stamp.can_hide_change(&file));
     file.ctime.nanos = 990_000_000;
-    assert!(stamp.is_racy(&file), "within one tick");
+    assert!(stamp.can_hide_change(&file), "within one tick");
     file.ctime = UnixTime { secs: 1_800_000_000, nanos: 0 };
-    assert!(stamp.is_racy(&file), "from the future");
+    assert!(stamp.can_hide_change(&file), "from the future");
     let foreign = FileStat { dev: 8, ..stat(FileKind::File, 2) };
-    assert!(stamp.is_racy(&foreign), "other filesystems may count in steps of 2 s");
+    assert!(stamp.can_hide_change(&foreign), "other filesystems may count in steps of 2 s");
 }
 
 #[test]
 fn every_attribute_counts() {
     let cache = StatCache::decode(sample_bytes()).unwrap();
-    let cached = cache.find(CachedDir::ROOT, b"a").unwrap();
+    let cached = cache.find_entry(CachedDir::ROOT, b"a").unwrap();
     let now = stat(FileKind::File, 2);
     let later = UnixTime { secs: 1_700_000_001, nanos: 123_456_790 };
     let changed = [

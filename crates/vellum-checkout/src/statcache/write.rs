@@ -33,7 +33,7 @@ pub struct NewStatCacheEntry<'a> {
     pub ino: Ino,
     /// What it looked like, not later than when its content was read.
     pub stat: &'a FileStat,
-    /// Whether its attributes are too young to be trusted; [`FilesystemTime::is_racy`] says.
+    /// Whether its attributes are too young to be trusted; [`FilesystemTime::can_hide_change`] says.
     pub racy: bool,
 }
 
@@ -65,8 +65,8 @@ impl StatCacheWriter {
         stamp: FilesystemTime,
         root: (Ino, &FileStat),
     ) -> Result<Self> {
-        let target = dir.new_file_staged(StagingMethod::Named)?;
-        vellum_store::give_to_owner_of(dir, target.file()?)?;
+        let target = dir.stage_file_by(StagingMethod::Named)?;
+        vellum_store::set_owner_from_dir(dir, target.file()?)?;
         let out = BufWriter::with_capacity(WRITE_BUFFER, target.file()?.try_clone()?);
         let mut writer = Self {
             out,
@@ -78,11 +78,11 @@ impl StatCacheWriter {
             entries: 0,
             current: None,
         };
-        writer.put(&StatCacheHeader { base, stamp }.encode())?;
+        writer.write_bytes(&StatCacheHeader { base, stamp }.encode())?;
         let mut record = Vec::with_capacity(RECORD_LEN);
         let (ino, stat) = root;
-        let racy = stamp.is_racy(stat);
-        let device = writer.device(stat.dev)?;
+        let racy = stamp.can_hide_change(stat);
+        let device = writer.device_index(stat.dev)?;
         StatCacheRecord {
             ino,
             stat: *stat,
@@ -93,13 +93,13 @@ impl StatCacheWriter {
             name_len: 0,
         }
         .encode(&mut record);
-        writer.put(&record)?;
+        writer.write_bytes(&record)?;
         debug_assert_eq!(writer.position, (HEADER_LEN + RECORD_LEN) as u64);
         Ok(writer)
     }
 
     /// Goes on with the entries of another directory: the root's, or one that an entry was given for.
-    pub fn begin(&mut self, block: StatCacheBlockId) -> Result<()> {
+    pub fn begin_block(&mut self, block: StatCacheBlockId) -> Result<()> {
         self.flush_block()?;
         self.current = Some(CurrentBlock { block, count: 0, records: Vec::new(), names: Vec::new() });
         Ok(())
@@ -107,12 +107,12 @@ impl StatCacheWriter {
 
     /// Adds an entry to the directory last begun. A directory's entry returns the block for its own entries; one
     /// that is never begun is empty.
-    pub fn entry(&mut self, entry: &NewStatCacheEntry<'_>) -> Result<Option<StatCacheBlockId>> {
+    pub fn write_entry(&mut self, entry: &NewStatCacheEntry<'_>) -> Result<Option<StatCacheBlockId>> {
         let child = match entry.stat.kind {
             FileKind::Dir => Some(self.new_block()?),
             _ => None,
         };
-        let device = self.device(entry.stat.dev)?;
+        let device = self.device_index(entry.stat.dev)?;
         let current = self.current.as_mut().ok_or(StatCacheError::TooLarge("an entry of no directory"))?;
         let record = StatCacheRecord {
             ino: entry.ino,
@@ -133,7 +133,7 @@ impl StatCacheWriter {
     }
 
     /// Ends the cache and puts it in place under `name`. It is not made durable: a torn one is noticed and ignored.
-    pub fn finish(mut self, name: &[u8]) -> Result<()> {
+    pub fn commit_cache(mut self, name: &[u8]) -> Result<()> {
         self.flush_block()?;
         let blocks =
             u32::try_from(self.blocks.len()).map_err(|_| StatCacheError::TooLarge("the directories"))?;
@@ -141,14 +141,16 @@ impl StatCacheWriter {
             u32::try_from(self.devices.len()).map_err(|_| StatCacheError::TooLarge("the devices"))?;
         let mut tail = FieldWriter::new();
         for device in &self.devices {
-            tail.u64(*device);
+            tail.write_u64(*device);
         }
         for (start, count, names_len) in &self.blocks {
             // A block that was never begun lies, empty, where the tables begin.
-            tail.u64(if *start == 0 { self.position } else { *start }).u32(*count).u32(*names_len);
+            tail.write_u64(if *start == 0 { self.position } else { *start })
+                .write_u32(*count)
+                .write_u32(*names_len);
         }
-        tail.raw(&StatCacheFooter { entries: self.entries, blocks, devices }.encode());
-        self.put(tail.as_slice())?;
+        tail.write_raw(&StatCacheFooter { entries: self.entries, blocks, devices }.encode());
+        self.write_bytes(tail.as_slice())?;
         let checksum = self.hasher.finalize();
         self.out.write_all(checksum.as_bytes())?;
         self.out.flush()?;
@@ -162,7 +164,7 @@ impl StatCacheWriter {
         number.map(StatCacheBlockId).ok_or(StatCacheError::TooLarge("the directories"))
     }
 
-    fn device(&mut self, dev: u64) -> Result<u16> {
+    fn device_index(&mut self, dev: u64) -> Result<u16> {
         let known = self.devices.iter().position(|known| *known == dev);
         let number = known.unwrap_or_else(|| {
             self.devices.push(dev);
@@ -178,11 +180,11 @@ impl StatCacheWriter {
         if let Some(line) = self.blocks.get_mut(current.block.0 as usize) {
             *line = (self.position, current.count, names_len);
         }
-        self.put(&current.records)?;
-        self.put(&current.names)
+        self.write_bytes(&current.records)?;
+        self.write_bytes(&current.names)
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+    fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.hasher.update(bytes);
         self.position += bytes.len() as u64;
         self.out.write_all(bytes).map_err(Into::into)

@@ -14,7 +14,7 @@ pub fn audit(tree: &FsTree) {
     let mut attrs: BTreeMap<Ino, InodeAttr> = BTreeMap::new();
     let mut links: BTreeMap<Ino, Vec<(Ino, Vec<u8>, FileKind)>> = BTreeMap::new();
     let mut owners = BTreeSet::new();
-    for entry in tree.view().range(tree.nodes(), KeySpan::all()).unwrap() {
+    for entry in tree.map_view().read_range(tree.nodes(), KeySpan::all_keys()).unwrap() {
         let entry = entry.unwrap();
         match MapKeyRef::parse(&entry.key).unwrap() {
             MapKeyRef::Attr(Ino::SUPER) => {}
@@ -42,7 +42,7 @@ pub fn audit(tree: &FsTree) {
             "{names:?} have another kind than {attr:?}"
         );
     }
-    let next = tree.super_record().unwrap().next_ino;
+    let next = tree.read_super_block().unwrap().next_ino;
     for (ino, attr) in &attrs {
         assert!(*ino < next, "inode {ino} lies beyond the counter");
         let names = links.get(ino).map(Vec::as_slice).unwrap_or_default();
@@ -74,7 +74,7 @@ pub fn recorded(volume: &Volume, tree: &FsTree) -> Picture {
     picture.0.insert(b".".to_vec(), seen(volume, tree, Ino::ROOT));
     let mut stack = vec![(Ino::ROOT, Vec::new())];
     while let Some((dir, path)) = stack.pop() {
-        for (name, dentry) in tree.entries(dir).unwrap() {
+        for (name, dentry) in tree.list_entries(dir).unwrap() {
             let mut at: Vec<u8> = path.clone();
             if !at.is_empty() {
                 at.push(b'/');
@@ -97,7 +97,7 @@ pub fn recorded(volume: &Volume, tree: &FsTree) -> Picture {
 }
 
 fn seen(volume: &Volume, tree: &FsTree, ino: Ino) -> Seen {
-    let inode = tree.inode(ino).unwrap();
+    let inode = tree.read_inode(ino).unwrap();
     let attr = &inode.attr;
     let mut hasher = blake3::Hasher::new();
     let mut holes = Vec::new();
@@ -112,7 +112,7 @@ fn seen(volume: &Volume, tree: &FsTree, ino: Ino) -> Seen {
             }
             Ok(())
         };
-        volume.read_file(&inode, note).unwrap();
+        volume.read_file_content(&inode, note).unwrap();
     }
     Seen {
         kind: format!("{:?}", attr.kind),

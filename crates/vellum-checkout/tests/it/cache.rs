@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use vellum_checkout::beneath::HeldNode;
 use vellum_checkout::scan::ScanDirIndex;
-use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_tree};
+use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_stat_cache};
 use vellum_types::Ino;
 
 use crate::workspace::{BASE, Workspace, changed};
@@ -24,11 +24,11 @@ fn what_nobody_touched_is_unchanged() {
     let space = sample();
     let tree = space.scan_cached();
     assert!(changed(&tree).is_empty());
-    assert!(tree.root_cached().unwrap().1);
-    for entry in tree.walk() {
-        assert_eq!(entry.cached().unwrap().ino, Ino(entry.stat().ino));
+    assert!(tree.cached_root().unwrap().1);
+    for entry in tree.walk_entries() {
+        assert_eq!(entry.cached_entry().unwrap().ino, Ino(entry.stat().ino));
     }
-    assert!(tree.dirs().all(|dir| dir.missing().next().is_none()));
+    assert!(tree.dirs().all(|dir| dir.missing_entries().next().is_none()));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn the_same_size_and_the_old_time_do_not_hide_a_change() {
     let before = space.root.stat(b"c").unwrap();
     space.write("c", "C");
     let opened = space.root.open_file_to_update(b"c").unwrap();
-    HeldNode::of_file(&opened.file).set_times(before.mtime, before.mtime).unwrap();
+    HeldNode::from_file(&opened.file).set_times(before.mtime, before.mtime).unwrap();
     let after = space.root.stat(b"c").unwrap();
     assert_eq!((before.size, before.mtime), (after.size, after.mtime));
     assert_eq!(changed(&space.scan_cached()), ["c"]);
@@ -57,12 +57,12 @@ fn a_renamed_file_is_found_by_its_number() {
     let space = sample();
     std::fs::rename(space.at("a/1"), space.at("b/moved")).unwrap();
     let tree = space.scan_cached();
-    let moved = tree.walk().find(|entry| entry.name() == b"moved").unwrap();
-    assert!(moved.cached().is_none());
-    let old: Vec<_> = tree.cache().unwrap().by_host_ino(moved.stat().dev, moved.stat().ino).collect();
+    let moved = tree.walk_entries().find(|entry| entry.name() == b"moved").unwrap();
+    assert!(moved.cached_entry().is_none());
+    let old: Vec<_> = tree.cache().unwrap().find_by_host_inode(moved.stat().dev, moved.stat().ino).collect();
     assert_eq!(old.len(), 1);
     assert_eq!(old[0].name, b"1");
-    assert!(old[0].stat.same_file(moved.stat()));
+    assert!(old[0].stat.is_same_file(moved.stat()));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_change_within_the_same_tick_is_never_missed() {
     let space = Workspace::new();
     for round in 0..200 {
         space.write("f", &format!("A{round:03}"));
-        let stamp = FilesystemTime::take(&space.state).unwrap();
+        let stamp = FilesystemTime::read_filesystem_time(&space.state).unwrap();
         let tree = space.scan();
         let content = std::fs::read(space.at("f")).unwrap();
         space.remember(&tree, stamp);
@@ -95,7 +95,7 @@ fn a_change_within_the_same_tick_is_never_missed() {
 #[test]
 fn a_racy_entry_becomes_trusted_once_it_is_old() {
     let space = Workspace::new();
-    let stamp = FilesystemTime::take(&space.state).unwrap();
+    let stamp = FilesystemTime::read_filesystem_time(&space.state).unwrap();
     space.write("f", "young");
     space.remember(&space.scan(), stamp);
     assert_eq!(changed(&space.scan_cached()), ["f"]);
@@ -107,11 +107,11 @@ fn a_racy_entry_becomes_trusted_once_it_is_old() {
 fn what_was_not_recorded_is_not_remembered() {
     let space = sample();
     let tree = space.scan();
-    let stamp = FilesystemTime::take(&space.state).unwrap();
+    let stamp = FilesystemTime::read_filesystem_time(&space.state).unwrap();
     let recorded = |entry: vellum_checkout::scan::ScanEntryRef<'_>| {
         (entry.name() != b"deep").then_some(RecordedEntry { ino: Ino(1), stat: None })
     };
-    write_tree((&space.state, b"cache"), (BASE, stamp), &tree, Ino::ROOT, recorded).unwrap();
+    write_stat_cache((&space.state, b"cache"), (BASE, stamp), &tree, Ino::ROOT, recorded).unwrap();
     assert_eq!(space.cache().len(), 6);
     assert_eq!(changed(&space.scan_cached()), ["a/deep", "a/deep/3"]);
 }

@@ -26,8 +26,8 @@ fn grow(head: &[u8]) -> (Vec<u64>, ChunkingMode) {
         }
         stored.push(place.snapshot().record.statistics.stored);
     }
-    let head = place.tree.head().unwrap().unwrap();
-    let (_, attr) = place.state(head.record.root).find(b"data.db", "").unwrap();
+    let head = place.tree.head_snapshot().unwrap().unwrap();
+    let (_, attr) = place.state(head.record.root).find_path(b"data.db", "").unwrap();
     (stored, attr.chunking)
 }
 

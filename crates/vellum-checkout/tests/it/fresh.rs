@@ -24,7 +24,7 @@ fn edits_within_one_tick_of_the_clock_are_seen() {
         assert_eq!(place.status(), ["Modified file"], "round {round}");
         let made = place.snapshot();
         let state = place.state(made.record.root);
-        let (_, attr) = state.find(b"file", "").unwrap();
+        let (_, attr) = state.find_path(b"file", "").unwrap();
         assert_eq!(attr.inline.unwrap(), format!("another {round:04}").into_bytes());
     }
 }
@@ -72,17 +72,17 @@ fn a_file_that_changes_all_the_time_is_reported_and_not_remembered() {
     assert!(outcome.problems[0].message.contains("changed"), "{:?}", outcome.problems);
     audit(&place.state(outcome.record.root));
     // The writer put nothing new after its last time stamp, and yet the file is looked at again.
-    let compared = place.tree.compare(None, &[], &ProgressMeter::default()).unwrap();
+    let compared = place.tree.compare_with_snapshot(None, &[], &ProgressMeter::default()).unwrap();
     assert_eq!(compared.problems, []);
     let made = place.snapshot();
     let state = place.state(made.record.root);
-    let (ino, _) = state.find(b"restless", "").unwrap();
+    let (ino, _) = state.find_path(b"restless", "").unwrap();
     let mut content = Vec::new();
     let take = |_, bytes: Result<&[u8], u64>| {
         content.extend_from_slice(bytes.unwrap());
         Ok(())
     };
-    place.tree.volume.read_file(&state.inode(ino).unwrap(), take).unwrap();
+    place.tree.volume.read_file_content(&state.read_inode(ino).unwrap(), take).unwrap();
     assert!(content == place.read("restless"), "the file as it is now is recorded");
 }
 

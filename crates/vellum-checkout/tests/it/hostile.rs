@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use vellum_checkout::export_dir;
+use vellum_checkout::export_tree;
 use vellum_map::{MapBuilder, MapRoot};
 use vellum_types::value::SuperBlock;
 use vellum_types::{
@@ -26,8 +26,8 @@ impl Forged {
         let mut root = InodeAttr::new(FileKind::Dir, 0o755);
         root.nlink = 2;
         let mut forged = Self { entries: Vec::new() };
-        forged.put(&MapKey::attr(Ino::SUPER), SuperBlock { next_ino: Ino(1000) }.encode());
-        forged.put(&MapKey::attr(Ino::ROOT), root.encode());
+        forged.put(&MapKey::for_attr(Ino::SUPER), SuperBlock { next_ino: Ino(1000) }.encode());
+        forged.put(&MapKey::for_attr(Ino::ROOT), root.encode());
         forged
     }
 
@@ -38,7 +38,7 @@ impl Forged {
 
     /// A key that no `MapKey` can be.
     fn put_raw(&mut self, ino: Ino, tag: MapKeyTag, suffix: &[u8], value: Vec<u8>) -> &mut Self {
-        let mut key = MapKey::first(ino, tag).into_bytes();
+        let mut key = MapKey::first_for_tag(ino, tag).into_bytes();
         key.extend_from_slice(suffix);
         self.entries.push((key, value));
         self
@@ -57,7 +57,7 @@ impl Forged {
             FileKind::Symlink => attr.target = b"/etc".to_vec(),
             _ => {}
         }
-        self.put(&MapKey::attr(Ino(ino)), attr.encode())
+        self.put(&MapKey::for_attr(Ino(ino)), attr.encode())
     }
 
     /// Both.
@@ -69,9 +69,9 @@ impl Forged {
     fn file(&mut self, name: &[u8], size: u64, extents: &[(u64, Extent)]) -> &mut Self {
         let mut attr = InodeAttr::new(FileKind::File, 0o644);
         (attr.parent, attr.name, attr.size) = (Ino::ROOT, name.to_vec(), size);
-        self.name(1, name, 50, FileKind::File).put(&MapKey::attr(Ino(50)), attr.encode());
+        self.name(1, name, 50, FileKind::File).put(&MapKey::for_attr(Ino(50)), attr.encode());
         for (offset, extent) in extents {
-            self.put(&MapKey::extent(Ino(50), *offset), extent.encode());
+            self.put(&MapKey::for_extent(Ino(50), *offset), extent.encode());
         }
         self
     }
@@ -80,15 +80,15 @@ impl Forged {
     fn commit(&mut self, place: &Place) -> SnapshotId {
         self.entries.sort();
         let volume = &place.tree.volume;
-        let mut session = volume.begin_write().unwrap();
+        let mut session = volume.begin_write_session().unwrap();
         let root: MapRoot = {
-            let mut builder = MapBuilder::new(volume.shape(), &session);
+            let mut builder = MapBuilder::new(volume.map_shape(), &session);
             for (key, value) in &self.entries {
-                builder.push(key, value).unwrap();
+                builder.push_entry(key, value).unwrap();
             }
-            builder.finish().unwrap()
+            builder.finish_tree().unwrap()
         };
-        session.flush().unwrap();
+        session.flush_blobs().unwrap();
         let record = SnapshotRecord {
             nonce: Default::default(),
             root,
@@ -103,8 +103,8 @@ impl Forged {
             paths: Vec::new(),
             statistics: SnapshotStatistics::default(),
         };
-        let id = volume.catalog.put(&record).unwrap();
-        session.end().unwrap();
+        let id = volume.catalog.store_record(&record).unwrap();
+        session.end_session().unwrap();
         id
     }
 }
@@ -184,7 +184,7 @@ fn attempt(what: &str, forge: impl FnOnce(&mut Forged)) -> bool {
     };
     let state = fenced.place.state(fenced.place.entry(id).record.root);
     let to = fenced.place.path.join("exported");
-    let _ = export_dir(&fenced.place.tree.volume, &state, Ino::ROOT, &to, &ProgressMeter::default());
+    let _ = export_tree(&fenced.place.tree.volume, &state, Ino::ROOT, &to, &ProgressMeter::default());
     fenced.check(what);
     assert!(!to.join(".vellum").exists(), "{what}: an export is no worktree");
     // The worktree is still one.
@@ -313,11 +313,11 @@ fn sizes_and_extents_that_lie() {
 #[test]
 fn chunks_of_another_length_than_said_make_no_file() {
     let fenced = Fenced::new();
-    let session = fenced.place.tree.volume.begin_write().unwrap();
-    let id = session.put(BlobKind::Chunk, b"ten bytes!").unwrap();
+    let session = fenced.place.tree.volume.begin_write_session().unwrap();
+    let id = session.put_blob(BlobKind::Chunk, b"ten bytes!").unwrap();
     let mut session = session;
-    session.flush().unwrap();
-    session.end().unwrap();
+    session.flush_blobs().unwrap();
+    session.end_session().unwrap();
     for (len, skip) in [(11, 0), (10, 1), (1, 10), (5, u32::MAX), (1 << 40, 0)] {
         let mut forged = Forged::new();
         forged.file(b"f", len, &[(0, Extent { len, source: ExtentSource::Chunk { id, skip } })]);

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use vellum_volume::ProgressMeter;
 use vellum_volume::history::AncestorWalk;
-use vellum_volume::verify::{VerifyScope, verify};
+use vellum_volume::verify::{VerifyScope, verify_volume};
 
 use crate::audit::recorded;
 use crate::mounted::Mounted;
@@ -54,7 +54,8 @@ fn verify_all_skips_content() {
     let place = Place::new();
     place.write("file", crate::chance::Chance::new(3).bytes(50_000));
     place.snapshot();
-    let report = verify(&place.tree.volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
+    let report =
+        verify_volume(&place.tree.volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
     assert_eq!(report.findings, []);
     assert!(report.bytes >= 50_000, "content is read: {report:?}");
 }
@@ -69,7 +70,9 @@ fn a_users_own_gz_breaks_restore() {
     let before = place.picture();
     let made = place.snapshot();
     assert_eq!(
-        verify(&place.tree.volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap().findings,
+        verify_volume(&place.tree.volume, &VerifyScope::All, false, &ProgressMeter::default())
+            .unwrap()
+            .findings,
         []
     );
     place.wipe();
@@ -87,8 +90,8 @@ fn gc_while_detached_deletes_the_newest_snapshot() {
     // Back on the first one, as after a look at an old state.
     place.restore(first.id);
     let volume = &place.tree.volume;
-    let plan = vellum_volume::gc::plan(volume, &[], &ProgressMeter::default()).unwrap();
-    vellum_volume::gc::run(
+    let plan = vellum_volume::gc::plan_collection(volume, &[], &ProgressMeter::default()).unwrap();
+    vellum_volume::gc::run_collection(
         volume,
         &vellum_volume::gc::CollectionRequest {
             approved: Some(&plan),
@@ -113,10 +116,10 @@ fn parallel_snapshots_are_lost_from_the_lineage_and_shown_ids_collide() {
     let shown: HashSet<_> = ids.iter().map(|id| place.tree.volume.short_id(id).unwrap()).collect();
     assert_eq!(shown.len(), ids.len());
     for (short, id) in ids.iter().map(|id| (place.tree.volume.short_id(id).unwrap(), id)) {
-        assert_eq!(place.tree.volume.resolve(&short).unwrap().id, *id);
+        assert_eq!(place.tree.volume.resolve_snapshot(&short).unwrap().id, *id);
     }
     let head = ids[ids.len() - 1];
-    assert_eq!(AncestorWalk::of(&place.tree.volume.catalog, [head]).unwrap().count(), ids.len());
+    assert_eq!(AncestorWalk::from_heads(&place.tree.volume.catalog, [head]).unwrap().count(), ids.len());
 }
 
 #[test]
@@ -145,13 +148,13 @@ fn renaming_the_main_worktree_splits_the_repository() {
     place.write("file", "2");
     let second = place.snapshot();
     assert_eq!(second.record.parents, [first.id]);
-    assert_eq!(place.tree.volume.worktrees().unwrap().len(), 1);
+    assert_eq!(place.tree.volume.list_worktrees().unwrap().len(), 1);
     // So does moving its directory, which is no command at all.
     let moved = place.beside().join("moved");
     std::fs::rename(&place.path, &moved).unwrap();
     let tree = vellum_checkout::CheckoutWorktree::open(&moved).unwrap();
-    assert_eq!(tree.head().unwrap().unwrap().id, second.id);
-    assert_eq!(tree.compare(None, &[], &ProgressMeter::default()).unwrap().changes, []);
+    assert_eq!(tree.head_snapshot().unwrap().unwrap().id, second.id);
+    assert_eq!(tree.compare_with_snapshot(None, &[], &ProgressMeter::default()).unwrap().changes, []);
 }
 
 #[test]
@@ -177,9 +180,9 @@ fn the_copying_engine_is_not_called_by_another_name() {
     let request = vellum_checkout::ForkRequest {
         name: "fork".into(),
         to: memory.path().join("fork"),
-        from: place.tree.head().unwrap().unwrap(),
+        from: place.tree.head_snapshot().unwrap().unwrap(),
         engine: None,
     };
-    let outcome = place.tree.fork(&request, &ProgressMeter::default()).unwrap();
+    let outcome = place.tree.fork_worktree(&request, &ProgressMeter::default()).unwrap();
     assert_eq!((outcome.reflinked, outcome.copied), (0, 1), "it says which engine it used");
 }

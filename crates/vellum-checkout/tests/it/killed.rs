@@ -34,21 +34,26 @@ fn child() {
     let Ok(task) = std::env::var(TASK) else { return };
     let words: Vec<_> = task.split(' ').collect();
     let tree = CheckoutWorktree::open(Path::new(words[1])).unwrap();
-    let _lock = tree.lock(|| {}).unwrap();
+    let _lock = tree.lock_worktree(|| {}).unwrap();
     if words[0] == "restore" {
         let id: SnapshotId = words[2].parse().unwrap();
         let target =
-            vellum_volume::history::HistoryEntry { id, record: tree.volume.catalog.get(&id).unwrap() };
+            vellum_volume::history::HistoryEntry { id, record: tree.volume.catalog.get_record(&id).unwrap() };
         let request = vellum_checkout::RestoreRequest { target, paths: Vec::new(), discard: false };
         let plan = tree.plan_restore(&request, &ProgressMeter::default()).unwrap();
-        tree.restore(plan, &ProgressMeter::default()).unwrap();
+        tree.execute_restore(plan, &ProgressMeter::default()).unwrap();
     } else {
-        tree.fork(&fork_request(&tree, Path::new(words[2])), &ProgressMeter::default()).unwrap();
+        tree.fork_worktree(&fork_request(&tree, Path::new(words[2])), &ProgressMeter::default()).unwrap();
     }
 }
 
 fn fork_request(tree: &CheckoutWorktree, to: &Path) -> ForkRequest {
-    ForkRequest { name: "fork".into(), to: to.into(), from: tree.head().unwrap().unwrap(), engine: None }
+    ForkRequest {
+        name: "fork".into(),
+        to: to.into(),
+        from: tree.head_snapshot().unwrap().unwrap(),
+        engine: None,
+    }
 }
 
 /// Runs the child and kills it at the N-th call of a group; false if it ended before.
@@ -101,8 +106,8 @@ fn a_restore_killed_anywhere_is_finished_or_undone() {
             kills += 1;
             let place = place.reopened();
             whole_files_only(&place, &before, &wanted);
-            let interrupted = place.tree.interrupted_restore().unwrap();
-            let count = place.tree.volume.catalog.ids().unwrap().len();
+            let interrupted = place.tree.find_interrupted_restore().unwrap();
+            let count = place.tree.volume.catalog.list_ids().unwrap().len();
             if step % 2 == 1 {
                 place.restore(first);
                 let made = place.snapshot();
@@ -111,17 +116,17 @@ fn a_restore_killed_anywhere_is_finished_or_undone() {
                 place.restore(safety);
                 place.picture().expect(&before, "undone");
                 assert_eq!(
-                    place.tree.volume.catalog.ids().unwrap().len(),
+                    place.tree.volume.catalog.list_ids().unwrap().len(),
                     count,
                     "nothing more had to be saved"
                 );
-            } else if place.tree.head().unwrap().unwrap().id != first {
+            } else if place.tree.head_snapshot().unwrap().unwrap().id != first {
                 place.picture().expect(&before, "not begun");
                 continue;
             }
             // Else it was killed after the last thing that it had to do.
             assert_eq!(place.status(), [""; 0]);
-            assert_eq!(place.tree.interrupted_restore().unwrap(), None);
+            assert_eq!(place.tree.find_interrupted_restore().unwrap(), None);
             let temps =
                 place.picture().0.into_keys().filter(|path| path.windows(12).any(|w| w == b".vellum-tmp-"));
             assert_eq!(temps.count(), 0, "nothing is left behind");
@@ -155,14 +160,17 @@ fn a_fork_killed_anywhere_is_finished() {
             }
             kills += 1;
             let tree = place.again();
-            let outcome = tree.fork(&fork_request(&tree, &to), &ProgressMeter::default());
+            let outcome = tree.fork_worktree(&fork_request(&tree, &to), &ProgressMeter::default());
             let outcome = outcome.unwrap_or_else(|error| panic!("after {group} {step}: {error}"));
             assert_eq!(outcome.problems, []);
             Picture::of(&to).expect(&place.picture(), &format!("after {group} {step}"));
             let fork = CheckoutWorktree::open(&to).unwrap();
-            assert_eq!(fork.head().unwrap().unwrap().id, place.tree.head().unwrap().unwrap().id);
-            assert_eq!(fork.compare(None, &[], &ProgressMeter::default()).unwrap().changes, []);
-            assert_eq!(fork.interrupted_restore().unwrap(), None);
+            assert_eq!(
+                fork.head_snapshot().unwrap().unwrap().id,
+                place.tree.head_snapshot().unwrap().unwrap().id
+            );
+            assert_eq!(fork.compare_with_snapshot(None, &[], &ProgressMeter::default()).unwrap().changes, []);
+            assert_eq!(fork.find_interrupted_restore().unwrap(), None);
         }
     }
     assert!(kills >= 12, "only {kills}");
@@ -173,21 +181,21 @@ fn a_restore_stopped_on_request_is_finished_by_another() {
     for stop_at in [0, 1, 5, 20] {
         let (place, first) = prepared(40);
         let meter = ProgressMeter::default();
-        let lock = place.tree.lock(|| {}).unwrap();
+        let lock = place.tree.lock_worktree(|| {}).unwrap();
         let plan = place.tree.plan_restore(&place.request(first, &[]), &meter).unwrap();
-        let done = meter.read().items;
+        let done = meter.read_progress().items;
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
-                let enough = || meter.read().items >= done + stop_at;
+                let enough = || meter.read_progress().items >= done + stop_at;
                 for _ in 0..100_000 {
                     if enough() {
                         break;
                     }
                     std::thread::yield_now();
                 }
-                meter.stop();
+                meter.request_stop();
             });
-            place.tree.restore(plan, &meter)
+            place.tree.execute_restore(plan, &meter)
         });
         drop(lock);
         match outcome {

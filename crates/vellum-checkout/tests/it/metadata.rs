@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use vellum_checkout::beneath::{BeneathError, ExtendedAttribute, HeldNode, SpecialFile};
-use vellum_checkout::meta::{MetadataCaller, TargetMetadata, apply};
+use vellum_checkout::meta::{MetadataCaller, TargetMetadata, apply_metadata};
 use vellum_types::UnixTime;
 
 use crate::workspace::{Workspace, is_root};
@@ -20,7 +20,7 @@ fn xattr(name: &str, value: &[u8]) -> ExtendedAttribute {
 
 fn supports_xattrs(space: &Workspace) -> bool {
     space.write("probe", "");
-    let supported = space.root.node(b"probe").unwrap().set_xattr(b"user.probe", b"").is_ok();
+    let supported = space.root.hold_node(b"probe").unwrap().set_xattr(b"user.probe", b"").is_ok();
     std::fs::remove_file(space.at("probe")).unwrap();
     supported
 }
@@ -46,12 +46,12 @@ fn attributes_come_back_as_they_were_set() {
     let (uid, gid) = owner(&space);
     let wanted = TargetMetadata { mode: 0o640, uid, gid, times, xattrs: &xattrs };
     let file = space.root.open_file_to_update(b"f").unwrap().file;
-    let held = space.root.node(b"f").unwrap();
-    for node in [HeldNode::of_file(&file), held] {
+    let held = space.root.hold_node(b"f").unwrap();
+    for node in [HeldNode::from_file(&file), held] {
         node.set_xattr(b"user.stale", b"old").unwrap();
-        let applied = apply(&node, &wanted, MetadataCaller::current());
+        let applied = apply_metadata(&node, &wanted, MetadataCaller::current_process());
         assert!(applied.is_complete(), "{applied:?}");
-        assert!(node.xattrs().unwrap() == xattrs);
+        assert!(node.read_xattrs().unwrap() == xattrs);
         let stat = node.stat().unwrap();
         assert_eq!((stat.mode, stat.mtime), (0o640, after_2106));
         node.set_mode(0o600).unwrap();
@@ -64,18 +64,18 @@ fn an_inherited_acl_does_not_stay_on_a_file_that_had_none() {
     if !supports_xattrs(&space) {
         return;
     }
-    space.root.self_node().set_xattr(b"system.posix_acl_default", ACL).unwrap();
+    space.root.hold_self().set_xattr(b"system.posix_acl_default", ACL).unwrap();
     space.write("f", "");
-    let node = space.root.node(b"f").unwrap();
-    assert!(node.xattr(b"system.posix_acl_access").unwrap().is_some());
+    let node = space.root.hold_node(b"f").unwrap();
+    assert!(node.read_xattr(b"system.posix_acl_access").unwrap().is_some());
     let (uid, gid) = owner(&space);
-    let applied = apply(
+    let applied = apply_metadata(
         &node,
         &TargetMetadata { mode: 0o644, uid, gid, times: None, xattrs: &[] },
-        MetadataCaller::current(),
+        MetadataCaller::current_process(),
     );
     assert!(applied.is_complete(), "{applied:?}");
-    assert!(node.xattrs().unwrap().is_empty());
+    assert!(node.read_xattrs().unwrap().is_empty());
     assert_eq!(node.stat().unwrap().mode, 0o644);
 }
 
@@ -83,15 +83,15 @@ fn an_inherited_acl_does_not_stay_on_a_file_that_had_none() {
 fn what_cannot_be_opened_still_gets_its_metadata() {
     let space = Workspace::new();
     symlink("nowhere", space.at("link")).unwrap();
-    space.root.make_special(b"fifo", SpecialFile::Fifo, 0o600).unwrap();
-    space.root.make_special(b"socket", SpecialFile::Socket, 0o600).unwrap();
-    space.root.make_dir(b"dir", 0o700).unwrap();
+    space.root.create_special(b"fifo", SpecialFile::Fifo, 0o600).unwrap();
+    space.root.create_special(b"socket", SpecialFile::Socket, 0o600).unwrap();
+    space.root.create_dir(b"dir", 0o700).unwrap();
     let (uid, gid) = owner(&space);
     let time = UnixTime { secs: 1_000_000_000, nanos: 42 };
     for name in [&b"link"[..], b"fifo", b"socket", b"dir"] {
-        let node = space.root.node(name).unwrap();
+        let node = space.root.hold_node(name).unwrap();
         let wanted = TargetMetadata { mode: 0o751, uid, gid, times: Some((time, time)), xattrs: &[] };
-        let applied = apply(&node, &wanted, MetadataCaller::current());
+        let applied = apply_metadata(&node, &wanted, MetadataCaller::current_process());
         assert!(applied.is_complete(), "{applied:?}");
         let stat = space.root.stat(name).unwrap();
         assert_eq!(stat.mtime, time);
@@ -106,13 +106,16 @@ fn root_keeps_owners_and_set_id_bits() {
         return;
     }
     space.write("f", "");
-    let node = space.root.node(b"f").unwrap();
+    let node = space.root.hold_node(b"f").unwrap();
     let wanted = TargetMetadata { mode: 0o6755, uid: 12_345, gid: 54_321, times: None, xattrs: &[] };
-    assert!(apply(&node, &wanted, MetadataCaller::current()).is_complete());
+    assert!(apply_metadata(&node, &wanted, MetadataCaller::current_process()).is_complete());
     let stat = node.stat().unwrap();
     assert_eq!((stat.mode, stat.uid, stat.gid), (0o6755, 12_345, 54_321));
     symlink("x", space.at("l")).unwrap();
-    assert!(apply(&space.root.node(b"l").unwrap(), &wanted, MetadataCaller::current()).is_complete());
+    assert!(
+        apply_metadata(&space.root.hold_node(b"l").unwrap(), &wanted, MetadataCaller::current_process())
+            .is_complete()
+    );
     assert_eq!(space.root.stat(b"l").unwrap().uid, 12_345);
 }
 
@@ -120,9 +123,9 @@ fn root_keeps_owners_and_set_id_bits() {
 fn the_id_that_means_nobody_never_means_leave_it() {
     let space = Workspace::new();
     space.write("f", "");
-    let node = space.root.node(b"f").unwrap();
+    let node = space.root.hold_node(b"f").unwrap();
     let wanted = TargetMetadata { mode: 0o4755, uid: u32::MAX, gid: u32::MAX, times: None, xattrs: &[] };
-    let applied = apply(&node, &wanted, MetadataCaller::current());
+    let applied = apply_metadata(&node, &wanted, MetadataCaller::current_process());
     assert!(applied.owner_lost);
     assert_eq!(node.stat().unwrap().mode, 0o755, "set-id bits go with the owner");
 }
@@ -133,11 +136,11 @@ fn impossible_attributes_are_told_and_the_others_applied() {
     space.write("f", "");
     let (uid, gid) = owner(&space);
     let xattrs = [xattr("nonsense", b"x"), xattr("user.fine", b"y")];
-    let node = space.root.node(b"f").unwrap();
-    let applied = apply(
+    let node = space.root.hold_node(b"f").unwrap();
+    let applied = apply_metadata(
         &node,
         &TargetMetadata { mode: 0o640, uid, gid, times: None, xattrs: &xattrs },
-        MetadataCaller::current(),
+        MetadataCaller::current_process(),
     );
     assert!(
         applied

@@ -96,14 +96,14 @@ fn from_nothing(place: &Place) -> Picture {
     let name = format!("w{}", std::fs::read_dir(place.beside().join("store/refs/worktree")).unwrap().count());
     let volume = place.tree.volume.fork_into(&state, &name).unwrap();
     set_time(&place.path, before.st_mtime, before.st_mtime_nsec as i64);
-    let tree = vellum_checkout::CheckoutWorktree::of(volume).unwrap();
+    let tree = vellum_checkout::CheckoutWorktree::from_volume(volume).unwrap();
     let request = vellum_checkout::CheckoutSnapshotRequest {
         note: String::new(),
         paths: Vec::new(),
         origin: vellum_volume::SnapshotOrigin::User,
     };
-    let made = tree.snapshot(&request, &ProgressMeter::default()).unwrap();
-    let state = tree.volume.tree(made.record.root);
+    let made = tree.create_snapshot(&request, &ProgressMeter::default()).unwrap();
+    let state = tree.volume.open_tree(made.record.root);
     audit(&state);
     let picture = recorded(&tree.volume, &state);
     std::fs::remove_dir_all(place.on(".vellum")).unwrap();
@@ -118,7 +118,7 @@ fn restore(place: &Place, id: SnapshotId, picture: &Picture) {
     println!("restore {id}");
     let outcome = place.restore(id);
     place.picture().expect(picture, "restored");
-    assert_eq!(place.tree.head().unwrap().unwrap().id, id);
+    assert_eq!(place.tree.head_snapshot().unwrap().unwrap().id, id);
     assert_eq!(place.status(), [""; 0], "nothing changed since the restore");
     let root = place.entry(id).record.root;
     assert_eq!(place.snapshot().record.root, root, "a restored directory gives the restored root");
@@ -135,7 +135,7 @@ fn restore(place: &Place, id: SnapshotId, picture: &Picture) {
 
 /// Whether the unsaved changes were nothing but removals, which a restore cannot lose.
 fn only_losses(place: &Place, before: &Picture) -> bool {
-    let head = place.tree.volume.catalog.ids().unwrap();
+    let head = place.tree.volume.catalog.list_ids().unwrap();
     // Every file that was there is in some snapshot as it was.
     let states: Vec<_> = head
         .iter()

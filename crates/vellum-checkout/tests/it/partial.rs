@@ -83,7 +83,7 @@ fn a_name_that_is_nowhere_is_refused() {
         assert!(place.try_restore(&place.request(first.id, &[path])).is_err());
     }
     assert!(place.try_snapshot(&["../outside"]).is_err());
-    assert_eq!(place.tree.head().unwrap().unwrap().id, first.id);
+    assert_eq!(place.tree.head_snapshot().unwrap().unwrap().id, first.id);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_file_is_not_recorded_as_gone_with_its_whole_directory() {
     std::fs::remove_dir_all(place.on("a")).unwrap();
     let error = place.try_snapshot(&["a/x"]).unwrap_err();
     assert!(error.to_string().contains("a/x"), "{error}");
-    assert_eq!(place.tree.head().unwrap().unwrap().id, first.id);
+    assert_eq!(place.tree.head_snapshot().unwrap().unwrap().id, first.id);
     let new = held(&place, &place.snapshot_of(&["a"]));
     assert!(!new.0.contains_key(&b"a/y"[..]) && new.0.contains_key(&b"b/x"[..]));
 }
@@ -179,7 +179,7 @@ fn only_the_paths_are_restored() {
         assert_eq!(now.0[same.as_bytes()], edited.0[same.as_bytes()], "{same}");
     }
     // The head stays, apart from the snapshot that saves what was edited.
-    let head = place.tree.head().unwrap().unwrap();
+    let head = place.tree.head_snapshot().unwrap().unwrap();
     assert_eq!(Some(head.id), outcome.safety);
     assert_eq!(head.record.parents, [first.id]);
     place.restore(outcome.safety.unwrap());

@@ -77,7 +77,7 @@ impl Picture {
         for path in self.0.keys().chain(other.0.keys()).collect::<std::collections::BTreeSet<_>>() {
             let (here, there) = (self.0.get(path), other.0.get(path));
             if here != there {
-                let shown = vellum_volume::tree::show(path);
+                let shown = vellum_volume::tree::format_path(path);
                 differences.push(format!("{shown}:\n  is     {here:?}\n  wanted {there:?}"));
             }
         }
@@ -89,7 +89,7 @@ impl Picture {
 
 impl fmt::Debug for Picture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys().map(|path| vellum_volume::tree::show(path))).finish()
+        f.debug_set().entries(self.0.keys().map(|path| vellum_volume::tree::format_path(path))).finish()
     }
 }
 

@@ -34,9 +34,10 @@ impl Place {
         let state = StateDir::create(path).unwrap();
         let store = Some(store.to_str().unwrap().to_owned());
         let new = NewWorktree { store, name: "main".into(), encrypted: true };
-        let volume =
-            Volume::init(&state, &new, || unreachable!("a new volume needs no secret")).unwrap().volume;
-        Self { _temp: None, path: path.into(), tree: CheckoutWorktree::of(volume).unwrap() }
+        let volume = Volume::init_volume(&state, &new, || unreachable!("a new volume needs no secret"))
+            .unwrap()
+            .volume;
+        Self { _temp: None, path: path.into(), tree: CheckoutWorktree::from_volume(volume).unwrap() }
     }
 
     /// The folder for what a test needs beside the worktree.
@@ -62,8 +63,8 @@ impl Place {
     pub fn try_snapshot(&self, paths: &[&str]) -> Result<SnapshotReport> {
         let paths = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
         let request = CheckoutSnapshotRequest { note: String::new(), paths, origin: SnapshotOrigin::User };
-        let _lock = self.tree.lock(|| {})?;
-        self.tree.snapshot(&request, &ProgressMeter::default())
+        let _lock = self.tree.lock_worktree(|| {})?;
+        self.tree.create_snapshot(&request, &ProgressMeter::default())
     }
 
     /// Takes a snapshot of everything, of which nothing may go wrong.
@@ -78,11 +79,11 @@ impl Place {
     }
 
     pub fn entry(&self, id: SnapshotId) -> HistoryEntry {
-        HistoryEntry { id, record: self.tree.volume.catalog.get(&id).unwrap() }
+        HistoryEntry { id, record: self.tree.volume.catalog.get_record(&id).unwrap() }
     }
 
     pub fn state(&self, root: MapRoot) -> FsTree {
-        self.tree.volume.tree(root)
+        self.tree.volume.open_tree(root)
     }
 
     pub fn request(&self, id: SnapshotId, paths: &[&str]) -> RestoreRequest {
@@ -91,9 +92,9 @@ impl Place {
     }
 
     pub fn try_restore(&self, request: &RestoreRequest) -> Result<RestoreReport> {
-        let _lock = self.tree.lock(|| {})?;
+        let _lock = self.tree.lock_worktree(|| {})?;
         let plan = self.tree.plan_restore(request, &ProgressMeter::default())?;
-        self.tree.restore(plan, &ProgressMeter::default())
+        self.tree.execute_restore(plan, &ProgressMeter::default())
     }
 
     /// Restores everything, of which nothing may go wrong.
@@ -105,9 +106,9 @@ impl Place {
 
     /// The changes since the last snapshot, as `kind path` each.
     pub fn status(&self) -> Vec<String> {
-        let compared = self.tree.compare(None, &[], &ProgressMeter::default()).unwrap();
+        let compared = self.tree.compare_with_snapshot(None, &[], &ProgressMeter::default()).unwrap();
         let line = |change: &vellum_volume::diff::FileChange| {
-            format!("{:?} {}", change.kind, vellum_volume::tree::show(change.path()))
+            format!("{:?} {}", change.kind, vellum_volume::tree::format_path(change.path()))
         };
         compared.changes.iter().map(line).collect()
     }
@@ -148,5 +149,5 @@ impl Place {
 
 /// The paths of problems.
 pub fn concerning(problems: &[CheckoutProblem]) -> Vec<String> {
-    problems.iter().map(|problem| vellum_volume::tree::show(&problem.path)).collect()
+    problems.iter().map(|problem| vellum_volume::tree::format_path(&problem.path)).collect()
 }

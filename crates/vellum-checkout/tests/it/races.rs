@@ -44,13 +44,13 @@ fn with_outside() -> (Workspace, tempfile::TempDir) {
 #[test]
 fn a_directory_exchanged_for_a_symlink_is_never_looked_through() {
     let (space, _outside) = with_outside();
-    let swap = || space.root.exchange(b"d", &space.root, b"evil").unwrap();
+    let swap = || space.root.exchange_names(b"d", &space.root, b"evil").unwrap();
     beside(swap, || {
         for _ in 0..500 {
             let tree = space.scan();
-            assert!(tree.walk().all(|entry| entry.name() != b"secret"), "{:?}", paths(&tree));
-            for entry in tree.walk() {
-                assert_eq!(entry.child().is_some(), entry.kind() == FileKind::Dir);
+            assert!(tree.walk_entries().all(|entry| entry.name() != b"secret"), "{:?}", paths(&tree));
+            for entry in tree.walk_entries() {
+                assert_eq!(entry.child_index().is_some(), entry.kind() == FileKind::Dir);
             }
         }
     });
@@ -59,21 +59,21 @@ fn a_directory_exchanged_for_a_symlink_is_never_looked_through() {
 #[test]
 fn nothing_is_written_through_a_symlink_that_was_a_directory() {
     let (space, outside) = with_outside();
-    let swap = || space.root.exchange(b"d", &space.root, b"evil").unwrap();
+    let swap = || space.root.exchange_names(b"d", &space.root, b"evil").unwrap();
     beside(swap, || {
         let (mut attempts, mut written) = (0, 0);
         while attempts < 2000 || written < 100 {
             attempts += 1;
             let name = format!("d/new-{attempts}");
             let Ok((dir, name)) = space.root.resolve_parent(name.as_bytes()) else { continue };
-            dir.new_file().unwrap().commit(name, ReplacePolicy::Always).unwrap();
-            dir.make_dir(b"sub", 0o700).ok();
-            dir.node(name).unwrap().set_mode(0o600).unwrap();
+            dir.stage_file().unwrap().commit(name, ReplacePolicy::Always).unwrap();
+            dir.create_dir(b"sub", 0o700).ok();
+            dir.hold_node(name).unwrap().set_mode(0o600).unwrap();
             dir.unlink(name).unwrap();
             written += 1;
         }
     });
-    let outside = HeldDir::open_root(outside.path()).unwrap().names().unwrap();
+    let outside = HeldDir::open_root(outside.path()).unwrap().read_names().unwrap();
     assert_eq!(outside.iter().map(|listed| listed.name.to_vec()).collect::<Vec<_>>(), [b"secret"]);
 }
 
@@ -103,12 +103,12 @@ fn a_file_and_a_directory_that_change_places() {
     let space = Workspace::new();
     space.write("a", "file");
     space.write("b/inner", "");
-    let swap = || space.root.exchange(b"a", &space.root, b"b").unwrap();
+    let swap = || space.root.exchange_names(b"a", &space.root, b"b").unwrap();
     beside(swap, || {
         for _ in 0..500 {
             let tree = space.scan();
-            for entry in tree.walk() {
-                assert_eq!(entry.child().is_some(), entry.kind() == FileKind::Dir);
+            for entry in tree.walk_entries() {
+                assert_eq!(entry.child_index().is_some(), entry.kind() == FileKind::Dir);
             }
         }
     });

@@ -1,6 +1,6 @@
 //! Everything that a tree can hold comes back exactly: by restore, by fork with each engine, by export.
 
-use vellum_checkout::{CheckoutWorktree, ForkEngine, ForkReport, ForkRequest, export_dir};
+use vellum_checkout::{CheckoutWorktree, ForkEngine, ForkReport, ForkRequest, export_tree};
 use vellum_types::Ino;
 use vellum_volume::ProgressMeter;
 
@@ -21,9 +21,9 @@ fn zoo_in(place: &Place) -> (vellum_checkout::SnapshotReport, Picture) {
 }
 
 fn fork(place: &Place, name: &str, to: &std::path::Path, engine: Option<ForkEngine>) -> ForkReport {
-    let from = place.tree.head().unwrap().unwrap();
+    let from = place.tree.head_snapshot().unwrap().unwrap();
     let request = ForkRequest { name: name.into(), to: to.into(), from, engine };
-    let outcome = place.tree.fork(&request, &ProgressMeter::default()).unwrap();
+    let outcome = place.tree.fork_worktree(&request, &ProgressMeter::default()).unwrap();
     assert_eq!(outcome.problems, []);
     outcome
 }
@@ -75,11 +75,11 @@ fn everything_comes_back_by_fork_and_export() {
     let exported = place.beside().join("exported");
     let state = place.state(made.record.root);
     let problems =
-        export_dir(&place.tree.volume, &state, Ino::ROOT, &exported, &ProgressMeter::default()).unwrap();
+        export_tree(&place.tree.volume, &state, Ino::ROOT, &exported, &ProgressMeter::default()).unwrap();
     assert_eq!(problems, []);
     Picture::of(&exported).expect(&before, "exported");
     let forked = CheckoutWorktree::open(&copied).unwrap();
-    assert_eq!(forked.compare(None, &[], &ProgressMeter::default()).unwrap().changes, []);
+    assert_eq!(forked.compare_with_snapshot(None, &[], &ProgressMeter::default()).unwrap().changes, []);
 }
 
 #[test]
@@ -116,14 +116,14 @@ fn a_fork_by_reflink_where_there_is_none_is_refused_and_leaves_nothing() {
     place.write("file", "x");
     place.snapshot();
     let memory = Mounted::in_memory(4096);
-    let from = place.tree.head().unwrap().unwrap();
+    let from = place.tree.head_snapshot().unwrap().unwrap();
     let to = memory.path().join("fork");
     let mut request =
         ForkRequest { name: "fork".into(), to: to.clone(), from, engine: Some(ForkEngine::Reflink) };
-    let error = place.tree.fork(&request, &ProgressMeter::default()).unwrap_err();
+    let error = place.tree.fork_worktree(&request, &ProgressMeter::default()).unwrap_err();
     assert!(error.to_string().contains("reflink"), "{error}");
     request.engine = None;
-    assert_eq!(place.tree.fork(&request, &ProgressMeter::default()).unwrap().copied, 1);
+    assert_eq!(place.tree.fork_worktree(&request, &ProgressMeter::default()).unwrap().copied, 1);
     assert_eq!(std::fs::read(to.join("file")).unwrap(), b"x");
 }
 
@@ -142,11 +142,11 @@ fn a_fork_of_an_older_snapshot_takes_what_changed_from_chunks() {
     let to = place.beside().join("fork");
     let request =
         ForkRequest { name: "fork".into(), to: to.clone(), from: place.entry(old.id), engine: None };
-    let outcome = place.tree.fork(&request, &ProgressMeter::default()).unwrap();
+    let outcome = place.tree.fork_worktree(&request, &ProgressMeter::default()).unwrap();
     assert_eq!((outcome.copied + outcome.reflinked, outcome.from_chunks), (1, 2));
     Picture::of(&to).expect(&before, "forked");
     let forked = CheckoutWorktree::open(&to).unwrap();
-    assert_eq!(forked.head().unwrap().unwrap().id, old.id);
+    assert_eq!(forked.head_snapshot().unwrap().unwrap().id, old.id);
     assert_eq!(place.status(), [""; 0]);
 }
 
@@ -154,22 +154,22 @@ fn a_fork_of_an_older_snapshot_takes_what_changed_from_chunks() {
 fn a_part_is_exported_with_its_links_and_without_the_rest() {
     let place = Place::new();
     zoo_in(&place);
-    let head = place.tree.head().unwrap().unwrap();
+    let head = place.tree.head_snapshot().unwrap().unwrap();
     let state = place.state(head.record.root);
     for part in ["links", "attributes", "sparse", "links/other/place"] {
         let to = place.beside().join("part").join(part.replace('/', "-"));
-        let (ino, _) = state.find(part.as_bytes(), "").unwrap();
-        assert_eq!(export_dir(&place.tree.volume, &state, ino, &to, &ProgressMeter::default()).unwrap(), []);
+        let (ino, _) = state.find_path(part.as_bytes(), "").unwrap();
+        assert_eq!(export_tree(&place.tree.volume, &state, ino, &to, &ProgressMeter::default()).unwrap(), []);
         Picture::of(&to)
             .without(|seen| seen.first = None)
             .expect(&place.picture().below(part).without(|seen| seen.first = None), part);
     }
     let to = place.beside().join("one file");
     std::fs::create_dir(&to).unwrap();
-    let (ino, _) = state.find(b"noise", "").unwrap();
-    assert_eq!(export_dir(&place.tree.volume, &state, ino, &to, &ProgressMeter::default()).unwrap(), []);
+    let (ino, _) = state.find_path(b"noise", "").unwrap();
+    assert_eq!(export_tree(&place.tree.volume, &state, ino, &to, &ProgressMeter::default()).unwrap(), []);
     assert_eq!(std::fs::read(to.join("noise")).unwrap(), place.read("noise"));
     let error =
-        export_dir(&place.tree.volume, &state, Ino::ROOT, &to, &ProgressMeter::default()).unwrap_err();
+        export_tree(&place.tree.volume, &state, Ino::ROOT, &to, &ProgressMeter::default()).unwrap_err();
     assert!(error.to_string().contains("not empty"), "{error}");
 }

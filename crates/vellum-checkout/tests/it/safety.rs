@@ -31,7 +31,7 @@ fn unsaved_edits_are_saved_first_and_the_restore_can_be_undone() {
     let safety = place.entry(outcome.safety.unwrap());
     assert_eq!((safety.record.origin, &safety.record.parents[..]), (SnapshotOrigin::Safety, &[first.id][..]));
     assert!(safety.record.note.contains(&place.tree.volume.short_id(&first.id).unwrap()));
-    assert_eq!(place.tree.head().unwrap().unwrap().id, first.id);
+    assert_eq!(place.tree.head_snapshot().unwrap().unwrap().id, first.id);
     let undone = place.restore(safety.id);
     assert_eq!(undone.safety, None, "nothing is lost by going back");
     place.picture().expect(&before, "undone");
@@ -43,7 +43,7 @@ fn the_plan_names_every_path_and_changes_nothing() {
     let before = place.picture();
     let plan = place.tree.plan_restore(&place.request(first.id, &[]), &ProgressMeter::default()).unwrap();
     let steps: Vec<_> = plan
-        .steps()
+        .list_steps()
         .unwrap()
         .iter()
         .map(|RestoreStep { path, kind }| format!("{kind:?} {}", String::from_utf8_lossy(path)))
@@ -62,7 +62,7 @@ fn the_plan_names_every_path_and_changes_nothing() {
     unsaved.sort();
     assert_eq!(unsaved, ["d/new", "edited", "mode", "turned", "turned/inside"]);
     place.picture().expect(&before, "planned only");
-    assert_eq!(place.tree.head().unwrap().unwrap().id, first.id);
+    assert_eq!(place.tree.head_snapshot().unwrap().unwrap().id, first.id);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn discarding_saves_nothing() {
     request.discard = true;
     let outcome = place.try_restore(&request).unwrap();
     assert_eq!((outcome.safety, outcome.problems), (None, vec![]));
-    assert_eq!(place.tree.volume.catalog.ids().unwrap().len(), 1);
+    assert_eq!(place.tree.volume.catalog.list_ids().unwrap().len(), 1);
     assert_eq!(place.status(), [""; 0]);
 }
 
@@ -110,7 +110,7 @@ fn ignored_files_in_the_way_are_never_overwritten_unless_asked() {
     let error = place.try_restore(&place.request(first.id, &[])).unwrap_err();
     assert!(error.to_string().contains("build") && error.to_string().contains("other"), "{error}");
     place.picture().expect(&before, "refused");
-    assert_eq!(place.tree.head().unwrap().unwrap().id, second.id);
+    assert_eq!(place.tree.head_snapshot().unwrap().unwrap().id, second.id);
     let mut request = place.request(first.id, &[]);
     request.discard = true;
     assert_eq!(place.try_restore(&request).unwrap().problems, []);
@@ -166,7 +166,7 @@ fn what_is_edited_between_plan_and_execution_stays() {
         let (place, first) = edited();
         place.snapshot();
         place.write("elder", "x");
-        let lock = place.tree.lock(|| {}).unwrap();
+        let lock = place.tree.lock_worktree(|| {}).unwrap();
         let mut request = place.request(first.id, &[]);
         request.discard = discard;
         let plan = place.tree.plan_restore(&request, &ProgressMeter::default()).unwrap();
@@ -181,7 +181,7 @@ fn what_is_edited_between_plan_and_execution_stays() {
             place.write("gone", "it is back, and different");
         }
         std::fs::remove_dir_all(place.on("turned")).unwrap();
-        let outcome = place.tree.restore(plan, &ProgressMeter::default()).unwrap();
+        let outcome = place.tree.execute_restore(plan, &ProgressMeter::default()).unwrap();
         drop(lock);
         let mut stayed = vec!["d/new", "edited", "elder", "mode"];
         if !discard {

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
 
 use vellum_checkout::beneath::{BeneathError, HeldDir, SpecialFile};
-use vellum_checkout::scan::{OpenTreeDirs, ScanOptions, ScanProblemCause, scan};
+use vellum_checkout::scan::{OpenTreeDirs, ScanOptions, ScanProblemCause, scan_tree};
 use vellum_types::FileKind;
 
 use crate::workspace::{Workspace, is_root, paths};
@@ -16,7 +16,7 @@ fn every_kind_of_file_is_seen_as_what_it_is() {
     space.write("file", "content");
     space.write("dir/inner", "");
     symlink("nowhere", space.at("link")).unwrap();
-    space.root.make_special(b"fifo", SpecialFile::Fifo, 0o600).unwrap();
+    space.root.create_special(b"fifo", SpecialFile::Fifo, 0o600).unwrap();
     let _socket = UnixListener::bind(space.at("socket")).unwrap();
     std::fs::hard_link(space.at("file"), space.at("other")).unwrap();
     let sparse = std::fs::File::create(space.at("sparse")).unwrap();
@@ -34,14 +34,14 @@ fn every_kind_of_file_is_seen_as_what_it_is() {
     ];
     if is_root() {
         // Some sandboxes forbid device nodes even to root.
-        if space.root.make_special(b"tty", SpecialFile::CharDevice(0x500), 0o600).is_ok() {
+        if space.root.create_special(b"tty", SpecialFile::CharDevice(0x500), 0o600).is_ok() {
             kinds.push(("tty", FileKind::CharDevice));
         }
     }
     let tree = space.scan();
-    let seen: Vec<_> = tree.walk().map(|entry| (entry.path(), entry.kind())).collect();
+    let seen: Vec<_> = tree.walk_entries().map(|entry| (entry.path(), entry.kind())).collect();
     assert_eq!(seen, kinds.iter().map(|(path, kind)| (path.as_bytes().to_vec(), *kind)).collect::<Vec<_>>());
-    for entry in tree.walk() {
+    for entry in tree.walk_entries() {
         let real = space.at(std::ffi::OsStr::from_bytes(&entry.path())).symlink_metadata().unwrap();
         let stat = entry.stat();
         assert_eq!((stat.dev, stat.ino, stat.rdev), (real.dev(), real.ino(), real.rdev()));
@@ -51,9 +51,9 @@ fn every_kind_of_file_is_seen_as_what_it_is() {
         assert_eq!(stat.may_have_holes, real.is_file() && real.blocks() * 512 < real.size());
     }
     let by_name = |name: &str| {
-        *tree.dir(vellum_checkout::scan::ScanDirIndex::ROOT).find(name.as_bytes()).unwrap().stat()
+        *tree.dir(vellum_checkout::scan::ScanDirIndex::ROOT).find_entry(name.as_bytes()).unwrap().stat()
     };
-    assert!(by_name("file").same_file(&by_name("other")));
+    assert!(by_name("file").is_same_file(&by_name("other")));
     assert_eq!(by_name("file").nlink, 2);
     assert!(by_name("sparse").may_have_holes);
     assert!(tree.is_complete() && tree.problems().is_empty());
@@ -81,7 +81,7 @@ fn names_may_hold_any_bytes_and_have_255() {
         space.root.create_file(name, 0o600).unwrap();
     }
     let tree = space.scan();
-    let seen: Vec<_> = tree.walk().map(|entry| entry.name().to_vec()).collect();
+    let seen: Vec<_> = tree.walk_entries().map(|entry| entry.name().to_vec()).collect();
     let mut expected: Vec<_> = names.map(<[u8]>::to_vec).to_vec();
     expected.sort();
     assert_eq!(seen, expected);
@@ -94,7 +94,7 @@ fn deepen(space: &Workspace, levels: usize) {
     for _ in 0..levels {
         here.create_file(b"file", 0o600).unwrap();
         here.create_file(b"z", 0o600).unwrap();
-        here.make_dir(&name, 0o700).unwrap();
+        here.create_dir(&name, 0o700).unwrap();
         here = here.open_dir(&name).unwrap();
     }
     std::io::Write::write_all(&mut here.create_file(b"deepest", 0o600).unwrap(), b"found").unwrap();
@@ -108,7 +108,7 @@ fn flatten(root: &HeldDir) {
         way.push(next);
     }
     while let Some(dir) = way.pop() {
-        for listed in dir.names().unwrap().iter() {
+        for listed in dir.read_names().unwrap().iter() {
             dir.unlink(listed.name).or_else(|_| dir.remove_dir(listed.name)).unwrap();
         }
     }
@@ -121,17 +121,17 @@ fn trees_deeper_than_paths_can_say_are_walked_and_reached_again() {
     let tree = space.scan();
     assert!(tree.is_complete());
     assert_eq!((tree.dir_count(), tree.entry_count()), (1201, 3 * 1200 + 1));
-    let deepest = tree.walk().find(|entry| entry.name() == b"deepest").unwrap();
+    let deepest = tree.walk_entries().find(|entry| entry.name() == b"deepest").unwrap();
     assert_eq!(deepest.path().len(), 1200 * 101 + 7);
     let open = OpenTreeDirs::new(&tree, &space.root);
-    let dir = open.get(deepest.id().dir).unwrap();
+    let dir = open.open_dir(deepest.id().dir).unwrap();
     let content = std::io::read_to_string(dir.open_file(b"deepest").unwrap().file).unwrap();
     assert_eq!(content, "found");
-    let resolved = space.root.resolve(&tree.dir(deepest.id().dir).path()).unwrap();
+    let resolved = space.root.resolve_dir(&tree.dir(deepest.id().dir).path()).unwrap();
     assert_eq!(resolved.stat(b"deepest").unwrap().ino, deepest.stat().ino);
-    assert!(tree.dirs().all(|dir| open.get(dir.index()).is_ok()));
+    assert!(tree.dirs().all(|dir| open.open_dir(dir.index()).is_ok()));
     space.settle_and_remember();
-    assert!(space.scan_cached().walk().all(|entry| entry.is_unchanged()));
+    assert!(space.scan_cached().walk_entries().all(|entry| entry.is_unchanged()));
     flatten(&space.root);
 }
 
@@ -142,7 +142,7 @@ fn one_directory_of_many_names_is_shared_between_threads() {
         space.root.create_file(format!("{:x}-{number}", number * 7919 % 6000).as_bytes(), 0o600).unwrap();
     }
     let trees = [1, 2, 5]
-        .map(|threads| scan(&space.root, ScanOptions { threads, ..ScanOptions::default() }).unwrap());
+        .map(|threads| scan_tree(&space.root, ScanOptions { threads, ..ScanOptions::default() }).unwrap());
     let [one, two, five] = trees.each_ref().map(paths);
     assert_eq!(one.len(), 6000);
     assert!(one.is_sorted());
@@ -171,7 +171,7 @@ fn rules_own_state_and_torn_files_are_left_out() {
         paths(&tree),
         [".vellumignore", "keep", "keep/.vellumignore", "keep/a.log", "src", "src/build"]
     );
-    assert_eq!(tree.dir(vellum_checkout::scan::ScanDirIndex::ROOT).left_out(), 4);
+    assert_eq!(tree.dir(vellum_checkout::scan::ScanDirIndex::ROOT).ignored_count(), 4);
     assert!(tree.problems().is_empty());
 }
 
@@ -190,7 +190,7 @@ fn the_state_of_a_volume_within_is_left_out() {
 fn a_rule_file_that_is_no_file_is_reported_and_never_waited_for() {
     let space = Workspace::new();
     space.write("a", "");
-    space.root.make_special(b".vellumignore", SpecialFile::Fifo, 0o600).unwrap();
+    space.root.create_special(b".vellumignore", SpecialFile::Fifo, 0o600).unwrap();
     let tree = space.scan();
     assert_eq!(paths(&tree), [".vellumignore", "a"]);
     assert!(matches!(tree.problems(), [problem] if matches!(problem.cause, ScanProblemCause::Rules(_))));
@@ -203,9 +203,9 @@ fn a_directory_replaced_after_the_scan_is_noticed() {
     let tree = space.scan();
     std::fs::rename(space.at("d"), space.at("old")).unwrap();
     std::fs::create_dir(space.at("d")).unwrap();
-    let d = tree.walk().find_map(|entry| entry.child()).unwrap();
+    let d = tree.walk_entries().find_map(|entry| entry.child_index()).unwrap();
     assert!(
-        matches!(OpenTreeDirs::new(&tree, &space.root).get(d), Err(BeneathError::Replaced(path)) if *path == *b"d")
+        matches!(OpenTreeDirs::new(&tree, &space.root).open_dir(d), Err(BeneathError::Replaced(path)) if *path == *b"d")
     );
 }
 

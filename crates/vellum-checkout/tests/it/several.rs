@@ -25,8 +25,8 @@ fn snapshots_taken_at_the_same_time_all_stay_in_the_history() {
                         let note = format!("{number}.{round}");
                         let request =
                             CheckoutSnapshotRequest { note, paths: Vec::new(), origin: SnapshotOrigin::User };
-                        let _lock = tree.lock(|| {}).unwrap();
-                        ids.push(tree.snapshot(&request, &ProgressMeter::default()).unwrap().id);
+                        let _lock = tree.lock_worktree(|| {}).unwrap();
+                        ids.push(tree.create_snapshot(&request, &ProgressMeter::default()).unwrap().id);
                     }
                     ids
                 })
@@ -35,9 +35,11 @@ fn snapshots_taken_at_the_same_time_all_stay_in_the_history() {
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
     let tree = place.again();
-    let head = tree.head().unwrap().unwrap();
-    let line: HashSet<_> =
-        AncestorWalk::of(&tree.volume.catalog, [head.id]).unwrap().map(|entry| entry.unwrap().id).collect();
+    let head = tree.head_snapshot().unwrap().unwrap();
+    let line: HashSet<_> = AncestorWalk::from_heads(&tree.volume.catalog, [head.id])
+        .unwrap()
+        .map(|entry| entry.unwrap().id)
+        .collect();
     assert_eq!(ids.len(), 18);
     assert!(ids.iter().chain([&first.id]).all(|id| line.contains(id)), "none is lost from the line");
     assert_eq!(place.status(), [""; 0]);

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use vellum_checkout::beneath::ExtendedAttribute;
-use vellum_checkout::meta::{MetadataCaller, TargetMetadata, apply};
+use vellum_checkout::meta::{MetadataCaller, TargetMetadata, apply_metadata};
 use vellum_checkout::scan::ScanProblemCause;
 
 use crate::workspace::{Workspace, is_root, paths};
@@ -56,11 +56,20 @@ fn what_may_not_be_read_is_a_problem_and_no_more() {
         ]
     ));
     let closed = tree.dirs().find(|dir| dir.path() == b"closed").unwrap();
-    assert!(!closed.was_read() && !closed.covers(b"inner") && closed.missing().next().is_none());
-    space.remember(&tree, vellum_checkout::statcache::FilesystemTime::take(&space.state).unwrap());
-    let closed =
-        space.cache().find(vellum_checkout::statcache::CachedDir::ROOT, b"closed").unwrap().child.unwrap();
-    assert!(space.cache().find(closed, b"inner").is_some(), "what was not read is still remembered");
+    assert!(
+        !closed.is_readable() && !closed.has_examined(b"inner") && closed.missing_entries().next().is_none()
+    );
+    space.remember(
+        &tree,
+        vellum_checkout::statcache::FilesystemTime::read_filesystem_time(&space.state).unwrap(),
+    );
+    let closed = space
+        .cache()
+        .find_entry(vellum_checkout::statcache::CachedDir::ROOT, b"closed")
+        .unwrap()
+        .child
+        .unwrap();
+    assert!(space.cache().find_entry(closed, b"inner").is_some(), "what was not read is still remembered");
     permit("blind", 0o700);
     permit("closed", 0o700);
 }
@@ -72,10 +81,10 @@ fn files_cannot_be_given_away_and_lose_their_set_id_bits() {
     }
     let space = Workspace::new();
     space.write("f", "");
-    let node = space.root.node(b"f").unwrap();
+    let node = space.root.hold_node(b"f").unwrap();
     let before = node.stat().unwrap();
     let wanted = TargetMetadata { mode: 0o6755, uid: 0, gid: 0, times: None, xattrs: &[] };
-    let applied = apply(&node, &wanted, MetadataCaller::current());
+    let applied = apply_metadata(&node, &wanted, MetadataCaller::current_process());
     assert!(applied.owner_lost && applied.problems.is_empty(), "{applied:?}");
     let after = node.stat().unwrap();
     assert_eq!((after.mode, after.uid, after.gid), (0o755, before.uid, before.gid));
@@ -88,7 +97,7 @@ fn attributes_of_a_read_only_file_can_be_set() {
     }
     let space = Workspace::new();
     space.write("f", "");
-    let node = space.root.node(b"f").unwrap();
+    let node = space.root.hold_node(b"f").unwrap();
     if node.set_xattr(b"user.probe", b"").is_err() {
         return;
     }
@@ -96,9 +105,9 @@ fn attributes_of_a_read_only_file_can_be_set() {
     let stat = node.stat().unwrap();
     let xattrs = [ExtendedAttribute { name: b"user.x".to_vec(), value: b"y".to_vec() }];
     let wanted = TargetMetadata { mode: 0o444, uid: stat.uid, gid: stat.gid, times: None, xattrs: &xattrs };
-    let applied = apply(&node, &wanted, MetadataCaller::current());
+    let applied = apply_metadata(&node, &wanted, MetadataCaller::current_process());
     assert!(applied.is_complete(), "{applied:?}");
-    assert_eq!(node.xattrs().unwrap(), xattrs);
+    assert_eq!(node.read_xattrs().unwrap(), xattrs);
     assert_eq!(node.stat().unwrap().mode, 0o444);
 }
 

@@ -76,7 +76,7 @@ fn what_cannot_be_read_is_reported_and_kept_from_the_parent() {
         permit(&place, path, mode);
     }
     place.snapshot();
-    audit(&place.state(place.tree.head().unwrap().unwrap().record.root));
+    audit(&place.state(place.tree.head_snapshot().unwrap().unwrap().record.root));
     assert_eq!(place.status(), [""; 0]);
     place.restore(before.id);
     assert_eq!(place.read("closed/a"), b"old closed/a");

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use vellum_checkout::beneath::HeldDir;
-use vellum_checkout::scan::{ScanEntryRef, ScanOptions, ScanTree, scan};
-use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_tree};
+use vellum_checkout::scan::{ScanEntryRef, ScanOptions, ScanTree, scan_tree};
+use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_stat_cache};
 use vellum_types::{BlobId, Ino};
 
 pub const BASE: BlobId = BlobId([3; 32]);
@@ -38,11 +38,11 @@ impl Workspace {
     }
 
     pub fn scan(&self) -> ScanTree {
-        scan(&self.root, ScanOptions::default()).unwrap()
+        scan_tree(&self.root, ScanOptions::default()).unwrap()
     }
 
     pub fn scan_cached(&self) -> ScanTree {
-        scan(&self.root, ScanOptions { cache: Some(self.cache()), ..ScanOptions::default() }).unwrap()
+        scan_tree(&self.root, ScanOptions { cache: Some(self.cache()), ..ScanOptions::default() }).unwrap()
     }
 
     pub fn cache(&self) -> StatCache {
@@ -53,25 +53,25 @@ impl Workspace {
     pub fn remember(&self, tree: &ScanTree, stamp: FilesystemTime) {
         let recorded =
             |entry: ScanEntryRef<'_>| Some(RecordedEntry { ino: Ino(entry.stat().ino), stat: None });
-        write_tree((&self.state, b"cache"), (BASE, stamp), tree, Ino::ROOT, recorded).unwrap();
+        write_stat_cache((&self.state, b"cache"), (BASE, stamp), tree, Ino::ROOT, recorded).unwrap();
     }
 
     /// Lets all attributes grow old enough to be trusted, then remembers the tree.
     pub fn settle_and_remember(&self) {
         std::thread::sleep(std::time::Duration::from_millis(40));
-        let stamp = FilesystemTime::take(&self.state).unwrap();
+        let stamp = FilesystemTime::read_filesystem_time(&self.state).unwrap();
         self.remember(&self.scan(), stamp);
     }
 }
 
 /// Paths of all entries in the order of the walk.
 pub fn paths(tree: &ScanTree) -> Vec<String> {
-    tree.walk().map(|entry| String::from_utf8_lossy(&entry.path()).into_owned()).collect()
+    tree.walk_entries().map(|entry| String::from_utf8_lossy(&entry.path()).into_owned()).collect()
 }
 
 /// Paths of the entries that do not count as unchanged.
 pub fn changed(tree: &ScanTree) -> Vec<String> {
-    let changed = tree.walk().filter(|entry| !entry.is_unchanged());
+    let changed = tree.walk_entries().filter(|entry| !entry.is_unchanged());
     changed.map(|entry| String::from_utf8_lossy(&entry.path()).into_owned()).collect()
 }
 

@@ -21,7 +21,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 /// Lengths of all chunks of a whole file.
 fn lengths(chunker: &Chunker, mut data: &[u8]) -> Vec<usize> {
     let mut all = Vec::new();
-    while let Some(len) = chunker.cut(data, true) {
+    while let Some(len) = chunker.find_chunk_end(data, true) {
         all.push(len);
         data = &data[len..];
     }

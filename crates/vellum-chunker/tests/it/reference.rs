@@ -25,8 +25,8 @@ impl Reference {
     }
 
     fn first_chunk(&self, data: &[u8]) -> usize {
-        let end = data.len().min(self.params.max());
-        (self.params.min()..=end).find(|&len| self.is_boundary(&data[..len])).unwrap_or(end)
+        let end = data.len().min(self.params.max_len());
+        (self.params.min_len()..=end).find(|&len| self.is_boundary(&data[..len])).unwrap_or(end)
     }
 
     // Whether a chunk that starts where `chunk` does may end where it ends.
@@ -41,7 +41,7 @@ impl Reference {
         }
         let digest = blake3::keyed_hash(&self.decision_key, &hash.to_le_bytes());
         let decision = u64::from_le_bytes(digest.as_bytes()[..8].try_into().expect("eight bytes"));
-        let target = self.params.target();
+        let target = self.params.target_len();
         let spacing = if chunk.len() <= target / 16 * 13 { 4 * target } else { target / 4 };
         u128::from(decision) < ((1_u128 << 75) / spacing as u128).min(u128::from(u64::MAX))
     }

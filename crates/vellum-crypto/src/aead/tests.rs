@@ -37,19 +37,19 @@ fn aead_vector_of_the_draft() {
     );
     let tag = unhex("c0875924c1c7987947deafd8780acf49");
     let mut sealed = Vec::new();
-    seal(&key, &nonce, &ad, plaintext, &mut sealed);
+    seal_plaintext(&key, &nonce, &ad, plaintext, &mut sealed);
     assert_eq!(sealed, [&nonce[..], &ciphertext, &tag].concat());
     let mut opened = Vec::new();
-    assert!(open(&key, &ad, &sealed, &mut opened).is_ok());
+    assert!(open_sealed(&key, &ad, &sealed, &mut opened).is_ok());
     assert_eq!(opened, plaintext);
 }
 
 #[test]
 fn a_failed_open_leaves_the_output_as_it_was() {
     let mut sealed = Vec::new();
-    seal(&[1; 32], &[2; 24], b"ad", b"plaintext", &mut sealed);
+    seal_plaintext(&[1; 32], &[2; 24], b"ad", b"plaintext", &mut sealed);
     let mut out = b"before".to_vec();
-    assert!(open(&[1; 32], b"other", &sealed, &mut out).is_err());
+    assert!(open_sealed(&[1; 32], b"other", &sealed, &mut out).is_err());
     assert_eq!(out, b"before");
 }
 
@@ -62,19 +62,19 @@ proptest! {
         plaintext in proptest::collection::vec(any::<u8>(), 0..2000),
     ) {
         let mut ours = Vec::new();
-        seal(&key, &nonce, &ad, &plaintext, &mut ours);
+        seal_plaintext(&key, &nonce, &ad, &plaintext, &mut ours);
         let reference = XChaCha20Poly1305::new(&key.into());
         let theirs = reference.encrypt(&XNonce::from(nonce), Payload { msg: &plaintext, aad: &ad });
         prop_assert_eq!(Ok(&ours[NONCE_LEN..]), theirs.as_deref());
         let mut opened = Vec::new();
-        prop_assert!(open(&key, &ad, &ours, &mut opened).is_ok());
+        prop_assert!(open_sealed(&key, &ad, &ours, &mut opened).is_ok());
         prop_assert_eq!(opened, plaintext);
     }
 
     #[test]
     fn arbitrary_bytes_do_not_open(sealed in proptest::collection::vec(any::<u8>(), 0..200)) {
         let mut out = Vec::new();
-        prop_assert!(open(&[3; 32], b"", &sealed, &mut out).is_err());
+        prop_assert!(open_sealed(&[3; 32], b"", &sealed, &mut out).is_err());
         prop_assert!(out.is_empty());
     }
 }

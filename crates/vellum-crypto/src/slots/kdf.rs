@@ -90,7 +90,7 @@ impl KdfParams {
     pub const FLOOR: Self = Self { memory_kib: MEMORY_MIN, iterations: 1, lanes: 1 };
 
     /// The parameters, if they lie within the limits.
-    pub(super) fn check(self) -> Result<Self, KdfError> {
+    pub(super) fn check_limits(self) -> Result<Self, KdfError> {
         let Self { memory_kib, iterations, lanes } = self;
         if memory_kib < MEMORY_MIN || iterations == 0 || lanes == 0 {
             return Err(KdfError::Weak { memory_kib, iterations, lanes });
@@ -104,26 +104,31 @@ impl KdfParams {
 }
 
 /// The wrapping key of a secret that a person chose.
-pub(super) fn stretch(
+pub(super) fn stretch_secret(
     params: KdfParams,
     kind: KeySlotKind,
     secret: &[u8],
     salt: &[u8; SALT_LEN],
 ) -> Result<Zeroizing<[u8; 32]>, KdfError> {
-    let KdfParams { memory_kib, iterations, lanes } = params.check()?;
+    let KdfParams { memory_kib, iterations, lanes } = params.check_limits()?;
     let excessive = KdfError::Excessive { memory_kib, iterations, lanes };
     let argon_params = Params::new(memory_kib, iterations, lanes, Some(32)).map_err(|_| excessive)?;
-    let mut memory = KdfMemory::of(argon_params.block_count()).ok_or(KdfError::Memory { memory_kib })?;
+    let mut memory =
+        KdfMemory::allocate_blocks(argon_params.block_count()).ok_or(KdfError::Memory { memory_kib })?;
     let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, argon_params);
     let mut stretched = Zeroizing::new([0; 32]);
     argon
         .hash_password_into_with_memory(secret, salt, stretched.as_mut_slice(), memory.0.as_mut_slice())
         .map_err(|_| excessive)?;
-    Ok(derive(kind, stretched.as_slice(), salt))
+    Ok(derive_wrapping_key(kind, stretched.as_slice(), salt))
 }
 
 /// The wrapping key of a secret that is random already.
-pub(super) fn derive(kind: KeySlotKind, secret: &[u8], salt: &[u8; SALT_LEN]) -> Zeroizing<[u8; 32]> {
+pub(super) fn derive_wrapping_key(
+    kind: KeySlotKind,
+    secret: &[u8],
+    salt: &[u8; SALT_LEN],
+) -> Zeroizing<[u8; 32]> {
     let context = match kind {
         KeySlotKind::Passphrase => CONTEXT_PASSPHRASE,
         KeySlotKind::KeyFile => CONTEXT_KEY_FILE,
@@ -139,7 +144,7 @@ pub(super) fn derive(kind: KeySlotKind, secret: &[u8], salt: &[u8; SALT_LEN]) ->
 struct KdfMemory(Vec<Block>);
 
 impl KdfMemory {
-    fn of(blocks: usize) -> Option<Self> {
+    fn allocate_blocks(blocks: usize) -> Option<Self> {
         let mut memory = Vec::new();
         memory.try_reserve_exact(blocks).ok()?;
         memory.resize(blocks, Block::new());

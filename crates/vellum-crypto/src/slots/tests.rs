@@ -17,7 +17,7 @@ fn slot(secret: SlotSecret<'_>) -> KeySlot {
 
 /// A slot that needs no Argon2, for tests that unlock many times.
 fn recovery_slot() -> (RecoveryCode, KeySlot) {
-    let code = RecoveryCode::random();
+    let code = RecoveryCode::generate();
     let slot = slot(SlotSecret::Recovery(&code));
     (code, slot)
 }
@@ -33,15 +33,15 @@ fn with_costs(slot: &KeySlot, memory_kib: u32, iterations: u32, lanes: u32) -> R
 
 #[test]
 fn each_kind_of_secret_opens_its_slot() {
-    let code = RecoveryCode::random();
+    let code = RecoveryCode::generate();
     for secret in [
         SlotSecret::Passphrase(b"open\0sesame"),
         SlotSecret::KeyFile(&[0; 5000]),
         SlotSecret::Recovery(&code),
     ] {
         let slot = KeySlot::decode(&slot(secret).encode()).expect("it decodes");
-        assert_eq!((slot.kind(), slot.label(), slot.volume()), (secret.kind(), "laptop", VOLUME));
-        let opened = slot.unlock(secret, VOLUME).expect("it opens");
+        assert_eq!((slot.kind(), slot.label(), slot.volume_id()), (secret.kind(), "laptop", VOLUME));
+        let opened = slot.unlock_master_key(secret, VOLUME).expect("it opens");
         assert_eq!(opened.as_bytes(), master().as_bytes());
     }
 }
@@ -51,22 +51,22 @@ fn wrong_secrets_are_refused() {
     let slot = slot(SlotSecret::Passphrase(b"right"));
     let long = vec![b'x'; SECRET_MAX + 1];
     for secret in [&b"wrong"[..], b"", b"right\0", b"Right", &long] {
-        let error = slot.unlock(SlotSecret::Passphrase(secret), VOLUME).expect_err("it is wrong");
+        let error = slot.unlock_master_key(SlotSecret::Passphrase(secret), VOLUME).expect_err("it is wrong");
         assert_eq!(error, UnlockError::Wrong(KeySlotKind::Passphrase));
     }
     let (wanted, given) = (KeySlotKind::Passphrase, KeySlotKind::KeyFile);
-    let error = slot.unlock(SlotSecret::KeyFile(b"right"), VOLUME).expect_err("it is no key file");
+    let error = slot.unlock_master_key(SlotSecret::KeyFile(b"right"), VOLUME).expect_err("it is no key file");
     assert_eq!(error, UnlockError::OtherKind { wanted, given });
 }
 
 #[test]
 fn a_slot_of_another_volume_is_refused() {
     let (code, slot) = recovery_slot();
-    let error = slot.unlock(SlotSecret::Recovery(&code), OTHER).expect_err("it is foreign");
+    let error = slot.unlock_master_key(SlotSecret::Recovery(&code), OTHER).expect_err("it is foreign");
     assert_eq!(error, UnlockError::OtherVolume { expected: OTHER, found: VOLUME });
     // Renaming the volume in the object does not help: it is authenticated.
     let renamed = KeySlot { volume: OTHER, ..slot };
-    let error = renamed.unlock(SlotSecret::Recovery(&code), OTHER).expect_err("it was changed");
+    let error = renamed.unlock_master_key(SlotSecret::Recovery(&code), OTHER).expect_err("it was changed");
     assert_eq!(error, UnlockError::Wrong(KeySlotKind::Recovery));
 }
 
@@ -120,13 +120,13 @@ fn costs_below_the_floor_or_above_the_ceiling_are_refused_at_once() {
     let error =
         KeySlot::create(SlotSecret::Passphrase(b"x"), &master(), VOLUME, "", weak).expect_err("it is weak");
     assert_eq!(error.kind(), ErrorKind::Denied);
-    assert_eq!(KdfParams::DEFAULT.check(), Ok(KdfParams::DEFAULT));
+    assert_eq!(KdfParams::DEFAULT.check_limits(), Ok(KdfParams::DEFAULT));
 }
 
 #[test]
 fn other_costs_than_the_ones_it_was_made_with_do_not_unlock() {
     let lowered = with_costs(&slot(SlotSecret::Passphrase(b"x")), 8193, 1, 1).expect("it is in range");
-    let error = lowered.unlock(SlotSecret::Passphrase(b"x"), VOLUME).expect_err("it was changed");
+    let error = lowered.unlock_master_key(SlotSecret::Passphrase(b"x"), VOLUME).expect_err("it was changed");
     assert_eq!(error, UnlockError::Wrong(KeySlotKind::Passphrase));
 }
 
@@ -153,7 +153,8 @@ fn every_flipped_bit_every_truncation_and_every_addition_is_noticed() {
     let (code, slot) = recovery_slot();
     let bytes = slot.encode();
     let opens = |bytes: &[u8]| {
-        KeySlot::decode(bytes).is_ok_and(|slot| slot.unlock(SlotSecret::Recovery(&code), VOLUME).is_ok())
+        KeySlot::decode(bytes)
+            .is_ok_and(|slot| slot.unlock_master_key(SlotSecret::Recovery(&code), VOLUME).is_ok())
     };
     assert!(opens(&bytes));
     for place in 0..bytes.len() * 8 {

@@ -28,18 +28,18 @@ fn master() -> MasterKey {
 
 /// The keys of a sealed and of a plain volume.
 fn both() -> [VolumeKeys; 2] {
-    [VolumeKeys::sealed(&master(), VOLUME), VolumeKeys::plain(VOLUME)]
+    [VolumeKeys::for_encrypted(&master(), VOLUME), VolumeKeys::for_plain(VOLUME)]
 }
 
 fn seal(keys: &VolumeKeys, domain: RecordDomain, aad: &[u8], plaintext: &[u8]) -> Vec<u8> {
     let mut sealed = Vec::new();
-    keys.seal(domain, aad, plaintext, &mut sealed);
+    keys.seal_record(domain, aad, plaintext, &mut sealed);
     sealed
 }
 
 fn open(keys: &VolumeKeys, domain: RecordDomain, aad: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let mut plaintext = Vec::new();
-    keys.open(domain, aad, sealed, &mut plaintext).ok().map(|()| plaintext)
+    keys.open_record(domain, aad, sealed, &mut plaintext).ok().map(|()| plaintext)
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -11,7 +11,7 @@ const CHUNK: RecordDomain = RecordDomain::Blob(BlobKind::Chunk);
 #[test]
 fn the_overhead_is_as_announced() {
     for (keys, overhead) in both().iter().zip([SEAL_OVERHEAD, PLAIN_OVERHEAD]) {
-        assert_eq!(keys.overhead(), overhead);
+        assert_eq!(keys.seal_overhead(), overhead);
         assert_eq!(seal(keys, CHUNK, b"", b"12345").len(), 5 + overhead);
     }
 }
@@ -20,12 +20,12 @@ fn the_overhead_is_as_announced() {
 fn output_is_appended_to_and_untouched_by_failure() {
     for keys in both() {
         let mut sealed = b"head".to_vec();
-        keys.seal(CHUNK, b"aad", b"text", &mut sealed);
+        keys.seal_record(CHUNK, b"aad", b"text", &mut sealed);
         assert_eq!(&sealed[..4], b"head");
         let mut out = b"before".to_vec();
-        assert!(keys.open(CHUNK, b"other", &sealed[4..], &mut out).is_err());
+        assert!(keys.open_record(CHUNK, b"other", &sealed[4..], &mut out).is_err());
         assert_eq!(out, b"before");
-        keys.open(CHUNK, b"aad", &sealed[4..], &mut out).expect("it opens");
+        keys.open_record(CHUNK, b"aad", &sealed[4..], &mut out).expect("it opens");
         assert_eq!(out, b"beforetext");
     }
 }
@@ -52,9 +52,9 @@ fn no_domain_opens_what_another_sealed() {
 fn no_other_volume_key_or_mode_opens_it() {
     let [sealed_keys, plain_keys] = both();
     let strangers = [
-        VolumeKeys::sealed(&master(), VolumeId([0x12; 16])),
-        VolumeKeys::sealed(&MasterKey::from_bytes([0; 32]), VOLUME),
-        VolumeKeys::plain(VolumeId([0x12; 16])),
+        VolumeKeys::for_encrypted(&master(), VolumeId([0x12; 16])),
+        VolumeKeys::for_encrypted(&MasterKey::from_bytes([0; 32]), VOLUME),
+        VolumeKeys::for_plain(VolumeId([0x12; 16])),
     ];
     let sealed = seal(&sealed_keys, CHUNK, b"", b"a text of some length, so that it is no short record");
     let plain = seal(&plain_keys, CHUNK, b"", b"a text of some length, so that it is no short record");
@@ -85,16 +85,22 @@ fn every_flipped_bit_every_truncation_and_every_addition_is_noticed() {
 #[test]
 fn ids_differ_by_kind_key_and_mode() {
     let [keys, plain] = both();
-    let other = VolumeKeys::sealed(&MasterKey::random(), VOLUME);
+    let other = VolumeKeys::for_encrypted(&MasterKey::generate(), VOLUME);
     let ids = [&keys, &plain, &other]
-        .map(|keys| [BlobKind::Chunk, BlobKind::Node].map(|kind| keys.blob_id(kind, b"content")));
+        .map(|keys| [BlobKind::Chunk, BlobKind::Node].map(|kind| keys.compute_blob_id(kind, b"content")));
     let distinct: std::collections::HashSet<_> = ids.as_flattened().iter().collect();
     assert_eq!(distinct.len(), 6);
-    assert_eq!(keys.blob_id(BlobKind::Chunk, b"x").0, keys.record_id(CHUNK, b"x"));
-    assert_ne!(keys.record_id(RecordDomain::Ref, b"x"), keys.name_id(RecordDomain::Ref, b"x"));
+    assert_eq!(keys.compute_blob_id(BlobKind::Chunk, b"x").0, keys.compute_record_id(CHUNK, b"x"));
+    assert_ne!(
+        keys.compute_record_id(RecordDomain::Ref, b"x"),
+        keys.compute_name_id(RecordDomain::Ref, b"x")
+    );
     // Equal content has equal ids in all plain volumes, so that they can be compared and copied cheaply.
-    let elsewhere = VolumeKeys::plain(VolumeId([0x12; 16]));
-    assert_eq!(plain.blob_id(BlobKind::Chunk, b"x"), elsewhere.blob_id(BlobKind::Chunk, b"x"));
+    let elsewhere = VolumeKeys::for_plain(VolumeId([0x12; 16]));
+    assert_eq!(
+        plain.compute_blob_id(BlobKind::Chunk, b"x"),
+        elsewhere.compute_blob_id(BlobKind::Chunk, b"x")
+    );
 }
 
 #[test]
@@ -113,7 +119,7 @@ proptest! {
     ) {
         for keys in both() {
             let sealed = seal(&keys, domain, &aad, &plaintext);
-            prop_assert_eq!(sealed.len(), plaintext.len() + keys.overhead());
+            prop_assert_eq!(sealed.len(), plaintext.len() + keys.seal_overhead());
             prop_assert_eq!(open(&keys, domain, &aad, &sealed), Some(plaintext.clone()));
         }
     }

@@ -6,14 +6,14 @@ use crate::{VOLUME, master};
 
 #[test]
 fn any_of_several_slots_opens_the_same_volume() {
-    let code = RecoveryCode::random();
+    let code = RecoveryCode::generate();
     let secrets =
         [SlotSecret::Passphrase(b"first"), SlotSecret::Passphrase(b"second"), SlotSecret::Recovery(&code)];
     let slots = secrets.map(|secret| {
         KeySlot::create(secret, &master(), VOLUME, "", KdfParams::FLOOR).expect("it can be made")
     });
     let opened = |secret: SlotSecret<'_>| -> Vec<MasterKey> {
-        slots.iter().filter_map(|slot| slot.unlock(secret, VOLUME).ok()).collect()
+        slots.iter().filter_map(|slot| slot.unlock_master_key(secret, VOLUME).ok()).collect()
     };
     for secret in secrets {
         let keys = opened(secret);
@@ -25,13 +25,13 @@ fn any_of_several_slots_opens_the_same_volume() {
 
 #[test]
 fn a_typed_recovery_code_opens_its_slot() {
-    let code = RecoveryCode::random();
+    let code = RecoveryCode::generate();
     let slot = KeySlot::create(SlotSecret::Recovery(&code), &master(), VOLUME, "paper", KdfParams::DEFAULT)
         .expect("it can be made");
     let typed = RecoveryCode::parse(&code.to_text().to_lowercase().replace('-', " ")).expect("it parses");
     assert_eq!(
-        slot.unlock(SlotSecret::Recovery(&typed), VOLUME).expect("it opens").as_bytes(),
+        slot.unlock_master_key(SlotSecret::Recovery(&typed), VOLUME).expect("it opens").as_bytes(),
         master().as_bytes()
     );
-    assert_eq!(slot.kdf(), None);
+    assert_eq!(slot.kdf_params(), None);
 }

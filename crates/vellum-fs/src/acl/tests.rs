@@ -73,27 +73,27 @@ fn what_the_kernel_refuses_is_refused() {
 #[test]
 fn mode_and_list_agree() {
     let mut acl = AccessControlList::decode(&named(7, 6, 5, 4, 1)).unwrap().unwrap();
-    assert_eq!(acl.mode(), 0o741, "the mask stands for the group");
+    assert_eq!(acl.to_mode_bits(), 0o741, "the mask stands for the group");
     acl.set_mode(0o4620);
     assert_eq!(acl.encode(), named(6, 6, 5, 2, 0));
-    assert_eq!(AccessControlList::decode(&plain(6, 4, 0)).unwrap().unwrap().mode(), 0o640);
+    assert_eq!(AccessControlList::decode(&plain(6, 4, 0)).unwrap().unwrap().to_mode_bits(), 0o640);
 }
 
 #[test]
 fn without_a_default_list_the_umask_decides() {
-    assert_eq!(inherit(None, 0o1777, 0o022), InheritedAccess { mode: 0o1755, access: None });
-    assert_eq!(inherit(None, 0o4777, 0o7777), InheritedAccess { mode: 0o4000, access: None });
+    assert_eq!(inherit_access(None, 0o1777, 0o022), InheritedAccess { mode: 0o1755, access: None });
+    assert_eq!(inherit_access(None, 0o4777, 0o7777), InheritedAccess { mode: 0o4000, access: None });
 }
 
 #[test]
 fn a_default_list_decides_instead_of_the_umask() {
-    let got = inherit(Some(&plain(7, 5, 0)), 0o666, 0o077);
+    let got = inherit_access(Some(&plain(7, 5, 0)), 0o666, 0o077);
     assert_eq!(got, InheritedAccess { mode: 0o640, access: None });
-    let got = inherit(Some(&named(7, 7, 5, 7, 5)), 0o2664, 0o077);
+    let got = inherit_access(Some(&named(7, 7, 5, 7, 5)), 0o2664, 0o077);
     assert_eq!(got, InheritedAccess { mode: 0o2664, access: Some(named(6, 7, 5, 6, 4)) });
 }
 
 #[test]
 fn a_list_that_cannot_be_read_is_none() {
-    assert_eq!(inherit(Some(b"?"), 0o666, 0o022), InheritedAccess { mode: 0o644, access: None });
+    assert_eq!(inherit_access(Some(b"?"), 0o666, 0o022), InheritedAccess { mode: 0o644, access: None });
 }

@@ -32,12 +32,12 @@ impl<K: Eq, V: Clone> ClockCache<K, V> {
     }
 
     /// What they weigh.
-    pub fn weight(&self) -> usize {
+    pub fn total_weight(&self) -> usize {
         self.weight
     }
 
     /// What they may weigh.
-    pub fn limit(&self) -> usize {
+    pub fn max_weight(&self) -> usize {
         self.limit
     }
 
@@ -49,7 +49,7 @@ impl<K: Eq, V: Clone> ClockCache<K, V> {
     }
 
     /// Keeps a value; returns how many others had to go.
-    pub fn put(&mut self, hash: u64, key: K, value: V, weight: usize) -> u64 {
+    pub fn insert(&mut self, hash: u64, key: K, value: V, weight: usize) -> u64 {
         self.remove(hash, |held| *held == key);
         let Ok(stored) = u32::try_from(weight) else { return 0 };
         if weight > self.limit {
@@ -57,7 +57,7 @@ impl<K: Eq, V: Clone> ClockCache<K, V> {
         }
         self.weight += weight;
         // Room is made first, so that the newcomer is not what has to go.
-        let gone = self.shrink();
+        let gone = self.evict_excess();
         let entry = ClockEntry { hash, key, value, weight: stored, used: false };
         self.entries.insert_unique(hash, entry, |entry| entry.hash);
         gone
@@ -77,12 +77,12 @@ impl<K: Eq, V: Clone> ClockCache<K, V> {
     }
 
     /// Changes what the entries may weigh; returns how many had to go.
-    pub fn resize(&mut self, limit: usize) -> u64 {
+    pub fn set_max_weight(&mut self, limit: usize) -> u64 {
         self.limit = limit;
-        self.shrink()
+        self.evict_excess()
     }
 
-    fn shrink(&mut self) -> u64 {
+    fn evict_excess(&mut self) -> u64 {
         let mut gone = 0;
         while self.weight > self.limit && !self.entries.is_empty() {
             if self.hand >= self.entries.num_buckets() {

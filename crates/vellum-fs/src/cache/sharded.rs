@@ -52,7 +52,7 @@ impl<K: Eq, V: Clone> ShardedCache<K, V> {
 
     /// The value under a key, or the ticket to put it.
     pub fn get(&self, hash: u64, is: impl Fn(&K) -> bool) -> Result<V, InsertTicket> {
-        let mut held = self.shard(hash).lock();
+        let mut held = self.find_shard(hash).lock();
         match held.entries.get(hash, is) {
             Some(value) => {
                 held.hits += 1;
@@ -66,22 +66,22 @@ impl<K: Eq, V: Clone> ShardedCache<K, V> {
     }
 
     /// Keeps what was read after a miss, unless the shard was changed since.
-    pub fn put(&self, hash: u64, key: K, value: V, weight: usize, ticket: InsertTicket) {
-        let mut held = self.shard(hash).lock();
+    pub fn insert(&self, hash: u64, key: K, value: V, weight: usize, ticket: InsertTicket) {
+        let mut held = self.find_shard(hash).lock();
         if held.epoch == ticket.0 {
-            held.evictions += held.entries.put(hash, key, value, weight);
+            held.evictions += held.entries.insert(hash, key, value, weight);
         }
     }
 
     /// Forgets an entry, and makes the shard's tickets worthless.
-    pub fn forget(&self, hash: u64, is: impl Fn(&K) -> bool) {
-        let mut held = self.shard(hash).lock();
+    pub fn invalidate_entry(&self, hash: u64, is: impl Fn(&K) -> bool) {
+        let mut held = self.find_shard(hash).lock();
         held.epoch += 1;
         held.entries.remove(hash, is);
     }
 
     /// Forgets everything.
-    pub fn clear(&self) {
+    pub fn clear_all(&self) {
         for shard in &self.shards {
             let mut held = shard.lock();
             held.epoch += 1;
@@ -90,15 +90,15 @@ impl<K: Eq, V: Clone> ShardedCache<K, V> {
     }
 
     /// Changes what the entries may weigh.
-    pub fn resize(&self, capacity: usize) {
+    pub fn set_capacity(&self, capacity: usize) {
         for shard in &self.shards {
             let mut held = shard.lock();
-            held.evictions += held.entries.resize(capacity / SHARDS);
+            held.evictions += held.entries.set_max_weight(capacity / SHARDS);
         }
     }
 
     /// What it did and holds.
-    pub fn counts(&self) -> CacheCounts {
+    pub fn read_counts(&self) -> CacheCounts {
         let mut sum = CacheCounts::default();
         for shard in &self.shards {
             let held = shard.lock();
@@ -106,13 +106,13 @@ impl<K: Eq, V: Clone> ShardedCache<K, V> {
             sum.misses += held.misses;
             sum.evictions += held.evictions;
             sum.entries += held.entries.len() as u64;
-            sum.bytes += held.entries.weight() as u64;
-            sum.capacity += held.entries.limit() as u64;
+            sum.bytes += held.entries.total_weight() as u64;
+            sum.capacity += held.entries.max_weight() as u64;
         }
         sum
     }
 
-    fn shard(&self, hash: u64) -> &CacheShard<K, V> {
+    fn find_shard(&self, hash: u64) -> &CacheShard<K, V> {
         &self.shards[(hash >> SHARD_SHIFT) as usize % SHARDS]
     }
 }

@@ -10,26 +10,26 @@ fn attr(size: u64) -> Arc<InodeAttr> {
 }
 
 fn put(cache: &InodeCache, ino: Ino, attr: &Arc<InodeAttr>) {
-    let ticket = cache.attr(ino).expect_err("it is not there yet");
-    cache.put_attr(ino, attr, ticket);
+    let ticket = cache.get_attr(ino).expect_err("it is not there yet");
+    cache.insert_attr(ino, attr, ticket);
 }
 
 #[test]
 fn what_was_put_is_found() {
     let cache = InodeCache::default();
     put(&cache, Ino(7), &attr(1));
-    assert_eq!(cache.attr(Ino(7)).unwrap().size, 1);
-    assert!(cache.attr(Ino(8)).is_err());
+    assert_eq!(cache.get_attr(Ino(7)).unwrap().size, 1);
+    assert!(cache.get_attr(Ino(8)).is_err());
     for (name, dentry) in [(&b"a"[..], Some(Dentry { ino: Ino(7), kind: FileKind::File })), (&b"b"[..], None)]
     {
-        let ticket = cache.dentry(Ino(1), name).unwrap_err();
-        cache.put_dentry(Ino(1), name, dentry, ticket);
-        assert_eq!(cache.dentry(Ino(1), name).unwrap(), dentry);
-        assert!(cache.dentry(Ino(2), name).is_err());
+        let ticket = cache.get_dentry(Ino(1), name).unwrap_err();
+        cache.insert_dentry(Ino(1), name, dentry, ticket);
+        assert_eq!(cache.get_dentry(Ino(1), name).unwrap(), dentry);
+        assert!(cache.get_dentry(Ino(2), name).is_err());
     }
-    let ticket = cache.xattr(Ino(7), b"user.a").unwrap_err();
-    cache.put_xattr(Ino(7), b"user.a", Some(b"x"[..].into()), ticket);
-    assert_eq!(cache.xattr(Ino(7), b"user.a").unwrap().as_deref(), Some(&b"x"[..]));
+    let ticket = cache.get_xattr(Ino(7), b"user.a").unwrap_err();
+    cache.insert_xattr(Ino(7), b"user.a", Some(b"x"[..].into()), ticket);
+    assert_eq!(cache.get_xattr(Ino(7), b"user.a").unwrap().as_deref(), Some(&b"x"[..]));
     let seen = cache.statistics();
     assert_eq!((seen.hits, seen.misses, seen.entries, seen.evictions), (4, 7, 4, 0));
 }
@@ -37,15 +37,15 @@ fn what_was_put_is_found() {
 #[test]
 fn what_was_changed_meanwhile_is_not_put() {
     let cache = InodeCache::default();
-    let ticket = cache.attr(Ino(7)).unwrap_err();
-    cache.forget(&[MapKey::attr(Ino(7))]);
-    cache.put_attr(Ino(7), &attr(1), ticket);
-    assert!(cache.attr(Ino(7)).is_err());
+    let ticket = cache.get_attr(Ino(7)).unwrap_err();
+    cache.invalidate_keys(&[MapKey::for_attr(Ino(7))]);
+    cache.insert_attr(Ino(7), &attr(1), ticket);
+    assert!(cache.get_attr(Ino(7)).is_err());
 
-    let ticket = cache.dentry(Ino(1), b"a").unwrap_err();
-    cache.clear();
-    cache.put_dentry(Ino(1), b"a", None, ticket);
-    assert!(cache.dentry(Ino(1), b"a").is_err());
+    let ticket = cache.get_dentry(Ino(1), b"a").unwrap_err();
+    cache.clear_all();
+    cache.insert_dentry(Ino(1), b"a", None, ticket);
+    assert!(cache.get_dentry(Ino(1), b"a").is_err());
 }
 
 #[test]
@@ -53,11 +53,15 @@ fn what_was_changed_is_forgotten() {
     let cache = InodeCache::default();
     put(&cache, Ino(7), &attr(1));
     put(&cache, Ino(8), &attr(1));
-    let ticket = cache.dentry(Ino(1), b"a").unwrap_err();
-    cache.put_dentry(Ino(1), b"a", None, ticket);
-    cache.forget(&[MapKey::attr(Ino(7)), MapKey::dentry(Ino(1), b"a"), MapKey::extent(Ino(8), 0)]);
-    assert!(cache.attr(Ino(7)).is_err() && cache.dentry(Ino(1), b"a").is_err());
-    assert!(cache.attr(Ino(8)).is_ok());
+    let ticket = cache.get_dentry(Ino(1), b"a").unwrap_err();
+    cache.insert_dentry(Ino(1), b"a", None, ticket);
+    cache.invalidate_keys(&[
+        MapKey::for_attr(Ino(7)),
+        MapKey::for_dentry(Ino(1), b"a"),
+        MapKey::for_extent(Ino(8), 0),
+    ]);
+    assert!(cache.get_attr(Ino(7)).is_err() && cache.get_dentry(Ino(1), b"a").is_err());
+    assert!(cache.get_attr(Ino(8)).is_ok());
 }
 
 #[test]
@@ -66,29 +70,29 @@ fn bytes_are_bounded_and_what_is_used_stays() {
     put(&cache, Ino(1), &attr(1));
     for number in 2..100_000 {
         put(&cache, Ino(number), &attr(number));
-        assert!(cache.attr(Ino(1)).is_ok(), "it was asked for all the time");
+        assert!(cache.get_attr(Ino(1)).is_ok(), "it was asked for all the time");
     }
     let full = cache.statistics();
     assert!(full.evictions > 0 && full.bytes <= full.capacity && full.capacity <= 4 << 20);
     assert_eq!(full.entries + full.evictions, 99_999);
 
-    cache.resize(1 << 20);
+    cache.set_capacity(1 << 20);
     let small = cache.statistics();
     assert!(small.entries < full.entries && small.bytes <= small.capacity && small.capacity <= 1 << 20);
-    cache.resize(0);
+    cache.set_capacity(0);
     put(&cache, Ino(1_000_000), &attr(1));
     assert_eq!((cache.statistics().entries, cache.statistics().bytes), (0, 0));
-    cache.resize(4 << 20);
+    cache.set_capacity(4 << 20);
     put(&cache, Ino(1_000_000), &attr(1));
-    assert!(cache.attr(Ino(1_000_000)).is_ok());
+    assert!(cache.get_attr(Ino(1_000_000)).is_ok());
 }
 
 #[test]
 fn an_entry_that_is_put_again_counts_once() {
     let cache = InodeCache::default();
-    let tickets = [(); 2].map(|()| cache.attr(Ino(7)).unwrap_err());
-    cache.put_attr(Ino(7), &attr(1), tickets[0]);
-    cache.put_attr(Ino(7), &attr(2), tickets[1]);
+    let tickets = [(); 2].map(|()| cache.get_attr(Ino(7)).unwrap_err());
+    cache.insert_attr(Ino(7), &attr(1), tickets[0]);
+    cache.insert_attr(Ino(7), &attr(2), tickets[1]);
     assert_eq!(cache.statistics().entries, 1);
-    assert_eq!(cache.attr(Ino(7)).unwrap().size, 2);
+    assert_eq!(cache.get_attr(Ino(7)).unwrap().size, 2);
 }

@@ -81,7 +81,7 @@ impl ChunkCache {
             let (shared, jobs) = (shared.clone(), jobs.clone());
             std::thread::Builder::new()
                 .name(format!("vellum-ahead-{number}"))
-                .spawn(move || shared.work(&jobs))
+                .spawn(move || shared.run_prefetch_worker(&jobs))
                 .ok()
         };
         // Without threads nothing is fetched ahead.
@@ -91,22 +91,22 @@ impl ChunkCache {
 
     /// Some chunks, in the order asked for. If many of them are missing, the threads that fetch ahead begin with the
     /// second half while this one is at the first.
-    pub fn get(&self, ids: &[BlobId]) -> Result<Vec<DecodedChunk>, BlobError> {
+    pub fn get_chunks(&self, ids: &[BlobId]) -> Result<Vec<DecodedChunk>, BlobError> {
         let middle = ids.len() / 2;
         let (first, second) = ids.split_at(middle);
-        if ids.len() < SHARED_MIN || self.queue_missing(second, middle.div_ceil(SHARES)) < SHARED_MIN / 2 {
-            return self.shared.get(ids);
+        if ids.len() < SHARED_MIN || self.enqueue_missing(second, middle.div_ceil(SHARES)) < SHARED_MIN / 2 {
+            return self.shared.get_chunks(ids);
         }
-        let mut chunks = self.shared.get(first)?;
+        let mut chunks = self.shared.get_chunks(first)?;
         // One at a time: what another thread is at is waited for, and what none has begun is done here.
         for id in second {
-            chunks.extend(self.shared.get(&[*id])?);
+            chunks.extend(self.shared.get_chunks(&[*id])?);
         }
         Ok(chunks)
     }
 
     /// Whether a chunk is here, decoded.
-    pub fn has(&self, id: &BlobId) -> bool {
+    pub fn contains_chunk(&self, id: &BlobId) -> bool {
         self.shared.cache.contains_key(id)
     }
 
@@ -125,13 +125,13 @@ impl ChunkCache {
     }
 
     /// Says that these will be asked for soon, in this order.
-    pub fn will_need(&self, ids: impl Iterator<Item = BlobId>) {
+    pub fn prefetch_chunks(&self, ids: impl Iterator<Item = BlobId>) {
         let ids: Vec<BlobId> = ids.collect();
-        self.queue_missing(&ids, AHEAD);
+        self.enqueue_missing(&ids, AHEAD);
     }
 
     /// Asks the threads for those that are missing, so many at a time. Says how many that are.
-    fn queue_missing(&self, ids: &[BlobId], batch: usize) -> usize {
+    fn enqueue_missing(&self, ids: &[BlobId], batch: usize) -> usize {
         let Some(queue) = &self.queue else { return 0 };
         let is_missing = |id: &&BlobId| !self.shared.cache.contains_key(*id);
         let missing: Vec<BlobId> = ids.iter().filter(is_missing).copied().collect();
@@ -154,29 +154,31 @@ impl Drop for ChunkCache {
 }
 
 impl ChunkCacheState {
-    fn work(&self, jobs: &Mutex<Receiver<Vec<BlobId>>>) {
+    fn run_prefetch_worker(&self, jobs: &Mutex<Receiver<Vec<BlobId>>>) {
         loop {
             let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(ids) = job else { return };
             // Whoever really needs the chunk learns what is the matter with it.
-            let _ = self.fetch_missing(&ids);
+            let _ = self.fetch_missing_chunks(&ids);
         }
     }
 
-    fn get(&self, ids: &[BlobId]) -> Result<Vec<DecodedChunk>, BlobError> {
+    fn get_chunks(&self, ids: &[BlobId]) -> Result<Vec<DecodedChunk>, BlobError> {
         self.asked.fetch_add(ids.len() as u64, Ordering::Relaxed);
         let absent = ids.iter().filter(|id| !self.cache.contains_key(*id)).count();
         self.missed.fetch_add(absent as u64, Ordering::Relaxed);
-        let fetched = if let [_] = ids { vec![None] } else { self.fetch_missing(ids)? };
+        let fetched = if let [_] = ids { vec![None] } else { self.fetch_missing_chunks(ids)? };
         let one = |(id, fetched): (&BlobId, Option<DecodedChunk>)| match fetched {
             Some(chunk) => Ok(chunk),
-            None => self.cache.get_or_insert_with(id, || self.blobs.read(BlobKind::Chunk, id).map(Arc::new)),
+            None => {
+                self.cache.get_or_insert_with(id, || self.blobs.read_blob(BlobKind::Chunk, id).map(Arc::new))
+            }
         };
         ids.iter().zip(fetched).map(one).collect()
     }
 
     /// Fetches those that nobody has fetched or is fetching, all together; gives those and the ones that are there.
-    fn fetch_missing(&self, ids: &[BlobId]) -> Result<Vec<Option<DecodedChunk>>, BlobError> {
+    fn fetch_missing_chunks(&self, ids: &[BlobId]) -> Result<Vec<Option<DecodedChunk>>, BlobError> {
         let mut found: Vec<Option<DecodedChunk>> = Vec::with_capacity(ids.len());
         let mut missing: Vec<(usize, ChunkGuard<'_>)> = Vec::new();
         for (position, id) in ids.iter().enumerate() {
@@ -196,9 +198,9 @@ impl ChunkCacheState {
             .iter()
             .filter_map(|(position, _)| Some((BlobKind::Chunk, *ids.get(*position)?)))
             .collect();
-        let fetched = self.blobs.fetch(&wanted)?;
+        let fetched = self.blobs.fetch_blobs(&wanted)?;
         for (number, (position, guard)) in missing.into_iter().enumerate() {
-            let chunk = Arc::new(fetched.open(number)?);
+            let chunk = Arc::new(fetched.open_blob(number)?);
             // It may be too long for the cache, or be thrown out at once: then it is held here alone.
             let _ = guard.insert(chunk.clone());
             if let Some(found) = found.get_mut(position) {

@@ -6,10 +6,10 @@ use rustix::io::Errno;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
 use vellum_types::{ExtentSource, Ino, MapKey};
 
-use super::extents::{PlacedExtent, clear, first_overlapping, within};
-use super::write::is_inline;
-use super::{file_attr, touch};
-use crate::clock::now;
+use super::extents::{PlacedExtent, clear_extents, clip_extent, find_first_overlapping};
+use super::write::can_hold_inline;
+use super::{read_file_attr, update_change_times};
+use crate::clock::current_time;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::tree::LiveTransaction;
@@ -44,30 +44,31 @@ impl LiveFilesystem {
     /// Copies a range of one file over a range of another, or of the same one; gives how many bytes were copied.
     pub fn copy_range(&self, source: Ino, from: u64, target: Ino, to: u64, len: u64) -> Result<u64> {
         let copy = CopyRange { source, from, target, to, len };
-        let now = now();
-        let copied = self.change(|txn| {
-            let Some(CopySource { range, extents }) = copy.look(txn)? else {
+        let now = current_time();
+        let copied = self.apply_change(|txn| {
+            let Some(CopySource { range, extents }) = copy.read_source(txn)? else {
                 return Ok(CopyOutcome::Shared(0));
             };
-            let mut attr = file_attr(txn, target)?;
+            let mut attr = read_file_attr(txn, target)?;
             let count = range.end - range.start;
-            let Some(extents) = extents.filter(|_| !(is_inline(&attr) && to + count <= INLINE_MAX as u64))
+            let Some(extents) =
+                extents.filter(|_| !(can_hold_inline(&attr) && to + count <= INLINE_MAX as u64))
             else {
                 return Ok(CopyOutcome::Write(count.min(INLINE_MAX as u64) as usize));
             };
-            self.spill(txn, target, &mut attr)?;
+            self.spill_inline_content(txn, target, &mut attr)?;
             let placed: Vec<_> =
-                extents.into_iter().map(|extent| within(extent, &range)).collect::<Result<Vec<_>>>()?;
-            clear(txn, target, to..to + count)?;
+                extents.into_iter().map(|extent| clip_extent(extent, &range)).collect::<Result<Vec<_>>>()?;
+            clear_extents(txn, target, to..to + count)?;
             for (start, extent) in placed.into_iter().flatten() {
                 if let ExtentSource::WriteLog { segment, .. } = extent.source {
-                    self.log.name_again(segment);
+                    self.log.record_reuse(segment);
                 }
-                txn.put(MapKey::extent(target, to + (start - range.start)), &extent.encode());
+                txn.set_key(MapKey::for_extent(target, to + (start - range.start)), &extent.encode());
             }
             attr.size = attr.size.max(to + count);
-            touch(&mut attr, now);
-            txn.put_attr(target, &attr);
+            update_change_times(&mut attr, now);
+            txn.set_inode_attr(target, &attr);
             Ok(CopyOutcome::Shared(count))
         })?;
         match copied {
@@ -82,8 +83,8 @@ impl LiveFilesystem {
 
 impl CopyRange {
     /// The range of the source that is there, as much of it as one transaction takes, and what it holds.
-    fn look(&self, txn: &LiveTransaction<'_>) -> Result<Option<CopySource>> {
-        let attr = file_attr(txn, self.source)?;
+    fn read_source(&self, txn: &LiveTransaction<'_>) -> Result<Option<CopySource>> {
+        let attr = read_file_attr(txn, self.source)?;
         let room = FILE_SIZE_MAX.saturating_sub(self.to);
         let len = self.len.min(attr.size.saturating_sub(self.from)).min(room);
         if len == 0 {
@@ -96,7 +97,7 @@ impl CopyRange {
         if attr.inline.is_some() {
             return Ok(Some(CopySource { range, extents: None }));
         }
-        let mut extents = first_overlapping(txn, self.source, range.clone(), EXTENTS_MAX + 1)?;
+        let mut extents = find_first_overlapping(txn, self.source, range.clone(), EXTENTS_MAX + 1)?;
         if let Some((start, _)) = extents.get(EXTENTS_MAX) {
             range.end = *start;
             extents.truncate(EXTENTS_MAX);

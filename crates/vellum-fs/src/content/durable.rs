@@ -9,15 +9,15 @@ impl LiveFilesystem {
     /// Waits until a file survives a loss of power. What came before it does too: what survives is always all changes
     /// up to some moment.
     pub fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
-        self.sync()
+        self.sync_all()
     }
 
     /// Waits until everything that was done survives a loss of power.
-    pub fn sync(&self) -> Result<()> {
-        let upto = self.last_change();
-        self.log.sync()?;
-        self.tree.live().wait_durable(upto)?;
+    pub fn sync_all(&self) -> Result<()> {
+        let upto = self.last_commit();
+        self.log.sync_log()?;
+        self.tree.live_store().wait_until_durable(upto)?;
         // It is safe here, also when it belongs to nothing any more: but then the program must hear of it.
-        self.admit()
+        self.check_lease()
     }
 }

@@ -7,7 +7,7 @@ use vellum_types::{Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey, MapKe
 
 use super::EXTENT_MAX;
 use crate::error::{FsError, Result};
-use crate::tree::{LiveTransaction, MapReader, damaged};
+use crate::tree::{LiveTransaction, MapReader, wrap_decode_error};
 
 /// An extent and where it begins in the file.
 pub type PlacedExtent = (u64, Extent);
@@ -17,18 +17,18 @@ pub type PlacedExtent = (u64, Extent);
 const LOOK_BACK: u64 = 16 << 10;
 
 /// Visits the extents that begin within a range, in order, until `visit` breaks off.
-pub fn visit<R: MapReader + ?Sized>(
+pub fn visit_extents<R: MapReader + ?Sized>(
     view: &R,
     ino: Ino,
     starts: Range<u64>,
     visit: &mut dyn FnMut(PlacedExtent) -> ControlFlow<()>,
 ) -> Result<()> {
-    let span = KeySpan::between(
-        MapKey::extent(ino, starts.start).as_bytes(),
-        MapKey::extent(ino, starts.end).as_bytes(),
+    let span = KeySpan::from_bounds(
+        MapKey::for_extent(ino, starts.start).as_bytes(),
+        MapKey::for_extent(ino, starts.end).as_bytes(),
     );
     let mut failed = None;
-    view.scan(span, &mut |key, value| match parse(ino, key, value) {
+    view.scan(span, &mut |key, value| match parse_extent(ino, key, value) {
         Ok(extent) => visit(extent),
         Err(error) => {
             failed = Some(error);
@@ -38,10 +38,10 @@ pub fn visit<R: MapReader + ?Sized>(
     failed.map_or(Ok(()), Err)
 }
 
-fn parse(ino: Ino, key: &[u8], value: &[u8]) -> Result<PlacedExtent> {
+fn parse_extent(ino: Ino, key: &[u8], value: &[u8]) -> Result<PlacedExtent> {
     let parsed = MapKeyRef::parse(key).and_then(|key| Ok((key, Extent::decode(value)?)));
     let bad = || FsError::BadTree(format!("inode {ino} has an extent that is none"));
-    match parsed.map_err(damaged("an extent"))? {
+    match parsed.map_err(wrap_decode_error("an extent"))? {
         (MapKeyRef::Extent(_, offset), extent) if extent.len <= EXTENT_MAX => {
             offset.checked_add(extent.len).map(|_| (offset, extent)).ok_or_else(bad)
         }
@@ -50,16 +50,16 @@ fn parse(ino: Ino, key: &[u8], value: &[u8]) -> Result<PlacedExtent> {
 }
 
 /// The extents that have bytes within a range, in order.
-pub fn overlapping<R: MapReader + ?Sized>(
+pub fn find_overlapping<R: MapReader + ?Sized>(
     view: &R,
     ino: Ino,
     range: Range<u64>,
 ) -> Result<Vec<PlacedExtent>> {
-    first_overlapping(view, ino, range, usize::MAX)
+    find_first_overlapping(view, ino, range, usize::MAX)
 }
 
 /// The first of them, about as many as asked for.
-pub fn first_overlapping<R: MapReader + ?Sized>(
+pub fn find_first_overlapping<R: MapReader + ?Sized>(
     view: &R,
     ino: Ino,
     range: Range<u64>,
@@ -68,7 +68,7 @@ pub fn first_overlapping<R: MapReader + ?Sized>(
     let mut found = Vec::new();
     let mut back = LOOK_BACK;
     let mut from = range.start.saturating_sub(back);
-    visit(view, ino, from..range.end, &mut |extent| {
+    visit_extents(view, ino, from..range.end, &mut |extent| {
         found.push(extent);
         let within = found.len() < count || extent.0 < range.start;
         if within { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -78,7 +78,7 @@ pub fn first_overlapping<R: MapReader + ?Sized>(
         back *= 16;
         let until = std::mem::replace(&mut from, range.start.saturating_sub(back));
         let mut last = None;
-        visit(view, ino, from..until, &mut |extent| {
+        visit_extents(view, ino, from..until, &mut |extent| {
             last = Some(extent);
             ControlFlow::Continue(())
         })?;
@@ -92,7 +92,7 @@ pub fn first_overlapping<R: MapReader + ?Sized>(
 }
 
 /// The piece of an extent from its byte `skip` on.
-pub fn piece(extent: &Extent, skip: u64, len: u64) -> Result<Extent> {
+pub fn slice_extent(extent: &Extent, skip: u64, len: u64) -> Result<Extent> {
     let bad = || FsError::BadTree("an extent reaches beyond what it can name".into());
     let source = match extent.source {
         ExtentSource::Hole => ExtentSource::Hole,
@@ -108,34 +108,34 @@ pub fn piece(extent: &Extent, skip: u64, len: u64) -> Result<Extent> {
 }
 
 /// What of an extent lies within a range.
-pub fn within((start, extent): PlacedExtent, range: &Range<u64>) -> Result<Option<PlacedExtent>> {
+pub fn clip_extent((start, extent): PlacedExtent, range: &Range<u64>) -> Result<Option<PlacedExtent>> {
     let from = start.max(range.start);
     let to = (start + extent.len).min(range.end);
     if from >= to {
         return Ok(None);
     }
-    Ok(Some((from, piece(&extent, from - start, to - from)?)))
+    Ok(Some((from, slice_extent(&extent, from - start, to - from)?)))
 }
 
 /// Whether one extent covers a range, and nothing else: a page of a file that is written here and there again.
-pub fn is_one<R: MapReader + ?Sized>(view: &R, ino: Ino, range: &Range<u64>) -> Result<bool> {
-    let key = MapKey::extent(ino, range.start);
-    let Some(value) = view.value(&key)? else { return Ok(false) };
-    let (start, extent) = parse(ino, key.as_bytes(), &value)?;
+pub fn is_single_extent<R: MapReader + ?Sized>(view: &R, ino: Ino, range: &Range<u64>) -> Result<bool> {
+    let key = MapKey::for_extent(ino, range.start);
+    let Some(value) = view.get_value(&key)? else { return Ok(false) };
+    let (start, extent) = parse_extent(ino, key.as_bytes(), &value)?;
     Ok(start + extent.len == range.end)
 }
 
 /// How many bytes of a range are stored, and are no hole. Of a file whose content is inline: all within its size.
-pub fn stored_in<R: MapReader + ?Sized>(view: &R, ino: Ino, range: &Range<u64>) -> Result<u64> {
-    let attr = super::file_attr(view, ino)?;
+pub fn stored_bytes_in_range<R: MapReader + ?Sized>(view: &R, ino: Ino, range: &Range<u64>) -> Result<u64> {
+    let attr = super::read_file_attr(view, ino)?;
     let range = range.start.min(attr.size)..range.end.min(attr.size);
     if attr.inline.is_some() {
         return Ok(range.end - range.start);
     }
     let mut stored = 0;
-    for placed in overlapping(view, ino, range.clone())? {
+    for placed in find_overlapping(view, ino, range.clone())? {
         if placed.1.source != ExtentSource::Hole {
-            stored += within(placed, &range)?.map_or(0, |(_, extent)| extent.len);
+            stored += clip_extent(placed, &range)?.map_or(0, |(_, extent)| extent.len);
         }
     }
     Ok(stored)
@@ -146,12 +146,12 @@ pub fn stored_in<R: MapReader + ?Sized>(view: &R, ino: Ino, range: &Range<u64>) 
 const COUNTED_MAX: usize = 1 << 14;
 
 /// How many bytes of a file are stored, and are no holes.
-pub fn stored<R: MapReader + ?Sized>(view: &R, ino: Ino, attr: &InodeAttr) -> Result<u64> {
+pub fn stored_file_bytes<R: MapReader + ?Sized>(view: &R, ino: Ino, attr: &InodeAttr) -> Result<u64> {
     if attr.kind != FileKind::File || attr.inline.is_some() || attr.size == 0 {
         return Ok(attr.size);
     }
     let (mut stored, mut end, mut count) = (0u64, 0, 0);
-    visit(view, ino, 0..attr.size, &mut |(start, extent)| {
+    visit_extents(view, ino, 0..attr.size, &mut |(start, extent)| {
         end = start + extent.len;
         count += 1;
         if extent.source != ExtentSource::Hole {
@@ -167,15 +167,15 @@ pub fn stored<R: MapReader + ?Sized>(view: &R, ino: Ino, attr: &InodeAttr) -> Re
 }
 
 /// Takes a range out of a file's extents.
-pub fn clear(txn: &mut LiveTransaction<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
-    for (start, extent) in overlapping(txn, ino, range.clone())? {
+pub fn clear_extents(txn: &mut LiveTransaction<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+    for (start, extent) in find_overlapping(txn, ino, range.clone())? {
         let end = start + extent.len;
-        match within((start, extent), &(start..range.start))? {
-            Some((_, before)) => txn.put(MapKey::extent(ino, start), &before.encode()),
-            None => txn.delete(MapKey::extent(ino, start)),
+        match clip_extent((start, extent), &(start..range.start))? {
+            Some((_, before)) => txn.set_key(MapKey::for_extent(ino, start), &before.encode()),
+            None => txn.delete_key(MapKey::for_extent(ino, start)),
         }
-        if let Some((from, after)) = within((start, extent), &(range.end..end))? {
-            txn.put(MapKey::extent(ino, from), &after.encode());
+        if let Some((from, after)) = clip_extent((start, extent), &(range.end..end))? {
+            txn.set_key(MapKey::for_extent(ino, from), &after.encode());
         }
     }
     Ok(())

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use vellum_map::KeySpan;
 use vellum_types::{FileKind, Ino};
 
-use super::released::remove_nameless;
-use super::touch;
-use crate::clock::now;
+use super::released::remove_if_nameless;
+use super::update_change_times;
+use crate::clock::current_time;
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
 use crate::head::{ORPHANS, orphan_key};
@@ -17,53 +17,53 @@ use crate::tree::{LiveTransaction, MapReader};
 impl LiveFilesystem {
     /// Opens an inode.
     pub fn open_file(&self, ino: Ino, flags: OpenFlags) -> Result<FileHandle> {
-        let handle = self.opened.add(ino);
-        let opened = self.tree.read(|view| view.attr_of(ino)).and_then(|attr| {
-            if flags.truncate && attr.kind == FileKind::File { self.empty(ino) } else { Ok(()) }
+        let handle = self.opened.add_handle(ino);
+        let opened = self.tree.read_head_state(|view| view.expect_inode_attr(ino)).and_then(|attr| {
+            if flags.truncate && attr.kind == FileKind::File { self.truncate_opened(ino) } else { Ok(()) }
         });
         match opened {
             Ok(()) => Ok(handle),
             Err(error) => {
-                self.release(handle)?;
+                self.close_handle(handle)?;
                 Err(error)
             }
         }
     }
 
-    fn empty(&self, ino: Ino) -> Result<()> {
-        let now = now();
-        self.change(|txn| {
-            let mut attr = txn.attr_of(ino)?;
-            self.truncate_in(txn, ino, &mut attr, 0)?;
-            touch(&mut attr, now);
-            txn.put_attr(ino, &attr);
+    fn truncate_opened(&self, ino: Ino) -> Result<()> {
+        let now = current_time();
+        self.apply_change(|txn| {
+            let mut attr = txn.expect_inode_attr(ino)?;
+            self.truncate_in_transaction(txn, ino, &mut attr, 0)?;
+            update_change_times(&mut attr, now);
+            txn.set_inode_attr(ino, &attr);
             Ok(())
         })
     }
 
     /// Closes an open inode. If it has no name and nobody else has it open, it goes.
-    pub fn release(&self, handle: FileHandle) -> Result<()> {
-        self.opened.remove(handle).map_or(Ok(()), |ino| self.reap(ino))
+    pub fn close_handle(&self, handle: FileHandle) -> Result<()> {
+        self.opened.close_handle(handle).map_or(Ok(()), |ino| self.remove_if_unused(ino))
     }
 
     /// Removes an inode that has no name and that nobody has open. For who took its last name away while it was
     /// open, too: it may have been closed meanwhile.
-    pub(crate) fn reap(&self, ino: Ino) -> Result<()> {
-        if !self.is_nameless(ino)? {
+    pub(crate) fn remove_if_unused(&self, ino: Ino) -> Result<()> {
+        if !self.is_nameless_inode(ino)? {
             return Ok(());
         }
-        let Some(_claim) = self.opened.claim(ino) else { return Ok(()) };
-        self.change(|txn| remove_nameless(txn, ino))
+        let Some(_claim) = self.opened.claim_removal(ino) else { return Ok(()) };
+        self.apply_change(|txn| remove_if_nameless(txn, ino))
     }
 
-    pub(super) fn is_nameless(&self, ino: Ino) -> Result<bool> {
-        self.tree.read(|view| Ok(view.attr(ino)?.is_some_and(|attr| attr.nlink == 0)))
+    pub(super) fn is_nameless_inode(&self, ino: Ino) -> Result<bool> {
+        self.tree.read_head_state(|view| Ok(view.inode_attr(ino)?.is_some_and(|attr| attr.nlink == 0)))
     }
 
     /// Removes what an earlier run left open and nameless.
     pub(crate) fn remove_orphans(&self) -> Result<()> {
         let mut orphans = Vec::new();
-        self.tree.live().scan(&KeySpan::prefix(ORPHANS), &mut |key, _| {
+        self.tree.live_store().scan(&KeySpan::from_prefix(ORPHANS), &mut |key, _| {
             orphans.push(key.to_vec());
             ControlFlow::Continue(())
         })?;
@@ -72,12 +72,12 @@ impl LiveFilesystem {
             let ino = number.map(|digits| Ino(u64::from_be_bytes(digits)));
             let ino = ino.ok_or_else(|| FsError::BadTree("the record of an open file is none".into()))?;
             debug_assert_eq!(key, orphan_key(ino));
-            self.change(|txn| {
+            self.apply_change(|txn| {
                 // It may have got a name again, or be gone.
-                if txn.attr(ino)?.is_some_and(|attr| attr.nlink == 0) {
+                if txn.inode_attr(ino)?.is_some_and(|attr| attr.nlink == 0) {
                     remove_inode(txn, ino)?;
                 }
-                txn.delete_orphan(ino);
+                txn.remove_orphan(ino);
                 Ok(())
             })?;
         }
@@ -88,7 +88,7 @@ impl LiveFilesystem {
 /// Removes all that the map holds of an inode that no name leads to.
 pub(crate) fn remove_inode(txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<()> {
     let mut keys = Vec::new();
-    txn.inode_keys(ino, &mut keys)?;
-    keys.into_iter().for_each(|key| txn.delete(key));
+    txn.collect_inode_keys(ino, &mut keys)?;
+    keys.into_iter().for_each(|key| txn.delete_key(key));
     Ok(())
 }

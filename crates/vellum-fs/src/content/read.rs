@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use vellum_types::{BlobId, ExtentSource, Ino};
 
-use super::extents::{PlacedExtent, overlapping, within};
-use super::file_attr;
+use super::extents::{PlacedExtent, clip_extent, find_overlapping};
+use super::read_file_attr;
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
 use crate::head::LayeredState;
@@ -63,32 +63,44 @@ enum RangeContent {
 impl LiveFilesystem {
     /// Reads; fewer bytes come only at the end of the file.
     pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.read_by(ino, &|| self.tree.read(|view| held(view, ino, offset, len)), offset)
+        self.read_with_retries(
+            ino,
+            &|| self.tree.read_head_state(|view| read_range_content(view, ino, offset, len)),
+            offset,
+        )
     }
 
     /// Reads a file as a past state has it.
-    pub fn read_from(&self, past: Epoch, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.read_by(ino, &|| self.read_past(past, |view| held(view, ino, offset, len)), offset)
+    pub fn read_past_content(&self, past: Epoch, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.read_with_retries(
+            ino,
+            &|| self.read_past_state(past, |view| read_range_content(view, ino, offset, len)),
+            offset,
+        )
     }
 
     /// Reads a file as a sealed state has it, of which the layers stay.
-    pub(crate) fn read_sealed(
+    pub(crate) fn read_sealed_content(
         &self,
         state: &LayeredState,
         ino: Ino,
         offset: u64,
         len: usize,
     ) -> Result<Vec<u8>> {
-        self.read_by(ino, &|| self.tree.read_sealed(state, |view| held(view, ino, offset, len)), offset)
+        self.read_with_retries(
+            ino,
+            &|| self.tree.read_sealed_state(state, |view| read_range_content(view, ino, offset, len)),
+            offset,
+        )
     }
 
     /// Whether what a read wants only has to be copied: it is inline, in the write log, or decoded already.
-    pub fn is_at_hand(&self, ino: Ino, offset: u64, len: usize) -> bool {
+    pub fn is_content_cached(&self, ino: Ino, offset: u64, len: usize) -> bool {
         let is_near = |(_, extent): &PlacedExtent| match extent.source {
             ExtentSource::Hole | ExtentSource::WriteLog { .. } => true,
-            ExtentSource::Chunk { id, .. } => self.chunks.has(&id),
+            ExtentSource::Chunk { id, .. } => self.chunks.contains_chunk(&id),
         };
-        match self.tree.read(|view| held(view, ino, offset, len)) {
+        match self.tree.read_head_state(|view| read_range_content(view, ino, offset, len)) {
             Ok(RangeContent::Inline(_)) => true,
             Ok(RangeContent::Extents(_, extents)) => extents.iter().all(is_near),
             // Who reads learns what is the matter.
@@ -96,10 +108,15 @@ impl LiveFilesystem {
         }
     }
 
-    fn read_by(&self, ino: Ino, look: &dyn Fn() -> Result<RangeContent>, offset: u64) -> Result<Vec<u8>> {
+    fn read_with_retries(
+        &self,
+        ino: Ino,
+        look: &dyn Fn() -> Result<RangeContent>,
+        offset: u64,
+    ) -> Result<Vec<u8>> {
         let mut tries = 0;
         loop {
-            match self.read_once(ino, look()?, offset) {
+            match self.read_range_once(ino, look()?, offset) {
                 Err(FsError::Log { source, .. })
                     if source.kind() == io::ErrorKind::NotFound && tries < TRIES =>
                 {
@@ -107,14 +124,14 @@ impl LiveFilesystem {
                 }
                 other => {
                     // What is gone by now was not read by anybody who asks.
-                    let _ = self.accessed(ino);
+                    let _ = self.record_access(ino);
                     return other;
                 }
             }
         }
     }
 
-    fn read_once(&self, ino: Ino, held: RangeContent, offset: u64) -> Result<Vec<u8>> {
+    fn read_range_once(&self, ino: Ino, held: RangeContent, offset: u64) -> Result<Vec<u8>> {
         let (end, extents) = match held {
             RangeContent::Inline(content) => return Ok(content),
             RangeContent::Extents(end, extents) => (end, extents),
@@ -122,13 +139,13 @@ impl LiveFilesystem {
         self.read_ahead(ino, offset..end)?;
         let mut content = vec![0; (end - offset) as usize];
         for batch in extents.chunks(BATCH) {
-            self.fill(ino, offset, &mut content, batch)?;
+            self.fill_from_extents(ino, offset, &mut content, batch)?;
         }
         Ok(content)
     }
 
     /// Puts what some extents hold into a buffer that stands for the file from `offset` on.
-    pub(crate) fn fill(
+    pub(crate) fn fill_from_extents(
         &self,
         ino: Ino,
         offset: u64,
@@ -138,21 +155,21 @@ impl LiveFilesystem {
         let range = offset..offset + buffer.len() as u64;
         let mut wanted: Vec<(BlobId, u32, Range<usize>)> = Vec::new();
         for extent in extents {
-            let Some((start, extent)) = within(*extent, &range)? else { continue };
+            let Some((start, extent)) = clip_extent(*extent, &range)? else { continue };
             let start = (start - offset) as usize;
             let place = start..start + extent.len as usize;
             match extent.source {
                 ExtentSource::Hole => {}
                 ExtentSource::Chunk { id, skip } => wanted.push((id, skip, place)),
                 ExtentSource::WriteLog { segment, offset } => {
-                    self.log.read(segment, offset, buffer.get_mut(place).unwrap_or_default())?;
+                    self.log.read_data(segment, offset, buffer.get_mut(place).unwrap_or_default())?;
                 }
             }
         }
         let ids: Vec<BlobId> = wanted.iter().map(|(id, ..)| *id).collect();
-        let chunks = self.chunks.get(&ids).map_err(|source| FsError::Content { ino, source })?;
+        let chunks = self.chunks.get_chunks(&ids).map_err(|source| FsError::Content { ino, source })?;
         for ((id, skip, place), chunk) in wanted.into_iter().zip(chunks) {
-            let bytes = vellum_volume::tree::part(&chunk, id, skip, place.len() as u64)?;
+            let bytes = vellum_volume::tree::slice_chunk(&chunk, id, skip, place.len() as u64)?;
             buffer.get_mut(place).unwrap_or_default().copy_from_slice(bytes);
         }
         Ok(())
@@ -160,34 +177,34 @@ impl LiveFilesystem {
 
     /// Asks for the chunks that a reader who goes on in sequence will want next.
     fn read_ahead(&self, ino: Ino, range: Range<u64>) -> Result<()> {
-        let stream = self.streams.of(ino);
-        let Some(ahead) = stream.next(&range) else { return Ok(()) };
-        let extents = self.tree.read(|view| overlapping(view, ino, ahead))?;
+        let stream = self.streams.get_stream(ino);
+        let Some(ahead) = stream.next_prefetch_range(&range) else { return Ok(()) };
+        let extents = self.tree.read_head_state(|view| find_overlapping(view, ino, ahead))?;
         let chunk = |(_, extent): &PlacedExtent| match extent.source {
             ExtentSource::Chunk { id, .. } => Some(id),
             ExtentSource::Hole | ExtentSource::WriteLog { .. } => None,
         };
-        self.chunks.will_need(extents.iter().filter_map(chunk));
+        self.chunks.prefetch_chunks(extents.iter().filter_map(chunk));
         Ok(())
     }
 }
 
 /// What a file holds in a range.
-fn held(view: &dyn MapReader, ino: Ino, offset: u64, len: usize) -> Result<RangeContent> {
-    let attr = file_attr(view, ino)?;
+fn read_range_content(view: &dyn MapReader, ino: Ino, offset: u64, len: usize) -> Result<RangeContent> {
+    let attr = read_file_attr(view, ino)?;
     let end = offset.saturating_add(len as u64).min(attr.size);
     Ok(match attr.inline {
         _ if offset >= end => RangeContent::Inline(Vec::new()),
         Some(content) => {
             RangeContent::Inline(content.get(offset as usize..end as usize).unwrap_or_default().to_vec())
         }
-        None => RangeContent::Extents(end, overlapping(view, ino, offset..end)?),
+        None => RangeContent::Extents(end, find_overlapping(view, ino, offset..end)?),
     })
 }
 
 impl ReadStreams {
     /// The stream of a file.
-    fn of(&self, ino: Ino) -> Arc<ReadStream> {
+    fn get_stream(&self, ino: Ino) -> Arc<ReadStream> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = table.young.get(&ino) {
             return stream.clone();
@@ -204,7 +221,7 @@ impl ReadStreams {
 impl ReadStream {
     /// Notes a read; gives the range to fetch ahead, if it is time to. Threads that race here fetch too much or too
     /// little, and nothing worse.
-    fn next(&self, range: &Range<u64>) -> Option<Range<u64>> {
+    fn next_prefetch_range(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let read_to = self.read_to.swap(range.end, Ordering::Relaxed);
         let is_first = range.start == 0 && read_to == 0;
         // Who begins with a large piece goes on; who wants a little may want no more than that.

@@ -25,20 +25,20 @@ pub(crate) struct ReleasedOrphans(Mutex<Vec<Ino>>);
 
 impl ReleasedOrphans {
     /// Adds one; gives how many there are.
-    fn add(&self, ino: Ino) -> usize {
+    fn add_orphan(&self, ino: Ino) -> usize {
         let mut waiting = self.lock();
         waiting.push(ino);
         waiting.len()
     }
 
     /// Takes some.
-    fn take(&self) -> Vec<Ino> {
+    fn take_batch(&self) -> Vec<Ino> {
         let mut waiting = self.lock();
         let keep = waiting.len().saturating_sub(BATCH_INODES);
         waiting.split_off(keep)
     }
 
-    fn put_back(&self, inodes: Vec<Ino>) {
+    fn return_batch(&self, inodes: Vec<Ino>) {
         self.lock().extend(inodes);
     }
 
@@ -48,47 +48,47 @@ impl ReleasedOrphans {
 }
 
 impl LiveFilesystem {
-    /// Counts that an inode is held so many times less, as [`LiveFilesystem::let_go`] does; but what is to be removed waits for
-    /// [`LiveFilesystem::remove_released`]. True if there is something to remove.
-    pub fn let_go_later(&self, epoch: Epoch, ino: Ino, times: u64) -> Result<bool> {
-        let _entered = self.enter();
-        if !self.reduce_held(epoch, ino, times) || !self.is_nameless(ino)? {
+    /// Counts that an inode is held so many times less, as [`LiveFilesystem::release_inode`] does; but what is to be removed waits for
+    /// [`LiveFilesystem::remove_released_orphans`]. True if there is something to remove.
+    pub fn defer_inode_release(&self, epoch: Epoch, ino: Ino, times: u64) -> Result<bool> {
+        let _entered = self.enter_epoch();
+        if !self.reduce_hold_count(epoch, ino, times) || !self.is_nameless_inode(ino)? {
             return Ok(false);
         }
-        if self.released.add(ino) >= BATCH_INODES {
-            self.remove_some()?;
+        if self.released.add_orphan(ino) >= BATCH_INODES {
+            self.remove_some_released()?;
         }
         Ok(true)
     }
 
     /// Removes the inodes that nobody holds any more.
-    pub fn remove_released(&self) -> Result<()> {
-        let _entered = self.enter();
-        while self.remove_some()? {}
+    pub fn remove_released_orphans(&self) -> Result<()> {
+        let _entered = self.enter_epoch();
+        while self.remove_some_released()? {}
         Ok(())
     }
 
     /// Removes some; false if there were none.
-    fn remove_some(&self) -> Result<bool> {
-        let mut batch = self.released.take();
+    fn remove_some_released(&self) -> Result<bool> {
+        let mut batch = self.released.take_batch();
         if batch.is_empty() {
             return Ok(false);
         }
-        let done = self.remove_batch(&mut batch);
+        let done = self.remove_orphan_batch(&mut batch);
         // What was not reached, or could not be removed, is tried again.
-        self.released.put_back(batch);
+        self.released.return_batch(batch);
         done.map(|()| true)
     }
 
     /// Removes inodes from the end of a list, as many as are little work.
-    fn remove_batch(&self, batch: &mut Vec<Ino>) -> Result<()> {
+    fn remove_orphan_batch(&self, batch: &mut Vec<Ino>) -> Result<()> {
         let (mut claims, mut inodes, mut keys) = (Vec::new(), Vec::new(), 0);
         while let Some(ino) = batch.pop() {
             // Who has it open again, or is removing it, lets go of it later, or is done with it.
-            let Some(claim) = self.opened.try_claim(ino) else { continue };
+            let Some(claim) = self.opened.try_claim_removal(ino) else { continue };
             claims.push(claim);
             inodes.push(ino);
-            match self.tree.read(|view| count_keys(view, ino)) {
+            match self.tree.read_head_state(|view| count_inode_keys(view, ino)) {
                 Ok(more) => keys += more,
                 Err(error) => {
                     batch.append(&mut inodes);
@@ -99,7 +99,8 @@ impl LiveFilesystem {
                 break;
             }
         }
-        let removed = self.change(|txn| inodes.iter().try_for_each(|ino| remove_nameless(txn, *ino)));
+        let removed =
+            self.apply_change(|txn| inodes.iter().try_for_each(|ino| remove_if_nameless(txn, *ino)));
         if removed.is_err() {
             batch.append(&mut inodes);
         }
@@ -109,19 +110,19 @@ impl LiveFilesystem {
 
 /// How many keys an inode has, about. Those of a large file may fill many nodes: they are fetched here, not within the
 /// transaction.
-fn count_keys(view: &dyn MapReader, ino: Ino) -> Result<usize> {
+fn count_inode_keys(view: &dyn MapReader, ino: Ino) -> Result<usize> {
     let mut keys: Vec<MapKey> = Vec::new();
-    if view.attr(ino)?.is_some_and(|attr| attr.size > INLINE_MAX as u64) {
-        view.inode_keys(ino, &mut keys)?;
+    if view.inode_attr(ino)?.is_some_and(|attr| attr.size > INLINE_MAX as u64) {
+        view.collect_inode_keys(ino, &mut keys)?;
     }
     Ok(keys.len() + 1)
 }
 
 /// Removes an inode, unless it has a name again.
-pub(super) fn remove_nameless(txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<()> {
-    if txn.attr(ino)?.is_some_and(|attr| attr.nlink == 0) {
+pub(super) fn remove_if_nameless(txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<()> {
+    if txn.inode_attr(ino)?.is_some_and(|attr| attr.nlink == 0) {
         remove_inode(txn, ino)?;
-        txn.delete_orphan(ino);
+        txn.remove_orphan(ino);
     }
     Ok(())
 }

@@ -6,9 +6,9 @@ use rustix::io::Errno;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
 use vellum_types::{Ino, InodeAttr};
 
-use super::extents::{clear, stored_in};
-use super::{SET_GID, drop_set_ids, file_attr, touch};
-use crate::clock::now;
+use super::extents::{clear_extents, stored_bytes_in_range};
+use super::{SET_GID, clear_set_ids, read_file_attr, update_change_times};
+use crate::clock::current_time;
 use crate::error::Result;
 use crate::fs::{LiveFilesystem, RequestCaller};
 use crate::tree::LiveTransaction;
@@ -33,19 +33,19 @@ pub struct AllocateMode {
 impl LiveFilesystem {
     /// Sets a file's size.
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
-        let now = now();
-        self.change(|txn| {
-            let mut attr = file_attr(txn, ino)?;
-            self.truncate_in(txn, ino, &mut attr, size)?;
-            touch(&mut attr, now);
-            txn.put_attr(ino, &attr);
+        let now = current_time();
+        self.apply_change(|txn| {
+            let mut attr = read_file_attr(txn, ino)?;
+            self.truncate_in_transaction(txn, ino, &mut attr, size)?;
+            update_change_times(&mut attr, now);
+            txn.set_inode_attr(ino, &attr);
             Ok(())
         })
     }
 
     /// The same as a part of a transaction. The caller sees to the times, to what else changes, and puts the
     /// attributes.
-    pub(crate) fn truncate_in(
+    pub(crate) fn truncate_in_transaction(
         &self,
         txn: &mut LiveTransaction<'_>,
         ino: Ino,
@@ -57,23 +57,23 @@ impl LiveFilesystem {
         }
         if size == 0 {
             if attr.inline.is_none() && attr.size > 0 {
-                clear(txn, ino, 0..attr.size)?;
+                clear_extents(txn, ino, 0..attr.size)?;
             }
             attr.inline = Some(Vec::new());
         } else if size < attr.size {
             match &mut attr.inline {
                 Some(content) => content.truncate(size as usize),
-                None => clear(txn, ino, size..attr.size)?,
+                None => clear_extents(txn, ino, size..attr.size)?,
             }
         } else if size > attr.size {
-            self.lengthen(txn, ino, attr, size)?;
+            self.extend_file(txn, ino, attr, size)?;
         }
         attr.size = size;
         Ok(())
     }
 
     /// What comes new is a hole, unless the content is inline and can stay so. An empty file gets nothing but a hole.
-    fn lengthen(
+    fn extend_file(
         &self,
         txn: &mut LiveTransaction<'_>,
         ino: Ino,
@@ -85,7 +85,7 @@ impl LiveFilesystem {
                 content.resize(size as usize, 0);
                 Ok(())
             }
-            _ => self.spill(txn, ino, attr),
+            _ => self.spill_inline_content(txn, ino, attr),
         }
     }
 
@@ -102,25 +102,25 @@ impl LiveFilesystem {
         }
         let end = offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(Errno::FBIG)?;
         if !punch_hole && !zero_range {
-            self.check_room(ino, &(offset..end))?;
+            self.check_space(ino, &(offset..end))?;
         }
-        let now = now();
-        self.change(|txn| {
-            let mut attr = file_attr(txn, ino)?;
+        let now = current_time();
+        self.apply_change(|txn| {
+            let mut attr = read_file_attr(txn, ino)?;
             let mode_before = attr.mode;
             let size = attr.size;
             if punch_hole || zero_range {
-                zero(txn, ino, &mut attr, offset..end.min(size))?;
+                zero_file_range(txn, ino, &mut attr, offset..end.min(size))?;
             }
             if end > size && !keep_size {
-                self.truncate_in(txn, ino, &mut attr, end)?;
+                self.truncate_in_transaction(txn, ino, &mut attr, end)?;
             }
             if let Some(caller) = mode.drops_set_ids_for {
-                drop_set_ids_for(&mut attr, caller);
+                clear_set_ids_for(&mut attr, caller);
             }
             if punch_hole || zero_range || attr.size != size || attr.mode != mode_before {
-                touch(&mut attr, now);
-                txn.put_attr(ino, &attr);
+                update_change_times(&mut attr, now);
+                txn.set_inode_attr(ino, &attr);
             }
             Ok(())
         })
@@ -129,28 +129,33 @@ impl LiveFilesystem {
 
 impl LiveFilesystem {
     /// Fails if there is not room for what of a range has no content yet. A quota is held to by the transaction.
-    fn check_room(&self, ino: Ino, range: &Range<u64>) -> Result<()> {
-        let room = self.disk()?;
+    fn check_space(&self, ino: Ino, range: &Range<u64>) -> Result<()> {
+        let room = self.disk_statistics()?;
         let free = room.blocks_available.saturating_mul(u64::from(room.block_size));
         if range.end - range.start <= free {
             return Ok(());
         }
-        let held = self.tree.read(|view| stored_in(view, ino, range))?;
+        let held = self.tree.read_head_state(|view| stored_bytes_in_range(view, ino, range))?;
         if range.end - range.start - held <= free { Ok(()) } else { Err(Errno::NOSPC.into()) }
     }
 }
 
 /// Takes away what lets a program run as somebody else, as Linux does when this caller changes the content: a set-group-id
 /// bit also where the group may not execute, if the caller is not of it.
-fn drop_set_ids_for(attr: &mut InodeAttr, caller: RequestCaller) {
-    drop_set_ids(attr);
+fn clear_set_ids_for(attr: &mut InodeAttr, caller: RequestCaller) {
+    clear_set_ids(attr);
     if caller.gid != attr.gid {
         attr.mode &= !SET_GID;
     }
 }
 
 /// Lets a range within the size read as zeros.
-fn zero(txn: &mut LiveTransaction<'_>, ino: Ino, attr: &mut InodeAttr, range: Range<u64>) -> Result<()> {
+fn zero_file_range(
+    txn: &mut LiveTransaction<'_>,
+    ino: Ino,
+    attr: &mut InodeAttr,
+    range: Range<u64>,
+) -> Result<()> {
     if range.is_empty() {
         return Ok(());
     }
@@ -161,6 +166,6 @@ fn zero(txn: &mut LiveTransaction<'_>, ino: Ino, attr: &mut InodeAttr, range: Ra
             }
             Ok(())
         }
-        None => clear(txn, ino, range),
+        None => clear_extents(txn, ino, range),
     }
 }

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use rustix::io::Errno;
 use vellum_types::{ExtentSource, Ino};
 
-use super::extents::{overlapping, visit};
-use super::file_attr;
+use super::extents::{find_overlapping, visit_extents};
+use super::read_file_attr;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::tree::MapReader;
@@ -22,14 +22,14 @@ pub enum SeekTarget {
 
 impl LiveFilesystem {
     /// The first offset from `offset` on where there is what is looked for; `ENXIO` if there is none.
-    pub fn seek(&self, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
-        self.tree.read(|view| find(view, ino, offset, seek))
+    pub fn seek_data_or_hole(&self, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
+        self.tree.read_head_state(|view| seek_in_state(view, ino, offset, seek))
     }
 }
 
 /// The same in any state.
-pub(crate) fn find(view: &dyn MapReader, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
-    let attr = file_attr(view, ino)?;
+pub(crate) fn seek_in_state(view: &dyn MapReader, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
+    let attr = read_file_attr(view, ino)?;
     if offset >= attr.size {
         return Err(Errno::NXIO.into());
     }
@@ -37,19 +37,19 @@ pub(crate) fn find(view: &dyn MapReader, ino: Ino, offset: u64, seek: SeekTarget
         (Some(_), SeekTarget::Data) => Ok(offset),
         (Some(_), SeekTarget::Hole) => Ok(attr.size),
         (None, SeekTarget::Data) => {
-            next_data(view, ino, offset, attr.size)?.ok_or_else(|| Errno::NXIO.into())
+            find_next_data(view, ino, offset, attr.size)?.ok_or_else(|| Errno::NXIO.into())
         }
-        (None, SeekTarget::Hole) => Ok(next_hole(view, ino, offset, attr.size)?.min(attr.size)),
+        (None, SeekTarget::Hole) => Ok(find_next_hole(view, ino, offset, attr.size)?.min(attr.size)),
     }
 }
 
-fn next_data(view: &dyn MapReader, ino: Ino, offset: u64, size: u64) -> Result<Option<u64>> {
+fn find_next_data(view: &dyn MapReader, ino: Ino, offset: u64, size: u64) -> Result<Option<u64>> {
     let is_data = |extent: &vellum_types::Extent| extent.source != ExtentSource::Hole;
-    if overlapping(view, ino, offset..offset + 1)?.iter().any(|(_, extent)| is_data(extent)) {
+    if find_overlapping(view, ino, offset..offset + 1)?.iter().any(|(_, extent)| is_data(extent)) {
         return Ok(Some(offset));
     }
     let mut found = None;
-    visit(view, ino, offset..size, &mut |(start, extent)| {
+    visit_extents(view, ino, offset..size, &mut |(start, extent)| {
         if !is_data(&extent) {
             return ControlFlow::Continue(());
         }
@@ -59,7 +59,7 @@ fn next_data(view: &dyn MapReader, ino: Ino, offset: u64, size: u64) -> Result<O
     Ok(found)
 }
 
-fn next_hole(view: &dyn MapReader, ino: Ino, offset: u64, size: u64) -> Result<u64> {
+fn find_next_hole(view: &dyn MapReader, ino: Ino, offset: u64, size: u64) -> Result<u64> {
     let mut at = offset;
     let mut step = |(start, extent): super::extents::PlacedExtent| {
         if start > at || extent.source == ExtentSource::Hole {
@@ -68,11 +68,11 @@ fn next_hole(view: &dyn MapReader, ino: Ino, offset: u64, size: u64) -> Result<u
         at = at.max(start + extent.len);
         ControlFlow::Continue(())
     };
-    for extent in overlapping(view, ino, offset..offset + 1)? {
+    for extent in find_overlapping(view, ino, offset..offset + 1)? {
         if step(extent).is_break() {
             return Ok(offset);
         }
     }
-    visit(view, ino, offset..size, &mut step)?;
+    visit_extents(view, ino, offset..size, &mut step)?;
     Ok(at)
 }

@@ -27,7 +27,7 @@ pub fn frame_len(data: u64) -> u64 {
 }
 
 /// What a segment begins with.
-pub fn preamble(segment: u64) -> [u8; 24] {
+pub fn encode_preamble(segment: u64) -> [u8; 24] {
     let mut bytes = [0; 24];
     let (magic, rest) = bytes.split_at_mut(8);
     magic.copy_from_slice(SEGMENT_MAGIC);
@@ -38,59 +38,59 @@ pub fn preamble(segment: u64) -> [u8; 24] {
 }
 
 /// The header of a frame at `position`.
-pub fn header(segment: u64, position: u64, data: &[u8]) -> [u8; 24] {
-    encode(segment, position, FRAME_MAGIC, data.len() as u32, xxh3_64(data))
+pub fn encode_frame_header(segment: u64, position: u64, data: &[u8]) -> [u8; 24] {
+    encode_header_fields(segment, position, FRAME_MAGIC, data.len() as u32, xxh3_64(data))
 }
 
 /// The seal of a segment whose frames end at `position`.
-pub fn seal(segment: u64, position: u64) -> [u8; 24] {
-    encode(segment, position, SEAL_MAGIC, 0, position)
+pub fn encode_seal(segment: u64, position: u64) -> [u8; 24] {
+    encode_header_fields(segment, position, SEAL_MAGIC, 0, position)
 }
 
-fn encode(segment: u64, position: u64, magic: u32, len: u32, hash: u64) -> [u8; 24] {
+fn encode_header_fields(segment: u64, position: u64, magic: u32, len: u32, hash: u64) -> [u8; 24] {
     let mut bytes = [0; 24];
     let (head, check) = bytes.split_at_mut(16);
     head[..4].copy_from_slice(&magic.to_le_bytes());
     head[4..8].copy_from_slice(&len.to_le_bytes());
     head[8..].copy_from_slice(&hash.to_le_bytes());
-    check.copy_from_slice(&xxh3_64_with_seed(head, place(segment, position)).to_le_bytes());
+    check.copy_from_slice(&xxh3_64_with_seed(head, mix_position(segment, position)).to_le_bytes());
     bytes
 }
 
-fn place(segment: u64, position: u64) -> u64 {
+fn mix_position(segment: u64, position: u64) -> u64 {
     segment.rotate_left(32) ^ position
 }
 
 /// A header taken apart: magic, length and hash.
-fn decode(segment: u64, position: u64, bytes: &[u8]) -> Option<(u32, u32, u64)> {
+fn decode_frame_header(segment: u64, position: u64, bytes: &[u8]) -> Option<(u32, u32, u64)> {
     let (head, rest) = bytes.split_first_chunk::<16>()?;
     let (check, _) = rest.split_first_chunk::<8>()?;
     let (magic, rest) = head.split_first_chunk::<4>()?;
     let (len, hash) = rest.split_first_chunk::<4>()?;
-    let good = xxh3_64_with_seed(head, place(segment, position)) == u64::from_le_bytes(*check);
+    let good = xxh3_64_with_seed(head, mix_position(segment, position)) == u64::from_le_bytes(*check);
     let hash = u64::from_le_bytes(hash.try_into().ok()?);
     good.then_some((u32::from_le_bytes(*magic), u32::from_le_bytes(*len), hash))
 }
 
 /// Whether these bytes, from `position` on, are the seal of the segment.
-pub fn is_sealed(segment: u64, position: u64, bytes: &[u8]) -> bool {
-    decode(segment, position, bytes) == Some((SEAL_MAGIC, 0, position))
+pub fn is_segment_sealed(segment: u64, position: u64, bytes: &[u8]) -> bool {
+    decode_frame_header(segment, position, bytes) == Some((SEAL_MAGIC, 0, position))
 }
 
 /// The data of all frames that are whole, in order.
 ///
 /// A frame whose writing never finished has left anything at all in its place, so the next one is looked for wherever
 /// one can begin.
-pub fn whole_frames(segment: u64, bytes: &[u8]) -> Vec<Range<u64>> {
+pub fn find_whole_frames(segment: u64, bytes: &[u8]) -> Vec<Range<u64>> {
     let mut frames = Vec::new();
-    if bytes.get(..PREAMBLE as usize) != Some(&preamble(segment)) {
+    if bytes.get(..PREAMBLE as usize) != Some(&encode_preamble(segment)) {
         return frames;
     }
     let mut position = PREAMBLE;
     while let Some(rest) =
         usize::try_from(position).ok().and_then(|at| bytes.get(at..)).filter(|r| !r.is_empty())
     {
-        match whole_frame(segment, position, rest) {
+        match parse_whole_frame(segment, position, rest) {
             Some(len) => {
                 let start = position + HEADER;
                 frames.push(start..start + len);
@@ -103,11 +103,11 @@ pub fn whole_frames(segment: u64, bytes: &[u8]) -> Vec<Range<u64>> {
 }
 
 /// The length of the data of a frame that begins here, if it is whole.
-fn whole_frame(segment: u64, position: u64, rest: &[u8]) -> Option<u64> {
+fn parse_whole_frame(segment: u64, position: u64, rest: &[u8]) -> Option<u64> {
     if rest.get(..4)? != FRAME_MAGIC.to_le_bytes() {
         return None;
     }
-    let (_, len, hash) = decode(segment, position, rest)?;
+    let (_, len, hash) = decode_frame_header(segment, position, rest)?;
     let data = rest.get(HEADER as usize..)?.get(..len as usize)?;
     (xxh3_64(data) == hash).then_some(u64::from(len))
 }

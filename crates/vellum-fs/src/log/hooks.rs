@@ -8,7 +8,7 @@ use vellum_types::{Extent, ExtentSource, MapKeyRef};
 
 use super::WriteLog;
 use crate::error::FsError;
-use crate::head::map_key;
+use crate::head::parse_map_key;
 
 /// The write log as an engine of live metadata sees it.
 #[derive(Clone)]
@@ -16,7 +16,7 @@ pub struct LogHooks(pub Arc<WriteLog>);
 
 impl DurabilityHooks for LogHooks {
     fn before_sync(&self) -> io::Result<()> {
-        self.0.sync().map_err(|error| match error {
+        self.0.sync_log().map_err(|error| match error {
             FsError::Log { source, .. } => source,
             other => io::Error::other(other),
         })
@@ -25,10 +25,10 @@ impl DurabilityHooks for LogHooks {
     fn is_intact(&self, key: &[u8], value: &[u8]) -> bool {
         // A tombstone is no extent, and what is no extent names nothing in the log.
         let is_extent =
-            map_key(key).is_some_and(|key| matches!(MapKeyRef::parse(key), Ok(MapKeyRef::Extent(..))));
+            parse_map_key(key).is_some_and(|key| matches!(MapKeyRef::parse(key), Ok(MapKeyRef::Extent(..))));
         match Extent::decode(value) {
             Ok(Extent { len, source: ExtentSource::WriteLog { segment, offset } }) if is_extent => {
-                self.0.is_intact(segment, offset, len)
+                self.0.is_data_intact(segment, offset, len)
             }
             _ => true,
         }

@@ -86,32 +86,36 @@ impl LogRoom {
         Self { state, freed: Condvar::new(), hook: OnceLock::new(), probe: OnceLock::new() }
     }
 
-    pub fn on_pressure(&self, hook: RoomHook) {
+    pub fn set_pressure_hook(&self, hook: RoomHook) {
         // The first one stays: there is one publisher for a log.
         let _ = self.hook.set(hook);
     }
 
-    pub fn on_disk(&self, probe: DiskProbe) {
+    pub fn set_disk_probe(&self, probe: DiskProbe) {
         let _ = self.probe.set(probe);
     }
 
     /// Waits until there is room in the log for so many bytes. One writer may exceed the limit when there is nothing else.
-    pub fn wait(&self, bytes: u64) -> Result<()> {
-        self.wait_for(bytes, |state| {
+    pub fn wait_for_log_space(&self, bytes: u64) -> Result<()> {
+        self.wait_for_space(bytes, |state| {
             let usage = &state.usage;
             let full = usage.used > 0 && usage.used.saturating_add(bytes) > usage.limit;
-            if full { Some(RoomShortage::Limit) } else { self.lacks_disk(state, bytes) }
+            if full { Some(RoomShortage::Limit) } else { self.find_disk_shortage(state, bytes) }
         })
     }
 
     /// Waits until there is room on the disk for so many bytes beside the log.
-    pub fn wait_beside(&self, bytes: u64) -> Result<()> {
-        self.wait_for(bytes, |state| self.lacks_disk(state, bytes))
+    pub fn wait_for_disk_space(&self, bytes: u64) -> Result<()> {
+        self.wait_for_space(bytes, |state| self.find_disk_shortage(state, bytes))
     }
 
-    fn wait_for(&self, bytes: u64, lack: impl Fn(&mut LogRoomState) -> Option<RoomShortage>) -> Result<()> {
+    fn wait_for_space(
+        &self,
+        bytes: u64,
+        lack: impl Fn(&mut LogRoomState) -> Option<RoomShortage>,
+    ) -> Result<()> {
         let Some(hook) = self.hook.get() else { return Ok(()) };
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         if lack(&mut state).is_none() {
             state.unseen = state.unseen.saturating_sub(bytes);
             return Ok(());
@@ -129,7 +133,7 @@ impl LogRoom {
                 Some(_) => None,
             };
             let waits = |state: &mut LogRoomState| verdict(state).is_none();
-            state = match self.freed.wait_timeout_while(self.lock(), REMINDER, waits) {
+            state = match self.freed.wait_timeout_while(self.lock_state(), REMINDER, waits) {
                 Ok((state, _)) => state,
                 Err(poisoned) => poisoned.into_inner().0,
             };
@@ -142,7 +146,7 @@ impl LogRoom {
     }
 
     /// Whether so many bytes more would leave too little on the disk.
-    fn lacks_disk(&self, state: &mut LogRoomState, bytes: u64) -> Option<RoomShortage> {
+    fn find_disk_shortage(&self, state: &mut LogRoomState, bytes: u64) -> Option<RoomShortage> {
         if bytes <= state.unseen {
             return None;
         }
@@ -157,15 +161,15 @@ impl LogRoom {
     }
 
     /// Somebody begins to publish, to free room.
-    pub fn begin(&self) -> PublishAttempt {
-        let mut state = self.lock();
+    pub fn begin_publish_attempt(&self) -> PublishAttempt {
+        let mut state = self.lock_state();
         state.begun += 1;
         PublishAttempt(state.begun)
     }
 
     /// An attempt has ended: with a store that has no room, or not.
-    pub fn end(&self, PublishAttempt(number): PublishAttempt, is_full: bool) {
-        let mut state = self.lock();
+    pub fn end_publish_attempt(&self, PublishAttempt(number): PublishAttempt, is_full: bool) {
+        let mut state = self.lock_state();
         state.ended = number;
         state.unseen = 0;
         if is_full {
@@ -175,31 +179,31 @@ impl LogRoom {
         self.freed.notify_all();
     }
 
-    pub fn take(&self, bytes: u64) {
-        let mut state = self.lock();
+    pub fn reserve_bytes(&self, bytes: u64) {
+        let mut state = self.lock_state();
         state.usage.used = state.usage.used.saturating_add(bytes);
     }
 
-    pub fn give(&self, bytes: u64) {
-        let mut state = self.lock();
+    pub fn return_bytes(&self, bytes: u64) {
+        let mut state = self.lock_state();
         state.usage.used = state.usage.used.saturating_sub(bytes);
         self.freed.notify_all();
     }
 
     pub fn set_limit(&self, limit: u64) {
-        self.lock().usage.limit = limit;
+        self.lock_state().usage.limit = limit;
         self.freed.notify_all();
     }
 
     pub fn limit(&self) -> u64 {
-        self.lock().usage.limit
+        self.lock_state().usage.limit
     }
 
     pub fn usage(&self) -> LogUsage {
-        self.lock().usage
+        self.lock_state().usage
     }
 
-    fn lock(&self) -> MutexGuard<'_, LogRoomState> {
+    fn lock_state(&self) -> MutexGuard<'_, LogRoomState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

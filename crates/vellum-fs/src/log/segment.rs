@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vellum_live::folder::{EngineFile, EngineFolder};
 
-use super::frame::{ALIGN, PREAMBLE, is_sealed, preamble, seal, whole_frames};
+use super::frame::{ALIGN, PREAMBLE, encode_preamble, encode_seal, find_whole_frames, is_segment_sealed};
 use crate::error::FsError;
 
 /// What is known of a segment's bytes.
@@ -26,7 +26,7 @@ pub struct LogSegment {
     pub len: AtomicU64,
     /// Frames that no transaction names yet, but may.
     pub pins: AtomicU64,
-    /// When data of it was last named anew though it was there before: a generation of [`super::WriteLog::sealed`].
+    /// When data of it was last named anew though it was there before: a generation of [`super::WriteLog::sealed_segments`].
     pub named: AtomicU64,
     intact: SegmentIntegrity,
 }
@@ -44,12 +44,12 @@ pub struct OpenLogSegment {
 }
 
 /// The name of a segment's file: its number in hexadecimal, so that names sort.
-pub fn name_of(number: u64) -> String {
+pub fn format_segment_name(number: u64) -> String {
     format!("{number:016x}.log")
 }
 
 /// The number in the name of a segment's file.
-pub fn number_of(name: &str) -> Option<u64> {
+pub fn parse_segment_number(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".log").filter(|digits| digits.len() == 16)?;
     u64::from_str_radix(digits, 16).ok()
 }
@@ -61,16 +61,16 @@ impl LogSegment {
     }
 
     /// Looks at what an earlier run left.
-    pub fn recover(folder: &dyn EngineFolder, number: u64) -> Result<Self, FsError> {
-        let name = name_of(number);
-        let failed = failed("read", folder.describe(&name));
-        let file = folder.open(&name).map_err(&failed)?;
+    pub fn recover_segment(folder: &dyn EngineFolder, number: u64) -> Result<Self, FsError> {
+        let name = format_segment_name(number);
+        let failed = wrap_io_error("read", folder.describe_file(&name));
+        let file = folder.open_file(&name).map_err(&failed)?;
         let len = file.size().map_err(&failed)?;
         let mut tail = [0; PREAMBLE as usize];
         let sealed = match len.checked_sub(tail.len() as u64) {
             Some(position) if position >= PREAMBLE => {
                 file.read_at(&mut tail, position).map_err(&failed)?;
-                is_sealed(number, position, &tail)
+                is_segment_sealed(number, position, &tail)
             }
             _ => false,
         };
@@ -79,14 +79,14 @@ impl LogSegment {
         } else {
             let mut bytes = vec![0; len as usize];
             file.read_at(&mut bytes, 0).map_err(&failed)?;
-            SegmentIntegrity::Frames(whole_frames(number, &bytes))
+            SegmentIntegrity::Frames(find_whole_frames(number, &bytes))
         };
         // A frame at the end is counted with what fills it up, as it was when it was written.
         Ok(Self::new(number, len.next_multiple_of(ALIGN), intact))
     }
 
     /// Whether this range was written and is as it was written.
-    pub fn is_intact(&self, offset: u64, len: u64) -> bool {
+    pub fn is_range_intact(&self, offset: u64, len: u64) -> bool {
         let Some(end) = offset.checked_add(len) else { return false };
         match &self.intact {
             SegmentIntegrity::All => offset >= PREAMBLE && end <= self.len.load(Ordering::Acquire),
@@ -101,13 +101,13 @@ impl LogSegment {
 impl OpenLogSegment {
     /// A new segment with nothing in it but its preamble.
     pub fn create(folder: &dyn EngineFolder, number: u64) -> Result<Self, FsError> {
-        let name = name_of(number);
-        let path = folder.describe(&name);
-        let failed = failed("make", path.clone());
-        let file = folder.create(&name).map_err(&failed)?;
-        if let Err(error) = file.write_at(&preamble(number), 0) {
+        let name = format_segment_name(number);
+        let path = folder.describe_file(&name);
+        let failed = wrap_io_error("make", path.clone());
+        let file = folder.create_file(&name).map_err(&failed)?;
+        if let Err(error) = file.write_at(&encode_preamble(number), 0) {
             // Left behind, it would be taken for a segment that is damaged.
-            let _ = folder.remove(&name);
+            let _ = folder.remove_file(&name);
             return Err(failed(error));
         }
         let segment = Arc::new(LogSegment::new(number, PREAMBLE, SegmentIntegrity::All));
@@ -115,28 +115,28 @@ impl OpenLogSegment {
     }
 
     /// Writes a frame at its place.
-    pub fn write(&self, header: &[u8], data: &[u8], position: u64) -> Result<(), FsError> {
-        self.file.write_both_at(header, data, position).map_err(self.failed("write"))
+    pub fn write_frame(&self, header: &[u8], data: &[u8], position: u64) -> Result<(), FsError> {
+        self.file.write_both_at(header, data, position).map_err(self.wrap_io_error("write"))
     }
 
     /// Makes what was written durable.
-    pub fn sync(&self) -> Result<(), FsError> {
-        self.file.sync().map_err(self.failed("flush"))
+    pub fn sync_segment(&self) -> Result<(), FsError> {
+        self.file.sync_file().map_err(self.wrap_io_error("flush"))
     }
 
     /// Notes at its end that all of it is durable. Only saves reading it when the log is opened again.
-    pub fn seal(&self) -> Result<(), FsError> {
+    pub fn write_seal(&self) -> Result<(), FsError> {
         let end = self.segment.len.load(Ordering::Acquire);
-        let sealed = self.file.write_at(&seal(self.segment.number, end), end);
-        sealed.map_err(self.failed("seal"))
+        let sealed = self.file.write_at(&encode_seal(self.segment.number, end), end);
+        sealed.map_err(self.wrap_io_error("seal"))
     }
 
-    fn failed(&self, action: &'static str) -> impl Fn(std::io::Error) -> FsError + use<> {
-        failed(action, self.path.clone())
+    fn wrap_io_error(&self, action: &'static str) -> impl Fn(std::io::Error) -> FsError + use<> {
+        wrap_io_error(action, self.path.clone())
     }
 }
 
 /// Says what failed with a file of the log.
-pub fn failed(action: &'static str, path: String) -> impl Fn(std::io::Error) -> FsError + use<> {
+pub fn wrap_io_error(action: &'static str, path: String) -> impl Fn(std::io::Error) -> FsError + use<> {
     move |source| FsError::Log { action, path: path.clone(), source }
 }

@@ -2,24 +2,25 @@
 
 use std::path::Path;
 
-use vellum_live::folder::{EngineFolder, LocalFolder, share};
+use vellum_live::folder::{EngineFolder, LocalFolder, link_or_copy_file};
 
 use super::WriteLog;
-use super::segment::{failed, name_of};
+use super::segment::{format_segment_name, wrap_io_error};
 use crate::error::Result;
 
 impl WriteLog {
     /// Shares all segments with the log of a new folder, and makes what they hold durable. What is appended here from
     /// now on does not matter there.
-    pub fn share(&self, dir: &Path) -> Result<()> {
+    pub fn share_segments(&self, dir: &Path) -> Result<()> {
         let path = dir.display().to_string();
-        let to = LocalFolder::open(dir).map_err(failed("make", path.clone()))?;
-        self.sync()?;
-        let segments: Vec<u64> = self.lock().segments.keys().copied().collect();
+        let to = LocalFolder::open(dir).map_err(wrap_io_error("make", path.clone()))?;
+        self.sync_log()?;
+        let segments: Vec<u64> = self.lock_state().segments.keys().copied().collect();
         for number in segments {
-            let name = name_of(number);
-            share(&*self.folder, &name, &to).map_err(failed("share", self.folder.describe(&name)))?;
+            let name = format_segment_name(number);
+            link_or_copy_file(&*self.folder, &name, &to)
+                .map_err(wrap_io_error("share", self.folder.describe_file(&name)))?;
         }
-        to.sync().map_err(failed("flush", path))
+        to.sync_folder().map_err(wrap_io_error("flush", path))
     }
 }

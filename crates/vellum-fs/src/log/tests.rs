@@ -9,7 +9,7 @@ use super::*;
 const LIMIT: u64 = 1 << 30;
 
 fn path_of(dir: &Path, number: u64) -> PathBuf {
-    dir.join(name_of(number))
+    dir.join(format_segment_name(number))
 }
 
 fn data(number: usize, len: usize) -> Vec<u8> {
@@ -24,18 +24,18 @@ fn temporary() -> tempfile::TempDir {
 type Place = (u64, u64, u64);
 
 fn append(log: &WriteLog, data: &[u8]) -> Place {
-    let AppendedData { segment, offset, len, .. } = log.append(data).unwrap();
+    let AppendedData { segment, offset, len, .. } = log.append_data(data).unwrap();
     (segment, offset, len)
 }
 
 fn read(log: &WriteLog, (segment, offset, len): Place) -> Vec<u8> {
     let mut buffer = vec![0; len as usize];
-    log.read(segment, offset, &mut buffer).unwrap();
+    log.read_data(segment, offset, &mut buffer).unwrap();
     buffer
 }
 
 fn is_intact(log: &WriteLog, (segment, offset, len): Place) -> bool {
-    log.is_intact(segment, offset, len)
+    log.is_data_intact(segment, offset, len)
 }
 
 #[test]
@@ -43,13 +43,13 @@ fn what_was_appended_is_read_back_also_after_reopening() {
     let dir = temporary();
     let log = WriteLog::open(dir.path(), LIMIT).unwrap();
     let places: Vec<_> = (0..50).map(|number| append(&log, &data(number, number * 100))).collect();
-    let used = log.used();
+    let used = log.used_bytes();
     for log in [log, WriteLog::open(dir.path(), LIMIT).unwrap()] {
         for (number, place) in places.iter().enumerate() {
             assert_eq!(read(&log, *place), data(number, number * 100));
             assert!(is_intact(&log, *place));
         }
-        assert_eq!(log.used(), used);
+        assert_eq!(log.used_bytes(), used);
     }
 }
 
@@ -58,9 +58,9 @@ fn a_part_of_a_frame_is_intact_and_what_reaches_beyond_is_not() {
     let dir = temporary();
     let (segment, offset, _) = append(&WriteLog::open(dir.path(), LIMIT).unwrap(), &data(1, 1000));
     let log = WriteLog::open(dir.path(), LIMIT).unwrap();
-    assert!(log.is_intact(segment, offset + 10, 900) && log.is_intact(segment, offset, 1000));
-    assert!(!log.is_intact(segment, offset, 1001) && !log.is_intact(segment, offset - 1, 10));
-    assert!(!log.is_intact(segment + 1, offset, 1) && !log.is_intact(segment, u64::MAX, 2));
+    assert!(log.is_data_intact(segment, offset + 10, 900) && log.is_data_intact(segment, offset, 1000));
+    assert!(!log.is_data_intact(segment, offset, 1001) && !log.is_data_intact(segment, offset - 1, 10));
+    assert!(!log.is_data_intact(segment + 1, offset, 1) && !log.is_data_intact(segment, u64::MAX, 2));
 }
 
 /// A log of a few frames: its bytes, and where the frames are.
@@ -108,7 +108,7 @@ fn a_segment_with_another_number_holds_nothing() {
     std::fs::remove_file(&path).unwrap();
     std::fs::write(path_of(dir.path(), 1), &bytes).unwrap();
     let log = WriteLog::open(dir.path(), LIMIT).unwrap();
-    assert!(places.iter().all(|(_, offset, len)| !log.is_intact(1, *offset, *len)));
+    assert!(places.iter().all(|(_, offset, len)| !log.is_data_intact(1, *offset, *len)));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_log_within_the_data_of_a_torn_frame_is_not_taken_for_frames() {
     bytes[place.1 as usize - 1] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
     let log = WriteLog::open(dir.path(), LIMIT).unwrap();
-    assert!((0..place.2).all(|at| !log.is_intact(place.0, place.1 + at, 1)));
+    assert!((0..place.2).all(|at| !log.is_data_intact(place.0, place.1 + at, 1)));
 }
 
 #[test]
@@ -138,10 +138,10 @@ fn a_full_segment_is_sealed_once_it_is_durable() {
     let dir = temporary();
     let log = WriteLog::open(dir.path(), LIMIT).unwrap();
     let place = append(&log, &data(1, 100));
-    log.rotate();
+    log.rotate_segment();
     let later = append(&log, &data(2, 100));
     assert_eq!((place.0, later.0), (0, 1));
-    log.sync().unwrap();
+    log.sync_log().unwrap();
     drop(log);
     // A seal says that nobody need look: damage beneath it is for readers to find.
     let path = path_of(dir.path(), 0);
@@ -150,7 +150,7 @@ fn a_full_segment_is_sealed_once_it_is_durable() {
     std::fs::write(&path, &bytes).unwrap();
     let log = WriteLog::open(dir.path(), LIMIT).unwrap();
     assert!(is_intact(&log, place) && is_intact(&log, later));
-    assert!(!log.is_intact(place.0, place.1, 10_000));
+    assert!(!log.is_data_intact(place.0, place.1, 10_000));
 }
 
 #[test]
@@ -159,27 +159,27 @@ fn segments_go_when_nothing_names_them() {
     let log = WriteLog::open(dir.path(), LIMIT).unwrap();
     let places: Vec<_> = (0..4)
         .map(|number| {
-            log.rotate();
+            log.rotate_segment();
             append(&log, &data(number, 5000))
         })
         .collect();
-    let held = log.append(b"named by nothing yet").unwrap();
-    log.rotate();
+    let held = log.append_data(b"named by nothing yet").unwrap();
+    log.rotate_segment();
     let current = append(&log, b"current");
-    log.retain(&log.sealed(), &BTreeSet::from([1])).unwrap();
+    log.remove_unnamed(&log.sealed_segments(), &BTreeSet::from([1])).unwrap();
     let mut byte = [0];
     for (number, (segment, offset, _)) in places.iter().enumerate() {
-        let there = log.read(*segment, *offset, &mut byte);
+        let there = log.read_data(*segment, *offset, &mut byte);
         assert_eq!(there.is_ok(), number == 1 || number == 3, "{number}");
         let gone =
             |error| matches!(error, FsError::Log { source, .. } if source.kind() == io::ErrorKind::NotFound);
         assert!(there.is_ok() || gone(there.unwrap_err()));
     }
     drop(held);
-    log.retain(&log.sealed(), &BTreeSet::new()).unwrap();
+    log.remove_unnamed(&log.sealed_segments(), &BTreeSet::new()).unwrap();
     assert_eq!(read(&log, current), b"current");
     assert_eq!(
-        log.used(),
+        log.used_bytes(),
         std::fs::metadata(path_of(dir.path(), current.0)).unwrap().len().next_multiple_of(8)
     );
 }
@@ -189,10 +189,10 @@ fn writers_wait_for_room_and_go_on() {
     let dir = temporary();
     let log = Arc::new(WriteLog::open(dir.path(), 100_000).unwrap());
     let publisher = Arc::downgrade(&log);
-    log.on_pressure(move || {
+    log.set_pressure_hook(move || {
         let Some(log) = publisher.upgrade() else { return };
-        log.rotate();
-        log.retain(&log.sealed(), &BTreeSet::new()).unwrap();
+        log.rotate_segment();
+        log.remove_unnamed(&log.sealed_segments(), &BTreeSet::new()).unwrap();
     });
     std::thread::scope(|scope| {
         for number in 0..4 {
@@ -208,7 +208,7 @@ fn writers_wait_for_room_and_go_on() {
 fn who_waits_goes_on_when_the_limit_is_lifted() {
     let dir = temporary();
     let log = WriteLog::open(dir.path(), 10_000).unwrap();
-    log.on_pressure(|| {});
+    log.set_pressure_hook(|| {});
     append(&log, &[1; 9000]);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| append(&log, &[2; 9000]));
@@ -233,7 +233,7 @@ fn many_threads_append_and_flush() {
                     .map(|number| {
                         let place = append(log, &data(writer * 100 + number, 1000 + number));
                         if number % 7 == 0 {
-                            log.sync().unwrap();
+                            log.sync_log().unwrap();
                         }
                         (writer * 100 + number, 1000 + number, place)
                     })
@@ -263,11 +263,11 @@ fn an_entry_counts_if_what_it_names_is_there() {
     let extent = |(segment, offset, len): Place| {
         Extent { len, source: ExtentSource::WriteLog { segment, offset } }.encode()
     };
-    let extent_key = key(MapKey::extent(Ino(5), 0));
+    let extent_key = key(MapKey::for_extent(Ino(5), 0));
     assert!(hooks.is_intact(&extent_key, &extent(places[0])));
     assert!(!hooks.is_intact(&extent_key, &extent(places[3])));
     assert!(hooks.is_intact(&extent_key, &[0xFF]), "a tombstone");
-    assert!(hooks.is_intact(&key(MapKey::xattr(Ino(5), b"user.a")), &extent(places[3])), "not an extent");
+    assert!(hooks.is_intact(&key(MapKey::for_xattr(Ino(5), b"user.a")), &extent(places[3])), "not an extent");
     assert!(hooks.is_intact(b"h", b"head"));
     hooks.before_sync().unwrap();
 }

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vellum_types::{Dentry, ExtentSource, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::VolumeError;
-use vellum_volume::tree::generation;
+use vellum_volume::tree::compute_generation;
 
 use super::rename::RenameFlags;
-use super::{DirEntry, NameInDir, add_links, check_dir, dir_of, touch_dir};
+use super::{DirEntry, NameInDir, add_link_count, check_is_dir, read_dir_attr, update_dir};
 use crate::attr::{AttributeChanges, TimeChange};
-use crate::clock::now;
+use crate::clock::current_time;
 use crate::content::EXTENTS_MAX;
-use crate::content::extents::{PlacedExtent, visit};
+use crate::content::extents::{PlacedExtent, visit_extents};
 use crate::error::{FsError, Result};
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
 use crate::tree::{LiveTransaction, MapReader};
@@ -49,21 +49,21 @@ impl LiveFilesystem {
     /// Copies what a view has under `source`, with all below it, to a name that must be free. Links among what is
     /// copied are links again.
     pub fn copy_tree(&self, view: &LiveView, source: Ino, dir: Ino, name: &[u8]) -> Result<InodeAttributes> {
-        let _borrowing = self.borrow(view)?;
-        self.copy_borrowed(view, source, dir, name)
+        let _borrowing = self.retain_content(view)?;
+        self.copy_retained_tree(view, source, dir, name)
     }
 
     /// The same to a name that may be taken: what it names goes in the moment in which the copy appears.
-    pub fn replace_tree(
+    pub fn copy_tree_replacing(
         &self,
         view: &LiveView,
         source: Ino,
         dir: Ino,
         name: &[u8],
     ) -> Result<InodeAttributes> {
-        let _borrowing = self.borrow(view)?;
-        let hidden = hidden_name()?;
-        let copied = self.copy_borrowed(view, source, dir, &hidden).and_then(|node| {
+        let _borrowing = self.retain_content(view)?;
+        let hidden = new_hidden_name()?;
+        let copied = self.copy_retained_tree(view, source, dir, &hidden).and_then(|node| {
             let rename = |flags| self.rename(dir, &hidden, dir, name, flags);
             match rename(RenameFlags { exchange: true, ..RenameFlags::default() }) {
                 // Nothing is there.
@@ -83,8 +83,8 @@ impl LiveFilesystem {
         self.getattr(copied?.0.ino)
     }
 
-    /// The same while the view's content is borrowed ([`LiveFilesystem::borrow`]).
-    pub(crate) fn copy_borrowed(
+    /// The same while the view's content is borrowed ([`LiveFilesystem::retain_content`]).
+    pub(crate) fn copy_retained_tree(
         &self,
         view: &LiveView,
         source: Ino,
@@ -92,15 +92,15 @@ impl LiveFilesystem {
         name: &[u8],
     ) -> Result<InodeAttributes> {
         let place = NameInDir::new(dir, name)?;
-        let attr = view.attr(source)?;
-        place.check_free(attr.kind)?;
+        let attr = view.inode_attr(source)?;
+        place.check_name_allowed(attr.kind)?;
         if attr.kind != FileKind::Dir {
             return self.copy_inode(view, source, &place);
         }
-        if self.dentry(&place)?.is_some() {
+        if self.lookup_dentry(&place)?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        let under_way = hidden_name()?;
+        let under_way = new_hidden_name()?;
         let copied = self.copy_dir(view, source, &NameInDir::new(dir, &under_way)?).and_then(|node| {
             let flags = RenameFlags { noreplace: true, ..RenameFlags::default() };
             self.rename(dir, &under_way, dir, name, flags).map(|()| node)
@@ -114,40 +114,40 @@ impl LiveFilesystem {
 
     fn copy_dir(&self, view: &LiveView, source: Ino, place: &NameInDir<'_>) -> Result<InodeAttributes> {
         let mut copying = TreeCopy { fs: self, view, linked: HashMap::new(), dirs: HashMap::new() };
-        let node = copying.dir(source, place)?;
+        let node = copying.copy_dir(source, place)?;
         let mut waiting = vec![source];
         while let Some(source) = waiting.pop() {
-            copying.entries(source, &mut waiting)?;
+            copying.copy_entries(source, &mut waiting)?;
         }
-        copying.restore_times()?;
+        copying.restore_dir_times()?;
         Ok(node)
     }
 
     /// Copies one inode, a directory without its entries.
     fn copy_inode(&self, view: &LiveView, source: Ino, place: &NameInDir<'_>) -> Result<InodeAttributes> {
-        self.copy_original(view, &OriginalInode::read(view, source)?, place, false)
+        self.copy_original_inode(view, &OriginalInode::read_inode(view, source)?, place, false)
     }
 
     /// The same to a name that must be free, in a worktree of one's own: with the number that it has there, if nothing
     /// here has it, and with all its times.
-    pub(crate) fn copy_exactly(
+    pub(crate) fn copy_inode_exactly(
         &self,
         view: &LiveView,
         source: Ino,
         dir: Ino,
         name: &[u8],
     ) -> Result<InodeAttributes> {
-        let original = OriginalInode::read(view, source)?;
-        let made = self.copy_original(view, &original, &NameInDir::new(dir, name)?, true)?;
-        self.change(|txn| {
-            let mut attr = txn.attr_of(made.ino)?;
+        let original = OriginalInode::read_inode(view, source)?;
+        let made = self.copy_original_inode(view, &original, &NameInDir::new(dir, name)?, true)?;
+        self.apply_change(|txn| {
+            let mut attr = txn.expect_inode_attr(made.ino)?;
             (attr.ctime, attr.generation) = (original.attr.ctime, original.attr.generation);
-            txn.put_attr(made.ino, &attr);
+            txn.set_inode_attr(made.ino, &attr);
             Ok(InodeAttributes { ino: made.ino, attr: Arc::new(attr) })
         })
     }
 
-    fn copy_original(
+    fn copy_original_inode(
         &self,
         view: &LiveView,
         original: &OriginalInode,
@@ -155,39 +155,39 @@ impl LiveFilesystem {
         keeps_number: bool,
     ) -> Result<InodeAttributes> {
         let number = |txn: &mut LiveTransaction<'_>, new: Ino| -> Result<Ino> {
-            Ok(if keeps_number && txn.attr(original.ino)?.is_none() { original.ino } else { new })
+            Ok(if keeps_number && txn.inode_attr(original.ino)?.is_none() { original.ino } else { new })
         };
-        check_dir(&*self.attr(place.dir)?)?;
-        if self.dentry(place)?.is_some() {
+        check_is_dir(&*self.inode_attr(place.dir)?)?;
+        if self.lookup_dentry(place)?.is_some() {
             return Err(Errno::EXIST.into());
         }
         if original.extents.len() < EXTENTS_MAX {
-            return self.with_number(|txn, ino| {
+            return self.with_reserved_number(|txn, ino| {
                 let ino = number(txn, ino)?;
-                self.put_content(txn, ino, &original.extents);
+                self.put_extents(txn, ino, &original.extents);
                 original.put_named(txn, ino, place)
             });
         }
         // More than one transaction takes: it has no name until it is whole.
-        let node = self.with_number(|txn, ino| {
+        let node = self.with_reserved_number(|txn, ino| {
             let ino = number(txn, ino)?;
-            self.put_content(txn, ino, &original.extents);
+            self.put_extents(txn, ino, &original.extents);
             original.put_nameless(txn, ino)
         })?;
-        let whole = self.copy_rest(view, original, node.ino);
+        let whole = self.copy_remaining_extents(view, original, node.ino);
         let linked = whole.and_then(|()| self.link(node.ino, place.dir, place.name));
         if linked.is_err() {
-            self.reap(node.ino)?;
+            self.remove_if_unused(node.ino)?;
         }
         linked
     }
 
-    fn copy_rest(&self, view: &LiveView, original: &OriginalInode, ino: Ino) -> Result<()> {
+    fn copy_remaining_extents(&self, view: &LiveView, original: &OriginalInode, ino: Ino) -> Result<()> {
         let mut last = original.extents.last().copied();
         while let Some((start, extent)) = last {
-            let extents = extents_from(view, original.ino, start + extent.len)?;
-            self.change(|txn| {
-                self.put_content(txn, ino, &extents);
+            let extents = read_extents_from(view, original.ino, start + extent.len)?;
+            self.apply_change(|txn| {
+                self.put_extents(txn, ino, &extents);
                 Ok(())
             })?;
             last = extents.last().copied();
@@ -195,18 +195,18 @@ impl LiveFilesystem {
         Ok(())
     }
 
-    fn put_content(&self, txn: &mut LiveTransaction<'_>, ino: Ino, extents: &[PlacedExtent]) {
+    fn put_extents(&self, txn: &mut LiveTransaction<'_>, ino: Ino, extents: &[PlacedExtent]) {
         for (start, extent) in extents {
             if let ExtentSource::WriteLog { segment, .. } = extent.source {
-                self.log.name_again(segment);
+                self.log.record_reuse(segment);
             }
-            txn.put(MapKey::extent(ino, *start), &extent.encode());
+            txn.set_key(MapKey::for_extent(ino, *start), &extent.encode());
         }
     }
 }
 
 impl TreeCopy<'_> {
-    fn dir(&mut self, source: Ino, place: &NameInDir<'_>) -> Result<InodeAttributes> {
+    fn copy_dir(&mut self, source: Ino, place: &NameInDir<'_>) -> Result<InodeAttributes> {
         let node = self.fs.copy_inode(self.view, source, place)?;
         if self.dirs.insert(source, node.ino).is_some() {
             return Err(FsError::BadTree(format!("the directory {source} has two names")));
@@ -215,18 +215,18 @@ impl TreeCopy<'_> {
     }
 
     /// Copies what a directory holds; directories among it wait for their entries.
-    fn entries(&mut self, source: Ino, waiting: &mut Vec<Ino>) -> Result<()> {
+    fn copy_entries(&mut self, source: Ino, waiting: &mut Vec<Ino>) -> Result<()> {
         let Some(target) = self.dirs.get(&source).copied() else { return Ok(()) };
-        for DirEntry { name, ino, kind } in self.view.entries(source)? {
+        for DirEntry { name, ino, kind } in self.view.list_entries(source)? {
             let place = NameInDir { dir: target, name: &name };
             if kind == FileKind::Dir {
-                self.dir(ino, &place)?;
+                self.copy_dir(ino, &place)?;
                 waiting.push(ino);
             } else if let Some(copy) = self.linked.get(&ino) {
                 self.fs.link(*copy, target, &name)?;
             } else {
                 let node = self.fs.copy_inode(self.view, ino, &place)?;
-                if self.view.attr(ino)?.nlink > 1 {
+                if self.view.inode_attr(ino)?.nlink > 1 {
                     self.linked.insert(ino, node.ino);
                 }
             }
@@ -235,9 +235,9 @@ impl TreeCopy<'_> {
     }
 
     /// Entries that come change their directory's times.
-    fn restore_times(&self) -> Result<()> {
+    fn restore_dir_times(&self) -> Result<()> {
         for (source, target) in &self.dirs {
-            let attr = self.view.attr(*source)?;
+            let attr = self.view.inode_attr(*source)?;
             let (atime, mtime) = (Some(TimeChange::At(attr.atime)), Some(TimeChange::At(attr.mtime)));
             self.fs.setattr(
                 *target,
@@ -250,12 +250,12 @@ impl TreeCopy<'_> {
 }
 
 impl OriginalInode {
-    fn read(view: &LiveView, ino: Ino) -> Result<Self> {
-        let attr = view.attr(ino)?;
+    fn read_inode(view: &LiveView, ino: Ino) -> Result<Self> {
+        let attr = view.inode_attr(ino)?;
         let names = view.listxattr(ino)?;
         let xattrs = names.into_iter().map(|name| view.getxattr(ino, &name).map(|value| (name, value)));
         let xattrs = xattrs.collect::<Result<_>>()?;
-        Ok(Self { ino, attr, xattrs, extents: extents_from(view, ino, 0)? })
+        Ok(Self { ino, attr, xattrs, extents: read_extents_from(view, ino, 0)? })
     }
 
     fn put_named(
@@ -264,50 +264,50 @@ impl OriginalInode {
         ino: Ino,
         place: &NameInDir<'_>,
     ) -> Result<InodeAttributes> {
-        let mut parent = dir_of(txn, place.dir)?;
-        if txn.dentry(place.dir, place.name)?.is_some() {
+        let mut parent = read_dir_attr(txn, place.dir)?;
+        if txn.lookup_dentry(place.dir, place.name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        let mut attr = self.born();
-        attr.generation = generation(place.dir, place.name);
+        let mut attr = self.new_attr();
+        attr.generation = compute_generation(place.dir, place.name);
         (attr.parent, attr.name) = (place.dir, place.name.to_vec());
-        (attr.nlink, attr.ctime) = (1, now());
+        (attr.nlink, attr.ctime) = (1, current_time());
         if attr.kind == FileKind::Dir {
             attr.nlink = 2;
-            add_links(&mut parent, 1)?;
+            add_link_count(&mut parent, 1)?;
         }
-        touch_dir(&mut parent, attr.ctime);
-        txn.put_dentry(place.dir, place.name, Dentry { ino, kind: attr.kind });
-        txn.put_attr(place.dir, &parent);
-        Ok(self.put(txn, ino, attr))
+        update_dir(&mut parent, attr.ctime);
+        txn.set_dentry(place.dir, place.name, Dentry { ino, kind: attr.kind });
+        txn.set_inode_attr(place.dir, &parent);
+        Ok(self.put_inode(txn, ino, attr))
     }
 
     fn put_nameless(&self, txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<InodeAttributes> {
-        let mut attr = self.born();
-        attr.generation = generation(Ino::SUPER, &ino.0.to_le_bytes());
+        let mut attr = self.new_attr();
+        attr.generation = compute_generation(Ino::SUPER, &ino.0.to_le_bytes());
         (attr.parent, attr.name, attr.nlink) = (Ino::SUPER, Vec::new(), 0);
-        txn.put_orphan(ino);
-        Ok(self.put(txn, ino, attr))
+        txn.add_orphan(ino);
+        Ok(self.put_inode(txn, ino, attr))
     }
 
-    fn put(&self, txn: &mut LiveTransaction<'_>, ino: Ino, attr: InodeAttr) -> InodeAttributes {
+    fn put_inode(&self, txn: &mut LiveTransaction<'_>, ino: Ino, attr: InodeAttr) -> InodeAttributes {
         for (name, value) in &self.xattrs {
-            txn.put(MapKey::xattr(ino, name), value);
+            txn.set_key(MapKey::for_xattr(ino, name), value);
         }
-        txn.put_attr(ino, &attr);
+        txn.set_inode_attr(ino, &attr);
         InodeAttributes { ino, attr: Arc::new(attr) }
     }
 
-    fn born(&self) -> InodeAttr {
-        InodeAttr { ctime: now(), ..self.attr.clone() }
+    fn new_attr(&self) -> InodeAttr {
+        InodeAttr { ctime: current_time(), ..self.attr.clone() }
     }
 }
 
 /// The extents of a file from an offset on, as many as one transaction takes.
-fn extents_from(view: &LiveView, ino: Ino, from: u64) -> Result<Vec<PlacedExtent>> {
+fn read_extents_from(view: &LiveView, ino: Ino, from: u64) -> Result<Vec<PlacedExtent>> {
     let mut extents = Vec::new();
-    view.look(|state| {
-        visit(state, ino, from..u64::MAX, &mut |extent| {
+    view.read_state(|state| {
+        visit_extents(state, ino, from..u64::MAX, &mut |extent| {
             extents.push(extent);
             if extents.len() < EXTENTS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })
@@ -316,7 +316,8 @@ fn extents_from(view: &LiveView, ino: Ino, from: u64) -> Result<Vec<PlacedExtent
 }
 
 /// A name for what is being made, and is nobody's yet.
-pub(crate) fn hidden_name() -> Result<Vec<u8>> {
-    let random = getrandom::u64().map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
+pub(crate) fn new_hidden_name() -> Result<Vec<u8>> {
+    let random =
+        getrandom::u64().map_err(|error| VolumeError::wrap_local_error("/dev/urandom")(error.into()))?;
     Ok(format!(".copy-{random:016x}").into_bytes())
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vellum_types::{Dentry, FileKind, Ino};
 
-use super::{NameInDir, add_links, check_dir, dir_of, touch_dir};
-use crate::clock::{now, stamp_change};
+use super::{NameInDir, add_link_count, check_is_dir, read_dir_attr, update_dir};
+use crate::clock::{advance_change_time, current_time};
 use crate::error::Result;
 use crate::fs::{InodeAttributes, LiveFilesystem};
 use crate::tree::MapReader;
@@ -15,37 +15,37 @@ impl LiveFilesystem {
     /// Gives an inode one more name; to one without any (`O_TMPFILE`), its first.
     pub fn link(&self, ino: Ino, newdir: Ino, newname: &[u8]) -> Result<InodeAttributes> {
         let place = NameInDir::new(newdir, newname)?;
-        let kind = self.attr(ino)?.kind;
+        let kind = self.inode_attr(ino)?.kind;
         if kind == FileKind::Dir {
             return Err(Errno::PERM.into());
         }
-        place.check_free(kind)?;
-        check_dir(&*self.attr(newdir)?)?;
-        if self.dentry(&place)?.is_some() {
+        place.check_name_allowed(kind)?;
+        check_is_dir(&*self.inode_attr(newdir)?)?;
+        if self.lookup_dentry(&place)?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        let node = self.change(|txn| {
-            let mut dir = dir_of(txn, newdir)?;
-            let mut attr = txn.attr_of(ino)?;
-            if txn.dentry(newdir, newname)?.is_some() {
+        let node = self.apply_change(|txn| {
+            let mut dir = read_dir_attr(txn, newdir)?;
+            let mut attr = txn.expect_inode_attr(ino)?;
+            if txn.lookup_dentry(newdir, newname)?.is_some() {
                 return Err(Errno::EXIST.into());
             }
             if attr.nlink == 0 {
-                txn.delete_orphan(ino);
+                txn.remove_orphan(ino);
                 (attr.parent, attr.name) = (newdir, newname.to_vec());
             }
-            add_links(&mut attr, 1)?;
-            let time = now();
-            stamp_change(&mut attr, time);
-            touch_dir(&mut dir, time);
-            txn.put_attr(ino, &attr);
-            txn.put_dentry(newdir, newname, Dentry { ino, kind });
-            txn.put_attr(newdir, &dir);
+            add_link_count(&mut attr, 1)?;
+            let time = current_time();
+            advance_change_time(&mut attr, time);
+            update_dir(&mut dir, time);
+            txn.set_inode_attr(ino, &attr);
+            txn.set_dentry(newdir, newname, Dentry { ino, kind });
+            txn.set_inode_attr(newdir, &dir);
             Ok(InodeAttributes { ino, attr: Arc::new(attr) })
         })?;
         if node.attr.nlink > 1 {
-            self.places.add(ino, &NameInDir { dir: node.attr.parent, name: &node.attr.name });
-            self.places.add(ino, &place);
+            self.places.add_link(ino, &NameInDir { dir: node.attr.parent, name: &node.attr.name });
+            self.places.add_link(ino, &place);
         }
         Ok(node)
     }

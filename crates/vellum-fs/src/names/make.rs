@@ -6,11 +6,11 @@ use rustix::io::Errno;
 use vellum_types::limits::SYMLINK_MAX;
 use vellum_types::value::MODE_MASK;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};
-use vellum_volume::tree::generation;
+use vellum_volume::tree::compute_generation;
 
-use super::{NameInDir, add_links, dir_of, touch_dir};
+use super::{NameInDir, add_link_count, read_dir_attr, update_dir};
 use crate::acl;
-use crate::clock::now;
+use crate::clock::current_time;
 use crate::content::SET_GID;
 use crate::error::Result;
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
@@ -33,7 +33,7 @@ struct NewInode<'a> {
 }
 
 impl NewInode<'static> {
-    fn of_kind(kind: FileKind, mode: u32) -> Self {
+    fn with_kind(kind: FileKind, mode: u32) -> Self {
         Self { kind, mode, rdev: 0, target: &[] }
     }
 }
@@ -41,12 +41,12 @@ impl NewInode<'static> {
 impl LiveFilesystem {
     /// Makes an empty file.
     pub fn create(&self, dir: Ino, name: &[u8], mode: u32, caller: RequestCaller) -> Result<InodeAttributes> {
-        self.make(dir, name, NewInode::of_kind(FileKind::File, mode & MODE_MASK), caller)
+        self.create_entry(dir, name, NewInode::with_kind(FileKind::File, mode & MODE_MASK), caller)
     }
 
     /// Makes an empty directory.
     pub fn mkdir(&self, dir: Ino, name: &[u8], mode: u32, caller: RequestCaller) -> Result<InodeAttributes> {
-        self.make(dir, name, NewInode::of_kind(FileKind::Dir, mode & MKDIR_MODE), caller)
+        self.create_entry(dir, name, NewInode::with_kind(FileKind::Dir, mode & MKDIR_MODE), caller)
     }
 
     /// Makes a file of any kind but a directory or a symlink.
@@ -64,7 +64,7 @@ impl LiveFilesystem {
             FileKind::File | FileKind::Fifo | FileKind::Socket => 0,
             FileKind::Dir | FileKind::Symlink => return Err(Errno::INVAL.into()),
         };
-        self.make(dir, name, NewInode { rdev, ..NewInode::of_kind(kind, mode & MODE_MASK) }, caller)
+        self.create_entry(dir, name, NewInode { rdev, ..NewInode::with_kind(kind, mode & MODE_MASK) }, caller)
     }
 
     /// Makes a symlink.
@@ -84,31 +84,31 @@ impl LiveFilesystem {
         if target.contains(&0) {
             return Err(Errno::INVAL.into());
         }
-        self.make(
+        self.create_entry(
             dir,
             name,
-            NewInode { target, ..NewInode::of_kind(FileKind::Symlink, SYMLINK_MODE) },
+            NewInode { target, ..NewInode::with_kind(FileKind::Symlink, SYMLINK_MODE) },
             caller,
         )
     }
 
     /// Makes a file without a name. The caller opens it; unopened, it is gone when the worktree is opened again.
     pub fn tmpfile(&self, dir: Ino, mode: u32, caller: RequestCaller) -> Result<InodeAttributes> {
-        self.attr(dir)?;
-        self.xattr(dir, acl::DEFAULT)?;
-        self.with_number(|txn, ino| {
-            let parent = dir_of(txn, dir)?;
-            let new = NewInode::of_kind(FileKind::File, mode & MODE_MASK);
-            let mut attr = born(txn, ino, (dir, &parent), &new, caller)?;
-            attr.generation = generation(dir, &ino.0.to_le_bytes());
+        self.inode_attr(dir)?;
+        self.find_xattr(dir, acl::DEFAULT)?;
+        self.with_reserved_number(|txn, ino| {
+            let parent = read_dir_attr(txn, dir)?;
+            let new = NewInode::with_kind(FileKind::File, mode & MODE_MASK);
+            let mut attr = new_inode_attr(txn, ino, (dir, &parent), &new, caller)?;
+            attr.generation = compute_generation(dir, &ino.0.to_le_bytes());
             attr.nlink = 0;
-            txn.put_orphan(ino);
-            txn.put_new_attr(ino, &attr);
+            txn.add_orphan(ino);
+            txn.set_new_inode_attr(ino, &attr);
             Ok(InodeAttributes { ino, attr: Arc::new(attr) })
         })
     }
 
-    fn make(
+    fn create_entry(
         &self,
         dir: Ino,
         name: &[u8],
@@ -116,42 +116,42 @@ impl LiveFilesystem {
         caller: RequestCaller,
     ) -> Result<InodeAttributes> {
         let place = NameInDir::new(dir, name)?;
-        place.check_free(new.kind)?;
-        super::check_dir(&*self.attr(dir)?)?;
-        if self.dentry(&place)?.is_some() {
+        place.check_name_allowed(new.kind)?;
+        super::check_is_dir(&*self.inode_attr(dir)?)?;
+        if self.lookup_dentry(&place)?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        self.xattr(dir, acl::DEFAULT)?;
-        self.with_number(|txn, ino| {
-            let mut parent = dir_of(txn, dir)?;
-            if txn.dentry(dir, name)?.is_some() {
+        self.find_xattr(dir, acl::DEFAULT)?;
+        self.with_reserved_number(|txn, ino| {
+            let mut parent = read_dir_attr(txn, dir)?;
+            if txn.lookup_dentry(dir, name)?.is_some() {
                 return Err(Errno::EXIST.into());
             }
-            let mut attr = born(txn, ino, (dir, &parent), &new, caller)?;
-            attr.generation = generation(dir, name);
+            let mut attr = new_inode_attr(txn, ino, (dir, &parent), &new, caller)?;
+            attr.generation = compute_generation(dir, name);
             (attr.parent, attr.name) = (dir, name.to_vec());
             if new.kind == FileKind::Dir {
                 attr.nlink = 2;
-                add_links(&mut parent, 1)?;
+                add_link_count(&mut parent, 1)?;
             }
-            touch_dir(&mut parent, attr.ctime);
-            txn.put_new_attr(ino, &attr);
-            txn.put_dentry(dir, name, Dentry { ino, kind: new.kind });
-            txn.put_attr(dir, &parent);
+            update_dir(&mut parent, attr.ctime);
+            txn.set_new_inode_attr(ino, &attr);
+            txn.set_dentry(dir, name, Dentry { ino, kind: new.kind });
+            txn.set_inode_attr(dir, &parent);
             Ok(InodeAttributes { ino, attr: Arc::new(attr) })
         })
     }
 
     /// Changes the worktree with a number for something new.
-    pub(super) fn with_number(
+    pub(super) fn with_reserved_number(
         &self,
         mut body: impl FnMut(&mut LiveTransaction<'_>, Ino) -> Result<InodeAttributes>,
     ) -> Result<InodeAttributes> {
-        self.log.wait_beside(NEW_BYTES)?;
+        self.log.wait_for_disk_space(NEW_BYTES)?;
         loop {
-            let number = self.new_number()?;
-            let made = self.change(|txn| {
-                if self.numbers.is_good(&number) { body(txn, number.ino).map(Some) } else { Ok(None) }
+            let number = self.reserve_inode_number()?;
+            let made = self.apply_change(|txn| {
+                if self.numbers.is_number_valid(&number) { body(txn, number.ino).map(Some) } else { Ok(None) }
             })?;
             if let Some(node) = made {
                 return Ok(node);
@@ -161,14 +161,14 @@ impl LiveFilesystem {
 }
 
 /// The attributes of something new, but for its name; its access control lists are put.
-fn born(
+fn new_inode_attr(
     txn: &mut LiveTransaction<'_>,
     ino: Ino,
     (dir, parent): (Ino, &InodeAttr),
     new: &NewInode<'_>,
     caller: RequestCaller,
 ) -> Result<InodeAttr> {
-    let mode = inherit(txn, (dir, ino), new, caller)?;
+    let mode = put_inherited_acls(txn, (dir, ino), new, caller)?;
     let mut attr = InodeAttr::new(new.kind, mode);
     (attr.uid, attr.gid) = (caller.uid, caller.gid);
     if parent.mode & SET_GID != 0 {
@@ -181,7 +181,7 @@ fn born(
     attr.target = new.target.to_vec();
     attr.size = new.target.len() as u64;
     attr.inline = (new.kind == FileKind::File).then(Vec::new);
-    attr.set_times(now());
+    attr.set_all_times(current_time());
     Ok(attr)
 }
 
@@ -192,18 +192,18 @@ pub(super) fn put_whiteout(
     place: &NameInDir<'_>,
     owner: RequestCaller,
 ) -> Result<()> {
-    let parent = dir_of(txn, place.dir)?;
-    let new = NewInode::of_kind(FileKind::CharDevice, 0);
-    let mut attr = born(txn, ino, (place.dir, &parent), &new, owner)?;
-    attr.generation = generation(place.dir, place.name);
+    let parent = read_dir_attr(txn, place.dir)?;
+    let new = NewInode::with_kind(FileKind::CharDevice, 0);
+    let mut attr = new_inode_attr(txn, ino, (place.dir, &parent), &new, owner)?;
+    attr.generation = compute_generation(place.dir, place.name);
     (attr.parent, attr.name) = (place.dir, place.name.to_vec());
-    txn.put_new_attr(ino, &attr);
-    txn.put_dentry(place.dir, place.name, Dentry { ino, kind: new.kind });
+    txn.set_new_inode_attr(ino, &attr);
+    txn.set_dentry(place.dir, place.name, Dentry { ino, kind: new.kind });
     Ok(())
 }
 
 /// Puts the access control lists that something new inherits; returns its mode.
-fn inherit(
+fn put_inherited_acls(
     txn: &mut LiveTransaction<'_>,
     (dir, ino): (Ino, Ino),
     new: &NewInode<'_>,
@@ -212,13 +212,13 @@ fn inherit(
     if new.kind == FileKind::Symlink {
         return Ok(new.mode);
     }
-    let default = txn.value(&MapKey::xattr(dir, acl::DEFAULT))?;
-    let inherited = acl::inherit(default.as_deref(), new.mode, caller.umask);
+    let default = txn.get_value(&MapKey::for_xattr(dir, acl::DEFAULT))?;
+    let inherited = acl::inherit_access(default.as_deref(), new.mode, caller.umask);
     if let Some(access) = &inherited.access {
-        txn.put(MapKey::xattr(ino, acl::ACCESS), access);
+        txn.set_key(MapKey::for_xattr(ino, acl::ACCESS), access);
     }
     if let Some(default) = default.filter(|_| new.kind == FileKind::Dir) {
-        txn.put(MapKey::xattr(ino, acl::DEFAULT), &default);
+        txn.set_key(MapKey::for_xattr(ino, acl::DEFAULT), &default);
     }
     Ok(inherited.mode)
 }

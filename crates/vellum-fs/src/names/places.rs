@@ -14,7 +14,7 @@ use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTa
 use super::NameInDir;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
-use crate::tree::damaged;
+use crate::tree::wrap_decode_error;
 
 /// Files whose places are remembered: some ten MiB.
 const FILES_MAX: usize = 1 << 17;
@@ -29,12 +29,12 @@ pub struct HardLink {
 }
 
 impl HardLink {
-    fn of(place: &NameInDir<'_>) -> Self {
+    fn from_name_in_dir(place: &NameInDir<'_>) -> Self {
         Self { dir: place.dir, name: place.name.into() }
     }
 
     /// The same, borrowed.
-    pub fn place(&self) -> NameInDir<'_> {
+    pub fn as_name_in_dir(&self) -> NameInDir<'_> {
         NameInDir { dir: self.dir, name: &self.name }
     }
 }
@@ -47,56 +47,58 @@ pub struct HardLinks {
 
 impl HardLinks {
     /// Forgets everything: the worktree stands on another state.
-    pub fn clear(&self) {
-        self.lock().clear();
+    pub fn forget_all(&self) {
+        self.lock_links().clear();
     }
 
     /// An inode with several links has this one.
-    pub(super) fn add(&self, ino: Ino, place: &NameInDir<'_>) {
-        let mut known = self.lock();
+    pub(super) fn add_link(&self, ino: Ino, place: &NameInDir<'_>) {
+        let mut known = self.lock_links();
         if known.len() >= FILES_MAX && !known.contains_key(&ino) {
             known.clear();
         }
         let links = known.entry(ino).or_default();
-        if !links.iter().any(|link| link.place() == *place) {
-            links.push(HardLink::of(place));
+        if !links.iter().any(|link| link.as_name_in_dir() == *place) {
+            links.push(HardLink::from_name_in_dir(place));
         }
     }
 
     /// An inode does not have this link any more.
-    pub(super) fn remove(&self, ino: Ino, place: &NameInDir<'_>) {
-        let mut known = self.lock();
+    pub(super) fn remove_link(&self, ino: Ino, place: &NameInDir<'_>) {
+        let mut known = self.lock_links();
         if let Some(links) = known.get_mut(&ino) {
-            links.retain(|link| link.place() != *place);
+            links.retain(|link| link.as_name_in_dir() != *place);
             if links.is_empty() {
                 known.remove(&ino);
             }
         }
     }
 
-    fn of(&self, ino: Ino) -> Vec<HardLink> {
-        self.lock().get(&ino).cloned().unwrap_or_default()
+    fn links_of_inode(&self, ino: Ino) -> Vec<HardLink> {
+        self.lock_links().get(&ino).cloned().unwrap_or_default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Vec<HardLink>>> {
+    fn lock_links(&self) -> MutexGuard<'_, HashMap<Ino, Vec<HardLink>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LiveFilesystem {
     /// A link of an inode beside the one at `place`. None if there is none, as long as the inode does not change.
-    pub(super) fn another_link(&self, ino: Ino, place: &NameInDir<'_>) -> Result<Option<HardLink>> {
-        if let Some(link) = self.known_link(ino, place)? {
+    pub(super) fn find_other_link(&self, ino: Ino, place: &NameInDir<'_>) -> Result<Option<HardLink>> {
+        if let Some(link) = self.find_known_link(ino, place)? {
             return Ok(Some(link));
         }
-        let found = find_links(self, ino)?;
-        *self.places.lock() = found;
-        self.known_link(ino, place)
+        let found = find_hard_links(self, ino)?;
+        *self.places.lock_links() = found;
+        self.find_known_link(ino, place)
     }
 
-    fn known_link(&self, ino: Ino, place: &NameInDir<'_>) -> Result<Option<HardLink>> {
-        for link in self.places.of(ino) {
-            if link.place() != *place && self.dentry(&link.place())?.is_some_and(|dentry| dentry.ino == ino) {
+    fn find_known_link(&self, ino: Ino, place: &NameInDir<'_>) -> Result<Option<HardLink>> {
+        for link in self.places.links_of_inode(ino) {
+            if link.as_name_in_dir() != *place
+                && self.lookup_dentry(&link.as_name_in_dir())?.is_some_and(|dentry| dentry.ino == ino)
+            {
                 return Ok(Some(link));
             }
         }
@@ -106,9 +108,9 @@ impl LiveFilesystem {
 
 /// The places of all links of files with several of them, from `first` on, up to [`FILES_MAX`] files: files that are
 /// removed together mostly have numbers that follow each other.
-fn find_links(fs: &LiveFilesystem, first: Ino) -> Result<HashMap<Ino, Vec<HardLink>>> {
+fn find_hard_links(fs: &LiveFilesystem, first: Ino) -> Result<HashMap<Ino, Vec<HardLink>>> {
     let mut found: HashMap<Ino, Vec<HardLink>> = HashMap::new();
-    walk(fs, first, |key, value| {
+    visit_entries_from(fs, first, |key, value| {
         if let MapKeyRef::Attr(ino) = key
             && ino != Ino::SUPER
         {
@@ -119,7 +121,7 @@ fn find_links(fs: &LiveFilesystem, first: Ino) -> Result<HashMap<Ino, Vec<HardLi
         }
         Ok(found.len() < FILES_MAX)
     })?;
-    walk(fs, Ino::SUPER, |key, value| {
+    visit_entries_from(fs, Ino::SUPER, |key, value| {
         if let MapKeyRef::Dentry(dir, name) = key
             && let Some(links) = found.get_mut(&Dentry::decode(value)?.ino)
         {
@@ -131,23 +133,24 @@ fn find_links(fs: &LiveFilesystem, first: Ino) -> Result<HashMap<Ino, Vec<HardLi
 }
 
 /// Visits all entries of the map from an inode on, while `visit` says so.
-fn walk(
+fn visit_entries_from(
     fs: &LiveFilesystem,
     first: Ino,
     mut visit: impl FnMut(MapKeyRef<'_>, &[u8]) -> std::result::Result<bool, vellum_types::DecodeError>,
 ) -> Result<()> {
     let mut failed = None;
-    fs.tree.read(|view| {
-        view.scan(KeySpan::from(MapKey::first(first, MapKeyTag::Attr).as_bytes()), &mut |key, value| {
-            match MapKeyRef::parse(key).and_then(|key| visit(key, value)) {
+    fs.tree.read_head_state(|view| {
+        view.scan(
+            KeySpan::from_start(MapKey::first_for_tag(first, MapKeyTag::Attr).as_bytes()),
+            &mut |key, value| match MapKeyRef::parse(key).and_then(|key| visit(key, value)) {
                 Ok(true) => ControlFlow::Continue(()),
                 Ok(false) => ControlFlow::Break(()),
                 Err(error) => {
                     failed = Some(error);
                     ControlFlow::Break(())
                 }
-            }
-        })
+            },
+        )
     })?;
-    failed.map_or(Ok(()), |error| Err(damaged("the tree")(error)))
+    failed.map_or(Ok(()), |error| Err(wrap_decode_error("the tree")(error)))
 }

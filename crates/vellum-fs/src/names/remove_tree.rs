@@ -20,7 +20,7 @@ impl LiveFilesystem {
     /// Removes what stands under a name, with all below it. What somebody puts there meanwhile is removed, too; what
     /// somebody else removes is gone.
     pub fn remove_tree(&self, dir: Ino, name: &[u8]) -> Result<()> {
-        let entry = self.entry(&NameInDir::new(dir, name)?)?;
+        let entry = self.expect_dentry(&NameInDir::new(dir, name)?)?;
         if entry.kind != FileKind::Dir {
             return self.unlink(dir, name);
         }
@@ -29,7 +29,7 @@ impl LiveFilesystem {
         while let Some(going) = path.last_mut() {
             let below = match going.below.take() {
                 Some(below) => below,
-                None => gone(self.remove_files(going.ino))?.unwrap_or_default(),
+                None => ignore_not_found(self.remove_dir_files(going.ino))?.unwrap_or_default(),
             };
             let (parent, mut below) = (going.ino, below);
             if let Some(DirEntry { name, ino, .. }) = below.pop() {
@@ -37,7 +37,7 @@ impl LiveFilesystem {
                 path.push(RemovedDirectory { parent, name, ino, below: None });
                 continue;
             }
-            match gone(self.rmdir(going.parent, &going.name)) {
+            match ignore_not_found(self.rmdir(going.parent, &going.name)) {
                 // Somebody put something there: it is looked for again.
                 Err(FsError::Posix(Errno::NOTEMPTY)) => {}
                 done => {
@@ -50,13 +50,13 @@ impl LiveFilesystem {
     }
 
     /// Removes what a directory holds, but for directories, which it gives.
-    fn remove_files(&self, dir: Ino) -> Result<Vec<DirEntry>> {
+    fn remove_dir_files(&self, dir: Ino) -> Result<Vec<DirEntry>> {
         let mut dirs = Vec::new();
-        for entry in self.entries(dir)? {
+        for entry in self.list_entries(dir)? {
             if entry.kind == FileKind::Dir {
                 dirs.push(entry);
             } else {
-                gone(self.unlink(dir, &entry.name))?;
+                ignore_not_found(self.unlink(dir, &entry.name))?;
             }
         }
         Ok(dirs)
@@ -64,7 +64,7 @@ impl LiveFilesystem {
 }
 
 /// What is gone already need not be removed.
-fn gone<T>(done: Result<T>) -> Result<Option<T>> {
+fn ignore_not_found<T>(done: Result<T>) -> Result<Option<T>> {
     match done {
         Ok(done) => Ok(Some(done)),
         Err(FsError::Posix(Errno::NOENT | Errno::STALE)) => Ok(None),

@@ -4,9 +4,9 @@ use rustix::io::Errno;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, UnixTime};
 
 use super::make::put_whiteout;
-use super::remove::{RemovedLink, drop_link, names};
-use super::{NameInDir, add_links, dir_of, touch_dir};
-use crate::clock::{now, stamp_change};
+use super::remove::{RemovedLink, is_still_named, remove_link};
+use super::{NameInDir, add_link_count, read_dir_attr, update_dir};
+use crate::clock::{advance_change_time, current_time};
 use crate::error::{FsError, Result};
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
 use crate::tree::{LiveTransaction, MapReader};
@@ -48,7 +48,7 @@ impl LiveFilesystem {
             return Err(Errno::INVAL.into());
         }
         let [from, to] = [NameInDir::new(dir, name)?, NameInDir::new(newdir, newname)?];
-        self.repeat(&[from, to], || self.try_rename(from, to, flags))
+        self.retry_until_current(&[from, to], || self.try_rename(from, to, flags))
     }
 
     fn try_rename(&self, from: NameInDir<'_>, to: NameInDir<'_>, flags: RenameFlags) -> Result<bool> {
@@ -65,25 +65,25 @@ impl LiveFilesystem {
             _ => {}
         }
         let found = RenameEntries { from, to, moved, target };
-        [from.dir, to.dir].into_iter().try_for_each(|dir| self.attr(dir).map(drop))?;
-        let parent = |ino| Ok(self.attr(ino)?.parent);
-        found.check_circles(flags.exchange, &parent)?;
+        [from.dir, to.dir].into_iter().try_for_each(|dir| self.inode_attr(dir).map(drop))?;
+        let parent = |ino| Ok(self.inode_attr(ino)?.parent);
+        found.check_cycles(flags.exchange, &parent)?;
         match &found.target {
-            Some(target) if flags.exchange => self.exchange(&found, target),
-            _ => self.move_over(&found, flags.whiteout),
+            Some(target) if flags.exchange => self.exchange_names(&found, target),
+            _ => self.move_and_replace(&found, flags.whiteout),
         }
     }
 
-    fn move_over(&self, found: &RenameEntries<'_>, whiteout: Option<RequestCaller>) -> Result<bool> {
+    fn move_and_replace(&self, found: &RenameEntries<'_>, whiteout: Option<RequestCaller>) -> Result<bool> {
         let RenameEntries { from, to, moved, target } = found;
         found.check_kinds()?;
-        to.check_free(moved.attr.kind)?;
-        let leaving = target.as_ref().map(|target| self.leaving(to, target)).transpose()?;
-        let claim = target.as_ref().and_then(|target| self.opened.claim(target.ino));
+        to.check_name_allowed(moved.attr.kind)?;
+        let leaving = target.as_ref().map(|target| self.prepare_link_removal(to, target)).transpose()?;
+        let claim = target.as_ref().and_then(|target| self.opened.claim_removal(target.ino));
         let replaced = leaving.as_ref().map(|leaving| (leaving, claim.is_none()));
-        let number = whiteout.map(|_| self.new_number()).transpose()?;
-        let done = self.change(|txn| {
-            if number.is_some_and(|number| !self.numbers.is_good(&number))
+        let number = whiteout.map(|_| self.reserve_inode_number()).transpose()?;
+        let done = self.apply_change(|txn| {
+            if number.is_some_and(|number| !self.numbers.is_number_valid(&number))
                 || !found.commit_move(txn, replaced)?
             {
                 return Ok(false);
@@ -94,28 +94,28 @@ impl LiveFilesystem {
             Ok(true)
         })?;
         if done {
-            self.note_move(moved, from, to);
-            target.as_ref().map_or(Ok(()), |target| self.left(target.ino, to, claim))?;
+            self.record_move(moved, from, to);
+            target.as_ref().map_or(Ok(()), |target| self.finish_link_removal(target.ino, to, claim))?;
         }
         Ok(done)
     }
 
-    fn exchange(&self, found: &RenameEntries<'_>, target: &InodeAttributes) -> Result<bool> {
+    fn exchange_names(&self, found: &RenameEntries<'_>, target: &InodeAttributes) -> Result<bool> {
         let RenameEntries { from, to, moved, .. } = found;
-        to.check_free(moved.attr.kind)?;
-        from.check_free(target.attr.kind)?;
-        let done = self.change(|txn| found.commit_exchange(txn, target))?;
+        to.check_name_allowed(moved.attr.kind)?;
+        from.check_name_allowed(target.attr.kind)?;
+        let done = self.apply_change(|txn| found.commit_exchange(txn, target))?;
         if done {
-            self.note_move(moved, from, to);
-            self.note_move(target, to, from);
+            self.record_move(moved, from, to);
+            self.record_move(target, to, from);
         }
         Ok(done)
     }
 
-    fn note_move(&self, node: &InodeAttributes, from: &NameInDir<'_>, to: &NameInDir<'_>) {
+    fn record_move(&self, node: &InodeAttributes, from: &NameInDir<'_>, to: &NameInDir<'_>) {
         if node.attr.kind != FileKind::Dir && node.attr.nlink > 1 {
-            self.places.remove(node.ino, from);
-            self.places.add(node.ino, to);
+            self.places.remove_link(node.ino, from);
+            self.places.add_link(node.ino, to);
         }
     }
 }
@@ -124,22 +124,22 @@ impl RenameEntries<'_> {
     /// A directory that is not one replaces nothing that is one, nor the other way round.
     fn check_kinds(&self) -> Result<()> {
         match &self.target {
-            Some(target) if is_dir(&self.moved) && !is_dir(target) => Err(Errno::NOTDIR.into()),
-            Some(target) if !is_dir(&self.moved) && is_dir(target) => Err(Errno::ISDIR.into()),
+            Some(target) if is_dir_node(&self.moved) && !is_dir_node(target) => Err(Errno::NOTDIR.into()),
+            Some(target) if !is_dir_node(&self.moved) && is_dir_node(target) => Err(Errno::ISDIR.into()),
             _ => Ok(()),
         }
     }
 
     /// Nothing is moved into itself. A target that the moved lies in is not empty, or would be moved into itself.
-    fn check_circles(&self, exchange: bool, parent: &dyn Fn(Ino) -> Result<Ino>) -> Result<()> {
+    fn check_cycles(&self, exchange: bool, parent: &dyn Fn(Ino) -> Result<Ino>) -> Result<()> {
         if self.from.dir == self.to.dir {
             return Ok(());
         }
-        if is_dir(&self.moved) && is_within(self.to.dir, self.moved.ino, parent)? {
+        if is_dir_node(&self.moved) && is_dir_within(self.to.dir, self.moved.ino, parent)? {
             return Err(Errno::INVAL.into());
         }
         match &self.target {
-            Some(target) if is_dir(target) && is_within(self.from.dir, target.ino, parent)? => {
+            Some(target) if is_dir_node(target) && is_dir_within(self.from.dir, target.ino, parent)? => {
                 Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY }.into())
             }
             _ => Ok(()),
@@ -147,12 +147,12 @@ impl RenameEntries<'_> {
     }
 
     /// Whether both places are still as they were found.
-    fn holds(&self, txn: &LiveTransaction<'_>) -> Result<bool> {
+    fn is_unchanged(&self, txn: &LiveTransaction<'_>) -> Result<bool> {
         let target = match &self.target {
-            Some(target) => names(txn, &self.to, target)?,
-            None => txn.dentry(self.to.dir, self.to.name)?.is_none(),
+            Some(target) => is_still_named(txn, &self.to, target)?,
+            None => txn.lookup_dentry(self.to.dir, self.to.name)?.is_none(),
         };
-        Ok(target && names(txn, &self.from, &self.moved)?)
+        Ok(target && is_still_named(txn, &self.from, &self.moved)?)
     }
 
     fn commit_move(
@@ -160,40 +160,40 @@ impl RenameEntries<'_> {
         txn: &mut LiveTransaction<'_>,
         replaced: Option<(&RemovedLink, bool)>,
     ) -> Result<bool> {
-        if !self.holds(txn)? {
+        if !self.is_unchanged(txn)? {
             return Ok(false);
         }
-        self.check_circles(false, &|ino| Ok(txn.attr_of(ino)?.parent))?;
-        let time = now();
-        let mut dirs = RenameDirs::read(txn, self)?;
+        self.check_cycles(false, &|ino| Ok(txn.expect_inode_attr(ino)?.parent))?;
+        let time = current_time();
+        let mut dirs = RenameDirs::read_attrs(txn, self)?;
         if let Some((leaving, is_open)) = replaced
-            && !drop_link(txn, &self.to, leaving, is_open, time)?
+            && !remove_link(txn, &self.to, leaving, is_open, time)?
         {
             return Ok(false);
         }
-        let replaced_dirs = self.target.as_ref().map_or(0, dirs_in);
-        dirs.add(-dirs_in(&self.moved), dirs_in(&self.moved) - replaced_dirs)?;
-        move_link(txn, self.moved.ino, (&self.from, &self.to), time)?;
-        txn.delete(MapKey::dentry(self.from.dir, self.from.name));
-        txn.put_dentry(self.to.dir, self.to.name, dentry_of(&self.moved));
-        dirs.put(txn, self, time);
+        let replaced_dirs = self.target.as_ref().map_or(0, subdir_count);
+        dirs.add_subdirs(-subdir_count(&self.moved), subdir_count(&self.moved) - replaced_dirs)?;
+        update_moved_link(txn, self.moved.ino, (&self.from, &self.to), time)?;
+        txn.delete_key(MapKey::for_dentry(self.from.dir, self.from.name));
+        txn.set_dentry(self.to.dir, self.to.name, new_dentry(&self.moved));
+        dirs.put_attrs(txn, self, time);
         Ok(true)
     }
 
     fn commit_exchange(&self, txn: &mut LiveTransaction<'_>, target: &InodeAttributes) -> Result<bool> {
-        if !self.holds(txn)? {
+        if !self.is_unchanged(txn)? {
             return Ok(false);
         }
-        self.check_circles(true, &|ino| Ok(txn.attr_of(ino)?.parent))?;
-        let time = now();
-        let mut dirs = RenameDirs::read(txn, self)?;
-        let gained = dirs_in(target) - dirs_in(&self.moved);
-        dirs.add(gained, -gained)?;
-        move_link(txn, self.moved.ino, (&self.from, &self.to), time)?;
-        move_link(txn, target.ino, (&self.to, &self.from), time)?;
-        txn.put_dentry(self.to.dir, self.to.name, dentry_of(&self.moved));
-        txn.put_dentry(self.from.dir, self.from.name, dentry_of(target));
-        dirs.put(txn, self, time);
+        self.check_cycles(true, &|ino| Ok(txn.expect_inode_attr(ino)?.parent))?;
+        let time = current_time();
+        let mut dirs = RenameDirs::read_attrs(txn, self)?;
+        let gained = subdir_count(target) - subdir_count(&self.moved);
+        dirs.add_subdirs(gained, -gained)?;
+        update_moved_link(txn, self.moved.ino, (&self.from, &self.to), time)?;
+        update_moved_link(txn, target.ino, (&self.to, &self.from), time)?;
+        txn.set_dentry(self.to.dir, self.to.name, new_dentry(&self.moved));
+        txn.set_dentry(self.from.dir, self.from.name, new_dentry(target));
+        dirs.put_attrs(txn, self, time);
         Ok(true)
     }
 }
@@ -205,47 +205,47 @@ struct RenameDirs {
 }
 
 impl RenameDirs {
-    fn read(txn: &LiveTransaction<'_>, found: &RenameEntries<'_>) -> Result<Self> {
-        let from = dir_of(txn, found.from.dir)?;
-        let to = if found.to.dir == found.from.dir { None } else { Some(dir_of(txn, found.to.dir)?) };
+    fn read_attrs(txn: &LiveTransaction<'_>, found: &RenameEntries<'_>) -> Result<Self> {
+        let from = read_dir_attr(txn, found.from.dir)?;
+        let to = if found.to.dir == found.from.dir { None } else { Some(read_dir_attr(txn, found.to.dir)?) };
         Ok(Self { from, to })
     }
 
     /// Counts the subdirectories that each gains.
-    fn add(&mut self, from: i32, to: i32) -> Result<()> {
+    fn add_subdirs(&mut self, from: i32, to: i32) -> Result<()> {
         match &mut self.to {
-            None => add_links(&mut self.from, from + to),
-            Some(other) => add_links(&mut self.from, from).and_then(|()| add_links(other, to)),
+            None => add_link_count(&mut self.from, from + to),
+            Some(other) => add_link_count(&mut self.from, from).and_then(|()| add_link_count(other, to)),
         }
     }
 
-    fn put(mut self, txn: &mut LiveTransaction<'_>, found: &RenameEntries<'_>, time: UnixTime) {
-        touch_dir(&mut self.from, time);
-        txn.put_attr(found.from.dir, &self.from);
+    fn put_attrs(mut self, txn: &mut LiveTransaction<'_>, found: &RenameEntries<'_>, time: UnixTime) {
+        update_dir(&mut self.from, time);
+        txn.set_inode_attr(found.from.dir, &self.from);
         if let Some(mut to) = self.to {
-            touch_dir(&mut to, time);
-            txn.put_attr(found.to.dir, &to);
+            update_dir(&mut to, time);
+            txn.set_inode_attr(found.to.dir, &to);
         }
     }
 }
 
 /// Tells an inode that one of its links has another place.
-fn move_link(
+fn update_moved_link(
     txn: &mut LiveTransaction<'_>,
     ino: Ino,
     (from, to): (&NameInDir<'_>, &NameInDir<'_>),
     time: UnixTime,
 ) -> Result<()> {
-    let mut attr = txn.attr_of(ino)?;
-    if attr.kind == FileKind::Dir || from.is_first_of(&attr) {
+    let mut attr = txn.expect_inode_attr(ino)?;
+    if attr.kind == FileKind::Dir || from.is_first_link(&attr) {
         (attr.parent, attr.name) = (to.dir, to.name.to_vec());
     }
-    stamp_change(&mut attr, time);
-    txn.put_attr(ino, &attr);
+    advance_change_time(&mut attr, time);
+    txn.set_inode_attr(ino, &attr);
     Ok(())
 }
 
-fn is_within(dir: Ino, ancestor: Ino, parent: &dyn Fn(Ino) -> Result<Ino>) -> Result<bool> {
+fn is_dir_within(dir: Ino, ancestor: Ino, parent: &dyn Fn(Ino) -> Result<Ino>) -> Result<bool> {
     let mut at = dir;
     for _ in 0..DEPTH_MAX {
         if at == ancestor {
@@ -259,14 +259,14 @@ fn is_within(dir: Ino, ancestor: Ino, parent: &dyn Fn(Ino) -> Result<Ino>) -> Re
     Err(FsError::BadTree(format!("the directory {dir} lies in itself")))
 }
 
-fn is_dir(node: &InodeAttributes) -> bool {
+fn is_dir_node(node: &InodeAttributes) -> bool {
     node.attr.kind == FileKind::Dir
 }
 
-fn dirs_in(node: &InodeAttributes) -> i32 {
-    i32::from(is_dir(node))
+fn subdir_count(node: &InodeAttributes) -> i32 {
+    i32::from(is_dir_node(node))
 }
 
-fn dentry_of(node: &InodeAttributes) -> Dentry {
+fn new_dentry(node: &InodeAttributes) -> Dentry {
     Dentry { ino: node.ino, kind: node.attr.kind }
 }

@@ -5,20 +5,20 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use vellum_live::{LiveStore, StoreTransaction};
-use vellum_map::{KeySpan, MapRoot, range};
+use vellum_map::{KeySpan, MapRoot, read_range};
 use vellum_types::limits::INLINE_MAX;
 use vellum_types::{Extent, ExtentSource, Ino, MapKey, MapKeyTag};
 
 use super::PublishedState;
-use super::run::keys_of;
+use super::run::inode_tree_span;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::head::{LayerId, LayeredState, orphan_key};
-use crate::tree::{damaged, decode_change, encode_change, layer_key};
+use crate::tree::{decode_change, encode_change, encode_layer_key, wrap_decode_error};
 
 impl LiveFilesystem {
     /// Puts an amendment for the files that were cut anew and that newer layers touch; None if there are none.
-    pub(super) fn amend(
+    pub(super) fn add_amendment(
         &self,
         done: &LayeredState,
         published: &PublishedState,
@@ -28,17 +28,17 @@ impl LiveFilesystem {
     ) -> Result<Option<LayerId>> {
         let mut amended = None;
         for ino in &published.recut {
-            if touches(txn, newer, *ino)? {
-                self.lay_over(done, (&published.root, extents_of(*ino)), layer, txn)?;
-                if self.may_be_inlined(done, *ino)? {
-                    self.lay_over(done, (&published.root, attr_of(*ino)), layer, txn)?;
+            if has_changes_of(txn, newer, *ino)? {
+                self.copy_span_to_layer(done, (&published.root, extent_span(*ino)), layer, txn)?;
+                if self.can_be_inlined(done, *ino)? {
+                    self.copy_span_to_layer(done, (&published.root, inode_attr_span(*ino)), layer, txn)?;
                 }
                 amended = Some(layer);
             }
         }
         for ino in &published.nameless {
-            if is_needed(txn, newer, *ino)? {
-                self.lay_over(done, (&published.root, keys_of(*ino)), layer, txn)?;
+            if is_inode_needed(txn, newer, *ino)? {
+                self.copy_span_to_layer(done, (&published.root, inode_tree_span(*ino)), layer, txn)?;
                 amended = Some(layer);
             }
         }
@@ -47,13 +47,13 @@ impl LiveFilesystem {
 
     /// Whether the new tree may have a file's content beside its attributes. A newer layer may have neither, as that of a
     /// snapshot that waits: with the new attributes its extents would lie hidden, until the file grows out of them.
-    fn may_be_inlined(&self, done: &LayeredState, ino: Ino) -> Result<bool> {
-        let attr = self.tree.read_sealed(done, |view| view.attr(ino))?;
+    fn can_be_inlined(&self, done: &LayeredState, ino: Ino) -> Result<bool> {
+        let attr = self.tree.read_sealed_state(done, |view| view.inode_attr(ino))?;
         Ok(attr.is_some_and(|attr| attr.size <= INLINE_MAX as u64))
     }
 
     /// Makes a layer say of a span over the new tree what the old state says.
-    fn lay_over(
+    fn copy_span_to_layer(
         &self,
         done: &LayeredState,
         (root, span): (&MapRoot, KeySpan),
@@ -61,18 +61,18 @@ impl LiveFilesystem {
         txn: &mut dyn StoreTransaction,
     ) -> Result<()> {
         let mut entries = Vec::new();
-        self.tree.read_sealed(done, |view| {
+        self.tree.read_sealed_state(done, |view| {
             view.scan(span.clone(), &mut |key, value| {
                 entries.push((key.to_vec(), value.to_vec()));
                 ControlFlow::Continue(())
             })
         })?;
-        for entry in range(&**self.tree.nodes(), root, span)? {
+        for entry in read_range(&**self.tree.node_provider(), root, span)? {
             let key = entry?.key;
-            txn.put(&layer_key(layer, &key), encode_change(&key, None));
+            txn.set_key(&encode_layer_key(layer, &key), encode_change(&key, None));
         }
         for (key, value) in entries {
-            txn.put(&layer_key(layer, &key), encode_change(&key, Some(&value)));
+            txn.set_key(&encode_layer_key(layer, &key), encode_change(&key, Some(&value)));
         }
         Ok(())
     }
@@ -80,11 +80,11 @@ impl LiveFilesystem {
 
 /// Whether an inode that has no name is there still in a newer state: with a name again, or because it is open. A
 /// restore may have brought back one that was open when the snapshot was made, and is no more.
-fn is_needed(txn: &dyn StoreTransaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Result<bool> {
-    let key = MapKey::attr(ino).into_bytes();
+fn is_inode_needed(txn: &dyn StoreTransaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Result<bool> {
+    let key = MapKey::for_attr(ino).into_bytes();
     let mut removed = false;
     for layer in layers {
-        match txn.get(&layer_key(*layer, &key))?.map(|change| decode_change(&key, &change)) {
+        match txn.get(&encode_layer_key(*layer, &key))?.map(|change| decode_change(&key, &change)) {
             // One of the states may have it though a later one has not.
             Some(Some(_)) => return Ok(true),
             Some(None) => removed = true,
@@ -95,14 +95,15 @@ fn is_needed(txn: &dyn StoreTransaction, layers: &BTreeSet<LayerId>, ino: Ino) -
 }
 
 /// Whether a layer says anything of the attributes or extents of a file.
-fn touches(txn: &dyn StoreTransaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Result<bool> {
+fn has_changes_of(txn: &dyn StoreTransaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Result<bool> {
     for layer in layers {
-        if txn.get(&layer_key(*layer, MapKey::attr(ino).as_bytes()))?.is_some() {
+        if txn.get(&encode_layer_key(*layer, MapKey::for_attr(ino).as_bytes()))?.is_some() {
             return Ok(true);
         }
-        let span = extents_of(ino);
+        let span = extent_span(ino);
         let end = span.end.as_deref().unwrap_or_default();
-        let within = KeySpan::between(layer_key(*layer, &span.start), layer_key(*layer, end));
+        let within =
+            KeySpan::from_bounds(encode_layer_key(*layer, &span.start), encode_layer_key(*layer, end));
         let mut found = false;
         txn.scan(&within, &mut |_, _| {
             found = true;
@@ -116,24 +117,24 @@ fn touches(txn: &dyn StoreTransaction, layers: &BTreeSet<LayerId>, ino: Ino) -> 
 }
 
 /// The span of an inode's attributes.
-fn attr_of(ino: Ino) -> KeySpan {
-    KeySpan::prefix(MapKey::attr(ino).as_bytes())
+fn inode_attr_span(ino: Ino) -> KeySpan {
+    KeySpan::from_prefix(MapKey::for_attr(ino).as_bytes())
 }
 
 /// The span of a file's extents.
-pub(super) fn extents_of(ino: Ino) -> KeySpan {
-    KeySpan::prefix(MapKey::first(ino, MapKeyTag::Extent).as_bytes())
+pub(super) fn extent_span(ino: Ino) -> KeySpan {
+    KeySpan::from_prefix(MapKey::first_for_tag(ino, MapKeyTag::Extent).as_bytes())
 }
 
 /// Visits the segments of the write log that a layer's extents name.
-pub(super) fn visit_log_extents(
+pub(super) fn visit_log_segments(
     live: &dyn LiveStore,
     layer: LayerId,
     visit: &mut dyn FnMut(u64),
 ) -> Result<()> {
     let mut failed = None;
     let prefix = crate::head::layer_prefix(layer);
-    live.scan(&KeySpan::prefix(prefix), &mut |key, value| {
+    live.scan(&KeySpan::from_prefix(prefix), &mut |key, value| {
         let key = key.get(prefix.len()..).unwrap_or_default();
         if key.get(8) != Some(&MapKeyTag::Extent.as_byte()) {
             return ControlFlow::Continue(());
@@ -148,5 +149,5 @@ pub(super) fn visit_log_extents(
         }
         ControlFlow::Continue(())
     })?;
-    failed.map_or(Ok(()), |error| Err(damaged("an extent")(error)))
+    failed.map_or(Ok(()), |error| Err(wrap_decode_error("an extent")(error)))
 }

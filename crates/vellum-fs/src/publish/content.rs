@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
 use rayon::prelude::*;
-use vellum_chunker::{fixed_cut, looks_rewritten_in_place};
+use vellum_chunker::{find_block_end, is_in_place_format};
 use vellum_types::limits::INLINE_MAX;
 use vellum_types::value::FIXED_BLOCK;
 use vellum_types::{BlobKind, ChunkingMode, Extent, ExtentSource, Ino, InodeAttr, MapKey, MapKeyRef};
 
-use super::amend::extents_of;
+use super::amend::extent_span;
 use super::inode::Publication;
 use crate::error::{FsError, Result};
-use crate::tree::{MapReader, damaged};
+use crate::tree::{MapReader, wrap_decode_error};
 
 /// Bytes that are read at once at most, where a change goes on; their chunks are stored by all threads.
 const WINDOW_MAX: u64 = 4 << 20;
@@ -32,34 +32,34 @@ pub(super) struct PublishedContent {
 }
 
 /// The content of a file whose extents changed.
-pub(super) fn recut(
+pub(super) fn rechunk_file(
     publication: &Publication<'_>,
     view: &dyn MapReader,
     ino: Ino,
     attr: &InodeAttr,
 ) -> Result<PublishedContent> {
-    let pieces = pieces(view, ino, attr)?;
+    let pieces = read_data_extents(view, ino, attr)?;
     let file = PublishedFile { publication, ino, pieces: &pieces };
     // As a checked-out file is recorded: inline if it is small, unless it has holes.
     let is_whole = pieces.iter().map(|(_, extent)| extent.len).sum::<u64>() == attr.size;
     if attr.size <= INLINE_MAX as u64 && is_whole {
-        let inline = Some(file.read(0..attr.size)?);
+        let inline = Some(file.read_bytes(0..attr.size)?);
         return Ok(PublishedContent { inline, extents: BTreeMap::new(), chunking: attr.chunking });
     }
-    let chunking = file.chunking(attr)?;
+    let chunking = file.choose_chunking(attr)?;
     let mut extents = BTreeMap::new();
-    for run in runs(&pieces) {
-        for (offset, extent) in file.recut_run(run, chunking)? {
-            extents.insert(MapKey::extent(ino, offset).into_bytes(), extent.encode());
+    for run in split_extent_runs(&pieces) {
+        for (offset, extent) in file.rechunk_run(run, chunking)? {
+            extents.insert(MapKey::for_extent(ino, offset).into_bytes(), extent.encode());
         }
     }
     Ok(PublishedContent { inline: None, extents, chunking })
 }
 
 /// The extents of a file that are no holes, within its size.
-fn pieces(view: &dyn MapReader, ino: Ino, attr: &InodeAttr) -> Result<Vec<(u64, Extent)>> {
+fn read_data_extents(view: &dyn MapReader, ino: Ino, attr: &InodeAttr) -> Result<Vec<(u64, Extent)>> {
     let (mut pieces, mut failed) = (Vec::new(), None);
-    view.scan(extents_of(ino), &mut |key, value| {
+    view.scan(extent_span(ino), &mut |key, value| {
         let read = MapKeyRef::parse(key).and_then(|key| Ok((key, Extent::decode(value)?)));
         match read {
             Ok((MapKeyRef::Extent(_, offset), extent)) if extent.source != ExtentSource::Hole => {
@@ -74,7 +74,7 @@ fn pieces(view: &dyn MapReader, ino: Ino, attr: &InodeAttr) -> Result<Vec<(u64, 
         ControlFlow::Continue(())
     })?;
     if let Some(error) = failed {
-        return Err(damaged("an extent")(error));
+        return Err(wrap_decode_error("an extent")(error));
     }
     let mut end = 0;
     for (offset, extent) in &pieces {
@@ -87,11 +87,11 @@ fn pieces(view: &dyn MapReader, ino: Ino, attr: &InodeAttr) -> Result<Vec<(u64, 
 }
 
 /// Pieces without a gap between them.
-fn runs(pieces: &[(u64, Extent)]) -> Vec<&[(u64, Extent)]> {
+fn split_extent_runs(pieces: &[(u64, Extent)]) -> Vec<&[(u64, Extent)]> {
     pieces.chunk_by(|(offset, extent), (next, _)| offset + extent.len == *next).collect()
 }
 
-fn is_dirty(extent: &Extent) -> bool {
+fn is_dirty_extent(extent: &Extent) -> bool {
     matches!(extent.source, ExtentSource::WriteLog { .. })
 }
 
@@ -109,20 +109,20 @@ struct RunWindow {
 }
 
 impl RunWindow {
-    fn end(&self) -> u64 {
+    fn end_offset(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
 
     /// The bytes from a position on: enough for one cut at least, or all up to the run's end.
-    fn at(&mut self, file: &PublishedFile<'_>, position: u64, run_end: u64) -> Result<&[u8]> {
-        let longest = file.publication.chunker.params().max().max(FIXED_BLOCK) as u64;
-        let is_within = (self.start..self.end()).contains(&position);
-        if !(is_within && (self.end() == run_end || self.end() - position >= longest)) {
+    fn bytes_from(&mut self, file: &PublishedFile<'_>, position: u64, run_end: u64) -> Result<&[u8]> {
+        let longest = file.publication.chunker.params().max_len().max(FIXED_BLOCK) as u64;
+        let is_within = (self.start..self.end_offset()).contains(&position);
+        if !(is_within && (self.end_offset() == run_end || self.end_offset() - position >= longest)) {
             // A change may be small and alone: little is read where it begins, more where it goes on.
-            let goes_on = (self.start + 1..=self.end()).contains(&position);
+            let goes_on = (self.start + 1..=self.end_offset()).contains(&position);
             let before = if goes_on { self.bytes.len() as u64 } else { longest };
             let size = (before * 2).min(WINDOW_MAX).max(longest);
-            self.bytes = file.read(position..run_end.min(position + size))?;
+            self.bytes = file.read_bytes(position..run_end.min(position + size))?;
             self.start = position;
         }
         Ok(self.bytes.get((position - self.start) as usize..).unwrap_or_default())
@@ -131,37 +131,40 @@ impl RunWindow {
 
 impl PublishedFile<'_> {
     /// A file that has chunks keeps its way, unless it is overwritten here and there; a new one is looked at.
-    fn chunking(&self, attr: &InodeAttr) -> Result<ChunkingMode> {
+    fn choose_chunking(&self, attr: &InodeAttr) -> Result<ChunkingMode> {
         if attr.chunking == ChunkingMode::Fixed {
             return Ok(ChunkingMode::Fixed);
         }
-        let islands = self.pieces.chunk_by(|(_, a), (_, b)| is_dirty(a) == is_dirty(b));
-        if islands.filter(|island| island.first().is_some_and(|(_, e)| is_dirty(e))).count() >= SCATTERED {
+        let islands = self.pieces.chunk_by(|(_, a), (_, b)| is_dirty_extent(a) == is_dirty_extent(b));
+        if islands.filter(|island| island.first().is_some_and(|(_, e)| is_dirty_extent(e))).count()
+            >= SCATTERED
+        {
             return Ok(ChunkingMode::Fixed);
         }
-        if self.pieces.iter().any(|(_, extent)| !is_dirty(extent)) {
+        if self.pieces.iter().any(|(_, extent)| !is_dirty_extent(extent)) {
             return Ok(attr.chunking);
         }
-        let head = self.read(0..(HEAD as u64).min(attr.size))?;
-        Ok(if looks_rewritten_in_place(&head) { ChunkingMode::Fixed } else { ChunkingMode::Content })
+        let head = self.read_bytes(0..(HEAD as u64).min(attr.size))?;
+        Ok(if is_in_place_format(&head) { ChunkingMode::Fixed } else { ChunkingMode::Content })
     }
 
-    fn recut_run(&self, run: &[(u64, Extent)], chunking: ChunkingMode) -> Result<Vec<(u64, Extent)>> {
+    fn rechunk_run(&self, run: &[(u64, Extent)], chunking: ChunkingMode) -> Result<Vec<(u64, Extent)>> {
         let mut done = Vec::with_capacity(run.len());
         let mut window = RunWindow::default();
         let mut at = 0;
-        while let Some(dirty) = run.get(at..).unwrap_or_default().iter().position(|(_, e)| is_dirty(e)) {
+        while let Some(dirty) = run.get(at..).unwrap_or_default().iter().position(|(_, e)| is_dirty_extent(e))
+        {
             // The chunk before a change may have ended there only because content did, or may have been cut short.
             let first = (at + dirty).saturating_sub(1).max(at);
             done.extend_from_slice(run.get(at..first).unwrap_or_default());
             let recut = RecutRange { file: self, run, first, chunking };
-            at = recut.cut(&mut window, &mut done)?;
+            at = recut.cut_until_clean(&mut window, &mut done)?;
         }
         done.extend_from_slice(run.get(at..).unwrap_or_default());
         Ok(done)
     }
 
-    fn store(
+    fn store_chunks(
         &self,
         position: u64,
         data: &[u8],
@@ -173,7 +176,7 @@ impl PublishedFile<'_> {
             .par_iter()
             .map(|cut| {
                 let chunk = data.get(cut.clone()).unwrap_or_default();
-                let id = session.put(BlobKind::Chunk, chunk)?;
+                let id = session.put_blob(BlobKind::Chunk, chunk)?;
                 let source = ExtentSource::Chunk { id, skip: 0 };
                 Ok((position + cut.start as u64, Extent { len: chunk.len() as u64, source }))
             })
@@ -185,13 +188,13 @@ impl PublishedFile<'_> {
     }
 
     /// Bytes of the file; holes read as zeros.
-    fn read(&self, wanted: Range<u64>) -> Result<Vec<u8>> {
+    fn read_bytes(&self, wanted: Range<u64>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; (wanted.end - wanted.start) as usize];
         let end_of = |(offset, extent): &(u64, Extent)| offset + extent.len;
         let first = self.pieces.partition_point(|piece| end_of(piece) <= wanted.start);
         let last = self.pieces.partition_point(|(offset, _)| *offset < wanted.end);
         for batch in self.pieces.get(first..last).unwrap_or_default().chunks(FILLED) {
-            self.publication.fs.fill(self.ino, wanted.start, &mut bytes, batch)?;
+            self.publication.fs.fill_from_extents(self.ino, wanted.start, &mut bytes, batch)?;
         }
         Ok(bytes)
     }
@@ -208,21 +211,21 @@ struct RecutRange<'a> {
 
 impl RecutRange<'_> {
     /// Cuts until a boundary meets that of a clean piece behind the last dirty one in reach; gives that piece.
-    fn cut(&self, window: &mut RunWindow, done: &mut Vec<(u64, Extent)>) -> Result<usize> {
+    fn cut_until_clean(&self, window: &mut RunWindow, done: &mut Vec<(u64, Extent)>) -> Result<usize> {
         let end = self.run.last().map_or(0, |(offset, extent)| offset + extent.len);
         let mut position = self.run.get(self.first).map_or(end, |(offset, _)| *offset);
         let (mut next, mut is_past_change) = (self.first, false);
         while position < end {
             let start = position;
-            let data = window.at(self.file, position, end)?;
+            let data = window.bytes_from(self.file, position, end)?;
             let is_end = start + data.len() as u64 == end;
             let (mut cuts, mut met) = (Vec::new(), false);
-            while let Some(cut) = self.next_cut(data, start, position, is_end) {
+            while let Some(cut) = self.find_next_cut(data, start, position, is_end) {
                 while let Some((_, passed)) = self.run.get(next).filter(|(offset, _)| *offset < position) {
-                    is_past_change |= is_dirty(passed);
+                    is_past_change |= is_dirty_extent(passed);
                     next += 1;
                 }
-                met = is_past_change && self.is_chunk_at(next, position);
+                met = is_past_change && self.is_chunk_boundary(next, position);
                 if met {
                     break;
                 }
@@ -230,7 +233,7 @@ impl RecutRange<'_> {
                 cuts.push(from..from + cut);
                 position += cut as u64;
             }
-            self.file.store(start, data, &cuts, done)?;
+            self.file.store_chunks(start, data, &cuts, done)?;
             if met {
                 return Ok(next);
             }
@@ -241,22 +244,22 @@ impl RecutRange<'_> {
         Ok(self.run.len())
     }
 
-    fn is_chunk_at(&self, piece: usize, position: u64) -> bool {
+    fn is_chunk_boundary(&self, piece: usize, position: u64) -> bool {
         self.run.get(piece).is_some_and(|(offset, extent)| {
             *offset == position && matches!(extent.source, ExtentSource::Chunk { skip: 0, .. })
         })
     }
 
     /// Length of the chunk at a position, if the data in hand tell it.
-    fn next_cut(&self, data: &[u8], start: u64, position: u64, is_end: bool) -> Option<usize> {
+    fn find_next_cut(&self, data: &[u8], start: u64, position: u64, is_end: bool) -> Option<usize> {
         let rest = data.get((position - start) as usize..).filter(|rest| !rest.is_empty())?;
         match self.chunking {
-            ChunkingMode::Content => self.file.publication.chunker.cut(rest, is_end),
+            ChunkingMode::Content => self.file.publication.chunker.find_chunk_end(rest, is_end),
             // Blocks are aligned in the file, wherever a run of pieces begins.
             ChunkingMode::Fixed => {
                 let block = FIXED_BLOCK as u64;
                 let aligned = block - position % block;
-                fixed_cut(rest, is_end).map(|cut| cut.min(aligned as usize))
+                find_block_end(rest, is_end).map(|cut| cut.min(aligned as usize))
             }
         }
     }

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use vellum_chunker::Chunker;
-use vellum_map::range;
+use vellum_map::read_range;
 use vellum_types::{FileKind, Ino, InodeAttr, MapKey, MapKeyRef};
 use vellum_volume::{SnapshotStatistics, WriteSession};
 
-use super::amend::extents_of;
-use super::content::{PublishedContent, recut};
-use super::run::{PublishJob, keys_of};
+use super::amend::extent_span;
+use super::content::{PublishedContent, rechunk_file};
+use super::run::{PublishJob, inode_tree_span};
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::head::LayeredState;
-use crate::tree::damaged;
+use crate::tree::wrap_decode_error;
 
 /// Sorted changes to the tree; None removes.
 type TreeChanges = Vec<(Vec<u8>, Option<Vec<u8>>)>;
@@ -49,7 +49,7 @@ pub(super) struct InodePublication {
 
 impl InodePublication {
     /// Adds what it changes in the statistics.
-    pub fn count(&self, counted: &mut SnapshotStatistics) {
+    pub fn add_to_statistics(&self, counted: &mut SnapshotStatistics) {
         if self.ino == Ino::SUPER {
             return;
         }
@@ -73,9 +73,9 @@ impl InodePublication {
 
 impl Publication<'_> {
     /// Works out the changes of one inode, and stores its new chunks.
-    pub fn inode(&self, job: PublishJob) -> Result<InodePublication> {
+    pub fn publish_inode(&self, job: PublishJob) -> Result<InodePublication> {
         let ino = job.ino;
-        let before = self.before(ino)?;
+        let before = self.read_base_attr(ino)?;
         let outcome = |changes, fate, after: Option<&InodeAttr>| InodePublication {
             ino,
             changes,
@@ -84,60 +84,64 @@ impl Publication<'_> {
             after: after.map(|attr| (attr.kind, attr.size)),
         };
         if ino == Ino::SUPER {
-            return Ok(outcome(plain_changes(&job, |_| true), PublishedInode::AsItIs, None));
+            return Ok(outcome(select_plain_changes(&job, |_| true), PublishedInode::AsItIs, None));
         }
-        let after = self.fs.tree.read_sealed(self.state, |view| view.attr(ino))?;
+        let after = self.fs.tree.read_sealed_state(self.state, |view| view.inode_attr(ino))?;
         // What has no name is in no snapshot, though it may still be open.
         let Some(mut attr) = after else {
-            return Ok(outcome(self.removal(ino)?, PublishedInode::AsItIs, None));
+            return Ok(outcome(self.plan_removal(ino)?, PublishedInode::AsItIs, None));
         };
         if attr.nlink == 0 {
-            return Ok(outcome(self.removal(ino)?, PublishedInode::Nameless, None));
+            return Ok(outcome(self.plan_removal(ino)?, PublishedInode::Nameless, None));
         }
         let is_extent = |key: &[u8]| matches!(MapKeyRef::parse(key), Ok(MapKeyRef::Extent(..)));
         let is_attr = |key: &[u8]| matches!(MapKeyRef::parse(key), Ok(MapKeyRef::Attr(..)));
         let touched = job.changes.iter().any(|(key, _)| is_extent(key));
         let content = if touched && attr.kind == FileKind::File && attr.inline.is_none() {
-            Some(self.fs.tree.read_sealed(self.state, |view| recut(self, view, ino, &attr))?)
+            Some(self.fs.tree.read_sealed_state(self.state, |view| rechunk_file(self, view, ino, &attr))?)
         } else {
             None
         };
-        let mut changes = plain_changes(&job, |key| !is_extent(key) && !is_attr(key));
+        let mut changes = select_plain_changes(&job, |key| !is_extent(key) && !is_attr(key));
         let mut extents: TreeChanges = Vec::new();
         if let Some(PublishedContent { inline, extents: new, chunking }) = content {
             (attr.inline, attr.chunking) = (inline, chunking);
-            extents = self.extent_changes(ino, new)?;
+            extents = self.compute_extent_changes(ino, new)?;
         } else if attr.inline.is_some() || attr.size == 0 {
-            extents = self.extent_changes(ino, BTreeMap::new())?;
+            extents = self.compute_extent_changes(ino, BTreeMap::new())?;
         }
-        changes.insert(0, (MapKey::attr(ino).into_bytes(), Some(attr.encode())));
+        changes.insert(0, (MapKey::for_attr(ino).into_bytes(), Some(attr.encode())));
         changes.extend(extents);
         let fate = if touched { PublishedInode::Recut } else { PublishedInode::AsItIs };
         Ok(outcome(changes, fate, Some(&attr)))
     }
 
-    fn before(&self, ino: Ino) -> Result<Option<InodeAttr>> {
+    fn read_base_attr(&self, ino: Ino) -> Result<Option<InodeAttr>> {
         if ino == Ino::SUPER {
             return Ok(None);
         }
-        let value = vellum_map::get(&**self.fs.tree.nodes(), &self.state.base, MapKey::attr(ino).as_bytes())?;
-        value.map(|value| InodeAttr::decode(&value).map_err(damaged("an inode"))).transpose()
+        let value = vellum_map::get_value(
+            &**self.fs.tree.node_provider(),
+            &self.state.base,
+            MapKey::for_attr(ino).as_bytes(),
+        )?;
+        value.map(|value| InodeAttr::decode(&value).map_err(wrap_decode_error("an inode"))).transpose()
     }
 
     /// Everything that the base has of an inode goes.
-    fn removal(&self, ino: Ino) -> Result<TreeChanges> {
+    fn plan_removal(&self, ino: Ino) -> Result<TreeChanges> {
         let mut changes = Vec::new();
-        for entry in range(&**self.fs.tree.nodes(), &self.state.base, keys_of(ino))? {
+        for entry in read_range(&**self.fs.tree.node_provider(), &self.state.base, inode_tree_span(ino))? {
             changes.push((entry?.key.to_vec(), None));
         }
         Ok(changes)
     }
 
     /// From the extents that the base has to the new ones.
-    fn extent_changes(&self, ino: Ino, new: BTreeMap<Vec<u8>, Vec<u8>>) -> Result<TreeChanges> {
+    fn compute_extent_changes(&self, ino: Ino, new: BTreeMap<Vec<u8>, Vec<u8>>) -> Result<TreeChanges> {
         let mut changes: BTreeMap<Vec<u8>, Option<Vec<u8>>> =
             new.into_iter().map(|(key, value)| (key, Some(value))).collect();
-        for entry in range(&**self.fs.tree.nodes(), &self.state.base, extents_of(ino))? {
+        for entry in read_range(&**self.fs.tree.node_provider(), &self.state.base, extent_span(ino))? {
             changes.entry(entry?.key.to_vec()).or_insert(None);
         }
         Ok(changes.into_iter().collect())
@@ -145,7 +149,7 @@ impl Publication<'_> {
 }
 
 /// The changes of a job as they are, of the keys that `wanted` takes.
-fn plain_changes(job: &PublishJob, wanted: impl Fn(&[u8]) -> bool) -> TreeChanges {
+fn select_plain_changes(job: &PublishJob, wanted: impl Fn(&[u8]) -> bool) -> TreeChanges {
     let changes = job.changes.iter().filter(|(key, _)| wanted(key));
     changes.map(|(key, value)| (key.clone(), value.as_ref().map(|value| value.to_vec()))).collect()
 }

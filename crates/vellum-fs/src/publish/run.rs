@@ -12,7 +12,7 @@ use super::inode::{InodePublication, Publication, PublishedInode};
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::head::LayeredState;
-use crate::tree::{NodeProvider, damaged};
+use crate::tree::{NodeProvider, wrap_decode_error};
 
 /// Inodes that are worked on together: enough to keep all threads busy.
 const BATCH: usize = 512;
@@ -32,18 +32,18 @@ struct PublishSink<'a> {
 impl LiveFilesystem {
     /// Stores the tree of a sealed state.
     pub(crate) fn store_state(&self, state: &LayeredState, session: &WriteSession) -> Result<PublishedState> {
-        let nodes = &**self.tree.nodes();
+        let nodes = &**self.tree.node_provider();
         let publication = Publication { fs: self, state, session, chunker: &self.chunker };
-        let applier = MapApplier::new(nodes, session, self.volume.shape(), &state.base)?;
+        let applier = MapApplier::new(nodes, session, self.volume.map_shape(), &state.base)?;
         let (recut, nameless) = (HashSet::new(), HashSet::new());
         let published = PublishedState { root: state.base, counted: state.counted, recut, nameless };
         let mut sink = PublishSink { applier, published };
         let mut batch: Vec<PublishJob> = Vec::new();
         self.tree.visit_changes(state, &mut |key, value| {
-            let ino = MapKeyRef::parse(&key).map_err(damaged("a key of a layer"))?.ino();
+            let ino = MapKeyRef::parse(&key).map_err(wrap_decode_error("a key of a layer"))?.ino();
             if batch.last().is_none_or(|job| job.ino != ino) {
                 if batch.len() >= BATCH {
-                    sink.take(&publication, std::mem::take(&mut batch))?;
+                    sink.publish_batch(&publication, std::mem::take(&mut batch))?;
                 }
                 batch.push(PublishJob { ino, changes: Vec::new() });
             }
@@ -52,32 +52,32 @@ impl LiveFilesystem {
             }
             Ok(())
         })?;
-        sink.take(&publication, batch)?;
+        sink.publish_batch(&publication, batch)?;
         let PublishSink { applier, mut published } = sink;
-        published.root = applier.finish()?;
+        published.root = applier.finish_tree()?;
         Ok(published)
     }
 }
 
 impl PublishSink<'_> {
-    fn take(&mut self, publication: &Publication<'_>, batch: Vec<PublishJob>) -> Result<()> {
-        publication.session.keep_alive()?;
+    fn publish_batch(&mut self, publication: &Publication<'_>, batch: Vec<PublishJob>) -> Result<()> {
+        publication.session.renew_if_due()?;
         let outcomes: Vec<Result<InodePublication>> =
-            batch.into_par_iter().map(|job| publication.inode(job)).collect();
+            batch.into_par_iter().map(|job| publication.publish_inode(job)).collect();
         for outcome in outcomes {
-            self.apply(outcome?)?;
+            self.apply_outcome(outcome?)?;
         }
         Ok(())
     }
 
-    fn apply(&mut self, outcome: InodePublication) -> Result<()> {
+    fn apply_outcome(&mut self, outcome: InodePublication) -> Result<()> {
         for (key, value) in &outcome.changes {
             match value {
-                Some(value) => self.applier.put(key, value)?,
-                None => self.applier.delete(key)?,
+                Some(value) => self.applier.set_key(key, value)?,
+                None => self.applier.delete_key(key)?,
             }
         }
-        outcome.count(&mut self.published.counted);
+        outcome.add_to_statistics(&mut self.published.counted);
         match outcome.fate {
             PublishedInode::AsItIs => {}
             PublishedInode::Recut => drop(self.published.recut.insert(outcome.ino)),
@@ -88,6 +88,9 @@ impl PublishSink<'_> {
 }
 
 /// The keys of an inode that stand in a tree.
-pub(super) fn keys_of(ino: Ino) -> vellum_map::KeySpan {
-    vellum_map::KeySpan::between(MapKey::attr(ino).as_bytes(), MapKey::attr(Ino(ino.0 + 1)).as_bytes())
+pub(super) fn inode_tree_span(ino: Ino) -> vellum_map::KeySpan {
+    vellum_map::KeySpan::from_bounds(
+        MapKey::for_attr(ino).as_bytes(),
+        MapKey::for_attr(Ino(ino.0 + 1)).as_bytes(),
+    )
 }

@@ -9,12 +9,12 @@ use proptest::prelude::*;
 use vellum_live::MemoryStore;
 use vellum_types::value::SuperBlock;
 use vellum_types::{ChunkingMode, Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
-use vellum_volume::verify::{VerifyScope, verify};
+use vellum_volume::verify::{VerifyScope, verify_volume};
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{ProgressMeter, SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
 
 use crate::content::AllocateMode;
-use crate::content::extents::overlapping;
+use crate::content::extents::find_overlapping;
 use crate::fs::{LiveFilesystem, LiveOptions};
 use crate::head::LiveHead;
 use crate::log::WriteLog;
@@ -78,7 +78,8 @@ impl World {
         std::fs::create_dir(&root).unwrap();
         let state = StateDir::create(&root).unwrap();
         let new = NewWorktree { name: "main".into(), encrypted: true, store: None };
-        let volume = Volume::init(&state, &new, || panic!("a new volume asks for nothing")).unwrap().volume;
+        let volume =
+            Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing")).unwrap().volume;
         let log = Arc::new(WriteLog::open(&dir.path().join("log"), u64::MAX).unwrap());
         let head = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
         let live = Arc::new(MemoryStore::default());
@@ -86,10 +87,10 @@ impl World {
         let mut world = Self { _dir: dir, fs, now: BTreeMap::new(), snapshots: Vec::new() };
         let next_ino = Ino(10 + FILES);
         let given_out = |txn: &mut LiveTransaction<'_>| {
-            txn.put(MapKey::attr(Ino::SUPER), &SuperBlock { next_ino }.encode());
+            txn.set_key(MapKey::for_attr(Ino::SUPER), &SuperBlock { next_ino }.encode());
             Ok(())
         };
-        world.fs.change(given_out).unwrap();
+        world.fs.apply_change(given_out).unwrap();
         for number in 0..FILES {
             world.make(Ino(10 + number));
         }
@@ -99,12 +100,12 @@ impl World {
     fn make(&mut self, ino: Ino) {
         let name = format!("file-{}", ino.0);
         self.fs
-            .change(|txn| {
+            .apply_change(|txn| {
                 let mut attr = InodeAttr::new(FileKind::File, 0o644);
                 (attr.parent, attr.name) = (Ino::ROOT, name.clone().into_bytes());
-                txn.put_attr(ino, &attr);
-                txn.put(
-                    MapKey::dentry(Ino::ROOT, name.as_bytes()),
+                txn.set_inode_attr(ino, &attr);
+                txn.set_key(
+                    MapKey::for_dentry(Ino::ROOT, name.as_bytes()),
                     &Dentry { ino, kind: FileKind::File }.encode(),
                 );
                 Ok(())
@@ -146,14 +147,14 @@ impl World {
                 }
             }
             Step::Snapshot => self.snapshot(),
-            Step::Publish => drop(self.fs.publish().unwrap()),
-            Step::Flush => self.fs.flush().unwrap(),
+            Step::Publish => drop(self.fs.publish_oldest().unwrap()),
+            Step::Flush => self.fs.publish_all().unwrap(),
             Step::Restore(index) => {
                 if self.snapshots.is_empty() {
                     return;
                 }
                 let (id, content) = index.get(&self.snapshots).clone();
-                self.fs.restore(id, true).unwrap();
+                self.fs.restore_snapshot(id, true).unwrap();
                 self.now = content;
             }
         }
@@ -162,7 +163,7 @@ impl World {
     fn snapshot(&mut self) {
         let request =
             LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
-        let id = self.fs.snapshot(&request).unwrap();
+        let id = self.fs.create_snapshot(&request).unwrap();
         self.snapshots.push((id, self.now.clone()));
     }
 
@@ -171,20 +172,23 @@ impl World {
             let read = self.fs.read(*ino, 0, 1 << 20).unwrap();
             assert!(read == *content, "{ino} after {after:?}: {} bytes of {}", read.len(), content.len());
             let look = |view: &dyn MapReader| {
-                let extents = overlapping(view, *ino, 0..u64::MAX)?;
-                Ok(view.attr_of(*ino)?.inline.is_none() || extents.is_empty())
+                let extents = find_overlapping(view, *ino, 0..u64::MAX)?;
+                Ok(view.expect_inode_attr(*ino)?.inline.is_none() || extents.is_empty())
             };
-            assert!(self.fs.tree.read(look).unwrap(), "{ino} after {after:?}: extents of what is inline");
+            assert!(
+                self.fs.tree.read_head_state(look).unwrap(),
+                "{ino} after {after:?}: extents of what is inline"
+            );
         }
     }
 
     fn check_store(&self) {
-        self.fs.flush().unwrap();
-        assert_eq!(self.fs.pending().unwrap(), []);
+        self.fs.publish_all().unwrap();
+        assert_eq!(self.fs.pending_snapshots().unwrap(), []);
         let volume = self.fs.volume();
         for (id, content) in &self.snapshots {
-            let record = volume.catalog.fetch(id).unwrap();
-            let tree = volume.tree(record.root);
+            let record = volume.catalog.fetch_record(id).unwrap();
+            let tree = volume.open_tree(record.root);
             for (ino, content) in content {
                 let mut read = Vec::new();
                 let sink = |_, piece: Result<&[u8], u64>| {
@@ -194,15 +198,15 @@ impl World {
                     }
                     Ok(())
                 };
-                volume.read_file(&tree.inode(*ino).unwrap(), sink).unwrap();
+                volume.read_file_content(&tree.read_inode(*ino).unwrap(), sink).unwrap();
                 assert!(read == *content, "{ino} in {id}");
             }
             assert_eq!(record.statistics.files, FILES);
             assert_eq!(record.statistics.bytes, content.values().map(|c| c.len() as u64).sum::<u64>());
         }
-        let report = verify(volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
+        let report = verify_volume(volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
         assert!(report.findings.is_empty(), "{:?}", report.findings);
-        assert_eq!(self.fs.unpublished().unwrap().sealed_layers, 0);
+        assert_eq!(self.fs.unpublished_changes().unwrap().sealed_layers, 0);
     }
 }
 
@@ -225,14 +229,15 @@ fn a_file_that_is_overwritten_here_and_there_is_cut_into_blocks() {
     let mut world = World::new();
     let (file, ino) = (0, Ino(10));
     world.run(&Step::Write { file, offset: 0, len: 3_000_000, seed: 1 });
-    world.fs.flush().unwrap();
-    let attr = |world: &World| world.fs.tree().read(|view| view.attr_of(ino)).unwrap();
+    world.fs.publish_all().unwrap();
+    let attr =
+        |world: &World| world.fs.live_map().read_head_state(|view| view.expect_inode_attr(ino)).unwrap();
     assert_eq!(attr(&world).chunking, ChunkingMode::Content);
     for place in 0..40 {
         let step = Step::Write { file, offset: (place * 37 % 40) * 70_000, len: 4096, seed: place as u8 };
         world.run(&step);
     }
-    world.fs.flush().unwrap();
+    world.fs.publish_all().unwrap();
     assert_eq!(attr(&world).chunking, ChunkingMode::Fixed);
     assert!(world.fs.read(ino, 0, 3_000_000).unwrap() == world.now[&ino]);
 }
@@ -269,7 +274,7 @@ fn no_old_extents_come_to_light_when_a_restored_file_grows() {
     world.run(&Step::Write { file: 0, offset: 0, len: 100, seed: 4 });
     world.run(&Step::Publish);
     let (waiting, content) = world.snapshots[1].clone();
-    world.fs.restore(waiting, true).unwrap();
+    world.fs.restore_snapshot(waiting, true).unwrap();
     world.now = content;
     let steps = [
         Step::Truncate { file: 0, size: 100 },
@@ -290,19 +295,19 @@ fn a_file_that_is_open_without_a_name_does_not_keep_publishing_busy() {
     let (fs, ino) = (&world.fs, Ino(10));
     fs.write(ino, 0, &noise(30_000, 1), false).unwrap();
     let handle = fs.open_file(ino, crate::OpenFlags::default()).unwrap();
-    fs.flush().unwrap();
+    fs.publish_all().unwrap();
     fs.unlink(Ino::ROOT, b"file-10").unwrap();
     fs.write(ino, 10_000, &noise(5000, 2), false).unwrap();
-    fs.flush().unwrap();
+    fs.publish_all().unwrap();
     let request = LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
-    fs.snapshot(&request).unwrap();
-    fs.flush().unwrap();
+    fs.create_snapshot(&request).unwrap();
+    fs.publish_all().unwrap();
     assert!(!fs.is_changed().unwrap());
-    assert_eq!(fs.publish().unwrap(), PublishProgress::Nothing);
+    assert_eq!(fs.publish_oldest().unwrap(), PublishProgress::Nothing);
     assert_eq!(fs.read(ino, 10_000, 5000).unwrap(), noise(5000, 2));
-    fs.release(handle).unwrap();
-    fs.flush().unwrap();
-    assert_eq!(fs.unpublished().unwrap().sealed_layers, 0);
+    fs.close_handle(handle).unwrap();
+    fs.publish_all().unwrap();
+    assert_eq!(fs.unpublished_changes().unwrap().sealed_layers, 0);
 }
 
 /// Nothing of the first layers can be in a tree; that must not be thought of those that are sealed in the same moment.
@@ -313,20 +318,20 @@ fn what_is_sealed_while_a_file_without_a_name_is_published_is_published_next() {
     let fs = &world.fs;
     let nameless = fs.tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
     let handle = fs.open_file(nameless, crate::OpenFlags::default()).unwrap();
-    fs.flush().unwrap();
-    let first = fs.tree.head().sealed();
+    fs.publish_all().unwrap();
+    let first = fs.tree.lock_head().sealed_state();
     assert_ne!(first.layers, []);
     fs.write(Ino(10), 0, &noise(30_000, 1), false).unwrap();
     let seal = |head: &mut LiveHead, _: &mut dyn vellum_live::StoreTransaction| {
-        head.seal();
+        head.seal_top_layer();
         Ok(())
     };
     fs.tree.change_head(seal).unwrap();
     fs.publish_layers(&first).unwrap();
-    assert_eq!(fs.publish().unwrap(), PublishProgress::Some);
-    let base = fs.volume().tree(fs.tree.head().state.base);
-    assert_eq!(base.inode(Ino(10)).unwrap().attr.size, 30_000);
-    fs.release(handle).unwrap();
+    assert_eq!(fs.publish_oldest().unwrap(), PublishProgress::Some);
+    let base = fs.volume().open_tree(fs.tree.lock_head().state.base);
+    assert_eq!(base.read_inode(Ino(10)).unwrap().attr.size, 30_000);
+    fs.close_handle(handle).unwrap();
 }
 
 #[test]
@@ -338,20 +343,20 @@ fn a_file_that_gets_a_name_again_has_its_content_in_every_snapshot() {
     let ino = fs.tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
     let handle = fs.open_file(ino, crate::OpenFlags::default()).unwrap();
     fs.write(ino, 0, &noise(30_000, 1), false).unwrap();
-    fs.snapshot(&request).unwrap();
+    fs.create_snapshot(&request).unwrap();
     fs.link(ino, Ino::ROOT, b"name").unwrap();
-    let named = fs.snapshot(&request).unwrap();
+    let named = fs.create_snapshot(&request).unwrap();
     fs.unlink(Ino::ROOT, b"name").unwrap();
-    fs.release(handle).unwrap();
-    fs.flush().unwrap();
-    let record = fs.volume().catalog.fetch(&named).unwrap();
+    fs.close_handle(handle).unwrap();
+    fs.publish_all().unwrap();
+    let record = fs.volume().catalog.fetch_record(&named).unwrap();
     let mut read = Vec::new();
-    let inode = fs.volume().tree(record.root).inode(ino).unwrap();
+    let inode = fs.volume().open_tree(record.root).read_inode(ino).unwrap();
     let sink = |_, piece: Result<&[u8], u64>| {
         read.extend_from_slice(piece.unwrap());
         Ok(())
     };
-    fs.volume().read_file(&inode, sink).unwrap();
+    fs.volume().read_file_content(&inode, sink).unwrap();
     assert!(read == noise(30_000, 1));
 }
 
@@ -364,10 +369,10 @@ fn a_restore_brings_back_no_file_without_a_name() {
     let fs = &world.fs;
     let ino = fs.tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
     let handle = fs.open_file(ino, crate::OpenFlags::default()).unwrap();
-    let snapshot = fs.snapshot(&request).unwrap();
-    fs.release(handle).unwrap();
-    fs.restore(snapshot, true).unwrap();
-    fs.flush().unwrap();
-    assert!(fs.tree.read(|view| view.attr(ino)).unwrap().is_none());
-    assert_eq!(fs.unpublished().unwrap().sealed_layers, 0);
+    let snapshot = fs.create_snapshot(&request).unwrap();
+    fs.close_handle(handle).unwrap();
+    fs.restore_snapshot(snapshot, true).unwrap();
+    fs.publish_all().unwrap();
+    assert!(fs.tree.read_head_state(|view| view.inode_attr(ino)).unwrap().is_none());
+    assert_eq!(fs.unpublished_changes().unwrap().sealed_layers, 0);
 }

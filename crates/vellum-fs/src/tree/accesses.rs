@@ -22,8 +22,8 @@ pub struct AccessTimes {
 
 impl AccessTimes {
     /// Remembers an access.
-    pub fn note(&self, ino: Ino, time: UnixTime) {
-        let mut times = self.lock();
+    pub fn record_access(&self, ino: Ino, time: UnixTime) {
+        let mut times = self.lock_times();
         if times.len() >= MOST {
             times.clear();
         }
@@ -32,20 +32,20 @@ impl AccessTimes {
     }
 
     /// Puts what is remembered into attributes that were read from the map.
-    pub fn apply(&self, ino: Ino, attr: &mut InodeAttr) {
+    pub fn apply_access_time(&self, ino: Ino, attr: &mut InodeAttr) {
         if self.any.load(Ordering::Acquire)
-            && let Some(time) = self.lock().get(&ino)
+            && let Some(time) = self.lock_times().get(&ino)
         {
             attr.atime = attr.atime.max(*time);
         }
     }
 
     /// Forgets the inodes whose attributes were changed.
-    pub fn forget(&self, changed: &[MapKey]) {
+    pub fn forget_changed(&self, changed: &[MapKey]) {
         if !self.any.load(Ordering::Acquire) {
             return;
         }
-        let mut times = self.lock();
+        let mut times = self.lock_times();
         for key in changed {
             if let Ok(MapKeyRef::Attr(ino)) = MapKeyRef::parse(key.as_bytes()) {
                 times.remove(&ino);
@@ -54,11 +54,11 @@ impl AccessTimes {
     }
 
     /// Forgets everything.
-    pub fn clear(&self) {
-        self.lock().clear();
+    pub fn forget_all(&self) {
+        self.lock_times().clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, UnixTime>> {
+    fn lock_times(&self) -> MutexGuard<'_, HashMap<Ino, UnixTime>> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

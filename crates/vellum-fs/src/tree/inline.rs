@@ -9,7 +9,7 @@ use vellum_live::ValueBytes;
 use vellum_map::{MapValue, SharedSlice};
 use vellum_types::{InodeAttr, MapKey, MapKeyTag};
 
-use super::merge::{LiveRead, layer_key};
+use super::merge::{LiveRead, encode_layer_key};
 use crate::error::{FsError, Result};
 use crate::head::LayerId;
 
@@ -25,23 +25,23 @@ const APART_MIN: usize = 256;
 const TRIES: usize = 1000;
 
 /// The key in the live store of the content that belongs to the attributes under a key.
-pub fn content_key(layer: LayerId, attributes: &MapKey) -> Vec<u8> {
-    let mut key = layer_key(layer, attributes.as_bytes());
+pub fn inline_content_key(layer: LayerId, attributes: &MapKey) -> Vec<u8> {
+    let mut key = encode_layer_key(layer, attributes.as_bytes());
     key.push(CONTENT);
     key
 }
 
 /// Whether a key of a layer is one of content.
-pub fn is_content(key: &[u8]) -> bool {
-    matches!(key.split_last(), Some((&CONTENT, attributes)) if is_attributes(attributes))
+pub fn is_content_key(key: &[u8]) -> bool {
+    matches!(key.split_last(), Some((&CONTENT, attributes)) if is_attributes_key(attributes))
 }
 
-fn is_attributes(key: &[u8]) -> bool {
+fn is_attributes_key(key: &[u8]) -> bool {
     matches!(key.split_last(), Some((tag, ino)) if *tag == MapKeyTag::Attr.as_byte() && ino.len() == size_of::<u64>())
 }
 
 /// Bare attributes and the content; None: they stand together.
-pub fn split(attr: &InodeAttr) -> Option<(ValueBytes, &[u8])> {
+pub fn split_inline_content(attr: &InodeAttr) -> Option<(ValueBytes, &[u8])> {
     let content = attr.inline.as_deref().filter(|content| content.len() >= APART_MIN)?;
     let len = u16::try_from(content.len()).ok()?.to_le_bytes();
     let whole = attr.encode();
@@ -50,12 +50,12 @@ pub fn split(attr: &InodeAttr) -> Option<(ValueBytes, &[u8])> {
 }
 
 /// Whether what a layer keeps under a key are bare attributes.
-pub fn is_bare(key: &[u8], stored: &[u8]) -> bool {
-    is_attributes(key) && stored.first() == Some(&BARE)
+pub fn is_bare_value(key: &[u8], stored: &[u8]) -> bool {
+    is_attributes_key(key) && stored.first() == Some(&BARE)
 }
 
 /// The attributes with their content; None if it is not theirs.
-pub fn join(bare: &[u8], content: &[u8]) -> Option<MapValue> {
+pub fn join_inline_content(bare: &[u8], content: &[u8]) -> Option<MapValue> {
     let (head, attributes) = bare.split_at_checked(HEAD)?;
     let len = usize::from(u16::from_le_bytes([*head.get(1)?, *head.get(2)?]));
     let join = || SharedSlice::from(ValueBytes::from([attributes, content].concat()));
@@ -63,7 +63,7 @@ pub fn join(bare: &[u8], content: &[u8]) -> Option<MapValue> {
 }
 
 /// The attributes under a key of the live store, whole; `bare` is what was read there. None: it is not there any more.
-pub fn complete(live: &dyn LiveRead, full: &[u8], bare: ValueBytes) -> Result<Option<ValueBytes>> {
+pub fn complete_attributes(live: &dyn LiveRead, full: &[u8], bare: ValueBytes) -> Result<Option<ValueBytes>> {
     let content_key = [full, &[CONTENT]].concat();
     let mut bare = bare;
     // Outside of a transaction both may change meanwhile; what is read between two equal looks belongs to them.
@@ -74,7 +74,7 @@ pub fn complete(live: &dyn LiveRead, full: &[u8], bare: ValueBytes) -> Result<Op
             return Ok(Some(again));
         }
         if again == bare
-            && let Some(whole) = content.and_then(|content| join(&bare, &content))
+            && let Some(whole) = content.and_then(|content| join_inline_content(&bare, &content))
         {
             return Ok(Some(whole.as_bytes().into()));
         }
@@ -102,29 +102,29 @@ mod tests {
     fn what_is_split_is_joined_to_what_the_map_has() {
         for len in [APART_MIN, 4096] {
             let attr = file(len);
-            let (bare, content) = split(&attr).unwrap();
+            let (bare, content) = split_inline_content(&attr).unwrap();
             assert!(bare.len() < 100 && content.len() == len);
-            assert_eq!(join(&bare, content).unwrap().as_bytes(), attr.encode());
-            assert!(join(&bare, &content[1..]).is_none(), "that is another content");
+            assert_eq!(join_inline_content(&bare, content).unwrap().as_bytes(), attr.encode());
+            assert!(join_inline_content(&bare, &content[1..]).is_none(), "that is another content");
         }
     }
 
     #[test]
     fn what_is_tiny_or_not_there_stays_beside_the_attributes() {
-        assert!(split(&file(APART_MIN - 1)).is_none());
-        assert!(split(&InodeAttr::new(FileKind::File, 0o644)).is_none());
+        assert!(split_inline_content(&file(APART_MIN - 1)).is_none());
+        assert!(split_inline_content(&InodeAttr::new(FileKind::File, 0o644)).is_none());
     }
 
     #[test]
     fn keys_of_content_stand_right_behind_those_of_attributes() {
-        let (attributes, layer) = (MapKey::attr(Ino(7)), LayerId(3));
-        let key = content_key(layer, &attributes);
-        assert!(key > layer_key(layer, attributes.as_bytes()));
-        assert!(key < layer_key(layer, MapKey::dentry(Ino(7), b"\x01").as_bytes()));
-        assert!(is_content(&key[9..]) && !is_content(attributes.as_bytes()));
-        assert!(!is_content(MapKey::xattr(Ino(7), b"\x01").as_bytes()));
+        let (attributes, layer) = (MapKey::for_attr(Ino(7)), LayerId(3));
+        let key = inline_content_key(layer, &attributes);
+        assert!(key > encode_layer_key(layer, attributes.as_bytes()));
+        assert!(key < encode_layer_key(layer, MapKey::for_dentry(Ino(7), b"\x01").as_bytes()));
+        assert!(is_content_key(&key[9..]) && !is_content_key(attributes.as_bytes()));
+        assert!(!is_content_key(MapKey::for_xattr(Ino(7), b"\x01").as_bytes()));
         let whole = file(APART_MIN);
-        assert!(is_bare(attributes.as_bytes(), &split(&whole).unwrap().0));
-        assert!(!is_bare(attributes.as_bytes(), &whole.encode()));
+        assert!(is_bare_value(attributes.as_bytes(), &split_inline_content(&whole).unwrap().0));
+        assert!(!is_bare_value(attributes.as_bytes(), &whole.encode()));
     }
 }

@@ -8,7 +8,7 @@ use std::iter::Peekable;
 use std::ops::ControlFlow;
 
 use vellum_live::{LiveError, LiveStore, StoreTransaction, ValueBytes, VisitScan};
-use vellum_map::{KeySpan, MapRange, MapValue, NodeSource, SharedSlice, get, range};
+use vellum_map::{KeySpan, MapRange, MapValue, NodeSource, SharedSlice, get_value, read_range};
 use vellum_types::{MapKey, MapKeyTag};
 
 use super::inline;
@@ -51,7 +51,7 @@ impl LiveRead for &dyn StoreTransaction {
 }
 
 /// The key in the live store of a layer's key.
-pub fn layer_key(layer: LayerId, key: &[u8]) -> Vec<u8> {
+pub fn encode_layer_key(layer: LayerId, key: &[u8]) -> Vec<u8> {
     let mut full = Vec::with_capacity(9 + key.len());
     full.extend_from_slice(&layer_prefix(layer));
     full.extend_from_slice(key);
@@ -62,7 +62,7 @@ pub fn layer_key(layer: LayerId, key: &[u8]) -> Vec<u8> {
 pub fn encode_change(key: &[u8], value: Option<&[u8]>) -> ValueBytes {
     match value {
         None => TOMBSTONE.into(),
-        Some(value) if is_xattr(key) => [&[0], value].concat().into(),
+        Some(value) if is_xattr_key(key) => [&[0], value].concat().into(),
         Some(value) => value.into(),
     }
 }
@@ -73,38 +73,38 @@ pub fn decode_change(key: &[u8], stored: &ValueBytes) -> Option<MapValue> {
         return None;
     }
     Some(match stored.split_first() {
-        Some((_, value)) if is_xattr(key) => SharedSlice::from(ValueBytes::from(value)),
+        Some((_, value)) if is_xattr_key(key) => SharedSlice::from(ValueBytes::from(value)),
         _ => SharedSlice::from(ValueBytes::clone(stored)),
     })
 }
 
-fn is_xattr(key: &[u8]) -> bool {
+fn is_xattr_key(key: &[u8]) -> bool {
     key.get(TAG_AT) == Some(&MapKeyTag::Xattr.as_byte())
 }
 
 /// The value of a key: what the newest layer that speaks of it says, or else the base.
-pub fn get_merged<N: NodeSource>(
+pub fn get_merged_value<N: NodeSource>(
     live: &dyn LiveRead,
     state: &LayeredState,
     nodes: &N,
     key: &MapKey,
 ) -> Result<Option<MapValue>> {
     let key = key.as_bytes();
-    let mut full = layer_key(LayerId(0), key);
+    let mut full = encode_layer_key(LayerId(0), key);
     for layer in &state.layers {
         if let Some(prefix) = full.get_mut(..9) {
             prefix.copy_from_slice(&layer_prefix(*layer));
         }
         if let Some(stored) = live.get(&full)? {
-            if !inline::is_bare(key, &stored) {
+            if !inline::is_bare_value(key, &stored) {
                 return Ok(decode_change(key, &stored));
             }
-            if let Some(whole) = inline::complete(live, &full, stored)? {
+            if let Some(whole) = inline::complete_attributes(live, &full, stored)? {
                 return Ok(decode_change(key, &whole));
             }
         }
     }
-    Ok(get(nodes, &state.base, key)?)
+    Ok(get_value(nodes, &state.base, key)?)
 }
 
 /// The changes of one layer within a span, taken in portions.
@@ -120,28 +120,28 @@ impl<'a> LayerCursor<'a> {
     /// The changes of a layer in a span of the map's keys.
     pub fn new(live: &'a dyn LiveRead, layer: LayerId, span: &KeySpan) -> Self {
         let end = match &span.end {
-            Some(end) => layer_key(layer, end),
+            Some(end) => encode_layer_key(layer, end),
             None => layer_prefix(LayerId(layer.0 + 1)).to_vec(),
         };
-        let rest = KeySpan::between(layer_key(layer, &span.start), end);
+        let rest = KeySpan::from_bounds(encode_layer_key(layer, &span.start), end);
         Self { live, layer, rest: Some(rest), ready: VecDeque::new() }
     }
 
     /// The next change, which stays the next.
-    pub fn peek(&mut self) -> Result<Option<&(Vec<u8>, Option<MapValue>)>> {
+    pub fn peek_change(&mut self) -> Result<Option<&(Vec<u8>, Option<MapValue>)>> {
         while self.ready.is_empty() && self.rest.is_some() {
-            self.refill()?;
+            self.refill_buffer()?;
         }
         Ok(self.ready.front())
     }
 
     /// Takes the next change.
-    pub fn take(&mut self) -> Result<Option<(Vec<u8>, Option<MapValue>)>> {
-        self.peek()?;
+    pub fn take_change(&mut self) -> Result<Option<(Vec<u8>, Option<MapValue>)>> {
+        self.peek_change()?;
         Ok(self.ready.pop_front())
     }
 
-    fn refill(&mut self) -> Result<()> {
+    fn refill_buffer(&mut self) -> Result<()> {
         let Some(span) = self.rest.take() else { return Ok(()) };
         let mut portion: Vec<(Vec<u8>, ValueBytes)> = Vec::new();
         let prefix = layer_prefix(self.layer).len();
@@ -150,23 +150,27 @@ impl<'a> LayerCursor<'a> {
             if portion.len() < PORTION { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         if let Some((last, _)) = portion.last().filter(|_| portion.len() >= PORTION) {
-            self.rest = Some(span.after(&layer_key(self.layer, last)));
+            self.rest = Some(span.after_key(&encode_layer_key(self.layer, last)));
         }
         let mut portion = portion.into_iter().peekable();
         while let Some((key, stored)) = portion.next() {
-            if inline::is_content(&key) {
+            if inline::is_content_key(&key) {
                 // Of attributes that an earlier portion had, or of none.
                 continue;
             }
-            if !inline::is_bare(&key, &stored) {
+            if !inline::is_bare_value(&key, &stored) {
                 let change = decode_change(&key, &stored);
                 self.ready.push_back((key, change));
                 continue;
             }
-            let content = portion.next_if(|(next, _)| inline::is_content(next));
-            if let Some(whole) = content.and_then(|(_, content)| inline::join(&stored, &content)) {
+            let content = portion.next_if(|(next, _)| inline::is_content_key(next));
+            if let Some(whole) =
+                content.and_then(|(_, content)| inline::join_inline_content(&stored, &content))
+            {
                 self.ready.push_back((key, Some(whole)));
-            } else if let Some(whole) = inline::complete(self.live, &layer_key(self.layer, &key), stored)? {
+            } else if let Some(whole) =
+                inline::complete_attributes(self.live, &encode_layer_key(self.layer, &key), stored)?
+            {
                 let change = decode_change(&key, &whole);
                 self.ready.push_back((key, change));
             }
@@ -191,7 +195,7 @@ impl<'a> LayerChanges<'a> {
     pub fn peek_key(&mut self) -> Result<Option<Vec<u8>>> {
         let mut least: Option<Vec<u8>> = None;
         for cursor in &mut self.cursors {
-            if let Some((key, _)) = cursor.peek()?
+            if let Some((key, _)) = cursor.peek_change()?
                 && least.as_ref().is_none_or(|least| key < least)
             {
                 least = Some(key.clone());
@@ -201,12 +205,12 @@ impl<'a> LayerChanges<'a> {
     }
 
     /// The next change.
-    pub fn next(&mut self) -> Result<Option<(Vec<u8>, Option<MapValue>)>> {
+    pub fn next_change(&mut self) -> Result<Option<(Vec<u8>, Option<MapValue>)>> {
         let Some(key) = self.peek_key()? else { return Ok(None) };
         let mut newest = None;
         for cursor in &mut self.cursors {
-            if cursor.peek()?.is_some_and(|(other, _)| *other == key) {
-                let change = cursor.take()?;
+            if cursor.peek_change()?.is_some_and(|(other, _)| *other == key) {
+                let change = cursor.take_change()?;
                 newest = newest.or(change);
             }
         }
@@ -224,11 +228,11 @@ impl<'a, N: NodeSource> MergedEntries<'a, N> {
     /// The entries of a span as a state has them.
     pub fn new(live: &'a dyn LiveRead, state: &LayeredState, nodes: &'a N, span: KeySpan) -> Result<Self> {
         let changes = LayerChanges::new(live, &state.layers, &span);
-        Ok(Self { changes, base: range(nodes, &state.base, span)?.peekable() })
+        Ok(Self { changes, base: read_range(nodes, &state.base, span)?.peekable() })
     }
 
     /// The next entry.
-    pub fn next(&mut self) -> Result<Option<(SharedSlice, MapValue)>> {
+    pub fn next_entry(&mut self) -> Result<Option<(SharedSlice, MapValue)>> {
         loop {
             let changed = self.changes.peek_key()?;
             let base_key = match self.base.peek() {
@@ -250,7 +254,7 @@ impl<'a, N: NodeSource> MergedEntries<'a, N> {
             if base_key.as_deref() == changed.as_deref() {
                 self.base.next();
             }
-            if let Some((key, Some(value))) = self.changes.next()? {
+            if let Some((key, Some(value))) = self.changes.next_change()? {
                 return Ok(Some((SharedSlice::from(ValueBytes::from(key)), value)));
             }
         }

@@ -26,25 +26,25 @@ impl<'n> ResidentNodes<'n> {
     }
 
     /// The node that was asked for and not there.
-    pub fn missing(&self) -> Option<BlobId> {
+    pub fn missing_node(&self) -> Option<BlobId> {
         *self.missing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl NodeSource for ResidentNodes<'_> {
-    fn node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
+    fn load_node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
         if self.fetches {
-            return self.nodes.node(id);
+            return self.nodes.load_node(id);
         }
-        self.nodes.resident(id).ok_or_else(|| {
+        self.nodes.find_resident(id).ok_or_else(|| {
             *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(*id);
-            MapError::load(*id, ErrorKind::Interrupted, NotInMemory)
+            MapError::from_load_failure(*id, ErrorKind::Interrupted, NotInMemory)
         })
     }
 
-    fn will_need(&self, ids: &[BlobId]) {
+    fn prefetch_nodes(&self, ids: &[BlobId]) {
         if self.fetches {
-            self.nodes.will_need(ids);
+            self.nodes.prefetch_nodes(ids);
         }
     }
 }

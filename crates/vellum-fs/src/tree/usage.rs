@@ -24,24 +24,24 @@ pub struct UsageAmount {
 impl UsageAmount {
     /// What an inode counts for: nothing if it has no name, since no snapshot has it and it goes with its last close.
     #[must_use]
-    pub fn of(attr: &InodeAttr) -> Self {
+    pub fn from_attr(attr: &InodeAttr) -> Self {
         if attr.nlink == 0 {
             return Self::default();
         }
         let size = if attr.kind == FileKind::File { attr.size } else { 0 };
-        Self { bytes: signed(size), inodes: 1 }
+        Self { bytes: to_signed(size), inodes: 1 }
     }
 
     /// What a tree holds.
     #[must_use]
-    pub fn counted(counted: &SnapshotStatistics) -> Self {
+    pub fn from_statistics(counted: &SnapshotStatistics) -> Self {
         let inodes = counted.files.saturating_add(counted.dirs).saturating_add(counted.others);
-        Self { bytes: signed(counted.bytes), inodes: signed(inodes) }
+        Self { bytes: to_signed(counted.bytes), inodes: to_signed(inodes) }
     }
 
     /// Adds another amount.
     #[must_use]
-    pub fn plus(self, other: Self) -> Self {
+    pub fn add_amount(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_add(other.bytes),
             inodes: self.inodes.saturating_add(other.inodes),
@@ -50,7 +50,7 @@ impl UsageAmount {
 
     /// Takes another amount away.
     #[must_use]
-    pub fn minus(self, other: Self) -> Self {
+    pub fn subtract_amount(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_sub(other.bytes),
             inodes: self.inodes.saturating_sub(other.inodes),
@@ -59,16 +59,16 @@ impl UsageAmount {
 
     /// Adds the stored form.
     pub fn encode(self, writer: &mut FieldWriter) {
-        writer.varint_signed(self.bytes).varint_signed(self.inodes);
+        writer.write_signed_varint(self.bytes).write_signed_varint(self.inodes);
     }
 
     /// Reads the stored form.
     pub fn decode(reader: &mut FieldReader<'_>) -> std::result::Result<Self, DecodeError> {
-        Ok(Self { bytes: reader.varint_signed()?, inodes: reader.varint_signed()? })
+        Ok(Self { bytes: reader.read_signed_varint()?, inodes: reader.read_signed_varint()? })
     }
 }
 
-fn signed(number: u64) -> i64 {
+fn to_signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
@@ -94,7 +94,7 @@ impl WorktreeUsage {
     }
 
     /// What there is.
-    pub fn used(&self) -> UsageAmount {
+    pub fn used_amount(&self) -> UsageAmount {
         UsageAmount {
             bytes: self.bytes.used.load(Ordering::Acquire),
             inodes: self.inodes.used.load(Ordering::Acquire),
@@ -102,14 +102,14 @@ impl WorktreeUsage {
     }
 
     /// Sets what there is: the worktree stands on another state.
-    pub fn set(&self, used: UsageAmount) {
+    pub fn set_used_amount(&self, used: UsageAmount) {
         self.bytes.used.store(used.bytes, Ordering::Release);
         self.inodes.used.store(used.inodes, Ordering::Release);
     }
 
     /// The most that there may be.
     pub fn quota(&self) -> WorktreeQuota {
-        WorktreeQuota { bytes: self.bytes.limit(), inodes: self.inodes.limit() }
+        WorktreeQuota { bytes: self.bytes.counter_limit(), inodes: self.inodes.counter_limit() }
     }
 
     /// Sets the most that there may be. What is there stays.
@@ -119,33 +119,33 @@ impl WorktreeUsage {
     }
 
     /// Counts what a transaction changes; nothing is counted if it would be too much.
-    pub fn take(&self, grown: UsageAmount) -> Result<()> {
-        self.bytes.take(grown.bytes)?;
-        self.inodes.take(grown.inodes).inspect_err(|_| self.bytes.give(grown.bytes))
+    pub fn reserve_growth(&self, grown: UsageAmount) -> Result<()> {
+        self.bytes.reserve_growth(grown.bytes)?;
+        self.inodes.reserve_growth(grown.inodes).inspect_err(|_| self.bytes.release_growth(grown.bytes))
     }
 
     /// Takes back what was counted: it was not committed.
-    pub fn give(&self, grown: UsageAmount) {
-        self.bytes.give(grown.bytes);
-        self.inodes.give(grown.inodes);
+    pub fn release_growth(&self, grown: UsageAmount) {
+        self.bytes.release_growth(grown.bytes);
+        self.inodes.release_growth(grown.inodes);
     }
 }
 
 impl UsageCounter {
-    fn limit(&self) -> Option<u64> {
+    fn counter_limit(&self) -> Option<u64> {
         Some(self.limit.load(Ordering::Acquire)).filter(|limit| *limit != u64::MAX)
     }
 
-    fn take(&self, grown: i64) -> Result<()> {
+    fn reserve_growth(&self, grown: i64) -> Result<()> {
         let used = self.used.fetch_add(grown, Ordering::AcqRel).saturating_add(grown);
-        if grown > 0 && self.limit().is_some_and(|limit| u64::try_from(used).unwrap_or(0) > limit) {
-            self.give(grown);
+        if grown > 0 && self.counter_limit().is_some_and(|limit| u64::try_from(used).unwrap_or(0) > limit) {
+            self.release_growth(grown);
             return Err(Errno::DQUOT.into());
         }
         Ok(())
     }
 
-    fn give(&self, grown: i64) {
+    fn release_growth(&self, grown: i64) {
         self.used.fetch_sub(grown, Ordering::AcqRel);
     }
 }

@@ -2,7 +2,7 @@
 //! trees beneath, which the worktree's ref names.
 //!
 //! Invariant: while a view reads a layer nothing is put into it, and nobody drops it. Who changes the worktree holds
-//! [`OpenViews::changing`] throughout; who begins to read waits for that, so that no change is half inside a view.
+//! [`OpenViews::lock_for_change`] throughout; who begins to read waits for that, so that no change is half inside a view.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,71 +36,71 @@ pub struct ChangeGuard<'v> {
 impl OpenViews {
     /// No views, of a worktree of which the top layer may hold something.
     pub fn new(head: &LiveHead) -> Self {
-        Self { readers: RwLock::default(), written: AtomicU64::new(head.top().0) }
+        Self { readers: RwLock::default(), written: AtomicU64::new(head.top_layer().0) }
     }
 
     /// Begins to read the state that a head has now. The head must be held still.
-    pub fn begin(&self, head: &LiveHead) -> LayeredState {
-        let mut readers = self.write();
-        let empty = self.written.load(Ordering::Acquire) != head.top().0;
-        let state = if empty { head.sealed() } else { head.state.clone() };
-        add(&mut readers, &state);
+    pub fn begin_read(&self, head: &LiveHead) -> LayeredState {
+        let mut readers = self.lock_readers();
+        let empty = self.written.load(Ordering::Acquire) != head.top_layer().0;
+        let state = if empty { head.sealed_state() } else { head.state.clone() };
+        add_reader(&mut readers, &state);
         state
     }
 
     /// Begins to read a state of which all layers are sealed, and are needed by somebody until now.
-    pub fn begin_sealed(&self, state: &LayeredState) {
-        add(&mut self.write(), state);
+    pub fn begin_sealed_read(&self, state: &LayeredState) {
+        add_reader(&mut self.lock_readers(), state);
     }
 
     /// Ends reading.
-    pub fn end(&self, state: &LayeredState) {
-        let mut readers = self.write();
-        state.layers.iter().for_each(|layer| count_down(&mut readers.layers, layer));
-        count_down(&mut readers.bases, &state.base);
+    pub fn end_read(&self, state: &LayeredState) {
+        let mut readers = self.lock_readers();
+        state.layers.iter().for_each(|layer| decrement_count(&mut readers.layers, layer));
+        decrement_count(&mut readers.bases, &state.base);
     }
 
     /// The right to change what no view reads.
-    pub fn changing(&self) -> ChangeGuard<'_> {
+    pub fn lock_for_change(&self) -> ChangeGuard<'_> {
         let readers = self.readers.read().unwrap_or_else(PoisonError::into_inner);
         ChangeGuard { readers, written: &self.written }
     }
 
     /// The layers that views read.
-    pub fn layers(&self) -> Vec<LayerId> {
-        self.changing().readers.layers.keys().copied().collect()
+    pub fn read_layers(&self) -> Vec<LayerId> {
+        self.lock_for_change().readers.layers.keys().copied().collect()
     }
 
     /// The trees that views read.
-    pub fn bases(&self) -> Vec<MapRoot> {
-        self.changing().readers.bases.keys().copied().collect()
+    pub fn read_bases(&self) -> Vec<MapRoot> {
+        self.lock_for_change().readers.bases.keys().copied().collect()
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, ViewReaders> {
+    fn lock_readers(&self) -> RwLockWriteGuard<'_, ViewReaders> {
         self.readers.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ChangeGuard<'_> {
     /// Whether a view reads this layer.
-    pub fn is_read(&self, layer: LayerId) -> bool {
+    pub fn is_layer_read(&self, layer: LayerId) -> bool {
         self.readers.layers.contains_key(&layer)
     }
 
     /// Something is put into this top layer.
-    pub fn wrote(&self, layer: LayerId) {
+    pub fn mark_written(&self, layer: LayerId) {
         self.written.store(layer.0, Ordering::Release);
     }
 }
 
-fn add(readers: &mut ViewReaders, state: &LayeredState) {
+fn add_reader(readers: &mut ViewReaders, state: &LayeredState) {
     for layer in &state.layers {
         *readers.layers.entry(*layer).or_default() += 1;
     }
     *readers.bases.entry(state.base).or_default() += 1;
 }
 
-fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+fn decrement_count<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {

@@ -104,10 +104,10 @@ fn accesses_are_recorded_as_relatime_does() {
     let fs = Stand::new();
     let file = fs.create("f").unwrap();
     wait_for_tick();
-    fs.accessed(file.ino).unwrap();
+    fs.record_access(file.ino).unwrap();
     let first = fs.attr("f");
     assert!(first.atime > file.attr.atime && first.ctime == file.attr.ctime);
-    fs.accessed(file.ino).unwrap();
+    fs.record_access(file.ino).unwrap();
     assert_eq!(fs.attr("f").atime, first.atime);
     let old = AttributeChanges {
         atime: Some(TimeChange::At(time(first.atime.secs - 90_000, 0))),
@@ -117,7 +117,7 @@ fn accesses_are_recorded_as_relatime_does() {
     };
     fs.setattr(file.ino, &old, CALLER).unwrap();
     wait_for_tick();
-    fs.accessed(file.ino).unwrap();
+    fs.record_access(file.ino).unwrap();
     assert!(fs.attr("f").atime > first.atime);
 }
 
@@ -128,14 +128,14 @@ fn reading_alone_changes_nothing_that_is_kept() {
     let file = fs.create("d/f").unwrap();
     fs.write(file.ino, 0, b"content", false).unwrap();
     let link = fs.symlink(ROOT, b"l", b"d/f", CALLER).unwrap();
-    fs.flush().unwrap();
-    let snapshot = fs.snapshot(&request()).unwrap();
-    fs.flush().unwrap();
+    fs.publish_all().unwrap();
+    let snapshot = fs.create_snapshot(&request()).unwrap();
+    fs.publish_all().unwrap();
     let before = ["d", "d/f", "l"].map(|path| fs.attr(path));
-    let root = fs.tree().head().state.base;
+    let root = fs.live_map().lock_head().state.base;
     wait_for_tick();
     fs.read(file.ino, 0, 10).unwrap();
-    fs.entries(fs.at("d").ino).unwrap();
+    fs.list_entries(fs.at("d").ino).unwrap();
     fs.readlink(link.ino).unwrap();
     for (path, before) in ["d", "d/f", "l"].into_iter().zip(&before) {
         let now = fs.attr(path);
@@ -143,9 +143,9 @@ fn reading_alone_changes_nothing_that_is_kept() {
         assert_eq!((now.mtime, now.ctime), (before.mtime, before.ctime), "{path}");
     }
     assert!(!fs.is_changed().unwrap());
-    fs.flush().unwrap();
-    assert_eq!(fs.tree().head().state.base, root);
-    assert_eq!(fs.tree().head().snapshot.unwrap().id, snapshot);
+    fs.publish_all().unwrap();
+    assert_eq!(fs.live_map().lock_head().state.base, root);
+    assert_eq!(fs.live_map().lock_head().snapshot.unwrap().id, snapshot);
     // It is recorded with the next change, and not before.
     let seen = fs.attr("d/f").atime;
     let mode = AttributeChanges { mode: Some(0o600), ..Default::default() };

@@ -39,9 +39,10 @@ pub fn check(fs: &LiveFilesystem) {
 #[track_caller]
 pub fn check_usage(fs: &LiveFilesystem) {
     let (attrs, _) = collect(fs);
-    let sum = attrs.values().map(UsageAmount::of).fold(UsageAmount::default(), UsageAmount::plus);
-    assert_eq!(fs.tree().usage().used(), sum);
-    assert_eq!(fs.tree().measure().unwrap(), sum, "measured anew");
+    let sum =
+        attrs.values().map(UsageAmount::from_attr).fold(UsageAmount::default(), UsageAmount::add_amount);
+    assert_eq!(fs.live_map().worktree_usage().used_amount(), sum);
+    assert_eq!(fs.live_map().measure_usage().unwrap(), sum, "measured anew");
 }
 
 /// Checks that extents do not overlap, lie within their file's size, and are not there where content is inline.
@@ -63,7 +64,11 @@ pub fn check_content(fs: &LiveFilesystem) {
         }
         ControlFlow::Continue(())
     };
-    fs.tree().read(|view| view.scan(KeySpan::from(MapKey::attr(Ino::SUPER).as_bytes()), visit)).unwrap();
+    fs.live_map()
+        .read_head_state(|view| {
+            view.scan(KeySpan::from_start(MapKey::for_attr(Ino::SUPER).as_bytes()), visit)
+        })
+        .unwrap();
 }
 
 fn leads_to_root(attrs: &HashMap<Ino, InodeAttr>, ino: Ino) -> bool {
@@ -86,7 +91,11 @@ fn collect(fs: &LiveFilesystem) -> (HashMap<Ino, InodeAttr>, Dentries) {
         }
         ControlFlow::Continue(())
     };
-    fs.tree().read(|view| view.scan(KeySpan::from(MapKey::attr(Ino::SUPER).as_bytes()), visit)).unwrap();
+    fs.live_map()
+        .read_head_state(|view| {
+            view.scan(KeySpan::from_start(MapKey::for_attr(Ino::SUPER).as_bytes()), visit)
+        })
+        .unwrap();
     assert!(others.iter().all(|ino| attrs.contains_key(ino)), "something is left of an inode that is gone");
     (attrs, dentries)
 }

@@ -38,7 +38,7 @@ fn original() -> (Stand, LiveView) {
     for (path, secs) in [("dir/big", 1), ("dir/small", 2), ("dir/deep", -3), ("dir", 4)] {
         set_mtime(&stand, path, secs);
     }
-    let view = stand.fs.view().unwrap();
+    let view = stand.fs.open_view().unwrap();
     (stand, view)
 }
 
@@ -67,21 +67,21 @@ fn assert_like_original(stand: &Stand, dir: &str) {
 #[test]
 fn everything_comes_back_and_content_is_shared() {
     let (stand, view) = original();
-    let dir = view.find(ROOT, b"dir").unwrap().ino;
-    let before = stand.log().used();
+    let dir = view.find_dentry(ROOT, b"dir").unwrap().ino;
+    let before = stand.write_log().used_bytes();
     stand.remove_tree(ROOT, b"dir").unwrap();
     assert!(!stand.exists("dir"));
     for name in ["dir", "copy"] {
         stand.copy_tree(&view, dir, ROOT, name.as_bytes()).unwrap();
         assert_copied(&stand, name);
     }
-    assert_eq!(stand.log().used(), before, "no byte was copied");
+    assert_eq!(stand.write_log().used_bytes(), before, "no byte was copied");
     assert_eq!(errno(stand.copy_tree(&view, dir, ROOT, b"copy")), Errno::EXIST);
     drop(view);
     check(&stand);
-    stand.flush().unwrap();
+    stand.publish_all().unwrap();
     assert_copied(&stand, "dir");
-    let names: Vec<_> = stand.entries(ROOT).unwrap().into_iter().map(|entry| entry.name).collect();
+    let names: Vec<_> = stand.list_entries(ROOT).unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, [&b"copy"[..], b"dir", b"outside"], "nothing else is left");
 }
 
@@ -90,14 +90,14 @@ fn published_content_is_shared_too() {
     let (stand, view) = original();
     drop(view);
     let request = LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
-    let id = stand.snapshot(&request).unwrap();
-    stand.flush().unwrap();
+    let id = stand.create_snapshot(&request).unwrap();
+    stand.publish_all().unwrap();
     stand.remove_tree(ROOT, b"dir").unwrap();
-    let view = stand.fs.view_of(id).unwrap();
-    stand.copy_tree(&view, view.find(ROOT, b"dir").unwrap().ino, ROOT, b"dir").unwrap();
-    assert_eq!(stand.log().used(), 0, "no byte was copied");
+    let view = stand.fs.open_snapshot_view(id).unwrap();
+    stand.copy_tree(&view, view.find_dentry(ROOT, b"dir").unwrap().ino, ROOT, b"dir").unwrap();
+    assert_eq!(stand.write_log().used_bytes(), 0, "no byte was copied");
     assert_copied(&stand, "dir");
-    stand.flush().unwrap();
+    stand.publish_all().unwrap();
     assert_copied(&stand, "dir");
     check(&stand);
 }
@@ -122,7 +122,7 @@ fn a_file_of_many_pieces_is_copied() {
     for block in 0..count {
         stand.write(ino, block * 16384, &[block as u8; 5000], false).unwrap();
     }
-    let view = stand.fs.view().unwrap();
+    let view = stand.fs.open_view().unwrap();
     let copy = stand.copy_tree(&view, ino, ROOT, b"copy").unwrap();
     assert_eq!((copy.attr.nlink, copy.attr.size), (1, (count - 1) * 16384 + 5000));
     drop(view);
@@ -140,7 +140,7 @@ fn a_file_of_many_pieces_is_copied() {
 #[test]
 fn what_cannot_be_copied_leaves_nothing() {
     let (stand, view) = original();
-    let dir = view.find(ROOT, b"dir").unwrap().ino;
+    let dir = view.find_dentry(ROOT, b"dir").unwrap().ino;
     let file = stand.at("outside").ino;
     assert_eq!(errno(stand.copy_tree(&view, dir, file, b"x")), Errno::NOTDIR);
     assert_eq!(errno(stand.copy_tree(&view, Ino(999_999), ROOT, b"x")), Errno::STALE);

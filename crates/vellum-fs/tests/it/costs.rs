@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vellum_benchkit::assert_allocates;
+use vellum_benchkit::assert_max_allocations;
 use vellum_fs::cache::InodeCache;
 use vellum_fs::head::{AncestorSnapshot, LiveHead};
 use vellum_fs::log::LogHooks;
@@ -44,23 +44,26 @@ impl Place {
         let state = StateDir::create(dir.path()).unwrap();
         let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
         let nothing = || panic!("a new volume asks for nothing");
-        let volume = Volume::init_on(store.clone(), &state, &new, nothing).unwrap().volume;
-        Self { store, disk: SimFolder::with(BTreeMap::new()), volume: Arc::new(volume), _dir: dir }
+        let volume = Volume::init_volume_on(store.clone(), &state, &new, nothing).unwrap().volume;
+        Self { store, disk: SimFolder::with_files(BTreeMap::new()), volume: Arc::new(volume), _dir: dir }
     }
 
     fn open(&self, name: &str, head: &LiveHead) -> LiveFilesystem {
-        let log = Arc::new(WriteLog::open_in(self.disk.beside(&format!("{name}-log")), 1 << 30).unwrap());
-        let folder = self.disk.beside(&format!("{name}-meta"));
-        let live = EmbeddedStore::open_in(folder, LogHooks(log.clone()), EngineLimits::default()).unwrap();
+        let log = Arc::new(
+            WriteLog::open_in_folder(self.disk.sibling_folder(&format!("{name}-log")), 1 << 30).unwrap(),
+        );
+        let folder = self.disk.sibling_folder(&format!("{name}-meta"));
+        let live =
+            EmbeddedStore::open_in_folder(folder, LogHooks(log.clone()), EngineLimits::default()).unwrap();
         let options = LiveOptions { worktree: Some(name.into()), ..LiveOptions::default() };
         LiveFilesystem::open(self.volume.clone(), Arc::new(live), log, head, options).unwrap()
     }
 
     /// What something costs.
     fn cost<T>(&self, what: impl FnOnce() -> T) -> (T, Cost) {
-        let (store, disk) = (self.store.counts(), self.disk.ops());
+        let (store, disk) = (self.store.request_counts(), self.disk.operation_count());
         let done = what();
-        let now = self.store.counts();
+        let now = self.store.request_counts();
         let counts = RequestCounts {
             gets: now.gets - store.gets,
             puts: now.puts - store.puts,
@@ -72,22 +75,22 @@ impl Place {
             bytes_in: 0,
             bytes_out: 0,
         };
-        (done, Cost { store: counts, disk: self.disk.ops() - disk })
+        (done, Cost { store: counts, disk: self.disk.operation_count() - disk })
     }
 }
 
 /// A published snapshot of so many files.
 fn publish(volume: &Volume, files: u64) -> LiveHead {
-    let mut session = volume.begin_write().unwrap();
+    let mut session = volume.begin_write_session().unwrap();
     let root = build(volume, &session, files);
-    session.flush().unwrap();
+    session.flush_blobs().unwrap();
     let statistics = SnapshotStatistics { files, ..SnapshotStatistics::default() };
     let mut record = SnapshotRecord {
         nonce: Default::default(),
         root,
         parents: Vec::new(),
         counter: 1,
-        time: vellum_volume::session::now(),
+        time: vellum_volume::session::current_time(),
         worktree: "main".into(),
         author: String::new(),
         host: String::new(),
@@ -96,10 +99,10 @@ fn publish(volume: &Volume, files: u64) -> LiveHead {
         paths: Vec::new(),
         statistics,
     };
-    let id = volume.name_snapshot(&mut record).unwrap();
-    volume.catalog.put(&record).unwrap();
-    volume.update_worktree(&record.worktree, |head| head.head = Some(id)).unwrap();
-    session.end().unwrap();
+    let id = volume.assign_snapshot_id(&mut record).unwrap();
+    volume.catalog.store_record(&record).unwrap();
+    volume.update_worktree_ref(&record.worktree, |head| head.head = Some(id)).unwrap();
+    session.end_session().unwrap();
     LiveHead::new(root, statistics, Some(AncestorSnapshot { id, counter: 1, time: record.time }))
 }
 
@@ -117,27 +120,27 @@ fn build(volume: &Volume, session: &vellum_volume::WriteSession, files: u64) -> 
         }
         attr
     };
-    let mut builder = MapBuilder::new(volume.shape(), session);
-    let mut push = |key: MapKey, value: &[u8]| builder.push(key.as_bytes(), value).unwrap();
-    push(MapKey::attr(Ino::SUPER), &SuperBlock { next_ino: file_of(files) }.encode());
+    let mut builder = MapBuilder::new(volume.map_shape(), session);
+    let mut push = |key: MapKey, value: &[u8]| builder.push_entry(key.as_bytes(), value).unwrap();
+    push(MapKey::for_attr(Ino::SUPER), &SuperBlock { next_ino: file_of(files) }.encode());
     let mut root = InodeAttr::new(FileKind::Dir, 0o755);
     root.nlink = 2 + dirs as u32;
-    push(MapKey::attr(ROOT), &root.encode());
+    push(MapKey::for_attr(ROOT), &root.encode());
     for dir in 0..dirs {
         let dentry = Dentry { ino: dir_of(dir), kind: FileKind::Dir };
-        push(MapKey::dentry(ROOT, &name(dir)), &dentry.encode());
+        push(MapKey::for_dentry(ROOT, &name(dir)), &dentry.encode());
     }
     for dir in 0..dirs {
-        push(MapKey::attr(dir_of(dir)), &attr(FileKind::Dir, (ROOT, dir)).encode());
+        push(MapKey::for_attr(dir_of(dir)), &attr(FileKind::Dir, (ROOT, dir)).encode());
         for file in dir * IN_ONE..files.min((dir + 1) * IN_ONE) {
             let dentry = Dentry { ino: file_of(file), kind: FileKind::File };
-            push(MapKey::dentry(dir_of(dir), &name(file)), &dentry.encode());
+            push(MapKey::for_dentry(dir_of(dir), &name(file)), &dentry.encode());
         }
     }
     for file in 0..files {
-        push(MapKey::attr(file_of(file)), &attr(FileKind::File, (dir_of(file / IN_ONE), file)).encode());
+        push(MapKey::for_attr(file_of(file)), &attr(FileKind::File, (dir_of(file / IN_ONE), file)).encode());
     }
-    builder.finish().unwrap()
+    builder.finish_tree().unwrap()
 }
 
 /// The costs of a snapshot, of one right after it, of a restore that saves what was changed, of one that discards it,
@@ -149,20 +152,20 @@ fn costs(files: u64) -> [Cost; 5] {
     let fs = place.open("main", &head);
     fs.lookup(ROOT, b"0000000").unwrap();
     fs.mkdir(ROOT, b"new", 0o755, CALLER).unwrap();
-    let (_, snapshot) = place.cost(|| fs.snapshot(&request()).unwrap());
-    let (_, again) = place.cost(|| fs.snapshot(&request()).unwrap());
+    let (_, snapshot) = place.cost(|| fs.create_snapshot(&request()).unwrap());
+    let (_, again) = place.cost(|| fs.create_snapshot(&request()).unwrap());
     fs.mkdir(ROOT, b"newer", 0o755, CALLER).unwrap();
-    let (saved, restore) = place.cost(|| fs.restore(first, false).unwrap());
+    let (saved, restore) = place.cost(|| fs.restore_snapshot(first, false).unwrap());
     assert!(saved.is_some());
     fs.mkdir(ROOT, b"newest", 0o755, CALLER).unwrap();
-    let (_, discard) = place.cost(|| fs.restore(first, true).unwrap());
+    let (_, discard) = place.cost(|| fs.restore_snapshot(first, true).unwrap());
     let (fork, forking) = place.cost(|| {
         place.volume.add_worktree("fork", Some(first), "fork").unwrap();
         place.open("fork", &head)
     });
     for fs in [&fs, &fork] {
         assert_eq!(fs.lookup(ROOT, b"new").unwrap_err().errno(), rustix::io::Errno::NOENT);
-        let last = fs.resolve(format!("{:07}/{:07}", (files - 1) / IN_ONE, files - 1).as_bytes());
+        let last = fs.resolve_path(format!("{:07}/{:07}", (files - 1) / IN_ONE, files - 1).as_bytes());
         assert_eq!(last.unwrap().attr.kind, FileKind::File);
     }
     [snapshot, again, restore, discard, forking]
@@ -180,14 +183,16 @@ fn snapshot_restore_and_fork_cost_the_same_for_any_number_of_files() {
 fn what_the_inode_cache_answers_allocates_nothing() {
     let cache = InodeCache::new(1 << 20);
     let attr = Arc::new(InodeAttr::new(FileKind::File, 0o644));
-    cache.put_attr(ROOT, &attr, cache.attr(ROOT).unwrap_err());
-    cache.put_dentry(ROOT, b"none", None, cache.dentry(ROOT, b"none").unwrap_err());
-    assert_allocates("a hit of attributes", 0, 1000, |_| drop(cache.attr(ROOT).unwrap()));
-    assert_allocates("a hit of an entry", 0, 1000, |_| {
-        assert!(cache.dentry(ROOT, b"none").unwrap().is_none())
+    cache.insert_attr(ROOT, &attr, cache.get_attr(ROOT).unwrap_err());
+    cache.insert_dentry(ROOT, b"none", None, cache.get_dentry(ROOT, b"none").unwrap_err());
+    assert_max_allocations("a hit of attributes", 0, 1000, |_| drop(cache.get_attr(ROOT).unwrap()));
+    assert_max_allocations("a hit of an entry", 0, 1000, |_| {
+        assert!(cache.get_dentry(ROOT, b"none").unwrap().is_none())
     });
-    assert_allocates("a miss of attributes", 0, 1000, |number| {
-        assert!(cache.attr(Ino(2 + ROOT.0 + number)).is_err())
+    assert_max_allocations("a miss of attributes", 0, 1000, |number| {
+        assert!(cache.get_attr(Ino(2 + ROOT.0 + number)).is_err())
     });
-    assert_allocates("a miss of an entry", 0, 1000, |_| assert!(cache.dentry(ROOT, b"other").is_err()));
+    assert_max_allocations("a miss of an entry", 0, 1000, |_| {
+        assert!(cache.get_dentry(ROOT, b"other").is_err())
+    });
 }

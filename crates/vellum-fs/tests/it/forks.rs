@@ -12,7 +12,7 @@ use vellum_fs::{LiveFilesystem, LiveOptions, WriteLog};
 use vellum_live::EmbeddedStore;
 use vellum_types::Ino;
 use vellum_volume::refs::UnsnapshottedTree;
-use vellum_volume::verify::{VerifyScope, verify};
+use vellum_volume::verify::{VerifyScope, verify_volume};
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{ProgressMeter, SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
 
@@ -30,7 +30,7 @@ fn world() -> (TempDir, Arc<Volume>, LiveFilesystem) {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let state = StateDir::create(dir.path()).unwrap();
     let new = NewWorktree { store: None, name: "main".into(), encrypted: true };
-    let made = Volume::init(&state, &new, || panic!("a new volume asks for nothing")).unwrap();
+    let made = Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing")).unwrap();
     let volume = Arc::new(made.volume);
     let fs = open(&volume, &dir.path().join("one"), "main");
     (dir, volume, fs)
@@ -57,15 +57,15 @@ fn noise(seed: u8) -> Vec<u8> {
 fn a_fork_has_what_is_published_and_what_is_not() {
     let (dir, volume, one) = world();
     write(&one, "published", &noise(1));
-    one.flush().unwrap();
+    one.publish_all().unwrap();
     let request =
         LiveSnapshotRequest { note: String::new(), tags: vec!["both".into()], origin: SnapshotOrigin::User };
     write(&one, "snapshotted", &noise(2));
-    let waits = one.snapshot(&request).unwrap();
+    let waits = one.create_snapshot(&request).unwrap();
     write(&one, "dirty", &noise(3));
     write(&one, "small", b"small");
     let open_ino = one.create(Ino::ROOT, b"nameless", 0o600, CALLER).unwrap().ino;
-    one.hold(one.epoch(), open_ino).unwrap();
+    one.hold_inode(one.current_epoch(), open_ino).unwrap();
     one.unlink(Ino::ROOT, b"nameless").unwrap();
 
     let (meta, log) = (dir.path().join("two/meta"), dir.path().join("two/log"));
@@ -74,11 +74,11 @@ fn a_fork_has_what_is_published_and_what_is_not() {
         |head: &LiveHead| Ok(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
     let base = one.fork_into(LiveStateFolders { meta: &meta, log: &log }, stands).unwrap();
     volume.add_worktree("two", None, "there").unwrap();
-    volume.update_worktree("two", |head| head.live = Some(base)).unwrap();
+    volume.update_worktree_ref("two", |head| head.live = Some(base)).unwrap();
 
     // Each goes its own way, whatever the other writes, publishes and removes.
     write(&one, "dirty", b"changed in one");
-    one.flush().unwrap();
+    one.publish_all().unwrap();
     let two = open(&volume, &dir.path().join("two"), "two");
     for (name, content) in [("published", noise(1)), ("snapshotted", noise(2)), ("dirty", noise(3))] {
         assert!(read(&two, name) == content, "{name}");
@@ -87,15 +87,15 @@ fn a_fork_has_what_is_published_and_what_is_not() {
     assert!(two.getattr(open_ino).is_err(), "what has no name is nobody's in a fork");
     write(&two, "small", b"changed in two");
     two.unlink(Ino::ROOT, b"published").unwrap();
-    two.flush().unwrap();
+    two.publish_all().unwrap();
     assert_eq!(read(&one, "small"), b"small");
     assert!(read(&one, "published") == noise(1));
-    let later = two.snapshot(&request).unwrap();
-    two.settle().unwrap();
-    assert_eq!(volume.catalog.fetch(&later).unwrap().parents, [waits]);
-    assert_eq!(volume.worktree_head("two").unwrap().unwrap().head, Some(later));
-    assert_eq!(volume.worktree_head("main").unwrap().unwrap().head, Some(waits));
-    let report = verify(&volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
+    let later = two.create_snapshot(&request).unwrap();
+    two.publish_pending().unwrap();
+    assert_eq!(volume.catalog.fetch_record(&later).unwrap().parents, [waits]);
+    assert_eq!(volume.read_worktree_head("two").unwrap().unwrap().head, Some(later));
+    assert_eq!(volume.read_worktree_head("main").unwrap().unwrap().head, Some(waits));
+    let report = verify_volume(&volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 

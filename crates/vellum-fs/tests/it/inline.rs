@@ -36,7 +36,7 @@ fn a_new_mode_does_not_journal_the_content_again() {
     let journalled = machine.live.statistics().journalled - before;
     assert!(journalled < 10 * 200, "{journalled} bytes for ten modes");
     // In a layer that has not got it the content is written once.
-    stand.snapshot(&request()).unwrap();
+    stand.create_snapshot(&request()).unwrap();
     let before = machine.live.statistics().journalled;
     for mode in 0..10 {
         chmod(&stand, ino, 0o600 + mode);
@@ -51,24 +51,25 @@ fn every_state_has_its_own_content_and_attributes() {
     let (_machine, stand) = Machine::new();
     let ino = stand.create("f").unwrap().ino;
     stand.write(ino, 0, &[1; 3000], false).unwrap();
-    let first = stand.snapshot(&request()).unwrap();
+    let first = stand.create_snapshot(&request()).unwrap();
     chmod(&stand, ino, 0o600);
-    let second = stand.snapshot(&request()).unwrap();
+    let second = stand.create_snapshot(&request()).unwrap();
     stand.write(ino, 0, &[2; 2000], false).unwrap();
-    let third = stand.snapshot(&request()).unwrap();
+    let third = stand.create_snapshot(&request()).unwrap();
     truncate(&stand, ino, 10);
-    let look = |view: &vellum_fs::LiveView| (view.attr(ino).unwrap().mode, view.read(ino, 0, 9000).unwrap());
+    let look =
+        |view: &vellum_fs::LiveView| (view.inode_attr(ino).unwrap().mode, view.read(ino, 0, 9000).unwrap());
     let changed = [vec![2; 2000], vec![1; 1000]].concat();
     for _ in 0..2 {
-        let views = [first, second, third].map(|id| stand.fs.view_of(id).unwrap());
+        let views = [first, second, third].map(|id| stand.fs.open_snapshot_view(id).unwrap());
         let expected = [(0o644, vec![1; 3000]), (0o600, vec![1; 3000]), (0o600, changed.clone())];
         assert!(views.iter().zip(&expected).all(|(view, expected)| look(view) == *expected));
         assert_eq!(read(&stand, ino), [2; 10]);
         drop(views);
-        stand.flush().unwrap();
+        stand.publish_all().unwrap();
     }
     check(&stand.fs);
-    let (attr, names) = (stand.getattr(ino).unwrap().attr, stand.entries(stand.at("").ino).unwrap());
+    let (attr, names) = (stand.getattr(ino).unwrap().attr, stand.list_entries(stand.at("").ino).unwrap());
     assert_eq!((attr.size, names.len()), (10, 1));
 }
 
@@ -84,7 +85,7 @@ fn content_comes_and_goes() {
         check(&stand.fs);
     }
     stand.unlink("f").unwrap();
-    stand.flush().unwrap();
+    stand.publish_all().unwrap();
     check(&stand.fs);
 }
 
@@ -101,8 +102,11 @@ fn readers_beside_a_writer_find_no_damage() {
                 while !over.load(Ordering::Relaxed) {
                     let content = read(&stand, ino);
                     assert!(content.iter().all(|byte| *byte == content[0]), "of two writes");
-                    stand.tree().read(|view| view.attr(ino)).unwrap().unwrap();
-                    stand.tree().read(|view| view.inode_keys(ino, &mut Vec::new())).unwrap();
+                    stand.live_map().read_head_state(|view| view.inode_attr(ino)).unwrap().unwrap();
+                    stand
+                        .live_map()
+                        .read_head_state(|view| view.collect_inode_keys(ino, &mut Vec::new()))
+                        .unwrap();
                 }
             })
         })
@@ -123,17 +127,17 @@ fn readers_beside_a_writer_find_no_damage() {
 fn a_crash_leaves_attributes_with_their_content() {
     let (machine, stand) = Machine::new();
     let ino = stand.create("f").unwrap().ino;
-    let first = machine.disk.ops();
+    let first = machine.disk.operation_count();
     for round in 0..6_usize {
         stand.write(ino, 0, &vec![round as u8; 300 + round * 500], false).unwrap();
         chmod(&stand, ino, 0o600 + round as u32);
         if round == 3 {
-            stand.snapshot(&request()).unwrap();
-            stand.flush().unwrap();
+            stand.create_snapshot(&request()).unwrap();
+            stand.publish_all().unwrap();
         }
     }
     let mut random = SimRandom(3);
-    for ops in first..=machine.disk.ops() {
+    for ops in first..=machine.disk.operation_count() {
         for loss in LOSSES {
             let (_machine, found) = machine.boot(machine.crash(ops, loss, &mut random));
             check(&found.fs);

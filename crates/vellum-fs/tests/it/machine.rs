@@ -48,10 +48,11 @@ impl Machine {
     /// A machine with a new volume.
     pub fn new() -> (Self, Stand) {
         let pristine = temporary();
-        let store = Arc::new(SimStore::new(SimFolder::with(BTreeMap::new()), Objects::new()));
+        let store = Arc::new(SimStore::new(SimFolder::with_files(BTreeMap::new()), Objects::new()));
         let state = StateDir::create(pristine.path()).unwrap();
         let new = NewWorktree { store: None, name: NAME.into(), encrypted: false };
-        Volume::init_on(store.clone(), &state, &new, || panic!("a new volume asks for nothing")).unwrap();
+        Volume::init_volume_on(store.clone(), &state, &new, || panic!("a new volume asks for nothing"))
+            .unwrap();
         let objects = store.objects.lock().unwrap().now.clone();
         Self::start(Arc::new(pristine), Wreck { files: BTreeMap::new(), objects })
     }
@@ -64,8 +65,8 @@ impl Machine {
     fn start(pristine: Arc<TempDir>, Wreck { files, objects }: Wreck) -> (Self, Stand) {
         let dir = temporary();
         copy(pristine.path(), dir.path());
-        let state = StateDir::find(dir.path()).unwrap();
-        let disk = SimFolder::with(files);
+        let state = StateDir::find_enclosing(dir.path()).unwrap();
+        let disk = SimFolder::with_files(files);
         let store = Arc::new(SimStore::new(disk.clone(), objects));
         let volume = Arc::new(Volume::open_on(store.clone(), &state).unwrap());
         let fresh = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
@@ -81,7 +82,7 @@ impl Machine {
 
     /// What a crash after so many operations may leave.
     pub fn crash(&self, ops: usize, loss: SimLoss, random: &mut SimRandom) -> Wreck {
-        Wreck { files: self.disk.crash(ops, loss, random), objects: self.store.at(ops) }
+        Wreck { files: self.disk.simulate_crash(ops, loss, random), objects: self.store.at(ops) }
     }
 }
 
@@ -100,9 +101,10 @@ fn open(
     name: &str,
     fresh: &LiveHead,
 ) -> (LiveFilesystem, Arc<EmbeddedStore>) {
-    let log = Arc::new(WriteLog::open_in(disk.beside(&format!("{name}-log")), LOG_LIMIT).unwrap());
-    let folder = disk.beside(&format!("{name}-meta"));
-    let live = Arc::new(EmbeddedStore::open_in(folder, LogHooks(log.clone()), LIMITS).unwrap());
+    let log =
+        Arc::new(WriteLog::open_in_folder(disk.sibling_folder(&format!("{name}-log")), LOG_LIMIT).unwrap());
+    let folder = disk.sibling_folder(&format!("{name}-meta"));
+    let live = Arc::new(EmbeddedStore::open_in_folder(folder, LogHooks(log.clone()), LIMITS).unwrap());
     let options = LiveOptions { worktree: Some(name.into()), ..LiveOptions::default() };
     (LiveFilesystem::open(volume.clone(), live.clone(), log, fresh, options).unwrap(), live)
 }
@@ -185,7 +187,7 @@ impl SimStore {
         check(&kept.now)?;
         let value: Option<Arc<[u8]>> = value.map(Into::into);
         set(&mut kept.now, key, value.clone());
-        let at = self.disk.done_elsewhere();
+        let at = self.disk.record_external_step();
         kept.history.push((at, (key.into(), value)));
         if fails { Err(away(key)) } else { Ok(()) }
     }
@@ -197,7 +199,7 @@ impl SimStore {
 
     fn found<T>(&self, key: &ObjectKey, look: impl FnOnce(&[u8]) -> T) -> Result<T, StoreError> {
         let found = self.look(key.as_str(), |objects| objects.get(key.as_str()).cloned())?;
-        let (place, name) = (self.describe(), key.as_str().into());
+        let (place, name) = (self.describe_location(), key.as_str().into());
         found.map(|bytes| look(&bytes)).ok_or(StoreError::NotFound { place, key: name })
     }
 }
@@ -215,11 +217,11 @@ fn away(key: &str) -> StoreError {
 }
 
 impl ObjectStore for SimStore {
-    fn describe(&self) -> String {
+    fn describe_location(&self) -> String {
         "a store in memory".into()
     }
 
-    fn get(&self, key: &ObjectKey, _max: u64) -> Result<Vec<u8>, StoreError> {
+    fn get_object(&self, key: &ObjectKey, _max: u64) -> Result<Vec<u8>, StoreError> {
         self.found(key, <[u8]>::to_vec)
     }
 
@@ -228,28 +230,34 @@ impl ObjectStore for SimStore {
         self.found(key, |bytes| bytes.get(range).unwrap().to_vec())
     }
 
-    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
         self.found(key, |bytes| bytes.len() as u64)
     }
 
-    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
         let absent = |objects: &Objects| match objects.contains_key(key.as_str()) {
-            true => Err(StoreError::Exists { place: self.describe(), key: key.as_str().into() }),
+            true => Err(StoreError::Exists { place: self.describe_location(), key: key.as_str().into() }),
             false => Ok(()),
         };
         self.change(key.as_str(), absent, Some(bytes))
     }
 
-    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
-        let as_expected =
-            |objects: &Objects| match objects.get(key.as_str()).map(|bytes| &**bytes) == expected {
-                true => Ok(()),
-                false => Err(StoreError::Changed { place: self.describe(), key: key.as_str().into() }),
-            };
+    fn swap_ref(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        let as_expected = |objects: &Objects| match objects.get(key.as_str()).map(|bytes| &**bytes)
+            == expected
+        {
+            true => Ok(()),
+            false => Err(StoreError::Changed { place: self.describe_location(), key: key.as_str().into() }),
+        };
         self.change(key.as_str(), as_expected, new)
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
         self.look(folder, |objects| {
             let within = |key: &str| {
                 folder.is_empty() || key.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
@@ -263,7 +271,7 @@ impl ObjectStore for SimStore {
         })
     }
 
-    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         self.change(key.as_str(), |_| Ok(()), None)
     }
 }

@@ -15,7 +15,7 @@ use vellum_types::{FileKind, Ino, UnixTime};
 
 use crate::check::{check, check_usage};
 use crate::stand::Stand;
-use vellum_testkit::random::{TestRandom, seed};
+use vellum_testkit::random::{TestRandom, choose_seed};
 
 /// Operations of one run. `VELLUM_STEPS` sets another number.
 const STEPS: usize = 6000;
@@ -26,7 +26,7 @@ const XATTRS: [&[u8]; 3] = [b"user.a", b"user.b", b"user.c"];
 
 #[test]
 fn operations_do_what_they_do_in_the_model() {
-    let seed = seed();
+    let seed = choose_seed();
     let steps = std::env::var("VELLUM_STEPS").map_or(STEPS, |text| text.parse().unwrap());
     let mut pair = Pair::new(Stand::new(), seed);
     for step in 0..steps {
@@ -82,7 +82,7 @@ impl Pair {
     }
 
     pub fn step(&mut self) {
-        match self.random.below(16) {
+        match self.random.next_below(16) {
             0..=3 => self.make(),
             4 => self.link(),
             5 | 6 => self.remove(),
@@ -101,24 +101,27 @@ impl Pair {
         let fits = |id: &ModelFileId| self.model.file(*id).is_ok_and(|file| wanted(file.kind));
         let all: Vec<_> = self.inos.iter().map(|(id, ino)| (*id, *ino)).collect();
         let fitting: Vec<_> = all.iter().filter(|(id, _)| fits(id)).copied().collect();
-        if fitting.is_empty() || self.random.one_in(20) {
-            self.random.pick(&all)
+        if fitting.is_empty() || self.random.is_one_in(20) {
+            self.random.pick_item(&all)
         } else {
-            self.random.pick(&fitting)
+            self.random.pick_item(&fitting)
         }
     }
 
     fn place(&mut self) -> ((ModelFileId, Ino), &'static [u8]) {
         let dir = self.file(|kind| kind == FileKind::Dir);
         // Odd names are rare.
-        let name =
-            if self.random.one_in(15) { self.random.pick(&NAMES) } else { self.random.pick(&NAMES[..5]) };
+        let name = if self.random.is_one_in(15) {
+            self.random.pick_item(&NAMES)
+        } else {
+            self.random.pick_item(&NAMES[..5])
+        };
         (dir, name)
     }
 
     fn new_file(&mut self) -> (NewModelFile, RequestCaller) {
-        let mode = self.random.pick(&[0o644, 0o755, 0o4755, 0o2755, 0o1777, 0o600]);
-        let (uid, gid, umask) = (self.random.below(3) as u32, self.random.below(3) as u32, 0o022);
+        let mode = self.random.pick_item(&[0o644, 0o755, 0o4755, 0o2755, 0o1777, 0o600]);
+        let (uid, gid, umask) = (self.random.next_below(3) as u32, self.random.next_below(3) as u32, 0o022);
         let new = NewModelFile { mode, rdev: 0x105, target: b"target".to_vec(), uid, gid, umask };
         (new, RequestCaller { uid, gid, umask })
     }
@@ -126,7 +129,7 @@ impl Pair {
     fn make(&mut self) {
         let ((dir, real_dir), name) = self.place();
         let (new, caller) = self.new_file();
-        let kind = self.random.pick(&[
+        let kind = self.random.pick_item(&[
             FileKind::File,
             FileKind::File,
             FileKind::Dir,
@@ -142,7 +145,7 @@ impl Pair {
             FileKind::Symlink => fs.symlink(real_dir, name, &new.target, caller),
             kind => fs.mknod(real_dir, name, kind, new.mode, new.rdev, caller),
         };
-        let model = self.model.make((dir, name), kind, &new);
+        let model = self.model.create_entry((dir, name), kind, &new);
         if let Some((node, id)) = agree(&("make", kind, dir, name), real, model) {
             self.inos.insert(id, node.ino);
         }
@@ -167,7 +170,7 @@ impl Pair {
 
     fn remove(&mut self) {
         let ((dir, real_dir), name) = self.place();
-        if self.random.one_in(2) {
+        if self.random.is_one_in(2) {
             let real = self.stand.fs.unlink(real_dir, name);
             agree(&("unlink", dir, name), real, self.model.unlink((dir, name)));
         } else {
@@ -178,7 +181,7 @@ impl Pair {
 
     fn rename(&mut self) {
         let (((dir, real_dir), name), ((to, real_to), new_name)) = (self.place(), self.place());
-        let (noreplace, exchange) = (self.random.one_in(6), self.random.one_in(3));
+        let (noreplace, exchange) = (self.random.is_one_in(6), self.random.is_one_in(3));
         let flags = RenameFlags { noreplace, exchange, whiteout: None };
         let real = self.stand.fs.rename(real_dir, name, real_to, new_name, flags);
         let model = self.model.rename((dir, name), (to, new_name), noreplace, exchange);
@@ -188,7 +191,7 @@ impl Pair {
     fn setattr(&mut self) {
         let (id, ino) = self.file(|_| true);
         let random = &mut self.random;
-        let mut some = |value: u32| random.one_in(3).then_some(value);
+        let mut some = |value: u32| random.is_one_in(3).then_some(value);
         let (mode, uid, gid) = (some(0o6751), some(7), some(8));
         let size = some(10_000).map(|size| size as usize);
         let mtime = some(0).is_some();
@@ -207,22 +210,22 @@ impl Pair {
 
     fn write(&mut self) {
         let (id, ino) = self.file(|kind| kind == FileKind::File);
-        let offset = self.random.below(6000);
-        let data = vec![self.random.number() as u8; 1 + self.random.below(3000) as usize];
+        let offset = self.random.next_below(6000);
+        let data = vec![self.random.next_number() as u8; 1 + self.random.next_below(3000) as usize];
         let real = self.stand.write(ino, offset, &data, false);
         agree(&("write", id, offset, data.len()), real, self.model.write(id, offset as usize, &data));
     }
 
     fn xattr(&mut self) {
         let (id, ino) = self.file(|kind| matches!(kind, FileKind::File | FileKind::Dir));
-        let name = self.random.pick(&XATTRS);
-        if self.random.one_in(3) {
+        let name = self.random.pick_item(&XATTRS);
+        if self.random.is_one_in(3) {
             // Of an inode that is gone, the model knows nothing and says so.
             agree(&("removexattr", id), self.stand.removexattr(ino, name), self.model.removexattr(id, name));
             return;
         }
-        let value = vec![b'v'; self.random.below(20) as usize];
-        let (create, replace) = (self.random.one_in(4), self.random.one_in(4));
+        let value = vec![b'v'; self.random.next_below(20) as usize];
+        let (create, replace) = (self.random.is_one_in(4), self.random.is_one_in(4));
         let real =
             self.stand.setxattr(ino, name, &value, XattrFlags { create, replace, drops_set_gid: false });
         agree(&("setxattr", id), real, self.model.setxattr(id, name, &value, (create, replace)));
@@ -238,9 +241,9 @@ impl Pair {
 
     fn close(&mut self) {
         if !self.open.is_empty() {
-            let at = self.random.below(self.open.len() as u64) as usize;
+            let at = self.random.next_below(self.open.len() as u64) as usize;
             let (id, handle) = self.open.swap_remove(at);
-            agree(&("close", id), self.stand.release(handle), self.model.close(id));
+            agree(&("close", id), self.stand.close_handle(handle), self.model.close(id));
         }
     }
 
@@ -251,7 +254,7 @@ impl Pair {
     }
 
     pub fn compare(&mut self) {
-        let mut expected = self.model.render();
+        let mut expected = self.model.render_entries();
         let mut real = render(&self.stand.fs);
         expected.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         real.sort_unstable_by(|a, b| a.0.cmp(&b.0));
@@ -266,14 +269,14 @@ impl Pair {
         // Most of what is gone is forgotten; some of it is asked for again.
         let random = &mut self.random;
         let model = &self.model;
-        self.inos.retain(|id, _| model.file(*id).is_ok() || random.one_in(10));
+        self.inos.retain(|id, _| model.file(*id).is_ok() || random.is_one_in(10));
     }
 
     /// What is open has its attributes, also without a name.
     fn compare_nameless(&self) {
         for (id, file) in self.model.files() {
             let attr = self.stand.getattr(self.inos[&id]).unwrap().attr;
-            assert_eq!((attr.nlink as usize, attr.mode), (self.model.links(id), file.mode), "{id:?}");
+            assert_eq!((attr.nlink as usize, attr.mode), (self.model.count_links(id), file.mode), "{id:?}");
             assert_eq!(attr.size as usize, file.size(), "{id:?}");
         }
     }
@@ -326,7 +329,7 @@ pub fn render(fs: &LiveFilesystem) -> Vec<(RenderedEntry, Ino)> {
         let mut content = attr.target.clone();
         match attr.kind {
             FileKind::Dir => waiting.extend(
-                fs.entries(ino)
+                fs.list_entries(ino)
                     .unwrap()
                     .into_iter()
                     .map(|entry| ([&path[..], b"/", &entry.name].concat(), entry.ino)),

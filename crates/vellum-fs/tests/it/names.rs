@@ -11,8 +11,8 @@ fn a_new_worktree_is_an_empty_root() {
     let fs = Stand::new();
     let root = fs.getattr(ROOT).unwrap();
     assert_eq!((root.attr.kind, root.attr.nlink, root.attr.parent), (FileKind::Dir, 2, Ino::SUPER));
-    assert!(fs.entries(ROOT).unwrap().is_empty());
-    assert_eq!(fs.parent(ROOT).unwrap(), ROOT);
+    assert!(fs.list_entries(ROOT).unwrap().is_empty());
+    assert_eq!(fs.parent_dir(ROOT).unwrap(), ROOT);
 }
 
 #[test]
@@ -29,9 +29,9 @@ fn what_is_made_is_found() {
     assert_eq!(fs.readlink(fs.at("d/s").ino).unwrap(), b"f");
     assert_eq!((fs.attr("d/s").size, fs.attr("d/s").mode), (1, 0o777));
     assert_eq!((fs.attr("d/p").rdev, fs.attr("d/c").rdev), (0, 0x103));
-    let names: Vec<_> = fs.entries(dir.ino).unwrap().into_iter().map(|entry| entry.name).collect();
+    let names: Vec<_> = fs.list_entries(dir.ino).unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, [b"c", b"f", b"p", b"s"]);
-    assert_eq!(fs.parent(dir.ino).unwrap(), ROOT);
+    assert_eq!(fs.parent_dir(dir.ino).unwrap(), ROOT);
     assert_eq!(fs.at("d/../d/./f").ino, file.ino);
     assert_eq!(errno(fs.readlink(file.ino)), Errno::INVAL);
 }
@@ -72,7 +72,7 @@ fn refusals_have_the_numbers_of_linux() {
     assert_eq!(errno(fs.rmdir("d")), Errno::NOTEMPTY);
     assert_eq!(errno(fs.link("d", "d2")), Errno::PERM);
     assert_eq!(errno(fs.link("f", "d/f")), Errno::EXIST);
-    assert_eq!(errno(fs.entries(file)), Errno::NOTDIR);
+    assert_eq!(errno(fs.list_entries(file)), Errno::NOTDIR);
     assert_eq!(errno(fs.symlink(ROOT, b"s", b"", CALLER)), Errno::NOENT);
     assert_eq!(errno(fs.symlink(ROOT, b"s", &[b'x'; 4096], CALLER)), Errno::NAMETOOLONG);
     assert_eq!(errno(fs.mknod(ROOT, b"n", FileKind::Dir, 0o644, 0, CALLER)), Errno::INVAL);
@@ -192,7 +192,7 @@ fn an_open_file_outlives_its_name() {
     let orphan = fs.getattr(file).unwrap().attr;
     assert_eq!((orphan.nlink, orphan.parent, &*orphan.name), (0, Ino::SUPER, &b""[..]));
     assert!(!fs.exists("f"));
-    fs.release(handle).unwrap();
+    fs.close_handle(handle).unwrap();
     assert_eq!(errno(fs.getattr(file)), Errno::STALE);
 }
 
@@ -204,7 +204,7 @@ fn a_replaced_open_file_is_an_orphan_too() {
     let handle = fs.open_file(old, OpenFlags::default()).unwrap();
     fs.rename("new", "old", MOVE).unwrap();
     assert_eq!(fs.getattr(old).unwrap().attr.nlink, 0);
-    fs.release(handle).unwrap();
+    fs.close_handle(handle).unwrap();
     assert_eq!(errno(fs.getattr(old)), Errno::STALE);
 }
 
@@ -225,11 +225,11 @@ fn a_file_without_a_name_can_get_one() {
     let fs = Stand::new();
     let tmp = fs.tmpfile(ROOT, 0o666, CALLER).unwrap();
     assert_eq!((tmp.attr.nlink, tmp.attr.mode), (0, 0o644));
-    assert!(fs.entries(ROOT).unwrap().is_empty());
+    assert!(fs.list_entries(ROOT).unwrap().is_empty());
     let handle = fs.open_file(tmp.ino, OpenFlags::default()).unwrap();
     let linked = fs.fs.link(tmp.ino, ROOT, b"f").unwrap();
     assert_eq!((linked.attr.nlink, linked.attr.parent, &*linked.attr.name), (1, ROOT, &b"f"[..]));
-    fs.release(handle).unwrap();
+    fs.close_handle(handle).unwrap();
     let fs = fs.again();
     assert_eq!(fs.at("f").ino, tmp.ino);
 }
@@ -243,8 +243,8 @@ fn a_removed_directory_takes_nothing_new() {
     assert_eq!(fs.getattr(dir).unwrap().attr.nlink, 0);
     assert_eq!(errno(fs.fs.create(dir, b"f", 0o644, CALLER)), Errno::NOENT);
     assert_eq!(errno(fs.tmpfile(dir, 0o644, CALLER)), Errno::NOENT);
-    assert!(fs.entries(dir).unwrap().is_empty());
-    fs.release(handle).unwrap();
+    assert!(fs.list_entries(dir).unwrap().is_empty());
+    fs.close_handle(handle).unwrap();
 }
 
 #[test]

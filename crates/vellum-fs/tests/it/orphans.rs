@@ -16,7 +16,7 @@ fn make(stand: &Stand, count: usize) -> Vec<Ino> {
         let ino = stand.create(&format!("f{number}")).unwrap().ino;
         let len = if number.is_multiple_of(3) { 5000 } else { 1000 };
         stand.write(ino, 0, &vec![7; len], false).unwrap();
-        stand.hold(stand.epoch(), ino).unwrap();
+        stand.hold_inode(stand.current_epoch(), ino).unwrap();
         ino
     };
     (0..count).map(make).collect()
@@ -27,11 +27,11 @@ fn unlink_all(fs: &LiveFilesystem, count: usize) {
 }
 
 fn forget_all(fs: &LiveFilesystem, inodes: &[Ino]) {
-    inodes.iter().for_each(|ino| assert!(fs.let_go_later(fs.epoch(), *ino, 1).unwrap()));
+    inodes.iter().for_each(|ino| assert!(fs.defer_inode_release(fs.current_epoch(), *ino, 1).unwrap()));
 }
 
 fn exists(fs: &LiveFilesystem, ino: Ino) -> bool {
-    fs.tree().read(|view| view.attr(ino)).unwrap().is_some()
+    fs.live_map().read_head_state(|view| view.inode_attr(ino)).unwrap().is_some()
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn removing_many_files_takes_few_transactions_more() {
     unlink_all(&stand, FILES);
     let before = machine.live.statistics().transactions;
     forget_all(&stand, &inodes);
-    stand.remove_released().unwrap();
+    stand.remove_released_orphans().unwrap();
     let took = machine.live.statistics().transactions - before;
     assert!(took <= 4, "{took} transactions for {FILES} files");
     assert!(inodes.iter().all(|ino| !exists(&stand, *ino)));
@@ -54,12 +54,12 @@ fn one_that_is_held_or_named_again_stays() {
     let inodes = make(&stand, 3);
     unlink_all(&stand, 3);
     forget_all(&stand, &inodes);
-    stand.hold(stand.epoch(), inodes[0]).unwrap();
+    stand.hold_inode(stand.current_epoch(), inodes[0]).unwrap();
     stand.fs.link(inodes[1], ROOT, b"again").unwrap();
-    stand.remove_released().unwrap();
+    stand.remove_released_orphans().unwrap();
     assert_eq!([0, 1, 2].map(|at| exists(&stand, inodes[at])), [true, true, false]);
-    assert!(stand.let_go_later(stand.epoch(), inodes[0], 1).unwrap());
-    stand.remove_released().unwrap();
+    assert!(stand.defer_inode_release(stand.current_epoch(), inodes[0], 1).unwrap());
+    stand.remove_released_orphans().unwrap();
     assert!(!exists(&stand, inodes[0]) && exists(&stand, inodes[1]));
     check(&stand.fs);
 }
@@ -68,11 +68,11 @@ fn one_that_is_held_or_named_again_stays() {
 fn a_restore_meets_none_of_them() {
     let stand = Stand::new();
     let inodes = make(&stand, 3);
-    let snapshot = stand.snapshot(&crate::stand::request()).unwrap();
+    let snapshot = stand.create_snapshot(&crate::stand::request()).unwrap();
     unlink_all(&stand, 3);
     forget_all(&stand, &inodes);
-    stand.restore(snapshot, true).unwrap();
-    stand.remove_released().unwrap();
+    stand.restore_snapshot(snapshot, true).unwrap();
+    stand.remove_released_orphans().unwrap();
     assert!(stand.exists("f0") && stand.exists("f2"));
     let mode = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
     stand.setattr(stand.at("f1").ino, &mode, CALLER).unwrap();
@@ -88,13 +88,13 @@ fn a_crash_while_they_are_removed_leaves_none_behind() {
     stand.write(kept, 0, &[1; 2000], false).unwrap();
     let inodes = make(&stand, COUNT);
     unlink_all(&stand, COUNT);
-    stand.sync().unwrap();
-    let first = machine.disk.ops();
+    stand.sync_all().unwrap();
+    let first = machine.disk.operation_count();
     forget_all(&stand, &inodes);
-    stand.remove_released().unwrap();
-    stand.sync().unwrap();
+    stand.remove_released_orphans().unwrap();
+    stand.sync_all().unwrap();
     let mut random = SimRandom(7);
-    for ops in first..=machine.disk.ops() {
+    for ops in first..=machine.disk.operation_count() {
         for loss in LOSSES {
             let (_machine, found) = machine.boot(machine.crash(ops, loss, &mut random));
             for ino in &inodes {

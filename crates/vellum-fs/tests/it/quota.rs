@@ -8,7 +8,7 @@ use vellum_volume::refs::WorktreeQuota;
 
 use crate::check::check_usage;
 use crate::stand::{CALLER, MOVE, ROOT, Stand, errno, request};
-use vellum_testkit::random::{TestRandom, seed};
+use vellum_testkit::random::{TestRandom, choose_seed};
 
 const STEPS: usize = 1500;
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -23,18 +23,18 @@ struct Run {
 
 impl Run {
     fn change(&mut self) {
-        let name = self.random.pick(&NAMES);
-        let size = self.random.below(200_000);
+        let name = self.random.pick_item(&NAMES);
+        let size = self.random.next_below(200_000);
         let fs = &self.stand;
         // Most of it fails, as what is asked for is there, or is not: that must count for nothing.
-        match self.random.below(9) {
+        match self.random.next_below(9) {
             0 | 1 => drop(fs.create(name)),
             2 => drop(fs.mkdir(name)),
             3 => drop(fs.symlink(ROOT, name.as_bytes(), &[b'x'; 100], CALLER)),
             4 => drop(fs.unlink(name).or_else(|_| fs.rmdir(name))),
-            5 => drop(fs.rename(name, self.random.pick(&NAMES), MOVE)),
+            5 => drop(fs.rename(name, self.random.pick_item(&NAMES), MOVE)),
             6 => {
-                let Ok(node) = fs.resolve(name.as_bytes()) else { return };
+                let Ok(node) = fs.resolve_path(name.as_bytes()) else { return };
                 drop(fs.setattr(
                     node.ino,
                     &AttributeChanges { size: Some(size), ..AttributeChanges::default() },
@@ -42,12 +42,12 @@ impl Run {
                 ));
             }
             7 => {
-                let Ok(node) = fs.resolve(name.as_bytes()) else { return };
-                let data = vec![7; self.random.below(5000) as usize];
+                let Ok(node) = fs.resolve_path(name.as_bytes()) else { return };
+                let data = vec![7; self.random.next_below(5000) as usize];
                 drop(fs.write(node.ino, size, &data, false));
             }
             _ => {
-                let Ok(node) = fs.resolve(name.as_bytes()) else { return };
+                let Ok(node) = fs.resolve_path(name.as_bytes()) else { return };
                 self.open.extend(fs.open_file(node.ino, OpenFlags::default()));
             }
         }
@@ -55,25 +55,25 @@ impl Run {
 
     fn close_all(&mut self) {
         for handle in self.open.drain(..) {
-            self.stand.release(handle).unwrap();
+            self.stand.close_handle(handle).unwrap();
         }
     }
 }
 
 #[test]
 fn what_is_counted_is_what_there_is() {
-    let random = TestRandom::new(seed());
+    let random = TestRandom::new(choose_seed());
     let mut run = Run { stand: Stand::new(), random, snapshots: Vec::new(), open: Vec::new() };
     for _ in 0..STEPS {
         run.change();
-        match run.random.below(60) {
-            0 => run.snapshots.push(run.stand.snapshot(&request()).unwrap()),
-            1 => run.stand.flush().unwrap(),
-            2 => drop(run.stand.publish().unwrap()),
+        match run.random.next_below(60) {
+            0 => run.snapshots.push(run.stand.create_snapshot(&request()).unwrap()),
+            1 => run.stand.publish_all().unwrap(),
+            2 => drop(run.stand.publish_oldest().unwrap()),
             3 if !run.snapshots.is_empty() => {
                 run.close_all();
-                let target = run.random.pick(&run.snapshots);
-                run.stand.restore(target, true).unwrap();
+                let target = run.random.pick_item(&run.snapshots);
+                run.stand.restore_snapshot(target, true).unwrap();
             }
             4 => {
                 run.open.clear();
@@ -93,14 +93,14 @@ fn publishing_ends_though_an_open_file_has_no_name() {
     fs.write(file, 0, &[1; 100_000], false).unwrap();
     let handle = fs.open_file(file, OpenFlags::default()).unwrap();
     fs.unlink("f").unwrap();
-    fs.flush().unwrap();
+    fs.publish_all().unwrap();
     fs.create("g").unwrap();
-    fs.flush().unwrap();
+    fs.publish_all().unwrap();
     assert_eq!(fs.read(file, 99_999, 10).unwrap(), [1]);
     check_usage(&fs.fs);
-    fs.release(handle).unwrap();
-    fs.flush().unwrap();
-    assert_eq!(fs.unpublished().unwrap().sealed_layers, 0);
+    fs.close_handle(handle).unwrap();
+    fs.publish_all().unwrap();
+    assert_eq!(fs.unpublished_changes().unwrap().sealed_layers, 0);
 }
 
 #[test]
@@ -108,13 +108,13 @@ fn publishing_ends_though_a_file_that_it_cut_is_written_meanwhile() {
     let fs = Stand::new();
     let file = fs.create("f").unwrap().ino;
     fs.write(file, 0, &[1; 100_000], false).unwrap();
-    fs.snapshot(&request()).unwrap();
+    fs.create_snapshot(&request()).unwrap();
     fs.write(file, 50_000, &[2; 10], false).unwrap();
-    while fs.publish().unwrap() == PublishProgress::Some {}
+    while fs.publish_oldest().unwrap() == PublishProgress::Some {}
     assert_eq!(fs.read(file, 49_999, 3).unwrap(), [1, 2, 2]);
-    fs.flush().unwrap();
+    fs.publish_all().unwrap();
     assert_eq!(fs.read(file, 49_999, 3).unwrap(), [1, 2, 2]);
-    assert_eq!(fs.unpublished().unwrap().sealed_layers, 0);
+    assert_eq!(fs.unpublished_changes().unwrap().sealed_layers, 0);
 }
 
 fn quota(bytes: Option<u64>, inodes: Option<u64>) -> WorktreeQuota {
@@ -124,7 +124,7 @@ fn quota(bytes: Option<u64>, inodes: Option<u64>) -> WorktreeQuota {
 #[test]
 fn nothing_grows_above_the_quota() {
     let fs = Stand::new();
-    fs.set_quota(quota(Some(10_000), Some(3))).unwrap();
+    fs.set_worktree_quota(quota(Some(10_000), Some(3))).unwrap();
     let (file, other) = (fs.create("f").unwrap().ino, fs.create("g").unwrap().ino);
     assert_eq!(errno(fs.create("h")), Errno::DQUOT);
     assert_eq!(errno(fs.mkdir("h")), Errno::DQUOT);
@@ -143,37 +143,37 @@ fn nothing_grows_above_the_quota() {
     fs.setattr(file, &size(9_000), CALLER).unwrap();
     check_usage(&fs.fs);
     // Below what there is: everything stays, and may become less.
-    fs.set_quota(quota(Some(5_000), Some(1))).unwrap();
-    assert_eq!(errno(fs.append(file, b"x")), Errno::DQUOT);
+    fs.set_worktree_quota(quota(Some(5_000), Some(1))).unwrap();
+    assert_eq!(errno(fs.append_to_file(file, b"x")), Errno::DQUOT);
     fs.unlink("moved").unwrap();
     fs.setattr(file, &size(6_000), CALLER).unwrap();
     assert_eq!(errno(fs.create("h")), Errno::DQUOT);
-    fs.set_quota(WorktreeQuota::default()).unwrap();
+    fs.set_worktree_quota(WorktreeQuota::default()).unwrap();
     fs.create("h").unwrap();
-    fs.append(file, &[0; 100_000]).unwrap();
+    fs.append_to_file(file, &[0; 100_000]).unwrap();
     check_usage(&fs.fs);
 }
 
 #[test]
 fn what_has_no_name_counts_for_nothing() {
     let fs = Stand::new();
-    fs.set_quota(quota(Some(1_000), None)).unwrap();
+    fs.set_worktree_quota(quota(Some(1_000), None)).unwrap();
     let file = fs.create("f").unwrap().ino;
     fs.write(file, 0, &[1; 1_000], false).unwrap();
     let handle = fs.open_file(file, OpenFlags::default()).unwrap();
     let next = fs.create("g").unwrap().ino;
-    assert_eq!(errno(fs.append(next, b"x")), Errno::DQUOT);
+    assert_eq!(errno(fs.append_to_file(next, b"x")), Errno::DQUOT);
     fs.unlink("f").unwrap();
-    fs.append(next, b"x").unwrap();
+    fs.append_to_file(next, b"x").unwrap();
     check_usage(&fs.fs);
-    fs.release(handle).unwrap();
+    fs.close_handle(handle).unwrap();
     check_usage(&fs.fs);
 }
 
 #[test]
 fn the_room_is_that_of_the_quota() {
     let fs = Stand::new();
-    fs.set_quota(quota(Some(1 << 20), Some(10))).unwrap();
+    fs.set_worktree_quota(quota(Some(1 << 20), Some(10))).unwrap();
     let file = fs.create("f").unwrap().ino;
     fs.write(file, 0, &[1; 300_000], false).unwrap();
     let room = fs.statfs().unwrap();
@@ -181,19 +181,19 @@ fn the_room_is_that_of_the_quota() {
     assert_eq!((room.blocks, room.files, room.files_free), ((1 << 20) / size, 10, 8));
     assert_eq!(room.blocks_free, ((1 << 20) - 300_000) / size);
     assert!(room.blocks_available <= room.blocks_free);
-    fs.set_quota(quota(Some(100_000), Some(1))).unwrap();
+    fs.set_worktree_quota(quota(Some(100_000), Some(1))).unwrap();
     let full = fs.statfs().unwrap();
     assert_eq!((full.blocks_free, full.blocks_available, full.files_free), (0, 0, 0));
     // It is part of what the worktree's ref says.
     let volume = fs.volume();
-    let head = volume.worktree_head(&volume.worktree.worktree).unwrap().unwrap();
+    let head = volume.read_worktree_head(&volume.worktree.worktree).unwrap().unwrap();
     assert_eq!(head.quota, quota(Some(100_000), Some(1)));
 }
 
 #[test]
 fn many_at_once_stay_below_the_quota() {
     let fs = Stand::new();
-    fs.set_quota(quota(None, Some(101))).unwrap();
+    fs.set_worktree_quota(quota(None, Some(101))).unwrap();
     let made: usize = std::thread::scope(|scope| {
         let make = |thread: usize| {
             let fs = &fs.fs;

@@ -26,7 +26,7 @@ fn a_directory_moves_with_its_link_counts() {
     fs.populate(&["a/", "b/", "a/d/", "a/d/f"]);
     fs.rename("a/d", "b/e", MOVE).unwrap();
     assert_eq!((fs.attr("a").nlink, fs.attr("b").nlink, fs.attr("").nlink), (2, 3, 4));
-    assert_eq!(fs.parent(fs.at("b/e").ino).unwrap(), fs.at("b").ino);
+    assert_eq!(fs.parent_dir(fs.at("b/e").ino).unwrap(), fs.at("b").ino);
     assert!(fs.exists("b/e/f"));
 }
 
@@ -124,7 +124,7 @@ fn a_file_and_a_directory_change_places() {
     fs.rename("a/d", "b/f", EXCHANGE).unwrap();
     assert_eq!((fs.at("a/d").ino, fs.at("b/f").ino), (file, dir));
     assert_eq!((fs.attr("a").nlink, fs.attr("b").nlink), (2, 3));
-    assert_eq!(fs.parent(dir).unwrap(), fs.at("b").ino);
+    assert_eq!(fs.parent_dir(dir).unwrap(), fs.at("b").ino);
     assert_eq!((fs.attr("a/d").parent, &*fs.attr("a/d").name), (fs.at("a").ino, &b"d"[..]));
     assert!(fs.exists("b/f/x"));
     assert_eq!(errno(fs.rename("a/d", "none", EXCHANGE)), Errno::NOENT);

@@ -8,7 +8,7 @@ use vellum_types::{FileKind, UnixTime};
 
 use crate::check::check;
 use crate::stand::{CALLER, EXCHANGE, MOVE, ROOT, Stand, request};
-use vellum_testkit::random::{TestRandom, rounds, seed};
+use vellum_testkit::random::{TestRandom, choose_seed, scale_rounds};
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
@@ -17,9 +17,9 @@ fn render(view: &LiveView) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![(ROOT, String::new())];
     while let Some((dir, above)) = waiting.pop() {
-        for entry in view.entries(dir).unwrap() {
+        for entry in view.list_entries(dir).unwrap() {
             let path = format!("{above}{}", String::from_utf8(entry.name).unwrap());
-            let attr = view.attr(entry.ino).unwrap();
+            let attr = view.inode_attr(entry.ino).unwrap();
             let (mut content, mut xattrs) = (Vec::new(), Vec::new());
             if attr.kind == FileKind::File {
                 content = view.read(entry.ino, 0, 1 << 20).unwrap();
@@ -43,8 +43,8 @@ fn render(view: &LiveView) -> BTreeMap<String, String> {
 }
 
 fn path(random: &mut TestRandom) -> String {
-    let depth = 1 + random.below(3);
-    (0..depth).map(|_| random.pick(&NAMES)).collect::<Vec<_>>().join("/")
+    let depth = 1 + random.next_below(3);
+    (0..depth).map(|_| random.pick_item(&NAMES)).collect::<Vec<_>>().join("/")
 }
 
 /// Does something somewhere, if it can be done there.
@@ -52,12 +52,12 @@ fn act(stand: &Stand, random: &mut TestRandom) {
     let (one, other) = (path(random), path(random));
     let is_dir = |path: &str| stand.exists(path) && stand.attr(path).kind == FileKind::Dir;
     // What POSIX refuses is refused.
-    match random.below(12) {
+    match random.next_below(12) {
         0..=2 if stand.has_place(&one) => drop(stand.mkdir(&one)),
         3..=4 if stand.has_place(&one) => drop(stand.create(&one)),
         5..=6 if stand.exists(&one) && !is_dir(&one) => {
-            let bytes = vec![random.below(250) as u8 + 1; 1 + random.below(90_000) as usize];
-            stand.write(stand.at(&one).ino, random.below(50_000), &bytes, false).unwrap();
+            let bytes = vec![random.next_below(250) as u8 + 1; 1 + random.next_below(90_000) as usize];
+            stand.write(stand.at(&one).ino, random.next_below(50_000), &bytes, false).unwrap();
         }
         7 if stand.exists(&one) && stand.has_place(&other) => drop(stand.rename(&one, &other, MOVE)),
         8 if stand.exists(&one) && stand.exists(&other) => drop(stand.rename(&one, &other, EXCHANGE)),
@@ -68,12 +68,12 @@ fn act(stand: &Stand, random: &mut TestRandom) {
         }
         11 if stand.exists(&one) => {
             let ino = stand.at(&one).ino;
-            let mode = Some(0o700 + random.below(64) as u32);
-            let mtime = Some(TimeChange::At(UnixTime { secs: random.below(1000) as i64, nanos: 3 }));
+            let mode = Some(0o700 + random.next_below(64) as u32);
+            let mtime = Some(TimeChange::At(UnixTime { secs: random.next_below(1000) as i64, nanos: 3 }));
             stand
                 .setattr(ino, &AttributeChanges { mode, mtime, ..AttributeChanges::default() }, CALLER)
                 .unwrap();
-            let value = [random.below(9) as u8];
+            let value = [random.next_below(9) as u8];
             stand.setxattr(ino, b"user.mark", &value, XattrFlags::default()).unwrap();
         }
         _ => {}
@@ -89,23 +89,24 @@ impl Stand {
 
 #[test]
 fn it_holds_the_named_as_they_are_and_the_rest_as_it_was() {
-    let mut random = TestRandom::new(seed());
-    for _ in 0..rounds(12) {
+    let mut random = TestRandom::new(choose_seed());
+    for _ in 0..scale_rounds(12) {
         let stand = Stand::new();
         for _ in 0..200 {
             act(&stand, &mut random);
         }
-        let mut last = stand.snapshot(&request()).unwrap();
+        let mut last = stand.create_snapshot(&request()).unwrap();
         for _ in 0..4 {
             for _ in 0..60 {
                 act(&stand, &mut random);
             }
-            let (before, now) = (stand.fs.view_of(last).unwrap(), stand.fs.view().unwrap());
+            let (before, now) = (stand.fs.open_snapshot_view(last).unwrap(), stand.fs.open_view().unwrap());
             let (old, new) = (render(&before), render(&now));
             let there = |name: &&str| {
-                before.find(ROOT, name.as_bytes()).is_ok() || now.find(ROOT, name.as_bytes()).is_ok()
+                before.find_dentry(ROOT, name.as_bytes()).is_ok()
+                    || now.find_dentry(ROOT, name.as_bytes()).is_ok()
             };
-            let chosen: Vec<&str> = NAMES.into_iter().filter(there).filter(|_| random.one_in(2)).collect();
+            let chosen: Vec<&str> = NAMES.into_iter().filter(there).filter(|_| random.is_one_in(2)).collect();
             if chosen.is_empty() {
                 continue;
             }
@@ -117,20 +118,20 @@ fn it_holds_the_named_as_they_are_and_the_rest_as_it_was() {
                 .filter(|(path, _)| !is_chosen(path))
                 .chain(new.clone().into_iter().filter(|(path, _)| is_chosen(path)))
                 .collect();
-            let made = stand.fs.view_of(last).unwrap();
+            let made = stand.fs.open_snapshot_view(last).unwrap();
             assert_eq!(render(&made), expected, "{chosen:?}");
-            assert_eq!(render(&stand.fs.view().unwrap()), new, "the worktree itself stays");
+            assert_eq!(render(&stand.fs.open_view().unwrap()), new, "the worktree itself stays");
         }
         // The worktree goes on from there.
-        stand.flush().unwrap();
-        let whole = stand.snapshot(&request()).unwrap();
-        stand.flush().unwrap();
-        let (now, whole) = (stand.fs.view().unwrap(), stand.fs.view_of(whole).unwrap());
+        stand.publish_all().unwrap();
+        let whole = stand.create_snapshot(&request()).unwrap();
+        stand.publish_all().unwrap();
+        let (now, whole) = (stand.fs.open_view().unwrap(), stand.fs.open_snapshot_view(whole).unwrap());
         assert_eq!(render(&now), render(&whole));
         // It is a whole map, and what is counted of it is right.
-        let expected = render(&stand.fs.view_of(last).unwrap());
-        stand.restore(last, true).unwrap();
+        let expected = render(&stand.fs.open_snapshot_view(last).unwrap());
+        stand.restore_snapshot(last, true).unwrap();
         check(&stand);
-        assert_eq!(render(&stand.fs.view().unwrap()), expected);
+        assert_eq!(render(&stand.fs.open_view().unwrap()), expected);
     }
 }

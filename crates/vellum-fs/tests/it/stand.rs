@@ -66,7 +66,7 @@ impl Stand {
         let dir = temporary();
         let state = StateDir::create(dir.path()).unwrap();
         let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
-        let made = Volume::init(&state, &new, || panic!("a new volume asks for nothing")).unwrap();
+        let made = Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing")).unwrap();
         let live: Arc<dyn LiveStore> = Arc::new(MemoryStore::default());
         Self { fs: open(Arc::new(made.volume), live.clone()), live, dir: Arc::new(dir) }
     }
@@ -86,7 +86,7 @@ impl Stand {
 
     /// The inode at a path.
     pub fn at(&self, path: &str) -> InodeAttributes {
-        self.resolve(path.as_bytes()).unwrap()
+        self.resolve_path(path.as_bytes()).unwrap()
     }
 
     pub fn attr(&self, path: &str) -> Arc<InodeAttr> {
@@ -141,7 +141,7 @@ impl Stand {
     }
 
     pub fn exists(&self, path: &str) -> bool {
-        self.resolve(path.as_bytes()).is_ok()
+        self.resolve_path(path.as_bytes()).is_ok()
     }
 }
 

@@ -9,7 +9,7 @@ use vellum_types::{FileKind, Ino};
 
 use crate::check::check;
 use crate::stand::{CALLER, EXCHANGE, MOVE, NOREPLACE, ROOT, Stand};
-use vellum_testkit::random::{TestRandom, seed};
+use vellum_testkit::random::{TestRandom, choose_seed};
 
 const THREADS: u64 = 8;
 const STEPS: usize = 400;
@@ -17,7 +17,7 @@ const NAMES: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"f"];
 
 #[test]
 fn threads_on_the_same_names_leave_the_map_whole() {
-    let seed = seed();
+    let seed = choose_seed();
     let stand = Arc::new(Stand::new());
     let threads: Vec<_> = (0..THREADS)
         .map(|number| {
@@ -42,8 +42,8 @@ fn threads_on_the_same_names_leave_the_map_whole() {
 fn step(stand: &Stand, random: &mut TestRandom) {
     let (dir, name) = place(stand, random);
     let (other, new_name) = place(stand, random);
-    let flags: RenameFlags = random.pick(&[MOVE, MOVE, NOREPLACE, EXCHANGE]);
-    let outcome = match random.below(10) {
+    let flags: RenameFlags = random.pick_item(&[MOVE, MOVE, NOREPLACE, EXCHANGE]);
+    let outcome = match random.next_below(10) {
         0 | 1 => stand.fs.create(dir, name, 0o644, CALLER).map(drop),
         2 | 3 => stand.fs.mkdir(dir, name, 0o755, CALLER).map(drop),
         4 => stand.lookup(dir, name).and_then(|node| stand.fs.link(node.ino, other, new_name)).map(drop),
@@ -68,26 +68,26 @@ fn use_open(stand: &Stand, ino: Ino) -> vellum_fs::Result<()> {
     stand.getattr(ino)?;
     thread::yield_now();
     assert!(stand.getattr(ino).is_ok(), "an open inode is gone");
-    stand.release(handle)
+    stand.close_handle(handle)
 }
 
 /// A name in a directory at most two below the root.
 fn place(stand: &Stand, random: &mut TestRandom) -> (Ino, &'static [u8]) {
     let mut dir = ROOT;
-    for _ in 0..random.below(3) {
-        match stand.lookup(dir, random.pick(&NAMES)) {
+    for _ in 0..random.next_below(3) {
+        match stand.lookup(dir, random.pick_item(&NAMES)) {
             Ok(node) if node.attr.kind == FileKind::Dir => dir = node.ino,
             _ => break,
         }
     }
-    (dir, random.pick(&NAMES))
+    (dir, random.pick_item(&NAMES))
 }
 
 /// What caches say is what a fresh look says.
 fn compare_caches(stand: &Stand) {
     let mut waiting = vec![ROOT];
     while let Some(dir) = waiting.pop() {
-        let entries = stand.entries(dir).unwrap();
+        let entries = stand.list_entries(dir).unwrap();
         for name in NAMES {
             let cached = stand.lookup(dir, name).ok().map(|node| node.ino);
             let listed = entries.iter().find(|entry| entry.name == name).map(|entry| entry.ino);
@@ -95,7 +95,7 @@ fn compare_caches(stand: &Stand) {
         }
         for entry in entries {
             let cached = stand.getattr(entry.ino).unwrap().attr;
-            stand.inodes().clear();
+            stand.inode_cache().clear_all();
             assert_eq!(stand.getattr(entry.ino).unwrap().attr, cached);
             waiting.extend((entry.kind == FileKind::Dir).then_some(entry.ino));
         }

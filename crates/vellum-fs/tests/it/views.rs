@@ -22,27 +22,31 @@ fn write(fs: &LiveFilesystem, ino: Ino, byte: u8, len: usize) {
 }
 
 fn snapshot(fs: &LiveFilesystem) -> SnapshotId {
-    fs.snapshot(&LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User })
-        .unwrap()
+    fs.create_snapshot(&LiveSnapshotRequest {
+        note: String::new(),
+        tags: Vec::new(),
+        origin: SnapshotOrigin::User,
+    })
+    .unwrap()
 }
 
 /// The layers that something stands in.
 fn layers(fs: &LiveFilesystem) -> usize {
     let mut prefixes: Vec<Vec<u8>> = Vec::new();
-    let all = KeySpan::prefix(&layer_prefix(vellum_fs::head::LayerId(0))[..1]);
+    let all = KeySpan::from_prefix(&layer_prefix(vellum_fs::head::LayerId(0))[..1]);
     let visit = &mut |key: &[u8], _: &vellum_live::ValueBytes| {
         prefixes.push(key[..9].to_vec());
         ControlFlow::Continue(())
     };
-    fs.tree().live().scan(&all, visit).unwrap();
+    fs.live_map().live_store().scan(&all, visit).unwrap();
     prefixes.dedup();
     prefixes.len()
 }
 
 fn publish(fs: &LiveFilesystem) {
-    fs.flush().unwrap();
+    fs.publish_all().unwrap();
     // Once more, for what ended meanwhile.
-    fs.publish().unwrap();
+    fs.publish_oldest().unwrap();
 }
 
 /// A worktree with some of everything, and a view of it.
@@ -53,7 +57,7 @@ fn with_view() -> (Stand, LiveView) {
     write(&stand, stand.at("dir/big").ino, b'b', BIG);
     stand.setxattr(stand.at("moved").ino, b"user.mark", b"old", XattrFlags::default()).unwrap();
     stand.fs.symlink(ROOT, b"link", b"dir", crate::stand::CALLER).unwrap();
-    let view = stand.fs.view().unwrap();
+    let view = stand.fs.open_view().unwrap();
     (stand, view)
 }
 
@@ -70,21 +74,21 @@ fn change_everything(stand: &Stand) {
 
 #[track_caller]
 fn assert_old(view: &LiveView) {
-    let names: Vec<_> = view.entries(ROOT).unwrap().into_iter().map(|entry| entry.name).collect();
+    let names: Vec<_> = view.list_entries(ROOT).unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, [&b"dir"[..], b"empty", b"gone", b"link", b"moved"]);
-    let dir = view.find(ROOT, b"dir").unwrap().ino;
+    let dir = view.find_dentry(ROOT, b"dir").unwrap().ino;
     let at = |name: &[u8]| view.lookup(dir, name).unwrap();
     assert_eq!(view.read(at(b"small").ino, 0, 100).unwrap(), vec![b's'; 10]);
     assert_eq!(at(b"big").attr.size, BIG as u64);
     assert!(view.read(at(b"big").ino, 0, BIG + 1).unwrap() == vec![b'b'; BIG]);
-    assert_eq!(view.seek(at(b"big").ino, 5, SeekTarget::Hole).unwrap(), BIG as u64);
-    assert_eq!(errno(view.find(dir, b"moved")), Errno::NOENT);
-    let moved = view.find(ROOT, b"moved").unwrap().ino;
+    assert_eq!(view.seek_data_or_hole(at(b"big").ino, 5, SeekTarget::Hole).unwrap(), BIG as u64);
+    assert_eq!(errno(view.find_dentry(dir, b"moved")), Errno::NOENT);
+    let moved = view.find_dentry(ROOT, b"moved").unwrap().ino;
     assert_eq!(&*view.getxattr(moved, b"user.mark").unwrap(), b"old");
     assert_eq!(view.listxattr(moved).unwrap(), [b"user.mark"]);
-    let link = view.find(ROOT, b"link").unwrap().ino;
+    let link = view.find_dentry(ROOT, b"link").unwrap().ino;
     assert_eq!(view.readlink(link).unwrap(), b"dir");
-    assert_eq!(errno(view.entries(link)), Errno::NOTDIR);
+    assert_eq!(errno(view.list_entries(link)), Errno::NOTDIR);
 }
 
 #[test]
@@ -106,13 +110,13 @@ fn publishing_and_restoring_leave_views_alone() {
     change_everything(&stand);
     publish(&stand);
     assert_old(&view);
-    let later = stand.fs.view().unwrap();
-    stand.restore(before, true).unwrap();
+    let later = stand.fs.open_view().unwrap();
+    stand.restore_snapshot(before, true).unwrap();
     publish(&stand);
     change_everything(&stand);
     publish(&stand);
     assert_old(&view);
-    assert!(later.find(ROOT, b"new").is_ok());
+    assert!(later.find_dentry(ROOT, b"new").is_ok());
     drop((view, later));
     publish(&stand);
     assert_eq!(layers(&stand), 0);
@@ -123,10 +127,10 @@ fn nothing_is_left_of_a_view_that_ended() {
     let (stand, view) = with_view();
     change_everything(&stand);
     publish(&stand);
-    assert!(layers(&stand) > 0 && stand.log().used() > 0, "the view needs them");
+    assert!(layers(&stand) > 0 && stand.write_log().used_bytes() > 0, "the view needs them");
     drop(view);
-    stand.publish().unwrap();
-    assert_eq!((layers(&stand), stand.log().used()), (0, 0));
+    stand.publish_oldest().unwrap();
+    assert_eq!((layers(&stand), stand.write_log().used_bytes()), (0, 0));
 }
 
 #[test]
@@ -134,13 +138,13 @@ fn a_view_is_a_layer_only_while_it_lasts() {
     let stand = Stand::new();
     stand.populate(&["a"]);
     for _ in 0..10 {
-        drop(stand.fs.view().unwrap());
+        drop(stand.fs.open_view().unwrap());
         stand.rename("a", "b", MOVE).unwrap();
-        let [_one, _two] = [stand.fs.view().unwrap(), stand.fs.view().unwrap()];
+        let [_one, _two] = [stand.fs.open_view().unwrap(), stand.fs.open_view().unwrap()];
         stand.rename("b", "a", MOVE).unwrap();
     }
     // One for each pair, and the one that is written to.
-    assert_eq!(stand.tree().head().state.layers.len(), 11);
+    assert_eq!(stand.live_map().lock_head().state.layers.len(), 11);
 }
 
 #[test]
@@ -152,8 +156,8 @@ fn a_crash_leaves_no_layer_of_a_view() {
     // It never ends: the process dies with it.
     std::mem::forget(view);
     let stand = stand.again();
-    stand.publish().unwrap();
-    assert_eq!((layers(&stand), stand.log().used()), (0, 0));
+    stand.publish_oldest().unwrap();
+    assert_eq!((layers(&stand), stand.write_log().used_bytes()), (0, 0));
     assert!(stand.exists("dir/moved"));
 }
 
@@ -164,9 +168,9 @@ fn a_discarded_state_leaves_no_layer() {
     let id = snapshot(&stand);
     publish(&stand);
     write(&stand, stand.at("a").ino, b'x', BIG);
-    stand.restore(id, true).unwrap();
+    stand.restore_snapshot(id, true).unwrap();
     publish(&stand);
-    assert_eq!((layers(&stand), stand.log().used()), (0, 0));
+    assert_eq!((layers(&stand), stand.write_log().used_bytes()), (0, 0));
     assert_eq!(stand.attr("a").size, 0);
 }
 
@@ -178,10 +182,10 @@ fn more_views_than_layers_may_be() {
     let views: Vec<LiveView> = (0..1500)
         .map(|count: u32| {
             stand.write(ino, 0, &count.to_le_bytes(), false).unwrap();
-            stand.fs.view().unwrap()
+            stand.fs.open_view().unwrap()
         })
         .collect();
-    assert!(stand.tree().head().state.layers.len() <= 65);
+    assert!(stand.live_map().lock_head().state.layers.len() <= 65);
     for (count, view) in views.iter().enumerate() {
         assert_eq!(view.read(ino, 0, 4).unwrap(), (count as u32).to_le_bytes());
     }
@@ -195,13 +199,13 @@ fn a_snapshot_is_viewed_before_and_after_it_is_published() {
     let (stand, first) = with_view();
     drop(first);
     let id = snapshot(&stand);
-    let waiting = stand.fs.view_of(id).unwrap();
+    let waiting = stand.fs.open_snapshot_view(id).unwrap();
     change_everything(&stand);
     assert_old(&waiting);
     publish(&stand);
     assert_old(&waiting);
-    assert_old(&stand.fs.view_of(id).unwrap());
-    let unknown = stand.fs.view_of(SnapshotId([7; 32]));
+    assert_old(&stand.fs.open_snapshot_view(id).unwrap());
+    let unknown = stand.fs.open_snapshot_view(SnapshotId([7; 32]));
     assert!(unknown.is_err());
 }
 
@@ -209,7 +213,7 @@ fn a_snapshot_is_viewed_before_and_after_it_is_published() {
 #[track_caller]
 fn publish_all(fs: &LiveFilesystem) {
     let mut left = 5;
-    while fs.publish().unwrap() == PublishProgress::Some {
+    while fs.publish_oldest().unwrap() == PublishProgress::Some {
         left -= 1;
         assert!(left > 0, "publishing does not end");
     }
@@ -242,9 +246,9 @@ fn publishing_ends_though_a_file_without_a_name_is_open() {
     publish_all(&stand);
     assert!(!stand.is_changed().unwrap());
     assert!(stand.read(ino, 0, BIG).unwrap() == vec![b'1'; BIG]);
-    stand.release(handle).unwrap();
+    stand.close_handle(handle).unwrap();
     publish(&stand);
-    assert_eq!((layers(&stand), stand.log().used()), (0, 0));
+    assert_eq!((layers(&stand), stand.write_log().used_bytes()), (0, 0));
 }
 
 #[test]
@@ -261,7 +265,7 @@ fn no_view_is_of_half_a_change() {
         });
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                stand.flush().unwrap();
+                stand.publish_all().unwrap();
             }
         });
         let looking: Vec<_> =
@@ -274,11 +278,11 @@ fn no_view_is_of_half_a_change() {
 
 /// One of two names is there, and it stays so.
 fn look(fs: &std::sync::Arc<LiveFilesystem>) {
-    let view = fs.view().unwrap();
-    let names = || view.entries(ROOT).unwrap().into_iter().map(|entry| entry.name).collect::<Vec<_>>();
+    let view = fs.open_view().unwrap();
+    let names = || view.list_entries(ROOT).unwrap().into_iter().map(|entry| entry.name).collect::<Vec<_>>();
     let first = names();
     assert!(first == [b"one"] || first == [b"two"], "{first:?}");
     std::thread::yield_now();
     assert_eq!(names(), first);
-    assert!(view.find(ROOT, &first[0]).is_ok());
+    assert!(view.find_dentry(ROOT, &first[0]).is_ok());
 }

@@ -19,7 +19,7 @@ use crate::check::{check, check_content};
 use crate::machine::{Machine, Wreck, bounds};
 use crate::model::{Pair, agree, difference, render, times_disagree};
 use crate::stand::{CALLER, request};
-use vellum_testkit::random::{TestRandom, rounds, seed};
+use vellum_testkit::random::{TestRandom, choose_seed, scale_rounds};
 
 /// Operations on one volume.
 const STEPS: usize = 5000;
@@ -30,8 +30,8 @@ const COMPARE: usize = 400;
 
 #[test]
 fn whatever_happens_is_what_happens_in_the_model() {
-    let seed = seed();
-    let volumes = rounds(VOLUMES);
+    let seed = choose_seed();
+    let volumes = scale_rounds(VOLUMES);
     // Two at a time: each has a machine of its own.
     std::thread::scope(|scope| {
         for half in 0..2 {
@@ -97,7 +97,7 @@ impl World {
         self.pair.close_all();
         self.pair.compare();
         // What a restore brought back and has no name goes now.
-        self.pair.stand.flush().unwrap();
+        self.pair.stand.publish_all().unwrap();
         check(&self.pair.stand.fs);
         for number in 0..self.snapshots.len() {
             self.check_snapshot(&self.snapshots[number].clone());
@@ -105,14 +105,14 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.random.below(1000) {
+        match self.random.next_below(1000) {
             0..=19 => self.sync(),
             20..=27 => self.snapshot(),
             28..=33 => self.restore(),
             34..=45 => self.publish(),
-            46..=49 => self.pair.stand.flush().unwrap(),
+            46..=49 => self.pair.stand.publish_all().unwrap(),
             50..=55 => self.publish_to_a_store_that_goes_away(),
-            56..=58 => self.machine.live.tidy().unwrap(),
+            56..=58 => self.machine.live.run_maintenance().unwrap(),
             59 => self.fork(),
             60..=61 => self.check_any_snapshot(),
             62..=66 => return self.crash(),
@@ -126,13 +126,13 @@ impl World {
     /// Notes how it is now.
     fn remember(&mut self) {
         let (model, inos) = (self.pair.model.clone(), self.pair.inos.clone());
-        self.history.push(Moment { ops: self.machine.disk.ops(), model, inos });
+        self.history.push(Moment { ops: self.machine.disk.operation_count(), model, inos });
     }
 
     /// What was done so far survives everything.
     fn is_durable(&mut self) {
         self.remember();
-        self.durable.push((self.machine.disk.ops(), self.history.len() - 1));
+        self.durable.push((self.machine.disk.operation_count(), self.history.len() - 1));
     }
 
     fn sync(&mut self) {
@@ -142,11 +142,11 @@ impl World {
 
     fn keep(&mut self, id: SnapshotId) {
         let (model, inos) = (self.pair.model.clone(), self.pair.inos.clone());
-        self.snapshots.push(Kept { id, ops: self.machine.disk.ops(), model, inos });
+        self.snapshots.push(Kept { id, ops: self.machine.disk.operation_count(), model, inos });
     }
 
     fn snapshot(&mut self) {
-        let id = self.pair.stand.snapshot(&request()).unwrap();
+        let id = self.pair.stand.create_snapshot(&request()).unwrap();
         self.keep(id);
         self.is_durable();
     }
@@ -157,11 +157,11 @@ impl World {
 
     /// Stands on one snapshot after another while none of them is published, with a little work in between.
     fn restore_to_and_fro(&mut self) {
-        for _ in 0..3 + self.random.below(4) {
+        for _ in 0..3 + self.random.next_below(4) {
             self.pair.step();
             self.content();
             self.remember();
-            if self.random.one_in(2) {
+            if self.random.is_one_in(2) {
                 self.snapshot();
             }
             self.restore_one_of(4);
@@ -177,9 +177,9 @@ impl World {
         // What is open afterwards is another test's affair.
         self.pair.close_all();
         self.remember();
-        let back = 1 + self.random.below(among as u64) as usize;
+        let back = 1 + self.random.next_below(among as u64) as usize;
         let target = self.snapshots[self.snapshots.len() - back].clone();
-        if let Some(saved) = self.pair.stand.restore(target.id, self.random.one_in(2)).unwrap() {
+        if let Some(saved) = self.pair.stand.restore_snapshot(target.id, self.random.is_one_in(2)).unwrap() {
             self.keep(saved);
         }
         self.stand_on(target.model, target.inos);
@@ -189,7 +189,7 @@ impl World {
 
     /// The worktree is in another state.
     fn stand_on(&mut self, mut model: ModelFilesystem, mut inos: BTreeMap<ModelFileId, Ino>) {
-        model.close_all();
+        model.close_all_files();
         // Numbers of what is gone may be given out again. And what was open and had no name when a snapshot was made
         // is there until that is published.
         inos.retain(|id, _| model.file(*id).is_ok());
@@ -197,53 +197,54 @@ impl World {
     }
 
     fn publish(&mut self) {
-        let _: PublishProgress = self.pair.stand.publish().unwrap();
+        let _: PublishProgress = self.pair.stand.publish_oldest().unwrap();
     }
 
     fn publish_to_a_store_that_goes_away(&mut self) {
-        let after = self.random.below(12);
-        self.machine.store.fail(after, self.random.one_in(2));
-        match self.pair.stand.flush() {
+        let after = self.random.next_below(12);
+        self.machine.store.fail(after, self.random.is_one_in(2));
+        match self.pair.stand.publish_all() {
             Ok(()) => {}
             Err(FsError::Volume(_) | FsError::Map(_)) => {}
             Err(error) => panic!("{error:?}"),
         }
         self.machine.store.heal();
-        if self.random.one_in(3) {
-            self.pair.stand.flush().unwrap();
+        if self.random.is_one_in(3) {
+            self.pair.stand.publish_all().unwrap();
         }
     }
 
     /// A new worktree stands on a snapshot, goes its own way, and leaves the first one alone.
     fn fork(&mut self) {
         let Some(kept) = self.snapshots.last().cloned() else { return };
-        self.pair.stand.settle().unwrap();
+        self.pair.stand.publish_pending().unwrap();
         let volume = &self.machine.volume;
         let name = format!("fork-{}", self.forks);
         self.forks += 1;
         volume.add_worktree(&name, Some(kept.id), &name).unwrap();
-        let record = volume.catalog.get(&kept.id).unwrap();
+        let record = volume.catalog.get_record(&kept.id).unwrap();
         let ancestor = AncestorSnapshot { id: kept.id, counter: record.counter, time: record.time };
         let counted = SnapshotStatistics { changed: 0, stored: 0, ..record.statistics };
         let fork = self.machine.open(&name, &LiveHead::new(record.root, counted, Some(ancestor)));
         compare(&name, render(&fork).into_iter().map(|(shown, _)| shown).collect(), &kept.model);
         fork.mkdir(Ino::ROOT, b"of the fork alone", 0o755, CALLER).unwrap();
-        fork.flush().unwrap();
+        fork.publish_all().unwrap();
         check(&fork);
     }
 
     fn check_any_snapshot(&mut self) {
         if !self.snapshots.is_empty() {
-            let number = self.random.below(self.snapshots.len() as u64) as usize;
+            let number = self.random.next_below(self.snapshots.len() as u64) as usize;
             self.check_snapshot(&self.snapshots[number].clone());
         }
     }
 
     /// A snapshot, in the store, holds what the worktree held.
     fn check_snapshot(&self, kept: &Kept) {
-        self.pair.stand.settle().unwrap();
-        let record = self.machine.volume.catalog.fetch(&kept.id).unwrap();
-        let files = kept.model.render().iter().filter(|(shown, _)| shown.kind == FileKind::File).count();
+        self.pair.stand.publish_pending().unwrap();
+        let record = self.machine.volume.catalog.fetch_record(&kept.id).unwrap();
+        let files =
+            kept.model.render_entries().iter().filter(|(shown, _)| shown.kind == FileKind::File).count();
         assert!(record.statistics.files as usize <= files, "hard links count once");
         compare("a snapshot", stored(&self.machine.volume, record.root), &kept.model);
     }
@@ -257,12 +258,12 @@ impl World {
         }
         let (fs, model) = (&self.pair.stand.fs, &mut self.pair.model);
         let size = file.content.len();
-        let far = if self.random.one_in(4) { 60_000 } else { 6000 };
-        let (at, len) = (self.random.below(far) as usize, 1 + self.random.below(far) as usize);
-        match self.random.below(8) {
+        let far = if self.random.is_one_in(4) { 60_000 } else { 6000 };
+        let (at, len) = (self.random.next_below(far) as usize, 1 + self.random.next_below(far) as usize);
+        match self.random.next_below(8) {
             0 => {
                 let data = noise(&mut self.random, len);
-                agree(&("append", id), fs.append(ino, &data), model.write(id, size, &data));
+                agree(&("append", id), fs.append_to_file(ino, &data), model.write(id, size, &data));
             }
             1 | 2 => {
                 let data = noise(&mut self.random, len);
@@ -297,7 +298,7 @@ impl World {
         if file.kind != FileKind::File || source == id {
             return;
         }
-        let start = self.random.below(4000) as usize;
+        let start = self.random.next_below(4000) as usize;
         let bytes =
             file.content[start.min(file.content.len())..].iter().take(len).copied().collect::<Vec<_>>();
         let copied = self.pair.stand.copy_range(from, start as u64, ino, at as u64, len as u64).unwrap();
@@ -310,15 +311,15 @@ impl World {
 
     /// The process dies, or the power goes, now or at any moment since the last time.
     fn crash(&mut self) {
-        let now = self.machine.disk.ops();
-        let earliest = match self.random.below(4) {
+        let now = self.machine.disk.operation_count();
+        let earliest = match self.random.next_below(4) {
             0 => self.history[0].ops,
             1 => self.history[self.history.len().saturating_sub(4)].ops,
             _ => now,
         };
-        let ops = earliest + self.random.below((now - earliest) as u64 + 1) as usize;
-        let loss = self.random.pick(&LOSSES);
-        let mut chance = vellum_live::sim::SimRandom(self.random.number() | 1);
+        let ops = earliest + self.random.next_below((now - earliest) as u64 + 1) as usize;
+        let loss = self.random.pick_item(&LOSSES);
+        let mut chance = vellum_live::sim::SimRandom(self.random.next_number() | 1);
         let wreck = self.machine.crash(ops, loss, &mut chance);
         self.recover(wreck, ops, loss);
     }
@@ -333,7 +334,7 @@ impl World {
             let other = self.history.iter().rposition(|moment| is_state(&stand.fs, &found, moment));
             panic!("{loss:?} after {ops}: state {other:?}, not one of {least} to {most}");
         };
-        stand.flush().unwrap();
+        stand.publish_all().unwrap();
         check(&stand.fs);
         self.machine = machine;
         self.pair.stand = stand;
@@ -356,8 +357,8 @@ impl World {
 /// Whether a worktree shows what it showed at a moment, with the same inodes.
 fn is_state(fs: &LiveFilesystem, found: &[(RenderedEntry, Ino)], moment: &Moment) -> bool {
     let mut model = moment.model.clone();
-    model.close_all();
-    let mut expected = model.render();
+    model.close_all_files();
+    let mut expected = model.render_entries();
     let mut found: Vec<_> = found.iter().collect();
     expected.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
@@ -372,7 +373,7 @@ fn is_state(fs: &LiveFilesystem, found: &[(RenderedEntry, Ino)], moment: &Moment
 
 #[track_caller]
 fn compare(what: &str, mut found: Vec<RenderedEntry>, model: &ModelFilesystem) {
-    let mut expected: Vec<_> = model.render().into_iter().map(|(shown, _)| shown).collect();
+    let mut expected: Vec<_> = model.render_entries().into_iter().map(|(shown, _)| shown).collect();
     expected.sort_unstable();
     found.sort_unstable();
     for (found, expected) in found.iter().zip(&expected) {
@@ -383,11 +384,11 @@ fn compare(what: &str, mut found: Vec<RenderedEntry>, model: &ModelFilesystem) {
 
 /// All names of a published tree.
 fn stored(volume: &Volume, root: MapRoot) -> Vec<RenderedEntry> {
-    let tree = volume.tree(root);
+    let tree = volume.open_tree(root);
     let mut shown = Vec::new();
     let mut waiting = vec![(Vec::new(), Ino::ROOT)];
     while let Some((path, ino)) = waiting.pop() {
-        let inode = tree.inode(ino).unwrap();
+        let inode = tree.read_inode(ino).unwrap();
         let mut content = inode.attr.target.clone();
         if inode.attr.kind == FileKind::File {
             let sink = |_, piece: Result<&[u8], u64>| {
@@ -397,7 +398,7 @@ fn stored(volume: &Volume, root: MapRoot) -> Vec<RenderedEntry> {
                 }
                 Ok(())
             };
-            volume.read_file(&inode, sink).unwrap();
+            volume.read_file_content(&inode, sink).unwrap();
         }
         let below = inode.entries.iter().map(|(name, entry)| ([&path[..], b"/", name].concat(), entry.ino));
         waiting.extend(below.collect::<Vec<_>>());
@@ -420,7 +421,7 @@ fn stored(volume: &Volume, root: MapRoot) -> Vec<RenderedEntry> {
 fn noise(random: &mut TestRandom, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
-        bytes.extend(random.number().to_le_bytes());
+        bytes.extend(random.next_number().to_le_bytes());
     }
     bytes.truncate(len);
     bytes

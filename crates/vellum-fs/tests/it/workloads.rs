@@ -14,7 +14,7 @@ use crate::check::check;
 use crate::machine::{Machine, Wreck, bounds};
 use crate::model::render;
 use crate::stand::{CALLER, EXCHANGE, MOVE, ROOT, Stand, request};
-use vellum_testkit::random::{TestRandom, rounds, seed};
+use vellum_testkit::random::{TestRandom, choose_seed, scale_rounds};
 
 /// Workloads of two operations in a run.
 const PAIRS: usize = 400;
@@ -96,12 +96,12 @@ fn prepare() -> (Machine, Wreck) {
     stand.populate(&["d/", "d/e/", "d/e/f", "d/empty/", "d/a", "d/b", "d/c"]);
     stand.write(stand.at("d/c").ino, 0, &bytes(50_000, 1), false).unwrap();
     stand.write(stand.at("d/e/f").ino, 0, &bytes(9000, 2), false).unwrap();
-    stand.flush().unwrap();
+    stand.publish_all().unwrap();
     stand.write(stand.at("d/a").ino, 0, &bytes(300, 3), false).unwrap();
     stand.write(stand.at("d/b").ino, 0, &bytes(20_000, 4), false).unwrap();
     stand.setxattr(stand.at("d/b").ino, b"user.x", b"old", XattrFlags::default()).unwrap();
-    stand.sync().unwrap();
-    let ops = machine.disk.ops();
+    stand.sync_all().unwrap();
+    let ops = machine.disk.operation_count();
     let wreck = machine.crash(ops, SimLoss::Nothing, &mut vellum_live::sim::SimRandom(1));
     drop(stand);
     (machine, wreck)
@@ -112,7 +112,7 @@ impl Work {
     /// Calls `between` between two changes.
     fn run(self, stand: &Stand, between: &mut dyn FnMut()) -> vellum_fs::Result<()> {
         let fs = &stand.fs;
-        let at = |path: &str| stand.resolve(path.as_bytes()).map(|node| node.ino);
+        let at = |path: &str| stand.resolve_path(path.as_bytes()).map(|node| node.ino);
         let hole = AllocateMode { punch_hole: true, keep_size: true, ..AllocateMode::default() };
         let zero = AllocateMode { zero_range: true, ..AllocateMode::default() };
         match self {
@@ -123,7 +123,7 @@ impl Work {
                 between();
                 fs.write(ino, 0, &bytes(12_000, 5), false).map(drop)
             }
-            Self::Append => fs.append(at("d/a")?, &bytes(5000, 6)).map(drop),
+            Self::Append => fs.append_to_file(at("d/a")?, &bytes(5000, 6)).map(drop),
             Self::Overwrite => fs.write(at("d/b")?, 3000, &bytes(9000, 7), false).map(drop),
             Self::OverwritePublished => fs.write(at("d/c")?, 10_000, &bytes(700, 8), false).map(drop),
             Self::Truncate => fs.truncate(at("d/b")?, 100),
@@ -136,7 +136,7 @@ impl Work {
             Self::UnlinkOpen => {
                 let handle = fs.open_file(at("d/b")?, OpenFlags::default())?;
                 fs.unlink(at("d")?, b"b")?;
-                fs.release(handle)
+                fs.close_handle(handle)
             }
             Self::Rmdir => fs.rmdir(at("d")?, b"empty"),
             Self::Symlink => fs.symlink(at("d")?, b"symlink", b"e/f", CALLER).map(drop),
@@ -187,13 +187,13 @@ struct Story {
 impl Story {
     fn tell(machine: &Machine, wreck: &Wreck, steps: &[(Work, Then)]) -> Self {
         let (machine, stand) = machine.boot(wreck.clone());
-        let moments = vec![(machine.disk.ops(), state(&stand.fs))];
+        let moments = vec![(machine.disk.operation_count(), state(&stand.fs))];
         let mut story = Self { machine, moments, durable: vec![(0, 0)], stand };
         for (work, then) in steps {
             // A name that the first operation took away or made is missed, or in the way: then nothing happens.
             let mut between = Vec::new();
             let done = work.run(&story.stand, &mut || {
-                between.push((story.machine.disk.ops(), state(&story.stand.fs)));
+                between.push((story.machine.disk.operation_count(), state(&story.stand.fs)));
             });
             story.moments.extend(between);
             match done {
@@ -207,28 +207,28 @@ impl Story {
     }
 
     fn remember(&mut self) {
-        self.moments.push((self.machine.disk.ops(), state(&self.stand.fs)));
+        self.moments.push((self.machine.disk.operation_count(), state(&self.stand.fs)));
     }
 
     fn end(&mut self, then: Then) {
         let fs = &self.stand.fs;
-        let sync = |path: &str| fs.resolve(path.as_bytes()).and_then(|node| fs.fsync(node.ino, false));
+        let sync = |path: &str| fs.resolve_path(path.as_bytes()).and_then(|node| fs.fsync(node.ino, false));
         match then {
             Then::Nothing => return,
             // What is durable is everything before: which file is asked for makes no difference.
             Then::SyncFile => sync("d/c").or_else(|_| sync("d/e/f")).unwrap(),
             Then::SyncDir => sync("d").unwrap(),
-            Then::Sync => fs.sync().unwrap(),
-            Then::Snapshot => drop(fs.snapshot(&request()).unwrap()),
-            Then::Publish => fs.flush().unwrap(),
+            Then::Sync => fs.sync_all().unwrap(),
+            Then::Snapshot => drop(fs.create_snapshot(&request()).unwrap()),
+            Then::Publish => fs.publish_all().unwrap(),
         }
         self.remember();
-        self.durable.push((self.machine.disk.ops(), self.moments.len() - 1));
+        self.durable.push((self.machine.disk.operation_count(), self.moments.len() - 1));
     }
 
     /// What is found after a crash is what it may be; whoever goes on there finds it sound.
     fn crash(&self, ops: usize, loss: SimLoss, random: &mut TestRandom, what: &dyn Debug) {
-        let mut chance = vellum_live::sim::SimRandom(random.number() | 1);
+        let mut chance = vellum_live::sim::SimRandom(random.next_number() | 1);
         let wreck = self.machine.crash(ops, loss, &mut chance);
         let (machine, stand) = self.machine.boot(wreck);
         let found = state(&stand.fs);
@@ -242,7 +242,7 @@ impl Story {
             show(&found)
         );
         check(&stand.fs);
-        if random.one_in(8) {
+        if random.is_one_in(8) {
             go_on(&machine, &stand, &found);
         }
     }
@@ -251,9 +251,9 @@ impl Story {
 /// Changes something, publishes it and loses power: all is there.
 fn go_on(machine: &Machine, stand: &Stand, found: &State) {
     stand.mkdir("later").unwrap();
-    stand.flush().unwrap();
+    stand.publish_all().unwrap();
     let mut random = vellum_live::sim::SimRandom(1);
-    let wreck = machine.crash(machine.disk.ops(), SimLoss::Everything, &mut random);
+    let wreck = machine.crash(machine.disk.operation_count(), SimLoss::Everything, &mut random);
     let (_, stand) = machine.boot(wreck);
     stand.rmdir("later").unwrap();
     assert_eq!(state(&stand.fs), *found);
@@ -268,8 +268,8 @@ fn crash_everywhere(
     random: &mut TestRandom,
 ) {
     let story = Story::tell(machine, wreck, steps);
-    for ops in story.moments[0].0..=story.machine.disk.ops() {
-        let first = random.below(LOSSES.len() as u64) as usize;
+    for ops in story.moments[0].0..=story.machine.disk.operation_count() {
+        let first = random.next_below(LOSSES.len() as u64) as usize;
         for loss in LOSSES.iter().cycle().skip(first).take(losses) {
             story.crash(ops, *loss, random, &steps);
         }
@@ -278,7 +278,7 @@ fn crash_everywhere(
 
 #[test]
 fn one_operation_and_a_crash_anywhere() {
-    let seed = seed();
+    let seed = choose_seed();
     let (machine, wreck) = prepare();
     std::thread::scope(|scope| {
         for half in 0..2 {
@@ -299,11 +299,11 @@ fn one_operation_and_a_crash_anywhere() {
 
 #[test]
 fn two_operations_and_a_crash_anywhere() {
-    let seed = seed();
+    let seed = choose_seed();
     let (machine, wreck) = prepare();
     let mut random = TestRandom::new(seed);
-    for _ in 0..rounds(PAIRS) {
-        let mut step = || (random.pick(&WORKS), random.pick(&THENS));
+    for _ in 0..scale_rounds(PAIRS) {
+        let mut step = || (random.pick_item(&WORKS), random.pick_item(&THENS));
         let steps = [step(), step()];
         crash_everywhere(&machine, &wreck, &steps, 1, &mut random);
     }

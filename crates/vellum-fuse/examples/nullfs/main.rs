@@ -23,9 +23,9 @@ use std::{env, io};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use vellum_fuse::connection::{
-    DeferredReply, FuseConnection, FuseDevice, MAX_WRITE, RequestService, shake_hands,
+    DeferredReply, FuseConnection, FuseDevice, MAX_WRITE, RequestService, perform_handshake,
 };
-use vellum_fuse::mount::{THREADS, raise_limits};
+use vellum_fuse::mount::{THREADS, raise_mount_limits};
 use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest};
 
 use tree::NullTree;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         eprintln!("usage: nullfs [--session] MOUNTPOINT");
         return ExitCode::from(3);
     };
-    match serve(Path::new(mountpoint), by_session) {
+    match serve_mount(Path::new(mountpoint), by_session) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nullfs: {}: {error}", Path::new(mountpoint).display());
@@ -52,24 +52,24 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(mountpoint: &Path, by_session: bool) -> io::Result<()> {
+fn serve_mount(mountpoint: &Path, by_session: bool) -> io::Result<()> {
     let device = FuseDevice::open()?;
-    attach(&device, mountpoint)?;
-    let rings = shake_hands(&device, by_session)?;
+    attach_mount(&device, mountpoint)?;
+    let rings = perform_handshake(&device, by_session)?;
     let service = NullFilesystem(NullTree::new());
     if by_session {
         let connection = FuseConnection::start(device, rings, service, THREADS)?;
-        raise_limits(mountpoint);
-        return connection.join();
+        raise_mount_limits(mountpoint);
+        return connection.wait_until_unmounted();
     }
     // It asks the mount for its number, and so has to be answered meanwhile.
     let place = mountpoint.to_owned();
-    std::thread::spawn(move || raise_limits(&place));
+    std::thread::spawn(move || raise_mount_limits(&place));
     serve_device(&Arc::new(device), &service)
 }
 
 /// Mounts where Vellum would, with its options.
-fn attach(device: &FuseDevice, mountpoint: &Path) -> io::Result<()> {
+fn attach_mount(device: &FuseDevice, mountpoint: &Path) -> io::Result<()> {
     let fd = device.as_fd().as_raw_fd();
     let options = format!("fd={fd},rootmode=40000,user_id=0,group_id=0,default_permissions,subtype=null");
     let options = CString::new(options)?;
@@ -80,11 +80,12 @@ fn attach(device: &FuseDevice, mountpoint: &Path) -> io::Result<()> {
 
 fn serve_device(device: &Arc<FuseDevice>, service: &NullFilesystem) -> io::Result<()> {
     let mut room = vec![0; REQUEST_MAX];
-    while let Some(bytes) = device.read(&mut room)? {
+    while let Some(bytes) = device.read_request(&mut room)? {
         let request = FuseRequest::decode(bytes).map_err(io::Error::other)?;
-        let answer =
-            request.operation().map_or(FuseAnswer::Failed(Errno::IO), |it| service.0.answer(&request, it));
-        device.answer(request.header.unique, answer);
+        let answer = request
+            .decode_operation()
+            .map_or(FuseAnswer::Failed(Errno::IO), |it| service.0.answer_request(&request, it));
+        device.send_answer(request.header.unique, answer);
     }
     Ok(())
 }
@@ -92,12 +93,12 @@ fn serve_device(device: &Arc<FuseDevice>, service: &NullFilesystem) -> io::Resul
 struct NullFilesystem(NullTree);
 
 impl RequestService for NullFilesystem {
-    fn answer(
+    fn answer_request(
         &self,
         request: &FuseRequest<'_>,
         operation: FuseOperation<'_>,
         _later: DeferredReply<'_>,
     ) -> FuseAnswer {
-        self.0.answer(request, operation)
+        self.0.answer_request(request, operation)
     }
 }

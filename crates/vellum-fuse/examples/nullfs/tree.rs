@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use vellum_fs::clock::now;
+use vellum_fs::clock::current_time;
 use vellum_fs::{AttributeChanges, FilesystemStatistics, TimeChange};
 use vellum_fuse::wire::{
     EntryAnswer, FuseAnswer, FuseOperation, FuseRequest, ListingAnswer, NameInAnswer, NodeAttributes,
@@ -62,38 +62,46 @@ impl NullTree {
     /// A root, and nothing in it.
     pub fn new() -> Self {
         let mode = FileType::Directory.as_raw_mode() | 0o755;
-        let root = Node::new(ROOT, ROOT, attributes(mode, (0, 0)));
+        let root = Node::new(ROOT, ROOT, new_attributes(mode, (0, 0)));
         Self(Mutex::new(Nodes(vec![None, Some(root)])))
     }
 
     /// Answers a request.
-    pub fn answer(&self, request: &FuseRequest<'_>, operation: FuseOperation<'_>) -> FuseAnswer {
+    pub fn answer_request(&self, request: &FuseRequest<'_>, operation: FuseOperation<'_>) -> FuseAnswer {
         use FuseOperation as Do;
         let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let head = &request.header;
         let node = head.node;
         match operation {
-            Do::Lookup { name } => FuseAnswer::of(nodes.lookup(node, name), SmallAnswer::entry),
-            Do::Getattr => FuseAnswer::of(nodes.entry(node), SmallAnswer::attributes),
-            Do::Statx => FuseAnswer::of(nodes.entry(node), SmallAnswer::statx),
-            Do::Setattr(asked) => FuseAnswer::of(nodes.set(node, &asked), SmallAnswer::attributes),
-            Do::Readlink => FuseAnswer::of_bytes(nodes.get(node).map(|it| it.content.clone())),
-            Do::Read { offset, len, .. } => FuseAnswer::of_bytes(nodes.read(node, offset, len)),
-            Do::Write { offset, data, .. } => {
-                FuseAnswer::of(nodes.write(node, offset, data), |&len| SmallAnswer::count(len))
+            Do::Lookup { name } => FuseAnswer::from_result(nodes.lookup(node, name), SmallAnswer::for_entry),
+            Do::Getattr => FuseAnswer::from_result(nodes.node_entry(node), SmallAnswer::for_attributes),
+            Do::Statx => FuseAnswer::from_result(nodes.node_entry(node), SmallAnswer::for_statx),
+            Do::Setattr(asked) => {
+                FuseAnswer::from_result(nodes.set_attributes(node, &asked), SmallAnswer::for_attributes)
             }
-            Do::Readdir { offset, room } => FuseAnswer::of_bytes(nodes.list(node, offset, (room, false))),
-            Do::Readdirplus { offset, room } => FuseAnswer::of_bytes(nodes.list(node, offset, (room, true))),
-            Do::Statfs => FuseAnswer::Small(SmallAnswer::statfs(&STATFS)),
+            Do::Readlink => FuseAnswer::from_bytes_result(nodes.get_node(node).map(|it| it.content.clone())),
+            Do::Read { offset, len, .. } => FuseAnswer::from_bytes_result(nodes.read(node, offset, len)),
+            Do::Write { offset, data, .. } => {
+                FuseAnswer::from_result(nodes.write(node, offset, data), |&len| {
+                    SmallAnswer::for_byte_count(len)
+                })
+            }
+            Do::Readdir { offset, room } => {
+                FuseAnswer::from_bytes_result(nodes.list_names(node, offset, (room, false)))
+            }
+            Do::Readdirplus { offset, room } => {
+                FuseAnswer::from_bytes_result(nodes.list_names(node, offset, (room, true)))
+            }
+            Do::Statfs => FuseAnswer::Small(SmallAnswer::for_statfs(&STATFS)),
             Do::Getxattr { .. } => FuseAnswer::Failed(Errno::NODATA),
-            Do::Listxattr { room: 0 } => FuseAnswer::Small(SmallAnswer::count(0)),
+            Do::Listxattr { room: 0 } => FuseAnswer::Small(SmallAnswer::for_byte_count(0)),
             Do::Listxattr { .. } => FuseAnswer::Bytes(Vec::new()),
             Do::Forget { times } => {
-                nodes.forget(node, times);
+                nodes.forget_node(node, times);
                 FuseAnswer::None
             }
             Do::BatchForget(forgets) => {
-                forgets.nodes().for_each(|(node, times)| nodes.forget(node, times));
+                forgets.iter_nodes().for_each(|(node, times)| nodes.forget_node(node, times));
                 FuseAnswer::None
             }
             Do::Release | Do::Destroy | Do::Fsync { .. } | Do::Fsyncdir { .. } => FuseAnswer::Done,
@@ -118,99 +126,101 @@ impl Nodes {
     fn change_names(&mut self, head: &RequestHeader, operation: FuseOperation<'_>) -> FuseAnswer {
         use FuseOperation as Do;
         let new = |name, mode| NewNode { name, mode, device: (0, 0), content: &[] };
-        let made = |done: Result<EntryAnswer>| FuseAnswer::of(done, SmallAnswer::entry);
+        let made = |done: Result<EntryAnswer>| FuseAnswer::from_result(done, SmallAnswer::for_entry);
         match operation {
             Do::Mknod { name, mode, device, umask } => {
                 let device = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
-                made(self.make(head, &NewNode { device, ..new(name, mode & !umask) }))
+                made(self.create_node(head, &NewNode { device, ..new(name, mode & !umask) }))
             }
             Do::Mkdir { name, mode, umask } => {
                 let mode = FileType::Directory.as_raw_mode() | mode & PERMISSIONS & !umask;
-                made(self.make(head, &new(name, mode)))
+                made(self.create_node(head, &new(name, mode)))
             }
             Do::Symlink { name, target } => {
                 let mode = FileType::Symlink.as_raw_mode() | 0o777;
-                made(self.make(head, &NewNode { content: target, ..new(name, mode) }))
+                made(self.create_node(head, &NewNode { content: target, ..new(name, mode) }))
             }
             Do::Link { node, name } => made(self.link(node, head.node, name)),
-            Do::Unlink { name } | Do::Rmdir { name } => FuseAnswer::of_deed(self.remove(head.node, name)),
+            Do::Unlink { name } | Do::Rmdir { name } => {
+                FuseAnswer::from_unit_result(self.remove(head.node, name))
+            }
             Do::Rename { name, to_dir, to_name, flags } => {
-                FuseAnswer::of_deed(self.rename((head.node, name), (to_dir, to_name), flags))
+                FuseAnswer::from_unit_result(self.rename((head.node, name), (to_dir, to_name), flags))
             }
             _ => FuseAnswer::Failed(Errno::NOSYS),
         }
     }
 
-    fn get(&self, node: u64) -> Result<&Node> {
+    fn get_node(&self, node: u64) -> Result<&Node> {
         let found = usize::try_from(node).ok().and_then(|node| self.0.get(node));
         found.and_then(Option::as_ref).ok_or(Errno::STALE)
     }
 
-    fn get_mut(&mut self, node: u64) -> Result<&mut Node> {
+    fn get_node_mut(&mut self, node: u64) -> Result<&mut Node> {
         let found = usize::try_from(node).ok().and_then(|node| self.0.get_mut(node));
         found.and_then(Option::as_mut).ok_or(Errno::STALE)
     }
 
-    fn entry(&self, node: u64) -> Result<EntryAnswer> {
-        Ok(self.get(node)?.entry())
+    fn node_entry(&self, node: u64) -> Result<EntryAnswer> {
+        Ok(self.get_node(node)?.to_entry())
     }
 
     /// A node that the kernel will know from now on.
-    fn give(&mut self, node: u64) -> Result<EntryAnswer> {
-        let node = self.get_mut(node)?;
+    fn count_lookup(&mut self, node: u64) -> Result<EntryAnswer> {
+        let node = self.get_node_mut(node)?;
         node.known += 1;
-        Ok(node.entry())
+        Ok(node.to_entry())
     }
 
     /// The kernel may remember, too, that there is no such name.
     fn lookup(&mut self, dir: u64, name: &[u8]) -> Result<EntryAnswer> {
-        match self.get(dir)?.names.find(name) {
-            Some(node) => self.give(node),
-            None => Ok(EntryAnswer { attr: attributes(0, (0, 0)), generation: 0, patience: LONG }),
+        match self.get_node(dir)?.names.find_node(name) {
+            Some(node) => self.count_lookup(node),
+            None => Ok(EntryAnswer { attr: new_attributes(0, (0, 0)), generation: 0, patience: LONG }),
         }
     }
 
-    fn make(&mut self, head: &RequestHeader, new: &NewNode<'_>) -> Result<EntryAnswer> {
-        if self.get(head.node)?.names.find(new.name).is_some() {
+    fn create_node(&mut self, head: &RequestHeader, new: &NewNode<'_>) -> Result<EntryAnswer> {
+        if self.get_node(head.node)?.names.find_node(new.name).is_some() {
             return Err(Errno::EXIST);
         }
         let number = self.0.len() as u64;
-        let attr = NodeAttributes { uid: head.uid, gid: head.gid, ..attributes(new.mode, new.device) };
+        let attr = NodeAttributes { uid: head.uid, gid: head.gid, ..new_attributes(new.mode, new.device) };
         let mut node = Node::new(number, head.node, attr);
         node.attr.size = new.content.len() as u64;
         node.content = new.content.to_vec();
         let is_dir = node.is_dir();
         self.0.push(Some(node));
-        let dir = self.get_mut(head.node)?;
-        dir.names.add(new.name, number);
+        let dir = self.get_node_mut(head.node)?;
+        dir.names.add_name(new.name, number);
         dir.attr.nlink += u32::from(is_dir);
-        dir.stamp();
-        self.give(number)
+        dir.update_change_time();
+        self.count_lookup(number)
     }
 
     fn link(&mut self, node: u64, dir: u64, name: &[u8]) -> Result<EntryAnswer> {
-        if self.get(dir)?.names.find(name).is_some() {
+        if self.get_node(dir)?.names.find_node(name).is_some() {
             return Err(Errno::EXIST);
         }
-        self.get_mut(node)?.attr.nlink += 1;
-        let dir = self.get_mut(dir)?;
-        dir.names.add(name, node);
-        dir.stamp();
-        self.give(node)
+        self.get_node_mut(node)?.attr.nlink += 1;
+        let dir = self.get_node_mut(dir)?;
+        dir.names.add_name(name, node);
+        dir.update_change_time();
+        self.count_lookup(node)
     }
 
     fn remove(&mut self, dir: u64, name: &[u8]) -> Result<()> {
-        let number = self.get(dir)?.names.find(name).ok_or(Errno::NOENT)?;
-        let node = self.get_mut(number)?;
+        let number = self.get_node(dir)?.names.find_node(name).ok_or(Errno::NOENT)?;
+        let node = self.get_node_mut(number)?;
         let is_dir = node.is_dir();
         if is_dir && !node.names.by_name.is_empty() {
             return Err(Errno::NOTEMPTY);
         }
         node.attr.nlink = if is_dir { 0 } else { node.attr.nlink - 1 };
-        let dir = self.get_mut(dir)?;
-        dir.names.remove(name);
+        let dir = self.get_node_mut(dir)?;
+        dir.names.remove_name(name);
         dir.attr.nlink -= u32::from(is_dir);
-        dir.stamp();
+        dir.update_change_time();
         Ok(())
     }
 
@@ -220,34 +230,34 @@ impl Nodes {
         if flags != 0 && !is_noreplace {
             return Err(Errno::INVAL);
         }
-        let number = self.get(from.0)?.names.find(from.1).ok_or(Errno::NOENT)?;
-        match self.get(to.0)?.names.find(to.1) {
+        let number = self.get_node(from.0)?.names.find_node(from.1).ok_or(Errno::NOENT)?;
+        match self.get_node(to.0)?.names.find_node(to.1) {
             Some(_) if is_noreplace => return Err(Errno::EXIST),
             Some(other) if other == number => return Ok(()),
             Some(_) => self.remove(to.0, to.1)?,
             None => {}
         }
-        let is_dir = self.get(number)?.is_dir();
+        let is_dir = self.get_node(number)?.is_dir();
         for (dir, is_new) in [(from.0, false), (to.0, true)] {
-            let dir = self.get_mut(dir)?;
+            let dir = self.get_node_mut(dir)?;
             if is_new {
-                dir.names.add(to.1, number);
+                dir.names.add_name(to.1, number);
                 dir.attr.nlink += u32::from(is_dir);
             } else {
-                dir.names.remove(from.1);
+                dir.names.remove_name(from.1);
                 dir.attr.nlink -= u32::from(is_dir);
             }
-            dir.stamp();
+            dir.update_change_time();
         }
-        self.get_mut(number)?.parent = to.0;
+        self.get_node_mut(number)?.parent = to.0;
         Ok(())
     }
 
-    fn set(&mut self, node: u64, asked: &AttributeChanges) -> Result<EntryAnswer> {
-        let node = self.get_mut(node)?;
+    fn set_attributes(&mut self, node: u64, asked: &AttributeChanges) -> Result<EntryAnswer> {
+        let node = self.get_node_mut(node)?;
         let time = |asked| match asked {
             TimeChange::At(time) => time,
-            TimeChange::Now => now(),
+            TimeChange::Now => current_time(),
         };
         let attr = &mut node.attr;
         attr.mode = asked.mode.map_or(attr.mode, |mode| attr.mode & !PERMISSIONS | mode & PERMISSIONS);
@@ -255,24 +265,24 @@ impl Nodes {
         attr.gid = asked.gid.unwrap_or(attr.gid);
         attr.atime = asked.atime.map_or(attr.atime, time);
         attr.mtime = asked.mtime.map_or(attr.mtime, time);
-        attr.ctime = asked.ctime.unwrap_or_else(now);
+        attr.ctime = asked.ctime.unwrap_or_else(current_time);
         if let Some(size) = asked.size {
             node.content.resize(usize::try_from(size).map_err(|_| Errno::FBIG)?, 0);
             attr.size = size;
-            attr.mtime = now();
+            attr.mtime = current_time();
         }
-        Ok(node.entry())
+        Ok(node.to_entry())
     }
 
     fn read(&self, node: u64, offset: u64, len: u32) -> Result<Vec<u8>> {
-        let content = &self.get(node)?.content;
+        let content = &self.get_node(node)?.content;
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
         let end = start.saturating_add(len as usize).min(content.len());
         Ok(content[start..end].to_vec())
     }
 
     fn write(&mut self, node: u64, offset: u64, data: &[u8]) -> Result<u32> {
-        let node = self.get_mut(node)?;
+        let node = self.get_node_mut(node)?;
         let start = usize::try_from(offset).map_err(|_| Errno::FBIG)?;
         let end = start.checked_add(data.len()).ok_or(Errno::FBIG)?;
         if node.content.len() == start {
@@ -283,28 +293,28 @@ impl Nodes {
             node.content[start..end].copy_from_slice(data);
         }
         node.attr.size = node.content.len() as u64;
-        node.stamp();
+        node.update_change_time();
         u32::try_from(data.len()).map_err(|_| Errno::IO)
     }
 
     /// `is_plus`: with attributes, all of which the kernel knows then.
-    fn list(&mut self, node: u64, offset: u64, (room, is_plus): (u32, bool)) -> Result<Vec<u8>> {
+    fn list_names(&mut self, node: u64, offset: u64, (room, is_plus): (u32, bool)) -> Result<Vec<u8>> {
         let mut listing = ListingAnswer::new(room as usize);
-        let dir = self.get(node)?;
+        let dir = self.get_node(node)?;
         let own = [(&b"."[..], node), (&b".."[..], dir.parent)].map(Some);
         let names = dir.names.slots.iter().map(|slot| slot.as_ref().map(|(name, node)| (&name[..], *node)));
         let mut given = Vec::new();
         let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
         for (slot, named) in own.into_iter().chain(names).enumerate().skip(skipped) {
             let Some((name, number)) = named else { continue };
-            let entry = self.entry(number)?;
+            let entry = self.node_entry(number)?;
             let listed = NameInAnswer { name, node: number, mode: entry.attr.mode, next: slot as u64 + 1 };
             // Of the directory itself and the one above it the kernel keeps no name.
             let is_own = slot < 2;
             let fits = match (is_plus, is_own) {
-                (true, true) => listing.add_known(listed, &NOBODY),
-                (true, false) => listing.add_known(listed, &entry),
-                (false, _) => listing.add(listed),
+                (true, true) => listing.add_name_with_entry(listed, &NOBODY),
+                (true, false) => listing.add_name_with_entry(listed, &entry),
+                (false, _) => listing.add_name(listed),
             };
             if !fits {
                 break;
@@ -312,13 +322,13 @@ impl Nodes {
             given.extend((is_plus && !is_own).then_some(number));
         }
         for node in given {
-            self.give(node)?;
+            self.count_lookup(node)?;
         }
         Ok(listing.into_bytes())
     }
 
-    fn forget(&mut self, number: u64, times: u64) {
-        let Ok(node) = self.get_mut(number) else { return };
+    fn forget_node(&mut self, number: u64, times: u64) {
+        let Ok(node) = self.get_node_mut(number) else { return };
         node.known = node.known.saturating_sub(times);
         if node.known == 0 && node.attr.nlink == 0 {
             self.0[number as usize] = None;
@@ -348,8 +358,8 @@ const NO_ATTRIBUTES: NodeAttributes = NodeAttributes {
 const EPOCH: UnixTime = UnixTime { secs: 0, nanos: 0 };
 
 /// Attributes of a new node.
-fn attributes(mode: u32, device: (u32, u32)) -> NodeAttributes {
-    let now = now();
+fn new_attributes(mode: u32, device: (u32, u32)) -> NodeAttributes {
+    let now = current_time();
     let times = NodeAttributes { atime: now, mtime: now, ctime: now, btime: now, ..NO_ATTRIBUTES };
     NodeAttributes { mode, device, ..times }
 }
@@ -366,31 +376,31 @@ impl Node {
         FileType::from_raw_mode(self.attr.mode) == FileType::Directory
     }
 
-    fn entry(&self) -> EntryAnswer {
+    fn to_entry(&self) -> EntryAnswer {
         let attr = NodeAttributes { blocks: self.attr.size.div_ceil(512), ..self.attr };
         EntryAnswer { attr, generation: 1, patience: LONG }
     }
 
     /// Something in it has changed.
-    fn stamp(&mut self) {
-        let now = now();
+    fn update_change_time(&mut self) {
+        let now = current_time();
         self.attr.mtime = now;
         self.attr.ctime = now;
     }
 }
 
 impl Names {
-    fn find(&self, name: &[u8]) -> Option<u64> {
+    fn find_node(&self, name: &[u8]) -> Option<u64> {
         let slot = *self.by_name.get(name)?;
         self.slots.get(slot)?.as_ref().map(|(_, node)| *node)
     }
 
-    fn add(&mut self, name: &[u8], node: u64) {
+    fn add_name(&mut self, name: &[u8], node: u64) {
         self.by_name.insert(name.into(), self.slots.len());
         self.slots.push(Some((name.into(), node)));
     }
 
-    fn remove(&mut self, name: &[u8]) {
+    fn remove_name(&mut self, name: &[u8]) {
         if let Some(slot) = self.by_name.remove(name) {
             self.slots[slot] = None;
         }

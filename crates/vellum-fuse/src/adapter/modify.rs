@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use vellum_fs::clock::now;
+use vellum_fs::clock::current_time;
 use vellum_fs::{
     AllocateMode, AttributeChanges, FsError, InodeAttributes, LiveFilesystem, RenameFlags, RequestCaller,
     Result, XattrFlags,
@@ -12,8 +12,8 @@ use vellum_fs::{
 use vellum_types::{FileKind, Ino, InodeAttr};
 
 use super::{FuseAdapter, InodeOwner};
-use crate::adapter::view::{given, known, known_live};
-use crate::attr::{device, kind_of_mode};
+use crate::adapter::view::{hold_live_entry, new_live_entry, new_plain_entry};
+use crate::attr::{file_kind_from_mode, unpack_device};
 use crate::node::NodePlace;
 use crate::virt;
 use crate::wire::{EntryAnswer, WriteFlags};
@@ -47,11 +47,11 @@ pub(super) struct FileRange {
 
 impl FuseAdapter {
     /// The live directory that `at` names; the virtual directory's name is taken.
-    fn place(&self, at: ModifiableName<'_>) -> Result<(&Arc<LiveFilesystem>, Ino)> {
+    fn live_dir(&self, at: ModifiableName<'_>) -> Result<(&Arc<LiveFilesystem>, Ino)> {
         if at.dir == Ino::ROOT.0 && at.name == virt::NAME {
             return Err(Errno::PERM.into());
         }
-        self.live(at.dir)
+        self.live_inode(at.dir)
     }
 
     pub(super) fn mknod(
@@ -60,9 +60,12 @@ impl FuseAdapter {
         new: MknodRequest,
         caller: RequestCaller,
     ) -> Result<EntryAnswer> {
-        let (fs, dir) = self.place(at)?;
-        let kind = kind_of_mode(new.mode).ok_or(Errno::INVAL)?;
-        given(fs, &fs.mknod(dir, at.name, kind, new.mode & PERMISSIONS, device(new.device), caller)?)
+        let (fs, dir) = self.live_dir(at)?;
+        let kind = file_kind_from_mode(new.mode).ok_or(Errno::INVAL)?;
+        hold_live_entry(
+            fs,
+            &fs.mknod(dir, at.name, kind, new.mode & PERMISSIONS, unpack_device(new.device), caller)?,
+        )
     }
 
     pub(super) fn mkdir(
@@ -71,8 +74,8 @@ impl FuseAdapter {
         mode: u32,
         caller: RequestCaller,
     ) -> Result<EntryAnswer> {
-        let (fs, dir) = self.place(at)?;
-        given(fs, &fs.mkdir(dir, at.name, mode & PERMISSIONS, caller)?)
+        let (fs, dir) = self.live_dir(at)?;
+        hold_live_entry(fs, &fs.mkdir(dir, at.name, mode & PERMISSIONS, caller)?)
     }
 
     pub(super) fn symlink(
@@ -81,14 +84,14 @@ impl FuseAdapter {
         target: &[u8],
         caller: RequestCaller,
     ) -> Result<EntryAnswer> {
-        let (fs, dir) = self.place(at)?;
-        given(fs, &fs.symlink(dir, at.name, target, caller)?)
+        let (fs, dir) = self.live_dir(at)?;
+        hold_live_entry(fs, &fs.symlink(dir, at.name, target, caller)?)
     }
 
     pub(super) fn link(&self, node: u64, at: ModifiableName<'_>) -> Result<EntryAnswer> {
-        let (fs, dir) = self.place(at)?;
-        match self.owner(node)? {
-            InodeOwner::Live(_, ino) => given(fs, &fs.link(ino, dir, at.name)?),
+        let (fs, dir) = self.live_dir(at)?;
+        match self.inode_owner(node)? {
+            InodeOwner::Live(_, ino) => hold_live_entry(fs, &fs.link(ino, dir, at.name)?),
             InodeOwner::Past(..)
             | InodeOwner::Frozen(..)
             | InodeOwner::Virtual(_)
@@ -97,31 +100,31 @@ impl FuseAdapter {
     }
 
     pub(super) fn unlink(&self, at: ModifiableName<'_>) -> Result<()> {
-        let (fs, dir) = self.place(at)?;
+        let (fs, dir) = self.live_dir(at)?;
         fs.unlink(dir, at.name)
     }
 
     pub(super) fn rmdir(&self, at: ModifiableName<'_>) -> Result<()> {
-        let (fs, dir) = self.place(at)?;
+        let (fs, dir) = self.live_dir(at)?;
         let removed = fs.lookup(dir, at.name);
         fs.rmdir(dir, at.name)?;
-        self.keep_removed(fs, removed.ok());
+        self.keep_removed_dir(fs, removed.ok());
         Ok(())
     }
 
     /// Keeps a directory that has lost its name for those who have it open or stand in it. The kernel, which lets
     /// nobody else change the names meanwhile, has asked for it before.
-    fn keep_removed(&self, fs: &LiveFilesystem, node: Option<InodeAttributes>) {
+    fn keep_removed_dir(&self, fs: &LiveFilesystem, node: Option<InodeAttributes>) {
         let Some(node) = node.filter(|node| node.attr.kind == FileKind::Dir) else { return };
-        if let Some(number) = NodePlace::Main(fs.epoch(), node.ino).node() {
-            self.removed.keep(number, &node.attr, now());
+        if let Some(number) = NodePlace::Main(fs.current_epoch(), node.ino).to_node() {
+            self.removed.keep_dir(number, &node.attr, current_time());
         }
     }
 
     /// Makes a file without a name, which the kernel opens by itself.
     pub(super) fn tmpfile(&self, dir: u64, mode: u32, caller: RequestCaller) -> Result<EntryAnswer> {
-        let (fs, dir) = self.live(dir)?;
-        given(fs, &fs.tmpfile(dir, mode & PERMISSIONS, caller)?)
+        let (fs, dir) = self.live_inode(dir)?;
+        hold_live_entry(fs, &fs.tmpfile(dir, mode & PERMISSIONS, caller)?)
     }
 
     pub(super) fn rename(
@@ -131,8 +134,8 @@ impl FuseAdapter {
         flags: u32,
         caller: RequestCaller,
     ) -> Result<()> {
-        let (fs, from_dir) = self.place(from)?;
-        let (_, to_dir) = self.place(to)?;
+        let (fs, from_dir) = self.live_dir(from)?;
+        let (_, to_dir) = self.live_dir(to)?;
         use rustix::fs::RenameFlags as Linux;
         let flags = Linux::from_bits_retain(flags);
         if !(Linux::NOREPLACE | Linux::EXCHANGE | Linux::WHITEOUT).contains(flags) {
@@ -147,7 +150,7 @@ impl FuseAdapter {
         fs.rename(from_dir, from.name, to_dir, to.name, asked)?;
         // What was renamed to itself is still there.
         let gone = replaced.filter(|node| fs.getattr(node.ino).is_err());
-        self.keep_removed(fs, gone);
+        self.keep_removed_dir(fs, gone);
         Ok(())
     }
 
@@ -160,11 +163,11 @@ impl FuseAdapter {
         let asked = AttributeChanges { mode: asked.mode.map(|mode| mode & PERMISSIONS), ..*asked };
         let times_only =
             asked.mode.is_none() && asked.uid.is_none() && asked.gid.is_none() && asked.size.is_none();
-        if let Some(attr) = self.removed.set(node, &asked, now()) {
-            return known(NodePlace::of(node), &attr);
+        if let Some(attr) = self.removed.set_attributes(node, &asked, current_time()) {
+            return new_plain_entry(NodePlace::from_node(node), &attr);
         }
         let set = || {
-            let (fs, ino) = self.live(node)?;
+            let (fs, ino) = self.live_inode(node)?;
             // The kernel writes the times of what it forgets back, also of what has no name: nobody will ask for them.
             let held = if times_only { Some(fs.getattr(ino)?) } else { None };
             match held.filter(|held| held.attr.nlink == 0) {
@@ -174,21 +177,22 @@ impl FuseAdapter {
         };
         match set() {
             // The kernel writes back the times of a file that is gone: an error would be told to the next `syncfs`.
-            Err(FsError::Posix(Errno::STALE)) if times_only => {
-                known(NodePlace::of(node), &InodeAttr { nlink: 0, ..InodeAttr::new(FileKind::File, 0) })
-            }
+            Err(FsError::Posix(Errno::STALE)) if times_only => new_plain_entry(
+                NodePlace::from_node(node),
+                &InodeAttr { nlink: 0, ..InodeAttr::new(FileKind::File, 0) },
+            ),
             done => {
-                let (fs, _) = self.live(node)?;
+                let (fs, _) = self.live_inode(node)?;
                 Ok(EntryAnswer {
-                    patience: self.patience(node),
-                    ..known_live(fs, NodePlace::of(node), &done?)?
+                    patience: self.cache_timeout(node),
+                    ..new_live_entry(fs, NodePlace::from_node(node), &done?)?
                 })
             }
         }
     }
 
     pub(super) fn write(&self, at: FileRange, data: &[u8], flags: WriteFlags) -> Result<u32> {
-        let (fs, ino) = self.live(at.node)?;
+        let (fs, ino) = self.live_inode(at.node)?;
         // What the kernel kept it wrote earlier, and it tells when by itself.
         let written = if flags.is_write_back() {
             // Of a failure to write back the kernel tells a program that closes the file only that there was one, or
@@ -198,23 +202,23 @@ impl FuseAdapter {
                 error => error,
             })?
         } else {
-            fs.write(ino, at.offset, data, flags.kills_suid())?
+            fs.write(ino, at.offset, data, flags.should_clear_set_ids())?
         };
-        self.tally.written(written);
+        self.tally.count_written_bytes(written);
         u32::try_from(written).map_err(|_| Errno::IO.into())
     }
 
     /// Whether a live file runs as somebody else.
     pub(super) fn has_set_ids(&self, node: u64) -> bool {
-        let attr = self.live(node).and_then(|(fs, ino)| fs.getattr(ino));
+        let attr = self.live_inode(node).and_then(|(fs, ino)| fs.getattr(ino));
         attr.is_ok_and(|node| node.attr.mode & SET_IDS != 0)
     }
 
     /// Makes a file durable. Of the root directory: everything, as the kernel tells a FUSE filesystem of no other way
     /// to ask for that.
     pub(super) fn fsync(&self, node: u64, data_only: bool) -> Result<()> {
-        match self.owner(node)? {
-            InodeOwner::Live(fs, Ino::ROOT) => fs.sync(),
+        match self.inode_owner(node)? {
+            InodeOwner::Live(fs, Ino::ROOT) => fs.sync_all(),
             InodeOwner::Live(fs, ino) => fs.fsync(ino, data_only),
             InodeOwner::Past(..)
             | InodeOwner::Frozen(..)
@@ -230,7 +234,7 @@ impl FuseAdapter {
         flags: u32,
         drops_set_gid: bool,
     ) -> Result<()> {
-        let (fs, ino) = self.live(node)?;
+        let (fs, ino) = self.live_inode(node)?;
         let flags = rustix::fs::XattrFlags::from_bits_retain(flags);
         let flags = XattrFlags {
             create: flags.contains(rustix::fs::XattrFlags::CREATE),
@@ -241,7 +245,7 @@ impl FuseAdapter {
     }
 
     pub(super) fn removexattr(&self, node: u64, name: &[u8]) -> Result<()> {
-        let (fs, ino) = self.live(node)?;
+        let (fs, ino) = self.live_inode(node)?;
         fs.removexattr(ino, name)
     }
 
@@ -251,7 +255,7 @@ impl FuseAdapter {
         len: u64,
         (mode, caller): (u32, RequestCaller),
     ) -> Result<()> {
-        let (fs, ino) = self.live(at.node)?;
+        let (fs, ino) = self.live_inode(at.node)?;
         let mode = FallocateFlags::from_bits_retain(mode);
         let known = FallocateFlags::KEEP_SIZE
             | FallocateFlags::PUNCH_HOLE
@@ -274,8 +278,10 @@ impl FuseAdapter {
 
     /// Copies within the live worktree, sharing what can be shared; between others programs copy bytes.
     pub(super) fn copy_range(&self, from: FileRange, to: FileRange, len: u64) -> Result<u64> {
-        let (fs, to_ino) = self.live(to.node)?;
-        let InodeOwner::Live(_, from_ino) = self.owner(from.node)? else { return Err(Errno::XDEV.into()) };
+        let (fs, to_ino) = self.live_inode(to.node)?;
+        let InodeOwner::Live(_, from_ino) = self.inode_owner(from.node)? else {
+            return Err(Errno::XDEV.into());
+        };
         fs.copy_range(from_ino, from.offset, to_ino, to.offset, len)
     }
 }

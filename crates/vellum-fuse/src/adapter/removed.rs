@@ -21,19 +21,19 @@ pub struct RemovedDirNodes {
 
 impl RemovedDirNodes {
     /// Keeps a directory that was just removed.
-    pub fn keep(&self, node: u64, attr: &InodeAttr, now: UnixTime) {
+    pub fn keep_dir(&self, node: u64, attr: &InodeAttr, now: UnixTime) {
         let attr = InodeAttr { nlink: 0, ctime: now, ..attr.clone() };
-        let mut dirs = self.lock();
+        let mut dirs = self.lock_nodes();
         dirs.insert(node, attr);
         self.count.store(dirs.len(), Ordering::Release);
     }
 
     /// The kernel has forgotten a node.
-    pub fn forget(&self, node: u64) {
+    pub fn remove_node(&self, node: u64) {
         if self.is_empty() {
             return;
         }
-        let mut dirs = self.lock();
+        let mut dirs = self.lock_nodes();
         if dirs.remove(&node).is_some() && dirs.len() * 4 < dirs.capacity() {
             dirs.shrink_to_fit();
         }
@@ -41,12 +41,12 @@ impl RemovedDirNodes {
     }
 
     /// The attributes of a removed directory.
-    pub fn attr(&self, node: u64) -> Option<InodeAttr> {
-        if self.is_empty() { None } else { self.lock().get(&node).cloned() }
+    pub fn dir_attr(&self, node: u64) -> Option<InodeAttr> {
+        if self.is_empty() { None } else { self.lock_nodes().get(&node).cloned() }
     }
 
     /// Sets attributes of a removed directory; None if it is none.
-    pub fn set(&self, node: u64, set: &AttributeChanges, now: UnixTime) -> Option<InodeAttr> {
+    pub fn set_attributes(&self, node: u64, set: &AttributeChanges, now: UnixTime) -> Option<InodeAttr> {
         if self.is_empty() {
             return None;
         }
@@ -55,7 +55,7 @@ impl RemovedDirNodes {
             Some(TimeChange::Now) => now,
             Some(TimeChange::At(time)) => time,
         };
-        let mut dirs = self.lock();
+        let mut dirs = self.lock_nodes();
         let attr = dirs.get_mut(&node)?;
         attr.mode = set.mode.unwrap_or(attr.mode);
         attr.uid = set.uid.unwrap_or(attr.uid);
@@ -70,7 +70,7 @@ impl RemovedDirNodes {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, InodeAttr>> {
+    fn lock_nodes(&self) -> MutexGuard<'_, HashMap<u64, InodeAttr>> {
         self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,14 +13,14 @@ use vellum_types::Ino;
 use super::modify::{FileRange, MknodRequest, ModifiableName};
 use super::reading::ListingRange;
 use super::seeking::StaleCache;
-use super::{AdapterCall, FuseAdapter, InodeOwner, LONG, MountedState, caller, chain};
+use super::{AdapterCall, FuseAdapter, InodeOwner, LONG, MountedState, format_chain, request_caller};
 use crate::connection::{DeferredReply, RequestService};
 use crate::node::NodePlace;
 use crate::tally::RequestKind;
 use crate::wire::{EntryAnswer, FuseAnswer, FuseOperation, FuseRequest, SmallAnswer, WriteFlags};
 
 impl RequestService for FuseAdapter {
-    fn answer(
+    fn answer_request(
         &self,
         request: &FuseRequest<'_>,
         operation: FuseOperation<'_>,
@@ -31,29 +31,33 @@ impl RequestService for FuseAdapter {
         let node = request.header.node;
         match operation {
             Do::Lookup { name } => self.answer_lookup(call, name),
-            Do::Getattr => FuseAnswer::of(
-                self.serve(RequestKind::Getattr, call, || self.getattr(node)),
-                SmallAnswer::attributes,
+            Do::Getattr => FuseAnswer::from_result(
+                self.serve_request(RequestKind::Getattr, call, || self.getattr(node)),
+                SmallAnswer::for_attributes,
             ),
-            Do::Statx => FuseAnswer::of(
-                self.serve(RequestKind::Statx, call, || self.getattr(node)),
-                SmallAnswer::statx,
+            Do::Statx => FuseAnswer::from_result(
+                self.serve_request(RequestKind::Statx, call, || self.getattr(node)),
+                SmallAnswer::for_statx,
             ),
             Do::Readlink => {
-                FuseAnswer::of_bytes(self.serve(RequestKind::Readlink, call, || self.readlink(node)))
+                FuseAnswer::from_bytes_result(
+                    self.serve_request(RequestKind::Readlink, call, || self.readlink(node)),
+                )
             }
             Do::Read { offset, len, direct } => self.answer_read(call, (offset, len), direct),
             Do::Lseek { offset, whence } => self.answer_seek(call, (offset, whence), later),
-            Do::Getxattr { name, room } => {
-                xattr(room, self.serve(RequestKind::Getxattr, call, || self.getxattr(node, name)))
-            }
+            Do::Getxattr { name, room } => build_xattr_answer(
+                room,
+                self.serve_request(RequestKind::Getxattr, call, || self.getxattr(node, name)),
+            ),
             Do::Listxattr { room } => {
                 let names = || self.listxattr(node).map(Arc::from);
-                xattr(room, self.serve(RequestKind::Listxattr, call, names))
+                build_xattr_answer(room, self.serve_request(RequestKind::Listxattr, call, names))
             }
-            Do::Statfs => {
-                FuseAnswer::of(self.serve(RequestKind::Statfs, call, || self.statfs()), SmallAnswer::statfs)
-            }
+            Do::Statfs => FuseAnswer::from_result(
+                self.serve_request(RequestKind::Statfs, call, || self.statfs()),
+                SmallAnswer::for_statfs,
+            ),
             Do::Readdir { offset, room } => self.answer_readdir(call, ListingRange { offset, room }, later),
             Do::Readdirplus { offset, room } => {
                 self.answer_readdirplus(call, ListingRange { offset, room }, later)
@@ -63,7 +67,7 @@ impl RequestService for FuseAdapter {
                 FuseAnswer::None
             }
             Do::BatchForget(forgets) => {
-                forgets.nodes().for_each(|(node, times)| self.forget_node(node, times));
+                forgets.iter_nodes().for_each(|(node, times)| self.forget_node(node, times));
                 FuseAnswer::None
             }
             // What was made without a name is open, and so it is closed. The kernel says by itself when it has
@@ -77,9 +81,9 @@ impl RequestService for FuseAdapter {
         }
     }
 
-    fn is_at_hand(&self, node: u64, offset: u64, len: u32) -> bool {
-        match self.owner(node) {
-            Ok(InodeOwner::Live(fs, ino)) => fs.is_at_hand(ino, offset, len as usize),
+    fn is_content_cached(&self, node: u64, offset: u64, len: u32) -> bool {
+        match self.inode_owner(node) {
+            Ok(InodeOwner::Live(fs, ino)) => fs.is_content_cached(ino, offset, len as usize),
             _ => false,
         }
     }
@@ -92,44 +96,58 @@ impl FuseAdapter {
         let (head, node) = (call.head, call.head.node);
         match *call.what {
             Do::Setattr(asked) => {
-                let set = || self.setattr(node, &asked, caller(head, 0));
-                FuseAnswer::of(self.serve(RequestKind::Setattr, call, set), SmallAnswer::attributes)
+                let set = || self.setattr(node, &asked, request_caller(head, 0));
+                FuseAnswer::from_result(
+                    self.serve_request(RequestKind::Setattr, call, set),
+                    SmallAnswer::for_attributes,
+                )
             }
             Do::Write { offset, flags, data } => {
                 let at = FileRange { node, offset };
-                let stale = self.stale_after_write(at, data.len(), flags);
-                let done = self.serve(RequestKind::Write, call, || self.write(at, data, flags));
-                self.answer_fresh(FuseAnswer::of(done, |&len| SmallAnswer::count(len)), stale, later)
+                let stale = self.find_stale_cache(at, data.len(), flags);
+                let done = self.serve_request(RequestKind::Write, call, || self.write(at, data, flags));
+                self.answer_after_invalidation(
+                    FuseAnswer::from_result(done, |&len| SmallAnswer::for_byte_count(len)),
+                    stale,
+                    later,
+                )
             }
             Do::Fsync { data_only } => {
-                FuseAnswer::of_deed(self.serve(RequestKind::Fsync, call, || self.fsync(node, data_only)))
+                FuseAnswer::from_unit_result(
+                    self.serve_request(RequestKind::Fsync, call, || self.fsync(node, data_only)),
+                )
             }
             Do::Fsyncdir { data_only } => {
-                FuseAnswer::of_deed(self.serve(RequestKind::Fsyncdir, call, || self.fsync(node, data_only)))
+                FuseAnswer::from_unit_result(
+                    self.serve_request(RequestKind::Fsyncdir, call, || self.fsync(node, data_only)),
+                )
             }
             Do::Setxattr { name, value, flags, drops_set_gid } => {
                 let set = || self.setxattr(node, (name, value), flags, drops_set_gid);
-                FuseAnswer::of_deed(self.serve(RequestKind::Setxattr, call, set))
+                FuseAnswer::from_unit_result(self.serve_request(RequestKind::Setxattr, call, set))
             }
             Do::Removexattr { name } => {
-                FuseAnswer::of_deed(
-                    self.serve(RequestKind::Removexattr, call, || self.removexattr(node, name)),
+                FuseAnswer::from_unit_result(
+                    self.serve_request(RequestKind::Removexattr, call, || self.removexattr(node, name)),
                 )
             }
             Do::Fallocate { offset, len, mode } => {
                 // As for writing; but of who asks Linux says no more than who it is.
                 let stale = self.has_set_ids(node).then_some(StaleCache::Attributes(node));
-                let allocate = || self.fallocate(FileRange { node, offset }, len, (mode, caller(head, 0)));
-                let done = FuseAnswer::of_deed(self.serve(RequestKind::Fallocate, call, allocate));
-                self.answer_fresh(done, stale, later)
+                let allocate =
+                    || self.fallocate(FileRange { node, offset }, len, (mode, request_caller(head, 0)));
+                let done =
+                    FuseAnswer::from_unit_result(self.serve_request(RequestKind::Fallocate, call, allocate));
+                self.answer_after_invalidation(done, stale, later)
             }
             Do::CopyFileRange { offset, to, to_offset, len, wide } => {
                 let (from, to) = (FileRange { node, offset }, FileRange { node: to, offset: to_offset });
                 let len = if wide { len } else { len.min(NARROW_COPY_MAX) };
-                let copied = self.serve(RequestKind::CopyFileRange, call, || self.copy_range(from, to, len));
-                FuseAnswer::of(copied, |&copied| match u32::try_from(copied) {
-                    Ok(copied) if !wide => SmallAnswer::count(copied),
-                    _ => SmallAnswer::offset(copied),
+                let copied =
+                    self.serve_request(RequestKind::CopyFileRange, call, || self.copy_range(from, to, len));
+                FuseAnswer::from_result(copied, |&copied| match u32::try_from(copied) {
+                    Ok(copied) if !wide => SmallAnswer::for_byte_count(copied),
+                    _ => SmallAnswer::for_offset(copied),
                 })
             }
             _ => self.answer_names(call),
@@ -137,26 +155,26 @@ impl FuseAdapter {
     }
 
     /// What the kernel will have to forget when a write is done.
-    fn stale_after_write(&self, at: FileRange, len: usize, flags: WriteFlags) -> Option<StaleCache> {
+    fn find_stale_cache(&self, at: FileRange, len: usize, flags: WriteFlags) -> Option<StaleCache> {
         let FileRange { node, offset } = at;
         // Of an asynchronous write that passes its pages by the kernel does not forget what was read meanwhile.
-        if flags.is_direct() && !flags.is_write_back() && self.paged.has(node) {
+        if flags.is_direct_write() && !flags.is_write_back() && self.paged.contains_node(node) {
             return Some(StaleCache::Pages(node, offset..offset.saturating_add(len as u64)));
         }
         // It does not look at the mode again by itself: a program would go on to run as its owner.
-        (flags.kills_suid() && self.has_set_ids(node)).then_some(StaleCache::Attributes(node))
+        (flags.should_clear_set_ids() && self.has_set_ids(node)).then_some(StaleCache::Attributes(node))
     }
 
     /// Answers when the kernel has forgotten what is stale.
-    fn answer_fresh(
+    fn answer_after_invalidation(
         &self,
         answer: FuseAnswer,
         stale: Option<StaleCache>,
         later: DeferredReply<'_>,
     ) -> FuseAnswer {
         let Some(stale) = stale.filter(|_| !matches!(answer, FuseAnswer::Failed(_))) else { return answer };
-        let unanswered = later.take();
-        self.seeking.forget(stale, move || unanswered.answer(answer));
+        let unanswered = later.into_pending();
+        self.seeking.enqueue_invalidation(stale, move || unanswered.send_answer(answer));
         FuseAnswer::Later
     }
 
@@ -176,7 +194,7 @@ impl FuseAdapter {
         }
         // Whether it is there.
         match self.getattr(call.head.node) {
-            Ok(_) => FuseAnswer::Small(SmallAnswer::ioctl(words)),
+            Ok(_) => FuseAnswer::Small(SmallAnswer::for_ioctl(words)),
             Err(error) => FuseAnswer::Failed(error.errno()),
         }
     }
@@ -187,9 +205,9 @@ impl FuseAdapter {
         let (head, dir) = (call.head, call.head.node);
         let at = |name| ModifiableName { dir, name };
         let made = |op, make: &dyn Fn() -> vellum_fs::Result<EntryAnswer>| {
-            FuseAnswer::of(self.serve(op, call, make), |entry| {
-                SmallAnswer::entry(&EntryAnswer {
-                    patience: entry.patience.min(self.patience(dir)),
+            FuseAnswer::from_result(self.serve_request(op, call, make), |entry| {
+                SmallAnswer::for_entry(&EntryAnswer {
+                    patience: entry.patience.min(self.cache_timeout(dir)),
                     ..*entry
                 })
             })
@@ -197,32 +215,37 @@ impl FuseAdapter {
         match *call.what {
             Do::Mknod { name, mode, device, umask } => {
                 let new = MknodRequest { mode, device };
-                made(RequestKind::Mknod, &|| self.mknod(at(name), new, caller(head, umask)))
+                made(RequestKind::Mknod, &|| self.mknod(at(name), new, request_caller(head, umask)))
             }
             Do::Mkdir { name, mode, umask } => {
-                made(RequestKind::Mkdir, &|| self.mkdir(at(name), mode, caller(head, umask)))
+                made(RequestKind::Mkdir, &|| self.mkdir(at(name), mode, request_caller(head, umask)))
             }
             Do::Symlink { name, target } => {
-                made(RequestKind::Symlink, &|| self.symlink(at(name), target, caller(head, 0)))
+                made(RequestKind::Symlink, &|| self.symlink(at(name), target, request_caller(head, 0)))
             }
             Do::Link { node, name } => made(RequestKind::Link, &|| self.link(node, at(name))),
             Do::Tmpfile { mode, umask } => {
-                let make = || self.tmpfile(dir, mode, caller(head, umask));
-                FuseAnswer::of(self.serve(RequestKind::Tmpfile, call, make), SmallAnswer::made_open)
+                let make = || self.tmpfile(dir, mode, request_caller(head, umask));
+                FuseAnswer::from_result(
+                    self.serve_request(RequestKind::Tmpfile, call, make),
+                    SmallAnswer::for_created_file,
+                )
             }
             Do::Unlink { name } => {
-                FuseAnswer::of_deed(self.serve(RequestKind::Unlink, call, || self.unlink(at(name))))
+                FuseAnswer::from_unit_result(
+                    self.serve_request(RequestKind::Unlink, call, || self.unlink(at(name))),
+                )
             }
             Do::Rmdir { name } => {
-                FuseAnswer::of_deed(self.serve(RequestKind::Rmdir, call, || self.rmdir(at(name))))
+                FuseAnswer::from_unit_result(
+                    self.serve_request(RequestKind::Rmdir, call, || self.rmdir(at(name))),
+                )
             }
             Do::Rename { name, to_dir, to_name, flags } => {
                 let to = ModifiableName { dir: to_dir, name: to_name };
-                FuseAnswer::of_deed(
-                    self.serve(RequestKind::Rename, call, || {
-                        self.rename(at(name), to, flags, caller(head, 0))
-                    }),
-                )
+                FuseAnswer::from_unit_result(self.serve_request(RequestKind::Rename, call, || {
+                    self.rename(at(name), to, flags, request_caller(head, 0))
+                }))
             }
             // All others were answered.
             _ => FuseAnswer::Failed(Errno::NOSYS),
@@ -231,45 +254,48 @@ impl FuseAdapter {
 
     fn answer_lookup(&self, call: AdapterCall<'_>, name: &[u8]) -> FuseAnswer {
         let head = call.head;
-        let found = self.serve(RequestKind::Lookup, call, || self.lookup(head.node, name));
+        let found = self.serve_request(RequestKind::Lookup, call, || self.lookup(head.node, name));
         // That a name does not exist may be remembered, too.
         let found = match found {
-            Err(Errno::NOENT) => self.absent(head.node, name).ok_or(Errno::NOENT),
+            Err(Errno::NOENT) => self.negative_entry(head.node, name).ok_or(Errno::NOENT),
             found => found,
         };
-        FuseAnswer::of(found, SmallAnswer::entry)
+        FuseAnswer::from_result(found, SmallAnswer::for_entry)
     }
 
     /// The kernel has forgotten so many answers that named a node.
     pub(super) fn forget_node(&self, node: u64, times: u64) {
-        self.removed.forget(node);
-        self.paged.forget(node);
-        match (&self.main, NodePlace::of(node)) {
+        self.removed.remove_node(node);
+        self.paged.remove_node(node);
+        match (&self.main, NodePlace::from_node(node)) {
             (MountedState::Live(fs), NodePlace::Main(epoch, ino)) => {
-                match (fs.let_go_later(epoch, ino, times), &self.orphans) {
-                    (Ok(true), Some(orphans)) => orphans.ask(),
+                match (fs.defer_inode_release(epoch, ino, times), &self.orphans) {
+                    (Ok(true), Some(orphans)) => orphans.request_removal(),
                     (Ok(_), _) => {}
                     // It goes when the worktree is mounted the next time.
                     (Err(error), _) => {
-                        (self.report)(&format!("a file without a name cannot be removed: {}", chain(&error)));
+                        (self.report)(&format!(
+                            "a file without a name cannot be removed: {}",
+                            format_chain(&error)
+                        ));
                     }
                 }
             }
-            (_, NodePlace::Virtual(number)) => self.virt.forget(number),
+            (_, NodePlace::Virtual(number)) => self.virt.forget_file(number),
             _ => {}
         }
     }
 
     /// What answers that a name does not exist, for the kernel to remember; none where it may soon exist without its
     /// knowing.
-    fn absent(&self, dir: u64, name: &[u8]) -> Option<EntryAnswer> {
-        if dir == Ino::ROOT.0 && !self.missed.note(name) {
+    fn negative_entry(&self, dir: u64, name: &[u8]) -> Option<EntryAnswer> {
+        if dir == Ino::ROOT.0 && !self.missed.record_name(name) {
             return None;
         }
         let nothing = vellum_types::InodeAttr::new(vellum_types::FileKind::File, 0);
-        let attr = crate::attr::attributes(0, &nothing, 0);
-        match self.owner(dir) {
-            Ok(InodeOwner::Live(..)) if self.is_of_past(dir) => None,
+        let attr = crate::attr::to_node_attributes(0, &nothing, 0);
+        match self.inode_owner(dir) {
+            Ok(InodeOwner::Live(..)) if self.is_past_node(dir) => None,
             Ok(InodeOwner::Live(..) | InodeOwner::Frozen(..)) => {
                 Some(EntryAnswer { attr, generation: 0, patience: LONG })
             }
@@ -291,13 +317,13 @@ const SET_XFLAGS: u32 = opcode::write::<[u32; XFLAGS_WORDS]>(b'X', 32);
 const NARROW_COPY_MAX: u64 = 1 << 31;
 
 /// The value, or with no room for it (`room` 0) its length.
-fn xattr(room: u32, done: Result<Arc<[u8]>, Errno>) -> FuseAnswer {
+fn build_xattr_answer(room: u32, done: Result<Arc<[u8]>, Errno>) -> FuseAnswer {
     let value = match done {
         Ok(value) => value,
         Err(error) => return FuseAnswer::Failed(error),
     };
     match u32::try_from(value.len()) {
-        Ok(len) if room == 0 => FuseAnswer::Small(SmallAnswer::count(len)),
+        Ok(len) if room == 0 => FuseAnswer::Small(SmallAnswer::for_byte_count(len)),
         Ok(len) if len <= room => FuseAnswer::Shared(value),
         Ok(_) => FuseAnswer::Failed(Errno::RANGE),
         Err(_) => FuseAnswer::Failed(Errno::TOOBIG),

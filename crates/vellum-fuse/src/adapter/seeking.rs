@@ -45,7 +45,7 @@ pub(super) struct SeekFinding {
 }
 
 impl LineDetail for SeekFinding {
-    fn outcome(&self) -> LineOutcome {
+    fn line_outcome(&self) -> LineOutcome {
         match (self.found, &self.doubt) {
             (Ok(found), None) => LineOutcome::Number(found),
             (Err(error), None) => LineOutcome::Failed(error),
@@ -57,7 +57,7 @@ impl LineDetail for SeekFinding {
 
 impl SeekGoal {
     /// Looks at what we know.
-    pub fn look(self, find: &dyn Fn(u64, SeekTarget) -> Result<u64>) -> Result<SeekFinding> {
+    pub fn search_content(self, find: &dyn Fn(u64, SeekTarget) -> Result<u64>) -> Result<SeekFinding> {
         let known = |done: Result<u64>| match done {
             Err(error) if error.errno() != Errno::NXIO => Err(error),
             done => Ok(done.map_err(|error| error.errno())),
@@ -94,7 +94,7 @@ impl UncertainSeek {
     }
 
     /// Looks again until all that is in doubt was written back; `write_back` sees to it.
-    fn settle(self, write_back: impl Fn(u64, &Range<u64>)) {
+    fn resolve_seek(self, write_back: impl Fn(u64, &Range<u64>)) {
         let Self { node, goal, look: SeekFinding { mut found, mut doubt }, find, done } = self;
         let mut here: Option<Range<u64>> = None;
         for round in 0.. {
@@ -108,7 +108,7 @@ impl UncertainSeek {
             }
             write_back(node, &range);
             here = Some(range);
-            match goal.look(&find) {
+            match goal.search_content(&find) {
                 Ok(look) => (found, doubt) = (look.found, look.doubt),
                 Err(error) => return done(Err(error.errno())),
             }
@@ -128,7 +128,7 @@ pub(super) enum StaleCache {
 
 impl StaleCache {
     /// Everything of a node.
-    pub fn node(node: u64) -> Self {
+    pub fn for_node(node: u64) -> Self {
         Self::Pages(node, 0..END)
     }
 }
@@ -148,45 +148,47 @@ impl SeekWorker {
     /// Starts the thread. It ends when this is dropped.
     pub fn start(kernel: KernelChannel) -> io::Result<Self> {
         let (wanted, received) = channel();
-        std::thread::Builder::new().name("vellum-seek".into()).spawn(move || work(&kernel, &received))?;
+        std::thread::Builder::new()
+            .name("vellum-seek".into())
+            .spawn(move || run_seek_worker(&kernel, &received))?;
         Ok(Self { wanted })
     }
 
     /// Answers later.
-    pub(super) fn settle(&self, doubtful: UncertainSeek) {
+    pub(super) fn enqueue_seek(&self, doubtful: UncertainSeek) {
         // The thread lives as long as this does.
         let _ = self.wanted.send(SeekJob::Settle(doubtful));
     }
 
     /// Lets the kernel forget what is stale, and goes on with `then`.
-    pub(super) fn forget(&self, stale: StaleCache, then: impl FnOnce() + Send + 'static) {
+    pub(super) fn enqueue_invalidation(&self, stale: StaleCache, then: impl FnOnce() + Send + 'static) {
         let _ = self.wanted.send(SeekJob::Forget(stale, Box::new(then)));
     }
 }
 
 /// What answers that data or a hole was found, or not.
-pub(super) fn seek_answer(done: SeekDone) -> FuseAnswer {
-    FuseAnswer::of(done, |&offset| SmallAnswer::offset(offset))
+pub(super) fn build_seek_answer(done: SeekDone) -> FuseAnswer {
+    FuseAnswer::from_result(done, |&offset| SmallAnswer::for_offset(offset))
 }
 
-fn work(kernel: &KernelChannel, received: &Receiver<SeekJob>) {
+fn run_seek_worker(kernel: &KernelChannel, received: &Receiver<SeekJob>) {
     let write_back = |node, range: &Range<u64>| {
         let len = if range.end == END { 0 } else { range.end - range.start };
         if let Some(kernel) = kernel.get() {
             // If writing back fails, so does the program's `fsync`.
-            let _ = kernel.tell(Invalidation::Pages { node, offset: range.start, len });
+            let _ = kernel.send_notice(Invalidation::Pages { node, offset: range.start, len });
         }
     };
     for job in received {
         match job {
-            SeekJob::Settle(doubtful) => doubtful.settle(write_back),
+            SeekJob::Settle(doubtful) => doubtful.resolve_seek(write_back),
             SeekJob::Forget(stale, then) => {
                 match stale {
                     StaleCache::Pages(node, range) => write_back(node, &range),
                     StaleCache::Attributes(node) => {
                         if let Some(kernel) = kernel.get() {
                             // What it does not know it has forgotten.
-                            let _ = kernel.tell(Invalidation::Attributes(node));
+                            let _ = kernel.send_notice(Invalidation::Attributes(node));
                         }
                     }
                 }

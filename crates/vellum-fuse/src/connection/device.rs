@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, opcode};
 
-use crate::wire::{FuseAnswer, Invalidation, head};
+use crate::wire::{FuseAnswer, Invalidation, encode_answer_head};
 
 const PATH: &str = "/dev/fuse";
 
@@ -50,7 +50,7 @@ impl FuseDevice {
     }
 
     /// Waits for a request; none when the mount is gone.
-    pub fn read<'b>(&self, room: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
+    pub fn read_request<'b>(&self, room: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
         let len = loop {
             match rustix::io::read(&self.0, &mut *room) {
                 Ok(len) => break len,
@@ -64,37 +64,38 @@ impl FuseDevice {
     }
 
     /// Answers a request. That it cannot be told means that nobody waits for it any more.
-    pub fn answer(&self, unique: u64, answer: FuseAnswer) {
+    pub fn send_answer(&self, unique: u64, answer: FuseAnswer) {
         let _ = match answer {
             FuseAnswer::None | FuseAnswer::Later => Ok(0),
-            FuseAnswer::Failed(error) => {
-                rustix::io::write(&self.0, &head(0, error.raw_os_error().wrapping_neg(), unique))
-            }
-            FuseAnswer::Done => rustix::io::write(&self.0, &head(0, 0, unique)),
-            FuseAnswer::Small(mut small) => rustix::io::write(&self.0, small.seal(unique)),
-            FuseAnswer::Bytes(bytes) => self.answer_bytes(unique, &bytes),
-            FuseAnswer::Shared(bytes) => self.answer_bytes(unique, &bytes),
+            FuseAnswer::Failed(error) => rustix::io::write(
+                &self.0,
+                &encode_answer_head(0, error.raw_os_error().wrapping_neg(), unique),
+            ),
+            FuseAnswer::Done => rustix::io::write(&self.0, &encode_answer_head(0, 0, unique)),
+            FuseAnswer::Small(mut small) => rustix::io::write(&self.0, small.finish_answer(unique)),
+            FuseAnswer::Bytes(bytes) => self.write_answer(unique, &bytes),
+            FuseAnswer::Shared(bytes) => self.write_answer(unique, &bytes),
         };
     }
 
-    fn answer_bytes(&self, unique: u64, bytes: &[u8]) -> Result<usize, Errno> {
-        let head = head(bytes.len(), 0, unique);
+    fn write_answer(&self, unique: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        let head = encode_answer_head(bytes.len(), 0, unique);
         rustix::io::writev(&self.0, &[IoSlice::new(&head), IoSlice::new(bytes)])
     }
 
     /// Whether the mount is still there.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.state().is_some_and(|state| !state.contains(PollFlags::ERR))
+        self.poll_state().is_some_and(|state| !state.contains(PollFlags::ERR))
     }
 
     /// Whether a request waits to be read.
     #[must_use]
     pub fn has_request(&self) -> bool {
-        self.state().is_some_and(|state| state.contains(PollFlags::IN))
+        self.poll_state().is_some_and(|state| state.contains(PollFlags::IN))
     }
 
-    fn state(&self) -> Option<PollFlags> {
+    fn poll_state(&self) -> Option<PollFlags> {
         let mut device = [PollFd::new(&self.0, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut device, Some(&now)).ok()?;
@@ -102,12 +103,12 @@ impl FuseDevice {
     }
 
     /// The same descriptor once more.
-    pub fn share(&self) -> io::Result<Self> {
+    pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
 
     /// A way to tell the kernel what to forget.
-    pub fn notifier(&self) -> io::Result<KernelNotifier> {
+    pub fn new_notifier(&self) -> io::Result<KernelNotifier> {
         Ok(KernelNotifier(self.0.try_clone()?))
     }
 }
@@ -118,7 +119,7 @@ pub struct KernelNotifier(OwnedFd);
 
 impl KernelNotifier {
     /// Tells it; an error too if the kernel does not know what is to be forgotten.
-    pub fn tell(&self, notice: Invalidation<'_>) -> Result<(), Errno> {
+    pub fn send_notice(&self, notice: Invalidation<'_>) -> Result<(), Errno> {
         rustix::io::write(&self.0, &notice.encode()).map(|_| ())
     }
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use super::{FuseDevice, RequestService, carry_out};
+use super::{FuseDevice, RequestService, answer_device_request};
 use crate::wire::{FuseOperation, FuseRequest};
 
 /// Threads for those who are not the first: programs that flush at the same time share one flush up to this many.
@@ -41,7 +41,7 @@ impl FlushQueue {
         let start = |_| {
             let (service, waiting) = (service.clone(), waiting.clone());
             let work = move || {
-                serve(service.as_ref(), &waiting);
+                run_flush_worker(service.as_ref(), &waiting);
                 Ok(())
             };
             std::thread::Builder::new().name("vellum-flush".into()).spawn(work)
@@ -51,13 +51,13 @@ impl FlushQueue {
     }
 
     /// The right to wait, unless another thread that reads has it.
-    pub fn first(&self) -> Option<FirstFlushPermit> {
+    pub fn acquire_permit(&self) -> Option<FirstFlushPermit> {
         let free = !self.taken.swap(true, Ordering::Acquire);
         free.then(|| FirstFlushPermit(self.taken.clone()))
     }
 
     /// Lets another thread answer.
-    pub fn pass_on(&self, device: &Arc<FuseDevice>, request: &[u8]) {
+    pub fn enqueue_flush(&self, device: &Arc<FuseDevice>, request: &[u8]) {
         let sent = self.others.send(WaitingFlush { device: device.clone(), bytes: request.to_vec() });
         debug_assert!(sent.is_ok(), "the threads for flushes end after those that read");
     }
@@ -70,18 +70,18 @@ impl Drop for FirstFlushPermit {
 }
 
 /// Whether a request waits for the disk.
-pub fn waits(operation: &FuseOperation<'_>) -> bool {
+pub fn needs_disk_flush(operation: &FuseOperation<'_>) -> bool {
     matches!(operation, FuseOperation::Fsync { .. } | FuseOperation::Fsyncdir { .. })
 }
 
-fn serve(service: &impl RequestService, waiting: &Mutex<Receiver<WaitingFlush>>) {
+fn run_flush_worker(service: &impl RequestService, waiting: &Mutex<Receiver<WaitingFlush>>) {
     loop {
         let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(WaitingFlush { device, bytes }) = next else { return };
         // It was decoded before.
         let Ok(request) = FuseRequest::decode(&bytes) else { continue };
-        let answer = carry_out(service, &device, &request, request.operation());
-        device.answer(request.header.unique, answer);
+        let answer = answer_device_request(service, &device, &request, request.decode_operation());
+        device.send_answer(request.header.unique, answer);
     }
 }
 
@@ -93,9 +93,9 @@ mod tests {
     fn one_reader_waits_at_a_time() {
         let (others, _waiting) = channel();
         let flushes = FlushQueue { taken: Arc::default(), others };
-        let first = flushes.first();
-        assert!(first.is_some() && flushes.first().is_none());
+        let first = flushes.acquire_permit();
+        assert!(first.is_some() && flushes.acquire_permit().is_none());
         drop(first);
-        assert!(flushes.first().is_some());
+        assert!(flushes.acquire_permit().is_some());
     }
 }

@@ -49,24 +49,24 @@ const PAGE: u32 = 4096;
 
 /// Waits for the kernel's first request, and answers it. Says by which rings the others come, if by any: the kernel must
 /// offer it (its administrator decides), the machine let us, and nobody have said that they are not to be used.
-pub fn shake_hands(device: &FuseDevice, may_use_rings: bool) -> io::Result<Option<RingTransport>> {
+pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result<Option<RingTransport>> {
     let mut room = vec![0; REQUEST_MAX];
     loop {
-        let bytes = device.read(&mut room)?;
+        let bytes = device.read_request(&mut room)?;
         let bytes = bytes.ok_or_else(|| io::Error::other("the mount went away before it was served"))?;
         let request = FuseRequest::decode(bytes).map_err(io::Error::other)?;
         let unique = request.header.unique;
-        let init = match request.operation() {
+        let init = match request.decode_operation() {
             Ok(FuseOperation::Init(init)) => init,
             _ => {
-                device.answer(unique, FuseAnswer::Failed(Errno::IO));
+                device.send_answer(unique, FuseAnswer::Failed(Errno::IO));
                 return Err(io::Error::other(
                     "the kernel asks for something else before it says what it can do",
                 ));
             }
         };
         if init.major < MAJOR || init.major == MAJOR && init.minor < MINOR_MIN {
-            device.answer(unique, FuseAnswer::Failed(Errno::PROTO));
+            device.send_answer(unique, FuseAnswer::Failed(Errno::PROTO));
             let (major, minor) = (init.major, init.minor);
             return Err(io::Error::other(format!(
                 "the kernel speaks version {major}.{minor} of FUSE; {MAJOR}.{MINOR_MIN} is the oldest that will do"
@@ -74,11 +74,11 @@ pub fn shake_hands(device: &FuseDevice, may_use_rings: bool) -> io::Result<Optio
         }
         let offered = init.major == MAJOR && init.flags & flags::OVER_IO_URING != 0;
         let rings = if offered && may_use_rings { RingTransport::new(device).ok() } else { None };
-        let mut answer = answer(&init);
+        let mut answer = build_init_answer(&init);
         if rings.is_some() {
             answer.flags |= flags::OVER_IO_URING;
         }
-        device.answer(unique, FuseAnswer::Small(answer.encode()));
+        device.send_answer(unique, FuseAnswer::Small(answer.encode()));
         if init.major == MAJOR {
             return Ok(rings);
         }
@@ -86,7 +86,7 @@ pub fn shake_hands(device: &FuseDevice, may_use_rings: bool) -> io::Result<Optio
     }
 }
 
-fn answer(init: &InitRequest) -> InitAnswer {
+fn build_init_answer(init: &InitRequest) -> InitAnswer {
     let max_write = u32::try_from(MAX_WRITE).unwrap_or(u32::MAX);
     InitAnswer {
         max_readahead: init.max_readahead,
@@ -106,7 +106,7 @@ mod tests {
     fn only_what_the_kernel_can_is_asked_of_it() {
         let init =
             InitRequest { major: 7, minor: 31, max_readahead: 1 << 17, flags: flags::DONT_MASK | 1 << 11 };
-        let answer = answer(&init);
+        let answer = build_init_answer(&init);
         assert_eq!(answer.flags, flags::DONT_MASK);
         assert_eq!(usize::from(answer.max_pages), MAX_WRITE / 4096);
     }

@@ -40,35 +40,35 @@ impl BusyPoll {
     }
 
     /// A request has come.
-    pub fn note(&self) {
-        self.last.store(self.now(), Ordering::Relaxed);
+    pub fn record_request(&self) {
+        self.last.store(self.elapsed_nanos(), Ordering::Relaxed);
     }
 
     /// Becomes the one who lingers, unless somebody is, or there is nothing to linger for.
-    pub fn begin(&self) -> Option<BusyPollPermit<'_>> {
-        let now = self.now();
-        let wanted = self.is_busy(now) && now >= self.free.load(Ordering::Relaxed);
+    pub fn acquire_permit(&self) -> Option<BusyPollPermit<'_>> {
+        let now = self.elapsed_nanos();
+        let wanted = self.has_recent_request(now) && now >= self.free.load(Ordering::Relaxed);
         let free = wanted && !self.taken.swap(true, Ordering::Acquire);
         free.then_some(BusyPollPermit(self))
     }
 
     /// Somebody else wants the processor.
-    fn step_back(&self, now: u64) {
+    fn pause_polling(&self, now: u64) {
         let pause = self.pause.load(Ordering::Relaxed);
         self.free.store(now.saturating_add(pause), Ordering::Relaxed);
         self.pause.store((pause * 2).min(PAUSE.1), Ordering::Relaxed);
     }
 
     /// Nobody does.
-    fn go_on(&self) {
+    fn reset_pause(&self) {
         self.pause.store(PAUSE.0, Ordering::Relaxed);
     }
 
-    fn now(&self) -> u64 {
+    fn elapsed_nanos(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
 
-    fn is_busy(&self, now: u64) -> bool {
+    fn has_recent_request(&self, now: u64) -> bool {
         now.saturating_sub(self.last.load(Ordering::Relaxed)) < BUSY.as_nanos() as u64
     }
 }
@@ -79,24 +79,24 @@ pub struct BusyPollPermit<'l>(&'l BusyPoll);
 
 impl BusyPollPermit<'_> {
     /// Looks until there is something. False: it is time to sleep.
-    pub fn until(&self, mut look: impl FnMut() -> bool) -> bool {
-        let mut before = self.0.now();
+    pub fn poll_until(&self, mut look: impl FnMut() -> bool) -> bool {
+        let mut before = self.0.elapsed_nanos();
         let mut yielded = false;
         loop {
             if look() {
                 if yielded {
-                    self.0.go_on();
+                    self.0.reset_pause();
                 }
                 return true;
             }
             rustix::thread::sched_yield();
-            let now = self.0.now();
+            let now = self.0.elapsed_nanos();
             if now.saturating_sub(before) > OTHERS.as_nanos() as u64 {
-                self.0.step_back(now);
+                self.0.pause_polling(now);
                 return look();
             }
-            if !self.0.is_busy(now) {
-                self.0.go_on();
+            if !self.0.has_recent_request(now) {
+                self.0.reset_pause();
                 return look();
             }
             (before, yielded) = (now, true);
@@ -117,26 +117,26 @@ mod tests {
     #[test]
     fn nobody_lingers_when_nothing_has_come_for_a_while() {
         let linger = BusyPoll::new();
-        linger.note();
+        linger.record_request();
         std::thread::sleep(BUSY);
-        assert!(linger.begin().is_none());
+        assert!(linger.acquire_permit().is_none());
     }
 
     #[test]
     fn nobody_lingers_for_longer_and_longer_while_others_want_the_processor() {
         let linger = BusyPoll { last: AtomicU64::new(u64::MAX), ..BusyPoll::new() };
         let pauses = |linger: &BusyPoll| {
-            linger.step_back(0);
+            linger.pause_polling(0);
             linger.free.load(Ordering::Relaxed)
         };
         let all: Vec<_> = (0..10).map(|_| pauses(&linger)).collect();
         assert_eq!(all, [1, 2, 4, 8, 16, 32, 64, 128, 256, 256].map(|millis| millis * 1_000_000));
-        linger.go_on();
+        linger.reset_pause();
         assert_eq!(pauses(&linger), PAUSE.0);
         linger.free.store(u64::MAX, Ordering::Relaxed);
-        assert!(linger.begin().is_none());
+        assert!(linger.acquire_permit().is_none());
         linger.free.store(0, Ordering::Relaxed);
-        assert!(linger.begin().is_some());
+        assert!(linger.acquire_permit().is_some());
     }
 
     #[test]
@@ -144,16 +144,16 @@ mod tests {
         let mut linger = BusyPoll::new();
         // So that the test's own pauses do not matter.
         linger.last = AtomicU64::new(u64::MAX);
-        let lingering = linger.begin().unwrap();
-        assert!(linger.begin().is_none());
-        assert!(lingering.until(|| true));
+        let lingering = linger.acquire_permit().unwrap();
+        assert!(linger.acquire_permit().is_none());
+        assert!(lingering.poll_until(|| true));
         linger.last.store(0, Ordering::Relaxed);
         std::thread::sleep(BUSY);
-        assert!(!lingering.until(|| false));
+        assert!(!lingering.poll_until(|| false));
         drop(lingering);
         linger.last.store(u64::MAX, Ordering::Relaxed);
         // Another process may have had the processor while this one yielded it: then nobody lingers for a while.
         linger.free.store(0, Ordering::Relaxed);
-        assert!(linger.begin().is_some());
+        assert!(linger.acquire_permit().is_some());
     }
 }

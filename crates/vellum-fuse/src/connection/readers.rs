@@ -25,7 +25,8 @@ use rustix::thread::{CpuSet, Pid};
 
 use super::FuseDevice;
 use super::schedule::{
-    SchedulingPolicy, can_change_policy, is_crowded, move_to, processor, processor_of, processors, set_policy,
+    SchedulingPolicy, allowed_processors, can_change_policy, current_processor, find_thread_processor,
+    is_machine_overloaded, move_to_processor, set_thread_policy,
 };
 use crate::wire::{FuseOperation, RequestHeader};
 
@@ -117,10 +118,10 @@ enum SoleReaderEnd {
 impl DeviceReaders {
     /// All read. `count`: how many there are.
     pub fn new(count: usize) -> Self {
-        Self::with(count > 1 && can_change_policy(), is_crowded)
+        Self::with_settings(count > 1 && can_change_policy(), is_machine_overloaded)
     }
 
-    fn with(is_allowed: bool, is_crowded: fn(u32) -> bool) -> Self {
+    fn with_settings(is_allowed: bool, is_crowded: fn(u32) -> bool) -> Self {
         let state = DeviceReadersState {
             sole: None,
             ended: None,
@@ -148,16 +149,16 @@ impl DeviceReaders {
         if !self.is_allowed.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let (readers, device) = (self.clone(), device.share()?);
+        let (readers, device) = (self.clone(), device.try_clone()?);
         let work = move || {
-            readers.watch(&device);
+            readers.watch_device(&device);
             Ok(())
         };
         Ok(Some(std::thread::Builder::new().name("vellum-watch".into()).spawn(work)?))
     }
 
     /// A thread has read a request.
-    pub fn begin(&self, thread: Pid, head: &RequestHeader, is_long: bool) {
+    pub fn begin_request(&self, thread: Pid, head: &RequestHeader, is_long: bool) {
         // Of what the kernel does by itself nobody is the asker.
         let is_stranger = head.pid != 0 && head.pid != self.asker.load(Ordering::Relaxed);
         if is_stranger {
@@ -168,83 +169,88 @@ impl DeviceReaders {
         } else if head.pid != 0 {
             self.streak.fetch_add(1, Ordering::Relaxed);
         }
-        if self.is_alone(thread) {
+        if self.is_sole_reader(thread) {
             self.progress.fetch_add(2 | BUSY, Ordering::AcqRel);
             if is_stranger || is_long {
-                self.end_alone(if is_stranger { SoleReaderEnd::Stranger } else { SoleReaderEnd::Useless });
+                self.end_sole_reading(if is_stranger {
+                    SoleReaderEnd::Stranger
+                } else {
+                    SoleReaderEnd::Useless
+                });
             }
         }
     }
 
     /// Tells the answer to a thread's request.
-    pub fn answer(&self, thread: Pid, tell: impl FnOnce()) {
-        self.end(thread);
-        let is_idle = self.is_alone(thread) && set_policy(thread, SchedulingPolicy::Idle).is_ok();
+    pub fn answer_request(&self, thread: Pid, tell: impl FnOnce()) {
+        self.end_request(thread);
+        let is_idle =
+            self.is_sole_reader(thread) && set_thread_policy(thread, SchedulingPolicy::Idle).is_ok();
         // Whoever ended it meanwhile may have set the policy back before it was taken on.
-        if is_idle && !self.is_alone(thread) {
-            self.leave_idle(thread);
+        if is_idle && !self.is_sole_reader(thread) {
+            self.restore_policy(thread);
         }
         // The program goes on now, and this thread when that waits again.
         tell();
         if is_idle {
-            self.leave_idle(thread);
+            self.restore_policy(thread);
         }
     }
 
     /// Gives a thread the normal policy back. If that cannot be, though it was tried at first, nobody takes the other on any
     /// more.
-    fn leave_idle(&self, thread: Pid) {
-        if set_policy(thread, SchedulingPolicy::Normal).is_err() {
+    fn restore_policy(&self, thread: Pid) {
+        if set_thread_policy(thread, SchedulingPolicy::Normal).is_err() {
             self.is_allowed.store(false, Ordering::Relaxed);
-            self.end_alone(SoleReaderEnd::Useless);
+            self.end_sole_reading(SoleReaderEnd::Useless);
         }
     }
 
     /// A thread's request is carried out.
-    fn end(&self, thread: Pid) {
+    fn end_request(&self, thread: Pid) {
         if !self.is_allowed.load(Ordering::Relaxed) {
             return;
         }
-        if self.is_alone(thread) {
+        if self.is_sole_reader(thread) {
             self.progress.fetch_and(!BUSY, Ordering::AcqRel);
-            self.follow();
+            self.follow_caller();
         } else if self.streak.load(Ordering::Relaxed) >= STREAK && self.sole.load(Ordering::Relaxed) == ALL {
-            self.begin_alone(thread);
+            self.begin_sole_reading(thread);
         }
     }
 
     /// Waits while another thread than this one reads alone.
-    pub fn wait(&self, thread: Pid) {
-        if self.sole.load(Ordering::Acquire) == ALL || self.is_alone(thread) {
+    pub fn wait_for_sole_reader(&self, thread: Pid) {
+        if self.sole.load(Ordering::Acquire) == ALL || self.is_sole_reader(thread) {
             return;
         }
         let is_idle = |state: &mut DeviceReadersState| !state.is_over && state.sole.is_some();
-        drop(self.changed.wait_while(self.lock(), is_idle).unwrap_or_else(PoisonError::into_inner));
+        drop(self.changed.wait_while(self.lock_state(), is_idle).unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The mount is gone.
-    pub fn finish(&self) {
-        self.end_alone(SoleReaderEnd::Useless);
-        self.lock().is_over = true;
+    pub fn finish_readers(&self) {
+        self.end_sole_reading(SoleReaderEnd::Useless);
+        self.lock_state().is_over = true;
         self.changed.notify_all();
     }
 
-    fn is_alone(&self, thread: Pid) -> bool {
+    fn is_sole_reader(&self, thread: Pid) -> bool {
         self.sole.load(Ordering::SeqCst) == thread.as_raw_nonzero().get()
     }
 
-    fn lock(&self) -> MutexGuard<'_, DeviceReadersState> {
+    fn lock_state(&self) -> MutexGuard<'_, DeviceReadersState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets a thread read alone, unless that was in the way lately, or it is not known where the program runs.
-    fn begin_alone(&self, thread: Pid) {
-        let mut state = self.lock();
+    fn begin_sole_reading(&self, thread: Pid) {
+        let mut state = self.lock_state();
         let now = Instant::now();
         if state.sole.is_some() || state.is_over || now < state.free {
             return;
         }
-        match self.go_to_asker(thread, now) {
+        match self.move_to_caller(thread, now) {
             Some(sole) => {
                 self.sole.store(sole.thread.as_raw_nonzero().get(), Ordering::Release);
                 state.sole = Some(sole);
@@ -259,22 +265,22 @@ impl DeviceReaders {
     }
 
     /// Moves this thread to the program's processor.
-    fn go_to_asker(&self, thread: Pid, now: Instant) -> Option<SoleReader> {
-        let processors = processors().ok()?;
+    fn move_to_caller(&self, thread: Pid, now: Instant) -> Option<SoleReader> {
+        let processors = allowed_processors().ok()?;
         let count = processors.count();
-        let wanted = processor_of(self.asker.load(Ordering::Relaxed))?;
+        let wanted = find_thread_processor(self.asker.load(Ordering::Relaxed))?;
         // On a machine with one processor both share it anyway.
         if !processors.is_set(wanted) || count < 2 || (self.is_crowded)(count) {
             return None;
         }
-        move_to(wanted, &processors).ok()?;
+        move_to_processor(wanted, &processors).ok()?;
         let progress = self.progress.load(Ordering::Relaxed);
         Some(SoleReader { thread, since: now, progress, looked: now, processors })
     }
 
     /// Goes after the program, if one of both has moved.
-    fn follow(&self) {
-        let mut state = self.lock();
+    fn follow_caller(&self) {
+        let mut state = self.lock_state();
         // The watch may have ended it meanwhile.
         let Some(sole) = state.sole.as_mut() else { return };
         let now = Instant::now();
@@ -282,54 +288,55 @@ impl DeviceReaders {
             return;
         }
         sole.looked = now;
-        let found = processor_of(self.asker.load(Ordering::Relaxed));
-        if let Some(wanted) = found.filter(|&it| it != processor() && sole.processors.is_set(it)) {
+        let found = find_thread_processor(self.asker.load(Ordering::Relaxed));
+        if let Some(wanted) = found.filter(|&it| it != current_processor() && sole.processors.is_set(it)) {
             // If it cannot, it is only slower.
-            let _ = move_to(wanted, &sole.processors);
+            let _ = move_to_processor(wanted, &sole.processors);
         }
     }
 
     /// Lets all read again.
-    fn end_alone(&self, ending: SoleReaderEnd) {
-        let mut state = self.lock();
+    fn end_sole_reading(&self, ending: SoleReaderEnd) {
+        let mut state = self.lock_state();
         let Some(sole) = state.sole.take() else { return };
         // In this order: a thread that takes the policy on after that looks again, and leaves it.
         self.sole.store(ALL, Ordering::SeqCst);
         // It may be the policy that keeps it from going on. A thread that is gone needs none.
-        let _ = set_policy(sole.thread, SchedulingPolicy::Normal);
+        let _ = set_thread_policy(sole.thread, SchedulingPolicy::Normal);
         state.ended = Some(sole.thread);
         self.streak.store(0, Ordering::Relaxed);
         let answered = (self.progress.load(Ordering::Relaxed) - sole.progress) / 2;
         let now = Instant::now();
-        state.rest(ending, (now.saturating_duration_since(sole.since), answered), now);
+        state.schedule_next_sole(ending, (now.saturating_duration_since(sole.since), answered), now);
         self.changed.notify_all();
     }
 
-    fn watch(&self, device: &FuseDevice) {
+    fn watch_device(&self, device: &FuseDevice) {
         loop {
             let is_idle = |state: &mut DeviceReadersState| !state.is_over && state.sole.is_none();
-            let state = self.changed.wait_while(self.lock(), is_idle).unwrap_or_else(PoisonError::into_inner);
+            let state =
+                self.changed.wait_while(self.lock_state(), is_idle).unwrap_or_else(PoisonError::into_inner);
             if state.is_over {
                 return;
             }
             drop(state);
-            self.watch_sole(|| device.has_request(), || std::thread::sleep(TICK));
+            self.watch_sole_reader(|| device.has_request(), || std::thread::sleep(TICK));
             // It may have been held up between taking the policy on and looking again.
             std::thread::sleep(TICK);
-            self.look_after_ended();
+            self.restore_ended_reader();
         }
     }
 
     /// Gives the thread that was alone last the normal policy, unless it is alone again.
-    fn look_after_ended(&self) {
-        let mut state = self.lock();
+    fn restore_ended_reader(&self) {
+        let mut state = self.lock_state();
         if let (Some(thread), None) = (state.ended.take(), &state.sole) {
-            let _ = set_policy(thread, SchedulingPolicy::Normal);
+            let _ = set_thread_policy(thread, SchedulingPolicy::Normal);
         }
     }
 
     /// Looks after who is alone, until nobody is.
-    fn watch_sole(&self, has_request: impl Fn() -> bool, pause: impl Fn()) {
+    fn watch_sole_reader(&self, has_request: impl Fn() -> bool, pause: impl Fn()) {
         let mut quiet = 0;
         let mut before = None;
         while self.sole.load(Ordering::Acquire) != ALL {
@@ -337,12 +344,14 @@ impl DeviceReaders {
             let progress = self.progress.load(Ordering::Acquire);
             let has_work = progress & BUSY != 0 || has_request();
             match before {
-                Some(seen) if seen == (progress, true) && has_work => self.end_alone(SoleReaderEnd::HeldUp),
+                Some(seen) if seen == (progress, true) && has_work => {
+                    self.end_sole_reading(SoleReaderEnd::HeldUp)
+                }
                 Some((seen, false)) if seen == progress && !has_work => quiet += 1,
                 _ => quiet = 0,
             }
             if quiet == QUIET_TICKS {
-                self.end_alone(SoleReaderEnd::Useless);
+                self.end_sole_reading(SoleReaderEnd::Useless);
             }
             before = Some((progress, has_work));
         }
@@ -351,7 +360,12 @@ impl DeviceReaders {
 
 impl DeviceReadersState {
     /// Somebody was alone for `lasted`, and answered so many requests.
-    fn rest(&mut self, ending: SoleReaderEnd, (lasted, answered): (Duration, u64), now: Instant) {
+    fn schedule_next_sole(
+        &mut self,
+        ending: SoleReaderEnd,
+        (lasted, answered): (Duration, u64),
+        now: Instant,
+    ) {
         let was_worth_it = match ending {
             SoleReaderEnd::Useless => return,
             SoleReaderEnd::Stranger => answered >= WORTH_REQUESTS,
@@ -369,7 +383,7 @@ impl DeviceReadersState {
 }
 
 /// Whether others should be heard while a request is at work.
-pub fn takes_long(operation: &FuseOperation<'_>) -> bool {
+pub fn is_long_operation(operation: &FuseOperation<'_>) -> bool {
     match operation {
         FuseOperation::Read { len, .. } => *len as usize > LONG_READ,
         FuseOperation::Write { data, .. } => data.len() >= LONG_WRITE,

@@ -1,7 +1,7 @@
 //! A ring: one processor's queue of requests, which come and are answered through memory that the kernel shares with us.
 //!
-//! It has a number of slots. A slot is the kernel's until a request was put into it (`RequestRing::next` names it), and ours
-//! until the request is answered (`RequestRing::answer` gives it back). Invariants: only who was given a slot touches its memory,
+//! It has a number of slots. A slot is the kernel's until a request was put into it (`RequestRing::next_request` names it), and ours
+//! until the request is answered (`RequestRing::answer_slot` gives it back). Invariants: only who was given a slot touches its memory,
 //! and answers once; a slot is given back also if its request wants no answer, since the kernel waits for the slot. Absent:
 //! who waits for requests, and on which processor.
 
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::linger::BusyPoll;
 use super::{FuseDevice, MAX_WRITE};
-use crate::wire::{FuseAnswer, REQUEST_HEAD_LEN, head};
+use crate::wire::{FuseAnswer, REQUEST_HEAD_LEN, encode_answer_head};
 
 /// Requests that one processor's programs can have under way at once; more wait in the kernel. Each slot takes as much
 /// memory as the largest request that it has carried.
@@ -90,14 +90,14 @@ impl RequestRing {
     }
 
     /// Gives all slots to the kernel. Requests come to the thread that calls this, or to one that answers one.
-    pub fn register(&self) -> io::Result<()> {
+    pub fn register_slots(&self) -> io::Result<()> {
         for number in 0..self.slots.len() {
-            let parts = self.describe(RingSlot(number));
-            self.push(RingSlot(number), REGISTER, 0, Some(parts))?;
+            let parts = self.write_slot_descriptor(RingSlot(number));
+            self.push_command(RingSlot(number), REGISTER, 0, Some(parts))?;
         }
-        self.submit()?;
+        self.submit_answers()?;
         let mut early = Vec::new();
-        while let Some((slot, code)) = self.completed() {
+        while let Some((slot, code)) = self.take_completion() {
             if code < 0 {
                 return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
             }
@@ -108,47 +108,47 @@ impl RequestRing {
     }
 
     /// Writes down where a slot's two parts are, and says where that stands.
-    fn describe(&self, slot: RingSlot) -> u64 {
-        let at = |offset: usize| self.address(slot, offset) as usize as u64;
+    fn write_slot_descriptor(&self, slot: RingSlot) -> u64 {
+        let at = |offset: usize| self.slot_address(slot, offset) as usize as u64;
         let parts = [at(0), HEADERS_LEN as u64, at(PAYLOAD_AT), PAYLOAD_LEN as u64];
         for (number, word) in parts.into_iter().enumerate() {
-            self.write(slot, PARTS_AT + 8 * number, &word.to_ne_bytes());
+            self.write_slot(slot, PARTS_AT + 8 * number, &word.to_ne_bytes());
         }
         at(PARTS_AT)
     }
 
     /// Waits for a request, and says where it stands. None when the mount is gone.
-    pub fn next(&self, linger: &BusyPoll) -> io::Result<Option<RingSlot>> {
+    pub fn next_request(&self, linger: &BusyPoll) -> io::Result<Option<RingSlot>> {
         loop {
-            match self.completed() {
+            match self.take_completion() {
                 Some((slot, 0..)) => {
-                    linger.note();
+                    linger.record_request();
                     // What was answered before must not wait until this is.
-                    self.submit()?;
+                    self.submit_answers()?;
                     return Ok(Some(slot));
                 }
-                Some((_, code)) if is_gone(code) => return Ok(None),
+                Some((_, code)) if is_unmounted_code(code) => return Ok(None),
                 Some((_, code)) if self.alive.fetch_sub(1, Ordering::AcqRel) == 1 => {
                     return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
                 }
                 Some(_) => {}
-                None => self.wait(linger)?,
+                None => self.submit_and_wait(linger)?,
             }
         }
     }
 
     /// Hands to the kernel what was answered, and waits.
-    fn wait(&self, linger: &BusyPoll) -> io::Result<()> {
-        if let Some(lingering) = linger.begin() {
-            self.enter(0)?;
-            if lingering.until(|| self.has_completed()) {
+    fn submit_and_wait(&self, linger: &BusyPoll) -> io::Result<()> {
+        if let Some(lingering) = linger.acquire_permit() {
+            self.enter_ring(0)?;
+            if lingering.poll_until(|| self.has_completion()) {
                 return Ok(());
             }
         }
-        self.enter(1)
+        self.enter_ring(1)
     }
 
-    fn has_completed(&self) -> bool {
+    fn has_completion(&self) -> bool {
         let early = self.completing.lock().unwrap_or_else(PoisonError::into_inner);
         #[expect(unsafe_code, reason = "the ring is shared by threads")]
         // SAFETY: the lock is held, so that nobody else has the queue.
@@ -156,7 +156,7 @@ impl RequestRing {
         !none || !early.is_empty()
     }
 
-    fn completed(&self) -> Option<(RingSlot, i32)> {
+    fn take_completion(&self) -> Option<(RingSlot, i32)> {
         let mut early = self.completing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = early.pop() {
             return Some((slot, 0));
@@ -168,16 +168,16 @@ impl RequestRing {
     }
 
     /// Hands to the kernel what was answered: whoever has answered may not come again, so all of it.
-    pub fn submit(&self) -> io::Result<()> {
+    pub fn submit_answers(&self) -> io::Result<()> {
         while !self.is_submitted() {
-            self.enter(0)?;
+            self.enter_ring(0)?;
         }
         Ok(())
     }
 
     /// Lets another thread hand over what was answered. The kernel delivers a slot's next request by the thread that
     /// handed it over; so one that goes on to wait for the kernel must not: it could wait for that very request.
-    pub fn submit_elsewhere(self: &Arc<Self>) {
+    pub fn defer_submission(self: &Arc<Self>) {
         if let Some(submitter) = self.submitter.get() {
             // If the thread is gone, nobody waits for the answer.
             let _ = submitter.send(self.clone());
@@ -194,7 +194,7 @@ impl RequestRing {
         }
     }
 
-    fn enter(&self, wait_for: usize) -> io::Result<()> {
+    fn enter_ring(&self, wait_for: usize) -> io::Result<()> {
         match self.uring.submit_and_wait(wait_for) {
             Ok(_) => Ok(()),
             // A signal, or a kernel that has no memory right now: the caller comes again.
@@ -208,15 +208,15 @@ impl RequestRing {
     /// The request in a slot, as it would have come from the device.
     ///
     /// The slice is valid until the slot is answered; the caller must drop it before.
-    pub fn request(&self, slot: RingSlot) -> io::Result<&[u8]> {
-        let word = |offset| u32::from_ne_bytes(self.read(slot, offset));
+    pub fn request_bytes(&self, slot: RingSlot) -> io::Result<&[u8]> {
+        let word = |offset| u32::from_ne_bytes(self.read_slot(slot, offset));
         let (whole, payload) = (word(0) as usize, word(PAYLOAD_LEN_AT) as usize);
         let operation = whole.checked_sub(REQUEST_HEAD_LEN + payload);
         let operation = operation.filter(|len| *len <= OPERATION_MAX && payload <= PAYLOAD_LEN);
         let operation =
             operation.ok_or_else(|| io::Error::other("a request's length is not that of its parts"))?;
         let begin = PAYLOAD_AT - operation - REQUEST_HEAD_LEN;
-        let (from, to) = (self.address(slot, 0), self.address(slot, begin));
+        let (from, to) = (self.slot_address(slot, 0), self.slot_address(slot, begin));
         #[expect(unsafe_code, reason = "the kernel wrote this memory")]
         // SAFETY: the slot is ours, and all of these places are in it: `begin` is at least `PAYLOAD_AT - 168`, which lies
         // behind the headers, and `payload` was checked.
@@ -228,37 +228,45 @@ impl RequestRing {
     }
 
     /// The number of the request in a slot, also of one that makes no sense otherwise.
-    pub fn unique(&self, slot: RingSlot) -> u64 {
-        u64::from_ne_bytes(self.read(slot, 8))
+    pub fn request_unique(&self, slot: RingSlot) -> u64 {
+        u64::from_ne_bytes(self.read_slot(slot, 8))
     }
 
-    /// Answers the request in a slot, which is the kernel's again; [`RequestRing::submit`] makes sure that it knows.
-    pub fn answer(&self, slot: RingSlot, unique: u64, answer: FuseAnswer) -> io::Result<()> {
+    /// Answers the request in a slot, which is the kernel's again; [`RequestRing::submit_answers`] makes sure that it knows.
+    pub fn answer_slot(&self, slot: RingSlot, unique: u64, answer: FuseAnswer) -> io::Result<()> {
         match answer {
             FuseAnswer::Later => Ok(()),
-            FuseAnswer::Failed(error) => self.commit(slot, unique, error.raw_os_error().wrapping_neg(), &[]),
+            FuseAnswer::Failed(error) => {
+                self.commit_answer(slot, unique, error.raw_os_error().wrapping_neg(), &[])
+            }
             // From the device, what wants no answer is done when it was read. Here the kernel waits for the slot: whoever
             // lists a directory whose names others move has it forget a node by a ring, and would wait for ever.
-            FuseAnswer::None | FuseAnswer::Done => self.commit(slot, unique, 0, &[]),
-            FuseAnswer::Small(small) => self.commit(slot, unique, 0, small.body()),
-            FuseAnswer::Bytes(bytes) => self.commit(slot, unique, 0, &bytes),
-            FuseAnswer::Shared(bytes) => self.commit(slot, unique, 0, &bytes),
+            FuseAnswer::None | FuseAnswer::Done => self.commit_answer(slot, unique, 0, &[]),
+            FuseAnswer::Small(small) => self.commit_answer(slot, unique, 0, small.answer_body()),
+            FuseAnswer::Bytes(bytes) => self.commit_answer(slot, unique, 0, &bytes),
+            FuseAnswer::Shared(bytes) => self.commit_answer(slot, unique, 0, &bytes),
         }
     }
 
-    fn commit(&self, slot: RingSlot, unique: u64, code: i32, body: &[u8]) -> io::Result<()> {
+    fn commit_answer(&self, slot: RingSlot, unique: u64, code: i32, body: &[u8]) -> io::Result<()> {
         if body.len() > PAYLOAD_LEN {
-            return self.commit(slot, unique, Errno::IO.raw_os_error().wrapping_neg(), &[]);
+            return self.commit_answer(slot, unique, Errno::IO.raw_os_error().wrapping_neg(), &[]);
         }
-        let commit_id = u64::from_ne_bytes(self.read(slot, COMMIT_ID_AT));
-        self.write(slot, 0, &head(body.len(), code, unique));
-        self.write(slot, PAYLOAD_AT, body);
-        self.write(slot, PAYLOAD_LEN_AT, &u32::try_from(body.len()).unwrap_or_default().to_ne_bytes());
-        self.push(slot, COMMIT_AND_FETCH, commit_id, None)
+        let commit_id = u64::from_ne_bytes(self.read_slot(slot, COMMIT_ID_AT));
+        self.write_slot(slot, 0, &encode_answer_head(body.len(), code, unique));
+        self.write_slot(slot, PAYLOAD_AT, body);
+        self.write_slot(slot, PAYLOAD_LEN_AT, &u32::try_from(body.len()).unwrap_or_default().to_ne_bytes());
+        self.push_command(slot, COMMIT_AND_FETCH, commit_id, None)
     }
 
     /// Puts a command into the submission queue.
-    fn push(&self, slot: RingSlot, command: u32, commit_id: u64, parts: Option<u64>) -> io::Result<()> {
+    fn push_command(
+        &self,
+        slot: RingSlot,
+        command: u32,
+        commit_id: u64,
+        parts: Option<u64>,
+    ) -> io::Result<()> {
         let mut words = [0; 80];
         words[8..16].copy_from_slice(&commit_id.to_ne_bytes());
         words[16..18].copy_from_slice(&self.queue.to_ne_bytes());
@@ -275,14 +283,14 @@ impl RequestRing {
             std::ptr::from_mut(&mut entry).cast::<u8>().add(ENTRY_LEN_AT).cast::<u32>().write(PARTS);
         }
         // It is full only as long as the kernel is at work on it.
-        while !self.try_push(&entry) {
-            self.enter(0)?;
+        while !self.try_push_entry(&entry) {
+            self.enter_ring(0)?;
         }
         Ok(())
     }
 
     /// False if the submission queue is full.
-    fn try_push(&self, entry: &Entry128) -> bool {
+    fn try_push_entry(&self, entry: &Entry128) -> bool {
         let _one = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
         #[expect(unsafe_code, reason = "the kernel reads what the entry points to")]
         // SAFETY: it points to the slot's memory, which lives as long as the ring. The lock is held while the queue is
@@ -292,31 +300,31 @@ impl RequestRing {
         }
     }
 
-    fn address(&self, slot: RingSlot, offset: usize) -> *mut u8 {
+    fn slot_address(&self, slot: RingSlot, offset: usize) -> *mut u8 {
         self.slots[slot.0].as_mut_ptr().wrapping_add(offset)
     }
 
-    fn read<const N: usize>(&self, slot: RingSlot, offset: usize) -> [u8; N] {
+    fn read_slot<const N: usize>(&self, slot: RingSlot, offset: usize) -> [u8; N] {
         assert!(offset + N <= PAYLOAD_AT, "outside of a slot");
         #[expect(unsafe_code, reason = "the kernel wrote this memory")]
         // SAFETY: it lies within the slot, which is ours.
         unsafe {
-            self.address(slot, offset).cast::<[u8; N]>().read_unaligned()
+            self.slot_address(slot, offset).cast::<[u8; N]>().read_unaligned()
         }
     }
 
-    fn write(&self, slot: RingSlot, offset: usize, bytes: &[u8]) {
+    fn write_slot(&self, slot: RingSlot, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= PAYLOAD_AT + PAYLOAD_LEN, "outside of a slot");
         #[expect(unsafe_code, reason = "the kernel reads this memory")]
         // SAFETY: it lies within the slot, which is ours, and `bytes` are not of it.
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address(slot, offset), bytes.len());
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.slot_address(slot, offset), bytes.len());
         }
     }
 }
 
 /// Whether a slot came back because the mount is gone.
-fn is_gone(code: i32) -> bool {
+fn is_unmounted_code(code: i32) -> bool {
     let gone = [Errno::NOTCONN, Errno::CANCELED, Errno::NODEV];
     gone.into_iter().any(|error| error.raw_os_error() == code.wrapping_neg())
 }

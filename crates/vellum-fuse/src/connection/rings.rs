@@ -60,12 +60,12 @@ struct LongRequest {
 impl RingTransport {
     /// Makes the rings, if the machine lets us.
     pub fn new(device: &FuseDevice) -> io::Result<Self> {
-        let count = possible_processors()?;
+        let count = count_possible_processors()?;
         if count > MAX_RINGS {
             return Err(io::Error::other("too many processors"));
         }
         let queue = |number| {
-            let ring = Arc::new(RequestRing::new(device.share()?, number)?);
+            let ring = Arc::new(RequestRing::new(device.try_clone()?, number)?);
             Ok(RingQueue { ring, turn: RingTurn::default(), registered: AtomicBool::new(false) })
         };
         let queues = (0..count).map(queue).collect::<io::Result<Vec<_>>>()?;
@@ -73,7 +73,10 @@ impl RingTransport {
     }
 
     /// Serves the rings. The handshake is done, and has told the kernel of them.
-    pub fn start<S: RequestService>(self, service: &Arc<S>) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
+    pub fn start_threads<S: RequestService>(
+        self,
+        service: &Arc<S>,
+    ) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
         let rings = Arc::new(self);
         let (long, longs) = channel();
         let longs = Arc::new(Mutex::new(longs));
@@ -83,21 +86,23 @@ impl RingTransport {
             for _ in 0..THREADS {
                 let (rings, service) = (rings.clone(), service.clone());
                 let (long, ready) = (long.clone(), ready.clone());
-                threads.push(spawn("ring", move || rings.serve(number, service.as_ref(), &long, &ready))?);
+                threads.push(spawn_thread("ring", move || {
+                    rings.serve_ring(number, service.as_ref(), &long, &ready)
+                })?);
             }
         }
         for _ in 0..LONG_THREADS {
             let (service, longs) = (service.clone(), longs.clone());
-            threads.push(spawn("long", move || {
-                serve_long(service.as_ref(), &longs);
+            threads.push(spawn_thread("long", move || {
+                run_long_worker(service.as_ref(), &longs);
                 Ok(())
             })?);
         }
         rings.start_submitter()?;
         let watched = rings.clone();
-        threads.push(spawn("watch", move || {
+        threads.push(spawn_thread("watch", move || {
             let turns: Vec<_> = watched.queues.iter().map(|queue| &queue.turn).collect();
-            watched.watch.run(&turns);
+            watched.watch.watch_turns(&turns);
             Ok(())
         })?);
         // The kernel asks nothing before all rings are there.
@@ -115,15 +120,15 @@ impl RingTransport {
         let submit = move || {
             for ring in rings {
                 // If the ring is gone, nobody waits for the answer.
-                let _ = ring.submit();
+                let _ = ring.submit_answers();
             }
             Ok(())
         };
-        spawn("submit", submit).map(|_| ())
+        spawn_thread("submit", submit).map(|_| ())
     }
 
     /// One of the threads of a ring.
-    fn serve(
+    fn serve_ring(
         &self,
         number: usize,
         service: &impl RequestService,
@@ -131,16 +136,16 @@ impl RingTransport {
         ready: &Sender<io::Result<()>>,
     ) -> io::Result<()> {
         let queue = &self.queues[number];
-        stay_on(number);
-        while queue.turn.wait() {
+        pin_to_processor(number);
+        while queue.turn.wait_for_turn() {
             if !queue.registered.swap(true, Ordering::AcqRel) {
                 // Nobody listens only if another ring could not be registered.
-                let _ = ready.send(queue.ring.register());
+                let _ = ready.send(queue.ring.register_slots());
             }
-            let served = self.take_turns(queue, service, long);
+            let served = self.serve_turn(queue, service, long);
             if !matches!(served, Ok(true)) {
-                queue.turn.finish();
-                self.watch.finish();
+                queue.turn.finish_turns();
+                self.watch.finish_watch();
                 return served.map(|_| ());
             }
         }
@@ -148,23 +153,23 @@ impl RingTransport {
     }
 
     /// Answers requests until the turn is lost (true), or the mount gone.
-    fn take_turns(
+    fn serve_turn(
         &self,
         queue: &RingQueue,
         service: &impl RequestService,
         long: &Sender<LongRequest>,
     ) -> io::Result<bool> {
-        while let Some(slot) = queue.ring.next(&self.linger)? {
-            let asked = decode(&queue.ring, slot);
-            if asked.as_ref().is_ok_and(|asked| takes_long(asked, service)) {
+        while let Some(slot) = queue.ring.next_request(&self.linger)? {
+            let asked = decode_slot_request(&queue.ring, slot);
+            if asked.as_ref().is_ok_and(|asked| is_long_request(asked, service)) {
                 let sent = long.send(LongRequest { ring: queue.ring.clone(), slot });
                 debug_assert!(sent.is_ok(), "the threads for what takes long end after those of the rings");
                 continue;
             }
-            let work = queue.turn.begin(&self.watch);
-            answer(service, &queue.ring, slot, asked)?;
-            if !queue.turn.end(&work) {
-                queue.ring.submit()?;
+            let work = queue.turn.begin_request(&self.watch);
+            answer_slot_request(service, &queue.ring, slot, asked)?;
+            if !queue.turn.end_request(&work) {
+                queue.ring.submit_answers()?;
                 return Ok(true);
             }
         }
@@ -172,7 +177,7 @@ impl RingTransport {
     }
 }
 
-fn spawn(
+fn spawn_thread(
     name: &str,
     work: impl FnOnce() -> io::Result<()> + Send + 'static,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
@@ -180,14 +185,14 @@ fn spawn(
 }
 
 /// How many queues the kernel has.
-fn possible_processors() -> io::Result<u16> {
+fn count_possible_processors() -> io::Result<u16> {
     let text = std::fs::read_to_string(POSSIBLE)?;
     let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<u16>().ok());
     last.and_then(|last| last.checked_add(1)).ok_or_else(|| io::Error::other(format!("{POSSIBLE}: {text:?}")))
 }
 
 /// Keeps this thread on its ring's processor. Where that is not allowed, or the processor is off, it is only slower.
-fn stay_on(processor: usize) {
+fn pin_to_processor(processor: usize) {
     let mut set = CpuSet::new();
     if processor < CpuSet::MAX_CPU {
         set.set(processor);
@@ -196,13 +201,16 @@ fn stay_on(processor: usize) {
 }
 
 /// What is asked in a slot. What it says is valid until the slot is answered.
-fn decode(ring: &RequestRing, slot: RingSlot) -> io::Result<(FuseRequest<'_>, FuseOperation<'_>)> {
-    let request = FuseRequest::decode(ring.request(slot)?).map_err(io::Error::other)?;
-    let operation = request.operation().map_err(io::Error::other)?;
+fn decode_slot_request(
+    ring: &RequestRing,
+    slot: RingSlot,
+) -> io::Result<(FuseRequest<'_>, FuseOperation<'_>)> {
+    let request = FuseRequest::decode(ring.request_bytes(slot)?).map_err(io::Error::other)?;
+    let operation = request.decode_operation().map_err(io::Error::other)?;
     Ok((request, operation))
 }
 
-fn takes_long(
+fn is_long_request(
     (request, operation): &(FuseRequest<'_>, FuseOperation<'_>),
     service: &impl RequestService,
 ) -> bool {
@@ -210,35 +218,36 @@ fn takes_long(
         FuseOperation::Read { offset, len, .. } => {
             let bytes = *len as usize;
             bytes >= LONG_BYTES.1
-                || bytes >= LONG_BYTES.0 && !service.is_at_hand(request.header.node, *offset, *len)
+                || bytes >= LONG_BYTES.0 && !service.is_content_cached(request.header.node, *offset, *len)
         }
         FuseOperation::Fsync { .. } | FuseOperation::Fsyncdir { .. } => true,
         _ => false,
     }
 }
 
-fn serve_long(service: &impl RequestService, longs: &Mutex<Receiver<LongRequest>>) {
+fn run_long_worker(service: &impl RequestService, longs: &Mutex<Receiver<LongRequest>>) {
     loop {
         let next = longs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(LongRequest { ring, slot }) = next else { return };
         // If the ring is gone, nobody waits for the answer.
-        let _ = answer(service, &ring, slot, decode(&ring, slot)).and_then(|()| ring.submit());
+        let _ = answer_slot_request(service, &ring, slot, decode_slot_request(&ring, slot))
+            .and_then(|()| ring.submit_answers());
     }
 }
 
-fn answer(
+fn answer_slot_request(
     service: &impl RequestService,
     ring: &Arc<RequestRing>,
     slot: RingSlot,
     asked: io::Result<(FuseRequest<'_>, FuseOperation<'_>)>,
 ) -> io::Result<()> {
-    let unique = ring.unique(slot);
+    let unique = ring.request_unique(slot);
     let answer = match asked {
         Ok((request, operation)) => {
             let way = ReplyPath::Ring(ring.clone(), slot);
-            service.answer(&request, operation, DeferredReply { way: &way, unique, in_hand: None })
+            service.answer_request(&request, operation, DeferredReply { way: &way, unique, in_hand: None })
         }
         Err(_) => FuseAnswer::Failed(Errno::IO),
     };
-    ring.answer(slot, unique, answer)
+    ring.answer_slot(slot, unique, answer)
 }

@@ -20,7 +20,7 @@ pub enum SchedulingPolicy {
 const PROCESSOR_FIELD: usize = 36;
 
 /// Gives a thread of this process a policy. Threads that it makes have it, too.
-pub fn set_policy(thread: Pid, policy: SchedulingPolicy) -> io::Result<()> {
+pub fn set_thread_policy(thread: Pid, policy: SchedulingPolicy) -> io::Result<()> {
     let number = match policy {
         SchedulingPolicy::Normal => libc::SCHED_OTHER,
         SchedulingPolicy::Idle => libc::SCHED_IDLE,
@@ -39,9 +39,9 @@ pub fn can_change_policy() -> bool {
     let attempt = || {
         let thread = rustix::thread::gettid();
         // A process that was started with another policy (`chrt`) keeps it.
-        policy_of(thread) == Some(SchedulingPolicy::Normal)
-            && set_policy(thread, SchedulingPolicy::Idle)
-                .and_then(|()| set_policy(thread, SchedulingPolicy::Normal))
+        get_thread_policy(thread) == Some(SchedulingPolicy::Normal)
+            && set_thread_policy(thread, SchedulingPolicy::Idle)
+                .and_then(|()| set_thread_policy(thread, SchedulingPolicy::Normal))
                 .is_ok()
     };
     let thread = std::thread::Builder::new().name("vellum-policy".into()).spawn(attempt);
@@ -49,7 +49,7 @@ pub fn can_change_policy() -> bool {
 }
 
 /// On which processor a thread of any process runs, or ran last. None if it is gone, or nobody tells.
-pub fn processor_of(thread: u32) -> Option<usize> {
+pub fn find_thread_processor(thread: u32) -> Option<usize> {
     let told = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
     // The name of the program may have spaces and parentheses in it.
     let behind_name = told.rsplit(|&byte| byte == b')').next()?;
@@ -58,26 +58,26 @@ pub fn processor_of(thread: u32) -> Option<usize> {
 }
 
 /// Whether more threads want a processor now than so many. Where nobody tells, there are not.
-pub fn is_crowded(processors: u32) -> bool {
+pub fn is_machine_overloaded(processors: u32) -> bool {
     std::fs::read_to_string("/proc/loadavg")
         .ok()
-        .and_then(|told| running(&told))
+        .and_then(|told| parse_running_count(&told))
         .is_some_and(|it| it > processors)
 }
 
 /// How many threads want a processor, of what the kernel says of its load.
-fn running(told: &str) -> Option<u32> {
+fn parse_running_count(told: &str) -> Option<u32> {
     told.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }
 
 /// Processors on which this thread may run.
-pub fn processors() -> io::Result<CpuSet> {
+pub fn allowed_processors() -> io::Result<CpuSet> {
     Ok(sched_getaffinity(None)?)
 }
 
 /// Moves this thread to a processor. It may go on to another one of its `processors` at any time: so may the threads that
 /// it makes.
-pub fn move_to(processor: usize, processors: &CpuSet) -> io::Result<()> {
+pub fn move_to_processor(processor: usize, processors: &CpuSet) -> io::Result<()> {
     let mut only = CpuSet::new();
     only.set(processor);
     sched_setaffinity(None, &only)?;
@@ -85,12 +85,12 @@ pub fn move_to(processor: usize, processors: &CpuSet) -> io::Result<()> {
 }
 
 /// The processor on which this thread runs.
-pub fn processor() -> usize {
+pub fn current_processor() -> usize {
     sched_getcpu()
 }
 
 /// The policy that a thread has; None if it is another one.
-pub fn policy_of(thread: Pid) -> Option<SchedulingPolicy> {
+pub fn get_thread_policy(thread: Pid) -> Option<SchedulingPolicy> {
     #[expect(unsafe_code, reason = "no safe call tells a policy")]
     // SAFETY: it only reads a number.
     let number = unsafe { libc::sched_getscheduler(thread.as_raw_nonzero().get()) };
@@ -108,11 +108,11 @@ mod tests {
     #[test]
     fn a_thread_that_is_moved_is_seen_where_it_is_and_may_go_on() {
         let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-        let all = processors().unwrap();
+        let all = allowed_processors().unwrap();
         for each in (0..CpuSet::MAX_CPU).filter(|&each| all.is_set(each)) {
-            move_to(each, &all).unwrap();
-            assert!(processor_of(thread).is_some_and(|found| all.is_set(found)));
-            assert_eq!(processors().unwrap(), all);
+            move_to_processor(each, &all).unwrap();
+            assert!(find_thread_processor(thread).is_some_and(|found| all.is_set(found)));
+            assert_eq!(allowed_processors().unwrap(), all);
         }
     }
 
@@ -123,20 +123,20 @@ mod tests {
         }
         let thread = rustix::thread::gettid();
         for policy in [SchedulingPolicy::Idle, SchedulingPolicy::Normal] {
-            set_policy(thread, policy).unwrap();
-            assert_eq!(policy_of(thread), Some(policy));
+            set_thread_policy(thread, policy).unwrap();
+            assert_eq!(get_thread_policy(thread), Some(policy));
         }
     }
 
     #[test]
     fn the_load_says_how_many_threads_want_a_processor() {
-        assert_eq!(running("0.52 1.20 1.10 3/412 90210\n"), Some(3));
-        assert_eq!(running("none"), None);
-        assert!(!is_crowded(u32::MAX));
+        assert_eq!(parse_running_count("0.52 1.20 1.10 3/412 90210\n"), Some(3));
+        assert_eq!(parse_running_count("none"), None);
+        assert!(!is_machine_overloaded(u32::MAX));
     }
 
     #[test]
     fn nobody_knows_where_a_thread_runs_that_is_not_there() {
-        assert_eq!(processor_of(u32::MAX), None);
+        assert_eq!(find_thread_processor(u32::MAX), None);
     }
 }

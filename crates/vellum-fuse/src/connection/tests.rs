@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
-use crate::mounting::{MountParameters, attach, detach};
+use crate::mounting::{MountParameters, attach_mount, detach_mount};
 use crate::wire::{EntryAnswer, NodeAttributes, SmallAnswer};
 use vellum_types::UnixTime;
 
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SLOW: &[u8] = b"slow";
 
 impl RequestService for HeldUp {
-    fn answer(
+    fn answer_request(
         &self,
         request: &FuseRequest<'_>,
         operation: FuseOperation<'_>,
@@ -32,10 +32,12 @@ impl RequestService for HeldUp {
                     self.asked.send(()).unwrap();
                     self.release.lock().unwrap().recv_timeout(PATIENCE).unwrap();
                 }
-                FuseAnswer::Small(SmallAnswer::entry(&entry(2)))
+                FuseAnswer::Small(SmallAnswer::for_entry(&entry(2)))
             }
-            FuseOperation::Getattr => FuseAnswer::Small(SmallAnswer::attributes(&entry(request.header.node))),
-            FuseOperation::Statx => FuseAnswer::Small(SmallAnswer::statx(&entry(request.header.node))),
+            FuseOperation::Getattr => {
+                FuseAnswer::Small(SmallAnswer::for_attributes(&entry(request.header.node)))
+            }
+            FuseOperation::Statx => FuseAnswer::Small(SmallAnswer::for_statx(&entry(request.header.node))),
             FuseOperation::Forget { .. } | FuseOperation::BatchForget(_) => FuseAnswer::None,
             _ => FuseAnswer::Failed(Errno::NOSYS),
         }
@@ -69,15 +71,15 @@ struct Mounted(PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = detach(&self.0);
+        let _ = detach_mount(&self.0);
     }
 }
 
 fn mount(service: HeldUp, at: &Path) -> (Mounted, FuseConnection) {
     let attachment = MountParameters { name: "test".into(), read_only: false, allow_other: false };
-    let device = attach(FuseDevice::open().unwrap(), at, &attachment).unwrap();
+    let device = attach_mount(FuseDevice::open().unwrap(), at, &attachment).unwrap();
     let mounted = Mounted(at.into());
-    assert!(shake_hands(&device, false).unwrap().is_none());
+    assert!(perform_handshake(&device, false).unwrap().is_none());
     (mounted, FuseConnection::start(device, None, service, 4).unwrap())
 }
 
@@ -100,5 +102,5 @@ fn a_program_whose_request_is_held_up_keeps_nobody_waiting() {
         });
     }
     drop(mounted);
-    connection.join().unwrap();
+    connection.wait_until_unmounted().unwrap();
 }

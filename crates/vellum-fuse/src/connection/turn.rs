@@ -40,7 +40,7 @@ pub struct RequestWork(u64);
 
 impl RingTurn {
     /// Waits for the turn. False when there is nothing left to take turns at.
-    pub fn wait(&self) -> bool {
+    pub fn wait_for_turn(&self) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         while waiting.taken && !waiting.over {
             waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
@@ -50,25 +50,25 @@ impl RingTurn {
     }
 
     /// Who has the turn begins with a request.
-    pub fn begin(&self, watch: &TurnWatch) -> RequestWork {
+    pub fn begin_request(&self, watch: &TurnWatch) -> RequestWork {
         let state = (self.state.load(Ordering::Relaxed) | BUSY) + 2;
         self.state.store(state, Ordering::SeqCst);
-        watch.call();
+        watch.wake_if_asleep();
         RequestWork(state)
     }
 
     /// The request is answered. False if the turn was given away meanwhile.
-    pub fn end(&self, work: &RequestWork) -> bool {
+    pub fn end_request(&self, work: &RequestWork) -> bool {
         self.state.compare_exchange(work.0, work.0 & !BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// The mount is gone.
-    pub fn finish(&self) {
+    pub fn finish_turns(&self) {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).over = true;
         self.changed.notify_all();
     }
 
-    fn give_away(&self, seen: u64) {
+    fn release_turn(&self, seen: u64) {
         let free = (seen & !BUSY) + 2;
         if self.state.compare_exchange(seen, free, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.waiting.lock().unwrap_or_else(PoisonError::into_inner).taken = false;
@@ -86,13 +86,13 @@ pub struct TurnWatch {
 }
 
 impl TurnWatch {
-    /// Looks after `turns` until [`TurnWatch::finish`].
-    pub fn run(&self, turns: &[&RingTurn]) {
+    /// Looks after `turns` until [`TurnWatch::finish_watch`].
+    pub fn watch_turns(&self, turns: &[&RingTurn]) {
         let _ = self.thread.set(std::thread::current());
         let mut seen = vec![0; turns.len()];
         let mut quiet = 0;
         while !self.over.load(Ordering::Acquire) {
-            let busy = look(turns, &mut seen);
+            let busy = release_stuck_turns(turns, &mut seen);
             quiet = if busy { 0 } else { quiet + 1 };
             if quiet < QUIET_TICKS {
                 std::thread::sleep(TICK);
@@ -108,19 +108,19 @@ impl TurnWatch {
         }
     }
 
-    fn call(&self) {
+    fn wake_if_asleep(&self) {
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
-            self.wake();
+            self.wake_thread();
         }
     }
 
     /// The mount is gone.
-    pub fn finish(&self) {
+    pub fn finish_watch(&self) {
         self.over.store(true, Ordering::Release);
-        self.wake();
+        self.wake_thread();
     }
 
-    fn wake(&self) {
+    fn wake_thread(&self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
@@ -128,13 +128,13 @@ impl TurnWatch {
 }
 
 /// Gives away the turns of those who are at the same request as at the last look. Says whether anybody is at work.
-fn look(turns: &[&RingTurn], seen: &mut [u64]) -> bool {
+fn release_stuck_turns(turns: &[&RingTurn], seen: &mut [u64]) -> bool {
     let mut busy = false;
     for (turn, seen) in turns.iter().zip(seen) {
         let state = turn.state.load(Ordering::Acquire);
         busy |= state & BUSY != 0;
         if state & BUSY != 0 && state == *seen {
-            turn.give_away(state);
+            turn.release_turn(state);
         }
         *seen = state;
     }
@@ -148,45 +148,45 @@ mod tests {
     #[test]
     fn who_is_at_one_request_for_two_looks_loses_the_turn() {
         let (turn, watch) = (RingTurn::default(), TurnWatch::default());
-        assert!(turn.wait());
-        let work = turn.begin(&watch);
+        assert!(turn.wait_for_turn());
+        let work = turn.begin_request(&watch);
         let mut seen = [0];
-        assert!(look(&[&turn], &mut seen));
-        assert!(look(&[&turn], &mut seen));
-        assert!(turn.wait(), "the turn is free");
-        assert!(!turn.end(&work), "it is not the first thread's any more");
+        assert!(release_stuck_turns(&[&turn], &mut seen));
+        assert!(release_stuck_turns(&[&turn], &mut seen));
+        assert!(turn.wait_for_turn(), "the turn is free");
+        assert!(!turn.end_request(&work), "it is not the first thread's any more");
     }
 
     #[test]
     fn who_is_at_another_request_keeps_the_turn() {
         let (turn, watch) = (RingTurn::default(), TurnWatch::default());
-        assert!(turn.wait());
+        assert!(turn.wait_for_turn());
         let mut seen = [0];
         for _ in 0..3 {
-            let work = turn.begin(&watch);
-            assert!(look(&[&turn], &mut seen));
-            assert!(turn.end(&work));
-            assert!(!look(&[&turn], &mut seen));
+            let work = turn.begin_request(&watch);
+            assert!(release_stuck_turns(&[&turn], &mut seen));
+            assert!(turn.end_request(&work));
+            assert!(!release_stuck_turns(&[&turn], &mut seen));
         }
     }
 
     #[test]
     fn an_old_request_does_not_end_a_new_ones_work() {
         let (turn, watch) = (RingTurn::default(), TurnWatch::default());
-        assert!(turn.wait());
-        let old = turn.begin(&watch);
-        turn.give_away(old.0);
-        assert!(turn.wait());
-        let new = turn.begin(&watch);
-        assert!(!turn.end(&old));
-        assert!(turn.end(&new));
+        assert!(turn.wait_for_turn());
+        let old = turn.begin_request(&watch);
+        turn.release_turn(old.0);
+        assert!(turn.wait_for_turn());
+        let new = turn.begin_request(&watch);
+        assert!(!turn.end_request(&old));
+        assert!(turn.end_request(&new));
     }
 
     #[test]
     fn nobody_waits_for_the_turn_of_a_mount_that_is_gone() {
         let turn = RingTurn::default();
-        assert!(turn.wait());
-        turn.finish();
-        assert!(!turn.wait());
+        assert!(turn.wait_for_turn());
+        turn.finish_turns();
+        assert!(!turn.wait_for_turn());
     }
 }

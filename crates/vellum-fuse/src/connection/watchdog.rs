@@ -55,8 +55,8 @@ impl Default for PendingRequests {
 }
 
 impl PendingRequests {
-    fn begin(&self, head: &RequestHeader) {
-        let cell = self.cell(head.unique);
+    fn begin_request(&self, head: &RequestHeader) {
+        let cell = self.find_cell(head.unique);
         cell.node.store(head.node, Ordering::Relaxed);
         cell.opcode.store(head.opcode, Ordering::Relaxed);
         cell.since.store(self.tick.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -68,15 +68,15 @@ impl PendingRequests {
     }
 
     /// A request was answered.
-    pub fn end(&self, unique: u64) {
+    pub fn end_request(&self, unique: u64) {
         // Another one may have taken the cell.
-        let cell = &self.cell(unique).unique;
+        let cell = &self.find_cell(unique).unique;
         if cell.load(Ordering::Relaxed) == unique {
             cell.store(0, Ordering::Release);
         }
     }
 
-    fn cell(&self, unique: u64) -> &PendingRequestCell {
+    fn find_cell(&self, unique: u64) -> &PendingRequestCell {
         // The kernel counts in steps of two.
         &self.cells[(unique / 2) as usize % CELLS]
     }
@@ -86,7 +86,7 @@ impl PendingRequests {
     }
 
     /// What has just become older than patience has it.
-    fn overdue(&self, tick: u32) -> Vec<String> {
+    fn collect_overdue(&self, tick: u32) -> Vec<String> {
         let is_due = |cell: &&PendingRequestCell| {
             cell.unique.load(Ordering::Acquire) != 0
                 && tick.wrapping_sub(cell.since.load(Ordering::Relaxed)) == PATIENCE
@@ -113,30 +113,30 @@ impl<S> WatchedService<S> {
     }
 
     /// What is being answered.
-    pub fn in_hand(&self) -> Arc<PendingRequests> {
+    pub fn pending_requests(&self) -> Arc<PendingRequests> {
         self.in_hand.clone()
     }
 }
 
 impl<S: RequestService> RequestService for WatchedService<S> {
-    fn answer(
+    fn answer_request(
         &self,
         request: &FuseRequest<'_>,
         operation: FuseOperation<'_>,
         later: DeferredReply<'_>,
     ) -> FuseAnswer {
         let unique = request.header.unique;
-        self.in_hand.begin(&request.header);
+        self.in_hand.begin_request(&request.header);
         let later = DeferredReply { in_hand: Some(&self.in_hand), ..later };
-        let answer = self.service.answer(request, operation, later);
+        let answer = self.service.answer_request(request, operation, later);
         if !matches!(answer, FuseAnswer::Later) {
-            self.in_hand.end(unique);
+            self.in_hand.end_request(unique);
         }
         answer
     }
 
-    fn is_at_hand(&self, node: u64, offset: u64, len: u32) -> bool {
-        self.service.is_at_hand(node, offset, len)
+    fn is_content_cached(&self, node: u64, offset: u64, len: u32) -> bool {
+        self.service.is_content_cached(node, offset, len)
     }
 }
 
@@ -167,7 +167,7 @@ impl Watchdog {
         let (stop, stopped) = channel();
         std::thread::Builder::new().name("vellum-watchdog".into()).spawn(move || {
             while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                watch.look();
+                watch.check_requests();
             }
         })?;
         Ok(Self { _stop: stop })
@@ -175,15 +175,15 @@ impl Watchdog {
 }
 
 impl WatchdogTarget {
-    fn look(&mut self) {
+    fn check_requests(&mut self) {
         let tick = self.in_hand.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let waited = TICK.as_secs() * u64::from(PATIENCE);
-        for request in self.in_hand.overdue(tick) {
+        for request in self.in_hand.collect_overdue(tick) {
             (self.report)(&format!("{request} has not been answered for {waited} seconds"));
         }
         let came = self.in_hand.came.swap(false, Ordering::Relaxed);
         let is_idle = !came && self.in_hand.is_empty();
-        self.unheard = if is_idle && self.kernel_waits() { self.unheard + 1 } else { 0 };
+        self.unheard = if is_idle && self.has_kernel_waiters() { self.unheard + 1 } else { 0 };
         if self.unheard == PATIENCE {
             (self.report)(&format!(
                 "the kernel has waited for {waited} seconds for the answer to a request that was not received: the mount \
@@ -196,7 +196,7 @@ impl WatchdogTarget {
     }
 
     /// Whether the kernel says that it waits for answers. Where it does not say, it is taken not to.
-    fn kernel_waits(&self) -> bool {
+    fn has_kernel_waiters(&self) -> bool {
         let waiting = std::fs::read_to_string(self.control.join("waiting"));
         waiting.is_ok_and(|text| text.trim().parse::<u64>().is_ok_and(|count| count > 0))
     }
@@ -228,7 +228,7 @@ mod tests {
 
     impl Trial {
         fn look(&mut self, times: u32) {
-            (0..times).for_each(|_| self.watch.look());
+            (0..times).for_each(|_| self.watch.check_requests());
         }
 
         fn is_ended(&self) -> bool {
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn a_request_that_takes_long_is_named_once_and_the_mount_goes_on() {
         let mut trial = trial("1");
-        trial.watch.in_hand.begin(&HEAD);
+        trial.watch.in_hand.begin_request(&HEAD);
         trial.look(20);
         let said = trial.said.lock().unwrap().clone();
         assert_eq!(said, ["request 8 (READDIR, node 0x5) has not been answered for 30 seconds"]);
@@ -249,8 +249,8 @@ mod tests {
     #[test]
     fn what_was_answered_is_not_named() {
         let mut trial = trial("0");
-        trial.watch.in_hand.begin(&HEAD);
-        trial.watch.in_hand.end(8);
+        trial.watch.in_hand.begin_request(&HEAD);
+        trial.watch.in_hand.end_request(8);
         trial.look(20);
         assert!(trial.said.lock().unwrap().is_empty());
     }
@@ -269,8 +269,8 @@ mod tests {
     fn a_mount_that_hears_of_requests_is_not_ended() {
         let mut trial = trial("1");
         for _ in 0..20 {
-            trial.watch.in_hand.begin(&HEAD);
-            trial.watch.in_hand.end(HEAD.unique);
+            trial.watch.in_hand.begin_request(&HEAD);
+            trial.watch.in_hand.end_request(HEAD.unique);
             trial.look(1);
         }
         assert!(!trial.is_ended());

@@ -22,39 +22,39 @@ const PROGRAM: &str = "fusermount3";
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
 /// Lets the helper mount.
-pub(super) fn attach(mountpoint: &Path, attachment: &MountParameters) -> Result<FuseDevice> {
+pub(super) fn attach_with_helper(mountpoint: &Path, attachment: &MountParameters) -> Result<FuseDevice> {
     let refused = |source| MountError::Refused { mountpoint: mountpoint.into(), source };
     let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|error| refused(error.into()))?;
     let mut command = Command::new(PROGRAM);
     command
         .arg("-o")
-        .arg(options(attachment))
+        .arg(format_helper_options(attachment))
         .arg("--")
         .arg(mountpoint)
         .env(SOCKET_VARIABLE, "0")
         .stdin(Stdio::from(its))
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    let child = command.spawn().map_err(|error| missing(error, refused))?;
+    let child = command.spawn().map_err(|error| map_missing_helper(error, refused))?;
     // Its end of the socket is with the command.
     drop(command);
     // It ends when it has sent the device, which waits in the socket meanwhile.
     let output = child.wait_with_output().map_err(refused)?;
-    match receive(&ours) {
+    match receive_descriptor(&ours) {
         Ok(Some(device)) if output.status.success() => Ok(FuseDevice::from(device)),
-        Ok(_) => Err(refused(io::Error::other(said(&output)))),
+        Ok(_) => Err(refused(io::Error::other(format_helper_output(&output)))),
         Err(error) => Err(refused(error)),
     }
 }
 
 /// Lets the helper unmount what is the caller's.
-pub(super) fn unmount(mountpoint: &Path, arguments: &[&str]) -> Result<()> {
+pub(super) fn unmount_with_helper(mountpoint: &Path, arguments: &[&str]) -> Result<()> {
     let failed = |source| MountError::Unmount { mountpoint: mountpoint.into(), source };
     let mut command = Command::new(PROGRAM);
     command.args(arguments).arg("--").arg(mountpoint).stdin(Stdio::null());
-    let output = command.output().map_err(|error| missing(error, failed))?;
-    let said = said(&output);
+    let output = command.output().map_err(|error| map_missing_helper(error, failed))?;
+    let said = format_helper_output(&output);
     match output.status.success() {
         true => Ok(()),
         false if said.contains("busy") => Err(MountError::Busy(mountpoint.into())),
@@ -62,23 +62,23 @@ pub(super) fn unmount(mountpoint: &Path, arguments: &[&str]) -> Result<()> {
     }
 }
 
-fn missing(error: io::Error, other: impl FnOnce(io::Error) -> MountError) -> MountError {
+fn map_missing_helper(error: io::Error, other: impl FnOnce(io::Error) -> MountError) -> MountError {
     if error.kind() == io::ErrorKind::NotFound { MountError::NoHelper } else { other(error) }
 }
 
 /// A comma in the name would end it.
-fn options(attachment: &MountParameters) -> String {
+fn format_helper_options(attachment: &MountParameters) -> String {
     let name = attachment.name.replace('\\', "\\\\").replace(',', "\\,");
     let access = if attachment.read_only { "ro" } else { "rw" };
-    format!("fsname={name},{access},{}", attachment.options())
+    format!("fsname={name},{access},{}", attachment.format_mount_options())
 }
 
-fn said(output: &Output) -> String {
+fn format_helper_output(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).trim().to_owned()
 }
 
 /// The descriptor that was sent; none if nothing was.
-fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut room);
     let mut byte = [0];
@@ -101,7 +101,7 @@ mod tests {
         let attachment =
             MountParameters { name: r"vellum:a,b\c".into(), read_only: true, allow_other: false };
         let expected = r"fsname=vellum:a\,b\\c,ro,default_permissions,subtype=vellum";
-        assert_eq!(options(&attachment), expected);
+        assert_eq!(format_helper_options(&attachment), expected);
     }
 
     #[test]
@@ -115,11 +115,11 @@ mod tests {
         let descriptors = [null.as_fd()];
         assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)));
         sendmsg(&its, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::empty()).unwrap();
-        let sent = std::fs::File::from(receive(&ours).unwrap().unwrap());
+        let sent = std::fs::File::from(receive_descriptor(&ours).unwrap().unwrap());
         assert_eq!(sent.metadata().unwrap().file_type(), null.metadata().unwrap().file_type());
 
         let (ours, its) = pair();
         drop(its);
-        assert!(receive(&ours).unwrap().is_none());
+        assert!(receive_descriptor(&ours).unwrap().is_none());
     }
 }

@@ -70,13 +70,13 @@ pub struct AccessLogPipe {
 impl AccessLog {
     /// Whether lines are wanted.
     #[must_use]
-    pub fn is_read(&self) -> bool {
+    pub fn has_reader(&self) -> bool {
         self.is_read.load(Ordering::Relaxed)
     }
 
     /// Hands a note to the reader.
-    pub fn append(&self, line: LineNote) {
-        let mut waiting = self.lock();
+    pub fn append_note(&self, line: LineNote) {
+        let mut waiting = self.lock_notes();
         if waiting.lines.len() < WAITING_MAX {
             waiting.lines.push(line);
         } else {
@@ -90,7 +90,7 @@ impl AccessLog {
     }
 
     /// Makes the pipe, which only its owner can read, and a thread that writes to it.
-    pub fn serve(self: &Arc<Self>, path: &Path) -> io::Result<AccessLogPipe> {
+    pub fn serve_pipe(self: &Arc<Self>, path: &Path) -> io::Result<AccessLogPipe> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             // A process that was killed leaves its pipe.
@@ -99,34 +99,36 @@ impl AccessLog {
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
         let pipe = AccessLogPipe { log: self.clone(), path: path.into() };
         let (log, path) = (self.clone(), path.to_path_buf());
-        std::thread::Builder::new().name("vellum-accesslog".into()).spawn(move || log.write_to(&path))?;
+        std::thread::Builder::new()
+            .name("vellum-accesslog".into())
+            .spawn(move || log.write_to_pipe(&path))?;
         Ok(pipe)
     }
 
-    fn write_to(&self, path: &Path) {
+    fn write_to_pipe(&self, path: &Path) {
         // Where it is not allowed, it is only slower.
         let _ = nice(NICENESS);
-        while !self.has_ended() {
+        while !self.is_finished() {
             // Waits for a reader. Without its pipe the log has come to its end.
             let Ok(pipe) = File::options().write(true).open(path) else { return };
             let _ = fcntl_setpipe_size(&pipe, PIPE_SIZE);
-            *self.lock() = PendingNotes::default();
+            *self.lock_notes() = PendingNotes::default();
             self.is_read.store(true, Ordering::Relaxed);
-            self.follow(&pipe);
+            self.write_until_closed(&pipe);
             self.is_read.store(false, Ordering::Relaxed);
         }
     }
 
     /// Writes what is noted, until nobody reads any more.
-    fn follow(&self, mut pipe: &File) {
+    fn write_until_closed(&self, mut pipe: &File) {
         let (mut taken, mut text) = (PendingNotes::default(), String::new());
-        while self.take(&mut taken, pipe) {
+        while self.take_notes(&mut taken, pipe) {
             text.clear();
             // Anew each time: somebody may set the time of day.
             let clock = ClockPair::now();
             for line in taken.lines.drain(..) {
                 // Writing to a string cannot fail.
-                let _ = write!(text, "{}", line.told_by(&clock));
+                let _ = write!(text, "{}", line.to_log_line(&clock));
             }
             if std::mem::take(&mut taken.dropped) {
                 text += DROPPED;
@@ -139,35 +141,35 @@ impl AccessLog {
 
     /// Takes what is noted, and leaves what `taken` was, empty: its room is warm, and whoever is served does not wait until
     /// there is some. False if nobody reads any more.
-    fn take(&self, taken: &mut PendingNotes, pipe: &File) -> bool {
+    fn take_notes(&self, taken: &mut PendingNotes, pipe: &File) -> bool {
         loop {
-            let few = |waiting: &mut PendingNotes| waiting.lines.len() < MANY && !self.has_ended();
+            let few = |waiting: &mut PendingNotes| waiting.lines.len() < MANY && !self.is_finished();
             let (mut waiting, _) = self
                 .arrived
-                .wait_timeout_while(self.lock(), GATHER, few)
+                .wait_timeout_while(self.lock_notes(), GATHER, few)
                 .unwrap_or_else(PoisonError::into_inner);
             if !waiting.lines.is_empty() {
                 std::mem::swap(&mut *waiting, taken);
                 return true;
             }
             drop(waiting);
-            if self.has_ended() || !is_open(pipe) {
+            if self.is_finished() || !has_pipe_reader(pipe) {
                 return false;
             }
         }
     }
 
-    fn has_ended(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    fn lock(&self) -> MutexGuard<'_, PendingNotes> {
+    fn lock_notes(&self) -> MutexGuard<'_, PendingNotes> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Whether somebody has the other end of a pipe open.
-fn is_open(pipe: &File) -> bool {
+fn has_pipe_reader(pipe: &File) -> bool {
     let mut polled = [PollFd::new(pipe, PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     match poll(&mut polled, Some(&at_once)) {
@@ -178,7 +180,7 @@ fn is_open(pipe: &File) -> bool {
 
 impl Drop for AccessLogPipe {
     fn drop(&mut self) {
-        let waiting = self.log.lock();
+        let waiting = self.log.lock_notes();
         self.log.ended.store(true, Ordering::Release);
         drop(waiting);
         self.log.arrived.notify_one();
@@ -222,15 +224,15 @@ mod tests {
     fn lines_reach_one_reader_after_the_other_and_none_is_made_for_nobody() {
         let dir = tempfile::tempdir().unwrap();
         let (log, path) = (Arc::new(AccessLog::default()), dir.path().join("pipe"));
-        let pipe = log.serve(&path).unwrap();
-        assert!(!log.is_read());
+        let pipe = log.serve_pipe(&path).unwrap();
+        assert!(!log.has_reader());
         for node in [7, 8] {
             let reader = File::open(&path).unwrap();
-            until(|| log.is_read());
-            log.append(noted(node));
+            until(|| log.has_reader());
+            log.append_note(noted(node));
             let line = next(&mut BufReader::new(reader));
             assert!(line.ends_with(&format!("getattr ({node}): ok <0.000000>\n")), "{line}");
-            until(|| !log.is_read());
+            until(|| !log.has_reader());
         }
         drop(pipe);
         assert!(!path.exists());
@@ -240,17 +242,17 @@ mod tests {
     fn a_slow_reader_is_told_once_that_lines_were_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let (log, path) = (Arc::new(AccessLog::default()), dir.path().join("pipe"));
-        let _pipe = log.serve(&path).unwrap();
+        let _pipe = log.serve_pipe(&path).unwrap();
         let mut reader = BufReader::new(File::open(&path).unwrap());
-        until(|| log.is_read());
+        until(|| log.has_reader());
         // The first lines fill the pipe, so that the next ones wait.
         let (early, late) = (u64::MAX, u64::MAX - 1);
         let of_one =
             "1700000000.250000 [uid:0,gid:0,pid:1] getattr (18446744073709551615): ok <0.000000>\n".len();
         assert!(MANY * of_one > PIPE_SIZE, "they would fit");
-        (0..MANY).for_each(|_| log.append(noted(early)));
-        until(|| log.lock().lines.is_empty());
-        (0..WAITING_MAX + 2).for_each(|_| log.append(noted(late)));
+        (0..MANY).for_each(|_| log.append_note(noted(early)));
+        until(|| log.lock_notes().lines.is_empty());
+        (0..WAITING_MAX + 2).for_each(|_| log.append_note(noted(late)));
         for (node, count) in [(early, MANY), (late, WAITING_MAX)] {
             for _ in 0..count {
                 let line = next(&mut reader);
@@ -258,7 +260,7 @@ mod tests {
             }
         }
         assert_eq!(next(&mut reader), DROPPED);
-        log.append(noted(3));
+        log.append_note(noted(3));
         assert!(next(&mut reader).contains("getattr (3): ok"));
     }
 }

@@ -40,14 +40,14 @@ pub enum LineOutcome {
 /// What of an answer stands in a line.
 pub trait LineDetail {
     /// That.
-    fn outcome(&self) -> LineOutcome;
+    fn line_outcome(&self) -> LineOutcome;
 }
 
 /// Who says only that it is done.
-macro_rules! nothing_to_tell {
+macro_rules! impl_done_outcome {
     ($($answer:ty),+) => {
         $(impl LineDetail for $answer {
-            fn outcome(&self) -> LineOutcome {
+            fn line_outcome(&self) -> LineOutcome {
                 LineOutcome::Done
             }
         })+
@@ -55,34 +55,34 @@ macro_rules! nothing_to_tell {
 }
 
 // How full the filesystem is and what it lists would be lines of their own.
-nothing_to_tell!((), FilesystemStatistics, Arc<dirs::DirListing>);
+impl_done_outcome!((), FilesystemStatistics, Arc<dirs::DirListing>);
 
 impl LineDetail for EntryAnswer {
-    fn outcome(&self) -> LineOutcome {
+    fn line_outcome(&self) -> LineOutcome {
         LineOutcome::Inode(self.attr.ino, self.attr.mode, self.attr.size)
     }
 }
 
 impl LineDetail for Vec<u8> {
-    fn outcome(&self) -> LineOutcome {
+    fn line_outcome(&self) -> LineOutcome {
         LineOutcome::Number(self.len() as u64)
     }
 }
 
 impl LineDetail for Arc<[u8]> {
-    fn outcome(&self) -> LineOutcome {
+    fn line_outcome(&self) -> LineOutcome {
         LineOutcome::Number(self.len() as u64)
     }
 }
 
 impl LineDetail for u32 {
-    fn outcome(&self) -> LineOutcome {
+    fn line_outcome(&self) -> LineOutcome {
         LineOutcome::Number(u64::from(*self))
     }
 }
 
 impl LineDetail for u64 {
-    fn outcome(&self) -> LineOutcome {
+    fn line_outcome(&self) -> LineOutcome {
         LineOutcome::Number(*self)
     }
 }
@@ -112,7 +112,7 @@ impl ClockPair {
     }
 
     /// When that was, since 1970: a moment that is past.
-    fn tell(&self, at: Instant) -> Duration {
+    fn duration_since_epoch(&self, at: Instant) -> Duration {
         let ago = self.moment.saturating_duration_since(at);
         self.of_day.checked_sub(ago).and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default()
     }
@@ -145,16 +145,16 @@ impl LineNote {
             op: asked.op,
             who: (head.uid, head.gid, head.pid),
             node: head.node,
-            arguments: arguments(asked.what),
+            arguments: collect_arguments(asked.what),
             outcome: done
                 .as_ref()
-                .map_or_else(|error| LineOutcome::Failed(error.errno()), LineDetail::outcome),
+                .map_or_else(|error| LineOutcome::Failed(error.errno()), LineDetail::line_outcome),
         }
     }
 
     /// The line, with the time of day of when it was done.
-    pub fn told_by<'n>(&'n self, clock: &ClockPair) -> AccessLogLine<'n> {
-        AccessLogLine { of: self, at: clock.tell(self.began + self.took) }
+    pub fn to_log_line<'n>(&'n self, clock: &ClockPair) -> AccessLogLine<'n> {
+        AccessLogLine { of: self, at: clock.duration_since_epoch(self.began + self.took) }
     }
 }
 
@@ -197,60 +197,62 @@ impl Display for RequestArgument {
             Self::Number(number) => write!(f, ",{number}"),
             Self::Octal(number) => write!(f, ",0{number:o}"),
             Self::Flags(flags) => write!(f, ",{flags:#x}"),
-            Self::Set(set) => fields(f, set),
+            Self::Set(set) => write_set_fields(f, set),
         }
     }
 }
 
 /// What stands behind the node.
-fn arguments(what: &FuseOperation<'_>) -> [RequestArgument; ARGUMENTS] {
+fn collect_arguments(what: &FuseOperation<'_>) -> [RequestArgument; ARGUMENTS] {
     use FuseOperation as Do;
     let name = |name: &[u8]| RequestArgument::Name(name.into());
     let (number, octal, flags) = (RequestArgument::Number, RequestArgument::Octal, RequestArgument::Flags);
     let len = |bytes: &[u8]| RequestArgument::Number(bytes.len() as u64);
     match *what {
-        Do::Lookup { name: n } | Do::Unlink { name: n } | Do::Rmdir { name: n } => list([name(n)]),
-        Do::Removexattr { name: n } => list([name(n)]),
-        Do::Setattr(set) => list([RequestArgument::Set(Box::new(set))]),
-        Do::Symlink { name: n, target } => list([name(n), name(target)]),
+        Do::Lookup { name: n } | Do::Unlink { name: n } | Do::Rmdir { name: n } => pad_arguments([name(n)]),
+        Do::Removexattr { name: n } => pad_arguments([name(n)]),
+        Do::Setattr(set) => pad_arguments([RequestArgument::Set(Box::new(set))]),
+        Do::Symlink { name: n, target } => pad_arguments([name(n), name(target)]),
         Do::Mknod { name: n, mode, device, umask } => [name(n), octal(mode), flags(device), octal(umask)],
-        Do::Mkdir { name: n, mode, umask } => list([name(n), octal(mode), octal(umask)]),
-        Do::Tmpfile { mode, umask } => list([octal(mode), octal(umask)]),
+        Do::Mkdir { name: n, mode, umask } => pad_arguments([name(n), octal(mode), octal(umask)]),
+        Do::Tmpfile { mode, umask } => pad_arguments([octal(mode), octal(umask)]),
         Do::Rename { name: n, to_dir, to_name, flags: how } => {
             [name(n), number(to_dir), name(to_name), flags(how)]
         }
-        Do::Link { node, name: n } => list([name(n), number(node)]),
-        Do::Read { offset, len, .. } => list([number(u64::from(len)), number(offset)]),
-        Do::Write { offset, flags: how, data } => list([len(data), number(offset), flags(how.of_kernel())]),
-        Do::Fsync { data_only } | Do::Fsyncdir { data_only } => list([number(u64::from(data_only))]),
-        Do::Setxattr { name: n, value, flags: how, .. } => list([name(n), len(value), flags(how)]),
-        Do::Getxattr { name: n, room } => list([name(n), number(u64::from(room))]),
-        Do::Listxattr { room } => list([number(u64::from(room))]),
-        Do::Readdir { offset, room } | Do::Readdirplus { offset, room } => {
-            list([number(u64::from(room)), number(offset)])
+        Do::Link { node, name: n } => pad_arguments([name(n), number(node)]),
+        Do::Read { offset, len, .. } => pad_arguments([number(u64::from(len)), number(offset)]),
+        Do::Write { offset, flags: how, data } => {
+            pad_arguments([len(data), number(offset), flags(how.kernel_bits())])
         }
-        Do::Fallocate { offset, len, mode } => list([flags(mode), number(offset), number(len)]),
-        Do::Lseek { offset, whence } => list([number(offset), number(u64::from(whence))]),
+        Do::Fsync { data_only } | Do::Fsyncdir { data_only } => pad_arguments([number(u64::from(data_only))]),
+        Do::Setxattr { name: n, value, flags: how, .. } => pad_arguments([name(n), len(value), flags(how)]),
+        Do::Getxattr { name: n, room } => pad_arguments([name(n), number(u64::from(room))]),
+        Do::Listxattr { room } => pad_arguments([number(u64::from(room))]),
+        Do::Readdir { offset, room } | Do::Readdirplus { offset, room } => {
+            pad_arguments([number(u64::from(room)), number(offset)])
+        }
+        Do::Fallocate { offset, len, mode } => pad_arguments([flags(mode), number(offset), number(len)]),
+        Do::Lseek { offset, whence } => pad_arguments([number(offset), number(u64::from(whence))]),
         Do::CopyFileRange { offset, to, to_offset, len, .. } => {
             [number(offset), number(to), number(to_offset), number(len)]
         }
         // These have none, or are no requests that are watched.
-        Do::Getattr | Do::Statx | Do::Readlink | Do::Statfs => list([]),
-        Do::Init(_) | Do::Destroy | Do::Forget { .. } | Do::BatchForget(_) => list([]),
-        Do::Ioctl { command, .. } => list([flags(command)]),
-        Do::Release | Do::Unknown => list([]),
+        Do::Getattr | Do::Statx | Do::Readlink | Do::Statfs => pad_arguments([]),
+        Do::Init(_) | Do::Destroy | Do::Forget { .. } | Do::BatchForget(_) => pad_arguments([]),
+        Do::Ioctl { command, .. } => pad_arguments([flags(command)]),
+        Do::Release | Do::Unknown => pad_arguments([]),
     }
 }
 
 /// So many arguments, and no more.
-fn list<const N: usize>(given: [RequestArgument; N]) -> [RequestArgument; ARGUMENTS] {
+fn pad_arguments<const N: usize>(given: [RequestArgument; N]) -> [RequestArgument; ARGUMENTS] {
     let mut all = [const { RequestArgument::None }; ARGUMENTS];
     all.iter_mut().zip(given).for_each(|(place, argument)| *place = argument);
     all
 }
 
 /// The attributes that are to be set, by name: the others stay.
-fn fields(f: &mut Formatter<'_>, set: &AttributeChanges) -> Result {
+fn write_set_fields(f: &mut Formatter<'_>, set: &AttributeChanges) -> Result {
     if let Some(mode) = set.mode {
         write!(f, ",mode=0{mode:o}")?;
     }

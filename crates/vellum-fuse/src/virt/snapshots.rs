@@ -48,87 +48,90 @@ impl SnapshotsDir {
     }
 
     /// The snapshots that wait to be published, with their tags.
-    fn waiting(&self) -> Result<Vec<(SnapshotId, Vec<String>)>> {
+    fn pending_snapshots(&self) -> Result<Vec<(SnapshotId, Vec<String>)>> {
         let Some(fs) = &self.live else { return Ok(Vec::new()) };
-        Ok(fs.pending()?.into_iter().map(|(_, pending)| (pending.id, pending.tags)).collect())
+        Ok(fs.pending_snapshots()?.into_iter().map(|(_, pending)| (pending.id, pending.tags)).collect())
     }
 
     /// Puts the snapshots that wait into the store if one of them is wanted: whoever was told of it finds it.
-    fn settle(&self, is_wanted: impl Fn(&SnapshotId, &[String]) -> bool) -> Result<()> {
-        let is_waiting = self.waiting()?.iter().any(|(id, tags)| is_wanted(id, tags));
+    fn publish_if_wanted(&self, is_wanted: impl Fn(&SnapshotId, &[String]) -> bool) -> Result<()> {
+        let is_waiting = self.pending_snapshots()?.iter().any(|(id, tags)| is_wanted(id, tags));
         match &self.live {
-            Some(fs) if is_waiting => fs.settle(),
+            Some(fs) if is_waiting => fs.publish_pending(),
             _ => Ok(()),
         }
     }
 
     /// What a name stands for: a tree, or a symlink to one with the attributes of `link`.
-    pub fn lookup(&self, name: &[u8], link: InodeAttr) -> Result<VirtualNode> {
+    pub fn lookup_snapshot(&self, name: &[u8], link: InodeAttr) -> Result<VirtualNode> {
         let text = std::str::from_utf8(name).map_err(|_| Errno::NOENT)?;
         if text == "HEAD" || text.contains(['~', '@']) {
             return Err(Errno::NOENT.into());
         }
-        self.settle(|id, tags| id.to_string().starts_with(text) || tags.iter().any(|tag| tag == text))?;
-        let id = self.volume.resolve(text).map_err(missing)?.id;
+        self.publish_if_wanted(|id, tags| {
+            id.to_string().starts_with(text) || tags.iter().any(|tag| tag == text)
+        })?;
+        let id = self.volume.resolve_snapshot(text).map_err(map_missing_snapshot)?.id;
         if id.to_string() != text {
-            let number = self.link(name, id)?;
+            let number = self.find_or_add_link(name, id)?;
             let size = id.to_string().len() as u64;
             return Ok(VirtualNode { place: NodePlace::Virtual(number), attr: InodeAttr { size, ..link } });
         }
-        let slot = self.slot(id)?;
+        let slot = self.find_or_add_slot(id)?;
         Ok(VirtualNode {
             place: NodePlace::Snapshot(slot, Ino::ROOT),
-            attr: self.tree(slot)?.attr(Ino::ROOT)?,
+            attr: self.snapshot_tree(slot)?.inode_attr(Ino::ROOT)?,
         })
     }
 
     /// All snapshots and tags. Nothing of a snapshot is read: a volume may have many, and its store may be far away.
-    pub fn entries(&self) -> Result<Vec<ListedDirName>> {
+    pub fn list_entries(&self) -> Result<Vec<ListedDirName>> {
         let mut entries = Vec::new();
-        let waiting = self.waiting()?;
-        let mut ids: BTreeSet<SnapshotId> = self.volume.catalog.ids()?.into_iter().collect();
+        let waiting = self.pending_snapshots()?;
+        let mut ids: BTreeSet<SnapshotId> = self.volume.catalog.list_ids()?.into_iter().collect();
         ids.extend(waiting.iter().map(|(id, _)| *id));
         for id in ids.into_iter().take(SLOTS) {
-            let node = NodePlace::Snapshot(self.slot(id)?, Ino::ROOT).node().unwrap_or(0);
+            let node = NodePlace::Snapshot(self.find_or_add_slot(id)?, Ino::ROOT).to_node().unwrap_or(0);
             entries.push(ListedDirName { name: id.to_string().into_bytes(), node, kind: FileKind::Dir });
         }
-        let mut tags: BTreeMap<String, SnapshotId> = self.volume.read_tags()?.0.into_iter().collect();
+        let mut tags: BTreeMap<String, SnapshotId> =
+            self.volume.list_readable_tags()?.0.into_iter().collect();
         for (id, new) in waiting {
             new.into_iter().for_each(|tag| _ = tags.entry(tag).or_insert(id));
         }
         for (name, id) in tags {
-            let node = NodePlace::Virtual(self.link(name.as_bytes(), id)?).node().unwrap_or(0);
+            let node = NodePlace::Virtual(self.find_or_add_link(name.as_bytes(), id)?).to_node().unwrap_or(0);
             entries.push(ListedDirName { name: name.into_bytes(), node, kind: FileKind::Symlink });
         }
         Ok(entries)
     }
 
     /// Where a symlink points.
-    pub fn target(&self, number: u64) -> Result<Vec<u8>> {
+    pub fn link_target(&self, number: u64) -> Result<Vec<u8>> {
         let index = number.checked_sub(FIRST_LINK).and_then(|index| usize::try_from(index).ok());
-        let known = self.lock();
+        let known = self.lock_known();
         let target = index.and_then(|index| known.targets.get(index)).ok_or(Errno::STALE)?;
         Ok(target.to_string().into_bytes())
     }
 
     /// The tree in a slot.
-    pub fn tree(&self, slot: SnapshotSlot) -> Result<Arc<FrozenTree>> {
+    pub fn snapshot_tree(&self, slot: SnapshotSlot) -> Result<Arc<FrozenTree>> {
         let id = {
-            let known = self.lock();
+            let known = self.lock_known();
             if let Some(tree) = known.trees.get(&slot) {
                 return Ok(tree.clone());
             }
             let index = usize::from(slot.0).checked_sub(1);
             *index.and_then(|index| known.ids.get(index)).ok_or(Errno::STALE)?
         };
-        self.settle(|waiting, _| *waiting == id)?;
-        let root = self.volume.catalog.get(&id)?.root;
-        let tree = Arc::new(FrozenTree::new(self.volume.tree(root), self.chunks.clone()));
-        Ok(self.lock().trees.entry(slot).or_insert(tree).clone())
+        self.publish_if_wanted(|waiting, _| *waiting == id)?;
+        let root = self.volume.catalog.get_record(&id)?.root;
+        let tree = Arc::new(FrozenTree::new(self.volume.open_tree(root), self.chunks.clone()));
+        Ok(self.lock_known().trees.entry(slot).or_insert(tree).clone())
     }
 
-    fn slot(&self, id: SnapshotId) -> Result<SnapshotSlot> {
-        let mut known = self.lock();
+    fn find_or_add_slot(&self, id: SnapshotId) -> Result<SnapshotSlot> {
+        let mut known = self.lock_known();
         if let Some(slot) = known.slots.get(&id) {
             return Ok(*slot);
         }
@@ -142,10 +145,10 @@ impl SnapshotsDir {
     }
 
     /// The number of the symlink of this name. A tag that was moved gets another one.
-    fn link(&self, name: &[u8], id: SnapshotId) -> Result<u64> {
-        let mut known = self.lock();
+    fn find_or_add_link(&self, name: &[u8], id: SnapshotId) -> Result<u64> {
+        let mut known = self.lock_known();
         if let Some(number) = known.links.get(name)
-            && Self::points_to(&known, *number, id)
+            && Self::is_link_to(&known, *number, id)
         {
             return Ok(*number);
         }
@@ -158,18 +161,18 @@ impl SnapshotsDir {
         Ok(number)
     }
 
-    fn points_to(known: &KnownSnapshots, number: u64, id: SnapshotId) -> bool {
+    fn is_link_to(known: &KnownSnapshots, number: u64, id: SnapshotId) -> bool {
         let index = usize::try_from(number - FIRST_LINK).unwrap_or(usize::MAX);
         known.targets.get(index) == Some(&id)
     }
 
-    fn lock(&self) -> MutexGuard<'_, KnownSnapshots> {
+    fn lock_known(&self) -> MutexGuard<'_, KnownSnapshots> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A name that names no snapshot is no failure of the volume.
-fn missing(error: VolumeError) -> FsError {
+fn map_missing_snapshot(error: VolumeError) -> FsError {
     match error {
         VolumeError::UnknownSnapshot(_)
         | VolumeError::NoSnapshotThere { .. }

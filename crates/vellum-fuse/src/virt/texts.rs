@@ -19,8 +19,8 @@ struct VirtualTextTable {
 
 impl VirtualTexts {
     /// Adds a text; gives its number.
-    pub fn add(&self, text: Arc<[u8]>) -> u64 {
-        let mut table = self.lock();
+    pub fn add_text(&self, text: Arc<[u8]>) -> u64 {
+        let mut table = self.lock_table();
         let number = FIRST + table.made;
         table.made += 1;
         table.texts.insert(number, text);
@@ -28,16 +28,16 @@ impl VirtualTexts {
     }
 
     /// The text of this number.
-    pub fn get(&self, number: u64) -> Option<Arc<[u8]>> {
-        self.lock().texts.get(&number).cloned()
+    pub fn get_text(&self, number: u64) -> Option<Arc<[u8]>> {
+        self.lock_table().texts.get(&number).cloned()
     }
 
     /// The kernel does not know it any more.
-    pub fn forget(&self, number: u64) {
-        self.lock().texts.remove(&number);
+    pub fn remove_text(&self, number: u64) {
+        self.lock_table().texts.remove(&number);
     }
 
-    fn lock(&self) -> MutexGuard<'_, VirtualTextTable> {
+    fn lock_table(&self) -> MutexGuard<'_, VirtualTextTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

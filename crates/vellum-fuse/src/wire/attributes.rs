@@ -49,33 +49,34 @@ pub struct EntryAnswer {
 
 impl NodeAttributes {
     /// The device number in 32 bits (Linux: `new_encode_dev`).
-    pub(super) fn packed_device(&self) -> u32 {
+    pub(super) fn pack_device(&self) -> u32 {
         let (major, minor) = self.device;
         (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xfff00) << 12
     }
 
     /// `fuse_statx`.
     pub(super) fn encode_statx(&self, out: SmallAnswer) -> SmallAnswer {
-        let moment =
-            |out: SmallAnswer, time: UnixTime| out.u64(time.secs.cast_unsigned()).u32(time.nanos).u32(0);
+        let moment = |out: SmallAnswer, time: UnixTime| {
+            out.with_u64(time.secs.cast_unsigned()).with_u32(time.nanos).with_u32(0)
+        };
         let (major, minor) = self.device;
         let attributes = 0;
         let out = out
-            .u32(STATX_MASK)
-            .u32(self.block_size)
-            .u64(attributes)
-            .u32(self.nlink)
-            .u32(self.uid)
-            .u32(self.gid)
-            .u16((self.mode & 0xffff) as u16)
-            .u16(0)
-            .u64(self.ino)
-            .u64(self.size)
-            .u64(self.blocks)
-            .u64(attributes);
+            .with_u32(STATX_MASK)
+            .with_u32(self.block_size)
+            .with_u64(attributes)
+            .with_u32(self.nlink)
+            .with_u32(self.uid)
+            .with_u32(self.gid)
+            .with_u16((self.mode & 0xffff) as u16)
+            .with_u16(0)
+            .with_u64(self.ino)
+            .with_u64(self.size)
+            .with_u64(self.blocks)
+            .with_u64(attributes);
         let out = [self.atime, self.btime, self.ctime, self.mtime].into_iter().fold(out, moment);
         // The device that it is on is the kernel's own affair.
-        out.u32(major).u32(minor).zeros(2 * 4 + 14 * 8)
+        out.with_u32(major).with_u32(minor).with_zeros(2 * 4 + 14 * 8)
     }
 }
 
@@ -83,19 +84,19 @@ impl EntryAnswer {
     /// How long the kernel may believe the attributes. Those of a directory for a minute at most: an answer about it that
     /// crosses a change of its names is put into the kernel's cache after the change (for files the kernel notices that),
     /// and would hide the directory's new modification time for as long as it is believed.
-    pub(super) fn attribute_patience(&self) -> Duration {
+    pub(super) fn attribute_timeout(&self) -> Duration {
         let is_dir = FileType::from_raw_mode(self.attr.mode) == FileType::Directory;
         if is_dir { self.patience.min(DIR_ATTRIBUTE_PATIENCE) } else { self.patience }
     }
 
     /// `fuse_entry_out`.
     pub(super) fn encode(&self, out: &mut impl AnswerBuffer) {
-        let of_attributes = self.attribute_patience();
+        let of_attributes = self.attribute_timeout();
         for number in [self.attr.ino, self.generation, self.patience.as_secs(), of_attributes.as_secs()] {
-            out.put(&number.to_ne_bytes());
+            out.append_bytes(&number.to_ne_bytes());
         }
-        out.put(&self.patience.subsec_nanos().to_ne_bytes());
-        out.put(&of_attributes.subsec_nanos().to_ne_bytes());
+        out.append_bytes(&self.patience.subsec_nanos().to_ne_bytes());
+        out.append_bytes(&of_attributes.subsec_nanos().to_ne_bytes());
         self.attr.encode(out);
     }
 }

@@ -24,36 +24,36 @@ pub enum MalformedRequest {
 pub(super) struct RequestFields<'a>(pub &'a [u8]);
 
 impl<'a> RequestFields<'a> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedRequest> {
+    fn read_array<const N: usize>(&mut self) -> Result<[u8; N], MalformedRequest> {
         let (field, rest) = self.0.split_first_chunk::<N>().ok_or(MalformedRequest::Short)?;
         self.0 = rest;
         Ok(*field)
     }
 
-    pub fn u32(&mut self) -> Result<u32, MalformedRequest> {
-        self.array().map(u32::from_ne_bytes)
+    pub fn read_u32(&mut self) -> Result<u32, MalformedRequest> {
+        self.read_array().map(u32::from_ne_bytes)
     }
 
-    pub fn u64(&mut self) -> Result<u64, MalformedRequest> {
-        self.array().map(u64::from_ne_bytes)
+    pub fn read_u64(&mut self) -> Result<u64, MalformedRequest> {
+        self.read_array().map(u64::from_ne_bytes)
     }
 
     /// Passes over fields that mean nothing here.
-    pub fn skip(&mut self, len: usize) -> Result<(), MalformedRequest> {
-        self.bytes(len).map(|_| ())
+    pub fn skip_bytes(&mut self, len: usize) -> Result<(), MalformedRequest> {
+        self.read_bytes(len).map(|_| ())
     }
 
-    pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], MalformedRequest> {
+    pub fn read_bytes(&mut self, len: usize) -> Result<&'a [u8], MalformedRequest> {
         let (field, rest) = self.0.split_at_checked(len).ok_or(MalformedRequest::Short)?;
         self.0 = rest;
         Ok(field)
     }
 
     /// A name, which ends with a zero byte.
-    pub fn name(&mut self) -> Result<&'a [u8], MalformedRequest> {
+    pub fn read_name(&mut self) -> Result<&'a [u8], MalformedRequest> {
         let len = self.0.iter().position(|&byte| byte == 0).ok_or(MalformedRequest::Endless)?;
-        let name = self.bytes(len)?;
-        self.skip(1)?;
+        let name = self.read_bytes(len)?;
+        self.skip_bytes(1)?;
         Ok(name)
     }
 }

@@ -51,11 +51,12 @@ pub struct InitRequest {
 
 impl InitRequest {
     pub(super) fn decode(fields: &mut RequestFields<'_>) -> Result<Self, MalformedRequest> {
-        let (major, minor) = (fields.u32()?, fields.u32()?);
+        let (major, minor) = (fields.read_u32()?, fields.read_u32()?);
         // What follows may look otherwise in a later version.
-        let (max_readahead, low) = if major == MAJOR { (fields.u32()?, fields.u32()?) } else { (0, 0) };
+        let (max_readahead, low) =
+            if major == MAJOR { (fields.read_u32()?, fields.read_u32()?) } else { (0, 0) };
         let has_more = minor >= MINOR_WITH_MORE_FLAGS && u64::from(low) & flags::INIT_EXT != 0;
-        let high = if has_more { fields.u32()? } else { 0 };
+        let high = if has_more { fields.read_u32()? } else { 0 };
         Ok(Self { major, minor, max_readahead, flags: u64::from(high) << 32 | u64::from(low) })
     }
 }
@@ -85,17 +86,17 @@ impl InitAnswer {
         let granularity = 1;
         let (low, high) = ((self.flags & u64::from(u32::MAX)) as u32, (self.flags >> 32) as u32);
         SmallAnswer::default()
-            .u32(MAJOR)
-            .u32(MINOR)
-            .u32(self.max_readahead)
-            .u32(low)
-            .u16(self.max_background)
-            .u16(self.congestion)
-            .u32(self.max_write)
-            .u32(granularity)
-            .u16(self.max_pages)
-            .u16(0)
-            .u32(high)
-            .zeros(7 * 4)
+            .with_u32(MAJOR)
+            .with_u32(MINOR)
+            .with_u32(self.max_readahead)
+            .with_u32(low)
+            .with_u16(self.max_background)
+            .with_u16(self.congestion)
+            .with_u32(self.max_write)
+            .with_u32(granularity)
+            .with_u16(self.max_pages)
+            .with_u16(0)
+            .with_u32(high)
+            .with_zeros(7 * 4)
     }
 }

@@ -41,21 +41,21 @@ impl ListingAnswer {
 
     /// Adds a name (`fuse_dirent`); false if it does not fit.
     #[must_use]
-    pub fn add(&mut self, listed: NameInAnswer<'_>) -> bool {
+    pub fn add_name(&mut self, listed: NameInAnswer<'_>) -> bool {
         let fits = self.has_room(DIRENT_LEN + listed.name.len());
         if fits {
-            self.dirent(listed);
+            self.encode_dirent(listed);
         }
         fits
     }
 
     /// Adds a name with its attributes (`fuse_direntplus`); false if it does not fit.
     #[must_use]
-    pub fn add_known(&mut self, listed: NameInAnswer<'_>, entry: &EntryAnswer) -> bool {
+    pub fn add_name_with_entry(&mut self, listed: NameInAnswer<'_>, entry: &EntryAnswer) -> bool {
         let fits = self.has_room(ENTRY_LEN + DIRENT_LEN + listed.name.len());
         if fits {
             entry.encode(&mut self.bytes);
-            self.dirent(listed);
+            self.encode_dirent(listed);
         }
         fits
     }
@@ -64,15 +64,15 @@ impl ListingAnswer {
         self.bytes.len() + len.next_multiple_of(ALIGNMENT) <= self.room
     }
 
-    fn dirent(&mut self, listed: NameInAnswer<'_>) {
+    fn encode_dirent(&mut self, listed: NameInAnswer<'_>) {
         let len = u32::try_from(listed.name.len()).unwrap_or(u32::MAX);
         // What `readdir` calls a type are the bits above the permissions.
         let kind = listed.mode >> 12;
-        self.bytes.put(&listed.node.to_ne_bytes());
-        self.bytes.put(&listed.next.to_ne_bytes());
-        self.bytes.put(&len.to_ne_bytes());
-        self.bytes.put(&kind.to_ne_bytes());
-        self.bytes.put(listed.name);
+        self.bytes.append_bytes(&listed.node.to_ne_bytes());
+        self.bytes.append_bytes(&listed.next.to_ne_bytes());
+        self.bytes.append_bytes(&len.to_ne_bytes());
+        self.bytes.append_bytes(&kind.to_ne_bytes());
+        self.bytes.append_bytes(listed.name);
         self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
     }
 

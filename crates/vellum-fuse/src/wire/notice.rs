@@ -1,6 +1,6 @@
 //! What the kernel is told unasked: what it must forget.
 
-use super::answer::{HEAD_LEN, head};
+use super::answer::{HEAD_LEN, encode_answer_head};
 
 /// Something to forget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum Invalidation<'a> {
 
 impl Invalidation<'_> {
     /// The number that the kernel knows it by (`FUSE_NOTIFY_…`).
-    fn code(self) -> i32 {
+    fn notice_code(self) -> i32 {
         match self {
             Self::Inode(_) | Self::Pages { .. } | Self::Attributes(_) => 2,
             Self::Name { .. } => 3,
@@ -61,7 +61,7 @@ impl Invalidation<'_> {
             }
             Self::Names => {}
         }
-        let head = head(bytes.len() - HEAD_LEN, self.code(), 0);
+        let head = encode_answer_head(bytes.len() - HEAD_LEN, self.notice_code(), 0);
         bytes[..HEAD_LEN].copy_from_slice(&head);
         bytes
     }

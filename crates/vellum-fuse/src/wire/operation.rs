@@ -27,13 +27,13 @@ impl WriteFlags {
 
     /// Those that the kernel has sent.
     #[must_use]
-    pub fn of_kernel(self) -> u32 {
+    pub fn kernel_bits(self) -> u32 {
         self.0 & !Self::DIRECT
     }
 
     /// The program writes beside the kernel's pages.
     #[must_use]
-    pub fn is_direct(self) -> bool {
+    pub fn is_direct_write(self) -> bool {
         self.0 & Self::DIRECT != 0
     }
 
@@ -45,7 +45,7 @@ impl WriteFlags {
 
     /// The set-id bits go.
     #[must_use]
-    pub fn kills_suid(self) -> bool {
+    pub fn should_clear_set_ids(self) -> bool {
         self.0 & 1 << 2 != 0
     }
 }
@@ -56,10 +56,10 @@ pub struct ForgottenNodes<'a>(&'a [u8]);
 
 impl ForgottenNodes<'_> {
     /// Each node, and the number of answers.
-    pub fn nodes(self) -> impl Iterator<Item = (u64, u64)> {
+    pub fn iter_nodes(self) -> impl Iterator<Item = (u64, u64)> {
         let pair = |bytes: &[u8]| {
             let mut fields = RequestFields(bytes);
-            Some((fields.u64().ok()?, fields.u64().ok()?))
+            Some((fields.read_u64().ok()?, fields.read_u64().ok()?))
         };
         self.0.chunks_exact(FORGET_LEN).filter_map(pair)
     }
@@ -237,119 +237,121 @@ impl<'a> FuseOperation<'a> {
         let mut fields = RequestFields(body);
         let fields = &mut fields;
         Ok(match opcode {
-            1 => Self::Lookup { name: fields.name()? },
-            2 => Self::Forget { times: fields.u64()? },
+            1 => Self::Lookup { name: fields.read_name()? },
+            2 => Self::Forget { times: fields.read_u64()? },
             3 => Self::Getattr,
-            4 => Self::Setattr(setattr(fields)?),
+            4 => Self::Setattr(decode_setattr(fields)?),
             5 => Self::Readlink,
-            6 => Self::Symlink { name: fields.name()?, target: fields.name()? },
-            8 => mknod(fields)?,
-            9 => Self::Mkdir { mode: fields.u32()?, umask: fields.u32()?, name: fields.name()? },
-            10 => Self::Unlink { name: fields.name()? },
-            11 => Self::Rmdir { name: fields.name()? },
-            12 => rename(fields, false)?,
-            13 => Self::Link { node: fields.u64()?, name: fields.name()? },
-            15 => read(fields)?,
-            16 => write(fields)?,
+            6 => Self::Symlink { name: fields.read_name()?, target: fields.read_name()? },
+            8 => decode_mknod(fields)?,
+            9 => {
+                Self::Mkdir { mode: fields.read_u32()?, umask: fields.read_u32()?, name: fields.read_name()? }
+            }
+            10 => Self::Unlink { name: fields.read_name()? },
+            11 => Self::Rmdir { name: fields.read_name()? },
+            12 => decode_rename(fields, false)?,
+            13 => Self::Link { node: fields.read_u64()?, name: fields.read_name()? },
+            15 => decode_read(fields)?,
+            16 => decode_write(fields)?,
             17 => Self::Statfs,
             18 => Self::Release,
-            20 => Self::Fsync { data_only: is_data_only(fields)? },
-            21 => setxattr(fields)?,
+            20 => Self::Fsync { data_only: decode_data_only(fields)? },
+            21 => decode_setxattr(fields)?,
             22 => {
-                let room = fields.u32()?;
-                fields.skip(4)?;
-                Self::Getxattr { room, name: fields.name()? }
+                let room = fields.read_u32()?;
+                fields.skip_bytes(4)?;
+                Self::Getxattr { room, name: fields.read_name()? }
             }
-            23 => Self::Listxattr { room: fields.u32()? },
-            24 => Self::Removexattr { name: fields.name()? },
+            23 => Self::Listxattr { room: fields.read_u32()? },
+            24 => Self::Removexattr { name: fields.read_name()? },
             26 => Self::Init(InitRequest::decode(fields)?),
             28 => {
-                let (_, offset, room) = stretch(fields)?;
+                let (_, offset, room) = decode_read_range(fields)?;
                 Self::Readdir { offset, room }
             }
-            30 => Self::Fsyncdir { data_only: is_data_only(fields)? },
+            30 => Self::Fsyncdir { data_only: decode_data_only(fields)? },
             38 => Self::Destroy,
-            39 => ioctl(fields)?,
-            42 => forgets(fields)?,
-            43 => fallocate(fields)?,
+            39 => decode_ioctl(fields)?,
+            42 => decode_forgets(fields)?,
+            43 => decode_fallocate(fields)?,
             44 => {
-                let (_, offset, room) = stretch(fields)?;
+                let (_, offset, room) = decode_read_range(fields)?;
                 Self::Readdirplus { offset, room }
             }
-            45 => rename(fields, true)?,
+            45 => decode_rename(fields, true)?,
             46 => {
-                fields.skip(8)?;
-                Self::Lseek { offset: fields.u64()?, whence: fields.u32()? }
+                fields.skip_bytes(8)?;
+                Self::Lseek { offset: fields.read_u64()?, whence: fields.read_u32()? }
             }
-            47 => copy_file_range(fields, false)?,
-            51 => tmpfile(fields)?,
+            47 => decode_copy_range(fields, false)?,
+            51 => decode_tmpfile(fields)?,
             52 => Self::Statx,
-            53 => copy_file_range(fields, true)?,
+            53 => decode_copy_range(fields, true)?,
             _ => Self::Unknown,
         })
     }
 }
 
 /// `fuse_read_in`: the handle, where, and how much.
-fn stretch(fields: &mut RequestFields<'_>) -> Result<(u64, u64, u32)> {
-    Ok((fields.u64()?, fields.u64()?, fields.u32()?))
+fn decode_read_range(fields: &mut RequestFields<'_>) -> Result<(u64, u64, u32)> {
+    Ok((fields.read_u64()?, fields.read_u64()?, fields.read_u32()?))
 }
 
 /// `fuse_fsync_in`.
-fn is_data_only(fields: &mut RequestFields<'_>) -> Result<bool> {
-    fields.skip(8)?;
-    Ok(fields.u32()? & FSYNC_DATA_ONLY != 0)
+fn decode_data_only(fields: &mut RequestFields<'_>) -> Result<bool> {
+    fields.skip_bytes(8)?;
+    Ok(fields.read_u32()? & FSYNC_DATA_ONLY != 0)
 }
 
-fn mknod<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    let (mode, device, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
-    fields.skip(4)?;
-    Ok(FuseOperation::Mknod { name: fields.name()?, mode, device, umask })
+fn decode_mknod<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
+    let (mode, device, umask) = (fields.read_u32()?, fields.read_u32()?, fields.read_u32()?);
+    fields.skip_bytes(4)?;
+    Ok(FuseOperation::Mknod { name: fields.read_name()?, mode, device, umask })
 }
 
 /// `fuse_create_in`; the name that stands behind it is the kernel's own for what has none.
-fn tmpfile<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    fields.skip(4)?;
-    Ok(FuseOperation::Tmpfile { mode: fields.u32()?, umask: fields.u32()? })
+fn decode_tmpfile<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
+    fields.skip_bytes(4)?;
+    Ok(FuseOperation::Tmpfile { mode: fields.read_u32()?, umask: fields.read_u32()? })
 }
 
-fn rename<'a>(fields: &mut RequestFields<'a>, has_flags: bool) -> Result<FuseOperation<'a>> {
-    let to_dir = fields.u64()?;
-    let flags = if has_flags { fields.u32()? } else { 0 };
+fn decode_rename<'a>(fields: &mut RequestFields<'a>, has_flags: bool) -> Result<FuseOperation<'a>> {
+    let to_dir = fields.read_u64()?;
+    let flags = if has_flags { fields.read_u32()? } else { 0 };
     if has_flags {
-        fields.skip(4)?;
+        fields.skip_bytes(4)?;
     }
-    Ok(FuseOperation::Rename { to_dir, flags, name: fields.name()?, to_name: fields.name()? })
+    Ok(FuseOperation::Rename { to_dir, flags, name: fields.read_name()?, to_name: fields.read_name()? })
 }
 
-fn write<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    let (_, offset, len) = stretch(fields)?;
-    let flags = fields.u32()?;
+fn decode_write<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
+    let (_, offset, len) = decode_read_range(fields)?;
+    let flags = fields.read_u32()?;
     // The owner of a lock.
-    fields.skip(8)?;
-    let is_direct = fields.u32()? & DIRECT != 0;
-    fields.skip(4)?;
+    fields.skip_bytes(8)?;
+    let is_direct = fields.read_u32()? & DIRECT != 0;
+    fields.skip_bytes(4)?;
     let flags = WriteFlags(flags & !WriteFlags::DIRECT | if is_direct { WriteFlags::DIRECT } else { 0 });
     let len = usize::try_from(len).map_err(|_| MalformedRequest::Short)?;
-    Ok(FuseOperation::Write { offset, flags, data: fields.bytes(len)? })
+    Ok(FuseOperation::Write { offset, flags, data: fields.read_bytes(len)? })
 }
 
 /// `fuse_read_in`.
-fn read<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    let (_, offset, len) = stretch(fields)?;
+fn decode_read<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
+    let (_, offset, len) = decode_read_range(fields)?;
     // More flags, and the owner of a lock.
-    fields.skip(4 + 8)?;
-    Ok(FuseOperation::Read { offset, len, direct: fields.u32()? & DIRECT != 0 })
+    fields.skip_bytes(4 + 8)?;
+    Ok(FuseOperation::Read { offset, len, direct: fields.read_u32()? & DIRECT != 0 })
 }
 
 /// `fuse_ioctl_in`.
-fn ioctl<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    fields.skip(8 + 4)?;
-    let command = fields.u32()?;
-    fields.skip(8)?;
-    let (len, room) = (fields.u32()?, fields.u32()?);
+fn decode_ioctl<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
+    fields.skip_bytes(8 + 4)?;
+    let command = fields.read_u32()?;
+    fields.skip_bytes(8)?;
+    let (len, room) = (fields.read_u32()?, fields.read_u32()?);
     let len = usize::try_from(len).map_err(|_| MalformedRequest::Short)?;
-    Ok(FuseOperation::Ioctl { command, room, told: fields.bytes(len)? })
+    Ok(FuseOperation::Ioctl { command, room, told: fields.read_bytes(len)? })
 }
 
 /// An access control list takes the set-group-id bit away (`FUSE_SETXATTR_ACL_KILL_SGID`).
@@ -357,39 +359,54 @@ const DROPS_SET_GID: u32 = 1;
 
 /// `fuse_setxattr_in`. An older kernel sends it in its short form: what stands where the long one has its own flags is then
 /// the beginning of a name, which is in some namespace and begins with a letter.
-fn setxattr<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    let len = usize::try_from(fields.u32()?).map_err(|_| MalformedRequest::Short)?;
-    let flags = fields.u32()?;
+fn decode_setxattr<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
+    let len = usize::try_from(fields.read_u32()?).map_err(|_| MalformedRequest::Short)?;
+    let flags = fields.read_u32()?;
     let mut ahead = *fields;
     let own = ahead
-        .u32()
+        .read_u32()
         .ok()
-        .zip(ahead.u32().ok())
+        .zip(ahead.read_u32().ok())
         .filter(|(own, padding)| *own <= DROPS_SET_GID && *padding == 0);
     if own.is_some() {
         *fields = ahead;
     }
     let drops_set_gid = own.is_some_and(|(own, _)| own & DROPS_SET_GID != 0);
-    Ok(FuseOperation::Setxattr { flags, drops_set_gid, name: fields.name()?, value: fields.bytes(len)? })
+    Ok(FuseOperation::Setxattr {
+        flags,
+        drops_set_gid,
+        name: fields.read_name()?,
+        value: fields.read_bytes(len)?,
+    })
 }
 
-fn forgets<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    let count = usize::try_from(fields.u32()?).map_err(|_| MalformedRequest::Short)?;
-    fields.skip(4)?;
+fn decode_forgets<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
+    let count = usize::try_from(fields.read_u32()?).map_err(|_| MalformedRequest::Short)?;
+    fields.skip_bytes(4)?;
     let len = count.checked_mul(FORGET_LEN).ok_or(MalformedRequest::Short)?;
-    Ok(FuseOperation::BatchForget(ForgottenNodes(fields.bytes(len)?)))
+    Ok(FuseOperation::BatchForget(ForgottenNodes(fields.read_bytes(len)?)))
 }
 
-fn fallocate<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    fields.skip(8)?;
-    Ok(FuseOperation::Fallocate { offset: fields.u64()?, len: fields.u64()?, mode: fields.u32()? })
+fn decode_fallocate<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
+    fields.skip_bytes(8)?;
+    Ok(FuseOperation::Fallocate {
+        offset: fields.read_u64()?,
+        len: fields.read_u64()?,
+        mode: fields.read_u32()?,
+    })
 }
 
-fn copy_file_range<'a>(fields: &mut RequestFields<'a>, wide: bool) -> Result<FuseOperation<'a>> {
-    fields.skip(8)?;
-    let (offset, to) = (fields.u64()?, fields.u64()?);
-    fields.skip(8)?;
-    Ok(FuseOperation::CopyFileRange { offset, to, to_offset: fields.u64()?, len: fields.u64()?, wide })
+fn decode_copy_range<'a>(fields: &mut RequestFields<'a>, wide: bool) -> Result<FuseOperation<'a>> {
+    fields.skip_bytes(8)?;
+    let (offset, to) = (fields.read_u64()?, fields.read_u64()?);
+    fields.skip_bytes(8)?;
+    Ok(FuseOperation::CopyFileRange {
+        offset,
+        to,
+        to_offset: fields.read_u64()?,
+        len: fields.read_u64()?,
+        wide,
+    })
 }
 
 /// Which of the fields of `fuse_setattr_in` count (`FATTR_…`).
@@ -406,35 +423,36 @@ impl SetattrFields {
     const MTIME_NOW: u32 = 1 << 8;
     const CTIME: u32 = 1 << 10;
 
-    fn has<T>(&self, field: u32, value: T) -> Option<T> {
+    fn value_if_set<T>(&self, field: u32, value: T) -> Option<T> {
         (self.0 & field != 0).then_some(value)
     }
 
-    fn time(&self, (field, now): (u32, u32), at: UnixTime) -> Option<TimeChange> {
-        self.has(field, if self.0 & now != 0 { TimeChange::Now } else { TimeChange::At(at) })
+    fn decode_time_change(&self, (field, now): (u32, u32), at: UnixTime) -> Option<TimeChange> {
+        self.value_if_set(field, if self.0 & now != 0 { TimeChange::Now } else { TimeChange::At(at) })
     }
 }
 
-fn setattr(fields: &mut RequestFields<'_>) -> Result<AttributeChanges> {
-    let valid = SetattrFields(fields.u32()?);
+fn decode_setattr(fields: &mut RequestFields<'_>) -> Result<AttributeChanges> {
+    let valid = SetattrFields(fields.read_u32()?);
     // Padding, and the handle.
-    fields.skip(4 + 8)?;
-    let size = fields.u64()?;
+    fields.skip_bytes(4 + 8)?;
+    let size = fields.read_u64()?;
     // The owner of a lock.
-    fields.skip(8)?;
-    let secs = [fields.u64()?, fields.u64()?, fields.u64()?].map(u64::cast_signed);
-    let nanos = [fields.u32()?, fields.u32()?, fields.u32()?].map(|nanos| nanos.min(NANOS_MAX));
+    fields.skip_bytes(8)?;
+    let secs = [fields.read_u64()?, fields.read_u64()?, fields.read_u64()?].map(u64::cast_signed);
+    let nanos =
+        [fields.read_u32()?, fields.read_u32()?, fields.read_u32()?].map(|nanos| nanos.min(NANOS_MAX));
     let [atime, mtime, ctime] = [0, 1, 2].map(|i| UnixTime { secs: secs[i], nanos: nanos[i] });
-    let mode = fields.u32()?;
-    fields.skip(4)?;
-    let (uid, gid) = (fields.u32()?, fields.u32()?);
+    let mode = fields.read_u32()?;
+    fields.skip_bytes(4)?;
+    let (uid, gid) = (fields.read_u32()?, fields.read_u32()?);
     Ok(AttributeChanges {
-        mode: valid.has(SetattrFields::MODE, mode),
-        uid: valid.has(SetattrFields::UID, uid),
-        gid: valid.has(SetattrFields::GID, gid),
-        size: valid.has(SetattrFields::SIZE, size),
-        atime: valid.time((SetattrFields::ATIME, SetattrFields::ATIME_NOW), atime),
-        mtime: valid.time((SetattrFields::MTIME, SetattrFields::MTIME_NOW), mtime),
-        ctime: valid.has(SetattrFields::CTIME, ctime),
+        mode: valid.value_if_set(SetattrFields::MODE, mode),
+        uid: valid.value_if_set(SetattrFields::UID, uid),
+        gid: valid.value_if_set(SetattrFields::GID, gid),
+        size: valid.value_if_set(SetattrFields::SIZE, size),
+        atime: valid.decode_time_change((SetattrFields::ATIME, SetattrFields::ATIME_NOW), atime),
+        mtime: valid.decode_time_change((SetattrFields::MTIME, SetattrFields::MTIME_NOW), mtime),
+        ctime: valid.value_if_set(SetattrFields::CTIME, ctime),
     })
 }

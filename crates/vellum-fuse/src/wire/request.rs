@@ -35,25 +35,25 @@ impl<'a> FuseRequest<'a> {
     /// Decodes the head of what was read from the device at once.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, MalformedRequest> {
         let mut fields = RequestFields(bytes);
-        let len = fields.u32()?;
+        let len = fields.read_u32()?;
         if usize::try_from(len) != Ok(bytes.len()) {
             return Err(MalformedRequest::Length { told: len, found: bytes.len() });
         }
         let header = RequestHeader {
-            opcode: fields.u32()?,
-            unique: fields.u64()?,
-            node: fields.u64()?,
-            uid: fields.u32()?,
-            gid: fields.u32()?,
-            pid: fields.u32()?,
+            opcode: fields.read_u32()?,
+            unique: fields.read_u64()?,
+            node: fields.read_u64()?,
+            uid: fields.read_u32()?,
+            gid: fields.read_u32()?,
+            pid: fields.read_u32()?,
         };
         // Length of extensions, which stand behind everything else, and padding. None is ever asked for.
-        fields.skip(4)?;
+        fields.skip_bytes(4)?;
         Ok(Self { header, body: fields.0 })
     }
 
     /// Decodes what it asks for.
-    pub fn operation(&self) -> Result<FuseOperation<'a>, MalformedRequest> {
+    pub fn decode_operation(&self) -> Result<FuseOperation<'a>, MalformedRequest> {
         FuseOperation::decode(self.header.opcode, self.body)
     }
 }

@@ -31,7 +31,7 @@ fn body(words: &[u32], rest: &[u8]) -> Vec<u8> {
 
 fn operation(opcode: u32, body: &[u8]) -> Result<String, MalformedRequest> {
     let bytes = request(opcode, body);
-    Ok(format!("{:?}", FuseRequest::decode(&bytes)?.operation()?))
+    Ok(format!("{:?}", FuseRequest::decode(&bytes)?.decode_operation()?))
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn the_head_says_who_asks_about_what() {
     let request = FuseRequest::decode(&bytes).unwrap();
     let expected = RequestHeader { opcode: 3, unique: 77, node: 5, uid: 1000, gid: 100, pid: 4242 };
     assert_eq!(request.header, expected);
-    assert_eq!(request.operation(), Ok(FuseOperation::Getattr));
+    assert_eq!(request.decode_operation(), Ok(FuseOperation::Getattr));
 }
 
 #[test]
@@ -67,7 +67,11 @@ fn a_write_carries_what_it_says() {
     let write = FuseOperation::Write { offset: 4096, flags: WriteFlags(4), data: b"abc" };
     assert_eq!(operation(16, &body(&words, b"abc")), Ok(format!("{write:?}")));
     assert_eq!(operation(16, &body(&words, b"ab")), Err(MalformedRequest::Short));
-    assert!(WriteFlags(4).kills_suid() && !WriteFlags(4).is_write_back() && WriteFlags(1).is_write_back());
+    assert!(
+        WriteFlags(4).should_clear_set_ids()
+            && !WriteFlags(4).is_write_back()
+            && WriteFlags(1).is_write_back()
+    );
 }
 
 #[test]
@@ -82,8 +86,8 @@ fn reads_and_writes_say_whether_they_pass_the_pages_by() {
     }
     let write = |flags| {
         let bytes = request(16, &body(&[0, 0, 0, 0, 1, 4, 0, 0, flags, 0], b"a"));
-        match FuseRequest::decode(&bytes).unwrap().operation() {
-            Ok(FuseOperation::Write { flags, .. }) => (flags.is_direct(), flags.of_kernel()),
+        match FuseRequest::decode(&bytes).unwrap().decode_operation() {
+            Ok(FuseOperation::Write { flags, .. }) => (flags.is_direct_write(), flags.kernel_bits()),
             other => panic!("not decoded: {other:?}"),
         }
     };
@@ -124,7 +128,7 @@ fn times_before_1970_are_told_as_they_are() {
     words.extend([(-2i32).cast_unsigned(), u32::MAX, 0, 0, 0, 0]);
     words.extend([500_000_000, 0, 0, 0o100_644, 0, 0, 0, 0]);
     let bytes = request(4, &body(&words, &[]));
-    let Ok(FuseOperation::Setattr(set)) = FuseRequest::decode(&bytes).unwrap().operation() else {
+    let Ok(FuseOperation::Setattr(set)) = FuseRequest::decode(&bytes).unwrap().decode_operation() else {
         panic!("not decoded")
     };
     assert_eq!(set.atime, Some(TimeChange::At(UnixTime { secs: -2, nanos: 500_000_000 })));
@@ -136,10 +140,11 @@ fn times_before_1970_are_told_as_they_are() {
 fn a_list_of_forgotten_nodes_has_what_it_counts() {
     let words = [2, 0, 7, 0, 1, 0, 8, 0, 300, 0];
     let bytes = request(42, &body(&words, &[]));
-    let Ok(FuseOperation::BatchForget(forgets)) = FuseRequest::decode(&bytes).unwrap().operation() else {
+    let Ok(FuseOperation::BatchForget(forgets)) = FuseRequest::decode(&bytes).unwrap().decode_operation()
+    else {
         panic!("not decoded")
     };
-    assert_eq!(forgets.nodes().collect::<Vec<_>>(), [(7, 1), (8, 300)]);
+    assert_eq!(forgets.iter_nodes().collect::<Vec<_>>(), [(7, 1), (8, 300)]);
     assert_eq!(operation(42, &body(&[3, 0, 7, 0, 1, 0, 8, 0, 300, 0], &[])), Err(MalformedRequest::Short));
     assert_eq!(operation(42, &body(&[u32::MAX, 0], &[])), Err(MalformedRequest::Short));
 }
@@ -148,7 +153,7 @@ fn a_list_of_forgotten_nodes_has_what_it_counts() {
 fn the_second_word_of_flags_counts_if_it_is_announced() {
     let init = |words: &[u32]| {
         let bytes = request(26, &body(words, &[]));
-        match FuseRequest::decode(&bytes).unwrap().operation() {
+        match FuseRequest::decode(&bytes).unwrap().decode_operation() {
             Ok(FuseOperation::Init(init)) => init,
             other => panic!("not decoded: {other:?}"),
         }
@@ -188,16 +193,16 @@ fn entry() -> EntryAnswer {
 fn answers_have_the_lengths_that_the_kernel_demands() {
     let entry = entry();
     let lengths = [
-        (SmallAnswer::entry(&entry), 128),
-        (SmallAnswer::attributes(&entry), 104),
-        (SmallAnswer::statx(&entry), 288),
-        (SmallAnswer::made_open(&entry), 144),
-        (SmallAnswer::count(1), 8),
-        (SmallAnswer::offset(1), 8),
+        (SmallAnswer::for_entry(&entry), 128),
+        (SmallAnswer::for_attributes(&entry), 104),
+        (SmallAnswer::for_statx(&entry), 288),
+        (SmallAnswer::for_created_file(&entry), 144),
+        (SmallAnswer::for_byte_count(1), 8),
+        (SmallAnswer::for_offset(1), 8),
         (InitAnswer::default().encode(), 64),
     ];
     for (small, len) in lengths {
-        assert_eq!(small.body().len(), len, "{small:?}");
+        assert_eq!(small.answer_body().len(), len, "{small:?}");
     }
 }
 
@@ -209,48 +214,51 @@ fn attributes_of_directories_are_believed_for_a_minute_at_most() {
     let seconds = |body: &[u8], at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().unwrap());
     for (told, attributes) in [(&file, 86_400), (&dir, 60)] {
         // The name, and the attributes behind it.
-        assert_eq!(seconds(SmallAnswer::entry(told).body(), 16), 86_400);
-        assert_eq!(seconds(SmallAnswer::entry(told).body(), 24), attributes);
-        assert_eq!(seconds(SmallAnswer::attributes(told).body(), 0), attributes);
-        assert_eq!(seconds(SmallAnswer::statx(told).body(), 0), attributes);
+        assert_eq!(seconds(SmallAnswer::for_entry(told).answer_body(), 16), 86_400);
+        assert_eq!(seconds(SmallAnswer::for_entry(told).answer_body(), 24), attributes);
+        assert_eq!(seconds(SmallAnswer::for_attributes(told).answer_body(), 0), attributes);
+        assert_eq!(seconds(SmallAnswer::for_statx(told).answer_body(), 0), attributes);
     }
     let unsure = EntryAnswer { patience: Duration::ZERO, ..dir };
-    assert_eq!(seconds(SmallAnswer::attributes(&unsure).body(), 0), 0);
+    assert_eq!(seconds(SmallAnswer::for_attributes(&unsure).answer_body(), 0), 0);
 }
 
 #[test]
 fn an_answer_begins_with_its_length_and_its_request() {
-    let mut small = SmallAnswer::count(3);
-    let bytes = small.seal(77);
+    let mut small = SmallAnswer::for_byte_count(3);
+    let bytes = small.finish_answer(77);
     assert_eq!(
         bytes,
         [&24u32.to_ne_bytes()[..], &[0; 4], &77u64.to_ne_bytes(), &3u32.to_ne_bytes(), &[0; 4]].concat()
     );
-    assert_eq!(head(0, -2, 77)[..8], [16u32.to_ne_bytes(), (-2i32).to_ne_bytes()].concat());
+    assert_eq!(encode_answer_head(0, -2, 77)[..8], [16u32.to_ne_bytes(), (-2i32).to_ne_bytes()].concat());
 }
 
 #[test]
 fn devices_are_told_in_both_ways() {
     let mut entry = entry();
     entry.attr.device = (0x123, 0x45678);
-    let packed = SmallAnswer::attributes(&entry).body()[16 + 76..16 + 80].to_vec();
+    let packed = SmallAnswer::for_attributes(&entry).answer_body()[16 + 76..16 + 80].to_vec();
     assert_eq!(packed, 0x4561_2378u32.to_ne_bytes());
-    let statx = SmallAnswer::statx(&entry);
+    let statx = SmallAnswer::for_statx(&entry);
     let numbers: Vec<u8> = [0x123u32, 0x45678].iter().flat_map(|number| number.to_ne_bytes()).collect();
-    assert_eq!(statx.body()[32 + 128..32 + 136], numbers);
+    assert_eq!(statx.answer_body()[32 + 128..32 + 136], numbers);
 }
 
 #[test]
 fn a_listing_takes_what_fits_and_is_aligned() {
     let listed = |name| NameInAnswer { name, node: 9, mode: 0o100_000, next: 1 };
     let mut listing = ListingAnswer::new(32 + 32 + 7);
-    assert!(listing.add(listed(b"a")) && listing.add(listed(b"12345678")));
-    assert!(!listing.add(listed(b"")));
+    assert!(listing.add_name(listed(b"a")) && listing.add_name(listed(b"12345678")));
+    assert!(!listing.add_name(listed(b"")));
     let bytes = listing.into_bytes();
     assert_eq!(bytes.len(), 64);
     assert_eq!(bytes[20..25], [&8u32.to_ne_bytes()[..], b"a"].concat());
     let mut listing = ListingAnswer::new(128 + 32);
-    assert!(listing.add_known(listed(b"name"), &entry()) && !listing.add_known(listed(b"b"), &entry()));
+    assert!(
+        listing.add_name_with_entry(listed(b"name"), &entry())
+            && !listing.add_name_with_entry(listed(b"b"), &entry())
+    );
     assert_eq!(listing.into_bytes().len(), 160);
 }
 
@@ -265,14 +273,14 @@ fn notices_look_like_answers_to_nobody() {
     let pages = Invalidation::Pages { node: 1, offset: 2, len: 3 }.encode();
     assert_eq!(pages[4..8], 2i32.to_ne_bytes());
     assert_eq!(pages[16..], [1u64, 2, 3].map(u64::to_ne_bytes).concat());
-    assert_eq!(Invalidation::Names.encode(), head(0, 8, 0));
+    assert_eq!(Invalidation::Names.encode(), encode_answer_head(0, 8, 0));
 }
 
 proptest! {
     #[test]
     fn any_bytes_are_decoded_or_refused(opcode in 0..60u32, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let bytes = request(opcode, &bytes);
-        let _ = FuseRequest::decode(&bytes).unwrap().operation();
+        let _ = FuseRequest::decode(&bytes).unwrap().decode_operation();
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub enum OpenError {
 
 impl OpenError {
     /// Says what was tried when the system refused.
-    pub(crate) fn io(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io_error(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         let path = path.as_ref().to_path_buf();
         move |source| Self::Io { action, path, source }
     }
@@ -80,7 +80,7 @@ impl OpenError {
         match self {
             Self::CheckedOut { .. } | Self::NothingLeft { .. } => ErrorKind::Usage,
             Self::Held { .. } | Self::LeftBehind { .. } => ErrorKind::Conflict,
-            Self::Io { source, .. } => ErrorKind::of_io(source),
+            Self::Io { source, .. } => ErrorKind::from_io_error(source),
             Self::Fs(error) => error.kind(),
             Self::Volume(error) => error.kind(),
         }

@@ -14,27 +14,27 @@ use super::tokens::TokenFile;
 use super::{LOG_FOLDER, LiveStateClaim, META_FOLDER, Result};
 
 /// Makes the worktree `new` of what the live worktree holds now.
-pub fn fork(fs: &LiveFilesystem, new: &str) -> Result<()> {
+pub fn fork_live_worktree(fs: &LiveFilesystem, new: &str) -> Result<()> {
     let volume = fs.volume();
     check_ref_name(new)?;
-    if volume.worktree_head(new)?.is_some() {
+    if volume.read_worktree_head(new)?.is_some() {
         return Err(VolumeError::Exists { kind: "worktree", name: new.into() }.into());
     }
-    let claim = LiveStateClaim::take(volume, new, None)?;
-    claim.clear()?;
-    let token = LeaseToken::random();
-    TokenFile::of(claim.dir()).save(&[token])?;
+    let claim = LiveStateClaim::acquire(volume, new, None)?;
+    claim.remove_live_state()?;
+    let token = LeaseToken::generate();
+    TokenFile::in_dir(claim.dir()).save_tokens(&[token])?;
     let (meta, log) = (claim.dir().join(META_FOLDER), claim.dir().join(LOG_FOLDER));
     let place = claim.dir().display().to_string();
     fs.fork_into(LiveStateFolders { meta: &meta, log: &log }, |head| {
-        let published = volume.worktree_head(fs.worktree())?.and_then(|this| this.head);
+        let published = volume.read_worktree_head(fs.worktree_name())?.and_then(|this| this.head);
         let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
-        let lease = Some(Lease::ended(token));
+        let lease = Some(Lease::new_ended(token));
         // Its layers are these: what they have taken from other trees is needed there, too.
-        let reading = fs.bases()?.into_iter().take(READING_MAX).collect();
+        let reading = fs.base_roots()?.into_iter().take(READING_MAX).collect();
         let made =
             WorktreeHead { head: published, live, lease, reading, ..WorktreeHead::new(host_name(), place) };
-        Ok::<_, FsError>(volume.enter_worktree(new, &made)?)
+        Ok::<_, FsError>(volume.register_worktree(new, &made)?)
     })?;
     Ok(())
 }

@@ -35,13 +35,13 @@ pub enum HolderStage {
 
 impl StateHolder {
     /// This process.
-    pub(super) fn this(mountpoint: Option<&Path>) -> Self {
+    pub(super) fn current_process(mountpoint: Option<&Path>) -> Self {
         let mountpoint = mountpoint.map(|path| path.display().to_string());
         Self { pid: Some(std::process::id()), mountpoint, stage: HolderStage::Serving }
     }
 
     /// What a lock file says. Between the lock and what is written into it is a moment.
-    pub(super) fn read(lock: &mut File) -> io::Result<Self> {
+    pub(super) fn read_from(lock: &mut File) -> io::Result<Self> {
         let mut text = String::new();
         lock.rewind()?;
         lock.read_to_string(&mut text)?;
@@ -59,7 +59,7 @@ impl StateHolder {
         }
         let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
         let (Ok(stat), Ok(status)) = (read("stat"), read("status")) else { return true };
-        is_exiting(&stat).unwrap_or(false) || is_killed(&status)
+        is_process_exiting(&stat).unwrap_or(false) || is_process_killed(&status)
     }
 
     /// Whether the process says that it serves a mount, and in its mount namespace there is none: somebody ended it a
@@ -69,7 +69,7 @@ impl StateHolder {
         else {
             return false;
         };
-        let escaped = escape(mountpoint.as_bytes());
+        let escaped = escape_mount_path(mountpoint.as_bytes());
         std::fs::read(format!("/proc/{pid}/mountinfo")).is_ok_and(|table| {
             let mut mountpoints =
                 table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
@@ -78,7 +78,7 @@ impl StateHolder {
     }
 
     /// Whoever reads meanwhile finds either text whole, in front.
-    pub(super) fn write(&self, lock: &File) -> io::Result<()> {
+    pub(super) fn write_to(&self, lock: &File) -> io::Result<()> {
         let text = serde_json::to_vec(self)?;
         lock.write_all_at(&text, 0)?;
         lock.set_len(text.len() as u64)
@@ -109,7 +109,7 @@ impl fmt::Display for StateHolder {
 }
 
 /// A path as the kernel writes it into its table of mounts.
-fn escape(path: &[u8]) -> Vec<u8> {
+fn escape_mount_path(path: &[u8]) -> Vec<u8> {
     let written = |byte: &u8| match byte {
         b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
         byte => vec![*byte],
@@ -119,7 +119,7 @@ fn escape(path: &[u8]) -> Vec<u8> {
 
 /// The kernel's flags of a process in `/proc/PID/stat`, behind its name, which may hold anything: state, five numbers, and
 /// then they.
-fn is_exiting(stat: &str) -> Option<bool> {
+fn is_process_exiting(stat: &str) -> Option<bool> {
     /// `PF_EXITING`.
     const EXITING: u64 = 4;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
@@ -129,7 +129,7 @@ fn is_exiting(stat: &str) -> Option<bool> {
 }
 
 /// Whether SIGKILL waits for the process, as `/proc/PID/status` says.
-fn is_killed(status: &str) -> bool {
+fn is_process_killed(status: &str) -> bool {
     const KILL: u64 = 1 << (9 - 1);
     let pending =
         status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
@@ -164,11 +164,11 @@ mod tests {
 
     #[test]
     fn a_name_with_brackets_and_spaces_does_not_hide_the_flags() {
-        assert_eq!(is_exiting("12 (a) b) (c) S 1 12 12 0 -1 4194304 0"), Some(false));
-        assert_eq!(is_exiting("12 (a) b) (c) S 1 12 12 0 -1 4194308 0"), Some(true));
-        assert_eq!(is_exiting("12 (a) Z 1 12 12 0 -1 4194304 0"), Some(true));
-        assert_eq!(is_exiting("12"), None);
-        assert!(is_killed("Name:\tx\nSigPnd:\t0000000000000100\n"));
-        assert!(!is_killed("Name:\tx\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000200\n"));
+        assert_eq!(is_process_exiting("12 (a) b) (c) S 1 12 12 0 -1 4194304 0"), Some(false));
+        assert_eq!(is_process_exiting("12 (a) b) (c) S 1 12 12 0 -1 4194308 0"), Some(true));
+        assert_eq!(is_process_exiting("12 (a) Z 1 12 12 0 -1 4194304 0"), Some(true));
+        assert_eq!(is_process_exiting("12"), None);
+        assert!(is_process_killed("Name:\tx\nSigPnd:\t0000000000000100\n"));
+        assert!(!is_process_killed("Name:\tx\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000200\n"));
     }
 }

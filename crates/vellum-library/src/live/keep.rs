@@ -10,44 +10,44 @@ use vellum_volume::refs::{UnsnapshottedTree, WorktreeHead};
 use vellum_volume::session::host_name;
 
 use super::tokens::TokenFile;
-use super::{LiveStateClaim, OpenError, Result, folder};
+use super::{LiveStateClaim, OpenError, Result, live_state_dir};
 
 /// Makes the worktree `new` of the changes of `worktree` that were not published here before another took it over.
-pub fn keep(volume: &Volume, worktree: &str, new: &str) -> Result<()> {
+pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()> {
     vellum_volume::refs::check_ref_name(new)?;
-    let (old, dir) = (folder(volume, worktree), folder(volume, new));
-    let claim = LiveStateClaim::take(volume, worktree, None)?;
-    let tokens = TokenFile::of(claim.dir()).load()?;
-    let head = volume.worktree_head(worktree)?;
+    let (old, dir) = (live_state_dir(volume, worktree), live_state_dir(volume, new));
+    let claim = LiveStateClaim::acquire(volume, worktree, None)?;
+    let tokens = TokenFile::in_dir(claim.dir()).load_tokens()?;
+    let head = volume.read_worktree_head(worktree)?;
     let current = head.and_then(|head| head.lease).map(|lease| lease.token);
     let is_behind = current.is_none_or(|token| !tokens.contains(&token));
-    if !tokens.is_empty() && is_behind && claim.holds_unpublished()? {
-        if volume.worktree_head(new)?.is_some()
-            || TokenFile::of(&dir).load().is_ok_and(|there| !there.is_empty())
+    if !tokens.is_empty() && is_behind && claim.has_unpublished_state()? {
+        if volume.read_worktree_head(new)?.is_some()
+            || TokenFile::in_dir(&dir).load_tokens().is_ok_and(|there| !there.is_empty())
         {
             return Err(vellum_volume::VolumeError::Exists { kind: "worktree", name: new.into() }.into());
         }
         if dir.exists() {
-            fs::remove_dir_all(&dir).map_err(OpenError::io("replace", &dir))?;
+            fs::remove_dir_all(&dir).map_err(OpenError::io_error("replace", &dir))?;
         }
-        fs::rename(&old, &dir).map_err(OpenError::io("move", &old))?;
+        fs::rename(&old, &dir).map_err(OpenError::io_error("move", &old))?;
     }
     drop(claim);
-    enter(volume, worktree, new)?;
-    Ok(volume.let_go(worktree, &tokens)?)
+    register_worktree(volume, worktree, new)?;
+    Ok(volume.release_live_states(worktree, &tokens)?)
 }
 
 /// Enters the worktree whose live state is there already.
-fn enter(volume: &Volume, worktree: &str, new: &str) -> Result<()> {
+fn register_worktree(volume: &Volume, worktree: &str, new: &str) -> Result<()> {
     let nothing = || OpenError::NothingLeft { name: worktree.into() };
-    let claim = LiveStateClaim::take(volume, new, None)?;
-    let token = TokenFile::of(claim.dir()).load()?.into_iter().next_back().ok_or_else(nothing)?;
-    let head = claim.head()?.ok_or_else(nothing)?;
+    let claim = LiveStateClaim::acquire(volume, new, None)?;
+    let token = TokenFile::in_dir(claim.dir()).load_tokens()?.into_iter().next_back().ok_or_else(nothing)?;
+    let head = claim.read_head()?.ok_or_else(nothing)?;
     let live = UnsnapshottedTree { root: head.state.base, counted: head.state.counted };
-    let published = head.snapshot.map(|last| last.id).filter(|id| volume.catalog.get(id).is_ok());
+    let published = head.snapshot.map(|last| last.id).filter(|id| volume.catalog.get_record(id).is_ok());
     let place = claim.dir().display().to_string();
-    let lease = Some(Lease::ended(token));
+    let lease = Some(Lease::new_ended(token));
     let made =
         WorktreeHead { head: published, live: Some(live), lease, ..WorktreeHead::new(host_name(), place) };
-    Ok(volume.enter_worktree(new, &made)?)
+    Ok(volume.register_worktree(new, &made)?)
 }

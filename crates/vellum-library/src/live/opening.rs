@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vellum_fs::head::{AncestorSnapshot, LiveHead};
-use vellum_fs::lease::has_unpublished;
+use vellum_fs::lease::has_unpublished_state;
 use vellum_fs::log::LogHooks;
 use vellum_fs::{FsError, LiveFilesystem, LiveOptions, WriteLog};
 use vellum_live::EmbeddedStore;
@@ -62,41 +62,45 @@ pub struct OpenedLiveState {
 
 impl LiveStateClaim {
     /// Takes the lease of the worktree, and opens the filesystem.
-    pub fn open(&self, volume: &Arc<Volume>, limits: LiveLimits) -> Result<OpenedLiveState> {
-        let (tenure, TakenLease { head, put_out }) = self.take_lease(volume, limits)?;
-        let opened = self.open_leased(volume, limits, &tenure, &head);
-        if opened.is_err() && !self.holds_unpublished().unwrap_or(true) {
+    pub fn open_filesystem(&self, volume: &Arc<Volume>, limits: LiveLimits) -> Result<OpenedLiveState> {
+        let (tenure, TakenLease { head, put_out }) = self.acquire_lease(volume, limits)?;
+        let opened = self.open_with_lease(volume, limits, &tenure, &head);
+        if opened.is_err() && !self.has_unpublished_state().unwrap_or(true) {
             // Nobody has to wait for a process that could not begin. Why it could not is what the caller wants to know.
-            let _ = tenure.end();
+            let _ = tenure.release_lease();
         }
         Ok(OpenedLiveState { fs: opened?, tenure, put_out })
     }
 
-    fn open_leased(
+    fn open_with_lease(
         &self,
         volume: &Arc<Volume>,
         limits: LiveLimits,
         tenure: &Arc<HeldLease>,
         head: &WorktreeHead,
     ) -> Result<Arc<LiveFilesystem>> {
-        let log = self.log()?;
-        log.set_limit(limits.log.unwrap_or_else(|| self.log_limit(log.used())));
-        let live = self.metadata(&log)?;
-        let fresh = fresh(volume, head)?;
+        let log = self.open_write_log()?;
+        log.set_limit(limits.log.unwrap_or_else(|| self.default_log_limit(log.used_bytes())));
+        let live = self.open_metadata(&log)?;
+        let fresh = initial_head(volume, head)?;
         let mut options = LiveOptions { tenure: Some(tenure.clone()), ..LiveOptions::default() };
         options.quota = head.quota;
-        options.worktree = Some(self.worktree().into());
+        options.worktree = Some(self.worktree_name().into());
         options.chunk_cache = limits.cache.unwrap_or(options.chunk_cache);
         let fs = Arc::new(LiveFilesystem::open(volume.clone(), Arc::new(live), log, &fresh, options)?);
-        fs.tell_reading();
+        fs.publish_read_trees();
         Ok(fs)
     }
 
-    fn take_lease(&self, volume: &Arc<Volume>, limits: LiveLimits) -> Result<(Arc<HeldLease>, TakenLease)> {
-        let file = TokenFile::of(self.dir());
+    fn acquire_lease(
+        &self,
+        volume: &Arc<Volume>,
+        limits: LiveLimits,
+    ) -> Result<(Arc<HeldLease>, TakenLease)> {
+        let file = TokenFile::in_dir(self.dir());
         loop {
-            let (known, token) = (file.load()?, LeaseToken::random());
-            file.save(&[&known[..], &[token]].concat())?;
+            let (known, token) = (file.load_tokens()?, LeaseToken::generate());
+            file.save_tokens(&[&known[..], &[token]].concat())?;
             let claimant = LeaseClaimant {
                 known: known.clone(),
                 token,
@@ -106,23 +110,23 @@ impl LiveStateClaim {
                 early: limits.take_over,
                 clock: Arc::new(BootClock),
             };
-            match HeldLease::take(volume, self.worktree(), claimant) {
+            match HeldLease::acquire(volume, self.worktree_name(), claimant) {
                 Ok(taken) => {
-                    file.save(&[token])?;
+                    file.save_tokens(&[token])?;
                     return Ok(taken);
                 }
-                Err(VolumeError::Behind { by, .. }) if self.holds_unpublished()? => {
-                    file.save(&known)?;
-                    let (name, place) = (self.worktree().into(), self.dir().display().to_string());
+                Err(VolumeError::Behind { by, .. }) if self.has_unpublished_state()? => {
+                    file.save_tokens(&known)?;
+                    let (name, place) = (self.worktree_name().into(), self.dir().display().to_string());
                     return Err(OpenError::LeftBehind { name, place, by });
                 }
                 Err(VolumeError::Behind { .. }) => {
-                    self.clear()?;
-                    volume.let_go(self.worktree(), &known)?;
-                    file.save(&[])?;
+                    self.remove_live_state()?;
+                    volume.release_live_states(self.worktree_name(), &known)?;
+                    file.save_tokens(&[])?;
                 }
                 Err(error @ VolumeError::Leased { .. }) => {
-                    file.save(&known)?;
+                    file.save_tokens(&known)?;
                     return Err(error.into());
                 }
                 // Whether it was taken, who knows.
@@ -131,68 +135,68 @@ impl LiveStateClaim {
         }
     }
 
-    fn log(&self) -> Result<Arc<WriteLog>> {
+    fn open_write_log(&self) -> Result<Arc<WriteLog>> {
         Ok(Arc::new(WriteLog::open(&self.dir().join(LOG_FOLDER), LOG_LIMIT)?))
     }
 
     /// How much a log that has so many bytes may have, if nobody says otherwise.
-    fn log_limit(&self, used: u64) -> u64 {
-        (self.free().saturating_add(used) / LOG_PART).clamp(LEAST, LOG_LIMIT)
+    fn default_log_limit(&self, used: u64) -> u64 {
+        (self.free_disk_bytes().saturating_add(used) / LOG_PART).clamp(LEAST, LOG_LIMIT)
     }
 
     /// Bytes that are free on the disk; if nobody can tell, more than anybody takes.
-    fn free(&self) -> u64 {
+    fn free_disk_bytes(&self) -> u64 {
         let disk = rustix::fs::statvfs(self.dir());
         disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
-    fn metadata(&self, log: &Arc<WriteLog>) -> Result<EmbeddedStore> {
+    fn open_metadata(&self, log: &Arc<WriteLog>) -> Result<EmbeddedStore> {
         let usual = vellum_live::EngineLimits::default();
-        let journal = (self.free() / JOURNAL_PART).clamp(LEAST, usual.journal);
+        let journal = (self.free_disk_bytes() / JOURNAL_PART).clamp(LEAST, usual.journal);
         let limits = vellum_live::EngineLimits { journal, ..usual };
         let opened = EmbeddedStore::open_with(&self.dir().join(META_FOLDER), LogHooks(log.clone()), limits);
         Ok(opened.map_err(FsError::from)?)
     }
 
     /// Whether the live state holds anything that is not in the store.
-    pub(super) fn holds_unpublished(&self) -> Result<bool> {
+    pub(super) fn has_unpublished_state(&self) -> Result<bool> {
         if !self.dir().join(META_FOLDER).exists() {
             return Ok(false);
         }
-        Ok(has_unpublished(&self.metadata(&self.log()?)?)?)
+        Ok(has_unpublished_state(&self.open_metadata(&self.open_write_log()?)?)?)
     }
 
     /// The head of the live state, if there is one.
-    pub(super) fn head(&self) -> Result<Option<LiveHead>> {
-        Ok(vellum_fs::lease::stored_head(&self.metadata(&self.log()?)?)?)
+    pub(super) fn read_head(&self) -> Result<Option<LiveHead>> {
+        Ok(vellum_fs::lease::read_stored_head(&self.open_metadata(&self.open_write_log()?)?)?)
     }
 
     /// Removes the live state.
-    pub(super) fn clear(&self) -> Result<()> {
+    pub(super) fn remove_live_state(&self) -> Result<()> {
         let [meta, old, log] = [META_FOLDER, OLD_META_FOLDER, LOG_FOLDER].map(|name| self.dir().join(name));
-        remove(&old)?;
+        remove_dir_if_present(&old)?;
         if meta.exists() {
-            fs::rename(&meta, &old).map_err(OpenError::io("remove", &meta))?;
+            fs::rename(&meta, &old).map_err(OpenError::io_error("remove", &meta))?;
         }
-        remove(&log)?;
-        remove(&old)
+        remove_dir_if_present(&log)?;
+        remove_dir_if_present(&old)
     }
 }
 
-fn remove(dir: &Path) -> Result<()> {
+fn remove_dir_if_present(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(OpenError::io("remove", dir)(error))
+            Err(OpenError::io_error("remove", dir)(error))
         }
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
 /// What a live state begins with: what the worktree's ref says.
-fn fresh(volume: &Volume, head: &WorktreeHead) -> Result<LiveHead> {
+fn initial_head(volume: &Volume, head: &WorktreeHead) -> Result<LiveHead> {
     let (mut root, mut counted, mut ancestor) = (volume.empty_root(), SnapshotStatistics::default(), None);
     if let Some(id) = head.head {
-        let record = volume.catalog.get(&id)?;
+        let record = volume.catalog.get_record(&id)?;
         root = record.root;
         counted = SnapshotStatistics { changed: 0, stored: 0, ..record.statistics };
         ancestor = Some(AncestorSnapshot { id, counter: record.counter, time: record.time });

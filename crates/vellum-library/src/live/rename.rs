@@ -10,38 +10,40 @@ use vellum_volume::session::host_name;
 use vellum_volume::{Volume, VolumeError};
 
 use super::tokens::TokenFile;
-use super::{LiveStateClaim, OpenError, Result, folder};
+use super::{LiveStateClaim, OpenError, Result, live_state_dir};
 
 /// Gives a worktree another name: refused while somebody has it mounted or open.
-pub fn rename(volume: &Volume, old: &str, new: &str) -> Result<()> {
+pub fn rename_worktree(volume: &Volume, old: &str, new: &str) -> Result<()> {
     check_ref_name(new)?;
-    let head = volume.worktree_head(old)?;
-    let here = folder(volume, old).display().to_string();
+    let head = volume.read_worktree_head(old)?;
+    let here = live_state_dir(volume, old).display().to_string();
     match head.filter(|head| head.host == host_name() && head.place == here) {
         // There is none of this name, or nothing of it is here.
         None => Ok(volume.rename_worktree(old, new)?),
-        Some(head) => rename_live(volume, (old, new), &head),
+        Some(head) => rename_live_state(volume, (old, new), &head),
     }
 }
 
-fn rename_live(volume: &Volume, (old, new): (&str, &str), head: &WorktreeHead) -> Result<()> {
-    let (from, to) = (folder(volume, old), folder(volume, new));
+fn rename_live_state(volume: &Volume, (old, new): (&str, &str), head: &WorktreeHead) -> Result<()> {
+    let (from, to) = (live_state_dir(volume, old), live_state_dir(volume, new));
     let token = head.lease.as_ref().map(|lease| lease.token);
-    let is_its =
-        |dir| TokenFile::of(dir).load().is_ok_and(|all| token.is_some_and(|token| all.contains(&token)));
+    let is_its = |dir| {
+        TokenFile::in_dir(dir).load_tokens().is_ok_and(|all| token.is_some_and(|token| all.contains(&token)))
+    };
     let exists = || VolumeError::Exists { kind: "worktree", name: new.into() };
     // A run that was killed in between has moved it already.
     if is_its(&from) || !is_its(&to) {
-        if volume.worktree_head(new)?.is_some() || TokenFile::of(&to).load().is_ok_and(|all| !all.is_empty())
+        if volume.read_worktree_head(new)?.is_some()
+            || TokenFile::in_dir(&to).load_tokens().is_ok_and(|all| !all.is_empty())
         {
             return Err(exists().into());
         }
-        volume.check_free(old)?;
-        let _claim = LiveStateClaim::take(volume, old, None)?;
+        volume.check_lease_free(old)?;
+        let _claim = LiveStateClaim::acquire(volume, old, None)?;
         if to.exists() {
-            fs::remove_dir_all(&to).map_err(OpenError::io("replace", &to))?;
+            fs::remove_dir_all(&to).map_err(OpenError::io_error("replace", &to))?;
         }
-        fs::rename(&from, &to).map_err(OpenError::io("move", &from))?;
+        fs::rename(&from, &to).map_err(OpenError::io_error("move", &from))?;
     }
     Ok(volume.move_worktree(old, new, Some(&to.display().to_string()))?)
 }

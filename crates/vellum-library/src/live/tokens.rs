@@ -20,34 +20,34 @@ pub struct TokenFile {
 }
 
 impl TokenFile {
-    pub fn of(dir: &Path) -> Self {
+    pub fn in_dir(dir: &Path) -> Self {
         Self { dir: dir.into() }
     }
 
     /// All of them; none if the live state is new.
-    pub fn load(&self) -> Result<Vec<LeaseToken>> {
+    pub fn load_tokens(&self) -> Result<Vec<LeaseToken>> {
         let path = self.dir.join(FILE);
         let text = match fs::read_to_string(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            read => read.map_err(OpenError::io("read", &path))?,
+            read => read.map_err(OpenError::io_error("read", &path))?,
         };
         let broken = || io::Error::new(io::ErrorKind::InvalidData, "it does not hold tokens");
         let tokens = text.lines().map(|line| line.parse().map_err(|_| broken())).collect::<io::Result<_>>();
-        tokens.map_err(OpenError::io("read", &path))
+        tokens.map_err(OpenError::io_error("read", &path))
     }
 
     /// Replaces them, durably.
-    pub fn save(&self, tokens: &[LeaseToken]) -> Result<()> {
+    pub fn save_tokens(&self, tokens: &[LeaseToken]) -> Result<()> {
         let (path, temporary) = (self.dir.join(FILE), self.dir.join(TEMPORARY));
         let text: String = tokens.iter().map(|token| format!("{token}\n")).collect();
         let write = || {
             let mut file = File::create(&temporary)?;
-            super::give_to_owner_above(&temporary)?;
+            super::set_owner_from_ancestor(&temporary)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&temporary, &path)?;
             File::open(&self.dir)?.sync_all()
         };
-        write().map_err(OpenError::io("write", &path))
+        write().map_err(OpenError::io_error("write", &path))
     }
 }

@@ -17,7 +17,7 @@ fn a_subtree_of_a_snapshot_is_copied_back_and_nothing_waits_for_ever() {
     stand.mkdir_all("project/src").unwrap();
     stand.write("project/src/main", vec![7; 100_000]).unwrap();
     stand.link("project/src/main", "project/again").unwrap();
-    let id = stand.snapshot("before").unwrap().to_string();
+    let id = stand.create_snapshot("before").unwrap().to_string();
     stand.remove_all("project").unwrap();
     let work = stand.work.clone();
     let (done, finished) = mpsc::channel();
@@ -39,17 +39,17 @@ fn a_subtree_of_a_snapshot_is_copied_back_and_nothing_waits_for_ever() {
 fn snapshots_survive_closing() {
     let stand = Stand::new();
     stand.write("file", "old").unwrap();
-    let id = stand.snapshot_with("kept", &["first"]).unwrap();
+    let id = stand.create_snapshot_with_tags("kept", &["first"]).unwrap();
     stand.write("file", "new").unwrap();
     let stand = stand.again();
-    let listed = stand.snapshots().unwrap();
+    let listed = stand.list_snapshots().unwrap();
     assert_eq!(listed.iter().map(|info| (info.id, info.note.as_str())).collect::<Vec<_>>(), [(id, "kept")]);
     assert_eq!(stand.open_snapshot("first").unwrap().read("file").unwrap(), b"old");
     assert_eq!(stand.read("file").unwrap(), b"new");
     stand.flush().unwrap();
     let Stand { work, volume, dir: _dir } = stand;
     drop(work);
-    let snapshot = volume.snapshot(&id.to_string()).unwrap();
+    let snapshot = volume.open_snapshot(&id.to_string()).unwrap();
     assert_eq!(
         (snapshot.read("file").unwrap(), snapshot.info().tags.clone()),
         (b"old".into(), vec!["first".into()])
@@ -95,10 +95,10 @@ fn a_directory_stays_one_when_its_permissions_change() {
 fn a_small_write_writes_little() {
     let stand = Stand::new();
     stand.write("file", vec![1; 8 << 20]).unwrap();
-    let before = stand.unpublished().unwrap().log_bytes;
+    let before = stand.unpublished_changes().unwrap().log_bytes;
     let file = stand.open_with("file", OpenOptions::new().write(true)).unwrap();
     file.write_at(&[2; 10], 4 << 20).unwrap();
-    let written = stand.unpublished().unwrap().log_bytes - before;
+    let written = stand.unpublished_changes().unwrap().log_bytes - before;
     assert!(written < 1000, "{written} bytes for ten");
     assert_eq!(stand.stat("file").unwrap().size(), 8 << 20);
 }
@@ -118,7 +118,7 @@ fn an_operation_is_seen_whole_or_not_at_all() {
             }
         });
         while !mover.is_finished() {
-            let view = work.view().unwrap();
+            let view = work.open_view().unwrap();
             let found = ["a/file", "b/file"].map(|path| view.exists(path).unwrap());
             assert!(found[0] != found[1], "one name of two: {found:?}");
         }
@@ -137,12 +137,12 @@ fn what_was_listed_is_in_the_cache() {
     std::thread::sleep(std::time::Duration::from_millis(20));
     stand.read_dir("dir").unwrap();
     stand.read_dir("dir").unwrap();
-    let before = stand.cache();
+    let before = stand.cache_statistics();
     for _ in 0..10 {
         assert_eq!(stand.read_dir("dir").unwrap().len(), 1);
         stand.stat("dir/file").unwrap();
     }
-    let after = stand.cache();
+    let after = stand.cache_statistics();
     assert!(after.hits >= before.hits + 40, "{before:?} {after:?}");
     assert_eq!(after.misses, before.misses);
 }
@@ -155,33 +155,33 @@ fn the_cache_is_measured_resized_and_emptied() {
         stand.stat(format!("file-{number}")).unwrap();
         stand.stat(format!("file-{number}")).unwrap();
     }
-    let full = stand.cache();
+    let full = stand.cache_statistics();
     assert!(full.entries > 100 && full.bytes > 0 && full.hits > 0, "{full:?}");
     stand.resize_cache(8 << 10);
-    let small = stand.cache();
+    let small = stand.cache_statistics();
     assert!(small.bytes <= small.capacity && small.capacity <= 8 << 10, "{small:?}");
     assert_eq!(stand.read("file-7").unwrap(), b"x");
     stand.clear_cache();
-    assert_eq!((stand.cache().entries, stand.cache().bytes), (0, 0));
+    assert_eq!((stand.cache_statistics().entries, stand.cache_statistics().bytes), (0, 0));
     assert!(stand.exists("file-99").unwrap());
     assert_eq!(kind(stand.stat("file-100")), ErrorKind::NotFound);
     stand.resize_cache(1 << 20);
     assert_eq!(kind(stand.stat("file-100")), ErrorKind::NotFound);
-    let misses = stand.cache().misses;
+    let misses = stand.cache_statistics().misses;
     assert_eq!(kind(stand.stat("file-100")), ErrorKind::NotFound);
-    assert_eq!(stand.cache().misses, misses, "what is not there is remembered, too");
+    assert_eq!(stand.cache_statistics().misses, misses, "what is not there is remembered, too");
 }
 
 #[test]
 fn a_released_snapshot_is_gone() {
     let stand = Stand::new();
     stand.write("file", "1").unwrap();
-    let first = stand.snapshot("first").unwrap();
+    let first = stand.create_snapshot("first").unwrap();
     stand.write("file", "2").unwrap();
-    stand.snapshot("second").unwrap();
+    stand.create_snapshot("second").unwrap();
     stand.flush().unwrap();
-    stand.volume.forget(first).unwrap();
-    assert_eq!(stand.snapshots().unwrap().len(), 1);
+    stand.volume.forget_snapshot(first).unwrap();
+    assert_eq!(stand.list_snapshots().unwrap().len(), 1);
     assert!(stand.open_snapshot(&first.to_string()).is_err());
 }
 

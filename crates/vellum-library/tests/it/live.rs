@@ -12,31 +12,31 @@ fn volume() -> (TempDir, Volume) {
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::create(dir.path()).unwrap();
     let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
-    let made = Volume::init(&state, &new, || panic!("a new volume asks for nothing")).unwrap();
+    let made = Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing")).unwrap();
     (dir, made.volume)
 }
 
 #[test]
 fn one_process_at_a_time_has_a_worktree() {
     let (_dir, volume) = volume();
-    let claim = LiveStateClaim::take(&volume, "work", None).unwrap();
-    let refused = LiveStateClaim::take(&volume, "work", None).unwrap_err();
+    let claim = LiveStateClaim::acquire(&volume, "work", None).unwrap();
+    let refused = LiveStateClaim::acquire(&volume, "work", None).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict);
     let holder = format!("the worktree 'work' is open in process {}", std::process::id());
     assert_eq!(refused.to_string(), holder);
     drop(claim);
-    let _mounted = LiveStateClaim::take(&volume, "work", Some(Path::new("/mnt/work"))).unwrap();
-    let refused = LiveStateClaim::take(&volume, "work", None).unwrap_err();
+    let _mounted = LiveStateClaim::acquire(&volume, "work", Some(Path::new("/mnt/work"))).unwrap();
+    let refused = LiveStateClaim::acquire(&volume, "work", None).unwrap_err();
     assert!(refused.to_string().contains("mounted on /mnt/work by process"), "{refused}");
 }
 
 #[test]
 fn a_directory_is_not_opened_live() {
     let (dir, volume) = volume();
-    assert!(live::find(&volume, "work").unwrap().is_none());
-    let refused = live::find(&volume, "main").unwrap_err();
+    assert!(live::find_live_worktree(&volume, "work").unwrap().is_none());
+    let refused = live::find_live_worktree(&volume, "main").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Usage);
     assert!(refused.to_string().contains(&dir.path().display().to_string()), "{refused}");
-    live::create(&volume, "work", None).unwrap();
-    assert!(live::find(&volume, "work").unwrap().is_some());
+    live::create_live_worktree(&volume, "work", None).unwrap();
+    assert!(live::find_live_worktree(&volume, "work").unwrap().is_some());
 }

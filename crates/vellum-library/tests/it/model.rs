@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use vellum_library::{FileKind, OpenOptions, Result, Tree, WorktreeView};
 
 use crate::stand::Stand;
-use vellum_testkit::random::{TestRandom, seed};
+use vellum_testkit::random::{TestRandom, choose_seed};
 
 const OPERATIONS: usize = 4000;
 /// Operations between two comparisons of the whole trees.
@@ -34,7 +34,7 @@ struct World {
 
 #[test]
 fn a_worktree_is_like_a_directory() {
-    let seed = seed();
+    let seed = choose_seed();
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let real = tempfile::tempdir().unwrap();
     fs::create_dir(real.path().join("root")).unwrap();
@@ -63,35 +63,35 @@ impl World {
 
     /// A path of up to three names.
     fn path(&mut self) -> String {
-        let mut path = self.random.pick(&NAMES).to_owned();
-        for _ in 0..self.random.below(3) {
-            if self.random.one_in(10) {
-                path += self.random.pick(&["/.", "//", "/../"]);
+        let mut path = self.random.pick_item(&NAMES).to_owned();
+        for _ in 0..self.random.next_below(3) {
+            if self.random.is_one_in(10) {
+                path += self.random.pick_item(&["/.", "//", "/../"]);
                 if path.ends_with("/.") || path.ends_with("..") {
                     path.push('/');
                 }
             } else {
                 path.push('/');
             }
-            path += self.random.pick(&NAMES);
+            path += self.random.pick_item(&NAMES);
         }
         path
     }
 
     fn data(&mut self) -> Vec<u8> {
-        let byte = self.random.number() as u8;
-        vec![byte; self.random.pick(&LENGTHS)]
+        let byte = self.random.next_number() as u8;
+        vec![byte; self.random.pick_item(&LENGTHS)]
     }
 
     fn operate(&mut self) -> String {
         let path = self.path();
-        match self.random.below(26) {
+        match self.random.next_below(26) {
             0..=8 => self.change_content(&path),
             9..=18 => self.change_names(&path),
             19..=22 => self.change_attributes(&path),
             23 => self.read(&path),
             24 => self.copy(&path),
-            _ if self.random.one_in(3) => self.keep(&path),
+            _ if self.random.is_one_in(3) => self.keep(&path),
             _ => self.read(&path),
         }
     }
@@ -99,8 +99,8 @@ impl World {
     fn change_content(&mut self, path: &str) -> String {
         let (data, real) = (self.data(), self.root().join(path));
         let work = &self.stand;
-        let at = self.random.pick(&[0, 10, 4090, 100_000]);
-        match self.random.below(4) {
+        let at = self.random.pick_item(&[0, 10, 4090, 100_000]);
+        match self.random.next_below(4) {
             0 | 1 => same(format!("write {path}"), work.write(path, &data), fs::write(&real, &data)),
             2 => {
                 let options = OpenOptions::new().append(true).create(true);
@@ -128,7 +128,7 @@ impl World {
         let other = self.path();
         let (real, real_other) = (self.root().join(path), self.root().join(&other));
         let work = &self.stand;
-        match self.random.below(12) {
+        match self.random.next_below(12) {
             0 | 1 => {
                 let theirs = fs::DirBuilder::new().mode(0o755).create(&real);
                 same(format!("mkdir {path}"), work.mkdir(path), theirs)
@@ -143,7 +143,7 @@ impl World {
                 });
                 same(format!("remove {path}"), work.remove(path), theirs)
             }
-            5 if self.random.one_in(3) => {
+            5 if self.random.is_one_in(3) => {
                 let theirs = match fs::symlink_metadata(&real) {
                     Ok(meta) if meta.is_dir() => fs::remove_dir_all(&real),
                     Ok(_) => fs::remove_file(&real),
@@ -175,12 +175,12 @@ impl World {
     fn change_attributes(&mut self, path: &str) -> String {
         let real = self.root().join(path);
         let work = &self.stand;
-        if self.random.one_in(2) {
-            let mode = self.random.pick(&[0o755, 0o700, 0o1777, 0o4711, 0o750]);
+        if self.random.is_one_in(2) {
+            let mode = self.random.pick_item(&[0o755, 0o700, 0o1777, 0o4711, 0o750]);
             let theirs = fs::set_permissions(&real, Permissions::from_mode(mode));
             return same(format!("chmod {path}"), work.chmod(path, mode), theirs);
         }
-        let moment = SystemTime::UNIX_EPOCH + Duration::new(self.random.below(1 << 32), 5);
+        let moment = SystemTime::UNIX_EPOCH + Duration::new(self.random.next_below(1 << 32), 5);
         let ours = work.set_times(path, None, Some(moment));
         let theirs = fs::File::open(&real).and_then(|file| file.set_modified(moment));
         if ours.is_ok() {
@@ -229,15 +229,15 @@ impl World {
 
     /// Snapshots, views, and what is done with them.
     fn keep(&mut self, path: &str) -> String {
-        let at = self.random.below(self.saved.len().max(1) as u64) as usize;
-        match (self.random.below(7), self.saved.get(at)) {
+        let at = self.random.next_below(self.saved.len().max(1) as u64) as usize;
+        match (self.random.next_below(7), self.saved.get(at)) {
             (0, _) => {
                 let copy = tempfile::tempdir().unwrap();
                 copy_tree(&self.root(), &copy.path().join("root"));
-                self.saved.push((self.stand.snapshot("kept").unwrap().to_string(), copy));
+                self.saved.push((self.stand.create_snapshot("kept").unwrap().to_string(), copy));
             }
             (1, Some((id, copy))) => {
-                self.stand.restore(id).unwrap();
+                self.stand.restore_snapshot(id).unwrap();
                 fs::remove_dir_all(self.root()).unwrap();
                 copy_tree(&copy.path().join("root"), &self.root());
             }
@@ -255,7 +255,7 @@ impl World {
             }
             (3, _) => self.stand.flush().unwrap(),
             (4, _) => {
-                let view = self.stand.view().unwrap();
+                let view = self.stand.open_view().unwrap();
                 let shown = render(&view);
                 self.views.push((view, shown));
             }

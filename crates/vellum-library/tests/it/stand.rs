@@ -34,7 +34,7 @@ impl Stand {
         let Self { work, volume, dir } = self;
         drop((work, volume));
         let volume = Volume::open(dir.path()).unwrap();
-        let work = volume.worktree("work").unwrap();
+        let work = volume.open_worktree("work").unwrap();
         Self { work, volume, dir }
     }
 }

@@ -51,25 +51,25 @@ fn change(stand: &Stand) {
 }
 
 fn undo(stand: &Stand, id: &str) {
-    stand.restore_discarding(id).unwrap();
+    stand.restore_discarding_changes(id).unwrap();
 }
 
 #[test]
 fn one_state_reads_alike_in_every_way() {
     let stand = populated();
     let live = render(stand.root());
-    let view = stand.view().unwrap();
-    let id = stand.snapshot("as it was").unwrap().to_string();
+    let view = stand.open_view().unwrap();
+    let id = stand.create_snapshot("as it was").unwrap().to_string();
     let waiting = stand.open_snapshot(&id).unwrap();
-    assert!(waiting.info().statistics.is_none() || stand.volume.snapshot(&id).is_ok());
+    assert!(waiting.info().statistics.is_none() || stand.volume.open_snapshot(&id).is_ok());
     change(&stand);
     assert_ne!(render(stand.root()), live);
     assert_eq!((render(&view), render(&waiting)), (live.clone(), live.clone()));
     stand.flush().unwrap();
     assert_eq!((render(&view), render(&waiting)), (live.clone(), live.clone()));
     assert_eq!(render(&stand.open_snapshot(&id).unwrap()), live);
-    assert_eq!(render(&stand.volume.snapshot(&id).unwrap()), live);
-    let changed = stand.view().unwrap();
+    assert_eq!(render(&stand.volume.open_snapshot(&id).unwrap()), live);
+    let changed = stand.open_view().unwrap();
     let now = render(&changed);
     undo(&stand, &id);
     assert_eq!((render(stand.root()), render(&view), render(&changed)), (live.clone(), live.clone(), now));
@@ -77,15 +77,15 @@ fn one_state_reads_alike_in_every_way() {
     let Stand { work, volume, dir: _dir } = stand;
     drop(work);
     assert_eq!(render(&view), live);
-    assert!(volume.worktree("work").is_err(), "the views keep it open");
+    assert!(volume.open_worktree("work").is_err(), "the views keep it open");
     drop((view, waiting, changed));
-    assert_eq!(render(volume.worktree("work").unwrap().root()), live);
+    assert_eq!(render(volume.open_worktree("work").unwrap().root()), live);
 }
 
 #[test]
 fn what_does_not_change_cannot_be_changed() {
     let stand = populated();
-    let view = stand.view().unwrap();
+    let view = stand.open_view().unwrap();
     let file = view.open("a/small").unwrap();
     assert!(file.write_at(b"x", 0).is_err());
     assert!(file.truncate(0).is_err());
@@ -105,7 +105,7 @@ fn a_subtree_is_left_by_nothing() {
     stand.symlink("../secret", "a/up").unwrap();
     stand.symlink("/small", "a/absolute").unwrap();
     stand.symlink("../../../../../../small", "a/far").unwrap();
-    let sub = stand.sub("a").unwrap();
+    let sub = stand.open_dir("a").unwrap();
     assert!(!sub.exists("up").unwrap() && !sub.exists("../secret").unwrap());
     for path in
         ["small", "/small", "../small", "../../small", "absolute", "far", "b/../small", "./b//c/again"]
@@ -115,9 +115,9 @@ fn a_subtree_is_left_by_nothing() {
     sub.write("../secret", "inside").unwrap();
     assert_eq!(stand.read("a/secret").unwrap(), b"inside");
     assert_eq!(stand.read("secret").unwrap(), b"outside");
-    let view = stand.view().unwrap().sub("a").unwrap();
+    let view = stand.open_view().unwrap().open_dir("a").unwrap();
     assert_eq!(view.read("absolute").unwrap(), b"hello");
-    assert_eq!(kind(stand.sub("secret")), ErrorKind::NotADirectory);
+    assert_eq!(kind(stand.open_dir("secret")), ErrorKind::NotADirectory);
 }
 
 #[test]
@@ -141,16 +141,16 @@ fn symlinks_that_never_end_are_given_up() {
 fn what_others_have_open_is_refused() {
     let stand = Stand::new();
     let other = Volume::open(stand.dir.path()).unwrap();
-    let error = other.worktree("work").err().unwrap();
+    let error = other.open_worktree("work").err().unwrap();
     assert!(error.to_string().contains("is open in process"), "{error}");
-    assert_eq!(kind(other.worktree("nowhere")), ErrorKind::NotFound);
-    assert_eq!(kind(other.worktree("main")), ErrorKind::InvalidInput);
+    assert_eq!(kind(other.open_worktree("nowhere")), ErrorKind::NotFound);
+    assert_eq!(kind(other.open_worktree("main")), ErrorKind::InvalidInput);
     stand.write("file", "x").unwrap();
-    stand.snapshot("one").unwrap();
+    stand.create_snapshot("one").unwrap();
     stand.flush().unwrap();
-    assert_eq!(other.snapshots().unwrap().len(), 1);
-    let id = other.snapshots().unwrap()[0].id.to_string();
-    let snapshot = other.snapshot(&id).unwrap();
+    assert_eq!(other.list_snapshots().unwrap().len(), 1);
+    let id = other.list_snapshots().unwrap()[0].id.to_string();
+    let snapshot = other.open_snapshot(&id).unwrap();
     assert_eq!(snapshot.read("file").unwrap(), b"x");
     assert_eq!(kind(stand.copy_from(&snapshot, "file", "copy")), ErrorKind::CrossesDevices);
 }
@@ -158,25 +158,25 @@ fn what_others_have_open_is_refused() {
 #[test]
 fn a_fork_starts_from_a_snapshot() {
     let stand = populated();
-    stand.snapshot_with("base", &["base"]).unwrap();
+    stand.create_snapshot_with_tags("base", &["base"]).unwrap();
     stand.flush().unwrap();
     let fork = stand.volume.create_worktree("fork", Some("base")).unwrap();
     assert_eq!(render(fork.root()), render(stand.root()));
     fork.write("a/small", "forked").unwrap();
     assert_eq!(stand.read("a/small").unwrap(), b"hello");
-    assert_eq!(stand.volume.worktrees().unwrap(), ["fork", "main", "work"]);
+    assert_eq!(stand.volume.list_worktrees().unwrap(), ["fork", "main", "work"]);
 }
 
 #[test]
 fn restoring_saves_what_no_snapshot_has() {
     let stand = populated();
-    stand.snapshot_with("good", &["good"]).unwrap();
+    stand.create_snapshot_with_tags("good", &["good"]).unwrap();
     let good = render(stand.root());
     assert!(!stand.is_changed().unwrap());
     change(&stand);
     let bad = render(stand.root());
     assert!(stand.is_changed().unwrap());
-    let saved = stand.restore("good").unwrap().unwrap();
+    let saved = stand.restore_snapshot("good").unwrap().unwrap();
     assert_eq!(render(stand.root()), good);
     assert_eq!(render(&stand.open_snapshot(&saved.to_string()).unwrap()), bad);
 }
@@ -200,9 +200,9 @@ fn a_temporary_file_gets_a_name_or_goes() {
 fn a_copy_shares_its_content() {
     let stand = populated();
     stand.chmod("a/b/big", 0o4750).unwrap();
-    let before = stand.unpublished().unwrap().log_bytes;
+    let before = stand.unpublished_changes().unwrap().log_bytes;
     assert_eq!(stand.copy("a/link", "copy").unwrap(), 50_000);
-    assert_eq!(stand.unpublished().unwrap().log_bytes, before);
+    assert_eq!(stand.unpublished_changes().unwrap().log_bytes, before);
     assert_eq!(stand.read("copy").unwrap(), vec![b'x'; 50_000]);
     assert_eq!(stand.stat("copy").unwrap().mode(), 0o4750);
     stand.write("copy", "other").unwrap();
@@ -214,13 +214,13 @@ fn a_copy_shares_its_content() {
 #[test]
 fn what_is_open_outlives_a_restore() {
     let stand = populated();
-    let id = stand.snapshot("before").unwrap().to_string();
+    let id = stand.create_snapshot("before").unwrap().to_string();
     stand.write("a/later", vec![b'l'; 20_000]).unwrap();
     let file = stand.open_with("a/later", OpenOptions::new().read(true).write(true)).unwrap();
-    let dir = stand.sub("a").unwrap();
+    let dir = stand.open_dir("a").unwrap();
     let mut walk = stand.walk("");
     walk.next().unwrap().unwrap();
-    stand.restore(&id).unwrap();
+    stand.restore_snapshot(&id).unwrap();
     // Its number may be another file's by now.
     stand.write("other", vec![b'o'; 20_000]).unwrap();
     let mut buffer = vec![0; 20_000];
@@ -236,11 +236,11 @@ fn what_is_open_outlives_a_restore() {
 #[test]
 fn restoring_waits_for_nobody_for_ever() {
     let stand = populated();
-    let id = stand.snapshot("before").unwrap().to_string();
+    let id = stand.create_snapshot("before").unwrap().to_string();
     let (work, done) = (&stand.work, AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            (0..100).for_each(|_| work.restore_discarding(&id).unwrap());
+            (0..100).for_each(|_| work.restore_discarding_changes(&id).unwrap());
             done.store(true, Ordering::Relaxed);
         });
         for _ in 0..2 {
@@ -261,9 +261,10 @@ fn restoring_waits_for_nobody_for_ever() {
 /// What another process would do: it opens the volume by itself, and collects. Gives how much was freed.
 fn collect(stand: &Stand) -> u64 {
     let volume =
-        vellum_volume::Volume::open(&vellum_volume::StateDir::find(stand.dir.path()).unwrap()).unwrap();
+        vellum_volume::Volume::open(&vellum_volume::StateDir::find_enclosing(stand.dir.path()).unwrap())
+            .unwrap();
     loop {
-        let collected = vellum_volume::gc::run(
+        let collected = vellum_volume::gc::run_collection(
             &volume,
             &vellum_volume::gc::CollectionRequest::default(),
             &vellum_volume::ProgressMeter::default(),
@@ -292,19 +293,19 @@ fn a_snapshot_that_is_forgotten_right_after_a_restore_is_not_collected() {
     let stand = Stand::new();
     let noise = noise();
     stand.write("kept", &noise).unwrap();
-    let kept = stand.snapshot("kept").unwrap();
+    let kept = stand.create_snapshot("kept").unwrap();
     stand.flush().unwrap();
     stand.remove("kept").unwrap();
-    stand.snapshot("without").unwrap();
+    stand.create_snapshot("without").unwrap();
     stand.flush().unwrap();
     // The ref names what the worktree stood on before it published last: that is not this tree any more.
     for number in ["one", "two"] {
         stand.write("more", number).unwrap();
         stand.flush().unwrap();
     }
-    stand.restore_discarding(&kept.to_string()).unwrap();
+    stand.restore_discarding_changes(&kept.to_string()).unwrap();
     // Refused if the worktree's ref was told already where it stands: that is done in the background.
-    let forgotten = stand.volume.forget(kept).is_ok();
+    let forgotten = stand.volume.forget_snapshot(kept).is_ok();
     let freed = collect(&stand);
     assert!(freed < 900_000, "the worktree stands on what is freed (forgotten: {forgotten})");
     // Opened again, nothing of it is in memory.
@@ -320,7 +321,7 @@ fn a_collection_by_another_leaves_what_views_read() {
     stand.flush().unwrap();
     // Opened again, nothing of it is in memory: what is read must be in the store.
     let stand = stand.again();
-    let view = stand.view().unwrap();
+    let view = stand.open_view().unwrap();
     stand.remove("gone").unwrap();
     stand.flush().unwrap();
     // The tree that the view reads is not even the last but one.
@@ -341,10 +342,10 @@ fn what_was_copied_from_a_snapshot_that_is_forgotten_afterwards_is_not_collected
     let stand = Stand::new();
     let noise = noise();
     stand.write("kept", &noise).unwrap();
-    let kept = stand.snapshot("kept").unwrap();
+    let kept = stand.create_snapshot("kept").unwrap();
     stand.flush().unwrap();
     stand.remove("kept").unwrap();
-    stand.snapshot("without").unwrap();
+    stand.create_snapshot("without").unwrap();
     let publish = |stand: &Stand, number: &str| {
         stand.write("more", number).unwrap();
         stand.flush().unwrap();
@@ -354,7 +355,7 @@ fn what_was_copied_from_a_snapshot_that_is_forgotten_afterwards_is_not_collected
     let snapshot = stand.open_snapshot(&kept.to_string()).unwrap();
     stand.copy_from(&snapshot, "kept", "back").unwrap();
     drop(snapshot);
-    stand.volume.forget(kept).unwrap();
+    stand.volume.forget_snapshot(kept).unwrap();
     assert!(collect(&stand) < 900_000, "a layer names what is freed");
     let stand = stand.again();
     assert!(stand.read("back").unwrap() == noise);
@@ -376,7 +377,7 @@ fn a_copy_takes_the_place_of_what_is_there() {
     stand.mkdir_all("old/deep").unwrap();
     stand.write("old/deep/file", "old").unwrap();
     stand.write("plain", "before").unwrap();
-    let before = stand.view().unwrap();
+    let before = stand.open_view().unwrap();
     stand.write("plain", "after").unwrap();
     stand.write("old/deep/file", "new").unwrap();
     stand.write("old/more", "more").unwrap();
@@ -411,7 +412,7 @@ fn the_cache_tells_how_often_it_answers() {
     for _ in 0..50 {
         stand.read("a/small").unwrap();
     }
-    let rate = stand.cache().hit_rate().unwrap();
+    let rate = stand.cache_statistics().hit_rate().unwrap();
     assert!((0.5..=1.0).contains(&rate), "{rate}");
     assert_eq!(vellum_library::CacheStatistics::default().hit_rate(), None);
 }
@@ -419,25 +420,25 @@ fn the_cache_tells_how_often_it_answers() {
 #[test]
 fn head_is_restored_before_it_is_in_the_store() {
     let stand = Stand::new();
-    assert_eq!(kind(stand.restore("HEAD")), ErrorKind::NotFound);
+    assert_eq!(kind(stand.restore_snapshot("HEAD")), ErrorKind::NotFound);
     stand.write("file", "one").unwrap();
-    let first = stand.snapshot("first").unwrap();
+    let first = stand.create_snapshot("first").unwrap();
     stand.flush().unwrap();
     // As long as another process holds the lock of the store, nothing is published.
     let lock = std::fs::File::open(stand.dir.path().join(".vellum/store/.lock")).unwrap();
     lock.lock().unwrap();
     stand.write("file", "two").unwrap();
-    stand.snapshot("second").unwrap();
+    stand.create_snapshot("second").unwrap();
     stand.write("file", "three").unwrap();
-    let third = stand.snapshot("third").unwrap();
+    let third = stand.create_snapshot("third").unwrap();
     assert_eq!(stand.open_snapshot("HEAD").unwrap().info().id, third);
     assert_eq!(stand.open_snapshot("HEAD~").unwrap().read("file").unwrap(), b"two");
     stand.write("file", "spoilt").unwrap();
-    stand.restore_discarding("HEAD").unwrap();
+    stand.restore_discarding_changes("HEAD").unwrap();
     assert_eq!(stand.read("file").unwrap(), b"three");
-    stand.restore_discarding("HEAD~1").unwrap();
+    stand.restore_discarding_changes("HEAD~1").unwrap();
     assert_eq!(stand.read("file").unwrap(), b"two");
-    assert_eq!(stand.unpublished().unwrap().snapshots, 2, "both wait still");
+    assert_eq!(stand.unpublished_changes().unwrap().snapshots, 2, "both wait still");
     drop(lock);
     // What lies before them is in the store.
     assert_eq!(stand.open_snapshot("HEAD~1").unwrap().info().id, first);

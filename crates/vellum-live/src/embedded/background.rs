@@ -23,7 +23,7 @@ impl BackgroundSync {
         let (engine_too, stop_too) = (Arc::clone(&engine), Arc::clone(&stop));
         let spawned = thread::Builder::new()
             .name("live-journal".into())
-            .spawn(move || work(&engine_too, &stop_too))
+            .spawn(move || run_background_sync(&engine_too, &stop_too))
             .map_err(|source| LiveError::Io {
                 action: "start a thread for",
                 path: "the journal".into(),
@@ -44,7 +44,7 @@ impl Drop for BackgroundSync {
     }
 }
 
-fn work(engine: &EmbeddedEngine, stop: &AtomicBool) {
+fn run_background_sync(engine: &EmbeddedEngine, stop: &AtomicBool) {
     let stopped = || stop.load(Ordering::Acquire);
     while !stopped() {
         if !engine.dirty.load(Ordering::Acquire) {
@@ -57,7 +57,7 @@ fn work(engine: &EmbeddedEngine, stop: &AtomicBool) {
         }
         engine.dirty.store(false, Ordering::Release);
         // A failure poisons the engine; whoever uses it next is told. One of tidying leaves all as it was.
-        let _ = engine.wait_durable(u64::MAX).and_then(|()| engine.tidy());
+        let _ = engine.wait_until_durable(u64::MAX).and_then(|()| engine.run_maintenance());
     }
-    let _ = engine.wait_durable(u64::MAX);
+    let _ = engine.wait_until_durable(u64::MAX);
 }

@@ -14,10 +14,10 @@ use std::io;
 
 use vellum_types::{DecodeError, FieldReader, FieldWriter};
 
-use super::folder::{EngineFolder, failed};
+use super::folder::{EngineFolder, wrap_io_error};
 use super::frame::{FileHeader, FrameIterator, FrameWriter, HEADER_LEN, NextFrame};
 use super::groups::{KeyGroups, KeyValue};
-use super::journal::numbered;
+use super::journal::parse_numbered_name;
 use super::suffix::GroupKey;
 use crate::error::LiveError;
 use crate::store::ValueBytes;
@@ -33,13 +33,13 @@ const END: u8 = 3;
 const FRAME_TARGET: usize = 64 << 10;
 
 /// The name of a checkpoint.
-pub(crate) fn name_of(number: u64) -> String {
+pub(crate) fn format_checkpoint_name(number: u64) -> String {
     format!("{NAME}{number:016x}")
 }
 
 /// The number in the name of a checkpoint.
-pub(crate) fn number_in(name: &str) -> Option<u64> {
-    numbered(name, NAME)
+pub(crate) fn parse_checkpoint_number(name: &str) -> Option<u64> {
+    parse_numbered_name(name, NAME)
 }
 
 /// The group and the number of a run.
@@ -55,33 +55,36 @@ pub(crate) struct CheckpointHeader {
 
 /// Writes a checkpoint, and then gives it its name. `portion` brings some entries from a key on, none at the end;
 /// `settle` is called after the last of them, and tells `upto`.
-pub(crate) fn write(
+pub(crate) fn write_checkpoint(
     folder: &dyn EngineFolder,
     number: u64,
     beginning: &CheckpointHeader,
     portion: impl FnMut(&[u8]) -> Vec<KeyValue>,
     settle: impl FnOnce() -> Result<u64, LiveError>,
 ) -> Result<(), LiveError> {
-    let name = name_of(number);
+    let name = format_checkpoint_name(number);
     let new = format!("{name}{UNFINISHED}");
-    let io = failed(folder, "write", &new);
-    let file = folder.create(&new).map_err(&io)?;
+    let io = wrap_io_error(folder, "write", &new);
+    let file = folder.create_file(&new).map_err(&io)?;
     let header = FileHeader::new(MAGIC, number).map_err(&io)?;
     let mut frames = FrameWriter::new(&*file, &header);
-    frames.push(&encode_beginning(beginning)).map_err(&io)?;
+    frames.push_frame(&encode_header(beginning)).map_err(&io)?;
     let count = write_entries(&mut frames, portion).map_err(&io)?;
     let upto = settle()?;
     let mut end = FieldWriter::new();
-    end.u8(END).u64(upto).u64(count);
-    frames.push(&end.into_vec()).and_then(|()| frames.finish()).map_err(&io)?;
-    folder.rename(&new, &name).and_then(|()| folder.sync()).map_err(failed(folder, "rename", &new))
+    end.write_u8(END).write_u64(upto).write_u64(count);
+    frames.push_frame(&end.into_vec()).and_then(|()| frames.finish_file()).map_err(&io)?;
+    folder
+        .rename_file(&new, &name)
+        .and_then(|()| folder.sync_folder())
+        .map_err(wrap_io_error(folder, "rename", &new))
 }
 
-fn encode_beginning(beginning: &CheckpointHeader) -> Vec<u8> {
+fn encode_header(beginning: &CheckpointHeader) -> Vec<u8> {
     let mut writer = FieldWriter::new();
-    writer.u8(BEGIN).u64(beginning.begin).varint(beginning.runs.len() as u64);
+    writer.write_u8(BEGIN).write_u64(beginning.begin).write_varint(beginning.runs.len() as u64);
     for (group, number) in &beginning.runs {
-        writer.u64(*number).bytes(group.as_bytes());
+        writer.write_u64(*number).write_bytes(group.as_bytes());
     }
     writer.into_vec()
 }
@@ -97,18 +100,18 @@ fn write_entries(
         let Some((last, _)) = entries.last() else { break };
         from = [last, &[0][..]].concat();
         for (key, value) in &entries {
-            let mut writer = FieldWriter::over(body);
-            writer.bytes(key).bytes(value);
+            let mut writer = FieldWriter::from_vec(body);
+            writer.write_bytes(key).write_bytes(value);
             body = writer.into_vec();
             if body.len() >= FRAME_TARGET {
-                frames.push(&body)?;
+                frames.push_frame(&body)?;
                 body.truncate(1);
             }
         }
         count += entries.len() as u64;
     }
     if body.len() > 1 {
-        frames.push(&body)?;
+        frames.push_frame(&body)?;
     }
     Ok(count)
 }
@@ -123,15 +126,15 @@ pub(crate) struct Checkpoint {
 }
 
 /// Reads the checkpoint of a number.
-pub(crate) fn read(folder: &dyn EngineFolder, number: u64) -> Result<Checkpoint, LiveError> {
-    let name = name_of(number);
-    let io = failed(folder, "read", &name);
+pub(crate) fn read_checkpoint(folder: &dyn EngineFolder, number: u64) -> Result<Checkpoint, LiveError> {
+    let name = format_checkpoint_name(number);
+    let io = wrap_io_error(folder, "read", &name);
     let damaged = |offset: u64, what: DecodeError| LiveError::Damaged {
-        path: folder.describe(&name),
+        path: folder.describe_file(&name),
         what: format!("at byte {offset}: {what}"),
     };
-    let file = folder.open(&name).map_err(&io)?;
-    let header = FileHeader::read(&*file, MAGIC).map_err(&io)?.map_err(|what| damaged(0, what))?;
+    let file = folder.open_file(&name).map_err(&io)?;
+    let header = FileHeader::read_from_file(&*file, MAGIC).map_err(&io)?.map_err(|what| damaged(0, what))?;
     if header.number != number {
         return Err(damaged(0, DecodeError::Invalid("number")));
     }
@@ -139,8 +142,8 @@ pub(crate) fn read(folder: &dyn EngineFolder, number: u64) -> Result<Checkpoint,
     let mut loading = CheckpointLoader::default();
     loop {
         let offset = frames.offset();
-        let taken = match frames.next().map_err(&io)? {
-            NextFrame::Body(body) => loading.take(body),
+        let taken = match frames.next_frame().map_err(&io)? {
+            NextFrame::Body(body) => loading.load_frame(body),
             NextFrame::Broken(what) => Err(what),
             NextFrame::End if loading.ended => return Ok(loading.checkpoint),
             NextFrame::End => Err(DecodeError::Truncated),
@@ -159,60 +162,60 @@ pub(crate) struct CheckpointLoader {
 }
 
 impl CheckpointLoader {
-    pub(crate) fn take(&mut self, body: &[u8]) -> Result<(), DecodeError> {
+    pub(crate) fn load_frame(&mut self, body: &[u8]) -> Result<(), DecodeError> {
         let mut reader = FieldReader::new(body);
-        let kind = reader.u8()?;
+        let kind = reader.read_u8()?;
         if self.ended || self.begun == (kind == BEGIN) {
             return Err(DecodeError::Invalid("kind"));
         }
         match kind {
             BEGIN => {
                 self.begun = true;
-                self.checkpoint.beginning = decode_beginning(reader)?;
+                self.checkpoint.beginning = decode_header(reader)?;
                 Ok(())
             }
-            ENTRIES => self.take_entries(reader),
+            ENTRIES => self.load_entries(reader),
             END => {
                 self.ended = true;
-                self.checkpoint.upto = reader.u64()?;
-                let count = reader.u64()?;
+                self.checkpoint.upto = reader.read_u64()?;
+                let count = reader.read_u64()?;
                 let is_sound = count == self.count && self.checkpoint.upto >= self.checkpoint.beginning.begin;
-                if is_sound { reader.finish() } else { Err(DecodeError::Invalid("count")) }
+                if is_sound { reader.expect_end() } else { Err(DecodeError::Invalid("count")) }
             }
             _ => Err(DecodeError::Invalid("kind")),
         }
     }
 
-    fn take_entries(&mut self, mut reader: FieldReader<'_>) -> Result<(), DecodeError> {
+    fn load_entries(&mut self, mut reader: FieldReader<'_>) -> Result<(), DecodeError> {
         let max = reader.remaining();
         while reader.remaining() > 0 {
-            let key = reader.bytes(max)?.to_vec();
-            let value: ValueBytes = reader.bytes(max)?.into();
-            self.checkpoint.groups.apply(&[], std::iter::once((key, Some(value))));
+            let key = reader.read_bytes(max)?.to_vec();
+            let value: ValueBytes = reader.read_bytes(max)?.into();
+            self.checkpoint.groups.apply_transaction(&[], std::iter::once((key, Some(value))));
             self.count += 1;
         }
         Ok(())
     }
 }
 
-fn decode_beginning(mut reader: FieldReader<'_>) -> Result<CheckpointHeader, DecodeError> {
-    let begin = reader.u64()?;
+fn decode_header(mut reader: FieldReader<'_>) -> Result<CheckpointHeader, DecodeError> {
+    let begin = reader.read_u64()?;
     let max = reader.remaining();
     let mut runs = Vec::new();
-    for _ in 0..reader.count(max)? {
-        let number = reader.u64()?;
-        runs.push((GroupKey::of(reader.bytes(super::suffix::GROUP_LEN)?), number));
+    for _ in 0..reader.read_count(max)? {
+        let number = reader.read_u64()?;
+        runs.push((GroupKey::from_key(reader.read_bytes(super::suffix::GROUP_LEN)?), number));
     }
-    reader.finish()?;
+    reader.expect_end()?;
     Ok(CheckpointHeader { begin, runs })
 }
 
 /// Decodes any frames, each with its length before it.
-pub(crate) fn decode_any(bytes: &[u8]) {
+pub(crate) fn fuzz_checkpoint(bytes: &[u8]) {
     let mut reader = FieldReader::new(bytes);
     let mut loading = CheckpointLoader::default();
-    while let Ok(body) = reader.bytes(bytes.len()) {
-        if loading.take(body).is_err() {
+    while let Ok(body) = reader.read_bytes(bytes.len()) {
+        if loading.load_frame(body).is_err() {
             return;
         }
     }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use super::folder::EngineFolder;
 use super::groups::{KeyGroup, KeyGroups};
 use super::hooks::DurabilityHooks;
-use super::journal::{AppendFailure, Journal, JournalSegment, name_of};
+use super::journal::{AppendFailure, Journal, JournalSegment, format_journal_name};
 use super::maintain::Maintenance;
 use super::pending::{ChangedKeys, PendingChanges};
 use super::record;
@@ -83,15 +83,15 @@ pub(crate) struct SyncState {
 }
 
 /// A lock, whatever a panicking thread left: what it guards is changed in steps that cannot panic halfway.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl EmbeddedEngine {
     /// Carries out a transaction and returns its sequence.
-    pub(crate) fn transact(&self, body: &mut TransactionBody<'_>) -> Result<u64, LiveError> {
-        let mut writer = lock(&self.writer);
-        self.check()?;
+    pub(crate) fn run_transaction(&self, body: &mut TransactionBody<'_>) -> Result<u64, LiveError> {
+        let mut writer = lock_mutex(&self.writer);
+        self.check_not_failed()?;
         let (dropped, changes) = {
             let committed = self.groups.read().unwrap_or_else(PoisonError::into_inner);
             let mut pending = PendingChanges::new(&committed);
@@ -101,66 +101,66 @@ impl EmbeddedEngine {
         if dropped.is_empty() && changes.is_empty() {
             return Ok(writer.sequence);
         }
-        self.refuse(&dropped, &changes)?;
+        self.refuse_sealed_changes(&dropped, &changes)?;
         let sequence = writer.sequence + 1;
         let (before, len) = (writer.journal.end, writer.journal.len);
         let entries = changes.iter().map(|(key, value)| (key.as_slice(), value.as_ref()));
         let appended =
-            writer.journal.append(|out| record::encode_transaction(out, sequence, &dropped, entries));
-        appended.map_err(|failure| self.append_failed(failure, writer.journal.segment.number))?;
+            writer.journal.append_frame(|out| record::encode_transaction(out, sequence, &dropped, entries));
+        appended.map_err(|failure| self.handle_append_failure(failure, writer.journal.segment.number))?;
         let gone = {
             let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
-            groups.apply(&dropped, changes.into_iter())
+            groups.apply_transaction(&dropped, changes.into_iter())
         };
         writer.sequence = sequence;
         self.written.store(sequence, Ordering::Release);
-        self.counters.committed(writer.journal.end - before);
+        self.counters.count_commit(writer.journal.end - before);
         let limit = self.limits.journal.max(1);
         let is_long = writer.journal.len / limit > len / limit;
-        self.doom(sequence, &gone);
+        self.schedule_run_removals(sequence, &gone);
         drop(writer);
         drop(gone);
-        self.wake(is_long);
+        self.wake_background(is_long);
         Ok(sequence)
     }
 
-    fn refuse(&self, dropped: &[Vec<u8>], changes: &ChangedKeys) -> Result<(), LiveError> {
+    fn refuse_sealed_changes(&self, dropped: &[Vec<u8>], changes: &ChangedKeys) -> Result<(), LiveError> {
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
-        let refused = groups.refuse(dropped, changes.keys().map(Vec::as_slice));
+        let refused = groups.find_sealed_change(dropped, changes.keys().map(Vec::as_slice));
         refused.map_or(Ok(()), |key| Err(LiveError::Frozen(key.to_vec())))
     }
 
     /// Remembers whose files can be removed once a transaction is durable.
-    fn doom(&self, sequence: u64, gone: &[KeyGroup]) {
+    fn schedule_run_removals(&self, sequence: u64, gone: &[KeyGroup]) {
         for group in gone {
             if let KeyGroup::Frozen(run) = group {
-                lock(&self.doomed).push((sequence, run.number));
+                lock_mutex(&self.doomed).push((sequence, run.number));
             }
         }
     }
 
     /// Waits until a transaction and all before it survive a loss of power.
-    pub(crate) fn wait_durable(&self, upto: u64) -> Result<(), LiveError> {
+    pub(crate) fn wait_until_durable(&self, upto: u64) -> Result<(), LiveError> {
         let upto = upto.min(self.written.load(Ordering::Acquire));
-        self.wait(|syncing| syncing.durable >= upto)
+        self.wait_for_sync(|syncing| syncing.durable >= upto)
     }
 
     /// Waits until it is durable that they are durable: nobody will ask the hooks for what they point to.
-    pub(crate) fn settle(&self, upto: u64) -> Result<(), LiveError> {
+    pub(crate) fn wait_until_confirmed(&self, upto: u64) -> Result<(), LiveError> {
         let upto = upto.min(self.written.load(Ordering::Acquire));
-        self.wait_durable(upto)?;
-        self.mark(upto)?;
-        self.wait(|syncing| syncing.settled >= upto)
+        self.wait_until_durable(upto)?;
+        self.append_mark(upto)?;
+        self.wait_for_sync(|syncing| syncing.settled >= upto)
     }
 
     /// Waits for something that a sync brings about. Of all who wait one syncs.
-    fn wait(&self, is_done: impl Fn(&SyncState) -> bool) -> Result<(), LiveError> {
-        let mut syncing = lock(&self.syncing);
+    fn wait_for_sync(&self, is_done: impl Fn(&SyncState) -> bool) -> Result<(), LiveError> {
+        let mut syncing = lock_mutex(&self.syncing);
         loop {
             if is_done(&syncing) {
                 return Ok(());
             }
-            self.check()?;
+            self.check_not_failed()?;
             if !syncing.leading {
                 break;
             }
@@ -172,8 +172,8 @@ impl EmbeddedEngine {
         let target = self.written.load(Ordering::Acquire);
         let segments = syncing.segments.clone();
         drop(syncing);
-        let outcome = self.sync(&segments).map_err(|error| self.fail(&error));
-        let mut syncing = lock(&self.syncing);
+        let outcome = self.sync_segments(&segments).map_err(|error| self.mark_failed(&error));
+        let mut syncing = lock_mutex(&self.syncing);
         syncing.leading = false;
         if outcome.is_ok() {
             syncing.durable = target;
@@ -185,51 +185,51 @@ impl EmbeddedEngine {
         self.synced.notify_all();
         outcome?;
         // Nothing but `settle` rests on the mark: a lack of space for it is nobody else's affair.
-        self.mark(target).or_else(|_| self.check())
+        self.append_mark(target).or_else(|_| self.check_not_failed())
     }
 
-    fn sync(&self, segments: &[Arc<JournalSegment>]) -> io::Result<()> {
+    fn sync_segments(&self, segments: &[Arc<JournalSegment>]) -> io::Result<()> {
         self.hooks.before_sync()?;
         let start = Instant::now();
-        segments.iter().try_for_each(|segment| segment.file.sync())?;
-        self.counters.times.syncs.record(start.elapsed());
-        self.counters.synced();
+        segments.iter().try_for_each(|segment| segment.file.sync_file())?;
+        self.counters.times.syncs.record_duration(start.elapsed());
+        self.counters.count_sync();
         Ok(())
     }
 
     /// Notes in the journal what is durable: damage before this note is no torn end.
-    fn mark(&self, durable: u64) -> Result<(), LiveError> {
-        let mut writer = lock(&self.writer);
-        self.check()?;
+    fn append_mark(&self, durable: u64) -> Result<(), LiveError> {
+        let mut writer = lock_mutex(&self.writer);
+        self.check_not_failed()?;
         if self.marked.load(Ordering::Acquire) >= durable {
             return Ok(());
         }
-        let appended = writer.journal.append(|out| record::encode_mark(out, durable));
-        appended.map_err(|failure| self.append_failed(failure, writer.journal.segment.number))?;
-        writer.journal.note_sync();
+        let appended = writer.journal.append_frame(|out| record::encode_mark(out, durable));
+        appended.map_err(|failure| self.handle_append_failure(failure, writer.journal.segment.number))?;
+        writer.journal.record_sync();
         self.marked.store(durable, Ordering::Release);
         Ok(())
     }
 
     /// An error if nothing is accepted any more.
-    pub(crate) fn check(&self) -> Result<(), LiveError> {
+    pub(crate) fn check_not_failed(&self) -> Result<(), LiveError> {
         self.poison.get().map_or(Ok(()), |why| Err(LiveError::Poisoned(why.clone())))
     }
 
     /// From now on nothing is accepted.
-    pub(crate) fn fail(&self, error: &io::Error) -> LiveError {
+    pub(crate) fn mark_failed(&self, error: &io::Error) -> LiveError {
         LiveError::Poisoned(self.poison.get_or_init(|| error.to_string()).clone())
     }
 
-    fn append_failed(&self, failure: AppendFailure, segment: u64) -> LiveError {
+    fn handle_append_failure(&self, failure: AppendFailure, segment: u64) -> LiveError {
         if !failure.undone {
-            self.fail(&failure.error);
+            self.mark_failed(&failure.error);
         }
-        let path = self.folder.describe(&name_of(segment));
+        let path = self.folder.describe_file(&format_journal_name(segment));
         LiveError::Io { action: "write", path, source: failure.error }
     }
 
-    fn wake(&self, is_long: bool) {
+    fn wake_background(&self, is_long: bool) {
         if is_long {
             self.grown.store(true, Ordering::Release);
         }

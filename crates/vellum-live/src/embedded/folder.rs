@@ -27,21 +27,21 @@ const DIR_MODE: u32 = 0o700;
 /// A directory with files, and no directories, in it.
 pub trait EngineFolder: Send + Sync {
     /// An empty file; one of that name is emptied.
-    fn create(&self, name: &str) -> io::Result<Arc<dyn EngineFile>>;
+    fn create_file(&self, name: &str) -> io::Result<Arc<dyn EngineFile>>;
     /// An existing file, for reading and writing.
-    fn open(&self, name: &str) -> io::Result<Arc<dyn EngineFile>>;
+    fn open_file(&self, name: &str) -> io::Result<Arc<dyn EngineFile>>;
     /// Gives a file another name; a file that has it is gone.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    fn rename_file(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file. It is no error if there is none.
-    fn remove(&self, name: &str) -> io::Result<()>;
+    fn remove_file(&self, name: &str) -> io::Result<()>;
     /// The names of all files, in no order.
-    fn list(&self) -> io::Result<Vec<String>>;
+    fn list_files(&self) -> io::Result<Vec<String>>;
     /// Makes all creations, renamings and removals so far durable.
-    fn sync(&self) -> io::Result<()>;
+    fn sync_folder(&self) -> io::Result<()>;
     /// What a message calls a file.
-    fn describe(&self, name: &str) -> String;
+    fn describe_file(&self, name: &str) -> String;
     /// The directory itself, if there is one: files can then be linked from it and into it.
-    fn directory(&self) -> Option<BorrowedFd<'_>>;
+    fn dir_fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
 /// A file, used by several threads.
@@ -53,10 +53,10 @@ pub trait EngineFile: Send + Sync {
     /// Writes two pieces, one behind the other, at once.
     fn write_both_at(&self, first: &[u8], second: &[u8], offset: u64) -> io::Result<()>;
     /// Makes content and length durable.
-    fn sync(&self) -> io::Result<()>;
+    fn sync_file(&self) -> io::Result<()>;
     /// Lengthens it, as far as that is cheap: writing within its length is made durable without changing anything
     /// but its content. Tells how long it is now.
-    fn reserve(&self, len: u64) -> io::Result<u64>;
+    fn reserve_len(&self, len: u64) -> io::Result<u64>;
     /// Cuts or lengthens it.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Its length in bytes.
@@ -81,11 +81,11 @@ impl Drop for LocalFolder {
 
 impl LocalFolder {
     /// Opens a directory, makes it first if need be, and locks it. None: somebody else has it.
-    pub fn lock(path: &Path) -> io::Result<Option<Self>> {
+    pub fn open_locked(path: &Path) -> io::Result<Option<Self>> {
         let mut folder = Self::open(path)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = openat(&folder.directory, LOCK, flags, FILE_MODE)?;
-        give_to_owner_of(&folder.directory, &lock)?;
+        set_owner_from_dir(&folder.directory, &lock)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 folder.lock = Some(lock);
@@ -102,7 +102,7 @@ impl LocalFolder {
             std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)?;
             if let Some(parent) = path.canonicalize()?.parent() {
                 let parent = StdFile::open(parent)?;
-                give_to_owner_of(&parent, StdFile::open(path)?)?;
+                set_owner_from_dir(&parent, StdFile::open(path)?)?;
                 parent.sync_all()?;
             }
         }
@@ -110,18 +110,18 @@ impl LocalFolder {
         Ok(Self { path: path.to_owned(), directory, lock: None })
     }
 
-    fn open_with(&self, name: &str, flags: OFlags) -> io::Result<Arc<dyn EngineFile>> {
+    fn open_file_with(&self, name: &str, flags: OFlags) -> io::Result<Arc<dyn EngineFile>> {
         let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&self.directory, name, flags, FILE_MODE)?;
         if flags.contains(OFlags::CREATE) {
-            give_to_owner_of(&self.directory, &file)?;
+            set_owner_from_dir(&self.directory, &file)?;
         }
         Ok(Arc::new(LocalFile(StdFile::from(file))))
     }
 }
 
 /// Gives what was just made in a directory to the owner of that: root must not shut a user out of their own.
-fn give_to_owner_of(directory: impl AsFd, made: impl AsFd) -> io::Result<()> {
+fn set_owner_from_dir(directory: impl AsFd, made: impl AsFd) -> io::Result<()> {
     let (owner, own) = (fstat(directory)?, fstat(&made)?);
     if (owner.st_uid, owner.st_gid) == (own.st_uid, own.st_gid) || owner.st_uid == 0 {
         return Ok(());
@@ -134,26 +134,26 @@ fn give_to_owner_of(directory: impl AsFd, made: impl AsFd) -> io::Result<()> {
 }
 
 impl EngineFolder for LocalFolder {
-    fn create(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
-        self.open_with(name, OFlags::CREATE | OFlags::TRUNC)
+    fn create_file(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
+        self.open_file_with(name, OFlags::CREATE | OFlags::TRUNC)
     }
 
-    fn open(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
-        self.open_with(name, OFlags::empty())
+    fn open_file(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
+        self.open_file_with(name, OFlags::empty())
     }
 
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+    fn rename_file(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(renameat(&self.directory, from, &self.directory, to)?)
     }
 
-    fn remove(&self, name: &str) -> io::Result<()> {
+    fn remove_file(&self, name: &str) -> io::Result<()> {
         match unlinkat(&self.directory, name, AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn list(&self) -> io::Result<Vec<String>> {
+    fn list_files(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.directory)? {
             let entry = entry?;
@@ -165,15 +165,15 @@ impl EngineFolder for LocalFolder {
         Ok(names)
     }
 
-    fn sync(&self) -> io::Result<()> {
+    fn sync_folder(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&self.directory)?)
     }
 
-    fn describe(&self, name: &str) -> String {
+    fn describe_file(&self, name: &str) -> String {
         self.path.join(name).display().to_string()
     }
 
-    fn directory(&self) -> Option<BorrowedFd<'_>> {
+    fn dir_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.directory.as_fd())
     }
 }
@@ -215,11 +215,11 @@ impl EngineFile for LocalFile {
         rest(second, first.len(), middle)
     }
 
-    fn sync(&self) -> io::Result<()> {
+    fn sync_file(&self) -> io::Result<()> {
         self.0.sync_data()
     }
 
-    fn reserve(&self, len: u64) -> io::Result<u64> {
+    fn reserve_len(&self, len: u64) -> io::Result<u64> {
         fallocate(&self.0, FallocateFlags::empty(), 0, len)?;
         Ok(len)
     }
@@ -234,36 +234,36 @@ impl EngineFile for LocalFile {
 }
 
 /// What became of an attempt at a file, as an error.
-pub(crate) fn failed(
+pub(crate) fn wrap_io_error(
     folder: &dyn EngineFolder,
     action: &'static str,
     name: &str,
 ) -> impl Fn(io::Error) -> LiveError + use<> {
-    let path = folder.describe(name);
+    let path = folder.describe_file(name);
     move |source| LiveError::Io { action, path: path.clone(), source }
 }
 
 /// Gives a file a second name in another folder, or copies it there if it cannot have one. Durable once the other
 /// folder is synced.
-pub fn share(from: &dyn EngineFolder, name: &str, to: &dyn EngineFolder) -> io::Result<()> {
-    if let (Some(old), Some(new)) = (from.directory(), to.directory())
+pub fn link_or_copy_file(from: &dyn EngineFolder, name: &str, to: &dyn EngineFolder) -> io::Result<()> {
+    if let (Some(old), Some(new)) = (from.dir_fd(), to.dir_fd())
         && linkat(old, name, new, name, AtFlags::empty()).is_ok()
     {
         return Ok(());
     }
-    copy(&*from.open(name)?, &*to.create(name)?)
+    copy_file(&*from.open_file(name)?, &*to.create_file(name)?)
 }
 
 /// Bytes that a copy moves at once.
 const COPY_PORTION: usize = 1 << 20;
 
-fn copy(from: &dyn EngineFile, to: &dyn EngineFile) -> io::Result<()> {
+fn copy_file(from: &dyn EngineFile, to: &dyn EngineFile) -> io::Result<()> {
     let mut buffer = vec![0; COPY_PORTION];
     let mut offset = 0;
     loop {
         let count = from.read_at(&mut buffer, offset)?;
         match buffer.get(..count) {
-            Some([]) | None => return to.sync(),
+            Some([]) | None => return to.sync_file(),
             Some(bytes) => to.write_at(bytes, offset)?,
         }
         offset += count as u64;

@@ -44,7 +44,7 @@ impl FileHeader {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.raw(&self.magic).u32(VERSION).u64(self.number).u64(self.salt);
+        writer.write_raw(&self.magic).write_u32(VERSION).write_u64(self.number).write_u64(self.salt);
         let mut bytes = writer.into_vec();
         let checksum = xxh3_64(&bytes);
         bytes.extend_from_slice(&checksum.to_le_bytes());
@@ -54,13 +54,13 @@ impl FileHeader {
     /// Reads the header of a file of a kind.
     pub(crate) fn decode(bytes: &[u8], magic: [u8; 8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        if reader.array()? != magic {
+        if reader.read_array()? != magic {
             return Err(DecodeError::Magic);
         }
-        let version = reader.u32()?;
-        let header = Self { magic, number: reader.u64()?, salt: reader.u64()? };
+        let version = reader.read_u32()?;
+        let header = Self { magic, number: reader.read_u64()?, salt: reader.read_u64()? };
         let summed = bytes.get(..bytes.len() - reader.remaining()).unwrap_or_default();
-        if reader.u64()? != xxh3_64(summed) {
+        if reader.read_u64()? != xxh3_64(summed) {
             return Err(DecodeError::Invalid("checksum"));
         }
         if version != VERSION {
@@ -70,7 +70,10 @@ impl FileHeader {
     }
 
     /// Reads the header of an open file.
-    pub(crate) fn read(file: &dyn EngineFile, magic: [u8; 8]) -> io::Result<Result<Self, DecodeError>> {
+    pub(crate) fn read_from_file(
+        file: &dyn EngineFile,
+        magic: [u8; 8],
+    ) -> io::Result<Result<Self, DecodeError>> {
         let mut bytes = [0; HEADER_LEN];
         let count = file.read_at(&mut bytes, 0)?;
         Ok(Self::decode(bytes.get(..count).unwrap_or_default(), magic))
@@ -78,12 +81,12 @@ impl FileHeader {
 }
 
 /// Appends a frame to `out`, which begins at `start` in the file; `body` appends its body.
-pub(crate) fn append(out: &mut Vec<u8>, salt: u64, start: u64, body: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn append_frame(out: &mut Vec<u8>, salt: u64, start: u64, body: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     out.extend_from_slice(&[0; FRAME_HEAD]);
     body(out);
     let content = out.get(at + FRAME_HEAD..).unwrap_or_default();
-    let sum = checksum(content, salt, start + at as u64);
+    let sum = compute_checksum(content, salt, start + at as u64);
     let len = content.len() as u32;
     if let Some(head) = out.get_mut(at..at + FRAME_HEAD) {
         let (first, second) = head.split_at_mut(4);
@@ -92,24 +95,24 @@ pub(crate) fn append(out: &mut Vec<u8>, salt: u64, start: u64, body: impl FnOnce
     }
 }
 
-fn checksum(body: &[u8], salt: u64, offset: u64) -> u64 {
+fn compute_checksum(body: &[u8], salt: u64, offset: u64) -> u64 {
     xxh3_64_with_seed(body, salt.wrapping_add(offset))
 }
 
 /// The length and the checksum in a frame's first bytes.
-pub(crate) fn head(bytes: &[u8]) -> Option<(usize, u64)> {
+pub(crate) fn decode_frame_head(bytes: &[u8]) -> Option<(usize, u64)> {
     let mut reader = FieldReader::new(bytes);
-    Some((reader.u32().ok()? as usize, reader.u64().ok()?))
+    Some((reader.read_u32().ok()? as usize, reader.read_u64().ok()?))
 }
 
 /// The body of the frame at the start of `bytes`, which stand at `offset` of a file.
-pub(crate) fn body(bytes: &[u8], salt: u64, offset: u64) -> Result<&[u8], DecodeError> {
-    let (len, sum) = head(bytes).ok_or(DecodeError::Truncated)?;
+pub(crate) fn decode_frame_body(bytes: &[u8], salt: u64, offset: u64) -> Result<&[u8], DecodeError> {
+    let (len, sum) = decode_frame_head(bytes).ok_or(DecodeError::Truncated)?;
     if len > BODY_MAX {
         return Err(DecodeError::Invalid("length"));
     }
     let body = bytes.get(FRAME_HEAD..FRAME_HEAD + len).ok_or(DecodeError::Truncated)?;
-    if checksum(body, salt, offset) != sum {
+    if compute_checksum(body, salt, offset) != sum {
         return Err(DecodeError::Invalid("checksum"));
     }
     Ok(body)
@@ -136,21 +139,21 @@ impl<'f> FrameWriter<'f> {
     }
 
     /// Appends a frame.
-    pub(crate) fn push(&mut self, body: &[u8]) -> io::Result<()> {
+    pub(crate) fn push_frame(&mut self, body: &[u8]) -> io::Result<()> {
         if body.len() > BODY_MAX {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        append(&mut self.out, self.salt, self.start, |out| out.extend_from_slice(body));
-        if self.out.len() >= WINDOW { self.flush() } else { Ok(()) }
+        append_frame(&mut self.out, self.salt, self.start, |out| out.extend_from_slice(body));
+        if self.out.len() >= WINDOW { self.flush_buffer() } else { Ok(()) }
     }
 
     /// Ends the file and makes it durable; its name is the caller's affair.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
-        self.flush()?;
-        self.file.sync()
+    pub(crate) fn finish_file(mut self) -> io::Result<()> {
+        self.flush_buffer()?;
+        self.file.sync_file()
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    fn flush_buffer(&mut self) -> io::Result<()> {
         self.file.write_at(&self.out, self.start)?;
         self.start = self.offset();
         self.out.clear();
@@ -193,25 +196,25 @@ impl<'f> FrameIterator<'f> {
     }
 
     /// The next frame. After a broken one, it is broken again.
-    pub(crate) fn next(&mut self) -> io::Result<NextFrame<'_>> {
+    pub(crate) fn next_frame(&mut self) -> io::Result<NextFrame<'_>> {
         let rest = self.len.saturating_sub(self.offset);
         if rest == 0 {
             return Ok(NextFrame::End);
         }
         let offset = self.offset;
-        let Some((len, sum)) = head(self.at(FRAME_HEAD)?) else {
+        let Some((len, sum)) = decode_frame_head(self.peek_bytes(FRAME_HEAD)?) else {
             return Ok(NextFrame::Broken(DecodeError::Truncated));
         };
-        if (len, sum) == (0, 0) && self.is_blank()? {
+        if (len, sum) == (0, 0) && self.is_rest_blank()? {
             return Ok(NextFrame::End);
         }
         let whole = FRAME_HEAD + len;
         if len > BODY_MAX || whole as u64 > rest {
             return Ok(NextFrame::Broken(DecodeError::Truncated));
         }
-        self.at(whole)?;
+        self.peek_bytes(whole)?;
         let (salt, at) = (self.salt, (offset - self.start) as usize);
-        match body(self.window.get(at..).unwrap_or_default(), salt, offset) {
+        match decode_frame_body(self.window.get(at..).unwrap_or_default(), salt, offset) {
             Ok(body) => {
                 self.offset += whole as u64;
                 Ok(NextFrame::Body(body))
@@ -221,7 +224,7 @@ impl<'f> FrameIterator<'f> {
     }
 
     /// Up to `count` bytes from the offset on.
-    pub(crate) fn at(&mut self, count: usize) -> io::Result<&[u8]> {
+    pub(crate) fn peek_bytes(&mut self, count: usize) -> io::Result<&[u8]> {
         let held = self.start..self.start + self.window.len() as u64;
         let wanted = self.offset..(self.offset + count as u64).min(self.len);
         if wanted.start < held.start || wanted.end > held.end {
@@ -237,11 +240,11 @@ impl<'f> FrameIterator<'f> {
     }
 
     /// Whether only zeros follow. Stays where it is.
-    fn is_blank(&mut self) -> io::Result<bool> {
+    fn is_rest_blank(&mut self) -> io::Result<bool> {
         let offset = self.offset;
         let mut is_blank = true;
         while is_blank && self.offset < self.len {
-            let bytes = self.at(WINDOW)?;
+            let bytes = self.peek_bytes(WINDOW)?;
             is_blank = !bytes.is_empty() && bytes.iter().all(|byte| *byte == 0);
             self.offset += bytes.len() as u64;
         }
@@ -280,12 +283,12 @@ mod tests {
     #[test]
     fn a_frame_counts_at_its_place_only() {
         let mut out = Vec::new();
-        append(&mut out, 5, 100, |body| body.extend_from_slice(b"first"));
-        append(&mut out, 5, 100, |body| body.extend_from_slice(b"second"));
+        append_frame(&mut out, 5, 100, |body| body.extend_from_slice(b"first"));
+        append_frame(&mut out, 5, 100, |body| body.extend_from_slice(b"second"));
         let second = FRAME_HEAD + 5;
-        assert_eq!(body(&out, 5, 100), Ok(&b"first"[..]));
-        assert_eq!(body(&out[second..], 5, 100 + second as u64), Ok(&b"second"[..]));
-        assert!(body(&out, 6, 100).is_err(), "another salt");
-        assert!(body(&out, 5, 101).is_err(), "another place");
+        assert_eq!(decode_frame_body(&out, 5, 100), Ok(&b"first"[..]));
+        assert_eq!(decode_frame_body(&out[second..], 5, 100 + second as u64), Ok(&b"second"[..]));
+        assert!(decode_frame_body(&out, 6, 100).is_err(), "another salt");
+        assert!(decode_frame_body(&out, 5, 101).is_err(), "another place");
     }
 }

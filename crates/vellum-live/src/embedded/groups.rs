@@ -11,7 +11,7 @@ use vellum_map::KeySpan;
 
 use super::record::KeyChange;
 use super::run::SortedRun;
-use super::suffix::{GROUP_LEN, GroupKey, KeySuffix, split};
+use super::suffix::{GROUP_LEN, GroupKey, KeySuffix, split_key};
 use crate::error::LiveError;
 use crate::store::{ValueBytes, VisitScan};
 
@@ -60,8 +60,8 @@ pub(crate) type SuffixEntry = (KeySuffix, ValueBytes);
 
 impl KeyGroups {
     /// The value under a key, or the run that knows it: to be asked without holding this.
-    pub(crate) fn find(&self, key: &[u8]) -> ValueLocation {
-        let (group, rest) = split(key);
+    pub(crate) fn find_value(&self, key: &[u8]) -> ValueLocation {
+        let (group, rest) = split_key(key);
         match self.groups.get(&group) {
             None => ValueLocation::Value(None),
             Some(KeyGroup::Live(group)) => ValueLocation::Value(group.entries.get(rest).cloned()),
@@ -70,16 +70,16 @@ impl KeyGroups {
     }
 
     /// The value under a key.
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
-        match self.find(key) {
+    pub(crate) fn get_value(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
+        match self.find_value(key) {
             ValueLocation::Value(value) => Ok(value),
-            ValueLocation::InRun(run) => run.get(split(key).1),
+            ValueLocation::InRun(run) => run.get_value(split_key(key).1),
         }
     }
 
     /// The run that holds all entries of a span, if one does.
-    pub(crate) fn run_of(&self, span: &KeySpan) -> Option<Arc<SortedRun>> {
-        let group = GroupKey::of(&span.start);
+    pub(crate) fn find_covering_run(&self, span: &KeySpan) -> Option<Arc<SortedRun>> {
+        let group = GroupKey::from_key(&span.start);
         let Some(KeyGroup::Frozen(run)) = self.groups.get(&group) else { return None };
         let beyond = self.groups.range((Bound::Excluded(group), Bound::Unbounded)).next();
         let ends = beyond.is_none_or(|(next, _)| !span.contains(next.as_bytes()));
@@ -91,8 +91,8 @@ impl KeyGroups {
         if span.end.as_ref().is_some_and(|end| *end <= span.start) {
             return Ok(());
         }
-        let (first, from) = split(&span.start);
-        let last = span.end.as_deref().map(split);
+        let (first, from) = split_key(&span.start);
+        let last = span.end.as_deref().map(split_key);
         let mut key = Vec::with_capacity(64);
         for (group, held) in self.groups.range(first..) {
             let from = if *group == first { from } else { &[] };
@@ -104,8 +104,8 @@ impl KeyGroups {
             key.clear();
             key.extend_from_slice(group.as_bytes());
             let flow = match held {
-                KeyGroup::Live(held) => held.scan(from, to, &mut key, visit),
-                KeyGroup::Frozen(run) => run.scan(from, to, &mut key, visit)?,
+                KeyGroup::Live(held) => held.scan_entries(from, to, &mut key, visit),
+                KeyGroup::Frozen(run) => run.scan_entries(from, to, &mut key, visit)?,
             };
             if flow.is_break() {
                 break;
@@ -115,7 +115,7 @@ impl KeyGroups {
     }
 
     /// Carries out what a transaction changed.
-    pub(crate) fn apply(
+    pub(crate) fn apply_transaction(
         &mut self,
         dropped: &[Vec<u8>],
         changes: impl Iterator<Item = KeyChange>,
@@ -125,17 +125,17 @@ impl KeyGroups {
             self.drop_prefix(prefix, &mut gone);
         }
         for (key, value) in changes {
-            let (group, rest) = split(&key);
+            let (group, rest) = split_key(&key);
             match value {
-                Some(value) => self.put(group, rest, value),
-                None => self.delete(group, rest),
+                Some(value) => self.set_key(group, rest, value),
+                None => self.delete_key(group, rest),
             }
         }
         gone
     }
 
     /// The first of these keys and prefixes that lies in a sealed group: it must not change.
-    pub(crate) fn refuse<'k>(
+    pub(crate) fn find_sealed_change<'k>(
         &self,
         dropped: &'k [Vec<u8>],
         changed: impl Iterator<Item = &'k [u8]>,
@@ -149,7 +149,7 @@ impl KeyGroups {
         let parts = dropped.iter().map(Vec::as_slice).filter(|prefix| prefix.len() > GROUP_LEN);
         let mut allowed = None;
         parts.chain(changed).find(|key| {
-            let group = GroupKey::of(key);
+            let group = GroupKey::from_key(key);
             if allowed == Some(group) {
                 return false;
             }
@@ -159,8 +159,8 @@ impl KeyGroups {
     }
 
     /// Seals all groups under a prefix. Tells which of them are in memory and take `min` bytes or more.
-    pub(crate) fn seal(&mut self, prefix: &[u8], min: usize) -> Vec<GroupKey> {
-        let under = self.groups.range_mut(GroupKey::of(prefix)..);
+    pub(crate) fn seal_groups(&mut self, prefix: &[u8], min: usize) -> Vec<GroupKey> {
+        let under = self.groups.range_mut(GroupKey::from_key(prefix)..);
         let under = under.take_while(|(key, _)| key.as_bytes().starts_with(prefix));
         let mut large = Vec::new();
         for (key, group) in under {
@@ -193,7 +193,7 @@ impl KeyGroups {
     }
 
     /// Puts a run into the place of its group, if that is still as it was when it was sealed.
-    pub(crate) fn install(&mut self, run: Arc<SortedRun>) -> Option<KeyGroup> {
+    pub(crate) fn install_run(&mut self, run: Arc<SortedRun>) -> Option<KeyGroup> {
         match self.groups.get_mut(&run.group) {
             Some(group @ KeyGroup::Live(LiveGroup { sealed: true, .. })) => {
                 Some(std::mem::replace(group, KeyGroup::Frozen(run)))
@@ -208,7 +208,7 @@ impl KeyGroups {
     }
 
     /// All runs.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<SortedRun>> {
+    pub(crate) fn iter_runs(&self) -> impl Iterator<Item = &Arc<SortedRun>> {
         self.groups.values().filter_map(|group| match group {
             KeyGroup::Live(_) => None,
             KeyGroup::Frozen(run) => Some(run),
@@ -216,8 +216,8 @@ impl KeyGroups {
     }
 
     /// Up to `max` entries that are in memory, in order, from a key on.
-    pub(crate) fn live_entries(&self, from: &[u8], max: usize) -> Vec<KeyValue> {
-        let (first, from) = split(from);
+    pub(crate) fn collect_live_entries(&self, from: &[u8], max: usize) -> Vec<KeyValue> {
+        let (first, from) = split_key(from);
         let mut entries = Vec::new();
         for (key, group) in self.groups.range(first..) {
             let KeyGroup::Live(live) = group else { continue };
@@ -234,27 +234,27 @@ impl KeyGroups {
     }
 
     /// Bytes of memory that entries take, about.
-    pub(crate) fn live_weight(&self) -> usize {
+    pub(crate) fn live_memory_size(&self) -> usize {
         let weight = |group: &KeyGroup| if let KeyGroup::Live(live) = group { live.weight } else { 0 };
         self.groups.values().map(weight).sum()
     }
 
     /// Bytes of memory, about.
-    pub(crate) fn weight(&self) -> usize {
-        self.live_weight() + self.runs().map(|run| run.weight()).sum::<usize>()
+    pub(crate) fn memory_size(&self) -> usize {
+        self.live_memory_size() + self.iter_runs().map(|run| run.memory_size()).sum::<usize>()
     }
 
-    fn put(&mut self, key: GroupKey, rest: &[u8], value: ValueBytes) {
+    fn set_key(&mut self, key: GroupKey, rest: &[u8], value: ValueBytes) {
         let group = self.groups.entry(key).or_insert_with(|| KeyGroup::Live(LiveGroup::default()));
         match group {
-            KeyGroup::Live(live) => live.put(rest, value),
+            KeyGroup::Live(live) => live.set_key(rest, value),
             KeyGroup::Frozen(_) => debug_assert!(false, "a frozen group changes"),
         }
     }
 
-    fn delete(&mut self, key: GroupKey, rest: &[u8]) {
+    fn delete_key(&mut self, key: GroupKey, rest: &[u8]) {
         if let Some(KeyGroup::Live(live)) = self.groups.get_mut(&key) {
-            live.delete(rest);
+            live.delete_key(rest);
             if live.entries.is_empty() {
                 self.groups.remove(&key);
             }
@@ -262,13 +262,13 @@ impl KeyGroups {
     }
 
     fn drop_prefix(&mut self, prefix: &[u8], gone: &mut RemovedGroups) {
-        let (first, rest) = split(prefix);
+        let (first, rest) = split_key(prefix);
         if prefix.len() > GROUP_LEN {
             let doomed: Vec<_> = match self.groups.get(&first) {
-                Some(KeyGroup::Live(live)) => live.under(rest).cloned().collect(),
+                Some(KeyGroup::Live(live)) => live.keys_with_prefix(rest).cloned().collect(),
                 _ => return,
             };
-            doomed.iter().for_each(|rest| self.delete(first, rest.as_bytes()));
+            doomed.iter().for_each(|rest| self.delete_key(first, rest.as_bytes()));
             return;
         }
         let under = self.groups.range(first..).map(|(key, _)| *key);
@@ -278,7 +278,7 @@ impl KeyGroups {
 }
 
 impl LiveGroup {
-    fn put(&mut self, rest: &[u8], value: ValueBytes) {
+    fn set_key(&mut self, rest: &[u8], value: ValueBytes) {
         self.weight += value.len();
         if let Some(held) = self.entries.get_mut(rest) {
             let old = std::mem::replace(held, value);
@@ -289,19 +289,19 @@ impl LiveGroup {
         }
     }
 
-    fn delete(&mut self, rest: &[u8]) {
+    fn delete_key(&mut self, rest: &[u8]) {
         if let Some(old) = self.entries.remove(rest) {
             self.weight -= old.len() + rest.len() + ENTRY_OVERHEAD;
         }
     }
 
-    fn under(&self, prefix: &[u8]) -> impl Iterator<Item = &KeySuffix> {
+    fn keys_with_prefix(&self, prefix: &[u8]) -> impl Iterator<Item = &KeySuffix> {
         let from = self.entries.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
         from.map(|(suffix, _)| suffix).take_while(move |suffix| suffix.as_bytes().starts_with(prefix))
     }
 
     /// Visits entries; `key` holds the group's part of their keys.
-    fn scan(
+    fn scan_entries(
         &self,
         from: &[u8],
         to: Bound<&[u8]>,

@@ -22,17 +22,17 @@ const RESERVED: u64 = 1 << 20;
 const SYNCS_MIN: u32 = if cfg!(test) { 1 } else { 16 };
 
 /// The name of a journal file.
-pub(crate) fn name_of(number: u64) -> String {
+pub(crate) fn format_journal_name(number: u64) -> String {
     format!("{NAME}{number:016x}")
 }
 
 /// The number in the name of a journal file.
-pub(crate) fn number_in(name: &str) -> Option<u64> {
-    numbered(name, NAME)
+pub(crate) fn parse_journal_number(name: &str) -> Option<u64> {
+    parse_numbered_name(name, NAME)
 }
 
 /// The number in a name that begins with `kind`.
-pub(crate) fn numbered(name: &str, kind: &str) -> Option<u64> {
+pub(crate) fn parse_numbered_name(name: &str, kind: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_prefix(kind)?, 16).ok()?;
     (name == format!("{kind}{number:016x}")).then_some(number)
 }
@@ -46,11 +46,11 @@ pub(crate) struct JournalSegment {
 
 impl JournalSegment {
     /// A new file without records. Durable once the folder is synced.
-    pub(crate) fn create(folder: &dyn EngineFolder, number: u64) -> io::Result<Self> {
+    pub(crate) fn create_segment(folder: &dyn EngineFolder, number: u64) -> io::Result<Self> {
         let header = FileHeader::new(MAGIC, number)?;
-        let file = folder.create(&name_of(number))?;
+        let file = folder.create_file(&format_journal_name(number))?;
         file.write_at(&header.encode(), 0)?;
-        file.sync()?;
+        file.sync_file()?;
         Ok(Self { number, salt: header.salt, file })
     }
 }
@@ -83,23 +83,23 @@ impl Journal {
     }
 
     /// Goes on in a new file.
-    pub(crate) fn turn_to(&mut self, segment: Arc<JournalSegment>) {
+    pub(crate) fn switch_segment(&mut self, segment: Arc<JournalSegment>) {
         self.segment = segment;
         self.end = HEADER_LEN as u64;
         self.room = self.end;
     }
 
     /// Appends a frame, in one write.
-    pub(crate) fn append(&mut self, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), AppendFailure> {
+    pub(crate) fn append_frame(&mut self, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), AppendFailure> {
         self.scratch.clear();
         self.scratch.shrink_to(SCRATCH_MAX);
-        frame::append(&mut self.scratch, self.segment.salt, self.end, body);
+        frame::append_frame(&mut self.scratch, self.segment.salt, self.end, body);
         if self.scratch.len() > BODY_MAX + FRAME_HEAD {
             return Err(AppendFailure { error: ErrorKind::FileTooLarge.into(), undone: true });
         }
         let len = self.scratch.len() as u64;
         if self.end + len > self.room {
-            self.reserve(self.end + len);
+            self.reserve_space(self.end + len);
         }
         match self.segment.file.write_at(&self.scratch, self.end) {
             Ok(()) => {
@@ -107,20 +107,20 @@ impl Journal {
                 self.len += len;
                 Ok(())
             }
-            Err(error) => Err(self.undo(error)),
+            Err(error) => Err(self.undo_append(error)),
         }
     }
 
     /// What was appended so far was made durable.
-    pub(crate) fn note_sync(&mut self) {
+    pub(crate) fn record_sync(&mut self) {
         self.syncs = self.syncs.saturating_add(1);
     }
 
     /// Lengthens the file beyond `needed`.
-    fn reserve(&mut self, needed: u64) {
+    fn reserve_space(&mut self, needed: u64) {
         let is_synced_often = std::mem::take(&mut self.syncs) >= SYNCS_MIN;
         // Without room the file grows with each record: slower, no worse.
-        self.room = self.segment.file.reserve(needed + RESERVED).unwrap_or(needed);
+        self.room = self.segment.file.reserve_len(needed + RESERVED).unwrap_or(needed);
         if is_synced_often && self.room > needed {
             let len = (self.room - needed).min(RESERVED) as usize;
             // It reads as zeros already: what fails here changes nothing, and fails again when it matters.
@@ -129,7 +129,7 @@ impl Journal {
     }
 
     /// Cuts off what a failed write left. Only a lack of space is known to leave all else as it was.
-    fn undo(&mut self, error: io::Error) -> AppendFailure {
+    fn undo_append(&mut self, error: io::Error) -> AppendFailure {
         self.room = self.end;
         let is_full = matches!(
             error.kind(),
@@ -149,7 +149,7 @@ mod tests {
 
     /// Bytes of a journal file up to the first that was never written, and all of them.
     fn written(dir: &std::path::Path) -> (u64, u64) {
-        let file = std::fs::File::open(dir.join(name_of(1))).unwrap();
+        let file = std::fs::File::open(dir.join(format_journal_name(1))).unwrap();
         let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).unwrap();
         (hole, file.metadata().unwrap().len())
     }
@@ -157,13 +157,13 @@ mod tests {
     #[test]
     fn room_is_written_before_it_is_needed_where_syncs_are_frequent() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = LocalFolder::lock(dir.path()).unwrap().unwrap();
-        let segment = Arc::new(JournalSegment::create(&folder, 1).unwrap());
+        let folder = LocalFolder::open_locked(dir.path()).unwrap().unwrap();
+        let segment = Arc::new(JournalSegment::create_segment(&folder, 1).unwrap());
         let mut journal = Journal::new(segment, HEADER_LEN as u64, 0);
         let mut append = |len: usize, syncs: u32| {
-            (0..syncs).for_each(|_| journal.note_sync());
-            assert!(journal.append(|out| out.resize(out.len() + len, 7)).is_ok());
-            journal.segment.file.sync().unwrap();
+            (0..syncs).for_each(|_| journal.record_sync());
+            assert!(journal.append_frame(|out| out.resize(out.len() + len, 7)).is_ok());
+            journal.segment.file.sync_file().unwrap();
         };
         append(100, 0);
         let (hole, len) = written(dir.path());

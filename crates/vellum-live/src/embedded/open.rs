@@ -7,7 +7,7 @@ use vellum_types::DecodeError;
 
 use super::checkpoint::{self, Checkpoint, CheckpointHeader, UNFINISHED};
 use super::engine::{EmbeddedEngine, EngineLimits, SyncState, WriterState};
-use super::folder::{EngineFolder, failed};
+use super::folder::{EngineFolder, wrap_io_error};
 use super::frame::HEADER_LEN;
 use super::groups::KeyGroups;
 use super::hooks::DurabilityHooks;
@@ -31,35 +31,39 @@ struct FolderContents {
 
 impl EmbeddedEngine {
     /// Makes an engine of what a folder holds; of an empty one, an empty engine.
-    pub(crate) fn open(
+    pub(crate) fn open_folder(
         folder: Arc<dyn EngineFolder>,
         hooks: Box<dyn DurabilityHooks>,
         limits: EngineLimits,
     ) -> Result<Self, LiveError> {
-        let mut found = FolderContents::read(&*folder)?;
+        let mut found = FolderContents::read_folder(&*folder)?;
         if found.checkpoints.is_empty() {
-            begin(&*folder, &found)?;
-            found = FolderContents::read(&*folder)?;
+            create_store_files(&*folder, &found)?;
+            found = FolderContents::read_folder(&*folder)?;
         }
         let newest = found.checkpoints.last().copied().unwrap_or(FIRST);
-        let Checkpoint { beginning, groups, upto } = checkpoint::read(&*folder, newest)?;
+        let Checkpoint { beginning, groups, upto } = checkpoint::read_checkpoint(&*folder, newest)?;
         let numbers: Vec<_> = found.journals.iter().copied().filter(|number| *number >= newest).collect();
         let mut replay = JournalReplay::new(&*folder, groups, beginning, upto);
-        replay.run(newest, &numbers, &*hooks)?;
+        replay.replay_journal(newest, &numbers, &*hooks)?;
         let JournalReplay { mut groups, runs, last, durable, segments, .. } = replay;
         for (group, number) in &runs {
-            add_run(&*folder, &mut groups, *group, *number)?;
+            load_run(&*folder, &mut groups, *group, *number)?;
         }
-        found.clear(&*folder, newest)?;
+        found.remove_leftovers(&*folder, newest)?;
         let doomed = found.runs.iter().filter(|number| runs.iter().all(|(_, needed)| needed != *number));
         let doomed: Vec<_> = doomed.map(|number| (last, *number)).collect();
         let next_run =
             runs.iter().map(|(_, number)| number).chain(&found.runs).max().map_or(FIRST, |max| max + 1);
         let Some((segment, end)) = segments.last().cloned() else {
-            return Err(missing(&*folder, &journal::name_of(newest)));
+            return Err(missing_file_error(&*folder, &journal::format_journal_name(newest)));
         };
         // Its header may never have been durable, if its maker was killed before it was used.
-        segment.file.sync().map_err(failed(&*folder, "sync", &journal::name_of(segment.number)))?;
+        segment.file.sync_file().map_err(wrap_io_error(
+            &*folder,
+            "sync",
+            &journal::format_journal_name(segment.number),
+        ))?;
         let len = segments.iter().map(|(_, end)| end - HEADER_LEN as u64).sum();
         let segments = segments.into_iter().map(|(segment, _)| segment).collect();
         Ok(Self {
@@ -84,66 +88,66 @@ impl EmbeddedEngine {
 }
 
 impl FolderContents {
-    fn read(folder: &dyn EngineFolder) -> Result<Self, LiveError> {
-        let names = folder.list().map_err(failed(folder, "list", ""))?;
+    fn read_folder(folder: &dyn EngineFolder) -> Result<Self, LiveError> {
+        let names = folder.list_files().map_err(wrap_io_error(folder, "list", ""))?;
         let numbers = |number_in: fn(&str) -> Option<u64>| {
             let mut numbers: Vec<_> = names.iter().filter_map(|name| number_in(name)).collect();
             numbers.sort_unstable();
             numbers
         };
         Ok(Self {
-            checkpoints: numbers(checkpoint::number_in),
-            journals: numbers(journal::number_in),
-            runs: numbers(run::number_in),
+            checkpoints: numbers(checkpoint::parse_checkpoint_number),
+            journals: numbers(journal::parse_journal_number),
+            runs: numbers(run::parse_run_number),
             unfinished: names.iter().filter(|name| name.ends_with(UNFINISHED)).cloned().collect(),
         })
     }
 
     /// Removes what a crash left behind: what is older than the checkpoint, and what never became whole.
-    fn clear(&self, folder: &dyn EngineFolder, newest: u64) -> Result<(), LiveError> {
+    fn remove_leftovers(&self, folder: &dyn EngineFolder, newest: u64) -> Result<(), LiveError> {
         // The checkpoint may have got its name a moment before the crash: only now is it durable.
-        folder.sync().map_err(failed(folder, "sync", ""))?;
+        folder.sync_folder().map_err(wrap_io_error(folder, "sync", ""))?;
         let older = |numbers: &[u64], name_of: fn(u64) -> String| -> Vec<_> {
             numbers.iter().filter(|number| **number < newest).map(|number| name_of(*number)).collect()
         };
-        let checkpoints = older(&self.checkpoints, checkpoint::name_of);
-        let journals = older(&self.journals, journal::name_of);
+        let checkpoints = older(&self.checkpoints, checkpoint::format_checkpoint_name);
+        let journals = older(&self.journals, journal::format_journal_name);
         for name in checkpoints.iter().chain(&journals).chain(&self.unfinished) {
-            folder.remove(name).map_err(failed(folder, "remove", name))?;
+            folder.remove_file(name).map_err(wrap_io_error(folder, "remove", name))?;
         }
         Ok(())
     }
 }
 
 /// Makes the files of an empty store. The checkpoint comes last: without it nothing was ever acknowledged.
-fn begin(folder: &dyn EngineFolder, found: &FolderContents) -> Result<(), LiveError> {
-    let name = journal::name_of(FIRST);
-    let io = failed(folder, "create", &name);
+fn create_store_files(folder: &dyn EngineFolder, found: &FolderContents) -> Result<(), LiveError> {
+    let name = journal::format_journal_name(FIRST);
+    let io = wrap_io_error(folder, "create", &name);
     for number in &found.journals {
-        let file = folder.open(&journal::name_of(*number)).map_err(&io)?;
+        let file = folder.open_file(&journal::format_journal_name(*number)).map_err(&io)?;
         if *number != FIRST || file.size().map_err(&io)? > HEADER_LEN as u64 {
-            return Err(missing(folder, &checkpoint::name_of(*number)));
+            return Err(missing_file_error(folder, &checkpoint::format_checkpoint_name(*number)));
         }
     }
-    JournalSegment::create(folder, FIRST).and_then(|_| folder.sync()).map_err(&io)?;
-    checkpoint::write(folder, FIRST, &CheckpointHeader::default(), |_| Vec::new(), || Ok(0))
+    JournalSegment::create_segment(folder, FIRST).and_then(|_| folder.sync_folder()).map_err(&io)?;
+    checkpoint::write_checkpoint(folder, FIRST, &CheckpointHeader::default(), |_| Vec::new(), || Ok(0))
 }
 
-fn add_run(
+fn load_run(
     folder: &dyn EngineFolder,
     groups: &mut KeyGroups,
     group: super::suffix::GroupKey,
     number: u64,
 ) -> Result<(), LiveError> {
-    let run = SortedRun::open(folder, number)?;
+    let run = SortedRun::open_run(folder, number)?;
     if run.group != group {
         let what = format!("at byte 0: {}", DecodeError::Invalid("group"));
-        return Err(LiveError::Damaged { path: folder.describe(&run::name_of(number)), what });
+        return Err(LiveError::Damaged { path: folder.describe_file(&run::format_run_name(number)), what });
     }
     groups.add_run(Arc::new(run));
     Ok(())
 }
 
-fn missing(folder: &dyn EngineFolder, name: &str) -> LiveError {
-    LiveError::Damaged { path: folder.describe(name), what: "it is missing".into() }
+fn missing_file_error(folder: &dyn EngineFolder, name: &str) -> LiveError {
+    LiveError::Damaged { path: folder.describe_file(name), what: "it is missing".into() }
 }

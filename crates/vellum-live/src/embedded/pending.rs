@@ -31,7 +31,7 @@ impl<'s> PendingChanges<'s> {
         (self.dropped, self.changes)
     }
 
-    fn is_dropped(&self, key: &[u8]) -> bool {
+    fn is_key_dropped(&self, key: &[u8]) -> bool {
         self.dropped.iter().any(|prefix| key.starts_with(prefix))
     }
 }
@@ -41,10 +41,10 @@ impl StoreTransaction for PendingChanges<'_> {
         if let Some(change) = self.changes.get(key) {
             return Ok(change.clone());
         }
-        if self.is_dropped(key) {
+        if self.is_key_dropped(key) {
             return Ok(None);
         }
-        self.committed.get(key)
+        self.committed.get_value(key)
     }
 
     fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
@@ -55,29 +55,29 @@ impl StoreTransaction for PendingChanges<'_> {
         let mut own = self.changes.range::<[u8], _>((Bound::Included(&*span.start), end)).peekable();
         let mut flow = ControlFlow::Continue(());
         self.committed.scan(span, &mut |key, value| {
-            flow = visit_below(&mut own, key, visit);
+            flow = visit_changes_before(&mut own, key, visit);
             let hidden = own.next_if(|(changed, _)| changed.as_slice() == key);
             if flow.is_continue() {
                 flow = match hidden {
                     Some((_, None)) => ControlFlow::Continue(()),
                     Some((_, Some(new))) => visit(key, new),
-                    None if self.is_dropped(key) => ControlFlow::Continue(()),
+                    None if self.is_key_dropped(key) => ControlFlow::Continue(()),
                     None => visit(key, value),
                 };
             }
             flow
         })?;
         if flow.is_continue() {
-            let _ = own.try_for_each(|(key, change)| visit_put(key, change.as_ref(), visit));
+            let _ = own.try_for_each(|(key, change)| visit_change(key, change.as_ref(), visit));
         }
         Ok(())
     }
 
-    fn put(&mut self, key: &[u8], value: ValueBytes) {
+    fn set_key(&mut self, key: &[u8], value: ValueBytes) {
         self.changes.insert(key.to_vec(), Some(value));
     }
 
-    fn delete(&mut self, key: &[u8]) {
+    fn delete_key(&mut self, key: &[u8]) {
         self.changes.insert(key.to_vec(), None);
     }
 
@@ -88,17 +88,17 @@ impl StoreTransaction for PendingChanges<'_> {
 }
 
 /// Visits the changes whose keys come before `key`.
-fn visit_below<'c>(
+fn visit_changes_before<'c>(
     own: &mut Peekable<impl Iterator<Item = (&'c Vec<u8>, &'c Option<ValueBytes>)>>,
     key: &[u8],
     visit: &mut VisitScan<'_>,
 ) -> ControlFlow<()> {
     while let Some((key, change)) = own.next_if(|(changed, _)| changed.as_slice() < key) {
-        visit_put(key, change.as_ref(), visit)?;
+        visit_change(key, change.as_ref(), visit)?;
     }
     ControlFlow::Continue(())
 }
 
-fn visit_put(key: &[u8], change: Option<&ValueBytes>, visit: &mut VisitScan<'_>) -> ControlFlow<()> {
+fn visit_change(key: &[u8], change: Option<&ValueBytes>, visit: &mut VisitScan<'_>) -> ControlFlow<()> {
     change.map_or(ControlFlow::Continue(()), |value| visit(key, value))
 }

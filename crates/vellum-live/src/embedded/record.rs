@@ -43,16 +43,16 @@ pub(crate) fn encode_transaction<'a>(
     dropped: &[Vec<u8>],
     changes: impl Iterator<Item = (&'a [u8], Option<&'a ValueBytes>)>,
 ) {
-    let mut writer = FieldWriter::over(std::mem::take(out));
-    writer.u8(TRANSACTION).u64(sequence).varint(dropped.len() as u64);
+    let mut writer = FieldWriter::from_vec(std::mem::take(out));
+    writer.write_u8(TRANSACTION).write_u64(sequence).write_varint(dropped.len() as u64);
     for prefix in dropped {
-        writer.bytes(prefix);
+        writer.write_bytes(prefix);
     }
     for (key, value) in changes {
-        writer.bytes(key);
+        writer.write_bytes(key);
         match value {
-            None => writer.varint(0),
-            Some(value) => writer.varint(value.len() as u64 + 1).raw(value),
+            None => writer.write_varint(0),
+            Some(value) => writer.write_varint(value.len() as u64 + 1).write_raw(value),
         };
     }
     *out = writer.into_vec();
@@ -65,13 +65,13 @@ pub(crate) fn encode_mark(out: &mut Vec<u8>, sequence: u64) {
 }
 
 /// Reads the body of a frame.
-pub(crate) fn decode(body: &[u8]) -> Result<JournalRecord, DecodeError> {
+pub(crate) fn decode_record(body: &[u8]) -> Result<JournalRecord, DecodeError> {
     let mut reader = FieldReader::new(body);
-    let kind = reader.u8()?;
-    let sequence = reader.u64()?;
+    let kind = reader.read_u8()?;
+    let sequence = reader.read_u64()?;
     match kind {
         MARK => {
-            reader.finish()?;
+            reader.expect_end()?;
             Ok(JournalRecord::Mark(sequence))
         }
         TRANSACTION => Ok(JournalRecord::Transaction(sequence, decode_changes(reader)?)),
@@ -81,14 +81,16 @@ pub(crate) fn decode(body: &[u8]) -> Result<JournalRecord, DecodeError> {
 
 fn decode_changes(mut reader: FieldReader<'_>) -> Result<TransactionChanges, DecodeError> {
     let max = reader.remaining();
-    let dropped = (0..reader.count(max)?).map(|_| Ok(reader.bytes(max)?.to_vec()));
+    let dropped = (0..reader.read_count(max)?).map(|_| Ok(reader.read_bytes(max)?.to_vec()));
     let dropped = dropped.collect::<Result<_, DecodeError>>()?;
     let mut changes = Vec::new();
     while reader.remaining() > 0 {
-        let key = reader.bytes(max)?.to_vec();
-        let value = match reader.varint()?.checked_sub(1) {
+        let key = reader.read_bytes(max)?.to_vec();
+        let value = match reader.read_varint()?.checked_sub(1) {
             None => None,
-            Some(len) => Some(reader.take(usize::try_from(len).map_err(|_| DecodeError::Truncated)?)?.into()),
+            Some(len) => {
+                Some(reader.read_raw(usize::try_from(len).map_err(|_| DecodeError::Truncated)?)?.into())
+            }
         };
         changes.push((key, value));
     }
@@ -96,9 +98,9 @@ fn decode_changes(mut reader: FieldReader<'_>) -> Result<TransactionChanges, Dec
 }
 
 /// Decodes any bytes; what decodes must encode to the same.
-pub(crate) fn decode_any(body: &[u8]) {
+pub(crate) fn fuzz_record(body: &[u8]) {
     let mut out = Vec::new();
-    match decode(body) {
+    match decode_record(body) {
         Err(_) => return,
         Ok(JournalRecord::Mark(sequence)) => encode_mark(&mut out, sequence),
         Ok(JournalRecord::Transaction(sequence, TransactionChanges { dropped, changes })) => {
@@ -126,9 +128,9 @@ mod tests {
         let mut out = Vec::new();
         let entries = changes.changes.iter().map(|(key, value)| (key.as_slice(), value.as_ref()));
         encode_transaction(&mut out, 42, &changes.dropped, entries);
-        assert_eq!(decode(&out), Ok(JournalRecord::Transaction(42, changes)));
+        assert_eq!(decode_record(&out), Ok(JournalRecord::Transaction(42, changes)));
         for len in 0..out.len() {
-            let _ = decode(&out[..len]);
+            let _ = decode_record(&out[..len]);
         }
     }
 
@@ -137,8 +139,8 @@ mod tests {
         let mut out = Vec::new();
         encode_mark(&mut out, u64::MAX);
         assert_eq!(out.len(), MARK_LEN);
-        assert_eq!(decode(&out), Ok(JournalRecord::Mark(u64::MAX)));
+        assert_eq!(decode_record(&out), Ok(JournalRecord::Mark(u64::MAX)));
         out.push(0);
-        assert_eq!(decode(&out), Err(DecodeError::Trailing));
+        assert_eq!(decode_record(&out), Err(DecodeError::Trailing));
     }
 }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use vellum_types::DecodeError;
 
 use super::checkpoint::{CheckpointHeader, GroupRun};
-use super::folder::{EngineFolder, failed};
+use super::folder::{EngineFolder, wrap_io_error};
 use super::frame::{FRAME_HEAD, FileHeader, FrameIterator, HEADER_LEN, NextFrame};
 use super::groups::KeyGroups;
 use super::hooks::DurabilityHooks;
-use super::journal::{JournalSegment, MAGIC, name_of};
+use super::journal::{JournalSegment, MAGIC, format_journal_name};
 use super::record::{self, JournalRecord, MARK_LEN, TransactionChanges};
 use crate::error::LiveError;
 
@@ -63,40 +63,40 @@ impl<'a> JournalReplay<'a> {
 
     /// Reads the files with these numbers, in order, and carries out what they say. Cuts off what does not count. The
     /// file `first` must be there and have a sound header: it was durable before the checkpoint.
-    pub(crate) fn run(
+    pub(crate) fn replay_journal(
         &mut self,
         first: u64,
         numbers: &[u64],
         hooks: &dyn DurabilityHooks,
     ) -> Result<(), LiveError> {
         for (index, number) in numbers.iter().enumerate() {
-            if let Some(gap) = self.read(*number)? {
+            if let Some(gap) = self.read_segment(*number)? {
                 let later = numbers.get(index..).unwrap_or_default();
-                self.refuse_if_durable(&gap, later)?;
+                self.check_gap_not_durable(&gap, later)?;
                 break;
             }
         }
         if self.segments.first().is_none_or(|(segment, _)| segment.number != first) {
             let what = DecodeError::Invalid("header");
-            return Err(self.damaged(&JournalGap { number: first, offset: 0, what }));
+            return Err(self.damage_error(&JournalGap { number: first, offset: 0, what }));
         }
-        self.settle_held(hooks);
+        self.apply_intact(hooks);
         if self.last < self.durable {
-            return Err(self.damaged(&JournalGap {
+            return Err(self.damage_error(&JournalGap {
                 number: numbers.last().copied().unwrap_or_default(),
                 offset: self.segments.last().map_or(0, |(_, end)| *end),
                 what: DecodeError::Truncated,
             }));
         }
-        self.cut(numbers)
+        self.truncate_segments(numbers)
     }
 
     /// Reads one file; tells where it stops making sense.
-    fn read(&mut self, number: u64) -> Result<Option<JournalGap>, LiveError> {
+    fn read_segment(&mut self, number: u64) -> Result<Option<JournalGap>, LiveError> {
         let gap = |offset, what| Ok(Some(JournalGap { number, offset, what }));
-        let io = self.io("read", number);
-        let file = self.folder.open(&name_of(number)).map_err(&io)?;
-        let header = match FileHeader::read(&*file, MAGIC).map_err(&io)? {
+        let io = self.wrap_io_error("read", number);
+        let file = self.folder.open_file(&format_journal_name(number)).map_err(&io)?;
+        let header = match FileHeader::read_from_file(&*file, MAGIC).map_err(&io)? {
             Ok(header) if header.number == number => header,
             Ok(_) => return gap(0, DecodeError::Invalid("number")),
             Err(what) => return gap(0, what),
@@ -107,12 +107,12 @@ impl<'a> JournalReplay<'a> {
         self.segments.push((Arc::new(segment), frames.offset()));
         loop {
             let offset = frames.offset();
-            let decoded = match frames.next().map_err(&io)? {
+            let decoded = match frames.next_frame().map_err(&io)? {
                 NextFrame::End => return Ok(None),
                 NextFrame::Broken(what) => return gap(offset, what),
-                NextFrame::Body(body) => record::decode(body),
+                NextFrame::Body(body) => record::decode_record(body),
             };
-            let taken = decoded.and_then(|record| self.take(record, index, offset));
+            let taken = decoded.and_then(|record| self.take_record(record, index, offset));
             if let Err(what) = taken {
                 return gap(offset, what);
             }
@@ -122,17 +122,17 @@ impl<'a> JournalReplay<'a> {
         }
     }
 
-    fn take(&mut self, record: JournalRecord, segment: usize, offset: u64) -> Result<(), DecodeError> {
+    fn take_record(&mut self, record: JournalRecord, segment: usize, offset: u64) -> Result<(), DecodeError> {
         let next = self.held.last().map_or(self.last, |held| held.sequence) + 1;
         match record {
             JournalRecord::Transaction(sequence, changes) if sequence == next => {
                 self.held.push(HeldRecords { sequence, changes, segment, offset });
-                self.settle();
+                self.apply_durable();
                 Ok(())
             }
             JournalRecord::Mark(durable) if durable < next => {
                 self.durable = self.durable.max(durable);
-                self.settle();
+                self.apply_durable();
                 Ok(())
             }
             JournalRecord::Transaction(..) | JournalRecord::Mark(_) => Err(DecodeError::Invalid("sequence")),
@@ -140,23 +140,23 @@ impl<'a> JournalReplay<'a> {
     }
 
     /// Carries out what was durable.
-    fn settle(&mut self) {
+    fn apply_durable(&mut self) {
         let count = self.held.iter().take_while(|held| held.sequence <= self.durable).count();
         for held in self.held.drain(..count).collect::<Vec<_>>() {
-            self.carry_out(held);
+            self.apply_records(held);
         }
     }
 
-    fn carry_out(&mut self, held: HeldRecords) {
+    fn apply_records(&mut self, held: HeldRecords) {
         let TransactionChanges { dropped, changes } = held.changes;
         self.last = held.sequence;
         let goes = |(group, _): &GroupRun| dropped.iter().any(|prefix| group.as_bytes().starts_with(prefix));
         self.runs.retain(|run| !goes(run));
-        self.groups.apply(&dropped, changes.into_iter());
+        self.groups.apply_transaction(&dropped, changes.into_iter());
     }
 
     /// Carries out the rest, as far as what it points to is there.
-    fn settle_held(&mut self, hooks: &dyn DurabilityHooks) {
+    fn apply_intact(&mut self, hooks: &dyn DurabilityHooks) {
         for held in std::mem::take(&mut self.held) {
             let mut puts =
                 held.changes.changes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
@@ -167,30 +167,30 @@ impl<'a> JournalReplay<'a> {
                 }
                 return;
             }
-            self.carry_out(held);
+            self.apply_records(held);
         }
     }
 
     /// An error if a mark behind a gap says that what should stand there was durable. `later` are the gap's file and
     /// those after it.
-    fn refuse_if_durable(&self, gap: &JournalGap, later: &[u64]) -> Result<(), LiveError> {
+    fn check_gap_not_durable(&self, gap: &JournalGap, later: &[u64]) -> Result<(), LiveError> {
         let missing = self.held.last().map_or(self.last, |held| held.sequence) + 1;
         for number in later {
-            let io = self.io("read", *number);
-            let file = self.folder.open(&name_of(*number)).map_err(&io)?;
-            let Ok(header) = FileHeader::read(&*file, MAGIC).map_err(&io)? else {
+            let io = self.wrap_io_error("read", *number);
+            let file = self.folder.open_file(&format_journal_name(*number)).map_err(&io)?;
+            let Ok(header) = FileHeader::read_from_file(&*file, MAGIC).map_err(&io)? else {
                 // A header is durable before the first record: one that is torn has nothing behind it.
                 if file.size().map_err(&io)? > HEADER_LEN as u64 {
-                    return Err(self.damaged(gap));
+                    return Err(self.damage_error(gap));
                 }
                 continue;
             };
             let from = if *number == gap.number { gap.offset } else { 0 };
             let from = from.max(HEADER_LEN as u64);
             let mut frames = FrameIterator::new(&*file, header.salt, from).map_err(&io)?;
-            while let Some(mark) = find_mark(&mut frames).map_err(&io)? {
+            while let Some(mark) = find_next_mark(&mut frames).map_err(&io)? {
                 if mark >= missing {
-                    return Err(self.damaged(gap));
+                    return Err(self.damage_error(gap));
                 }
             }
         }
@@ -198,45 +198,51 @@ impl<'a> JournalReplay<'a> {
     }
 
     /// Makes the files end where the journal does, so that what follows is appended to sound records.
-    fn cut(&mut self, numbers: &[u64]) -> Result<(), LiveError> {
+    fn truncate_segments(&mut self, numbers: &[u64]) -> Result<(), LiveError> {
         let kept = self.segments.len();
         for number in numbers.iter().skip(kept).rev() {
-            self.folder.remove(&name_of(*number)).map_err(self.io("remove", *number))?;
+            self.folder
+                .remove_file(&format_journal_name(*number))
+                .map_err(self.wrap_io_error("remove", *number))?;
         }
         if numbers.len() > kept {
-            self.folder.sync().map_err(failed(self.folder, "sync", ""))?;
+            self.folder.sync_folder().map_err(wrap_io_error(self.folder, "sync", ""))?;
         }
         if let Some((segment, end)) = self.segments.last() {
-            let io = self.io("cut", segment.number);
+            let io = self.wrap_io_error("cut", segment.number);
             if segment.file.size().map_err(&io)? > *end {
                 segment.file.set_len(*end).map_err(&io)?;
-                segment.file.sync().map_err(&io)?;
+                segment.file.sync_file().map_err(&io)?;
             }
         }
         Ok(())
     }
 
-    fn io(&self, action: &'static str, number: u64) -> impl Fn(std::io::Error) -> LiveError + use<> {
-        failed(self.folder, action, &name_of(number))
+    fn wrap_io_error(
+        &self,
+        action: &'static str,
+        number: u64,
+    ) -> impl Fn(std::io::Error) -> LiveError + use<> {
+        wrap_io_error(self.folder, action, &format_journal_name(number))
     }
 
-    fn damaged(&self, gap: &JournalGap) -> LiveError {
-        let path = self.folder.describe(&name_of(gap.number));
+    fn damage_error(&self, gap: &JournalGap) -> LiveError {
+        let path = self.folder.describe_file(&format_journal_name(gap.number));
         LiveError::Damaged { path, what: format!("at byte {}: {}", gap.offset, gap.what) }
     }
 }
 
 /// The next mark, wherever it stands: what is before it need not make sense.
-fn find_mark(frames: &mut FrameIterator<'_>) -> std::io::Result<Option<u64>> {
+fn find_next_mark(frames: &mut FrameIterator<'_>) -> std::io::Result<Option<u64>> {
     loop {
-        let bytes = frames.at(FRAME_HEAD + MARK_LEN)?;
+        let bytes = frames.peek_bytes(FRAME_HEAD + MARK_LEN)?;
         if bytes.len() < FRAME_HEAD + MARK_LEN {
             return Ok(None);
         }
         let is_candidate = bytes.starts_with(&(MARK_LEN as u32).to_le_bytes());
         if is_candidate
-            && let NextFrame::Body(body) = frames.next()?
-            && let Ok(JournalRecord::Mark(sequence)) = record::decode(body)
+            && let NextFrame::Body(body) = frames.next_frame()?
+            && let Ok(JournalRecord::Mark(sequence)) = record::decode_record(body)
         {
             return Ok(Some(sequence));
         }

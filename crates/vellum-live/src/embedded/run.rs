@@ -22,10 +22,10 @@ use vellum_types::{DecodeError, FieldReader};
 
 pub(crate) use build::RunBuilder;
 
-use super::folder::{EngineFile, EngineFolder, failed};
+use super::folder::{EngineFile, EngineFolder, wrap_io_error};
 use super::frame::{self, BODY_MAX, FRAME_HEAD, FileHeader};
-use super::journal::numbered;
-use super::suffix::{GROUP_LEN, GroupKey, split};
+use super::journal::parse_numbered_name;
+use super::suffix::{GROUP_LEN, GroupKey, split_key};
 use crate::error::LiveError;
 use crate::store::{ValueBytes, VisitScan};
 use filter::RunFilter;
@@ -36,13 +36,13 @@ const NAME: &str = "run-";
 const TRAILER_LEN: usize = FRAME_HEAD + 1 + GROUP_LEN + 3 * 8;
 
 /// The name of a run's file.
-pub(crate) fn name_of(number: u64) -> String {
+pub(crate) fn format_run_name(number: u64) -> String {
     format!("{NAME}{number:016x}")
 }
 
 /// The number in the name of a run's file.
-pub(crate) fn number_in(name: &str) -> Option<u64> {
-    numbered(name, NAME)
+pub(crate) fn parse_run_number(name: &str) -> Option<u64> {
+    parse_numbered_name(name, NAME)
 }
 
 /// Called with what follows the group in each key, and the value, until it breaks off.
@@ -84,49 +84,51 @@ impl From<io::Error> for RunFault {
 
 impl SortedRun {
     /// Opens the run of a number. Its blocks are checked when they are read.
-    pub(crate) fn open(folder: &dyn EngineFolder, number: u64) -> Result<Self, LiveError> {
-        let name = name_of(number);
-        let path = folder.describe(&name);
-        let file = folder.open(&name).map_err(|error| match error.kind() {
+    pub(crate) fn open_run(folder: &dyn EngineFolder, number: u64) -> Result<Self, LiveError> {
+        let name = format_run_name(number);
+        let path = folder.describe_file(&name);
+        let file = folder.open_file(&name).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 LiveError::Damaged { path: path.clone(), what: "it is missing".into() }
             }
-            _ => failed(folder, "open", &name)(error),
+            _ => wrap_io_error(folder, "open", &name)(error),
         })?;
-        Self::read(file, number, path.clone()).map_err(|fault| refuse(path, fault))
+        Self::read_run(file, number, path.clone()).map_err(|fault| to_live_error(path, fault))
     }
 
-    fn read(file: Arc<dyn EngineFile>, number: u64, path: String) -> Result<Self, RunFault> {
-        let header = FileHeader::read(&*file, MAGIC)?.map_err(|what| RunFault::At(0, what))?;
+    fn read_run(file: Arc<dyn EngineFile>, number: u64, path: String) -> Result<Self, RunFault> {
+        let header = FileHeader::read_from_file(&*file, MAGIC)?.map_err(|what| RunFault::At(0, what))?;
         if header.number != number {
             return Err(RunFault::At(0, DecodeError::Invalid("number")));
         }
         let salt = header.salt;
         let len = file.size()?;
         let at = len.checked_sub(TRAILER_LEN as u64).ok_or(RunFault::At(len, DecodeError::Truncated))?;
-        let body = read_frame(&*file, salt, at, TRAILER_LEN)?;
+        let body = read_run_frame(&*file, salt, at, TRAILER_LEN)?;
         let trailer = RunTrailer::decode(&body).map_err(|what| RunFault::At(at, what))?;
         let index_len = trailer.filter.checked_sub(trailer.index);
         let filter_len = at.checked_sub(trailer.filter);
         let (Some(index_len), Some(filter_len)) = (index_len, filter_len) else {
             return Err(RunFault::At(at, DecodeError::Invalid("offset")));
         };
-        let index = read_frame(&*file, salt, trailer.index, index_len as usize)?;
-        let blocks = decode_index(&index, trailer.index).map_err(|what| RunFault::At(trailer.index, what))?;
-        let filter = RunFilter::from_bytes(read_frame(&*file, salt, trailer.filter, filter_len as usize)?)
-            .map_err(|what| RunFault::At(trailer.filter, what))?;
+        let index = read_run_frame(&*file, salt, trailer.index, index_len as usize)?;
+        let blocks =
+            decode_run_index(&index, trailer.index).map_err(|what| RunFault::At(trailer.index, what))?;
+        let filter =
+            RunFilter::from_bytes(read_run_frame(&*file, salt, trailer.filter, filter_len as usize)?)
+                .map_err(|what| RunFault::At(trailer.filter, what))?;
         let RunTrailer { group, entries, .. } = trailer;
         Ok(Self { number, group, entries, len, salt, file, blocks, filter, path })
     }
 
     /// Bytes of memory, about.
-    pub(crate) fn weight(&self) -> usize {
+    pub(crate) fn memory_size(&self) -> usize {
         let index: usize = self.blocks.iter().map(|block| size_of::<RunBlock>() + block.first.len()).sum();
         index + self.filter.len()
     }
 
     /// The value under a key of the group.
-    pub(crate) fn get(&self, rest: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
+    pub(crate) fn get_value(&self, rest: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
         if !self.filter.may_contain(rest) {
             return Ok(None);
         }
@@ -150,18 +152,18 @@ impl SortedRun {
     /// Visits the entries of a span that begins in the group.
     pub(crate) fn scan_span(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
         let from = span.start.get(GROUP_LEN..).unwrap_or_default();
-        let to = match span.end.as_deref().map(split) {
+        let to = match span.end.as_deref().map(split_key) {
             Some((group, to)) if group == self.group => Bound::Excluded(to),
             _ => Bound::Unbounded,
         };
         if span.end.as_ref().is_none_or(|end| *end > span.start) {
-            let _ = self.scan(from, to, &mut self.group.as_bytes().to_vec(), visit)?;
+            let _ = self.scan_entries(from, to, &mut self.group.as_bytes().to_vec(), visit)?;
         }
         Ok(())
     }
 
     /// Visits entries; `key` holds the group's part of their keys.
-    pub(crate) fn scan(
+    pub(crate) fn scan_entries(
         &self,
         from: &[u8],
         to: Bound<&[u8]>,
@@ -194,13 +196,14 @@ impl SortedRun {
     }
 
     fn visit_block(&self, block: &RunBlock, visit: &mut VisitRest<'_>) -> Result<(), LiveError> {
-        let visited = read_frame(&*self.file, self.salt, block.offset, block.len)
-            .and_then(|body| visit_entries(&body, visit).map_err(|what| RunFault::At(block.offset, what)));
-        visited.map_err(|fault| refuse(self.path.clone(), fault))
+        let visited = read_run_frame(&*self.file, self.salt, block.offset, block.len).and_then(|body| {
+            visit_block_entries(&body, visit).map_err(|what| RunFault::At(block.offset, what))
+        });
+        visited.map_err(|fault| to_live_error(self.path.clone(), fault))
     }
 }
 
-fn refuse(path: String, fault: RunFault) -> LiveError {
+fn to_live_error(path: String, fault: RunFault) -> LiveError {
     match fault {
         RunFault::Io(source) => LiveError::Io { action: "read", path, source },
         RunFault::At(offset, what) => LiveError::Damaged { path, what: format!("at byte {offset}: {what}") },
@@ -208,7 +211,7 @@ fn refuse(path: String, fault: RunFault) -> LiveError {
 }
 
 /// The body of the frame of `len` bytes at `offset`.
-fn read_frame(file: &dyn EngineFile, salt: u64, offset: u64, len: usize) -> Result<Vec<u8>, RunFault> {
+fn read_run_frame(file: &dyn EngineFile, salt: u64, offset: u64, len: usize) -> Result<Vec<u8>, RunFault> {
     let at = |what| RunFault::At(offset, what);
     if len > BODY_MAX + FRAME_HEAD {
         return Err(at(DecodeError::Invalid("length")));
@@ -216,7 +219,7 @@ fn read_frame(file: &dyn EngineFile, salt: u64, offset: u64, len: usize) -> Resu
     let mut bytes = vec![0; len];
     let count = file.read_at(&mut bytes, offset)?;
     bytes.truncate(count);
-    let body = frame::body(&bytes, salt, offset).map_err(at)?;
+    let body = frame::decode_frame_body(&bytes, salt, offset).map_err(at)?;
     if body.len() + FRAME_HEAD != len {
         return Err(at(DecodeError::Trailing));
     }
@@ -225,17 +228,17 @@ fn read_frame(file: &dyn EngineFile, salt: u64, offset: u64, len: usize) -> Resu
 }
 
 /// Visits the entries of a block's body.
-fn visit_entries(body: &[u8], visit: &mut VisitRest<'_>) -> Result<(), DecodeError> {
+fn visit_block_entries(body: &[u8], visit: &mut VisitRest<'_>) -> Result<(), DecodeError> {
     let mut reader = FieldReader::new(body);
     let mut key = Vec::with_capacity(64);
     while reader.remaining() > 0 {
-        let shared = usize::try_from(reader.varint()?).map_err(|_| DecodeError::Invalid("shared"))?;
+        let shared = usize::try_from(reader.read_varint()?).map_err(|_| DecodeError::Invalid("shared"))?;
         if shared > key.len() {
             return Err(DecodeError::Invalid("shared"));
         }
         key.truncate(shared);
-        key.extend_from_slice(reader.bytes(body.len())?);
-        let value = reader.bytes(body.len())?;
+        key.extend_from_slice(reader.read_bytes(body.len())?);
+        let value = reader.read_bytes(body.len())?;
         if visit(&key, value).is_break() {
             break;
         }
@@ -243,13 +246,13 @@ fn visit_entries(body: &[u8], visit: &mut VisitRest<'_>) -> Result<(), DecodeErr
     Ok(())
 }
 
-fn decode_index(body: &[u8], end: u64) -> Result<Vec<RunBlock>, DecodeError> {
+fn decode_run_index(body: &[u8], end: u64) -> Result<Vec<RunBlock>, DecodeError> {
     let mut reader = FieldReader::new(body);
-    let count = reader.count(body.len())?;
+    let count = reader.read_count(body.len())?;
     let mut blocks: Vec<RunBlock> = Vec::with_capacity(count);
     for _ in 0..count {
-        let first: Box<[u8]> = reader.bytes(body.len())?.into();
-        let (offset, len) = (reader.varint()?, reader.varint()?);
+        let first: Box<[u8]> = reader.read_bytes(body.len())?.into();
+        let (offset, len) = (reader.read_varint()?, reader.read_varint()?);
         if offset.checked_add(len).is_none_or(|block_end| block_end > end) {
             return Err(DecodeError::Invalid("offset"));
         }
@@ -259,7 +262,7 @@ fn decode_index(body: &[u8], end: u64) -> Result<Vec<RunBlock>, DecodeError> {
         let len = usize::try_from(len).map_err(|_| DecodeError::Invalid("length"))?;
         blocks.push(RunBlock { first, offset, len });
     }
-    reader.finish()?;
+    reader.expect_end()?;
     Ok(blocks)
 }
 
@@ -274,26 +277,31 @@ struct RunTrailer {
 impl RunTrailer {
     fn decode(body: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(body);
-        let len = usize::from(reader.u8()?);
-        let padded: [u8; GROUP_LEN] = reader.array()?;
-        let group = GroupKey::of(padded.get(..len).ok_or(DecodeError::Invalid("group"))?);
-        let trailer = Self { group, entries: reader.u64()?, index: reader.u64()?, filter: reader.u64()? };
-        reader.finish()?;
+        let len = usize::from(reader.read_u8()?);
+        let padded: [u8; GROUP_LEN] = reader.read_array()?;
+        let group = GroupKey::from_key(padded.get(..len).ok_or(DecodeError::Invalid("group"))?);
+        let trailer = Self {
+            group,
+            entries: reader.read_u64()?,
+            index: reader.read_u64()?,
+            filter: reader.read_u64()?,
+        };
+        reader.expect_end()?;
         Ok(trailer)
     }
 }
 
 /// Decodes any bytes as a block.
-pub(crate) fn decode_any_block(body: &[u8]) {
-    let _ = visit_entries(body, &mut |_, _| ControlFlow::Continue(()));
+pub(crate) fn fuzz_run_block(body: &[u8]) {
+    let _ = visit_block_entries(body, &mut |_, _| ControlFlow::Continue(()));
 }
 
 /// Decodes any bytes as an index.
-pub(crate) fn decode_any_index(body: &[u8]) {
-    let _ = decode_index(body, u64::MAX);
+pub(crate) fn fuzz_run_index(body: &[u8]) {
+    let _ = decode_run_index(body, u64::MAX);
 }
 
 /// Decodes any bytes as the frame at the end.
-pub(crate) fn decode_any_trailer(body: &[u8]) {
+pub(crate) fn fuzz_run_trailer(body: &[u8]) {
     let _ = RunTrailer::decode(body);
 }

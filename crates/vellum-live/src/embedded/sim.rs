@@ -94,7 +94,7 @@ pub struct SimRandom(pub u64);
 
 impl SimRandom {
     /// The next number: xorshift64, as Marsaglia gave it.
-    pub fn number(&mut self) -> u64 {
+    pub fn next_number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -102,14 +102,14 @@ impl SimRandom {
     }
 
     /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.number() % end
+    pub fn next_below(&mut self, end: u64) -> u64 {
+        self.next_number() % end
     }
 }
 
 impl SimFolder {
     /// The folder without a name of a disk with durable files.
-    pub fn with(files: BTreeMap<String, Vec<u8>>) -> Arc<Self> {
+    pub fn with_files(files: BTreeMap<String, Vec<u8>>) -> Arc<Self> {
         let mut sim = SimState::default();
         for (name, bytes) in files {
             sim.names.insert(name, sim.files.len());
@@ -120,49 +120,49 @@ impl SimFolder {
     }
 
     /// Another folder of the same disk.
-    pub fn beside(&self, name: &str) -> Arc<Self> {
+    pub fn sibling_folder(&self, name: &str) -> Arc<Self> {
         Arc::new(Self { sim: Arc::clone(&self.sim), prefix: format!("{name}/") })
     }
 
     /// Counts something that was done outside the disk: crashes are told apart that come before it and after it.
-    pub fn done_elsewhere(&self) -> usize {
+    pub fn record_external_step(&self) -> usize {
         let mut sim = self.sim.lock().unwrap();
         sim.log.push(SimOperation::Elsewhere);
         sim.log.len()
     }
 
     /// How much was done so far.
-    pub fn ops(&self) -> usize {
+    pub fn operation_count(&self) -> usize {
         self.sim.lock().unwrap().log.len()
     }
 
     /// After `after` more operations one fails; all of them from then on, if it lasts.
-    pub fn fail(&self, after: usize, fault: SimFault, lasting: bool) {
+    pub fn inject_fault(&self, after: usize, fault: SimFault, lasting: bool) {
         let mut sim = self.sim.lock().unwrap();
         sim.fault = Some((after, fault));
         sim.lasting = lasting;
     }
 
     /// From now on nothing fails. Tells whether something did.
-    pub fn heal(&self) -> bool {
+    pub fn clear_fault(&self) -> bool {
         self.sim.lock().unwrap().fault.take().is_none_or(|(left, _)| left == 0)
     }
 
     /// The files as they are.
-    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+    pub fn file_contents(&self) -> BTreeMap<String, Vec<u8>> {
         let sim = self.sim.lock().unwrap();
         sim.names.iter().map(|(name, id)| (name.clone(), sim.files[*id].clone())).collect()
     }
 
     /// The folder as a process finds it that comes after one which was killed after `ops` operations: what was not
     /// synced can still be lost.
-    pub fn killed(&self, ops: usize) -> Arc<Self> {
-        let files = self.crash(ops, SimLoss::Nothing, &mut SimRandom(1));
+    pub fn folder_after_kill(&self, ops: usize) -> Arc<Self> {
+        let files = self.simulate_crash(ops, SimLoss::Nothing, &mut SimRandom(1));
         let sim = self.sim.lock().unwrap();
         let (mut names, all) = sim.first.clone();
         for op in &sim.log[..ops] {
             if let SimOperation::Names(changed) = op {
-                rename(&mut names, changed);
+                apply_rename(&mut names, changed);
             }
         }
         let mut killed = SimState {
@@ -180,13 +180,18 @@ impl SimFolder {
     }
 
     /// What a crash after the first `ops` operations may leave.
-    pub fn crash(&self, ops: usize, loss: SimLoss, random: &mut SimRandom) -> BTreeMap<String, Vec<u8>> {
+    pub fn simulate_crash(
+        &self,
+        ops: usize,
+        loss: SimLoss,
+        random: &mut SimRandom,
+    ) -> BTreeMap<String, Vec<u8>> {
         let sim = self.sim.lock().unwrap();
         let log = &sim.log[..ops];
         let (mut names, mut files) = sim.first.clone();
         files.resize(sim.files.len(), Vec::new());
         let synced_at = |name: &str| {
-            let is_of = |op: &SimOperation| matches!(op, SimOperation::SyncFolder(prefix) if folder_of(name) == prefix);
+            let is_of = |op: &SimOperation| matches!(op, SimOperation::SyncFolder(prefix) if folder_prefix(name) == prefix);
             log.iter().rposition(is_of)
         };
         for (at, op) in log.iter().enumerate() {
@@ -200,21 +205,23 @@ impl SimFolder {
                         || match loss {
                             SimLoss::Nothing | SimLoss::Bytes => true,
                             SimLoss::Everything => false,
-                            SimLoss::Names | SimLoss::Some => random.below(2) == 0,
+                            SimLoss::Names | SimLoss::Some => random.next_below(2) == 0,
                         };
                     if is_there {
-                        rename(&mut names, changed);
+                        apply_rename(&mut names, changed);
                     }
                 }
                 SimOperation::Write(id, offset, bytes) if synced_later(*id) => {
-                    write(&mut files[*id], *offset, bytes)
+                    apply_write(&mut files[*id], *offset, bytes)
                 }
-                SimOperation::Write(id, offset, bytes) => lose(&mut files[*id], *offset, bytes, loss, random),
+                SimOperation::Write(id, offset, bytes) => {
+                    apply_write_loss(&mut files[*id], *offset, bytes, loss, random)
+                }
                 SimOperation::SetLen(id, len) => {
                     let is_lost = match loss {
                         SimLoss::Nothing | SimLoss::Names => false,
                         SimLoss::Everything => true,
-                        SimLoss::Bytes | SimLoss::Some => random.below(2) == 0,
+                        SimLoss::Bytes | SimLoss::Some => random.next_below(2) == 0,
                     };
                     if synced_later(*id) || !is_lost {
                         files[*id].resize(*len as usize, 0);
@@ -228,22 +235,22 @@ impl SimFolder {
 }
 
 /// A write that was not synced.
-fn lose(file: &mut Vec<u8>, offset: u64, bytes: &[u8], loss: SimLoss, random: &mut SimRandom) {
+fn apply_write_loss(file: &mut Vec<u8>, offset: u64, bytes: &[u8], loss: SimLoss, random: &mut SimRandom) {
     match loss {
-        SimLoss::Nothing | SimLoss::Names => write(file, offset, bytes),
+        SimLoss::Nothing | SimLoss::Names => apply_write(file, offset, bytes),
         SimLoss::Everything => {}
-        SimLoss::Bytes | SimLoss::Some => match random.below(5) {
-            0 => write(file, offset, bytes),
+        SimLoss::Bytes | SimLoss::Some => match random.next_below(5) {
+            0 => apply_write(file, offset, bytes),
             1 => {}
-            2 => write(file, offset, &bytes[..random.below(bytes.len() as u64 + 1) as usize]),
+            2 => apply_write(file, offset, &bytes[..random.next_below(bytes.len() as u64 + 1) as usize]),
             3 => {
-                let garbage: Vec<u8> = bytes.iter().map(|_| random.number() as u8).collect();
-                write(file, offset, &garbage);
+                let garbage: Vec<u8> = bytes.iter().map(|_| random.next_number() as u8).collect();
+                apply_write(file, offset, &garbage);
             }
             _ => {
                 for (number, sector) in bytes.chunks(SECTOR).enumerate() {
-                    if random.below(2) == 0 {
-                        write(file, offset + (number * SECTOR) as u64, sector);
+                    if random.next_below(2) == 0 {
+                        apply_write(file, offset + (number * SECTOR) as u64, sector);
                     }
                 }
             }
@@ -252,11 +259,11 @@ fn lose(file: &mut Vec<u8>, offset: u64, bytes: &[u8], loss: SimLoss, random: &m
 }
 
 /// What the names of the files beside this one begin with.
-fn folder_of(name: &str) -> &str {
+fn folder_prefix(name: &str) -> &str {
     name.rfind('/').map_or("", |end| &name[..=end])
 }
 
-fn rename(names: &mut BTreeMap<String, usize>, changed: &[(String, Option<usize>)]) {
+fn apply_rename(names: &mut BTreeMap<String, usize>, changed: &[(String, Option<usize>)]) {
     for (name, id) in changed {
         match id {
             Some(id) => names.insert(name.clone(), *id),
@@ -265,7 +272,7 @@ fn rename(names: &mut BTreeMap<String, usize>, changed: &[(String, Option<usize>
     }
 }
 
-fn write(file: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+fn apply_write(file: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
     let end = offset as usize + bytes.len();
     if file.len() < end {
         file.resize(end, 0);
@@ -289,17 +296,17 @@ impl SimState {
         Some(fault)
     }
 
-    fn attempt(&mut self) -> io::Result<()> {
-        self.next_fault().map_or(Ok(()), |fault| Err(error(fault)))
+    fn try_operation(&mut self) -> io::Result<()> {
+        self.next_fault().map_or(Ok(()), |fault| Err(fault_error(fault)))
     }
 
-    fn rename(&mut self, changed: Vec<(String, Option<usize>)>) {
-        rename(&mut self.names, &changed);
+    fn record_rename(&mut self, changed: Vec<(String, Option<usize>)>) {
+        apply_rename(&mut self.names, &changed);
         self.log.push(SimOperation::Names(changed));
     }
 }
 
-fn error(fault: SimFault) -> io::Error {
+fn fault_error(fault: SimFault) -> io::Error {
     match fault {
         SimFault::Full => ErrorKind::StorageFull.into(),
         SimFault::Broken => io::Error::from_raw_os_error(5),
@@ -307,16 +314,16 @@ fn error(fault: SimFault) -> io::Error {
 }
 
 impl SimFolder {
-    fn full(&self, name: &str) -> String {
+    fn full_name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 }
 
 impl EngineFolder for SimFolder {
-    fn create(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
-        let name = self.full(name);
+    fn create_file(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
+        let name = self.full_name(name);
         let mut sim = self.sim.lock().unwrap();
-        sim.attempt()?;
+        sim.try_operation()?;
         let id = match sim.names.get(&name).copied() {
             Some(id) => {
                 sim.files[id].clear();
@@ -326,56 +333,56 @@ impl EngineFolder for SimFolder {
             None => {
                 let id = sim.files.len();
                 sim.files.push(Vec::new());
-                sim.rename(vec![(name, Some(id))]);
+                sim.record_rename(vec![(name, Some(id))]);
                 id
             }
         };
         Ok(Arc::new(SimFile { sim: Arc::clone(&self.sim), id }))
     }
 
-    fn open(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
+    fn open_file(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
         let sim = self.sim.lock().unwrap();
-        let id = *sim.names.get(&self.full(name)).ok_or(ErrorKind::NotFound)?;
+        let id = *sim.names.get(&self.full_name(name)).ok_or(ErrorKind::NotFound)?;
         Ok(Arc::new(SimFile { sim: Arc::clone(&self.sim), id }))
     }
 
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+    fn rename_file(&self, from: &str, to: &str) -> io::Result<()> {
         let mut sim = self.sim.lock().unwrap();
-        sim.attempt()?;
-        let (from, to) = (self.full(from), self.full(to));
+        sim.try_operation()?;
+        let (from, to) = (self.full_name(from), self.full_name(to));
         let id = *sim.names.get(&from).ok_or(ErrorKind::NotFound)?;
-        sim.rename(vec![(from, None), (to, Some(id))]);
+        sim.record_rename(vec![(from, None), (to, Some(id))]);
         Ok(())
     }
 
-    fn remove(&self, name: &str) -> io::Result<()> {
-        let name = self.full(name);
+    fn remove_file(&self, name: &str) -> io::Result<()> {
+        let name = self.full_name(name);
         let mut sim = self.sim.lock().unwrap();
         if sim.names.contains_key(&name) {
-            sim.attempt()?;
-            sim.rename(vec![(name, None)]);
+            sim.try_operation()?;
+            sim.record_rename(vec![(name, None)]);
         }
         Ok(())
     }
 
-    fn list(&self) -> io::Result<Vec<String>> {
+    fn list_files(&self) -> io::Result<Vec<String>> {
         let sim = self.sim.lock().unwrap();
-        let ours = sim.names.keys().filter(|name| folder_of(name) == self.prefix);
+        let ours = sim.names.keys().filter(|name| folder_prefix(name) == self.prefix);
         Ok(ours.map(|name| name[self.prefix.len()..].to_owned()).collect())
     }
 
-    fn sync(&self) -> io::Result<()> {
+    fn sync_folder(&self) -> io::Result<()> {
         let mut sim = self.sim.lock().unwrap();
-        sim.attempt()?;
+        sim.try_operation()?;
         sim.log.push(SimOperation::SyncFolder(self.prefix.clone()));
         Ok(())
     }
 
-    fn describe(&self, name: &str) -> String {
-        self.full(name)
+    fn describe_file(&self, name: &str) -> String {
+        self.full_name(name)
     }
 
-    fn directory(&self) -> Option<BorrowedFd<'_>> {
+    fn dir_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
@@ -393,25 +400,25 @@ impl EngineFile for SimFile {
         let mut sim = self.sim.lock().unwrap();
         let fault = sim.next_fault();
         let bytes = if fault.is_some() { &bytes[..bytes.len() / 2] } else { bytes };
-        write(&mut sim.files[self.id], offset, bytes);
+        apply_write(&mut sim.files[self.id], offset, bytes);
         sim.log.push(SimOperation::Write(self.id, offset, bytes.to_vec()));
-        fault.map_or(Ok(()), |fault| Err(error(fault)))
+        fault.map_or(Ok(()), |fault| Err(fault_error(fault)))
     }
 
     fn write_both_at(&self, first: &[u8], second: &[u8], offset: u64) -> io::Result<()> {
         self.write_at(&[first, second].concat(), offset)
     }
 
-    fn sync(&self) -> io::Result<()> {
+    fn sync_file(&self) -> io::Result<()> {
         let mut sim = self.sim.lock().unwrap();
-        sim.attempt()?;
+        sim.try_operation()?;
         sim.log.push(SimOperation::SyncFile(self.id));
         Ok(())
     }
 
-    fn reserve(&self, len: u64) -> io::Result<u64> {
+    fn reserve_len(&self, len: u64) -> io::Result<u64> {
         let mut sim = self.sim.lock().unwrap();
-        sim.attempt()?;
+        sim.try_operation()?;
         let now = sim.files[self.id].len() as u64;
         let len = len.min(now + RESERVED).max(now);
         sim.files[self.id].resize(len as usize, 0);
@@ -422,7 +429,7 @@ impl EngineFile for SimFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut sim = self.sim.lock().unwrap();
         if !matches!(sim.fault, Some((_, SimFault::Full))) {
-            sim.attempt()?;
+            sim.try_operation()?;
         }
         sim.files[self.id].resize(len as usize, 0);
         sim.log.push(SimOperation::SetLen(self.id, len));

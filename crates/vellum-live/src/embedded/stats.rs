@@ -37,20 +37,20 @@ pub(crate) struct EngineCounters {
 }
 
 impl EngineCounters {
-    pub(crate) fn committed(&self, bytes: u64) {
+    pub(crate) fn count_commit(&self, bytes: u64) {
         self.transactions.fetch_add(1, Ordering::Relaxed);
         self.journalled.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn synced(&self) {
+    pub(crate) fn count_sync(&self) {
         self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn checkpointed(&self) {
+    pub(crate) fn count_checkpoint(&self) {
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn read(&self) -> EngineStatistics {
+    pub(crate) fn read_statistics(&self) -> EngineStatistics {
         EngineStatistics {
             transactions: self.transactions.load(Ordering::Relaxed),
             journalled: self.journalled.load(Ordering::Relaxed),

@@ -21,7 +21,7 @@ pub(crate) struct GroupKey {
 
 impl GroupKey {
     /// The group that a key stands in.
-    pub(crate) fn of(key: &[u8]) -> Self {
+    pub(crate) fn from_key(key: &[u8]) -> Self {
         let mut bytes = [0; GROUP_LEN];
         let len = key.len().min(GROUP_LEN);
         for (to, from) in bytes.iter_mut().zip(key) {
@@ -36,8 +36,8 @@ impl GroupKey {
 }
 
 /// The group of a key and what follows.
-pub(crate) fn split(key: &[u8]) -> (GroupKey, &[u8]) {
-    (GroupKey::of(key), key.get(GROUP_LEN..).unwrap_or_default())
+pub(crate) fn split_key(key: &[u8]) -> (GroupKey, &[u8]) {
+    (GroupKey::from_key(key), key.get(GROUP_LEN..).unwrap_or_default())
 }
 
 /// What follows the group in a key.
@@ -111,7 +111,7 @@ mod tests {
             b in proptest::collection::vec(0_u8..3, 0..40),
         ) {
             let halves = |key: &[u8]| {
-                let (group, rest) = split(key);
+                let (group, rest) = split_key(key);
                 assert_eq!([group.as_bytes(), rest].concat(), key);
                 (group, KeySuffix::new(rest))
             };

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError};
 
 use vellum_map::KeySpan;
 
-use super::engine::{EmbeddedEngine, EngineLimits, lock};
+use super::engine::{EmbeddedEngine, EngineLimits, lock_mutex};
 use super::hooks::NoDurabilityHooks;
 use super::sim::{SimFolder, SimRandom};
 use crate::error::LiveError;
@@ -24,13 +24,13 @@ type State = BTreeMap<Vec<u8>, Vec<u8>>;
 const LIMITS: EngineLimits = EngineLimits { journal: 0, run: 0 };
 
 fn open(folder: &Arc<SimFolder>) -> Result<EmbeddedEngine, LiveError> {
-    EmbeddedEngine::open(folder.clone(), Box::new(NoDurabilityHooks), LIMITS)
+    EmbeddedEngine::open_folder(folder.clone(), Box::new(NoDurabilityHooks), LIMITS)
 }
 
 fn state(engine: &EmbeddedEngine) -> Result<State, LiveError> {
     let mut state = State::new();
     let groups = engine.groups.read().unwrap_or_else(PoisonError::into_inner);
-    groups.scan(&KeySpan::all(), &mut |key, value| {
+    groups.scan(&KeySpan::all_keys(), &mut |key, value| {
         state.insert(key.to_vec(), value.to_vec());
         ControlFlow::Continue(())
     })?;
@@ -38,21 +38,21 @@ fn state(engine: &EmbeddedEngine) -> Result<State, LiveError> {
 }
 
 fn put(engine: &EmbeddedEngine, key: &[u8], value: &[u8]) -> Result<u64, LiveError> {
-    engine.transact(&mut |txn| {
-        txn.put(key, value.into());
+    engine.run_transaction(&mut |txn| {
+        txn.set_key(key, value.into());
         Ok(())
     })
 }
 
 fn drop_prefix(engine: &EmbeddedEngine, prefix: &[u8]) -> Result<u64, LiveError> {
-    engine.transact(&mut |txn| {
+    engine.run_transaction(&mut |txn| {
         txn.delete_prefix(prefix);
         Ok(())
     })
 }
 
 fn checkpoint(engine: &EmbeddedEngine) -> Result<(), LiveError> {
-    engine.checkpoint(&mut lock(&engine.maintenance))
+    engine.checkpoint_journal(&mut lock_mutex(&engine.maintenance))
 }
 
 fn layer(number: u8) -> [u8; 9] {

@@ -33,13 +33,13 @@ fn fill_up(mount: &std::path::Path) {
     let mut count = 0_u32;
     let error = loop {
         let key = count.to_be_bytes();
-        match transact(&store, |txn| txn.put(&[b"layer-001", &key[..]].concat(), [7; 1000].into())) {
+        match transact(&store, |txn| txn.set_key(&[b"layer-001", &key[..]].concat(), [7; 1000].into())) {
             Ok(_) => count += 1,
             Err(error) => break error,
         }
     };
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-    assert_eq!(store.freeze(b"layer-001").unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(store.freeze_prefix(b"layer-001").unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(store.statistics().runs, 0);
     assert!(store.get(b"layer-001\0\0\0\0").unwrap().is_some(), "reads go on");
     drop(store);
@@ -48,6 +48,6 @@ fn fill_up(mount: &std::path::Path) {
         |number: u32| store.get(&[b"layer-001", &number.to_be_bytes()[..]].concat()).unwrap().is_some();
     assert!((0..count).all(is_there) && !is_there(count), "what was acknowledged is there, no more");
     std::fs::remove_file(&ballast).unwrap();
-    let after = transact(&store, |txn| txn.put(b"after", [7; 1000].into())).unwrap();
-    store.wait_durable(after).unwrap();
+    let after = transact(&store, |txn| txn.set_key(b"after", [7; 1000].into())).unwrap();
+    store.wait_until_durable(after).unwrap();
 }

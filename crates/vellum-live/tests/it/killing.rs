@@ -42,16 +42,16 @@ fn writer_process() {
     drop_old(&store, first / LAYER);
     for number in first.. {
         let write = transact(&store, |txn| {
-            (0..2).for_each(|part| txn.put(&key(number, part), number.to_be_bytes().into()));
+            (0..2).for_each(|part| txn.set_key(&key(number, part), number.to_be_bytes().into()));
         });
         writeln!(out, "did {number}").unwrap();
         out.flush().unwrap();
         if number.is_multiple_of(LAYER) && number > 0 {
-            store.freeze(&prefix(number / LAYER - 1)).unwrap();
+            store.freeze_prefix(&prefix(number / LAYER - 1)).unwrap();
             drop_old(&store, number / LAYER);
         }
         if number.is_multiple_of(50) {
-            store.wait_durable(write.unwrap()).unwrap();
+            store.wait_until_durable(write.unwrap()).unwrap();
         }
     }
 }
@@ -64,7 +64,7 @@ fn drop_old(store: &EmbeddedStore, layer: u64) {
 /// The numbers that a store holds: of each both keys, and no gap between the first and the last.
 fn numbers(store: &EmbeddedStore) -> std::ops::RangeInclusive<u64> {
     let mut found = Vec::new();
-    let visited = store.scan(&KeySpan::all(), &mut |key, value| {
+    let visited = store.scan(&KeySpan::all_keys(), &mut |key, value| {
         assert!(key.ends_with(&[&value[..], &[found.len() as u8 % 2]].concat()));
         found.push(u64::from_be_bytes(*value.first_chunk().unwrap()));
         ControlFlow::Continue(())

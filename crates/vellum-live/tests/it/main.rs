@@ -17,7 +17,7 @@ fn transact(
     store: &impl LiveStore,
     body: impl Fn(&mut dyn StoreTransaction),
 ) -> Result<CommitSequence, LiveError> {
-    store.transact(&mut |txn| {
+    store.run_transaction(&mut |txn| {
         body(txn);
         Ok(())
     })

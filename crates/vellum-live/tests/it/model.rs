@@ -84,11 +84,11 @@ fn within<'m>(model: &'m Model, span: &KeySpan) -> Vec<(&'m [u8], &'m [u8])> {
 fn take(txn: &mut dyn StoreTransaction, model: &mut Model, step: &Step) {
     match step {
         Step::Put(key, value) => {
-            txn.put(key, value.as_slice().into());
+            txn.set_key(key, value.as_slice().into());
             model.insert(key.clone(), value.clone());
         }
         Step::Delete(key) => {
-            txn.delete(key);
+            txn.delete_key(key);
             model.remove(key);
         }
         Step::Get(key) => {
@@ -112,7 +112,7 @@ fn take(txn: &mut dyn StoreTransaction, model: &mut Model, step: &Step) {
 
 fn compare(store: &EmbeddedStore, model: &Model) {
     let mut found = Model::new();
-    let visited = store.scan(&KeySpan::all(), &mut |key, value| {
+    let visited = store.scan(&KeySpan::all_keys(), &mut |key, value| {
         found.insert(key.to_vec(), value.to_vec());
         ControlFlow::Continue(())
     });
@@ -122,8 +122,8 @@ fn compare(store: &EmbeddedStore, model: &Model) {
         assert_eq!(store.get(key).unwrap().as_deref(), Some(value.as_slice()));
         let longer = [key.as_slice(), &[0]].concat();
         assert_eq!(store.get(&longer).unwrap().as_deref(), model.get(&longer).map(Vec::as_slice));
-        let mut from = within(model, &KeySpan::from(key)).into_iter().map(|(key, _)| key);
-        let visited = store.scan(&KeySpan::from(key), &mut |key, _| {
+        let mut from = within(model, &KeySpan::from_start(key)).into_iter().map(|(key, _)| key);
+        let visited = store.scan(&KeySpan::from_start(key), &mut |key, _| {
             assert_eq!(Some(key), from.next());
             ControlFlow::Continue(())
         });
@@ -144,7 +144,7 @@ fn play(actions: &[Action]) {
         match action {
             Action::Transact(steps) => {
                 let mut changed = model.clone();
-                let done = store.transact(&mut |txn| {
+                let done = store.run_transaction(&mut |txn| {
                     changed = model.clone();
                     steps.iter().for_each(|step| take(txn, &mut changed, step));
                     Ok(())
@@ -156,16 +156,16 @@ fn play(actions: &[Action]) {
             }
             Action::Abandon(steps) => {
                 let mut changed = model.clone();
-                let failed = store.transact(&mut |txn| {
+                let failed = store.run_transaction(&mut |txn| {
                     steps.iter().for_each(|step| take(txn, &mut changed, step));
                     Err(LiveError::Abandoned)
                 });
                 assert!(matches!(failed, Err(LiveError::Abandoned)));
             }
-            Action::Freeze(prefix) => store.freeze(prefix).unwrap(),
+            Action::Freeze(prefix) => store.freeze_prefix(prefix).unwrap(),
             Action::Sync => {
                 let last = transact(&store, |_| {}).unwrap();
-                store.wait_durable(last).unwrap();
+                store.wait_until_durable(last).unwrap();
             }
             Action::Reopen => {
                 let current = actions[..number].iter().rposition(|action| matches!(action, Action::Fork));

@@ -19,13 +19,13 @@ fn a_store_is_what_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new/live");
     let store = open(&path);
-    transact(&store, |txn| txn.put(b"a", (*b"1").into())).unwrap();
-    transact(&store, |txn| txn.put(b"b", (*b"2").into())).unwrap();
+    transact(&store, |txn| txn.set_key(b"a", (*b"1").into())).unwrap();
+    transact(&store, |txn| txn.set_key(b"b", (*b"2").into())).unwrap();
     drop(store);
     let store = open(&path);
     let change = transact(&store, |txn| {
         txn.delete_prefix(b"b");
-        txn.put(b"c", (*b"3").into());
+        txn.set_key(b"c", (*b"3").into());
     });
     change.unwrap();
     drop(store);
@@ -38,8 +38,8 @@ fn a_store_is_what_it_was() {
 #[test]
 fn sequences_go_on() {
     let dir = tempfile::tempdir().unwrap();
-    let first = transact(&open(dir.path()), |txn| txn.delete(b"a")).unwrap();
-    let second = transact(&open(dir.path()), |txn| txn.delete(b"a")).unwrap();
+    let first = transact(&open(dir.path()), |txn| txn.delete_key(b"a")).unwrap();
+    let second = transact(&open(dir.path()), |txn| txn.delete_key(b"a")).unwrap();
     assert!(first < second);
 }
 
@@ -58,11 +58,12 @@ fn filled(dir: &Path, frozen: u32) -> EmbeddedStore {
     let store =
         EmbeddedStore::open_with(dir, NoDurabilityHooks, EngineLimits { journal: 64 << 20, run: 1 }).unwrap();
     let fill = transact(&store, |txn| {
-        (0..frozen).for_each(|i| txn.put(&[b"layer-001", &i.to_be_bytes()[..]].concat(), [7; 100].into()));
+        (0..frozen)
+            .for_each(|i| txn.set_key(&[b"layer-001", &i.to_be_bytes()[..]].concat(), [7; 100].into()));
     });
     fill.unwrap();
-    store.freeze(b"layer-001").unwrap();
-    transact(&store, |txn| txn.put(b"layer-002top", (*b"top").into())).unwrap();
+    store.freeze_prefix(b"layer-001").unwrap();
+    transact(&store, |txn| txn.set_key(b"layer-002top", (*b"top").into())).unwrap();
     store
 }
 
@@ -81,7 +82,7 @@ fn frozen_entries_leave_memory_and_the_journal() {
     assert_eq!((after.runs, after.frozen, after.run_bytes), (1, 50_000, before.run_bytes));
     assert_eq!(get(&store, b"layer-001\0\0\0\x07"), Some(vec![7; 100]));
     let dropped = transact(&store, |txn| txn.delete_prefix(b"layer-001")).unwrap();
-    store.wait_durable(dropped).unwrap();
+    store.wait_until_durable(dropped).unwrap();
     drop(store);
     open(dir.path());
     let store = open(dir.path());
@@ -102,7 +103,7 @@ fn a_fork_shares_what_is_frozen_and_goes_its_own_way() {
     assert_eq!(fork.statistics().frozen, 20_000);
     assert_eq!(get(&fork, b"layer-001\0\0\0\x07"), Some(vec![7; 100]));
     assert_eq!(get(&fork, b"layer-002top").as_deref(), Some(&b"top"[..]));
-    transact(&fork, |txn| txn.put(b"layer-002top", (*b"fork").into())).unwrap();
+    transact(&fork, |txn| txn.set_key(b"layer-002top", (*b"fork").into())).unwrap();
     assert_eq!(get(&open(&original), b"layer-002top"), None);
 }
 
@@ -119,7 +120,7 @@ fn the_journal_stays_short_without_freezing() {
     // Much more than the room that a journal reserves at once.
     while store.statistics().checkpoints < 2 || store.statistics().journalled < 8 << 20 {
         for _ in 0..100 {
-            transact(&store, |txn| txn.put(b"one key", [7; 3000].into())).unwrap();
+            transact(&store, |txn| txn.set_key(b"one key", [7; 3000].into())).unwrap();
         }
     }
     // What came while a checkpoint was written is in the journal still: it is followed by another one.

@@ -46,12 +46,12 @@ fn write(store: &EmbeddedStore, number: u8) {
         let sequence = transact(store, |txn| {
             let sum =
                 txn.get(b"sum").unwrap().map_or(0, |bytes| u32::from_be_bytes(*bytes.first_chunk().unwrap()));
-            txn.put(b"sum", (sum + 1).to_be_bytes().into());
-            txn.put(&[&b"unit"[..], &sum.to_be_bytes()].concat(), [number].into());
-            txn.put(&[&b"top-layer"[..], &[number], &round.to_be_bytes()].concat(), [number; 50].into());
+            txn.set_key(b"sum", (sum + 1).to_be_bytes().into());
+            txn.set_key(&[&b"unit"[..], &sum.to_be_bytes()].concat(), [number].into());
+            txn.set_key(&[&b"top-layer"[..], &[number], &round.to_be_bytes()].concat(), [number; 50].into());
         });
         if round % 100 == 0 {
-            store.wait_durable(sequence.unwrap()).unwrap();
+            store.wait_until_durable(sequence.unwrap()).unwrap();
         }
     }
 }
@@ -61,10 +61,10 @@ fn maintain(store: &EmbeddedStore, dir: &std::path::Path, done: &AtomicBool) {
     for number in 0_u64.. {
         let prefix = [&b"m"[..], &number.to_be_bytes()].concat();
         let fill = transact(store, |txn| {
-            (0..100_u8).for_each(|i| txn.put(&[&prefix[..], &[i]].concat(), [i; 40].into()));
+            (0..100_u8).for_each(|i| txn.set_key(&[&prefix[..], &[i]].concat(), [i; 40].into()));
         });
         fill.unwrap();
-        store.freeze(&prefix).unwrap();
+        store.freeze_prefix(&prefix).unwrap();
         if number % 8 == 3 {
             let fork = dir.join(format!("fork-{number}"));
             store.fork_into(&fork).unwrap();
@@ -80,7 +80,7 @@ fn maintain(store: &EmbeddedStore, dir: &std::path::Path, done: &AtomicBool) {
 /// Whatever the moment: the sum counts the units, and a layer is there whole or not at all.
 fn look(store: &EmbeddedStore) {
     let (mut units, mut sum, mut layer) = (0, 0, 0);
-    let visited = store.scan(&KeySpan::all(), &mut |key, value| {
+    let visited = store.scan(&KeySpan::all_keys(), &mut |key, value| {
         match key {
             b"sum" => sum = u32::from_be_bytes(*value.first_chunk().unwrap()),
             [b'u', ..] => units += 1,
@@ -122,9 +122,9 @@ fn however_many_wait_two_flushes_are_for_all_of_them() {
         for number in 0..WAITERS {
             let (store, written) = (&store, &written);
             scope.spawn(move || {
-                let sequence = transact(store, |txn| txn.put(&[number], [number].into())).unwrap();
+                let sequence = transact(store, |txn| txn.set_key(&[number], [number].into())).unwrap();
                 written.fetch_add(1, Ordering::SeqCst);
-                store.wait_durable(sequence).unwrap();
+                store.wait_until_durable(sequence).unwrap();
             });
         }
     });

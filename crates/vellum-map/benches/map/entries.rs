@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vellum_benchkit::RandomData;
 use vellum_map::{
     KeySpan, LoadBytes, MapBuilder, MapError, MapRoot, MapShape, MemoryNodeStore, NodeCache, NodeSink,
-    NodeSource, range,
+    NodeSource, read_range,
 };
 use vellum_types::BlobId;
 
@@ -27,36 +27,38 @@ pub struct Base {
 }
 
 impl Base {
-    pub fn build(keys: u64) -> Self {
+    pub fn build_map(keys: u64) -> Self {
         let nodes = Arc::new(Metered::default());
         let mut builder = MapBuilder::new(SHAPE, &*nodes);
         for number in 0..keys {
-            builder.push(&key(2 * number), &value(number)).expect("memory takes nodes");
+            builder
+                .push_entry(&new_bench_key(2 * number), &new_bench_value(number))
+                .expect("memory takes nodes");
         }
-        let root = builder.finish().expect("memory takes nodes");
+        let root = builder.finish_tree().expect("memory takes nodes");
         let cache = NodeCache::new(Arc::clone(&nodes), CACHE);
         Self { keys, nodes, cache, root }
     }
 
     /// The same with every node in the cache, whichever benches run before.
-    pub fn warm(keys: u64) -> Self {
-        let base = Self::build(keys);
-        base.scan(&base.cache);
+    pub fn build_cached(keys: u64) -> Self {
+        let base = Self::build_map(keys);
+        base.scan_all(&base.cache);
         base
     }
 
     /// Reads every entry.
-    pub fn scan(&self, source: &impl NodeSource) {
-        let mut scan = range(source, &self.root, KeySpan::all()).expect("the root is there");
+    pub fn scan_all(&self, source: &impl NodeSource) {
+        let mut scan = read_range(source, &self.root, KeySpan::all_keys()).expect("the root is there");
         let mut count = 0;
-        while scan.step().expect("nodes are there").is_some() {
+        while scan.next_entry().expect("nodes are there").is_some() {
             count += 1;
         }
         assert_eq!(count, self.keys);
     }
 }
 
-pub fn key(number: u64) -> Vec<u8> {
+pub fn new_bench_key(number: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(17);
     key.extend_from_slice(&(number / 8).to_be_bytes());
     key.push(3);
@@ -64,9 +66,9 @@ pub fn key(number: u64) -> Vec<u8> {
     key
 }
 
-pub fn value(number: u64) -> Vec<u8> {
+pub fn new_bench_value(number: u64) -> Vec<u8> {
     let mut random = RandomData(number);
-    (0..5).flat_map(|_| random.next().to_le_bytes()).collect()
+    (0..5).flat_map(|_| random.next_number().to_le_bytes()).collect()
 }
 
 /// Counts nodes and bytes written.
@@ -79,21 +81,21 @@ pub struct Metered {
 
 impl Metered {
     /// What was written since the last call: nodes and bytes.
-    pub fn take(&self) -> (u64, u64) {
+    pub fn take_counts(&self) -> (u64, u64) {
         (self.count.swap(0, Ordering::Relaxed), self.bytes.swap(0, Ordering::Relaxed))
     }
 }
 
 impl NodeSink for Metered {
-    fn put(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
+    fn store_node(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        self.nodes.put(bytes)
+        self.nodes.store_node(bytes)
     }
 }
 
 impl LoadBytes for Metered {
-    fn load(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
-        self.nodes.load(id)
+    fn load_bytes(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
+        self.nodes.load_bytes(id)
     }
 }

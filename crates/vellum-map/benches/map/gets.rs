@@ -6,10 +6,10 @@ use std::hint::black_box;
 use std::sync::{Arc, Once};
 
 use vellum_benchkit::criterion::Criterion;
-use vellum_benchkit::{ProcessorTime, RandomData, figure, scale};
-use vellum_map::{NodeCache, NodeSource, get};
+use vellum_benchkit::{ProcessorTime, RandomData, record_figure, setup_size};
+use vellum_map::{NodeCache, NodeSource, get_value};
 
-use crate::entries::{Base, CACHE, Lazy, Metered, key, value};
+use crate::entries::{Base, CACHE, Lazy, Metered, new_bench_key, new_bench_value};
 
 /// Keys that are asked for, again and again.
 const ASKED: u64 = 200_000;
@@ -18,80 +18,82 @@ const BUILT: u64 = 100_000;
 /// Numbers of the memory yardstick: 128 MiB, past every cache.
 const LOADS: u64 = 16 << 20;
 
-pub fn build(criterion: &mut Criterion<ProcessorTime>, keys: u64) {
+pub fn bench_build(criterion: &mut Criterion<ProcessorTime>, keys: u64) {
     let keys = keys.min(BUILT);
     let told = Once::new();
     let mut group = criterion.benchmark_group("map/build");
     group.sample_size(10);
     group.bench_function("100000-keys", |bencher| {
         told.call_once(|| {
-            let (nodes, bytes) = Base::build(keys).nodes.take();
-            figure("map/build/100000-keys", "average node", bytes as f64 / nodes as f64, "bytes");
+            let (nodes, bytes) = Base::build_map(keys).nodes.take_counts();
+            record_figure("map/build/100000-keys", "average node", bytes as f64 / nodes as f64, "bytes");
         });
-        bencher.iter(|| Base::build(keys).root);
+        bencher.iter(|| Base::build_map(keys).root);
     });
     group.finish();
 }
 
-pub fn scans<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
+pub fn bench_scans<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
     let mut group = criterion.benchmark_group("map/scan");
     group.sample_size(10);
     group.bench_function("cold", |bencher| {
-        bencher.iter(|| base.scan(&NodeCache::new(Arc::clone(&base.nodes), CACHE)));
+        bencher.iter(|| base.scan_all(&NodeCache::new(Arc::clone(&base.nodes), CACHE)));
     });
-    group.bench_function("warm", |bencher| bencher.iter(|| base.scan(&base.cache)));
+    group.bench_function("warm", |bencher| bencher.iter(|| base.scan_all(&base.cache)));
     group.finish();
 }
 
-pub fn points<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
+pub fn bench_point_gets<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
     let mut group = criterion.benchmark_group("map/get");
     group.bench_function("near", |bencher| {
         let mut random = RandomData(1);
-        let near = |index| key(2 * ((index / 100 * 7_919_993 + random.below(1_000)) % base.keys));
+        let near =
+            |index| new_bench_key(2 * ((index / 100 * 7_919_993 + random.next_below(1_000)) % base.keys));
         let keys: Vec<_> = (0..ASKED).map(near).collect();
         let mut keys = keys.iter().cycle();
-        bencher.iter(|| assert!(is_there(&base.cache, base, keys.next())));
+        bencher.iter(|| assert!(contains_key(&base.cache, base, keys.next())));
     });
     for (name, odd) in [("anywhere", 0), ("absent", 1)] {
         group.bench_function(name, |bencher| {
-            let keys = anywhere(base.keys, odd);
+            let keys = generate_keys(base.keys, odd);
             let mut keys = keys.iter().cycle();
-            bencher.iter(|| assert_eq!(is_there(&base.cache, base, keys.next()), odd == 0));
+            bencher.iter(|| assert_eq!(contains_key(&base.cache, base, keys.next()), odd == 0));
         });
     }
     let none: LazyCell<NodeCache<Arc<Metered>>, _> =
         LazyCell::new(|| NodeCache::new(Arc::clone(&base.nodes), 1));
     group.bench_function("cold", |bencher| {
-        let keys = anywhere(base.keys, 0);
+        let keys = generate_keys(base.keys, 0);
         let mut keys = keys.iter().cycle();
-        bencher.iter(|| assert!(is_there(&*none, base, keys.next())));
+        bencher.iter(|| assert!(contains_key(&*none, base, keys.next())));
     });
     group.finish();
 }
 
-fn is_there(source: &impl NodeSource, base: &Base, key: Option<&Vec<u8>>) -> bool {
+fn contains_key(source: &impl NodeSource, base: &Base, key: Option<&Vec<u8>>) -> bool {
     let key = key.expect("a cycle has no end");
-    get(source, &base.root, black_box(key)).expect("nodes are there").is_some()
+    get_value(source, &base.root, black_box(key)).expect("nodes are there").is_some()
 }
 
 /// Keys from all over the map, present (0) or absent (1).
-fn anywhere(keys: u64, odd: u64) -> Vec<Vec<u8>> {
+fn generate_keys(keys: u64, odd: u64) -> Vec<Vec<u8>> {
     let mut random = RandomData(1);
-    (0..ASKED).map(|_| key(2 * random.below(keys) + odd)).collect()
+    (0..ASKED).map(|_| new_bench_key(2 * random.next_below(keys) + odd)).collect()
 }
 
 /// Point gets wait for memory, and how long that takes depends on the machine and its neighbours.
-pub fn yardsticks(criterion: &mut Criterion<ProcessorTime>, keys: u64) {
+pub fn bench_yardsticks(criterion: &mut Criterion<ProcessorTime>, keys: u64) {
     let mut group = criterion.benchmark_group("yardstick");
-    let map: LazyCell<BTreeMap<_, _>, _> =
-        LazyCell::new(|| (0..keys).map(|number| (key(2 * number), value(number))).collect());
+    let map: LazyCell<BTreeMap<_, _>, _> = LazyCell::new(|| {
+        (0..keys).map(|number| (new_bench_key(2 * number), new_bench_value(number))).collect()
+    });
     group.bench_function("btree-get", |bencher| {
         let map = &*map;
-        let keys = anywhere(keys, 0);
+        let keys = generate_keys(keys, 0);
         let mut keys = keys.iter().cycle();
         bencher.iter(|| map.contains_key(black_box(keys.next().expect("a cycle has no end"))));
     });
-    let next = LazyCell::new(one_cycle);
+    let next = LazyCell::new(generate_cycle);
     group.bench_function("load-after-load", |bencher| {
         let (next, mut at) = (&*next, 0);
         bencher.iter(|| {
@@ -103,11 +105,11 @@ pub fn yardsticks(criterion: &mut Criterion<ProcessorTime>, keys: u64) {
 }
 
 /// Each number says where the next one is: one cycle through all (Sattolo's shuffle).
-fn one_cycle() -> Vec<u64> {
+fn generate_cycle() -> Vec<u64> {
     let mut random = RandomData(3);
-    let mut next: Vec<u64> = (0..scale("VELLUM_BENCH_LOADS", LOADS)).collect();
+    let mut next: Vec<u64> = (0..setup_size("VELLUM_BENCH_LOADS", LOADS)).collect();
     for last in (1..next.len()).rev() {
-        next.swap(last, random.below(last as u64) as usize);
+        next.swap(last, random.next_below(last as u64) as usize);
     }
     next
 }

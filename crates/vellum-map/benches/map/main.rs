@@ -11,20 +11,20 @@ mod layers;
 use std::cell::LazyCell;
 
 use entries::Base;
-use vellum_benchkit::{busy, scale};
+use vellum_benchkit::{setup_size, thread_time_criterion};
 
 fn main() {
-    let keys = scale("VELLUM_BENCH_KEYS", 1_000_000);
-    let mut criterion = busy();
-    let base = LazyCell::new(move || Base::warm(keys));
-    gets::build(&mut criterion, keys);
-    gets::scans(&mut criterion, &base);
-    gets::points(&mut criterion, &base);
-    changes::apply_clustered(&mut criterion, &base);
-    changes::apply_scattered(&mut criterion, &base);
-    changes::diffs(&mut criterion, &base);
-    layers::puts(&mut criterion);
-    layers::gets(&mut criterion, &base);
-    layers::ranges(&mut criterion, &base);
-    gets::yardsticks(&mut criterion, keys);
+    let keys = setup_size("VELLUM_BENCH_KEYS", 1_000_000);
+    let mut criterion = thread_time_criterion();
+    let base = LazyCell::new(move || Base::build_cached(keys));
+    gets::bench_build(&mut criterion, keys);
+    gets::bench_scans(&mut criterion, &base);
+    gets::bench_point_gets(&mut criterion, &base);
+    changes::bench_apply_clustered(&mut criterion, &base);
+    changes::bench_apply_scattered(&mut criterion, &base);
+    changes::bench_diffs(&mut criterion, &base);
+    layers::bench_puts(&mut criterion);
+    layers::bench_gets(&mut criterion, &base);
+    layers::bench_ranges(&mut criterion, &base);
+    gets::bench_yardsticks(&mut criterion, keys);
 }

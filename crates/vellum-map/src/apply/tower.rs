@@ -7,7 +7,7 @@ use vellum_types::BlobId;
 use super::OpenNode;
 use crate::error::MapError;
 use crate::node::MapNode;
-use crate::packer::{NodePacker, child_value};
+use crate::packer::{NodePacker, encode_child};
 use crate::path::NodePath;
 use crate::shape::MapShape;
 use crate::source::{MapRoot, NodeSink, NodeSource};
@@ -17,7 +17,7 @@ use crate::source::{MapRoot, NodeSink, NodeSource};
 pub struct NoSource;
 
 impl NodeSource for NoSource {
-    fn node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
+    fn load_node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
         Err(MapError::Misplaced { id: *id, what: "a new map has no nodes to read" })
     }
 }
@@ -76,7 +76,7 @@ struct OldTree {
 }
 
 impl<'a, K: ?Sized> NodeTower<'a, NoSource, K> {
-    pub(super) fn from_nothing(sink: &'a K, shape: MapShape) -> Self {
+    pub(super) fn new_empty(sink: &'a K, shape: MapShape) -> Self {
         Self {
             source: &NoSource,
             sink,
@@ -89,7 +89,7 @@ impl<'a, K: ?Sized> NodeTower<'a, NoSource, K> {
 }
 
 impl<'a, S: NodeSource + ?Sized, K: ?Sized> NodeTower<'a, S, K> {
-    pub(super) fn over(
+    pub(super) fn from_root(
         source: &'a S,
         sink: &'a K,
         shape: MapShape,
@@ -98,85 +98,85 @@ impl<'a, S: NodeSource + ?Sized, K: ?Sized> NodeTower<'a, S, K> {
         let levels = (0..=top.level())
             .map(|level| TowerLevel::new(shape, level, Some(NodePath::new(Arc::clone(&top), level))))
             .collect();
-        let old = OldTree { root, level: usize::from(top.level()), total: top.total() };
+        let old = OldTree { root, level: usize::from(top.level()), total: top.total_keys() };
         Self { source, sink, shape, old: Some(old), levels, broken: false }
     }
 }
 
 impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
     /// Makes one change to the leaves.
-    pub(super) fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), MapError> {
+    pub(super) fn apply_change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), MapError> {
         if self.broken {
             return Err(MapError::Broken);
         }
-        self.try_change(key, value).inspect_err(|_| self.broken = true)
+        self.try_apply_change(key, value).inspect_err(|_| self.broken = true)
     }
 
-    fn try_change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), MapError> {
-        if self.is_idle(key, value)? {
+    fn try_apply_change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), MapError> {
+        if self.is_noop_change(key, value)? {
             return Ok(());
         }
-        self.advance(0, key)?;
-        self.skip(0, key);
+        self.advance_level(0, key)?;
+        self.skip_entry(0, key);
         match value {
-            Some(value) => self.push(0, key, value, 1),
+            Some(value) => self.push_entry(0, key, value, 1),
             None => Ok(()),
         }
     }
 
     /// Whether a change changes nothing. Asked only in step: then the answer saves opening a node.
-    fn is_idle(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool, MapError> {
+    fn is_noop_change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool, MapError> {
         let level = &mut self.levels[0];
         let Some(path) = &mut level.old else { return Ok(false) };
         if level.open.is_some() || !level.packer.is_empty() {
             return Ok(false);
         }
-        let Some(leaf) = path.seek(self.source, key)? else { return Ok(value.is_none()) };
-        let held = leaf.find(key).and_then(|index| leaf.entry(index)).map(|(_, held)| held);
+        let Some(leaf) = path.seek_key(self.source, key)? else { return Ok(value.is_none()) };
+        let held = leaf.find_key(key).and_then(|index| leaf.entry(index)).map(|(_, held)| held);
         Ok(held == value)
     }
 
     /// Brings a level to where `key` belongs: all that is below it is copied, or kept unread.
-    fn advance(&mut self, level: usize, key: &[u8]) -> Result<(), MapError> {
+    fn advance_level(&mut self, level: usize, key: &[u8]) -> Result<(), MapError> {
         loop {
-            if self.levels[level].open.is_none() && !self.open_next(level, Some(key))? {
+            if self.levels[level].open.is_none() && !self.open_next_node(level, Some(key))? {
                 return Ok(());
             }
-            if self.copy(level, Some(key))? {
+            if self.copy_entries(level, Some(key))? {
                 return Ok(());
             }
         }
     }
 
     /// Opens the next old node: in step the one where `key` belongs, else the one that follows. False at the end.
-    fn open_next(&mut self, number: usize, key: Option<&[u8]>) -> Result<bool, MapError> {
+    fn open_next_node(&mut self, number: usize, key: Option<&[u8]>) -> Result<bool, MapError> {
         let level = &mut self.levels[number];
         let Some(path) = &mut level.old else { return Ok(false) };
         let node = match key {
-            Some(key) if level.packer.is_empty() => path.seek(self.source, key)?,
-            _ => path.current(self.source)?,
+            Some(key) if level.packer.is_empty() => path.seek_key(self.source, key)?,
+            _ => path.current_node(self.source)?,
         };
         let Some(node) = node else { return Ok(false) };
-        path.step_over();
-        level.dropped += node.total();
+        path.skip_current();
+        level.dropped += node.total_keys();
         level.open = Some(OpenNode { node: Arc::clone(&node), next: 0 });
         if self.old.is_some_and(|old| number < old.level)
             && let Some(last_key) = node.last_key()
         {
-            self.advance(number + 1, last_key)?;
-            self.skip(number + 1, last_key);
+            self.advance_level(number + 1, last_key)?;
+            self.skip_entry(number + 1, last_key);
         }
         Ok(true)
     }
 
     /// Copies entries of the open node below `limit` (all, without one). True if some are left in it.
-    fn copy(&mut self, number: usize, limit: Option<&[u8]>) -> Result<bool, MapError> {
+    fn copy_entries(&mut self, number: usize, limit: Option<&[u8]>) -> Result<bool, MapError> {
         let Some(OpenNode { node, mut next }) = self.levels[number].open.take() else { return Ok(false) };
         let end = limit.map_or(node.len(), |limit| node.lower_bound(limit).max(next));
         while next < end {
             let Some((key, value)) = node.entry(next) else { break };
             let keys = node.child(next).map_or(1, |child| child.count);
-            self.push(number, key, value, keys)?;
+            self.push_entry(number, key, value, keys)?;
             next += 1;
         }
         let left = next < node.len();
@@ -187,7 +187,7 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
     }
 
     /// Leaves out the entry at the place of a level, if it has this key.
-    fn skip(&mut self, number: usize, key: &[u8]) {
+    fn skip_entry(&mut self, number: usize, key: &[u8]) {
         let open = &mut self.levels[number].open;
         if let Some(OpenNode { node, next }) = open
             && node.key(*next) == Some(key)
@@ -200,17 +200,17 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
     }
 
     /// Appends an entry to a level's packer, and passes the node on if it ends there.
-    fn push(&mut self, number: usize, key: &[u8], value: &[u8], keys: u64) -> Result<(), MapError> {
-        if self.levels[number].packer.push(key, value, keys) { self.emit(number) } else { Ok(()) }
+    fn push_entry(&mut self, number: usize, key: &[u8], value: &[u8], keys: u64) -> Result<(), MapError> {
+        if self.levels[number].packer.push_entry(key, value, keys) { self.emit_node(number) } else { Ok(()) }
     }
 
     /// Stores the node in a level's packer and tells the level above.
-    fn emit(&mut self, number: usize) -> Result<(), MapError> {
+    fn emit_node(&mut self, number: usize) -> Result<(), MapError> {
         let level = &mut self.levels[number];
-        let id = self.sink.put(level.packer.seal())?;
+        let id = self.sink.store_node(level.packer.finish_node())?;
         let sealed =
-            FinishedNode { last_key: level.packer.last_key().to_vec(), id, count: level.packer.total() };
-        level.packer.clear();
+            FinishedNode { last_key: level.packer.last_key().to_vec(), id, count: level.packer.total_keys() };
+        level.packer.start_next_node();
         let only = !level.emitted;
         level.emitted = true;
         let may_be_root = self.old.is_none_or(|old| number >= old.level);
@@ -222,14 +222,14 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
             self.add_level();
         }
         if let Some(first) = self.levels[number].first.take() {
-            self.insert(number + 1, first)?;
+            self.insert_child(number + 1, first)?;
         }
-        self.insert(number + 1, sealed)
+        self.insert_child(number + 1, sealed)
     }
 
-    fn insert(&mut self, number: usize, sealed: FinishedNode) -> Result<(), MapError> {
-        let value = child_value(&sealed.id, sealed.count);
-        self.push(number, &sealed.last_key, &value, sealed.count)
+    fn insert_child(&mut self, number: usize, sealed: FinishedNode) -> Result<(), MapError> {
+        let value = encode_child(&sealed.id, sealed.count);
+        self.push_entry(number, &sealed.last_key, &value, sealed.count)
     }
 
     fn add_level(&mut self) {
@@ -238,54 +238,54 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
         self.levels.push(TowerLevel::new(self.shape, number, None));
     }
 
-    pub(super) fn finish(mut self) -> Result<MapRoot, MapError> {
+    pub(super) fn finish_tree(mut self) -> Result<MapRoot, MapError> {
         if self.broken {
             return Err(MapError::Broken);
         }
         if let Some(old) = self.old
-            && !self.is_touched()
+            && !self.has_changes()
         {
             return Ok(old.root);
         }
         let mut only_child = None;
         let mut number = 0;
         while number < self.levels.len() {
-            self.complete(number)?;
-            if let Some(child) = self.only_child(number) {
+            self.complete_level(number)?;
+            if let Some(child) = self.find_only_child(number) {
                 // A top node with a single child: the child is the root.
                 only_child = Some(child);
             } else if !self.levels[number].packer.is_empty() {
-                self.emit(number)?;
+                self.emit_node(number)?;
             }
             number += 1;
         }
         let top = self.levels.iter().rev().find_map(|level| level.first.as_ref());
         match top.map(|sealed| sealed.id).or(only_child) {
             Some(id) => Ok(MapRoot(id)),
-            None => Ok(MapRoot(self.sink.put(NodePacker::new(self.shape, 0).seal())?)),
+            None => Ok(MapRoot(self.sink.store_node(NodePacker::new(self.shape, 0).finish_node())?)),
         }
     }
 
     /// Whether any change was made.
-    fn is_touched(&self) -> bool {
+    fn has_changes(&self) -> bool {
         let leaves = &self.levels[0];
         leaves.dropped > 0 || leaves.open.is_some() || leaves.emitted || !leaves.packer.is_empty()
     }
 
     /// Copies what follows the last change, until in step or at the end.
-    fn complete(&mut self, number: usize) -> Result<(), MapError> {
-        self.copy(number, None)?;
-        while !self.levels[number].packer.is_empty() && self.open_next(number, None)? {
-            self.copy(number, None)?;
+    fn complete_level(&mut self, number: usize) -> Result<(), MapError> {
+        self.copy_entries(number, None)?;
+        while !self.levels[number].packer.is_empty() && self.open_next_node(number, None)? {
+            self.copy_entries(number, None)?;
         }
         Ok(())
     }
 
     /// The child in a level's packer, if it is all that the level holds.
-    fn only_child(&self, number: usize) -> Option<BlobId> {
+    fn find_only_child(&self, number: usize) -> Option<BlobId> {
         let level = &self.levels[number];
         let kept = self.old.is_some_and(|old| level.old.is_some() && level.dropped < old.total);
-        if number == 0 || kept || level.emitted || level.packer.count() != 1 {
+        if number == 0 || kept || level.emitted || level.packer.entry_count() != 1 {
             return None;
         }
         BlobId::from_slice(level.packer.last_value().get(..BlobId::LEN)?)

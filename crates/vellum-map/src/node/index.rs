@@ -48,7 +48,7 @@ impl EntryIndex {
         let prefix = first.iter().zip(last).take_while(|(a, b)| a == b).count();
         let blocks: Box<[EntryBlock]> = starts
             .chunks(BLOCK)
-            .map(|starts| EntryBlock::new(starts, |start| head(key(start), prefix)))
+            .map(|starts| EntryBlock::new(starts, |start| compute_head(key(start), prefix)))
             .collect();
         let step = blocks.len().div_ceil(SAMPLES).max(1);
         let mut samples = [u64::MAX; SAMPLES];
@@ -60,12 +60,12 @@ impl EntryIndex {
         self.len
     }
 
-    pub(super) fn weight(&self) -> usize {
+    pub(super) fn memory_size(&self) -> usize {
         size_of_val(&*self.blocks)
     }
 
     /// Where the entry at a position starts.
-    pub(super) fn start(&self, position: usize) -> Option<usize> {
+    pub(super) fn entry_start(&self, position: usize) -> Option<usize> {
         if position >= self.len {
             return None;
         }
@@ -74,8 +74,8 @@ impl EntryIndex {
     }
 
     /// The positions whose heads equal that of `key`; if there are none, the place where they would be.
-    fn candidates(&self, key: &[u8]) -> (usize, usize) {
-        let wanted = head(key, self.prefix);
+    fn find_candidates(&self, key: &[u8]) -> (usize, usize) {
+        let wanted = compute_head(key, self.prefix);
         // The first head that is not below stands in the block of the last sample that is below, or right after.
         let below = self.samples.iter().filter(|sample| **sample < wanted).count();
         let mut at = below.saturating_sub(1) * self.step;
@@ -88,13 +88,13 @@ impl EntryIndex {
         black_box(block.starts[0]);
         let start = at * BLOCK + block.heads.iter().filter(|head| **head < wanted).count();
         let mut end = start;
-        while self.head(end) == Some(wanted) {
+        while self.entry_head(end) == Some(wanted) {
             end += 1;
         }
         (start.min(self.len), end.min(self.len))
     }
 
-    fn head(&self, position: usize) -> Option<u64> {
+    fn entry_head(&self, position: usize) -> Option<u64> {
         self.blocks.get(position / BLOCK).map(|block| block.heads[position % BLOCK])
     }
 }
@@ -111,7 +111,7 @@ impl EntryBlock {
     }
 }
 
-fn head(key: &[u8], prefix: usize) -> u64 {
+fn compute_head(key: &[u8], prefix: usize) -> u64 {
     let rest = key.get(prefix..).unwrap_or_default();
     if let Some(head) = rest.first_chunk::<8>() {
         return u64::from_be_bytes(*head);
@@ -137,14 +137,14 @@ impl MapNode {
                 return if own < shared { 0 } else { self.len() };
             }
         }
-        let (start, end) = self.index.candidates(key);
+        let (start, end) = self.index.find_candidates(key);
         self.search_keys(key, start, end)
     }
 
     /// The position of exactly this key.
     #[must_use]
-    pub fn find(&self, key: &[u8]) -> Option<usize> {
-        let (start, end) = self.index.candidates(key);
+    pub fn find_key(&self, key: &[u8]) -> Option<usize> {
+        let (start, end) = self.index.find_candidates(key);
         let position = self.search_keys(key, start, end);
         (position < end && self.key(position)? == key).then_some(position)
     }

@@ -12,9 +12,9 @@ use crate::shape::MapShape;
 fn leaf(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> MapNode {
     let mut packer = NodePacker::new(MapShape::new(0), 0);
     for key in keys {
-        packer.push(key.as_ref(), b"v", 1);
+        packer.push_entry(key.as_ref(), b"v", 1);
     }
-    MapNode::decode(packer.seal().to_vec()).unwrap()
+    MapNode::decode(packer.finish_node().to_vec()).unwrap()
 }
 
 /// Few letters and a frequent common start, so that heads and prefixes tie.
@@ -36,7 +36,7 @@ proptest! {
         let keys: Vec<_> = keys.into_iter().collect();
         for key in asked.iter().chain(&keys) {
             prop_assert_eq!(node.lower_bound(key), keys.partition_point(|held| held < key));
-            prop_assert_eq!(node.find(key), keys.binary_search(key).ok());
+            prop_assert_eq!(node.find_key(key), keys.binary_search(key).ok());
         }
     }
 
@@ -53,14 +53,14 @@ fn the_longest_node_is_within_the_limit() {
     let mut packer = NodePacker::new(MapShape::new(0), 0);
     let mut number = 0_u64;
     // Fills it to the last byte below the maximum, whatever the rule says on the way.
-    while packer.seal().len() < HEADER_LEN + (64 << 10) - 1 - 20 {
-        packer.push(&number.to_be_bytes(), &[0; 8], 1);
+    while packer.finish_node().len() < HEADER_LEN + (64 << 10) - 1 - 20 {
+        packer.push_entry(&number.to_be_bytes(), &[0; 8], 1);
         number += 1;
     }
-    let rest = HEADER_LEN + (64 << 10) - 1 - packer.seal().len() - 10;
-    packer.push(&number.to_be_bytes(), &vec![0; rest], 1);
-    packer.push(&[0xff; KEY_MAX], &vec![0; VALUE_MAX], 1);
-    let bytes = packer.seal().to_vec();
+    let rest = HEADER_LEN + (64 << 10) - 1 - packer.finish_node().len() - 10;
+    packer.push_entry(&number.to_be_bytes(), &vec![0; rest], 1);
+    packer.push_entry(&[0xff; KEY_MAX], &vec![0; VALUE_MAX], 1);
+    let bytes = packer.finish_node().to_vec();
     assert!(bytes.len() <= NODE_MAX && bytes.len() + 8 > NODE_MAX, "{}", bytes.len());
     assert!(MapNode::decode(bytes).is_ok());
 }

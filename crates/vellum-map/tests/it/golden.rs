@@ -27,11 +27,11 @@ fn version_1_nodes() {
     model.insert(b"long".to_vec(), vec![0xaa; 300]);
     let shape = MapShape::with_sizes(1, 150, 300, 2_000);
     let root = build(shape, &nodes, &model);
-    let inner = check("node-v1-inner.bin", &nodes.load(&root.0).unwrap());
-    assert_eq!((inner.level(), inner.total()), (1, 8));
+    let inner = check("node-v1-inner.bin", &nodes.load_bytes(&root.0).unwrap());
+    assert_eq!((inner.level(), inner.total_keys()), (1, 8));
     let ChildDescription { id, count, last_key } = inner.child(0).unwrap();
-    let leaf = check("node-v1-leaf.bin", &nodes.load(&id).unwrap());
-    assert_eq!((leaf.level(), leaf.total()), (0, count));
+    let leaf = check("node-v1-leaf.bin", &nodes.load_bytes(&id).unwrap());
+    assert_eq!((leaf.level(), leaf.total_keys()), (0, count));
     assert_eq!(leaf.last_key(), Some(last_key));
     assert_eq!(leaf.entry(0), Some((&b""[..], &b"under the empty key"[..])));
 }
@@ -40,6 +40,6 @@ fn version_1_nodes() {
 fn version_1_trees() {
     let nodes = MemoryNodeStore::new();
     let root = build(MapShape::new(1), &nodes, &numbered(0..10_000));
-    assert_eq!(nodes.node(&root.0).unwrap().level(), 1);
+    assert_eq!(nodes.load_node(&root.0).unwrap().level(), 1);
     assert_eq!(root.0.to_string(), ROOT_10_000);
 }

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use vellum_map::{
-    KeySpan, MapError, MapNode, MapRoot, MemoryNodeStore, NodeSink, apply, diff, get, range, walk,
+    KeySpan, MapError, MapNode, MapRoot, MemoryNodeStore, NodeSink, apply_changes, diff_maps, get_value,
+    read_range, walk_nodes,
 };
 use vellum_types::codec::FieldWriter;
 use vellum_types::limits::KEY_MAX;
@@ -13,16 +14,20 @@ use crate::support::{Random, TINY, build, key_of, numbered};
 
 fn node(level: u8, entries: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut writer = FieldWriter::new();
-    writer.raw(b"VmNd").u8(1).u8(level).u32(entries.len() as u32);
+    writer.write_raw(b"VmNd").write_u8(1).write_u8(level).write_u32(entries.len() as u32);
     for (key, value) in entries {
-        writer.varint(key.len() as u64).varint(value.len() as u64).raw(key).raw(value);
+        writer
+            .write_varint(key.len() as u64)
+            .write_varint(value.len() as u64)
+            .write_raw(key)
+            .write_raw(value);
     }
     writer.into_vec()
 }
 
 fn child(id: BlobId, count: u64) -> Vec<u8> {
     let mut writer = FieldWriter::new();
-    writer.raw(id.as_bytes()).varint(count);
+    writer.write_raw(id.as_bytes()).write_varint(count);
     writer.into_vec()
 }
 
@@ -30,18 +35,19 @@ fn child(id: BlobId, count: u64) -> Vec<u8> {
 fn exercise(nodes: &MemoryNodeStore, root: MapRoot) -> Result<(), MapError> {
     let other = build(TINY, nodes, &numbered((0..300).step_by(7)));
     let mut results = vec![
-        get(nodes, &root, b"b").map(drop),
-        get(nodes, &root, &key_of(150)).map(drop),
-        range(nodes, &root, KeySpan::all()).and_then(|mut range| range.try_for_each(|entry| entry.map(drop))),
-        range(nodes, &root, KeySpan::from(b"b"))
+        get_value(nodes, &root, b"b").map(drop),
+        get_value(nodes, &root, &key_of(150)).map(drop),
+        read_range(nodes, &root, KeySpan::all_keys())
             .and_then(|mut range| range.try_for_each(|entry| entry.map(drop))),
-        diff(nodes, &root, &other).try_for_each(|change| change.map(drop)),
-        diff(nodes, &other, &root).try_for_each(|change| change.map(drop)),
-        walk(nodes, &root, |_, _| true, |_, _| Ok(())),
+        read_range(nodes, &root, KeySpan::from_start(b"b"))
+            .and_then(|mut range| range.try_for_each(|entry| entry.map(drop))),
+        diff_maps(nodes, &root, &other).try_for_each(|change| change.map(drop)),
+        diff_maps(nodes, &other, &root).try_for_each(|change| change.map(drop)),
+        walk_nodes(nodes, &root, |_, _| true, |_, _| Ok(())),
     ];
     for key in [&b""[..], b"a", b"b", b"c", &key_of(150), b"z"] {
-        results.push(apply(nodes, nodes, TINY, &root, [(key, Some(b"x"))]).map(drop));
-        results.push(apply(nodes, nodes, TINY, &root, [(key, None::<&[u8]>)]).map(drop));
+        results.push(apply_changes(nodes, nodes, TINY, &root, [(key, Some(b"x"))]).map(drop));
+        results.push(apply_changes(nodes, nodes, TINY, &root, [(key, None::<&[u8]>)]).map(drop));
     }
     results.into_iter().collect()
 }
@@ -67,15 +73,15 @@ fn a_node_that_is_its_own_child() {
 #[test]
 fn children_that_are_not_what_their_parent_says() {
     let nodes = MemoryNodeStore::new();
-    let leaf = nodes.put(&node(0, &[(b"a", b"1"), (b"b", b"2")])).unwrap();
-    let parent = |entries: &[(&[u8], &[u8])]| nodes.put(&node(1, entries)).unwrap();
+    let leaf = nodes.store_node(&node(0, &[(b"a", b"1"), (b"b", b"2")])).unwrap();
+    let parent = |entries: &[(&[u8], &[u8])]| nodes.store_node(&node(1, entries)).unwrap();
     let good = parent(&[(b"b", &child(leaf, 2))]);
     exercise(&nodes, MapRoot(good)).unwrap();
     assert_refused(&nodes, parent(&[(b"c", &child(leaf, 2))]));
     assert_refused(&nodes, parent(&[(b"b", &child(leaf, 3))]));
     assert_refused(&nodes, parent(&[(b"b", &child(leaf, 0))]));
-    assert_refused(&nodes, nodes.put(&node(2, &[(b"b", &child(leaf, 2))])).unwrap());
-    let empty = nodes.put(&node(0, &[])).unwrap();
+    assert_refused(&nodes, nodes.store_node(&node(2, &[(b"b", &child(leaf, 2))])).unwrap());
+    let empty = nodes.store_node(&node(0, &[])).unwrap();
     assert_refused(&nodes, parent(&[(b"", &child(empty, 1))]));
 }
 
@@ -83,7 +89,7 @@ fn children_that_are_not_what_their_parent_says() {
 #[test]
 fn subtrees_that_overlap() {
     let nodes = MemoryNodeStore::new();
-    let put = |level, entries: &[(&[u8], &[u8])]| nodes.put(&node(level, entries)).unwrap();
+    let put = |level, entries: &[(&[u8], &[u8])]| nodes.store_node(&node(level, entries)).unwrap();
     let low = put(0, &[(b"a", b""), (b"c", b"")]);
     let overlapping = put(0, &[(b"b", b""), (b"d", b"")]);
     assert_refused(&nodes, put(1, &[(b"c", &child(low, 2)), (b"d", &child(overlapping, 2))]));
@@ -97,10 +103,10 @@ fn subtrees_that_overlap() {
 #[test]
 fn a_shared_child_is_refused() {
     let nodes = MemoryNodeStore::new();
-    let mut below = nodes.put(&node(0, &[(b"a", b"")])).unwrap();
+    let mut below = nodes.store_node(&node(0, &[(b"a", b"")])).unwrap();
     for level in 1..=31 {
         below = nodes
-            .put(&node(level, &[(b"a", &child(below, 1 << (level - 1))), (b"b", &child(below, 1))]))
+            .store_node(&node(level, &[(b"a", &child(below, 1 << (level - 1))), (b"b", &child(below, 1))]))
             .unwrap();
         assert_refused(&nodes, below);
     }
@@ -143,7 +149,7 @@ fn damaged_nodes_never_panic() {
     let root = build(TINY, &clean, &numbered(0..300));
     let mut ids = HashSet::new();
     let mut pages = Vec::new();
-    walk::<_, _, _, MapError>(
+    walk_nodes::<_, _, _, MapError>(
         &clean,
         &root,
         |id, _| ids.insert(*id),

@@ -1,11 +1,13 @@
 //! Small changes cost little: how many nodes are read and written, counted.
 
-use vellum_map::{KeySpan, MapRoot, MemoryNodeStore, NodeSource, apply, diff, diff_span, walk};
+use vellum_map::{
+    KeySpan, MapRoot, MemoryNodeStore, NodeSource, apply_changes, diff_maps, diff_maps_in_span, walk_nodes,
+};
 
 use crate::support::{Counted, Model, SMALL, STANDARD, build, key_of, numbered, value_of};
 
 fn height(nodes: &MemoryNodeStore, root: &MapRoot) -> usize {
-    usize::from(nodes.node(&root.0).unwrap().level()) + 1
+    usize::from(nodes.load_node(&root.0).unwrap().level()) + 1
 }
 
 #[test]
@@ -20,7 +22,7 @@ fn one_change_reads_and_writes_a_path() {
         let count = nodes.len();
         let source = Counted::new(&nodes);
         let change = [(key_of(number), Some(b"new".as_slice()))];
-        apply(&source, &nodes, SMALL, &root, change).unwrap();
+        apply_changes(&source, &nodes, SMALL, &root, change).unwrap();
         reads += source.reads();
         writes += nodes.len() - count;
     }
@@ -36,7 +38,7 @@ fn a_value_of_equal_size_moves_no_boundary() {
     let model = numbered(0..50_000);
     let root = build(STANDARD, &nodes, &model);
     let count = nodes.len();
-    apply(&nodes, &nodes, STANDARD, &root, [(key_of(777), Some(value_of(1)))]).unwrap();
+    apply_changes(&nodes, &nodes, STANDARD, &root, [(key_of(777), Some(value_of(1)))]).unwrap();
     assert_eq!(nodes.len() - count, height(&nodes, &root));
 }
 
@@ -49,9 +51,9 @@ fn a_diff_reads_only_what_differs() {
     let mut reads = 0;
     for number in (0..30_000).step_by(300) {
         // Removing a key that ends a node shifts boundaries: all keys get their turn as good as any.
-        let b = apply(&nodes, &nodes, SMALL, &a, [(key_of(number), None::<&[u8]>)]).unwrap();
+        let b = apply_changes(&nodes, &nodes, SMALL, &a, [(key_of(number), None::<&[u8]>)]).unwrap();
         let source = Counted::new(&nodes);
-        let changes: Vec<_> = diff(&source, &a, &b).map(|change| change.unwrap()).collect();
+        let changes: Vec<_> = diff_maps(&source, &a, &b).map(|change| change.unwrap()).collect();
         assert_eq!(changes.len(), 1);
         assert_eq!(*changes[0].key, *key_of(number));
         reads += source.reads();
@@ -66,10 +68,10 @@ fn a_diff_of_a_span_reads_nothing_beyond_it() {
     let height = height(&nodes, &a);
     let everything: Vec<_> = (0..30_000).map(key_of).collect();
     let changes = everything.iter().map(|key| (key, Some(b"changed".as_slice())));
-    let b = apply(&nodes, &nodes, SMALL, &a, changes).unwrap();
+    let b = apply_changes(&nodes, &nodes, SMALL, &a, changes).unwrap();
     let source = Counted::new(&nodes);
-    let span = KeySpan::between(key_of(14_000), key_of(14_001));
-    assert_eq!(diff_span(&source, &a, &b, span).count(), 1);
+    let span = KeySpan::from_bounds(key_of(14_000), key_of(14_001));
+    assert_eq!(diff_maps_in_span(&source, &a, &b, span).count(), 1);
     assert!(source.reads() <= 4 * height, "{} reads at height {height}", source.reads());
 }
 
@@ -81,7 +83,7 @@ fn a_diff_skips_equal_nodes_where_boundaries_shifted() {
     let a = build(SMALL, &nodes, &model);
     let height = height(&nodes, &a);
     let mut last_keys = Vec::new();
-    walk::<_, _, _, vellum_map::MapError>(
+    walk_nodes::<_, _, _, vellum_map::MapError>(
         &nodes,
         &a,
         |_, _| true,
@@ -92,9 +94,9 @@ fn a_diff_skips_equal_nodes_where_boundaries_shifted() {
     )
     .unwrap();
     for key in last_keys {
-        let b = apply(&nodes, &nodes, SMALL, &a, [(&key, None::<&[u8]>)]).unwrap();
+        let b = apply_changes(&nodes, &nodes, SMALL, &a, [(&key, None::<&[u8]>)]).unwrap();
         let source = Counted::new(&nodes);
-        assert_eq!(diff(&source, &a, &b).count(), 1);
+        assert_eq!(diff_maps(&source, &a, &b).count(), 1);
         assert!(source.reads() < 12 * height, "{} reads at height {height}", source.reads());
     }
 }
@@ -109,7 +111,7 @@ fn a_diff_skips_equal_nodes_of_trees_of_different_heights() {
         let end = build(SMALL, &nodes, &numbered(20_000 - part..20_000));
         for other in [start, end] {
             let source = Counted::new(&nodes);
-            assert_eq!(diff(&source, &whole, &other).count() as u64, 20_000 - part);
+            assert_eq!(diff_maps(&source, &whole, &other).count() as u64, 20_000 - part);
             let outside = walk_count(&nodes, &whole) - walk_count(&nodes, &other);
             let allowed = outside + 16 * height(&nodes, &whole);
             assert!(source.reads() <= allowed, "{} reads, {allowed} allowed", source.reads());
@@ -119,7 +121,7 @@ fn a_diff_skips_equal_nodes_of_trees_of_different_heights() {
 
 fn walk_count(nodes: &MemoryNodeStore, root: &MapRoot) -> usize {
     let mut count = 0;
-    walk::<_, _, _, vellum_map::MapError>(
+    walk_nodes::<_, _, _, vellum_map::MapError>(
         nodes,
         root,
         |_, _| true,
@@ -137,7 +139,7 @@ fn equal_roots_are_compared_unread() {
     let nodes = MemoryNodeStore::new();
     let root = build(SMALL, &nodes, &numbered(0..100));
     let nothing = MemoryNodeStore::new();
-    assert_eq!(diff(&nothing, &root, &root).count(), 0);
+    assert_eq!(diff_maps(&nothing, &root, &root).count(), 0);
 }
 
 /// The mean size is what the rule says, for small entries and for large ones.
@@ -149,7 +151,7 @@ fn nodes_have_the_size_that_the_shape_says() {
             (0..2_000_000 / value_len).map(|number| (key_of(number), vec![1; value_len as usize])).collect();
         let root = build(STANDARD, &nodes, &model);
         let (mut bytes, mut leaves) = (0, 0);
-        walk::<_, _, _, vellum_map::MapError>(
+        walk_nodes::<_, _, _, vellum_map::MapError>(
             &nodes,
             &root,
             |_, _| true,

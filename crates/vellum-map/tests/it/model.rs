@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use vellum_map::{
-    ChangeLayer, KeySpan, MapRoot, MapShape, MapView, MemoryNodeStore, apply, diff, diff_span, len,
+    ChangeLayer, KeySpan, MapRoot, MapShape, MapView, MemoryNodeStore, apply_changes, count_keys, diff_maps,
+    diff_maps_in_span,
 };
 
 use crate::support::{Model, Random, STANDARD, TINY, build, collect, read_all};
@@ -97,11 +98,11 @@ impl Run {
         let (key, value) = self.random_change(grow);
         match value {
             Some(value) => {
-                self.top.put(&key, value.as_slice());
+                self.top.set_key(&key, value.as_slice());
                 self.model.insert(key, value);
             }
             None => {
-                self.top.delete(&key);
+                self.top.delete_key(&key);
                 self.model.remove(&key);
             }
         }
@@ -118,7 +119,7 @@ impl Run {
         let key = self.key();
         let held = match self.top.get(&key) {
             Some(change) => change.map(|value| value.to_vec()),
-            None => self.view.get(&self.nodes, &key).unwrap().map(|value| value.to_vec()),
+            None => self.view.get_value(&self.nodes, &key).unwrap().map(|value| value.to_vec()),
         };
         assert_eq!(held.as_ref(), self.model.get(&key));
     }
@@ -126,10 +127,10 @@ impl Run {
     fn random_span(&mut self) -> KeySpan {
         let (a, b) = (self.key(), self.key());
         match self.random.below(4) {
-            0 => KeySpan::all(),
-            1 => KeySpan::prefix(&a),
-            2 => KeySpan::from(&a),
-            _ => KeySpan::between(&a, &b),
+            0 => KeySpan::all_keys(),
+            1 => KeySpan::from_prefix(&a),
+            2 => KeySpan::from_start(&a),
+            _ => KeySpan::from_bounds(&a, &b),
         }
     }
 
@@ -142,7 +143,8 @@ impl Run {
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         let state = self.state();
-        let found: Vec<_> = state.range(&self.nodes, span).unwrap().map(|entry| entry.unwrap()).collect();
+        let found: Vec<_> =
+            state.read_range(&self.nodes, span).unwrap().map(|entry| entry.unwrap()).collect();
         assert!(found.is_sorted_by(|a, b| *a.key < *b.key));
         assert_eq!(collect(found.into_iter().map(Ok)), expected);
     }
@@ -156,10 +158,10 @@ impl Run {
     fn fold(&mut self) {
         self.seal();
         let before = read_all(&self.nodes, &self.view.base);
-        let changes = self.view.diff_base(&self.nodes).map(Result::unwrap);
+        let changes = self.view.diff_with_base(&self.nodes).map(Result::unwrap);
         let changes: Vec<_> = changes.map(|change| as_owned(&change)).collect();
         assert_eq!(changes, model_diff(&before, &self.model));
-        let root = self.view.fold(&self.nodes, &self.nodes, self.shape).unwrap();
+        let root = self.view.fold_layers(&self.nodes, &self.nodes, self.shape).unwrap();
         self.settle(root);
     }
 
@@ -167,7 +169,8 @@ impl Run {
         self.fold();
         let count = self.random.below(self.universe);
         let batch: std::collections::BTreeMap<_, _> = (0..count).map(|_| self.random_change(grow)).collect();
-        let root = apply(&self.nodes, &self.nodes, self.shape, &self.view.base, batch_of(&batch)).unwrap();
+        let root =
+            apply_changes(&self.nodes, &self.nodes, self.shape, &self.view.base, batch_of(&batch)).unwrap();
         for (key, value) in batch {
             match value {
                 Some(value) => self.model.insert(key, value),
@@ -179,7 +182,7 @@ impl Run {
 
     fn settle(&mut self, root: MapRoot) {
         assert_eq!(root, build(self.shape, &self.nodes, &self.model));
-        assert_eq!(len(&self.nodes, &root).unwrap(), self.model.len() as u64);
+        assert_eq!(count_keys(&self.nodes, &root).unwrap(), self.model.len() as u64);
         self.view = MapView::new(root);
         if self.kept.len() > 8 {
             let index = self.random.below(8) as usize;
@@ -193,11 +196,12 @@ impl Run {
         let (a, b) = (self.random.below(count) as usize, self.random.below(count) as usize);
         let span = self.random_span();
         let ((a, before), (b, after)) = (&self.kept[a], &self.kept[b]);
-        let changes: Vec<_> = diff(&self.nodes, a, b).map(|change| as_owned(&change.unwrap())).collect();
+        let changes: Vec<_> = diff_maps(&self.nodes, a, b).map(|change| as_owned(&change.unwrap())).collect();
         let mut expected = model_diff(before, after);
         assert_eq!(changes, expected);
-        let within: Vec<_> =
-            diff_span(&self.nodes, a, b, span.clone()).map(|change| as_owned(&change.unwrap())).collect();
+        let within: Vec<_> = diff_maps_in_span(&self.nodes, a, b, span.clone())
+            .map(|change| as_owned(&change.unwrap()))
+            .collect();
         expected.retain(|(key, ..)| span.contains(key));
         assert_eq!(within, expected);
     }

@@ -2,7 +2,7 @@
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use vellum_map::{MapBuilder, MapError, MemoryNodeStore, NodeSink, apply};
+use vellum_map::{MapBuilder, MapError, MemoryNodeStore, NodeSink, apply_changes};
 use vellum_types::{BlobId, ErrorKind};
 
 use crate::support::{Model, STANDARD, TINY, build, numbered, read_all};
@@ -26,7 +26,7 @@ proptest! {
         let mut model = Model::new();
         let mut root = build(TINY, &nodes, &model);
         for batch in batches {
-            root = apply(&nodes, &nodes, TINY, &root, batch_refs(&batch)).unwrap();
+            root = apply_changes(&nodes, &nodes, TINY, &root, batch_refs(&batch)).unwrap();
             for (key, value) in batch {
                 match value {
                     Some(value) => model.insert(key, value),
@@ -44,12 +44,12 @@ proptest! {
         let nodes = MemoryNodeStore::new();
         let mut root = build(TINY, &nodes, &Model::new());
         for key in &order {
-            root = apply(&nodes, &nodes, TINY, &root, [(key, Some(&model[key]))]).unwrap();
+            root = apply_changes(&nodes, &nodes, TINY, &root, [(key, Some(&model[key]))]).unwrap();
         }
         prop_assert_eq!(root, build(TINY, &nodes, &model));
         let empty = build(TINY, &nodes, &Model::new());
         for key in &order {
-            root = apply(&nodes, &nodes, TINY, &root, [(key, None::<&[u8]>)]).unwrap();
+            root = apply_changes(&nodes, &nodes, TINY, &root, [(key, None::<&[u8]>)]).unwrap();
         }
         prop_assert_eq!(root, empty);
     }
@@ -81,7 +81,7 @@ fn a_tall_tree_falls_to_one_leaf() {
         let removals = model.keys().enumerate().filter(|(index, _)| *index != left);
         let removals = removals.map(|(_, key)| (key, None::<&[u8]>));
         let expected = numbered((left < 3_000).then_some(left as u64).into_iter());
-        let shrunk = apply(&nodes, &nodes, TINY, &root, removals).unwrap();
+        let shrunk = apply_changes(&nodes, &nodes, TINY, &root, removals).unwrap();
         assert_eq!(shrunk, build(TINY, &nodes, &expected));
     }
 }
@@ -93,10 +93,10 @@ fn changes_that_change_nothing_store_nothing() {
     let root = build(STANDARD, &nodes, &model);
     let count = nodes.len();
     let same = model.iter().map(|(key, value)| (key, Some(value)));
-    assert_eq!(apply(&nodes, &nodes, STANDARD, &root, same).unwrap(), root);
+    assert_eq!(apply_changes(&nodes, &nodes, STANDARD, &root, same).unwrap(), root);
     let absent = numbered(20_000..21_000);
     let absent = absent.keys().map(|key| (key, None::<&[u8]>));
-    assert_eq!(apply(&nodes, &nodes, STANDARD, &root, absent).unwrap(), root);
+    assert_eq!(apply_changes(&nodes, &nodes, STANDARD, &root, absent).unwrap(), root);
     assert_eq!(nodes.len(), count);
 }
 
@@ -112,11 +112,11 @@ fn another_seed_gives_other_boundaries() {
 fn disorder_and_excess_are_refused() {
     let nodes = MemoryNodeStore::new();
     let mut builder = MapBuilder::new(TINY, &nodes);
-    builder.push(b"b", b"").unwrap();
-    assert!(matches!(builder.push(b"b", b""), Err(MapError::Unsorted)));
-    assert!(matches!(builder.push(b"a", b""), Err(MapError::Unsorted)));
-    assert!(matches!(builder.push(&[b'x'; 265], b""), Err(MapError::KeyTooLong(265))));
-    assert!(matches!(builder.push(b"c", &vec![0; 70_000]), Err(MapError::ValueTooLong(70_000))));
+    builder.push_entry(b"b", b"").unwrap();
+    assert!(matches!(builder.push_entry(b"b", b""), Err(MapError::Unsorted)));
+    assert!(matches!(builder.push_entry(b"a", b""), Err(MapError::Unsorted)));
+    assert!(matches!(builder.push_entry(&[b'x'; 265], b""), Err(MapError::KeyTooLong(265))));
+    assert!(matches!(builder.push_entry(b"c", &vec![0; 70_000]), Err(MapError::ValueTooLong(70_000))));
 }
 
 /// The largest entries that the limits allow, in a row and alone.
@@ -138,11 +138,11 @@ fn the_largest_entries_fit() {
 fn a_failed_put_gives_no_root() {
     struct Failing<'a>(&'a MemoryNodeStore, std::sync::atomic::AtomicI32);
     impl NodeSink for Failing<'_> {
-        fn put(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
+        fn store_node(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
             if self.1.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 0 {
-                return Err(MapError::store(ErrorKind::NoSpace, "full"));
+                return Err(MapError::from_store_failure(ErrorKind::NoSpace, "full"));
             }
-            self.0.put(bytes)
+            self.0.store_node(bytes)
         }
     }
     let nodes = MemoryNodeStore::new();
@@ -152,13 +152,13 @@ fn a_failed_put_gives_no_root() {
     for fails_at in 0..calls {
         let sink = Failing(&nodes, fails_at.into());
         let mut builder = MapBuilder::new(TINY, &sink);
-        let failed = model.iter().filter(|(key, value)| builder.push(key, value).is_err()).count();
-        let finished = builder.finish();
+        let failed = model.iter().filter(|(key, value)| builder.push_entry(key, value).is_err()).count();
+        let finished = builder.finish_tree();
         assert!(failed > 0 || finished.is_err());
         assert!(finished.is_err(), "call {fails_at}");
     }
     let sink = Failing(&nodes, calls.into());
     let mut builder = MapBuilder::new(TINY, &sink);
-    model.iter().for_each(|(key, value)| builder.push(key, value).unwrap());
-    assert_eq!(builder.finish().unwrap(), whole);
+    model.iter().for_each(|(key, value)| builder.push_entry(key, value).unwrap());
+    assert_eq!(builder.finish_tree().unwrap(), whole);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vellum_map::{
-    KeySpan, MapBuilder, MapError, MapNode, MapRoot, MapShape, MemoryNodeStore, NodeSource, range,
+    KeySpan, MapBuilder, MapError, MapNode, MapRoot, MapShape, MemoryNodeStore, NodeSource, read_range,
 };
 use vellum_types::BlobId;
 
@@ -41,13 +41,13 @@ impl Random {
 pub fn build(shape: MapShape, nodes: &MemoryNodeStore, model: &Model) -> MapRoot {
     let mut builder = MapBuilder::new(shape, nodes);
     for (key, value) in model {
-        builder.push(key, value).unwrap();
+        builder.push_entry(key, value).unwrap();
     }
-    builder.finish().unwrap()
+    builder.finish_tree().unwrap()
 }
 
 pub fn read_all<S: NodeSource>(source: &S, root: &MapRoot) -> Model {
-    collect(range(source, root, KeySpan::all()).unwrap())
+    collect(read_range(source, root, KeySpan::all_keys()).unwrap())
 }
 
 pub fn collect(entries: impl Iterator<Item = Result<vellum_map::MapEntry, MapError>>) -> Model {
@@ -87,8 +87,8 @@ impl<'a> Counted<'a> {
 }
 
 impl NodeSource for Counted<'_> {
-    fn node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
+    fn load_node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        self.nodes.node(id)
+        self.nodes.load_node(id)
     }
 }

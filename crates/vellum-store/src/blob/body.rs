@@ -68,7 +68,7 @@ pub(crate) enum OpenedBody {
 
 impl OpenedBody {
     /// The plaintext. `base` returns the sealed bytes at a place of the same pack; it is called at most once.
-    pub(crate) fn resolve<E: From<BlobBodyFault>>(
+    pub(crate) fn resolve_plaintext<E: From<BlobBodyFault>>(
         self,
         keys: &VolumeKeys,
         kind: BlobKind,
@@ -79,7 +79,7 @@ impl OpenedBody {
             Self::Content(plaintext) => Ok(plaintext),
             Self::Difference(difference) => {
                 let sealed = base(&difference.base)?;
-                Ok(difference.resolve(keys, kind, id, &sealed)?)
+                Ok(difference.resolve_plaintext(keys, kind, id, &sealed)?)
             }
         }
     }
@@ -105,7 +105,7 @@ thread_local! {
 }
 
 /// Appends the sealed form of a blob to `out`; returns the length of its body before sealing.
-pub(crate) fn seal(
+pub(crate) fn seal_blob(
     keys: &VolumeKeys,
     level: i32,
     kind: BlobKind,
@@ -114,23 +114,23 @@ pub(crate) fn seal(
     out: &mut Vec<u8>,
 ) -> usize {
     CODER.with_borrow_mut(|coder| {
-        let body = coder.encode(level, plaintext);
-        out.reserve(body.len() + keys.overhead());
-        keys.seal(RecordDomain::Blob(kind), id.as_bytes(), body, out);
+        let body = coder.encode_body(level, plaintext);
+        out.reserve(body.len() + keys.seal_overhead());
+        keys.seal_record(RecordDomain::Blob(kind), id.as_bytes(), body, out);
         body.len()
     })
 }
 
 /// Opens a sealed blob; the plaintext of one that is no difference is checked.
-pub(crate) fn open(
+pub(crate) fn open_blob(
     keys: &VolumeKeys,
     kind: BlobKind,
     id: &BlobId,
     sealed: &[u8],
 ) -> Result<OpenedBody, BlobBodyFault> {
-    match unseal(keys, kind, id, sealed)? {
+    match unseal_body(keys, kind, id, sealed)? {
         DecodedBody::Difference(difference) => Ok(OpenedBody::Difference(difference)),
-        DecodedBody::Content(plaintext) if keys.blob_id(kind, &plaintext) == *id => {
+        DecodedBody::Content(plaintext) if keys.compute_blob_id(kind, &plaintext) == *id => {
             Ok(OpenedBody::Content(plaintext))
         }
         DecodedBody::Content(_) => Err(BlobBodyFault::Identity),
@@ -138,7 +138,7 @@ pub(crate) fn open(
 }
 
 /// What a sealed blob holds, authenticated; its content is not checked against its id.
-fn unseal(
+fn unseal_body(
     keys: &VolumeKeys,
     kind: BlobKind,
     id: &BlobId,
@@ -148,13 +148,13 @@ fn unseal(
         return Err(BlobBodyFault::TooLong(sealed.len()));
     }
     let mut body = Vec::with_capacity(sealed.len());
-    keys.open(RecordDomain::Blob(kind), id.as_bytes(), sealed, &mut body)?;
-    decode(body)
+    keys.open_record(RecordDomain::Blob(kind), id.as_bytes(), sealed, &mut body)?;
+    decode_body(body)
 }
 
-pub(crate) fn decode(mut body: Vec<u8>) -> Result<DecodedBody, BlobBodyFault> {
+pub(crate) fn decode_body(mut body: Vec<u8>) -> Result<DecodedBody, BlobBodyFault> {
     let mut reader = FieldReader::new(&body);
-    match reader.u8()? {
+    match reader.read_u8()? {
         RAW => {
             body.remove(0);
             if body.len() > BLOB_MAX {
@@ -163,8 +163,8 @@ pub(crate) fn decode(mut body: Vec<u8>) -> Result<DecodedBody, BlobBodyFault> {
             Ok(DecodedBody::Content(body))
         }
         ZSTD => {
-            let len = plaintext_len(&mut reader)?;
-            Ok(DecodedBody::Content(decompress(reader.take_rest(), len)?))
+            let len = read_plaintext_len(&mut reader)?;
+            Ok(DecodedBody::Content(decompress_body(reader.read_rest(), len)?))
         }
         DIFFERENCE => Ok(DecodedBody::Difference(Difference::decode(&mut reader)?)),
         // Of a later version: it is authenticated, so that it is not damage.
@@ -172,12 +172,12 @@ pub(crate) fn decode(mut body: Vec<u8>) -> Result<DecodedBody, BlobBodyFault> {
     }
 }
 
-fn plaintext_len(reader: &mut FieldReader<'_>) -> Result<usize, DecodeError> {
-    let len = usize::try_from(reader.varint()?).map_err(|_| DecodeError::Invalid("length"))?;
+fn read_plaintext_len(reader: &mut FieldReader<'_>) -> Result<usize, DecodeError> {
+    let len = usize::try_from(reader.read_varint()?).map_err(|_| DecodeError::Invalid("length"))?;
     if len > BLOB_MAX { Err(DecodeError::Invalid("length")) } else { Ok(len) }
 }
 
-fn decompress(data: &[u8], len: usize) -> Result<Vec<u8>, BlobBodyFault> {
+fn decompress_body(data: &[u8], len: usize) -> Result<Vec<u8>, BlobBodyFault> {
     // The output buffer bounds both the length and, as decoding is in one piece, the window.
     CODER.with_borrow_mut(|coder| {
         if coder.decompressor.is_none() {
@@ -191,9 +191,12 @@ fn decompress(data: &[u8], len: usize) -> Result<Vec<u8>, BlobBodyFault> {
 
 impl BodyCoder {
     /// The body, in a buffer that the next call reuses.
-    fn encode(&mut self, level: i32, plaintext: &[u8]) -> &[u8] {
-        let compressed =
-            if level != 0 && self.is_worthwhile(plaintext) { self.compress(level, plaintext) } else { None };
+    fn encode_body(&mut self, level: i32, plaintext: &[u8]) -> &[u8] {
+        let compressed = if level != 0 && self.is_compressible(plaintext) {
+            self.compress_body(level, plaintext)
+        } else {
+            None
+        };
         let len = compressed.unwrap_or_else(|| {
             self.body.clear();
             self.body.push(RAW);
@@ -204,13 +207,13 @@ impl BodyCoder {
     }
 
     /// Compresses into the buffer; `None` if that does not make it shorter than raw.
-    fn compress(&mut self, level: i32, plaintext: &[u8]) -> Option<usize> {
+    fn compress_body(&mut self, level: i32, plaintext: &[u8]) -> Option<usize> {
         if self.compressor.as_ref().is_none_or(|(made_for, _)| *made_for != level) {
             self.compressor = Some((level, Compressor::new(level).ok()?));
         }
         let (_, compressor) = self.compressor.as_mut()?;
-        let mut frame = FieldWriter::over(Vec::with_capacity(FRAME_MAX));
-        frame.u8(ZSTD).varint(plaintext.len() as u64);
+        let mut frame = FieldWriter::from_vec(Vec::with_capacity(FRAME_MAX));
+        frame.write_u8(ZSTD).write_varint(plaintext.len() as u64);
         let frame = frame.into_vec();
         // Room for anything that is shorter than raw; zstd fails where that is not enough. The buffer only
         // grows, so that it is not cleared for each blob.
@@ -226,13 +229,13 @@ impl BodyCoder {
 
     /// Whether compressing is worth an attempt: a glance at the bytes' frequencies, and where these look like
     /// noise, a fast try on a sample.
-    fn is_worthwhile(&mut self, plaintext: &[u8]) -> bool {
+    fn is_compressible(&mut self, plaintext: &[u8]) -> bool {
         if plaintext.len() < PROBE_MIN {
             return plaintext.len() >= COMPRESS_MIN;
         }
         let middle = plaintext.len() / 2 - PROBE_LEN / 2;
         let sample = plaintext.get(middle..middle + PROBE_LEN).unwrap_or(plaintext);
-        if entropy(sample) < NOISE_BITS {
+        if estimate_entropy(sample) < NOISE_BITS {
             return true;
         }
         if self.probe.is_none() {
@@ -244,7 +247,7 @@ impl BodyCoder {
 }
 
 /// Shannon entropy of the bytes' frequencies, bits per byte.
-fn entropy(sample: &[u8]) -> f32 {
+fn estimate_entropy(sample: &[u8]) -> f32 {
     // Four tables, so that runs of one byte do not wait for their own increment.
     let mut counts = [[0_u32; 256]; 4];
     for four in sample.chunks(4) {

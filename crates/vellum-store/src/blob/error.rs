@@ -108,7 +108,7 @@ impl BlobError {
             | Self::Index { .. }
             | Self::LocalRun { .. } => ErrorKind::Corrupt,
             Self::Unsettled => ErrorKind::Conflict,
-            Self::Local { source, .. } => ErrorKind::of_io(source),
+            Self::Local { source, .. } => ErrorKind::from_io_error(source),
             Self::TooLarge(_) => ErrorKind::Usage,
             Self::Stopped(error) => error.kind(),
         }

@@ -1,7 +1,7 @@
 //! Many blobs at once: neighbours in a pack come in one request.
 //!
 //! Invariant: what could not be fetched together is read one by one when it is opened, with all the retries that
-//! `BlobStore::read` has: a stale hint costs time, never an error.
+//! `BlobStore::read_blob` has: a stale hint costs time, never an error.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -42,19 +42,19 @@ pub(super) struct FetchSpan {
 impl BlobStore {
     /// Fetches the sealed bytes of many blobs. The caller bounds their number; gaps add at most as much again
     /// as the blobs have. Blobs that are not known or cannot be fetched fail when they are opened.
-    pub fn fetch(&self, wanted: &[(BlobKind, BlobId)]) -> Result<FetchedBlobs, BlobError> {
-        let view = self.inner.index.view();
+    pub fn fetch_blobs(&self, wanted: &[(BlobKind, BlobId)]) -> Result<FetchedBlobs, BlobError> {
+        let view = self.inner.index.current_view();
         let mut located: Vec<_> = wanted
             .iter()
             .enumerate()
             .filter_map(|(position, (kind, id))| {
-                let place = view.find_live(id).or_else(|| view.find_all(id).first().copied())?;
+                let place = view.find_live_copy(id).or_else(|| view.find_all_copies(id).first().copied())?;
                 (place.kind == *kind).then_some((position, place))
             })
             .collect();
         located.sort_by_key(|(_, place)| (place.pack, place.offset));
-        let spans = coalesce(&located);
-        let bytes = self.get_spans(&spans);
+        let spans = coalesce_spans(&located);
+        let bytes = self.fetch_spans(&spans);
         let mut places = vec![None; wanted.len()];
         for (number, span) in spans.iter().enumerate() {
             for (position, place) in &span.blobs {
@@ -68,13 +68,13 @@ impl BlobStore {
         Ok(FetchedBlobs { store: self.clone(), wanted: wanted.to_vec(), places, spans: bytes, origins })
     }
 
-    /// The bytes of each span; `None` where the store failed: `FetchedBlobs::open` then learns why.
-    fn get_spans(&self, spans: &[FetchSpan]) -> Vec<Option<Vec<u8>>> {
+    /// The bytes of each span; `None` where the store failed: `FetchedBlobs::open_blob` then learns why.
+    fn fetch_spans(&self, spans: &[FetchSpan]) -> Vec<Option<Vec<u8>>> {
         let get = |span: &FetchSpan| {
             let len = u64::from(span.end - span.start);
             self.inner.objects.get_range(&pack_key(&span.pack), span.start.into(), len).ok()
         };
-        let threads = self.inner.objects.parallel_gets().min(spans.len());
+        let threads = self.inner.objects.parallel_get_count().min(spans.len());
         if threads <= 1 {
             return spans.iter().map(get).collect();
         }
@@ -96,7 +96,7 @@ impl BlobStore {
 }
 
 /// Joins neighbours into spans. Takes blobs sorted by pack and offset.
-pub(super) fn coalesce(located: &[(usize, BlobLocation)]) -> Vec<FetchSpan> {
+pub(super) fn coalesce_spans(located: &[(usize, BlobLocation)]) -> Vec<FetchSpan> {
     let mut spans: Vec<FetchSpan> = Vec::new();
     for (position, place) in located {
         // Both come from the index, whose records keep them within a pack.
@@ -138,18 +138,18 @@ impl FetchedBlobs {
     ///
     /// # Panics
     /// When the request had no such position.
-    pub fn open(&self, position: usize) -> Result<Vec<u8>, BlobError> {
+    pub fn open_blob(&self, position: usize) -> Result<Vec<u8>, BlobError> {
         let (kind, id) = self.wanted[position];
-        if let Some(sealed) = self.sealed(position)
-            && let Ok(plaintext) = self.open_fetched(position, kind, &id, sealed)
+        if let Some(sealed) = self.sealed_bytes(position)
+            && let Ok(plaintext) = self.open_fetched_blob(position, kind, &id, sealed)
         {
             return Ok(plaintext);
         }
-        self.store.read(kind, &id)
+        self.store.read_blob(kind, &id)
     }
 
     /// Opens a blob that was fetched. The base of a difference is taken from the same span, if it came along.
-    fn open_fetched(
+    fn open_fetched_blob(
         &self,
         position: usize,
         kind: BlobKind,
@@ -157,14 +157,14 @@ impl FetchedBlobs {
         sealed: &[u8],
     ) -> Result<Vec<u8>, BlobBodyFault> {
         let keys = &self.store.inner.keys;
-        let opened = body::open(keys, kind, id, sealed)?;
-        opened.resolve(keys, kind, id, |base| {
+        let opened = body::open_blob(keys, kind, id, sealed)?;
+        opened.resolve_plaintext(keys, kind, id, |base| {
             let (number, _) =
                 self.places.get(position).and_then(Option::as_ref).ok_or(BlobBodyFault::Base)?;
             let (pack, start) = self.origins.get(*number).ok_or(BlobBodyFault::Base)?;
             let bytes = self.spans.get(*number).and_then(Option::as_ref);
             let within = base.offset.checked_sub(*start).map(|offset| BasePlace { offset, ..*base });
-            if let Some(found) = bytes.zip(within).and_then(|(bytes, place)| place.slice(bytes)) {
+            if let Some(found) = bytes.zip(within).and_then(|(bytes, place)| place.slice_base(bytes)) {
                 return Ok(found.to_vec());
             }
             let objects = &self.store.inner.objects;
@@ -175,7 +175,7 @@ impl FetchedBlobs {
         })
     }
 
-    fn sealed(&self, position: usize) -> Option<&[u8]> {
+    fn sealed_bytes(&self, position: usize) -> Option<&[u8]> {
         let (span, range) = self.places.get(position)?.as_ref()?;
         self.spans.get(*span)?.as_ref()?.get(range.clone())
     }

@@ -10,10 +10,10 @@ use std::time::SystemTime;
 use vellum_types::{BlobId, PackId};
 
 use super::body::OpenedBody;
-use super::fetch::coalesce;
+use super::fetch::coalesce_spans;
 use super::{BlobError, BlobStore, WriteStats, body};
-use crate::index::{BlobLocation, CondemnedPack, IndexAddition, now};
-use crate::pack::{PACKS_FOLDER, PackEntry, pack_key, pack_of, read_toc};
+use crate::index::{BlobLocation, CondemnedPack, IndexAddition, current_seconds};
+use crate::pack::{PACKS_FOLDER, PackEntry, pack_key, parse_pack_key, read_pack_toc};
 
 /// A pack as the store lists it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,59 +38,59 @@ pub struct RepackStats {
 impl BlobStore {
     /// All packs in the store, sorted by id.
     pub fn list_packs(&self) -> Result<Vec<PackInfo>, BlobError> {
-        let listed = self.inner.objects.list(PACKS_FOLDER)?;
+        let listed = self.inner.objects.list_objects(PACKS_FOLDER)?;
         let packs = listed.into_iter().filter_map(|info| {
-            Some(PackInfo { id: pack_of(&info.key)?, size: info.size, modified: info.modified })
+            Some(PackInfo { id: parse_pack_key(&info.key)?, size: info.size, modified: info.modified })
         });
         Ok(packs.collect())
     }
 
     /// What a pack holds, from its own table: also when the index has forgotten it.
-    pub fn pack_entries(&self, pack: &PackId) -> Result<Vec<PackEntry>, BlobError> {
-        read_toc(&*self.inner.objects, &self.inner.keys, pack)
+    pub fn read_pack_entries(&self, pack: &PackId) -> Result<Vec<PackEntry>, BlobError> {
+        read_pack_toc(&*self.inner.objects, &self.inner.keys, pack)
     }
 
     /// Visits every place that the index knows; a blob that is stored twice comes twice.
     pub fn for_each_entry(&self, mut visit: impl FnMut(&BlobId, &BlobLocation)) {
-        for run in self.inner.index.view().runs() {
+        for run in self.inner.index.current_view().runs() {
             run.iter().for_each(|(id, place)| visit(&id, &place));
         }
     }
 
     /// Declares that packs are to be deleted: from now on no writer that has refreshed relies on what is in
     /// them. They stay readable.
-    pub fn condemn(&self, packs: &[PackId]) -> Result<(), BlobError> {
-        let since = now();
+    pub fn condemn_packs(&self, packs: &[PackId]) -> Result<(), BlobError> {
+        let since = current_seconds();
         let mut condemned: Vec<_> = packs.iter().map(|pack| CondemnedPack { pack: *pack, since }).collect();
         condemned.sort();
         condemned.dedup();
-        self.inner.index.commit(IndexAddition { condemned, ..IndexAddition::default() })?;
+        self.inner.index.commit_addition(IndexAddition { condemned, ..IndexAddition::default() })?;
         Ok(())
     }
 
     /// The condemned packs, deleted ones included for some time, and when they were condemned (seconds since
     /// 1970).
     #[must_use]
-    pub fn condemned(&self) -> HashMap<PackId, u64> {
-        self.inner.index.view().condemned().clone()
+    pub fn condemned_packs(&self) -> HashMap<PackId, u64> {
+        self.inner.index.current_view().condemned_packs().clone()
     }
 
     /// Makes the index forget some packs. Afterwards they may be deleted.
-    pub fn replace_index(&self, excluding: &HashSet<PackId>) -> Result<(), BlobError> {
-        self.inner.index.replace(excluding)
+    pub fn drop_packs_from_index(&self, excluding: &HashSet<PackId>) -> Result<(), BlobError> {
+        self.inner.index.drop_packs(excluding)
     }
 
     /// Copies the live blobs of some packs into new ones, their sealed bytes unchanged, after checking each. A
     /// damaged blob is an error: its pack must not be deleted.
-    pub fn repack(&self, packs: &[(PackId, HashSet<BlobId>)]) -> Result<RepackStats, BlobError> {
-        let writer = self.writer();
+    pub fn repack_blobs(&self, packs: &[(PackId, HashSet<BlobId>)]) -> Result<RepackStats, BlobError> {
+        let writer = self.create_writer();
         for (pack, live) in packs {
-            let entries = self.pack_entries(pack)?;
+            let entries = self.read_pack_entries(pack)?;
             let live = entries.iter().filter(|entry| live.contains(&entry.id)).enumerate();
             let places: Vec<_> =
-                live.map(|(i, entry)| (i, entry.id, BlobLocation::of(*pack, entry))).collect();
+                live.map(|(i, entry)| (i, entry.id, BlobLocation::from_pack_entry(*pack, entry))).collect();
             let located: Vec<_> = places.iter().map(|(i, _, place)| (*i, *place)).collect();
-            for span in coalesce(&located) {
+            for span in coalesce_spans(&located) {
                 let len = u64::from(span.end - span.start);
                 let bytes = self.inner.objects.get_range(&pack_key(pack), span.start.into(), len)?;
                 for (position, place) in &span.blobs {
@@ -99,11 +99,11 @@ impl BlobStore {
                     let sealed = bytes.get(start..start + place.len as usize).unwrap_or_default();
                     let kind = place.kind;
                     let damaged = |fault| BlobError::Damaged { kind, id: *id, pack: *pack, fault };
-                    match body::open(&self.inner.keys, kind, id, sealed).map_err(damaged)? {
-                        OpenedBody::Content(plaintext) => writer.copy(kind, id, &plaintext, sealed)?,
+                    match body::open_blob(&self.inner.keys, kind, id, sealed).map_err(damaged)? {
+                        OpenedBody::Content(plaintext) => writer.copy_blob(kind, id, &plaintext, sealed)?,
                         // Its base stays behind, unless somebody else needs it.
                         OpenedBody::Difference(_) => {
-                            writer.store_again(kind, id, &self.read_at(kind, id, place)?)?
+                            writer.store_blob_again(kind, id, &self.read_blob_at(kind, id, place)?)?
                         }
                     }
                 }
@@ -115,6 +115,6 @@ impl BlobStore {
     /// Deletes a pack. The index must have forgotten it, or it must be condemned: on a full disk there is no room for an
     /// index without it yet.
     pub fn delete_pack(&self, pack: &PackId) -> Result<(), BlobError> {
-        Ok(self.inner.objects.delete(&pack_key(pack))?)
+        Ok(self.inner.objects.delete_object(&pack_key(pack))?)
     }
 }

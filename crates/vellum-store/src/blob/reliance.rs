@@ -12,7 +12,7 @@ use vellum_types::{BlobId, BlobKind, PackId};
 
 use super::{BlobError, BlobStore};
 use crate::index::BlobLocation;
-use crate::pack::is_whole;
+use crate::pack::is_pack_whole;
 
 /// What was found missing or damaged, by this process or by an earlier verification.
 #[derive(Default)]
@@ -28,13 +28,13 @@ struct LostSets {
 }
 
 impl LostCopies {
-    fn add(&self, change: impl FnOnce(&mut LostSets)) {
+    fn update_sets(&self, change: impl FnOnce(&mut LostSets)) {
         change(&mut self.lost.write().unwrap_or_else(PoisonError::into_inner));
         self.any.store(true, Ordering::Release);
     }
 
     /// Whether the copy of a blob at this place was found lost.
-    pub(super) fn contains(&self, id: &BlobId, place: &BlobLocation) -> bool {
+    pub(super) fn contains_copy(&self, id: &BlobId, place: &BlobLocation) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
         }
@@ -43,12 +43,12 @@ impl LostCopies {
     }
 
     /// The copy of a blob at this place could not be read.
-    pub(super) fn note_unreadable(&self, place: &BlobLocation) {
-        self.add(|lost| lost.packs.extend([place.pack]));
+    pub(super) fn record_unreadable(&self, place: &BlobLocation) {
+        self.update_sets(|lost| lost.packs.extend([place.pack]));
     }
 
     /// These blobs were stored anew: what was said of them concerned their lost copies.
-    pub(super) fn note_stored(&self, blobs: &HashSet<BlobId>) {
+    pub(super) fn record_stored(&self, blobs: &HashSet<BlobId>) {
         let mut lost = self.lost.write().unwrap_or_else(PoisonError::into_inner);
         lost.blobs.retain(|id| !blobs.contains(id));
     }
@@ -62,21 +62,21 @@ pub(super) struct PackReliance {
 
 impl PackReliance {
     /// Packs that were relied on.
-    pub(super) fn packs(&self) -> HashSet<PackId> {
+    pub(super) fn relied_packs(&self) -> HashSet<PackId> {
         let whole = self.whole.lock().unwrap_or_else(PoisonError::into_inner);
         whole.iter().filter(|(_, whole)| **whole).map(|(pack, _)| *pack).collect()
     }
 
     /// Whether the pack is there with its length; asked of the store once.
-    fn is_whole(&self, store: &BlobStore, place: &BlobLocation) -> Result<bool, BlobError> {
+    fn is_pack_whole(&self, store: &BlobStore, place: &BlobLocation) -> Result<bool, BlobError> {
         let known = || self.whole.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(whole) = known().get(&place.pack) {
             return Ok(*whole);
         }
         // Outside of the lock: another thread that asks the same question at the same time does no harm.
-        let whole = is_whole(&*store.inner.objects, &place.pack)?;
+        let whole = is_pack_whole(&*store.inner.objects, &place.pack)?;
         if !whole {
-            store.inner.lost.note_unreadable(place);
+            store.inner.lost.record_unreadable(place);
         }
         known().insert(place.pack, whole);
         Ok(whole)
@@ -93,25 +93,27 @@ pub(super) enum StoredCopy {
 
 impl BlobStore {
     /// Whether a writer may rely on what the store has of a blob.
-    pub(super) fn look_for(
+    pub(super) fn find_reliable_copy(
         &self,
         kind: BlobKind,
         id: &BlobId,
         packs: &PackReliance,
     ) -> Result<StoredCopy, BlobError> {
-        let view = self.inner.index.view();
+        let view = self.inner.index.current_view();
         let reliable = |place: &BlobLocation| {
-            Ok::<_, BlobError>(!self.inner.lost.contains(id, place) && packs.is_whole(self, place)?)
+            Ok::<_, BlobError>(!self.inner.lost.contains_copy(id, place) && packs.is_pack_whole(self, place)?)
         };
-        let Some(first) = view.find_live(id).filter(|place| place.kind == kind) else {
+        let Some(first) = view.find_live_copy(id).filter(|place| place.kind == kind) else {
             return Ok(StoredCopy::Lost(Vec::new()));
         };
         if reliable(&first)? {
             return Ok(StoredCopy::Reliable);
         }
         let mut lost = vec![first.pack];
-        for place in view.find_all(id) {
-            if place.kind != kind || view.condemned().contains_key(&place.pack) || lost.contains(&place.pack)
+        for place in view.find_all_copies(id) {
+            if place.kind != kind
+                || view.condemned_packs().contains_key(&place.pack)
+                || lost.contains(&place.pack)
             {
                 continue;
             }
@@ -124,18 +126,18 @@ impl BlobStore {
     }
 
     /// From now on no writer of this process relies on these blobs: their copies were found missing or damaged.
-    pub fn note_lost_blobs(&self, blobs: impl IntoIterator<Item = BlobId>) {
+    pub fn record_lost_blobs(&self, blobs: impl IntoIterator<Item = BlobId>) {
         let mut blobs = blobs.into_iter().peekable();
         if blobs.peek().is_some() {
-            self.inner.lost.add(|lost| lost.blobs.extend(blobs));
+            self.inner.lost.update_sets(|lost| lost.blobs.extend(blobs));
         }
     }
 
     /// From now on no writer of this process relies on what is in these packs: something in them could not be read.
-    pub fn note_damaged_packs(&self, packs: impl IntoIterator<Item = PackId>) {
+    pub fn record_damaged_packs(&self, packs: impl IntoIterator<Item = PackId>) {
         let mut packs = packs.into_iter().peekable();
         if packs.peek().is_some() {
-            self.inner.lost.add(|lost| lost.packs.extend(packs));
+            self.inner.lost.update_sets(|lost| lost.packs.extend(packs));
         }
     }
 
@@ -143,24 +145,24 @@ impl BlobStore {
     /// from now on. Packs that are about to be collected, or were, do not count.
     pub fn find_missing_packs(&self) -> Result<HashSet<PackId>, BlobError> {
         let mut missing: HashSet<PackId> = {
-            let view = self.inner.index.view();
+            let view = self.inner.index.current_view();
             let packs = view.runs().iter().flat_map(|run| run.packs());
-            packs.map(|(pack, _)| pack).filter(|pack| !view.condemned().contains_key(pack)).collect()
+            packs.map(|(pack, _)| pack).filter(|pack| !view.condemned_packs().contains_key(pack)).collect()
         };
-        for key in self.inner.objects.list_names(crate::pack::PACKS_FOLDER)? {
-            if let Some(pack) = crate::pack::pack_of(&key) {
+        for key in self.inner.objects.list_keys(crate::pack::PACKS_FOLDER)? {
+            if let Some(pack) = crate::pack::parse_pack_key(&key) {
                 missing.remove(&pack);
             }
         }
         // A listing may leave out what is there.
         let mut lost = HashSet::new();
         for pack in missing {
-            if !is_whole(&*self.inner.objects, &pack)? {
+            if !is_pack_whole(&*self.inner.objects, &pack)? {
                 lost.insert(pack);
             }
         }
         if !lost.is_empty() {
-            self.inner.lost.add(|sets| sets.packs.extend(&lost));
+            self.inner.lost.update_sets(|sets| sets.packs.extend(&lost));
         }
         Ok(lost)
     }
@@ -168,7 +170,7 @@ impl BlobStore {
     /// Whether every copy of a blob that the index knows was found missing or damaged, or it knows none.
     #[must_use]
     pub fn is_lost(&self, id: &BlobId) -> bool {
-        let places = self.inner.index.view().find_all(id);
-        places.iter().all(|place| self.inner.lost.contains(id, place))
+        let places = self.inner.index.current_view().find_all_copies(id);
+        places.iter().all(|place| self.inner.lost.contains_copy(id, place))
     }
 }

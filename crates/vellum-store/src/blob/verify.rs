@@ -30,7 +30,7 @@ impl BlobStore {
     /// Reads every index object from the store and returns what is wrong with them. An error means that the
     /// store did not answer.
     pub fn check_index(&self) -> Result<Vec<BlobError>, BlobError> {
-        self.inner.index.check()
+        self.inner.index.check_objects()
     }
 
     /// Index objects that cannot be used, and why. What only they know is found again by
@@ -46,10 +46,12 @@ impl BlobStore {
         let mut stats = RebuildStats::default();
         let mut blobs = Vec::new();
         for pack in self.list_packs()? {
-            match self.pack_entries(&pack.id) {
+            match self.read_pack_entries(&pack.id) {
                 Ok(entries) => {
                     stats.packs += 1;
-                    blobs.extend(entries.iter().map(|entry| (entry.id, BlobLocation::of(pack.id, entry))));
+                    blobs.extend(
+                        entries.iter().map(|entry| (entry.id, BlobLocation::from_pack_entry(pack.id, entry))),
+                    );
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
                     stats.unreadable.push((pack.id, error));
@@ -57,7 +59,7 @@ impl BlobStore {
                 Err(error) => return Err(error),
             }
         }
-        stats.blobs = self.inner.index.rebuild(blobs)? as u64;
+        stats.blobs = self.inner.index.rebuild_index(blobs)? as u64;
         Ok(stats)
     }
 }

@@ -53,7 +53,7 @@ impl Drop for BlobWriterShared {
         let packs: HashSet<PackId> = uploaded.drain(..).map(|(_, place)| place.pack).collect();
         for pack in packs {
             // What cannot be deleted is garbage, as it was.
-            let _ = self.store.inner.objects.delete(&pack_key(&pack));
+            let _ = self.store.inner.objects.delete_object(&pack_key(&pack));
         }
     }
 }
@@ -91,12 +91,12 @@ pub struct BlobWriter {
 
 impl BlobWriterShared {
     /// Remembers the first failure; returns what the caller of the failed call is told.
-    fn stop(&self, error: BlobError) -> BlobError {
+    fn record_failure(&self, error: BlobError) -> BlobError {
         let _ = self.failed.set(Arc::new(error));
-        self.check().err().unwrap_or(BlobError::Unsettled)
+        self.check_failure().err().unwrap_or(BlobError::Unsettled)
     }
 
-    fn check(&self) -> Result<(), BlobError> {
+    fn check_failure(&self) -> Result<(), BlobError> {
         self.failed.get().map_or(Ok(()), |error| Err(BlobError::Stopped(error.clone())))
     }
 }
@@ -111,114 +111,120 @@ impl BlobWriter {
             uploaded: Mutex::default(),
         });
         let uploads = UploadQueue::new(shared.clone());
-        let open = |kind| Mutex::new(OpenPack::new(uploads.next_number(), kind));
+        let open = |kind| Mutex::new(OpenPack::new(uploads.next_pack_number(), kind));
         let (chunks, nodes) = (open(BlobKind::Chunk), open(BlobKind::Node));
         Self { shared, chunks, nodes, uploads, packs: PackReliance::default(), renewed: Mutex::default() }
     }
 
     /// Stores a content, unless it is stored already, and returns its id.
-    pub fn put(&self, kind: BlobKind, plaintext: &[u8]) -> Result<BlobId, BlobError> {
-        let id = self.shared.store.inner.keys.blob_id(kind, plaintext);
-        self.put_with_id(kind, &id, plaintext)?;
+    pub fn put_blob(&self, kind: BlobKind, plaintext: &[u8]) -> Result<BlobId, BlobError> {
+        let id = self.shared.store.inner.keys.compute_blob_id(kind, plaintext);
+        self.put_blob_with_id(kind, &id, plaintext)?;
         Ok(id)
     }
 
-    /// Like [`Self::put`], for a caller who knows the id. A wrong id makes a blob that cannot be read.
-    pub fn put_with_id(&self, kind: BlobKind, id: &BlobId, plaintext: &[u8]) -> Result<(), BlobError> {
-        self.shared.check()?;
+    /// Like [`Self::put_blob`], for a caller who knows the id. A wrong id makes a blob that cannot be read.
+    pub fn put_blob_with_id(&self, kind: BlobKind, id: &BlobId, plaintext: &[u8]) -> Result<(), BlobError> {
+        self.shared.check_failure()?;
         if plaintext.len() > BLOB_MAX {
             return Err(BlobError::TooLarge(plaintext.len()));
         }
         let stats = &self.shared.stats;
-        let stored = self.shared.store.look_for(kind, id, &self.packs);
-        let StoredCopy::Lost(lost) = stored.map_err(|error| self.shared.stop(error))? else {
-            stats.duplicate(plaintext.len());
+        let stored = self.shared.store.find_reliable_copy(kind, id, &self.packs);
+        let StoredCopy::Lost(lost) = stored.map_err(|error| self.shared.record_failure(error))? else {
+            stats.count_duplicate(plaintext.len());
             return Ok(());
         };
-        if !self.shared.pending.claim(id) {
-            stats.duplicate(plaintext.len());
+        if !self.shared.pending.claim_blob(id) {
+            stats.count_duplicate(plaintext.len());
             return Ok(());
         }
         if !lost.is_empty() {
-            stats.renewed_blob();
+            stats.count_renewed_blob();
             let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
             renewed.extend(lost.into_iter().map(|pack| (*id, pack)));
         }
-        self.seal_and_append(kind, id, plaintext)
+        self.seal_and_append_blob(kind, id, plaintext)
     }
 
     /// Stores the sealed bytes of a blob from another pack unchanged, wherever else it may be.
-    pub(super) fn copy(
+    pub(super) fn copy_blob(
         &self,
         kind: BlobKind,
         id: &BlobId,
         plaintext: &[u8],
         sealed: &[u8],
     ) -> Result<(), BlobError> {
-        self.shared.check()?;
-        if !self.shared.pending.claim(id) {
+        self.shared.check_failure()?;
+        if !self.shared.pending.claim_blob(id) {
             return Ok(());
         }
-        self.shared.stats.new_blob(sealed.len(), sealed.len());
-        self.append_whole(kind, id, BlobEnds::of(plaintext), sealed)
+        self.shared.stats.count_new_blob(sealed.len(), sealed.len());
+        self.append_whole_blob(kind, id, BlobEnds::from_plaintext(plaintext), sealed)
     }
 
     /// Stores a blob from another pack, wherever else it may be.
-    pub(super) fn store_again(&self, kind: BlobKind, id: &BlobId, plaintext: &[u8]) -> Result<(), BlobError> {
-        self.shared.check()?;
-        if !self.shared.pending.claim(id) {
+    pub(super) fn store_blob_again(
+        &self,
+        kind: BlobKind,
+        id: &BlobId,
+        plaintext: &[u8],
+    ) -> Result<(), BlobError> {
+        self.shared.check_failure()?;
+        if !self.shared.pending.claim_blob(id) {
             return Ok(());
         }
-        self.seal_and_append(kind, id, plaintext)
+        self.seal_and_append_blob(kind, id, plaintext)
     }
 
     /// Stores a claimed blob: as a difference to one of the open pack, if there is one that it resembles.
-    fn seal_and_append(&self, kind: BlobKind, id: &BlobId, plaintext: &[u8]) -> Result<(), BlobError> {
+    fn seal_and_append_blob(&self, kind: BlobKind, id: &BlobId, plaintext: &[u8]) -> Result<(), BlobError> {
         let (inner, stats) = (&self.shared.store.inner, &self.shared.stats);
         let (keys, level) = (&inner.keys, inner.options.level);
-        let ends = if kind == BlobKind::Chunk && level != 0 { BlobEnds::of(plaintext) } else { None };
+        let ends =
+            if kind == BlobKind::Chunk && level != 0 { BlobEnds::from_plaintext(plaintext) } else { None };
         SEALED.with_borrow_mut(|sealed| {
             sealed.clear();
             if let Some(base) = ends.and_then(|ends| self.open_base(kind, id, &ends)) {
                 let difference =
                     NewDifference { kind, id, plaintext, base: &base.place, base_plaintext: &base.plaintext };
-                if let Some(body_len) = difference.seal(keys, level, sealed)
+                if let Some(body_len) = difference.seal_difference(keys, level, sealed)
                     && self.append_difference(kind, id, base.number, sealed)?
                 {
-                    stats.new_blob(plaintext.len(), body_len);
+                    stats.count_new_blob(plaintext.len(), body_len);
                     return Ok(());
                 }
                 sealed.clear();
             }
-            let body_len = body::seal(keys, level, kind, id, plaintext, sealed);
-            stats.new_blob(plaintext.len(), body_len);
-            self.append_whole(kind, id, ends, sealed)
+            let body_len = body::seal_blob(keys, level, kind, id, plaintext, sealed);
+            stats.count_new_blob(plaintext.len(), body_len);
+            self.append_whole_blob(kind, id, ends, sealed)
         })
     }
 
     /// A blob of the open pack that resembles this one. It is opened outside of the lock.
     fn open_base(&self, kind: BlobKind, id: &BlobId, ends: &BlobEnds) -> Option<OpenBase> {
-        let open = self.open_pack(kind);
-        let (number, place) = (open.number, open.similar.find(ends, id)?);
-        let sealed = place.slice(open.builder.bytes())?.to_vec();
+        let open = self.lock_open_pack(kind);
+        let (number, place) = (open.number, open.similar.find_base(ends, id)?);
+        let sealed = place.slice_base(open.builder.as_bytes())?.to_vec();
         drop(open);
-        match body::open(&self.shared.store.inner.keys, kind, &place.id, &sealed) {
+        match body::open_blob(&self.shared.store.inner.keys, kind, &place.id, &sealed) {
             Ok(OpenedBody::Content(plaintext)) => Some(OpenBase { number, place, plaintext }),
             _ => None,
         }
     }
 
-    fn append_whole(
+    fn append_whole_blob(
         &self,
         kind: BlobKind,
         id: &BlobId,
         ends: Option<BlobEnds>,
         sealed: &[u8],
     ) -> Result<(), BlobError> {
-        let mut open = self.open_pack(kind);
-        let entry = open.builder.append(*id, sealed);
+        let mut open = self.lock_open_pack(kind);
+        let entry = open.builder.append_blob(*id, sealed);
         if let Some(ends) = ends {
-            open.similar.add(&ends, &entry);
+            open.similar.add_blob(&ends, &entry);
         }
         self.close_if_full(open, id, entry)
     }
@@ -231,11 +237,11 @@ impl BlobWriter {
         number: u32,
         sealed: &[u8],
     ) -> Result<bool, BlobError> {
-        let mut open = self.open_pack(kind);
+        let mut open = self.lock_open_pack(kind);
         if open.number != number {
             return Ok(false);
         }
-        let entry = open.builder.append(*id, sealed);
+        let entry = open.builder.append_blob(*id, sealed);
         self.close_if_full(open, id, entry).map(|()| true)
     }
 
@@ -245,17 +251,17 @@ impl BlobWriter {
         id: &BlobId,
         entry: PackEntry,
     ) -> Result<(), BlobError> {
-        self.shared.pending.place(id, PendingLocation { number: open.number, entry });
+        self.shared.pending.set_location(id, PendingLocation { number: open.number, entry });
         if !open.builder.is_full(self.shared.store.inner.options.pack_size) {
             return Ok(());
         }
-        let next = OpenPack::new(self.uploads.next_number(), entry.kind);
+        let next = OpenPack::new(self.uploads.next_pack_number(), entry.kind);
         let full = std::mem::replace(&mut *open, next);
         // The lock is held while this waits for an upload to end: that is what bounds the memory.
-        self.uploads.submit(UploadJob { number: full.number, builder: full.builder })
+        self.uploads.submit_pack(UploadJob { number: full.number, builder: full.builder })
     }
 
-    fn open_pack(&self, kind: BlobKind) -> MutexGuard<'_, OpenPack> {
+    fn lock_open_pack(&self, kind: BlobKind) -> MutexGuard<'_, OpenPack> {
         let open = match kind {
             BlobKind::Chunk => &self.chunks,
             BlobKind::Node => &self.nodes,
@@ -264,95 +270,101 @@ impl BlobWriter {
     }
 
     /// A blob's content, also of one that this writer was given and has not finished.
-    pub fn read(&self, kind: BlobKind, id: &BlobId) -> Result<Vec<u8>, BlobError> {
+    pub fn read_blob(&self, kind: BlobKind, id: &BlobId) -> Result<Vec<u8>, BlobError> {
         let store = &self.shared.store;
         loop {
-            let Some(claim) = self.shared.pending.get(id) else { return store.read(kind, id) };
+            let Some(claim) = self.shared.pending.get(id) else { return store.read_blob(kind, id) };
             let Some(spot) = claim else {
                 // Another thread is sealing it at this moment.
-                self.shared.check()?;
+                self.shared.check_failure()?;
                 std::thread::yield_now();
                 continue;
             };
-            if let Some(sealed) = self.sealed_in_memory(kind, &spot) {
+            if let Some(sealed) = self.find_sealed_bytes(kind, &spot) {
                 let pack = PackId([0; PackId::LEN]);
                 let damaged = |fault| BlobError::Damaged { kind, id: *id, pack, fault };
                 let keys = &store.inner.keys;
-                match body::open(keys, kind, id, &sealed).map_err(damaged)? {
+                match body::open_blob(keys, kind, id, &sealed).map_err(damaged)? {
                     OpenedBody::Content(plaintext) => return Ok(plaintext),
                     OpenedBody::Difference(difference) => {
                         let BasePlace { id: base, offset, len } = difference.base;
                         let entry = PackEntry { id: base, kind, offset, len };
                         let base =
-                            self.sealed_in_memory(kind, &PendingLocation { number: spot.number, entry });
+                            self.find_sealed_bytes(kind, &PendingLocation { number: spot.number, entry });
                         // Without its base it has left memory between the two looks.
                         if let Some(base) = base {
                             return OpenedBody::Difference(difference)
-                                .resolve(keys, kind, id, |_| Ok::<_, BlobBodyFault>(base))
+                                .resolve_plaintext(keys, kind, id, |_| Ok::<_, BlobBodyFault>(base))
                                 .map_err(damaged);
                         }
                     }
                 }
             }
-            if let Some(pack) = self.uploads.pack(spot.number) {
-                return store.read_at(kind, id, &BlobLocation::of(pack, &spot.entry));
+            if let Some(pack) = self.uploads.find_uploaded_pack(spot.number) {
+                return store.read_blob_at(kind, id, &BlobLocation::from_pack_entry(pack, &spot.entry));
             }
             // It moved on, from open to under way or to uploaded, between the two looks.
-            self.shared.check()?;
+            self.shared.check_failure()?;
             std::thread::yield_now();
         }
     }
 
-    fn sealed_in_memory(&self, kind: BlobKind, spot: &PendingLocation) -> Option<Vec<u8>> {
+    fn find_sealed_bytes(&self, kind: BlobKind, spot: &PendingLocation) -> Option<Vec<u8>> {
         let range = spot.entry.offset as usize..(spot.entry.offset + spot.entry.len) as usize;
-        let open = self.open_pack(kind);
+        let open = self.lock_open_pack(kind);
         if open.number == spot.number {
-            return open.builder.bytes().get(range).map(<[u8]>::to_vec);
+            return open.builder.as_bytes().get(range).map(<[u8]>::to_vec);
         }
         drop(open);
-        self.uploads.under_way(spot.number)?.get(range).map(<[u8]>::to_vec)
+        self.uploads.find_pending_pack(spot.number)?.get(range).map(<[u8]>::to_vec)
     }
 
     /// The packs in which blobs were found that were not stored again: who finishes relies on them.
     #[must_use]
     pub fn reused_packs(&self) -> HashSet<PackId> {
-        self.packs.packs()
+        self.packs.relied_packs()
     }
 
     /// Makes everything durable: packs first, then the index.
     pub fn finish(self) -> Result<WriteStats, BlobError> {
-        self.finish_with(&[])
+        self.finish_with_objects(&[])
     }
 
     /// Like [`Self::finish`], and puts more objects after the index, behind the same barrier: a snapshot
     /// record that speaks of the blobs costs no wait of its own.
-    pub fn finish_with(self, after: &[(ObjectKey, &[u8])]) -> Result<WriteStats, BlobError> {
+    pub fn finish_with_objects(self, after: &[(ObjectKey, &[u8])]) -> Result<WriteStats, BlobError> {
         let Self { shared, chunks, nodes, mut uploads, renewed, .. } = self;
-        uploads.join();
-        shared.check()?;
+        uploads.join_uploads();
+        shared.check_failure()?;
         let inner = &shared.store.inner;
         let open =
             [chunks, nodes].map(|open| open.into_inner().unwrap_or_else(PoisonError::into_inner).builder);
-        let built: Vec<_> =
-            open.into_iter().filter(|b| !b.is_empty()).map(|builder| builder.build(&inner.keys)).collect();
+        let built: Vec<_> = open
+            .into_iter()
+            .filter(|b| !b.is_empty())
+            .map(|builder| builder.build_pack(&inner.keys))
+            .collect();
         let mut blobs = std::mem::take(&mut *shared.uploaded.lock().unwrap_or_else(PoisonError::into_inner));
         for pack in &built {
-            shared.stats.pack(pack.bytes.len());
-            blobs.extend(pack.entries.iter().map(|entry| (entry.id, BlobLocation::of(pack.id, entry))));
+            shared.stats.count_pack(pack.bytes.len());
+            blobs.extend(
+                pack.entries.iter().map(|entry| (entry.id, BlobLocation::from_pack_entry(pack.id, entry))),
+            );
         }
         let renewed = renewed.into_inner().unwrap_or_else(PoisonError::into_inner);
         let again: HashSet<BlobId> = renewed.iter().map(|(id, _)| *id).collect();
         let found: Vec<_> = blobs.iter().filter(|(id, _)| again.contains(id)).copied().collect();
         let before = built.iter().map(|pack| (pack_key(&pack.id), pack.bytes.as_slice())).collect();
         let addition = IndexAddition { blobs, before, after: after.to_vec(), ..IndexAddition::default() };
-        let index_bytes = inner.index.commit(addition).map_err(|error| shared.stop(error))?;
-        shared.stats.index(index_bytes);
+        let index_bytes =
+            inner.index.commit_addition(addition).map_err(|error| shared.record_failure(error))?;
+        shared.stats.count_index(index_bytes);
         if !renewed.is_empty() {
-            inner.lost.note_stored(&again);
+            inner.lost.record_stored(&again);
             // The new copies are durable and found. Where the lost ones cannot be forgotten now, reading tries them
             // first and goes on to the new ones.
-            let _ = inner.index.forget_copies(&renewed.into_iter().collect(), found);
+            let _ = inner.index.drop_lost_copies(&renewed.into_iter().collect(), found);
         }
-        Ok(shared.stats.read())
+        Ok(shared.stats.read_stats())
     }
 }

@@ -18,7 +18,7 @@ use super::{BlobLocation, INDEX_FOLDER, IndexRun, IndexRunId, layout, run};
 use crate::blob::BlobError;
 use crate::error::StoreError;
 use crate::object::{ObjectKey, ObjectStore};
-use crate::owner::give_to_owner_of;
+use crate::owner::set_owner_from_dir;
 use crate::pack::PackFault;
 
 /// Listings tried before giving up, a count: each failure needs another process to merge in between.
@@ -58,11 +58,11 @@ pub(crate) struct BlobIndex {
 }
 
 impl IndexView {
-    pub(super) fn over(mut runs: Vec<Arc<IndexRun>>) -> Self {
-        let superseded: HashSet<_> = runs.iter().flat_map(|run| run.supersedes()).copied().collect();
+    pub(super) fn from_runs(mut runs: Vec<Arc<IndexRun>>) -> Self {
+        let superseded: HashSet<_> = runs.iter().flat_map(|run| run.superseded_runs()).copied().collect();
         runs.retain(|run| !superseded.contains(&run.id()));
         runs.sort_by_key(|run| (std::cmp::Reverse(run.len()), run.id()));
-        let condemned = runs.iter().flat_map(|run| run.condemned());
+        let condemned = runs.iter().flat_map(|run| run.condemned_packs());
         let condemned = condemned.map(|condemned| (condemned.pack, condemned.since)).collect();
         Self { runs, condemned }
     }
@@ -72,19 +72,19 @@ impl IndexView {
     }
 
     /// A place that will stay.
-    pub(crate) fn find_live(&self, id: &BlobId) -> Option<BlobLocation> {
+    pub(crate) fn find_live_copy(&self, id: &BlobId) -> Option<BlobLocation> {
         if self.condemned.is_empty() {
-            return self.runs.iter().find_map(|run| run.find(id));
+            return self.runs.iter().find_map(|run| run.find_blob(id));
         }
         self.runs
             .iter()
-            .filter_map(|run| run.find(id))
+            .filter_map(|run| run.find_blob(id))
             .find(|place| !self.condemned.contains_key(&place.pack))
     }
 
     /// All places, the best first.
-    pub(crate) fn find_all(&self, id: &BlobId) -> Vec<BlobLocation> {
-        let mut places: Vec<_> = self.runs.iter().filter_map(|run| run.find(id)).collect();
+    pub(crate) fn find_all_copies(&self, id: &BlobId) -> Vec<BlobLocation> {
+        let mut places: Vec<_> = self.runs.iter().filter_map(|run| run.find_blob(id)).collect();
         places.sort_by_key(|place| self.condemned.contains_key(&place.pack));
         places.dedup();
         places
@@ -94,7 +94,7 @@ impl IndexView {
         &self.runs
     }
 
-    pub(crate) fn condemned(&self) -> &HashMap<PackId, u64> {
+    pub(crate) fn condemned_packs(&self) -> &HashMap<PackId, u64> {
         &self.condemned
     }
 }
@@ -110,7 +110,7 @@ impl BlobIndex {
         let mut make = || -> std::io::Result<()> {
             builder.recursive(true).mode(FOLDER_MODE).create(folder)?;
             let open = std::fs::File::open;
-            give_to_owner_of(open(folder.parent().unwrap_or(folder))?, open(folder)?)
+            set_owner_from_dir(open(folder.parent().unwrap_or(folder))?, open(folder)?)
         };
         let failed = |source| BlobError::Local { path: folder.to_owned(), action: "make", source };
         make().map_err(failed)?;
@@ -121,60 +121,60 @@ impl BlobIndex {
             active: RwLock::default(),
             known: Mutex::default(),
         };
-        index.refresh()?;
+        index.refresh_view()?;
         Ok(index)
     }
 
     /// The present view; it stays as it is while it is held.
-    pub(crate) fn view(&self) -> Arc<IndexView> {
+    pub(crate) fn current_view(&self) -> Arc<IndexView> {
         self.active.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn known(&self) -> MutexGuard<'_, KnownIndexObjects> {
+    pub(super) fn lock_known(&self) -> MutexGuard<'_, KnownIndexObjects> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn show(&self, active: IndexView) {
+    pub(super) fn publish_view(&self, active: IndexView) {
         *self.active.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(active);
     }
 
     /// Index objects that cannot be used, and why.
     pub(crate) fn problems(&self) -> Vec<Arc<BlobError>> {
-        self.known().problems.values().cloned().collect()
+        self.lock_known().problems.values().cloned().collect()
     }
 
     /// Takes notice of what others added, merged and deleted.
-    pub(crate) fn refresh(&self) -> Result<(), BlobError> {
-        self.refresh_known(&mut self.known())
+    pub(crate) fn refresh_view(&self) -> Result<(), BlobError> {
+        self.refresh_locked(&mut self.lock_known())
     }
 
-    pub(super) fn refresh_known(&self, known: &mut KnownIndexObjects) -> Result<(), BlobError> {
+    pub(super) fn refresh_locked(&self, known: &mut KnownIndexObjects) -> Result<(), BlobError> {
         for attempt in 0..ATTEMPTS {
-            let names = self.objects.list_names(INDEX_FOLDER)?;
-            let mut listed: HashSet<_> = names.iter().filter_map(listed_run).collect();
-            let before = self.view();
-            let Some(mut runs) = self.load_listed(&mut listed, &before, known)? else { continue };
-            let vanished = self.keep_unlisted(&mut listed, &before, &mut runs)?;
-            let active = IndexView::over(runs);
+            let names = self.objects.list_keys(INDEX_FOLDER)?;
+            let mut listed: HashSet<_> = names.iter().filter_map(parse_run_key).collect();
+            let before = self.current_view();
+            let Some(mut runs) = self.load_listed_runs(&mut listed, &before, known)? else { continue };
+            let vanished = self.keep_unlisted_runs(&mut listed, &before, &mut runs)?;
+            let active = IndexView::from_runs(runs);
             let explained = |id: &IndexRunId| {
-                active.runs.iter().any(|run| run.supersedes().contains(id)) || listed.contains(id)
+                active.runs.iter().any(|run| run.superseded_runs().contains(id)) || listed.contains(id)
             };
             if attempt < EXPLAIN_ATTEMPTS && !vanished.iter().all(explained) {
                 continue;
             }
             if listed != known.listed {
-                self.sweep(&listed);
+                self.remove_stale_runs(&listed);
             }
             known.problems.retain(|id, _| listed.contains(id));
             known.listed = listed;
-            self.show(active);
+            self.publish_view(active);
             return Ok(());
         }
         Err(BlobError::Unsettled)
     }
 
     /// The listed runs; `None` if one of them has vanished since.
-    fn load_listed(
+    fn load_listed_runs(
         &self,
         listed: &mut HashSet<IndexRunId>,
         before: &IndexView,
@@ -189,7 +189,7 @@ impl BlobIndex {
                 runs.push(run.clone());
                 continue;
             }
-            match self.load(id) {
+            match self.load_run(id) {
                 Ok(run) => runs.push(run),
                 Err(BlobError::Store(error)) if error.is_not_found() => return Ok(None),
                 Err(error @ BlobError::Index { .. }) => {
@@ -202,7 +202,7 @@ impl BlobIndex {
     }
 
     /// Keeps runs that the listing omits though they exist; returns those that are gone.
-    fn keep_unlisted(
+    fn keep_unlisted_runs(
         &self,
         listed: &mut HashSet<IndexRunId>,
         before: &IndexView,
@@ -210,7 +210,7 @@ impl BlobIndex {
     ) -> Result<Vec<IndexRunId>, BlobError> {
         let mut vanished = Vec::new();
         for run in before.runs.iter().filter(|run| !listed.contains(&run.id())).collect::<Vec<_>>() {
-            match self.objects.size(&run.id().key()) {
+            match self.objects.object_size(&run.id().object_key()) {
                 Ok(_) => {
                     listed.insert(run.id());
                     runs.push(run.clone());
@@ -223,43 +223,43 @@ impl BlobIndex {
     }
 
     /// Removes the local form of a run that is gone.
-    pub(super) fn forget(&self, id: &IndexRunId) {
-        let _ = std::fs::remove_file(self.path(id));
+    pub(super) fn remove_local_run(&self, id: &IndexRunId) {
+        let _ = std::fs::remove_file(self.run_path(id));
     }
 
-    fn path(&self, id: &IndexRunId) -> PathBuf {
+    fn run_path(&self, id: &IndexRunId) -> PathBuf {
         self.folder.join(id.to_string())
     }
 
-    fn load(&self, id: &IndexRunId) -> Result<Arc<IndexRun>, BlobError> {
-        match IndexRun::open(&self.path(id), self.keys.volume(), *id) {
+    fn load_run(&self, id: &IndexRunId) -> Result<Arc<IndexRun>, BlobError> {
+        match IndexRun::open(&self.run_path(id), self.keys.volume_id(), *id) {
             Ok(run) => Ok(Arc::new(run)),
-            Err(_) => self.fetch(id),
+            Err(_) => self.fetch_run(id),
         }
     }
 
     /// Reads an index object and makes its local form.
-    fn fetch(&self, id: &IndexRunId) -> Result<Arc<IndexRun>, BlobError> {
-        self.localise(*id, &self.read_record(id)?)
+    fn fetch_run(&self, id: &IndexRunId) -> Result<Arc<IndexRun>, BlobError> {
+        self.create_local_run(*id, &self.read_record(id)?)
     }
 
     fn read_record(&self, id: &IndexRunId) -> Result<IndexRecord, BlobError> {
         let fault = |fault: PackFault| BlobError::Index { name: id.to_string(), fault };
-        let object = self.objects.get(&id.key(), OBJECT_MAX).map_err(|error| match error {
+        let object = self.objects.get_object(&id.object_key(), OBJECT_MAX).map_err(|error| match error {
             StoreError::TooLarge { size, .. } => fault(PackFault::TooLong(size)),
             StoreError::NotAFile { .. } => fault(DecodeError::Invalid("kind of file").into()),
             other => other.into(),
         })?;
-        if IndexRunId::of(&object) != *id {
+        if IndexRunId::from_object_bytes(&object) != *id {
             return Err(fault(DecodeError::Invalid("hash").into()));
         }
         IndexRecord::open(&self.keys, &object).map_err(fault)
     }
 
     /// Reads every index object from the store, whatever the local copy says, and returns what is wrong.
-    pub(crate) fn check(&self) -> Result<Vec<BlobError>, BlobError> {
+    pub(crate) fn check_objects(&self) -> Result<Vec<BlobError>, BlobError> {
         let mut problems = Vec::new();
-        for id in self.objects.list_names(INDEX_FOLDER)?.iter().filter_map(listed_run) {
+        for id in self.objects.list_keys(INDEX_FOLDER)?.iter().filter_map(parse_run_key) {
             match self.read_record(&id) {
                 Ok(_) => {}
                 // Merged by another process meanwhile.
@@ -272,47 +272,54 @@ impl BlobIndex {
     }
 
     /// Makes the local form of a run. Where the local disk is full, memory has to do.
-    pub(super) fn localise(&self, id: IndexRunId, record: &IndexRecord) -> Result<Arc<IndexRun>, BlobError> {
-        let path = self.path(&id);
-        let bytes = layout::build(record, self.keys.volume(), id);
-        if run::write(&path, &bytes).is_ok()
+    pub(super) fn create_local_run(
+        &self,
+        id: IndexRunId,
+        record: &IndexRecord,
+    ) -> Result<Arc<IndexRun>, BlobError> {
+        let path = self.run_path(&id);
+        let bytes = layout::encode_run(record, self.keys.volume_id(), id);
+        if run::write_run_file(&path, &bytes).is_ok()
             && bytes.len() as u64 > run::READ_WHOLE_MAX
-            && let Ok(run) = IndexRun::open(&path, self.keys.volume(), id)
+            && let Ok(run) = IndexRun::open(&path, self.keys.volume_id(), id)
         {
             return Ok(Arc::new(run));
         }
-        let run = IndexRun::in_memory(bytes).map_err(|fault| BlobError::LocalRun { path, fault })?;
+        let run = IndexRun::from_bytes(bytes).map_err(|fault| BlobError::LocalRun { path, fault })?;
         Ok(Arc::new(run))
     }
 
     /// The run again, from the store, if its local form is damaged.
-    pub(super) fn intact(&self, run: &Arc<IndexRun>) -> Result<Arc<IndexRun>, BlobError> {
-        if run.is_intact() { Ok(run.clone()) } else { self.fetch(&run.id()) }
+    pub(super) fn ensure_intact_run(&self, run: &Arc<IndexRun>) -> Result<Arc<IndexRun>, BlobError> {
+        if run.is_intact() { Ok(run.clone()) } else { self.fetch_run(&run.id()) }
     }
 
     /// Checks all local forms, once per process, and replaces the damaged. True if there were any.
-    pub(crate) fn heal(&self) -> Result<bool, BlobError> {
-        let mut known = self.known();
+    pub(crate) fn repair_local_runs(&self) -> Result<bool, BlobError> {
+        let mut known = self.lock_known();
         if std::mem::replace(&mut known.healed, true) {
             return Ok(false);
         }
-        let before = self.view();
-        let runs: Vec<_> = before.runs.iter().map(|run| self.intact(run)).collect::<Result<_, _>>()?;
+        let before = self.current_view();
+        let runs: Vec<_> =
+            before.runs.iter().map(|run| self.ensure_intact_run(run)).collect::<Result<_, _>>()?;
         let replaced = runs.iter().zip(&before.runs).any(|(new, old)| !Arc::ptr_eq(new, old));
         if replaced {
-            self.show(IndexView::over(runs));
+            self.publish_view(IndexView::from_runs(runs));
         }
         Ok(replaced)
     }
 
     /// Removes local files of runs that are gone. Failures wait for the next time.
-    fn sweep(&self, listed: &HashSet<IndexRunId>) {
+    fn remove_stale_runs(&self, listed: &HashSet<IndexRunId>) {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name();
             let gone = match name.to_str().and_then(IndexRunId::from_name) {
                 Some(id) => !listed.contains(&id),
-                None => Path::new(&name).extension().is_some_and(|ext| ext == "tmp") && is_leftover(&entry),
+                None => {
+                    Path::new(&name).extension().is_some_and(|ext| ext == "tmp") && is_leftover_file(&entry)
+                }
             };
             if gone {
                 let _ = std::fs::remove_file(entry.path());
@@ -321,12 +328,12 @@ impl BlobIndex {
     }
 }
 
-fn is_leftover(entry: &std::fs::DirEntry) -> bool {
+fn is_leftover_file(entry: &std::fs::DirEntry) -> bool {
     let modified = entry.metadata().and_then(|meta| meta.modified());
     modified.is_ok_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > LEFTOVER_AGE))
 }
 
-fn listed_run(key: &ObjectKey) -> Option<IndexRunId> {
+fn parse_run_key(key: &ObjectKey) -> Option<IndexRunId> {
     let id = IndexRunId::from_name(key.name())?;
-    (id.key() == *key).then_some(id)
+    (id.object_key() == *key).then_some(id)
 }

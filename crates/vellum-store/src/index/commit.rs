@@ -33,32 +33,32 @@ pub(crate) struct IndexAddition<'a> {
 
 impl BlobIndex {
     /// Makes an addition durable, all of it behind one barrier; returns the bytes of the index object.
-    pub(crate) fn commit(&self, addition: IndexAddition<'_>) -> Result<u64, BlobError> {
-        let mut known = self.known();
-        let mut record = IndexRecord::of(addition.blobs);
+    pub(crate) fn commit_addition(&self, addition: IndexAddition<'_>) -> Result<u64, BlobError> {
+        let mut known = self.lock_known();
+        let mut record = IndexRecord::from_blobs(addition.blobs);
         record.condemned = addition.condemned;
         let mut objects = addition.before;
         if record.is_empty() {
             objects.extend(addition.after);
             if !objects.is_empty() {
-                put_named(&*self.objects, &objects)?;
+                put_named_objects(&*self.objects, &objects)?;
             }
             return Ok(0);
         }
-        let record = self.take_in(record, &mut known);
+        let record = self.merge_runs_into(record, &mut known);
         let bytes = record.seal(&self.keys);
-        let id = IndexRunId::of(&bytes);
-        objects.push((id.key(), &bytes));
+        let id = IndexRunId::from_object_bytes(&bytes);
+        objects.push((id.object_key(), &bytes));
         objects.extend(addition.after);
-        put_named(&*self.objects, &objects)?;
-        self.install(vec![(id, record)], &mut known)?;
+        put_named_objects(&*self.objects, &objects)?;
+        self.install_runs(vec![(id, record)], &mut known)?;
         Ok(bytes.len() as u64)
     }
 
     /// Drops what the index says of some packs, and packs' condemnation that is old. Rewrites only the runs that
     /// speak of them.
-    pub(crate) fn replace(&self, excluding: &HashSet<PackId>) -> Result<(), BlobError> {
-        self.rewrite(
+    pub(crate) fn drop_packs(&self, excluding: &HashSet<PackId>) -> Result<(), BlobError> {
+        self.rewrite_runs(
             |run| run.packs().any(|(pack, _)| excluding.contains(&pack)),
             |_, place| excluding.contains(&place.pack),
             Vec::new(),
@@ -67,15 +67,15 @@ impl BlobIndex {
 
     /// Drops copies of blobs that are lost, and says where these blobs are now. Rewrites only the runs that speak of
     /// the lost copies.
-    pub(crate) fn forget_copies(
+    pub(crate) fn drop_lost_copies(
         &self,
         lost: &HashSet<(BlobId, PackId)>,
         mut found: Vec<(BlobId, BlobLocation)>,
     ) -> Result<(), BlobError> {
         found.sort();
         found.dedup_by_key(|(id, _)| *id);
-        self.rewrite(
-            |run| lost.iter().any(|(id, pack)| run.find(id).is_some_and(|place| place.pack == *pack)),
+        self.rewrite_runs(
+            |run| lost.iter().any(|(id, pack)| run.find_blob(id).is_some_and(|place| place.pack == *pack)),
             |id, place| lost.contains(&(*id, place.pack)),
             found,
         )
@@ -83,17 +83,17 @@ impl BlobIndex {
 
     /// Makes the chosen runs anew without what is to go, and with these blobs, which are sorted: another process may
     /// have merged the run that spoke of them with one that is chosen, and have kept the other copy.
-    fn rewrite(
+    fn rewrite_runs(
         &self,
         is_chosen: impl Fn(&IndexRun) -> bool,
         goes: impl Fn(&BlobId, &BlobLocation) -> bool,
         with: Vec<(BlobId, BlobLocation)>,
     ) -> Result<(), BlobError> {
-        let mut known = self.known();
-        self.refresh_known(&mut known)?;
-        let active = self.view();
+        let mut known = self.lock_known();
+        self.refresh_locked(&mut known)?;
+        let active = self.current_view();
         let chosen = active.runs.iter().filter(|run| is_chosen(run));
-        let chosen = chosen.map(|run| self.intact(run)).collect::<Result<Vec<_>, _>>()?;
+        let chosen = chosen.map(|run| self.ensure_intact_run(run)).collect::<Result<Vec<_>, _>>()?;
         if chosen.is_empty() {
             return Ok(());
         }
@@ -103,28 +103,28 @@ impl BlobIndex {
         let mut sources: Vec<CommitSource<'_>> = vec![Box::new(with.into_iter())];
         sources.extend(kept.map(|source| Box::new(source) as CommitSource<'_>));
         let blobs = MergedRecords::new(sources, |pack: &PackId| active.condemned.contains_key(pack));
-        let mut records = in_pieces(blobs);
+        let mut records = split_records(blobs);
         if let Some(last) = records.last_mut() {
-            last.supersedes = superseded_by(&chosen, &known);
-            last.condemned = carried(&chosen);
+            last.supersedes = collect_superseded(&chosen, &known);
+            last.condemned = collect_condemned(&chosen);
         }
         self.put_records(records, &mut known)
     }
 
     /// Makes `blobs` the whole index, in place of all index objects that are there now;
     /// returns how many there are.
-    pub(crate) fn rebuild(&self, blobs: Vec<(BlobId, BlobLocation)>) -> Result<usize, BlobError> {
-        let mut known = self.known();
-        self.refresh_known(&mut known)?;
+    pub(crate) fn rebuild_index(&self, blobs: Vec<(BlobId, BlobLocation)>) -> Result<usize, BlobError> {
+        let mut known = self.lock_known();
+        self.refresh_locked(&mut known)?;
         let mut blobs = blobs;
         blobs.sort();
         blobs.dedup_by_key(|(id, _)| *id);
         let count = blobs.len();
-        let mut records = in_pieces(blobs.into_iter());
+        let mut records = split_records(blobs.into_iter());
         if let Some(last) = records.last_mut() {
             last.supersedes = known.listed.iter().copied().collect();
             last.supersedes.sort();
-            last.condemned = carried(&self.view().runs);
+            last.condemned = collect_condemned(&self.current_view().runs);
         }
         self.put_records(records, &mut known)?;
         Ok(count)
@@ -134,57 +134,60 @@ impl BlobIndex {
         let mut put = Vec::with_capacity(records.len());
         for record in records {
             let bytes = record.seal(&self.keys);
-            let id = IndexRunId::of(&bytes);
-            put_named(&*self.objects, &[(id.key(), &bytes)])?;
+            let id = IndexRunId::from_object_bytes(&bytes);
+            put_named_objects(&*self.objects, &[(id.object_key(), &bytes)])?;
             put.push((id, record));
         }
-        self.install(put, known)
+        self.install_runs(put, known)
     }
 
     /// Merges runs into a record that is about to be put, where there are too many. Merging is never urgent: if
     /// it cannot be done now, the record goes as it is.
-    fn take_in(&self, record: IndexRecord, known: &mut KnownIndexObjects) -> IndexRecord {
+    fn merge_runs_into(&self, record: IndexRecord, known: &mut KnownIndexObjects) -> IndexRecord {
         let sizes = |active: &IndexView| active.runs.iter().map(|run| run.len()).collect::<Vec<_>>();
-        if merge::choose(&sizes(&self.view()), record.entries.len()).is_empty() {
+        if merge::choose_runs(&sizes(&self.current_view()), record.entries.len()).is_empty() {
             return record;
         }
         // Another process may have merged them already.
-        if self.refresh_known(known).is_err() {
+        if self.refresh_locked(known).is_err() {
             return record;
         }
-        let active = self.view();
-        let chosen = merge::choose(&sizes(&active), record.entries.len());
+        let active = self.current_view();
+        let chosen = merge::choose_runs(&sizes(&active), record.entries.len());
         let runs = chosen.iter().filter_map(|position| active.runs.get(*position));
-        let Ok(runs) = runs.map(|run| self.intact(run)).collect::<Result<Vec<_>, _>>() else { return record };
+        let Ok(runs) = runs.map(|run| self.ensure_intact_run(run)).collect::<Result<Vec<_>, _>>() else {
+            return record;
+        };
         if runs.is_empty() {
             return record;
         }
-        let mut merged_record = IndexRecord::of(merged(&runs, &active.condemned, Some(&record)));
-        merged_record.supersedes = superseded_by(&runs, known);
-        merged_record.condemned = carried(&runs);
+        let mut merged_record =
+            IndexRecord::from_blobs(merge_records(&runs, &active.condemned, Some(&record)));
+        merged_record.supersedes = collect_superseded(&runs, known);
+        merged_record.condemned = collect_condemned(&runs);
         merged_record.condemned.extend(record.condemned);
         merged_record
     }
 
     /// Takes runs into use that were just put, and deletes from the store what they supersede.
-    fn install(
+    fn install_runs(
         &self,
         put: Vec<(IndexRunId, IndexRecord)>,
         known: &mut KnownIndexObjects,
     ) -> Result<(), BlobError> {
-        let mut runs = self.view().runs.clone();
+        let mut runs = self.current_view().runs.clone();
         let mut superseded = HashSet::new();
         for (id, record) in &put {
-            runs.push(self.localise(*id, record)?);
+            runs.push(self.create_local_run(*id, record)?);
             known.listed.insert(*id);
             superseded.extend(record.supersedes.iter().copied());
         }
-        self.show(IndexView::over(runs));
+        self.publish_view(IndexView::from_runs(runs));
         for id in superseded {
             // What cannot be deleted now stays superseded, and is named again by the next merge.
-            if self.objects.delete(&id.key()).is_ok() {
+            if self.objects.delete_object(&id.object_key()).is_ok() {
                 known.listed.remove(&id);
-                self.forget(&id);
+                self.remove_local_run(&id);
             }
         }
         Ok(())
@@ -193,11 +196,13 @@ impl BlobIndex {
 
 /// Puts objects that are named by their bytes. One that is there already is what an attempt left behind that was
 /// killed, or whose answer was lost: where nothing is sealed, trying again makes the same bytes.
-fn put_named(objects: &dyn ObjectStore, named: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
-    match objects.put_all(named) {
+fn put_named_objects(objects: &dyn ObjectStore, named: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+    match objects.put_objects(named) {
         Err(StoreError::Exists { .. }) => {
-            named.iter().try_for_each(|(key, bytes)| match objects.put(key, bytes) {
-                Err(StoreError::Exists { .. }) if objects.get(key, bytes.len() as u64)? == *bytes => Ok(()),
+            named.iter().try_for_each(|(key, bytes)| match objects.put_object(key, bytes) {
+                Err(StoreError::Exists { .. }) if objects.get_object(key, bytes.len() as u64)? == *bytes => {
+                    Ok(())
+                }
                 other => other,
             })
         }
@@ -206,7 +211,7 @@ fn put_named(objects: &dyn ObjectStore, named: &[(ObjectKey, &[u8])]) -> Result<
 }
 
 /// All blobs of some runs and of a record, sorted, each once.
-fn merged<'a>(
+fn merge_records<'a>(
     runs: &'a [Arc<IndexRun>],
     condemned: &'a HashMap<PackId, u64>,
     record: Option<&'a IndexRecord>,
@@ -218,8 +223,8 @@ fn merged<'a>(
 }
 
 /// The runs that a merge of `runs` supersedes: these, and what they superseded that may still be there.
-fn superseded_by(runs: &[Arc<IndexRun>], known: &KnownIndexObjects) -> Vec<IndexRunId> {
-    let older = runs.iter().flat_map(|run| run.supersedes()).filter(|id| known.listed.contains(id));
+fn collect_superseded(runs: &[Arc<IndexRun>], known: &KnownIndexObjects) -> Vec<IndexRunId> {
+    let older = runs.iter().flat_map(|run| run.superseded_runs()).filter(|id| known.listed.contains(id));
     let mut all: Vec<_> = runs.iter().map(|run| run.id()).chain(older.copied()).collect();
     all.sort();
     all.dedup();
@@ -227,9 +232,9 @@ fn superseded_by(runs: &[Arc<IndexRun>], known: &KnownIndexObjects) -> Vec<Index
 }
 
 /// The condemned packs of some runs, without those that were condemned long ago.
-fn carried(runs: &[Arc<IndexRun>]) -> Vec<CondemnedPack> {
-    let now = now();
-    let all = runs.iter().flat_map(|run| run.condemned());
+fn collect_condemned(runs: &[Arc<IndexRun>]) -> Vec<CondemnedPack> {
+    let now = current_seconds();
+    let all = runs.iter().flat_map(|run| run.condemned_packs());
     let mut kept: Vec<_> = all.filter(|c| now.saturating_sub(c.since) < CONDEMNED_KEPT).copied().collect();
     kept.sort();
     kept.dedup_by_key(|condemned| condemned.pack);
@@ -237,16 +242,16 @@ fn carried(runs: &[Arc<IndexRun>]) -> Vec<CondemnedPack> {
 }
 
 /// Sorted blobs as records of bounded size; one empty record if there are none.
-fn in_pieces(blobs: impl Iterator<Item = (BlobId, BlobLocation)>) -> Vec<IndexRecord> {
+fn split_records(blobs: impl Iterator<Item = (BlobId, BlobLocation)>) -> Vec<IndexRecord> {
     let mut blobs = blobs.peekable();
     let mut records = Vec::new();
     while records.is_empty() || blobs.peek().is_some() {
-        records.push(IndexRecord::of(blobs.by_ref().take(RUN_ENTRIES_MAX)));
+        records.push(IndexRecord::from_blobs(blobs.by_ref().take(RUN_ENTRIES_MAX)));
     }
     records
 }
 
 /// Seconds since 1970.
-pub(crate) fn now() -> u64 {
+pub(crate) fn current_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

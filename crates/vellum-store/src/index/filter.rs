@@ -13,42 +13,42 @@ const IDS_PER_BLOCK: usize = 50;
 const PROBES: u32 = 7;
 
 /// How many blocks a filter for `ids` ids has.
-pub(super) fn blocks_for(ids: usize) -> usize {
+pub(super) fn count_blocks(ids: usize) -> usize {
     ids.div_ceil(IDS_PER_BLOCK).max(1)
 }
 
 /// The number in the `N` bytes at `at`; ids are long enough for every use here.
-fn word(id: &BlobId, at: usize) -> u64 {
+fn read_word(id: &BlobId, at: usize) -> u64 {
     let bytes = id.as_bytes().get(at..at + 8).and_then(|bytes| bytes.first_chunk::<8>());
     u64::from_le_bytes(*bytes.unwrap_or(&[0; 8]))
 }
 
-fn block_of(id: &BlobId, blocks: usize) -> usize {
+fn choose_block(id: &BlobId, blocks: usize) -> usize {
     // Scales the hash to the number of blocks without a division.
-    ((u128::from(word(id, 8)) * blocks as u128) >> 64) as usize
+    ((u128::from(read_word(id, 8)) * blocks as u128) >> 64) as usize
 }
 
-fn probes(id: &BlobId) -> impl Iterator<Item = (usize, u8)> {
-    let hash = word(id, 16);
+fn probe_bits(id: &BlobId) -> impl Iterator<Item = (usize, u8)> {
+    let hash = read_word(id, 16);
     (0..PROBES).map(move |i| {
         let bit = (hash >> (9 * i)) as usize & 511;
         (bit / 8, 1 << (bit % 8))
     })
 }
 
-pub(super) fn insert(filter: &mut [u8], id: &BlobId) {
-    let start = block_of(id, filter.len() / BLOCK_LEN) * BLOCK_LEN;
-    for (byte, bit) in probes(id) {
+pub(super) fn insert_id(filter: &mut [u8], id: &BlobId) {
+    let start = choose_block(id, filter.len() / BLOCK_LEN) * BLOCK_LEN;
+    for (byte, bit) in probe_bits(id) {
         if let Some(byte) = filter.get_mut(start + byte) {
             *byte |= bit;
         }
     }
 }
 
-pub(super) fn may_contain(filter: &[u8], id: &BlobId) -> bool {
-    let start = block_of(id, filter.len() / BLOCK_LEN) * BLOCK_LEN;
+pub(super) fn may_contain_id(filter: &[u8], id: &BlobId) -> bool {
+    let start = choose_block(id, filter.len() / BLOCK_LEN) * BLOCK_LEN;
     let block = filter.get(start..start + BLOCK_LEN).and_then(|block| block.first_chunk::<BLOCK_LEN>());
-    block.is_some_and(|block| probes(id).all(|(byte, bit)| block[byte] & bit != 0))
+    block.is_some_and(|block| probe_bits(id).all(|(byte, bit)| block[byte] & bit != 0))
 }
 
 #[cfg(test)]
@@ -62,10 +62,10 @@ mod tests {
     #[test]
     fn it_forgets_nothing_and_is_rarely_wrong() {
         let count = 20_000;
-        let mut filter = vec![0; blocks_for(count as usize) * BLOCK_LEN];
-        (0..count).for_each(|i| insert(&mut filter, &id(i)));
-        assert!((0..count).all(|i| may_contain(&filter, &id(i))));
-        let wrong = (count..2 * count).filter(|i| may_contain(&filter, &id(*i))).count();
+        let mut filter = vec![0; count_blocks(count as usize) * BLOCK_LEN];
+        (0..count).for_each(|i| insert_id(&mut filter, &id(i)));
+        assert!((0..count).all(|i| may_contain_id(&filter, &id(i))));
+        let wrong = (count..2 * count).filter(|i| may_contain_id(&filter, &id(*i))).count();
         assert!(wrong < count as usize / 40, "{wrong} false positives");
     }
 }

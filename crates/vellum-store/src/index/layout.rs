@@ -71,12 +71,22 @@ impl RunHeader {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut writer = FieldWriter::over(Vec::with_capacity(HEADER_LEN));
-        writer.raw(&MAGIC).u32(VERSION).u32(self.fan_bits).raw(self.volume.as_bytes()).raw(&self.id.0);
-        writer.u32(self.entries).u32(self.packs).u32(self.supersedes).u32(self.condemned).u32(self.blocks);
-        writer.u32(0).raw(&self.body_hash);
+        let mut writer = FieldWriter::from_vec(Vec::with_capacity(HEADER_LEN));
+        writer
+            .write_raw(&MAGIC)
+            .write_u32(VERSION)
+            .write_u32(self.fan_bits)
+            .write_raw(self.volume.as_bytes())
+            .write_raw(&self.id.0);
+        writer
+            .write_u32(self.entries)
+            .write_u32(self.packs)
+            .write_u32(self.supersedes)
+            .write_u32(self.condemned)
+            .write_u32(self.blocks);
+        writer.write_u32(0).write_raw(&self.body_hash);
         let checksum = blake3::hash(writer.as_slice());
-        writer.raw(checksum.as_bytes());
+        writer.write_raw(checksum.as_bytes());
         let mut bytes = writer.into_vec();
         bytes.resize(HEADER_LEN, 0);
         bytes
@@ -85,15 +95,15 @@ impl RunHeader {
     pub(super) fn decode(file: &[u8]) -> Result<Self, DecodeError> {
         let head = file.get(..HEADER_LEN).ok_or(DecodeError::Truncated)?;
         let mut reader = FieldReader::new(head);
-        if reader.array::<8>()? != MAGIC {
+        if reader.read_array::<8>()? != MAGIC {
             return Err(DecodeError::Magic);
         }
-        let version = reader.u32()?;
+        let version = reader.read_u32()?;
         if version != VERSION {
             return Err(DecodeError::Version(version));
         }
-        let fan_bits = reader.u32()?;
-        let (volume, id) = (VolumeId(reader.array()?), IndexRunId(reader.array()?));
+        let fan_bits = reader.read_u32()?;
+        let (volume, id) = (VolumeId(reader.read_array()?), IndexRunId(reader.read_array()?));
         let [entries, packs, supersedes, condemned, blocks, _zero] = read_counts(&mut reader)?;
         let header = Self {
             volume,
@@ -104,13 +114,13 @@ impl RunHeader {
             supersedes,
             condemned,
             blocks,
-            body_hash: reader.array()?,
+            body_hash: reader.read_array()?,
         };
         let fields = head.get(..HEADER_FIELDS).unwrap_or_default();
-        if blake3::hash(fields).as_bytes() != &reader.array::<32>()? {
+        if blake3::hash(fields).as_bytes() != &reader.read_array::<32>()? {
             return Err(DecodeError::Invalid("header checksum"));
         }
-        if entries as usize > RUN_ENTRIES_MAX || fan_bits != fan_bits_for(entries as usize) {
+        if entries as usize > RUN_ENTRIES_MAX || fan_bits != choose_fan_bits(entries as usize) {
             return Err(DecodeError::Invalid("counts"));
         }
         Ok(header)
@@ -120,41 +130,44 @@ impl RunHeader {
 fn read_counts<const N: usize>(reader: &mut FieldReader<'_>) -> Result<[u32; N], DecodeError> {
     let mut counts = [0; N];
     for count in &mut counts {
-        *count = reader.u32()?;
+        *count = reader.read_u32()?;
     }
     Ok(counts)
 }
 
-fn fan_bits_for(entries: usize) -> u32 {
+fn choose_fan_bits(entries: usize) -> u32 {
     (entries / RECORDS_PER_SLOT).max(1).ilog2()
 }
 
 /// The slot of the fan-out table in which an id's records are: its highest bits.
-pub(super) fn slot_of(id: &BlobId, fan_bits: u32) -> usize {
+pub(super) fn compute_fan_slot(id: &BlobId, fan_bits: u32) -> usize {
     let [a, b, c, d, ..] = id.0;
     // Shifting a u64 right by 32 is allowed, unlike a u32: a table of one slot has no bits.
     (u64::from(u32::from_be_bytes([a, b, c, d])) >> (32 - fan_bits)) as usize
 }
 
 /// The bytes of the file for a record of the store's index.
-pub(crate) fn build(record: &IndexRecord, volume: VolumeId, id: IndexRunId) -> Vec<u8> {
-    let blocks = filter::blocks_for(record.entries.len());
-    let fan_bits = fan_bits_for(record.entries.len());
-    let mut body = FieldWriter::over(filter_of(record, blocks));
-    for start in fan_of(record, fan_bits) {
-        body.u32(start);
+pub(crate) fn encode_run(record: &IndexRecord, volume: VolumeId, id: IndexRunId) -> Vec<u8> {
+    let blocks = filter::count_blocks(record.entries.len());
+    let fan_bits = choose_fan_bits(record.entries.len());
+    let mut body = FieldWriter::from_vec(build_filter(record, blocks));
+    for start in build_fan_out(record, fan_bits) {
+        body.write_u32(start);
     }
     for entry in &record.entries {
-        body.raw(entry.id.as_bytes()).u32(entry.pack).u32(entry.offset).u32(entry.len);
+        body.write_raw(entry.id.as_bytes())
+            .write_u32(entry.pack)
+            .write_u32(entry.offset)
+            .write_u32(entry.len);
     }
     for (pack, kind) in &record.packs {
-        body.raw(pack.as_bytes()).u8(kind.as_byte());
+        body.write_raw(pack.as_bytes()).write_u8(kind.as_byte());
     }
     for run in &record.supersedes {
-        body.raw(&run.0);
+        body.write_raw(&run.0);
     }
     for condemned in &record.condemned {
-        body.raw(condemned.pack.as_bytes()).u64(condemned.since);
+        body.write_raw(condemned.pack.as_bytes()).write_u64(condemned.since);
     }
     let body = body.into_vec();
     let header = RunHeader {
@@ -174,22 +187,22 @@ pub(crate) fn build(record: &IndexRecord, volume: VolumeId, id: IndexRunId) -> V
     file
 }
 
-fn filter_of(record: &IndexRecord, blocks: usize) -> Vec<u8> {
+fn build_filter(record: &IndexRecord, blocks: usize) -> Vec<u8> {
     let rest = record.entries.len() * RECORD_LEN + record.packs.len() * PACK_LEN;
     let mut filter = Vec::with_capacity(blocks * BLOCK_LEN + rest + rest / 64);
     filter.resize(blocks * BLOCK_LEN, 0);
     for entry in &record.entries {
-        filter::insert(&mut filter, &entry.id);
+        filter::insert_id(&mut filter, &entry.id);
     }
     filter
 }
 
 /// For each slot the number of its first record, and at the end the number of all.
-fn fan_of(record: &IndexRecord, fan_bits: u32) -> Vec<u32> {
+fn build_fan_out(record: &IndexRecord, fan_bits: u32) -> Vec<u32> {
     let slots = 1_usize << fan_bits;
     let mut fan = Vec::with_capacity(slots + 1);
     for (number, entry) in record.entries.iter().enumerate() {
-        while fan.len() <= slot_of(&entry.id, fan_bits) {
+        while fan.len() <= compute_fan_slot(&entry.id, fan_bits) {
             fan.push(number as u32);
         }
     }

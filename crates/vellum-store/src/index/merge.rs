@@ -15,7 +15,7 @@ pub(super) const SMALL_RUNS_MAX: usize = 16;
 const MERGE_MIN: usize = 8;
 
 /// Positions of the runs that a commit of `new` entries should take in, given each run's number of entries.
-pub(super) fn choose(sizes: &[usize], new: usize) -> Vec<usize> {
+pub(super) fn choose_runs(sizes: &[usize], new: usize) -> Vec<usize> {
     let mut small: Vec<_> =
         sizes.iter().copied().enumerate().filter(|(_, n)| *n < RUN_ENTRIES_MAX / 2).collect();
     if small.len() < SMALL_RUNS_MAX {
@@ -79,7 +79,7 @@ mod tests {
     fn runs_stay_few_and_are_rewritten_seldom() {
         let (mut sizes, mut written) = (Vec::new(), 0);
         for _ in 0..10_000 {
-            let chosen = choose(&sizes, 1);
+            let chosen = choose_runs(&sizes, 1);
             let merged: usize = 1 + chosen.iter().map(|i| sizes[*i]).sum::<usize>();
             let mut position = 0..;
             sizes.retain(|_| !position.next().is_some_and(|i| chosen.contains(&i)));
@@ -96,7 +96,7 @@ mod tests {
         let mut sizes = Vec::new();
         for _ in 0..500 {
             let new = 100_000;
-            let chosen = choose(&sizes, new);
+            let chosen = choose_runs(&sizes, new);
             let merged: usize = new + chosen.iter().map(|i| sizes[*i]).sum::<usize>();
             assert!(merged <= RUN_ENTRIES_MAX);
             let mut position = 0..;

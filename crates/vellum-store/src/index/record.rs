@@ -52,14 +52,14 @@ pub(crate) struct IndexRecord {
 
 impl IndexRecord {
     /// A record of these blobs, which may come in any order; of several places for one blob the first stays.
-    pub(crate) fn of(blobs: impl IntoIterator<Item = (BlobId, BlobLocation)>) -> Self {
+    pub(crate) fn from_blobs(blobs: impl IntoIterator<Item = (BlobId, BlobLocation)>) -> Self {
         let mut record = Self::default();
         let mut positions = HashMap::new();
         let mut last = None;
         for (id, location) in blobs {
             let pack = match last {
                 Some((pack, position)) if pack == location.pack => position,
-                _ => record.position(&mut positions, &location),
+                _ => record.pack_position(&mut positions, &location),
             };
             last = Some((location.pack, pack));
             record.entries.push(IndexEntry { id, pack, offset: location.offset, len: location.len });
@@ -71,7 +71,7 @@ impl IndexRecord {
         record
     }
 
-    fn position(&mut self, positions: &mut HashMap<PackId, u32>, location: &BlobLocation) -> u32 {
+    fn pack_position(&mut self, positions: &mut HashMap<PackId, u32>, location: &BlobLocation) -> u32 {
         *positions.entry(location.pack).or_insert_with(|| {
             self.packs.push((location.pack, location.kind));
             // Fewer packs than entries, whose number is bounded.
@@ -93,11 +93,11 @@ impl IndexRecord {
 
     /// The object's bytes.
     pub(crate) fn seal(&self, keys: &VolumeKeys) -> Vec<u8> {
-        let header = header();
+        let header = encode_header();
         let body = self.encode();
-        let mut out = Vec::with_capacity(HEADER_LEN + body.len() + keys.overhead());
+        let mut out = Vec::with_capacity(HEADER_LEN + body.len() + keys.seal_overhead());
         out.extend_from_slice(&header);
-        keys.seal(RecordDomain::Index, &header, &body, &mut out);
+        keys.seal_record(RecordDomain::Index, &header, &body, &mut out);
         out
     }
 
@@ -105,54 +105,54 @@ impl IndexRecord {
     pub(crate) fn open(keys: &VolumeKeys, object: &[u8]) -> Result<Self, PackFault> {
         let (head, sealed) = object.split_first_chunk::<HEADER_LEN>().ok_or(DecodeError::Truncated)?;
         let mut reader = FieldReader::new(head);
-        if reader.array::<8>()? != MAGIC {
+        if reader.read_array::<8>()? != MAGIC {
             return Err(DecodeError::Magic.into());
         }
-        let version = reader.u32()?;
+        let version = reader.read_u32()?;
         if version != VERSION {
             return Err(DecodeError::Version(version).into());
         }
         let mut body = Vec::new();
         // What is left of the header is covered by the associated data.
-        keys.open(RecordDomain::Index, head, sealed, &mut body)?;
+        keys.open_record(RecordDomain::Index, head, sealed, &mut body)?;
         Ok(Self::decode(&body)?)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut writer =
-            FieldWriter::over(Vec::with_capacity(64 + 33 * self.packs.len() + 41 * self.entries.len()));
-        writer.varint(self.supersedes.len() as u64);
+            FieldWriter::from_vec(Vec::with_capacity(64 + 33 * self.packs.len() + 41 * self.entries.len()));
+        writer.write_varint(self.supersedes.len() as u64);
         for run in &self.supersedes {
-            writer.raw(&run.0);
+            writer.write_raw(&run.0);
         }
-        writer.varint(self.condemned.len() as u64);
+        writer.write_varint(self.condemned.len() as u64);
         for condemned in &self.condemned {
-            writer.raw(condemned.pack.as_bytes()).varint(condemned.since);
+            writer.write_raw(condemned.pack.as_bytes()).write_varint(condemned.since);
         }
-        writer.varint(self.packs.len() as u64);
+        writer.write_varint(self.packs.len() as u64);
         for (pack, kind) in &self.packs {
-            writer.raw(pack.as_bytes()).u8(kind.as_byte());
+            writer.write_raw(pack.as_bytes()).write_u8(kind.as_byte());
         }
-        writer.varint(self.entries.len() as u64);
+        writer.write_varint(self.entries.len() as u64);
         for entry in &self.entries {
-            writer.raw(entry.id.as_bytes()).varint(u64::from(entry.pack));
-            writer.varint(u64::from(entry.offset)).varint(u64::from(entry.len));
+            writer.write_raw(entry.id.as_bytes()).write_varint(u64::from(entry.pack));
+            writer.write_varint(u64::from(entry.offset)).write_varint(u64::from(entry.len));
         }
         writer.into_vec()
     }
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(body);
-        let supersedes = list(&mut reader, SUPERSEDES_MAX, 32, |r| Ok(IndexRunId(r.array()?)))?;
-        let condemned = list(&mut reader, CONDEMNED_MAX, 33, |r| {
-            Ok(CondemnedPack { pack: PackId(r.array()?), since: r.varint()? })
+        let supersedes = read_list(&mut reader, SUPERSEDES_MAX, 32, |r| Ok(IndexRunId(r.read_array()?)))?;
+        let condemned = read_list(&mut reader, CONDEMNED_MAX, 33, |r| {
+            Ok(CondemnedPack { pack: PackId(r.read_array()?), since: r.read_varint()? })
         })?;
-        let packs = list(&mut reader, RUN_ENTRIES_MAX, 33, |r| {
-            let pack = PackId(r.array()?);
-            Ok((pack, BlobKind::from_byte(r.u8()?).ok_or(DecodeError::Invalid("pack kind"))?))
+        let packs = read_list(&mut reader, RUN_ENTRIES_MAX, 33, |r| {
+            let pack = PackId(r.read_array()?);
+            Ok((pack, BlobKind::from_byte(r.read_u8()?).ok_or(DecodeError::Invalid("pack kind"))?))
         })?;
-        let entries = list(&mut reader, RUN_ENTRIES_MAX, 35, |r| decode_entry(r, packs.len()))?;
-        reader.finish()?;
+        let entries = read_list(&mut reader, RUN_ENTRIES_MAX, 35, |r| decode_entry(r, packs.len()))?;
+        reader.expect_end()?;
         if !entries.is_sorted_by(|a, b| a.id < b.id) {
             return Err(DecodeError::Invalid("order of entries"));
         }
@@ -160,7 +160,7 @@ impl IndexRecord {
     }
 }
 
-fn header() -> [u8; HEADER_LEN] {
+fn encode_header() -> [u8; HEADER_LEN] {
     let mut out = [0; HEADER_LEN];
     out[..8].copy_from_slice(&MAGIC);
     out[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -168,13 +168,13 @@ fn header() -> [u8; HEADER_LEN] {
 }
 
 /// A varint count and that many items of at least `item_min` bytes each.
-fn list<T>(
+fn read_list<T>(
     reader: &mut FieldReader<'_>,
     max: usize,
     item_min: usize,
     mut item: impl FnMut(&mut FieldReader<'_>) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
-    let count = reader.count(max)?;
+    let count = reader.read_count(max)?;
     let mut items = Vec::with_capacity(count.min(reader.remaining() / item_min));
     for _ in 0..count {
         items.push(item(reader)?);
@@ -183,8 +183,9 @@ fn list<T>(
 }
 
 fn decode_entry(reader: &mut FieldReader<'_>, packs: usize) -> Result<IndexEntry, DecodeError> {
-    let id = BlobId(reader.array()?);
-    let (pack, offset, len) = (reader.varint_u32()?, reader.varint_u32()?, reader.varint_u32()?);
+    let id = BlobId(reader.read_array()?);
+    let (pack, offset, len) =
+        (reader.read_varint_u32()?, reader.read_varint_u32()?, reader.read_varint_u32()?);
     if pack as usize >= packs {
         return Err(DecodeError::Invalid("pack number"));
     }

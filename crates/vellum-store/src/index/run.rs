@@ -12,12 +12,12 @@ use memmap2::Mmap;
 use vellum_types::{BlobId, BlobKind, DecodeError, FieldReader, PackId, VolumeId};
 
 use super::layout::{
-    CONDEMNED_LEN, HEADER_LEN, PACK_LEN, RECORD_LEN, RUN_ID_LEN, RunHeader, RunSections, slot_of,
+    CONDEMNED_LEN, HEADER_LEN, PACK_LEN, RECORD_LEN, RUN_ID_LEN, RunHeader, RunSections, compute_fan_slot,
 };
 use super::record::CondemnedPack;
 use super::{BlobLocation, IndexRunId, filter};
 use crate::blob::BlobError;
-use crate::owner::give_to_owner_of;
+use crate::owner::set_owner_from_dir;
 
 /// Files up to this many bytes are read whole: cheaper than a mapping, and their checksum costs nothing.
 pub(super) const READ_WHOLE_MAX: u64 = 128 << 10;
@@ -56,9 +56,10 @@ impl IndexRun {
             file.read_to_end(&mut bytes).map_err(|e| local("read", e))?;
             RunBytes::Read(bytes)
         } else {
-            RunBytes::Mapped(map(&file).map_err(|e| local("map", e))?)
+            RunBytes::Mapped(map_file(&file).map_err(|e| local("map", e))?)
         };
-        let run = Self::over(bytes).map_err(|fault| BlobError::LocalRun { path: path.to_owned(), fault })?;
+        let run = Self::from_run_bytes(bytes)
+            .map_err(|fault| BlobError::LocalRun { path: path.to_owned(), fault })?;
         let fault = if run.header.volume != volume || run.header.id != id {
             "name"
         } else if matches!(run.bytes, RunBytes::Read(_)) && !run.is_intact() {
@@ -69,12 +70,12 @@ impl IndexRun {
         Err(BlobError::LocalRun { path: path.to_owned(), fault: DecodeError::Invalid(fault) })
     }
 
-    /// A run in memory, of bytes as [`super::layout::build`] makes them.
-    pub(crate) fn in_memory(bytes: Vec<u8>) -> Result<Self, DecodeError> {
-        Self::over(RunBytes::Read(bytes))
+    /// A run in memory, of bytes as [`super::layout::encode_run`] makes them.
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<Self, DecodeError> {
+        Self::from_run_bytes(RunBytes::Read(bytes))
     }
 
-    fn over(bytes: RunBytes) -> Result<Self, DecodeError> {
+    fn from_run_bytes(bytes: RunBytes) -> Result<Self, DecodeError> {
         let file = bytes.as_slice();
         let header = RunHeader::decode(file)?;
         let sections = header.sections().ok_or(DecodeError::Invalid("counts"))?;
@@ -102,11 +103,11 @@ impl IndexRun {
         self.header.entries as usize
     }
 
-    pub(crate) fn supersedes(&self) -> &[IndexRunId] {
+    pub(crate) fn superseded_runs(&self) -> &[IndexRunId] {
         &self.supersedes
     }
 
-    pub(crate) fn condemned(&self) -> &[CondemnedPack] {
+    pub(crate) fn condemned_packs(&self) -> &[CondemnedPack] {
         &self.condemned
     }
 
@@ -117,18 +118,18 @@ impl IndexRun {
     }
 
     /// Where the run says that a blob is.
-    pub(crate) fn find(&self, id: &BlobId) -> Option<BlobLocation> {
-        if !filter::may_contain(self.section(|s| &s.filter), id) {
+    pub(crate) fn find_blob(&self, id: &BlobId) -> Option<BlobLocation> {
+        if !filter::may_contain_id(self.section_bytes(|s| &s.filter), id) {
             return None;
         }
-        let (mut low, mut high) = self.slot(slot_of(id, self.header.fan_bits))?;
+        let (mut low, mut high) = self.slot_range(compute_fan_slot(id, self.header.fan_bits))?;
         while low < high {
             let middle = low + (high - low) / 2;
-            let record = self.record(middle)?;
+            let record = self.record_bytes(middle)?;
             match record.get(..BlobId::LEN)?.cmp(&id.as_bytes()[..]) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
-                Ordering::Equal => return self.location(record),
+                Ordering::Equal => return self.decode_location(record),
             }
         }
         None
@@ -137,54 +138,54 @@ impl IndexRun {
     /// All blobs, in the order of their ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (BlobId, BlobLocation)> + '_ {
         (0..self.len()).filter_map(|number| {
-            let record = self.record(number)?;
-            Some((BlobId::from_slice(record.get(..BlobId::LEN)?)?, self.location(record)?))
+            let record = self.record_bytes(number)?;
+            Some((BlobId::from_slice(record.get(..BlobId::LEN)?)?, self.decode_location(record)?))
         })
     }
 
     /// The packs that it speaks of.
     pub(crate) fn packs(&self) -> impl Iterator<Item = (PackId, BlobKind)> + '_ {
-        (0..self.header.packs).filter_map(|number| self.pack(number))
+        (0..self.header.packs).filter_map(|number| self.pack_by_number(number))
     }
 
-    fn section(&self, which: impl Fn(&RunSections) -> &std::ops::Range<usize>) -> &[u8] {
+    fn section_bytes(&self, which: impl Fn(&RunSections) -> &std::ops::Range<usize>) -> &[u8] {
         self.bytes.as_slice().get(which(&self.sections).clone()).unwrap_or_default()
     }
 
-    fn slot(&self, slot: usize) -> Option<(usize, usize)> {
-        let mut reader = FieldReader::new(self.section(|s| &s.fan).get(slot * 4..slot * 4 + 8)?);
-        let (low, high) = (reader.u32().ok()? as usize, reader.u32().ok()? as usize);
+    fn slot_range(&self, slot: usize) -> Option<(usize, usize)> {
+        let mut reader = FieldReader::new(self.section_bytes(|s| &s.fan).get(slot * 4..slot * 4 + 8)?);
+        let (low, high) = (reader.read_u32().ok()? as usize, reader.read_u32().ok()? as usize);
         (low <= high && high <= self.len()).then_some((low, high))
     }
 
-    fn record(&self, number: usize) -> Option<&[u8]> {
+    fn record_bytes(&self, number: usize) -> Option<&[u8]> {
         let start = number * RECORD_LEN;
-        self.section(|s| &s.records).get(start..start + RECORD_LEN)
+        self.section_bytes(|s| &s.records).get(start..start + RECORD_LEN)
     }
 
-    fn location(&self, record: &[u8]) -> Option<BlobLocation> {
+    fn decode_location(&self, record: &[u8]) -> Option<BlobLocation> {
         let mut reader = FieldReader::new(record.get(BlobId::LEN..)?);
-        let (pack, offset, len) = (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?);
+        let (pack, offset, len) = (reader.read_u32().ok()?, reader.read_u32().ok()?, reader.read_u32().ok()?);
         if len as usize > crate::pack::SEALED_MAX {
             return None;
         }
-        let (pack, kind) = self.pack(pack)?;
+        let (pack, kind) = self.pack_by_number(pack)?;
         Some(BlobLocation { pack, offset, len, kind })
     }
 
-    fn pack(&self, number: u32) -> Option<(PackId, BlobKind)> {
+    fn pack_by_number(&self, number: u32) -> Option<(PackId, BlobKind)> {
         let start = number as usize * PACK_LEN;
-        let (kind, id) = self.section(|s| &s.packs).get(start..start + PACK_LEN)?.split_last()?;
+        let (kind, id) = self.section_bytes(|s| &s.packs).get(start..start + PACK_LEN)?.split_last()?;
         Some((PackId::from_slice(id)?, BlobKind::from_byte(*kind)?))
     }
 }
 
 fn read_condemned(bytes: &[u8]) -> Result<CondemnedPack, DecodeError> {
     let mut reader = FieldReader::new(bytes);
-    Ok(CondemnedPack { pack: PackId(reader.array()?), since: reader.u64()? })
+    Ok(CondemnedPack { pack: PackId(reader.read_array()?), since: reader.read_u64()? })
 }
 
-fn map(file: &File) -> std::io::Result<Mmap> {
+fn map_file(file: &File) -> std::io::Result<Mmap> {
     // SAFETY: files of the local index are written under another name and renamed, never changed or truncated
     // afterwards; removing one leaves a mapping of it intact. The folder is private to the volume's owner.
     #[expect(unsafe_code, reason = "the only way to search a file that is larger than memory")]
@@ -194,13 +195,13 @@ fn map(file: &File) -> std::io::Result<Mmap> {
 }
 
 /// Writes the file of a run. It is not synced: a torn file is noticed and made anew.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), BlobError> {
+pub(crate) fn write_run_file(path: &Path, bytes: &[u8]) -> Result<(), BlobError> {
     let local = |source| BlobError::Local { path: path.to_owned(), action: "write", source };
     let random = getrandom::u64().map_err(|e| local(std::io::Error::other(e)))?;
     let temp = path.with_extension(format!("{random:016x}.tmp"));
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&temp)?;
-        give_to_owner_of(File::open(path.parent().unwrap_or(path))?, &file)?;
+        set_owner_from_dir(File::open(path.parent().unwrap_or(path))?, &file)?;
         file.write_all(bytes)?;
         std::fs::rename(&temp, path)
     };

@@ -22,12 +22,12 @@ impl ObjectKey {
     /// Checks a text.
     pub fn new(text: impl Into<String>) -> Result<Self, StoreError> {
         let text = text.into();
-        if is_path(&text) { Ok(Self(text.into_boxed_str())) } else { Err(StoreError::Key(text)) }
+        if is_key_path(&text) { Ok(Self(text.into_boxed_str())) } else { Err(StoreError::Key(text)) }
     }
 
     /// A key made of hexadecimal and fixed words, which cannot be wrong.
-    pub(crate) fn known(text: String) -> Self {
-        debug_assert!(is_path(&text), "{text:?}");
+    pub(crate) fn from_trusted(text: String) -> Self {
+        debug_assert!(is_key_path(&text), "{text:?}");
         Self(text.into_boxed_str())
     }
 
@@ -63,19 +63,19 @@ impl AsRef<str> for ObjectKey {
 }
 
 /// A folder as callers write it (`""`, `packs`, `packs/`), without its closing slash.
-pub(super) fn folder(text: &str) -> Result<&str, StoreError> {
+pub(super) fn check_folder(text: &str) -> Result<&str, StoreError> {
     let trimmed = text.strip_suffix('/').unwrap_or(text);
-    if trimmed.is_empty() || is_path(trimmed) { Ok(trimmed) } else { Err(StoreError::Key(text.into())) }
+    if trimmed.is_empty() || is_key_path(trimmed) { Ok(trimmed) } else { Err(StoreError::Key(text.into())) }
 }
 
-fn is_path(text: &str) -> bool {
+fn is_key_path(text: &str) -> bool {
     text.len() <= KEY_LEN_MAX
         && text.split('/').count() <= DEPTH_MAX
-        && text.split('/').all(|part| is_component(part.as_bytes()))
+        && text.split('/').all(|part| is_key_component(part.as_bytes()))
 }
 
 /// Whether a file name found in a store's directory can be part of a key.
-pub(super) fn is_component(name: &[u8]) -> bool {
+pub(super) fn is_key_component(name: &[u8]) -> bool {
     let legal = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=COMPONENT_MAX).contains(&name.len()) && !name.starts_with(b".") && name.iter().all(legal)
 }
@@ -101,9 +101,9 @@ mod tests {
         assert_eq!((key.folder(), key.name()), ("packs/ab", "ab01"));
         let key = ObjectKey::new("config")?;
         assert_eq!((key.folder(), key.name()), ("", "config"));
-        assert_eq!(folder("packs/")?, "packs");
-        assert_eq!(folder("")?, "");
-        assert!(folder("../x").is_err());
+        assert_eq!(check_folder("packs/")?, "packs");
+        assert_eq!(check_folder("")?, "");
+        assert!(check_folder("../x").is_err());
         Ok(())
     }
 }

@@ -45,14 +45,14 @@ impl LocalStore {
     /// Opens an existing directory.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = path.into();
-        let tree = StoreFolders::open(&path).map_err(|source| unusable(&path, &source))?;
+        let tree = StoreFolders::open(&path).map_err(|source| wrap_address_error(&path, &source))?;
         Ok(Self { path, tree, handles: FileHandles::default(), sweep: Once::new() })
     }
 
     /// Opens a directory that is made if there is none, with its parents.
     pub fn create(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = path.into();
-        tree::make_path(&path).map_err(|source| unusable(&path, &source))?;
+        tree::create_path(&path).map_err(|source| wrap_address_error(&path, &source))?;
         Self::open(path)
     }
 
@@ -63,20 +63,20 @@ impl LocalStore {
     }
 
     /// A new temporary file with these bytes, not yet durable.
-    fn stage(&self, bytes: &[u8]) -> io::Result<TempFile> {
-        let folder = self.tree.writable(TEMP_FOLDER)?;
-        self.sweep.call_once(|| temp::sweep(&folder));
+    fn stage_object(&self, bytes: &[u8]) -> io::Result<TempFile> {
+        let folder = self.tree.open_writable_folder(TEMP_FOLDER)?;
+        self.sweep.call_once(|| temp::remove_leftovers(&folder));
         TempFile::create(folder, self.tree.file_mode(), bytes)
     }
 
-    fn put_staged(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
-        self.leave_room(objects)?;
+    fn put_staged_objects(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        self.check_free_space(objects)?;
         let mut staged = Vec::with_capacity(objects.len());
         for (key, bytes) in objects {
-            staged.push((key, self.stage(bytes).map_err(|e| self.fail("write", key, e))?));
+            staged.push((key, self.stage_object(bytes).map_err(|e| self.wrap_io_error("write", key, e))?));
         }
         for (key, temp) in &staged {
-            temp.sync().map_err(|e| self.fail("write", key, e))?;
+            temp.sync_file().map_err(|e| self.wrap_io_error("write", key, e))?;
         }
         for group in staged.chunk_by_mut(|(a, _), (b, _)| a.folder() == b.folder()) {
             self.publish_group(group)?;
@@ -85,14 +85,14 @@ impl LocalStore {
     }
 
     /// Refuses what is large if it would fill the disk up.
-    fn leave_room(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+    fn check_free_space(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
         let len: u64 = objects.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         let Some((first, _)) = objects.first().filter(|_| len > SMALL) else { return Ok(()) };
         // Who cannot tell finds out by writing.
         let Ok(disk) = rustix::fs::fstatvfs(self.tree.root()) else { return Ok(()) };
         let left = (disk.f_blocks.saturating_mul(disk.f_frsize) / LEFT_PART).min(LEFT_MAX);
         if disk.f_bavail.saturating_mul(disk.f_frsize) < len.saturating_add(left) {
-            return Err(self.fail("write", first, Errno::NOSPC.into()));
+            return Err(self.wrap_io_error("write", first, Errno::NOSPC.into()));
         }
         Ok(())
     }
@@ -102,27 +102,30 @@ impl LocalStore {
     fn publish_group(&self, group: &mut [(&ObjectKey, TempFile)]) -> Result<(), StoreError> {
         let Some((first, _)) = group.first() else { return Ok(()) };
         let first = *first;
-        let folder =
-            self.tree.writable(first.folder()).map_err(|e| self.fail("make the folder of", first, e))?;
+        let folder = self
+            .tree
+            .open_writable_folder(first.folder())
+            .map_err(|e| self.wrap_io_error("make the folder of", first, e))?;
         for (key, temp) in group.iter_mut() {
             let published = temp.publish_new(&folder, key.name());
             if published.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists) {
                 // Whoever named it may have been killed before its name was durable.
-                rustix::fs::fsync(&*folder).map_err(|errno| self.fail("write", key, errno.into()))?;
+                rustix::fs::fsync(&*folder)
+                    .map_err(|errno| self.wrap_io_error("write", key, errno.into()))?;
             }
-            published.map_err(|e| self.fail("write", key, e))?;
+            published.map_err(|e| self.wrap_io_error("write", key, e))?;
         }
         rustix::fs::fsync(&*folder).map_err(|errno| {
             for (key, _) in group.iter() {
                 let _ = rustix::fs::unlinkat(&*folder, key.name(), AtFlags::empty());
             }
-            self.fail("write", first, errno.into())
+            self.wrap_io_error("write", first, errno.into())
         })
     }
 
     /// Whether the ref's bytes are these; `None` stands for no ref.
-    fn is_currently(&self, key: &ObjectKey, expected: Option<&[u8]>) -> Result<bool, StoreError> {
-        match self.get(key, expected.map_or(0, <[u8]>::len) as u64) {
+    fn is_current_ref(&self, key: &ObjectKey, expected: Option<&[u8]>) -> Result<bool, StoreError> {
+        match self.get_object(key, expected.map_or(0, <[u8]>::len) as u64) {
             Ok(bytes) => Ok(expected == Some(&bytes)),
             Err(StoreError::NotFound { .. }) => Ok(expected.is_none()),
             Err(StoreError::TooLarge { .. }) => Ok(false),
@@ -133,25 +136,25 @@ impl LocalStore {
     fn lock(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let lock = rustix::fs::openat(self.tree.root(), LOCK_FILE, flags, self.tree.file_mode())?;
-        crate::owner::give_to_owner_of(self.tree.root(), &lock)?;
+        crate::owner::set_owner_from_dir(self.tree.root(), &lock)?;
         lock_exclusive(&lock, || format!("the store {}", self.path.display()))?;
         Ok(lock)
     }
 
-    fn replace(&self, key: &ObjectKey, new: Option<&[u8]>) -> io::Result<()> {
-        let folder = self.tree.writable(key.folder())?;
+    fn replace_ref(&self, key: &ObjectKey, new: Option<&[u8]>) -> io::Result<()> {
+        let folder = self.tree.open_writable_folder(key.folder())?;
         match new {
             Some(bytes) => {
-                let mut temp = self.stage(bytes)?;
-                temp.sync()?;
-                temp.publish_over(&folder, key.name())?;
+                let mut temp = self.stage_object(bytes)?;
+                temp.sync_file()?;
+                temp.publish_replacing(&folder, key.name())?;
             }
             None => rustix::fs::unlinkat(&*folder, key.name(), AtFlags::empty())?,
         }
         Ok(rustix::fs::fsync(&*folder)?)
     }
 
-    fn handle(&self, key: &ObjectKey) -> io::Result<Arc<OwnedFd>> {
+    fn open_handle(&self, key: &ObjectKey) -> io::Result<Arc<OwnedFd>> {
         if !key.as_str().starts_with(HELD_FOLDER) {
             return self.tree.open_file(key.as_str()).map(Arc::new);
         }
@@ -159,12 +162,12 @@ impl LocalStore {
             return Ok(held);
         }
         let opened = Arc::new(self.tree.open_file(key.as_str())?);
-        self.handles.hold(key, &opened);
+        self.handles.insert_handle(key, &opened);
         Ok(opened)
     }
 
-    fn fail(&self, action: &'static str, key: &ObjectKey, source: io::Error) -> StoreError {
-        let (place, name) = (self.describe(), key.to_string());
+    fn wrap_io_error(&self, action: &'static str, key: &ObjectKey, source: io::Error) -> StoreError {
+        let (place, name) = (self.describe_location(), key.to_string());
         match source.kind() {
             io::ErrorKind::NotFound => StoreError::NotFound { place, key: name },
             io::ErrorKind::AlreadyExists => StoreError::Exists { place, key: name },
@@ -173,11 +176,11 @@ impl LocalStore {
         }
     }
 
-    fn walk(&self, folder: &str, sizes: bool) -> Result<Vec<ObjectInfo>, StoreError> {
-        let folder = key::folder(folder)?;
+    fn walk_objects(&self, folder: &str, sizes: bool) -> Result<Vec<ObjectInfo>, StoreError> {
+        let folder = key::check_folder(folder)?;
         let mut found = Vec::new();
-        self.tree.walk(folder, sizes, &mut found).map_err(|source| StoreError::Io {
-            place: self.describe(),
+        self.tree.walk_objects(folder, sizes, &mut found).map_err(|source| StoreError::Io {
+            place: self.describe_location(),
             key: folder.to_owned(),
             action: "list",
             source,
@@ -188,89 +191,104 @@ impl LocalStore {
 }
 
 impl ObjectStore for LocalStore {
-    fn describe(&self) -> String {
+    fn describe_location(&self) -> String {
         self.path.display().to_string()
     }
 
-    fn directory(&self) -> Option<&Path> {
+    fn local_dir(&self) -> Option<&Path> {
         Some(&self.path)
     }
 
-    fn keep_reserve(&self) {
-        DiskReserve::new(self.tree.root(), RESERVE_FILE).keep();
+    fn ensure_reserve(&self) {
+        DiskReserve::new(self.tree.root(), RESERVE_FILE).ensure_reserve();
     }
 
     fn release_reserve(&self) {
-        DiskReserve::new(self.tree.root(), RESERVE_FILE).release();
+        DiskReserve::new(self.tree.root(), RESERVE_FILE).release_if_full();
     }
 
-    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
-        let fd = self.tree.open_file(key.as_str()).map_err(|e| self.fail("read", key, e))?;
-        let size = handles::size(&fd).map_err(|e| self.fail("read", key, e))?;
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        let fd = self.tree.open_file(key.as_str()).map_err(|e| self.wrap_io_error("read", key, e))?;
+        let size = handles::file_size(&fd).map_err(|e| self.wrap_io_error("read", key, e))?;
         if size > max {
-            return Err(StoreError::TooLarge { place: self.describe(), key: key.to_string(), size, max });
+            return Err(StoreError::TooLarge {
+                place: self.describe_location(),
+                key: key.to_string(),
+                size,
+                max,
+            });
         }
         // What a file grows by meanwhile is not read.
-        handles::read_at(&fd, 0, size).map_err(|e| self.fail("read", key, e))
+        handles::read_range_at(&fd, 0, size).map_err(|e| self.wrap_io_error("read", key, e))
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
-        let fd = self.handle(key).map_err(|e| self.fail("read", key, e))?;
-        let bytes = handles::read_at(&fd, offset, len).map_err(|e| self.fail("read", key, e))?;
+        let fd = self.open_handle(key).map_err(|e| self.wrap_io_error("read", key, e))?;
+        let bytes =
+            handles::read_range_at(&fd, offset, len).map_err(|e| self.wrap_io_error("read", key, e))?;
         let got = bytes.len() as u64;
         if got == len {
             return Ok(bytes);
         }
-        Err(StoreError::Length { place: self.describe(), key: key.to_string(), wanted: len, got })
+        Err(StoreError::Length { place: self.describe_location(), key: key.to_string(), wanted: len, got })
     }
 
-    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
-        self.handle(key).and_then(|fd| handles::size(&fd)).map_err(|e| self.fail("read", key, e))
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        self.open_handle(key)
+            .and_then(|fd| handles::file_size(&fd))
+            .map_err(|e| self.wrap_io_error("read", key, e))
     }
 
-    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
-        self.put_staged(&[(key.clone(), bytes)])
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        self.put_staged_objects(&[(key.clone(), bytes)])
     }
 
-    fn put_all(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
-        self.put_staged(objects)
+    fn put_objects(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        self.put_staged_objects(objects)
     }
 
-    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
+    fn swap_ref(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
         // Whoever is at work for long changes a ref now and then.
-        self.handles.sweep();
-        let _lock = self.lock().map_err(|e| self.fail("lock", key, e))?;
-        if !self.is_currently(key, expected)? {
-            return Err(StoreError::Changed { place: self.describe(), key: key.to_string() });
+        self.handles.evict_deleted();
+        let _lock = self.lock().map_err(|e| self.wrap_io_error("lock", key, e))?;
+        if !self.is_current_ref(key, expected)? {
+            return Err(StoreError::Changed { place: self.describe_location(), key: key.to_string() });
         }
         if expected.is_none() && new.is_none() {
             return Ok(());
         }
-        self.replace(key, new).map_err(|e| self.fail("change", key, e))
+        self.replace_ref(key, new).map_err(|e| self.wrap_io_error("change", key, e))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
-        self.walk(folder, true)
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        self.walk_objects(folder, true)
     }
 
-    fn list_names(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
-        Ok(self.walk(folder, false)?.into_iter().map(|info| info.key).collect())
+    fn list_keys(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
+        Ok(self.walk_objects(folder, false)?.into_iter().map(|info| info.key).collect())
     }
 
-    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
-        self.handles.forget(key);
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        self.handles.evict_handle(key);
         match self.tree.unlink(key.folder(), key.name()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.fail("delete", key, error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(self.wrap_io_error("delete", key, error))
+            }
             _ => Ok(()),
         }
     }
 }
 
-fn unusable(path: &Path, source: &io::Error) -> StoreError {
+fn wrap_address_error(path: &Path, source: &io::Error) -> StoreError {
     StoreError::Address {
         url: path.display().to_string(),
         reason: source.to_string(),
-        kind: vellum_types::ErrorKind::of_io(source),
+        kind: vellum_types::ErrorKind::from_io_error(source),
     }
 }
 

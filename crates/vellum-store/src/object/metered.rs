@@ -71,7 +71,7 @@ impl MeteredStore {
 
     /// What was counted so far.
     #[must_use]
-    pub fn counts(&self) -> RequestCounts {
+    pub fn request_counts(&self) -> RequestCounts {
         let read = |meter: &AtomicU64| meter.load(Ordering::Relaxed);
         let meters = &self.meters;
         RequestCounts {
@@ -87,107 +87,116 @@ impl MeteredStore {
     }
 
     /// Tells requests with their times, and bytes.
-    pub fn expose(&self, out: &mut MetricsExposition) {
+    pub fn expose_metrics(&self, out: &mut MetricsExposition) {
         let RequestTimes { get, put, swap, list, delete } = &self.times;
         let all = [("get", get), ("put", put), ("swap", swap), ("list", list), ("delete", delete)];
         for (kind, times) in all {
-            out.histogram("vellum_object_request_seconds", &format!("request=\"{kind}\""), &times.read());
+            out.write_histogram(
+                "vellum_object_request_seconds",
+                &format!("request=\"{kind}\""),
+                &times.read_distribution(),
+            );
         }
-        let counts = self.counts();
-        out.counter("vellum_object_received_bytes_total", "", counts.bytes_in);
-        out.counter("vellum_object_sent_bytes_total", "", counts.bytes_out);
+        let counts = self.request_counts();
+        out.write_counter("vellum_object_received_bytes_total", "", counts.bytes_in);
+        out.write_counter("vellum_object_sent_bytes_total", "", counts.bytes_out);
     }
 
-    fn received(&self, answer: Result<Vec<u8>, StoreError>) -> Result<Vec<u8>, StoreError> {
-        add(&self.meters.gets, 1);
+    fn count_received(&self, answer: Result<Vec<u8>, StoreError>) -> Result<Vec<u8>, StoreError> {
+        add_to_meter(&self.meters.gets, 1);
         if let Ok(bytes) = &answer {
-            add(&self.meters.bytes_in, bytes.len() as u64);
+            add_to_meter(&self.meters.bytes_in, bytes.len() as u64);
         }
         answer
     }
 }
 
-fn add(meter: &AtomicU64, count: u64) {
+fn add_to_meter(meter: &AtomicU64, count: u64) {
     meter.fetch_add(count, Ordering::Relaxed);
 }
 
-fn timed<T>(times: &DurationHistogram, work: impl FnOnce() -> T) -> T {
+fn measure_time<T>(times: &DurationHistogram, work: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let done = work();
-    times.record(start.elapsed());
+    times.record_duration(start.elapsed());
     done
 }
 
 impl ObjectStore for MeteredStore {
-    fn describe(&self) -> String {
-        self.inner.describe()
+    fn describe_location(&self) -> String {
+        self.inner.describe_location()
     }
 
-    fn directory(&self) -> Option<&Path> {
-        self.inner.directory()
+    fn local_dir(&self) -> Option<&Path> {
+        self.inner.local_dir()
     }
 
-    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
-        self.received(timed(&self.times.get, || self.inner.get(key, max)))
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        self.count_received(measure_time(&self.times.get, || self.inner.get_object(key, max)))
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
-        self.received(timed(&self.times.get, || self.inner.get_range(key, offset, len)))
+        self.count_received(measure_time(&self.times.get, || self.inner.get_range(key, offset, len)))
     }
 
-    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
-        add(&self.meters.gets, 1);
-        timed(&self.times.get, || self.inner.size(key))
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        add_to_meter(&self.meters.gets, 1);
+        measure_time(&self.times.get, || self.inner.object_size(key))
     }
 
-    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
-        add(&self.meters.puts, 1);
-        add(&self.meters.barriers, 1);
-        add(&self.meters.bytes_out, bytes.len() as u64);
-        timed(&self.times.put, || self.inner.put(key, bytes))
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        add_to_meter(&self.meters.puts, 1);
+        add_to_meter(&self.meters.barriers, 1);
+        add_to_meter(&self.meters.bytes_out, bytes.len() as u64);
+        measure_time(&self.times.put, || self.inner.put_object(key, bytes))
     }
 
-    fn put_all(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
-        add(&self.meters.puts, objects.len() as u64);
-        add(&self.meters.barriers, 1);
-        add(&self.meters.bytes_out, objects.iter().map(|(_, bytes)| bytes.len() as u64).sum());
-        timed(&self.times.put, || self.inner.put_all(objects))
+    fn put_objects(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        add_to_meter(&self.meters.puts, objects.len() as u64);
+        add_to_meter(&self.meters.barriers, 1);
+        add_to_meter(&self.meters.bytes_out, objects.iter().map(|(_, bytes)| bytes.len() as u64).sum());
+        measure_time(&self.times.put, || self.inner.put_objects(objects))
     }
 
-    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
-        add(&self.meters.swaps, 1);
-        add(&self.meters.bytes_out, new.map_or(0, <[u8]>::len) as u64);
-        timed(&self.times.swap, || self.inner.swap(key, expected, new))
+    fn swap_ref(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        add_to_meter(&self.meters.swaps, 1);
+        add_to_meter(&self.meters.bytes_out, new.map_or(0, <[u8]>::len) as u64);
+        measure_time(&self.times.swap, || self.inner.swap_ref(key, expected, new))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
-        add(&self.meters.lists, 1);
-        timed(&self.times.list, || self.inner.list(folder))
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        add_to_meter(&self.meters.lists, 1);
+        measure_time(&self.times.list, || self.inner.list_objects(folder))
     }
 
-    fn list_names(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
-        add(&self.meters.lists, 1);
-        timed(&self.times.list, || self.inner.list_names(folder))
+    fn list_keys(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
+        add_to_meter(&self.meters.lists, 1);
+        measure_time(&self.times.list, || self.inner.list_keys(folder))
     }
 
-    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
-        add(&self.meters.deletes, 1);
-        timed(&self.times.delete, || self.inner.delete(key))
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        add_to_meter(&self.meters.deletes, 1);
+        measure_time(&self.times.delete, || self.inner.delete_object(key))
     }
 
-    fn parallel_gets(&self) -> usize {
-        self.inner.parallel_gets()
+    fn parallel_get_count(&self) -> usize {
+        self.inner.parallel_get_count()
     }
 
-    fn keep_reserve(&self) {
-        self.inner.keep_reserve();
+    fn ensure_reserve(&self) {
+        self.inner.ensure_reserve();
     }
 
     fn release_reserve(&self) {
         self.inner.release_reserve();
     }
 
-    fn metered(&self) -> Option<&MeteredStore> {
+    fn as_metered(&self) -> Option<&MeteredStore> {
         Some(self)
     }
 }

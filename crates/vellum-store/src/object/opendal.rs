@@ -41,20 +41,20 @@ impl OpendalStore {
     }
 
     /// A store in the memory of this process.
-    pub fn memory(place: &str) -> Result<Self, StoreError> {
+    pub fn new_memory(place: &str) -> Result<Self, StoreError> {
         let built = Operator::new(opendal::services::Memory::default());
-        Ok(Self::new(built.map_err(|e| unusable(place, &e))?, place))
+        Ok(Self::new(built.map_err(|e| wrap_address_error(place, &e))?, place))
     }
 
     /// A directory through OpenDAL, for comparison with [`super::LocalStore`], which is faster and safe for several
     /// processes.
-    pub fn directory(path: &str) -> Result<Self, StoreError> {
+    pub fn new_dir(path: &str) -> Result<Self, StoreError> {
         let service = opendal::services::Fs::default().root(path).atomic_write_dir(&format!("{path}/.tmp"));
-        let operator = Operator::new(service).map_err(|e| unusable(path, &e))?;
+        let operator = Operator::new(service).map_err(|e| wrap_address_error(path, &e))?;
         Ok(Self { in_turns: true, ..Self::new(operator, path) })
     }
 
-    fn fail(&self, action: &'static str, key: &str, error: &opendal::Error) -> StoreError {
+    fn wrap_dal_error(&self, action: &'static str, key: &str, error: &opendal::Error) -> StoreError {
         let (place, name) = (self.place.clone(), key.to_owned());
         match error.kind() {
             DalKind::NotFound => StoreError::NotFound { place, key: name },
@@ -65,7 +65,7 @@ impl OpendalStore {
                 place,
                 key: name,
                 action,
-                kind: coarse(other),
+                kind: map_error_kind(other),
                 message: error.to_string(),
             },
         }
@@ -75,12 +75,12 @@ impl OpendalStore {
         self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changed(&self, key: &ObjectKey) -> StoreError {
+    fn changed_error(&self, key: &ObjectKey) -> StoreError {
         StoreError::Changed { place: self.place.clone(), key: key.to_string() }
     }
 
     /// Writes under a condition that the service checks: an absent object, or one with this tag.
-    fn write(
+    fn write_conditional(
         &self,
         action: &'static str,
         key: &ObjectKey,
@@ -89,7 +89,7 @@ impl OpendalStore {
     ) -> Result<(), StoreError> {
         let (operator, path, body) = (self.operator.clone(), key.to_string(), bytes.to_vec());
         let can_be_new = operator.info().capability().write_with_if_not_exists;
-        let written = wait(async move {
+        let written = run_future(async move {
             let writing = operator.write_with(&path, body);
             match tag {
                 Some(tag) => writing.if_match(&tag).await,
@@ -97,11 +97,11 @@ impl OpendalStore {
                 None => writing.await,
             }
         })?;
-        written.map(|_| ()).map_err(|e| self.fail(action, key.as_str(), &e))
+        written.map(|_| ()).map_err(|e| self.wrap_dal_error(action, key.as_str(), &e))
     }
 
-    fn exists(&self, key: &ObjectKey) -> Result<bool, StoreError> {
-        match self.size(key) {
+    fn has_object(&self, key: &ObjectKey) -> Result<bool, StoreError> {
+        match self.object_size(key) {
             Ok(_) => Ok(true),
             Err(error) if error.is_not_found() => Ok(false),
             Err(error) => Err(error),
@@ -109,50 +109,50 @@ impl OpendalStore {
     }
 
     /// The ref's bytes, and the tag by which the service knows them. A ref of more than `max` bytes was changed.
-    fn read_tagged(&self, key: &ObjectKey, max: usize) -> Result<Option<TaggedRef>, StoreError> {
+    fn read_tagged_ref(&self, key: &ObjectKey, max: usize) -> Result<Option<TaggedRef>, StoreError> {
         let (operator, path) = (self.operator.clone(), key.to_string());
         // The tag is asked for first: a change in between makes the condition fail, never succeed wrongly.
-        let answer = wait(async move {
+        let answer = run_future(async move {
             let tag = operator.stat(&path).await?.etag().map(str::to_owned);
             Ok::<_, opendal::Error>(
-                body::read(&operator, &path, .., max as u64).await?.map(|bytes| (bytes, tag)),
+                body::read_object_range(&operator, &path, .., max as u64).await?.map(|bytes| (bytes, tag)),
             )
         })?;
         match answer {
             Ok(Some(found)) => Ok(Some(found)),
-            Ok(None) => Err(self.changed(key)),
+            Ok(None) => Err(self.changed_error(key)),
             Err(error) if error.kind() == DalKind::NotFound => Ok(None),
-            Err(error) => Err(self.fail("read", key.as_str(), &error)),
+            Err(error) => Err(self.wrap_dal_error("read", key.as_str(), &error)),
         }
     }
 
-    fn replace(&self, key: &ObjectKey, bytes: &[u8], tag: Option<String>) -> Result<(), StoreError> {
+    fn replace_ref(&self, key: &ObjectKey, bytes: &[u8], tag: Option<String>) -> Result<(), StoreError> {
         if self.operator.info().capability().write_with_if_match && tag.is_some() {
-            return self.write("change", key, bytes, tag);
+            return self.write_conditional("change", key, bytes, tag);
         }
         let (operator, path, body) = (self.operator.clone(), key.to_string(), bytes.to_vec());
-        let written = wait(async move { operator.write(&path, body).await })?;
-        written.map(|_| ()).map_err(|e| self.fail("change", key.as_str(), &e))
+        let written = run_future(async move { operator.write(&path, body).await })?;
+        written.map(|_| ()).map_err(|e| self.wrap_dal_error("change", key.as_str(), &e))
     }
 
-    fn entries(&self, folder: &str) -> Result<Vec<opendal::Entry>, StoreError> {
-        let folder = key::folder(folder)?;
+    fn list_entries(&self, folder: &str) -> Result<Vec<opendal::Entry>, StoreError> {
+        let folder = key::check_folder(folder)?;
         let path = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let operator = self.operator.clone();
-        let listed = wait(async move { operator.list_with(&path).recursive(true).await })?;
+        let listed = run_future(async move { operator.list_with(&path).recursive(true).await })?;
         match listed {
             Ok(entries) => Ok(entries.into_iter().filter(|entry| entry.metadata().is_file()).collect()),
             Err(error) if error.kind() == DalKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(self.fail("list", folder, &error)),
+            Err(error) => Err(self.wrap_dal_error("list", folder, &error)),
         }
     }
 
-    fn info(&self, entry: &opendal::Entry) -> Option<Result<ObjectInfo, StoreError>> {
+    fn read_object_info(&self, entry: &opendal::Entry) -> Option<Result<ObjectInfo, StoreError>> {
         let key = ObjectKey::new(entry.path()).ok()?;
         let modified = entry.metadata().last_modified().map(Into::into);
         match entry.metadata().content_length() {
             // Some services list no lengths; an object of length zero is not worth the distinction.
-            0 => match self.size(&key) {
+            0 => match self.object_size(&key) {
                 Ok(size) => Some(Ok(ObjectInfo { key, size, modified })),
                 Err(error) if error.is_not_found() => None,
                 Err(error) => Some(Err(error)),
@@ -163,19 +163,19 @@ impl OpendalStore {
 }
 
 impl ObjectStore for OpendalStore {
-    fn describe(&self) -> String {
+    fn describe_location(&self) -> String {
         self.place.clone()
     }
 
-    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
         let (operator, path) = (self.operator.clone(), key.to_string());
-        match wait(async move { body::read(&operator, &path, .., max).await })? {
+        match run_future(async move { body::read_object_range(&operator, &path, .., max).await })? {
             Ok(Some(bytes)) => Ok(bytes),
             Ok(None) => {
-                let size = self.size(key)?.max(max.saturating_add(1));
+                let size = self.object_size(key)?.max(max.saturating_add(1));
                 Err(StoreError::TooLarge { place: self.place.clone(), key: key.to_string(), size, max })
             }
-            Err(error) => Err(self.fail("read", key.as_str(), &error)),
+            Err(error) => Err(self.wrap_dal_error("read", key.as_str(), &error)),
         }
     }
 
@@ -184,82 +184,94 @@ impl ObjectStore for OpendalStore {
             |got| StoreError::Length { place: self.place.clone(), key: key.to_string(), wanted: len, got };
         let end = offset.checked_add(len).ok_or_else(|| length(0))?;
         let (operator, path) = (self.operator.clone(), key.to_string());
-        let bytes = match wait(async move { body::read(&operator, &path, offset..end, len).await })? {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => return Err(length(len.saturating_add(1))),
-            Err(error) if error.kind() == DalKind::RangeNotSatisfied => Vec::new(),
-            Err(error) => return Err(self.fail("read", key.as_str(), &error)),
-        };
+        let bytes =
+            match run_future(
+                async move { body::read_object_range(&operator, &path, offset..end, len).await },
+            )? {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => return Err(length(len.saturating_add(1))),
+                Err(error) if error.kind() == DalKind::RangeNotSatisfied => Vec::new(),
+                Err(error) => return Err(self.wrap_dal_error("read", key.as_str(), &error)),
+            };
         let got = bytes.len() as u64;
         if got == len { Ok(bytes) } else { Err(length(got)) }
     }
 
-    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
         let (operator, path) = (self.operator.clone(), key.to_string());
-        let found = wait(async move { operator.stat(&path).await })?;
-        found.map(|meta| meta.content_length()).map_err(|e| self.fail("read", key.as_str(), &e))
+        let found = run_future(async move { operator.stat(&path).await })?;
+        found.map(|meta| meta.content_length()).map_err(|e| self.wrap_dal_error("read", key.as_str(), &e))
     }
 
-    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
         let checked = self.operator.info().capability().write_with_if_not_exists;
         if checked && !self.in_turns {
-            return self.write("write", key, bytes, None);
+            return self.write_conditional("write", key, bytes, None);
         }
         let _guard = self.lock();
-        if !checked && self.exists(key)? {
+        if !checked && self.has_object(key)? {
             return Err(StoreError::Exists { place: self.place.clone(), key: key.to_string() });
         }
-        self.write("write", key, bytes, None)
+        self.write_conditional("write", key, bytes, None)
     }
 
-    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
+    fn swap_ref(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
         let _guard = self.lock();
-        let current = self.read_tagged(key, expected.map_or(0, <[u8]>::len))?;
+        let current = self.read_tagged_ref(key, expected.map_or(0, <[u8]>::len))?;
         if current.as_ref().map(|(bytes, _)| bytes.as_slice()) != expected {
-            return Err(self.changed(key));
+            return Err(self.changed_error(key));
         }
         match (current, new) {
             (None, None) => Ok(()),
-            (Some(_), None) => self.delete(key),
-            (Some((_, tag)), Some(bytes)) => self.replace(key, bytes, tag),
-            (None, Some(bytes)) => self.write("write", key, bytes, None).map_err(|error| match error {
-                StoreError::Exists { .. } => self.changed(key),
-                other => other,
-            }),
+            (Some(_), None) => self.delete_object(key),
+            (Some((_, tag)), Some(bytes)) => self.replace_ref(key, bytes, tag),
+            (None, Some(bytes)) => {
+                self.write_conditional("write", key, bytes, None).map_err(|error| match error {
+                    StoreError::Exists { .. } => self.changed_error(key),
+                    other => other,
+                })
+            }
         }
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
-        let entries = self.entries(folder)?;
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        let entries = self.list_entries(folder)?;
         let mut found: Vec<_> =
-            entries.iter().filter_map(|entry| self.info(entry)).collect::<Result<_, _>>()?;
+            entries.iter().filter_map(|entry| self.read_object_info(entry)).collect::<Result<_, _>>()?;
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         found.dedup_by(|a, b| a.key == b.key);
         Ok(found)
     }
 
-    fn list_names(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
-        let entries = self.entries(folder)?;
+    fn list_keys(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
+        let entries = self.list_entries(folder)?;
         let mut keys: Vec<_> = entries.iter().filter_map(|entry| ObjectKey::new(entry.path()).ok()).collect();
         keys.sort_unstable();
         keys.dedup();
         Ok(keys)
     }
 
-    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let (operator, path) = (self.operator.clone(), key.to_string());
-        match wait(async move { operator.delete(&path).await })? {
-            Err(error) if error.kind() != DalKind::NotFound => Err(self.fail("delete", key.as_str(), &error)),
+        match run_future(async move { operator.delete(&path).await })? {
+            Err(error) if error.kind() != DalKind::NotFound => {
+                Err(self.wrap_dal_error("delete", key.as_str(), &error))
+            }
             _ => Ok(()),
         }
     }
 
-    fn parallel_gets(&self) -> usize {
+    fn parallel_get_count(&self) -> usize {
         PARALLEL_GETS
     }
 }
 
-fn coarse(kind: DalKind) -> ErrorKind {
+fn map_error_kind(kind: DalKind) -> ErrorKind {
     match kind {
         DalKind::PermissionDenied => ErrorKind::Denied,
         DalKind::Unsupported => ErrorKind::Unsupported,
@@ -269,12 +281,16 @@ fn coarse(kind: DalKind) -> ErrorKind {
     }
 }
 
-fn unusable(place: &str, error: &opendal::Error) -> StoreError {
-    StoreError::Address { url: place.to_owned(), reason: error.to_string(), kind: coarse(error.kind()) }
+fn wrap_address_error(place: &str, error: &opendal::Error) -> StoreError {
+    StoreError::Address {
+        url: place.to_owned(),
+        reason: error.to_string(),
+        kind: map_error_kind(error.kind()),
+    }
 }
 
 /// Runs a future to its end on the private runtime, which is made when first needed.
-fn wait<F>(future: F) -> Result<F::Output, StoreError>
+fn run_future<F>(future: F) -> Result<F::Output, StoreError>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,

@@ -18,32 +18,32 @@ enum StoreAddress {
 }
 
 /// Opens the store at a path, `file:///path` or `memory://name`. It must exist (memory always does).
-pub fn open(url: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
-    match parse(url)? {
+pub fn open_store(url: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
+    match parse_address(url)? {
         StoreAddress::Directory(path) => Ok(Arc::new(LocalStore::open(path)?)),
-        StoreAddress::Memory(name) => memory(&name),
+        StoreAddress::Memory(name) => open_memory_store(&name),
     }
 }
 
-/// Like [`open`], and makes the directory if there is none.
-pub fn create(url: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
-    match parse(url)? {
+/// Like [`open_store`], and makes the directory if there is none.
+pub fn create_store(url: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
+    match parse_address(url)? {
         StoreAddress::Directory(path) => Ok(Arc::new(LocalStore::create(path)?)),
-        StoreAddress::Memory(name) => memory(&name),
+        StoreAddress::Memory(name) => open_memory_store(&name),
     }
 }
 
 /// What was typed, as it can be kept: a relative path is joined to `base`, and has no `..` any more, so that it stays right
 /// when `base` is moved; an address stays as it is.
-pub fn absolute(url: &str, base: &Path) -> Result<String, StoreError> {
-    match parse(url)? {
-        StoreAddress::Directory(path) => Ok(without_parents(&base.join(path)).display().to_string()),
+pub fn resolve_store_url(url: &str, base: &Path) -> Result<String, StoreError> {
+    match parse_address(url)? {
+        StoreAddress::Directory(path) => Ok(remove_dot_components(&base.join(path)).display().to_string()),
         StoreAddress::Memory(_) => Ok(url.to_owned()),
     }
 }
 
 /// The same path without `.` and `..`. Where `..` follows a symlink, that is resolved first.
-fn without_parents(path: &Path) -> PathBuf {
+fn remove_dot_components(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
         match component {
@@ -58,25 +58,27 @@ fn without_parents(path: &Path) -> PathBuf {
     plain
 }
 
-fn memory(name: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
+fn open_memory_store(name: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
     let mut stores = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(store) = stores.get(name) {
         return Ok(store.clone());
     }
-    let store = Arc::new(OpendalStore::memory(&format!("memory://{name}"))?);
+    let store = Arc::new(OpendalStore::new_memory(&format!("memory://{name}"))?);
     stores.insert(name.to_owned(), store.clone());
     Ok(store)
 }
 
-fn parse(url: &str) -> Result<StoreAddress, StoreError> {
+fn parse_address(url: &str) -> Result<StoreAddress, StoreError> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        return directory(url);
+        return parse_dir(url);
     };
     match scheme {
         "file" if rest.starts_with('/') => Ok(StoreAddress::Directory(rest.into())),
-        "file" => Err(refuse(url, "a file address needs an absolute path: file:///path", ErrorKind::Usage)),
+        "file" => {
+            Err(address_error(url, "a file address needs an absolute path: file:///path", ErrorKind::Usage))
+        }
         "memory" => Ok(StoreAddress::Memory(rest.to_owned())),
-        _ => Err(refuse(&without_secrets(scheme, rest), DIRECTORIES_ONLY, ErrorKind::Unsupported)),
+        _ => Err(address_error(&strip_secrets(scheme, rest), DIRECTORIES_ONLY, ErrorKind::Unsupported)),
     }
 }
 
@@ -85,10 +87,10 @@ const DIRECTORIES_ONLY: &str = "this version keeps stores in directories only (a
 
 /// A path. One that other programs would take for a place elsewhere is refused, so that no directory of that name comes to
 /// be: whoever means one says so with './'.
-fn directory(url: &str) -> Result<StoreAddress, StoreError> {
+fn parse_dir(url: &str) -> Result<StoreAddress, StoreError> {
     let path = url.strip_prefix("file:").unwrap_or(url);
     if path.is_empty() || path.contains('\0') {
-        return Err(refuse(url, "it is not a path", ErrorKind::Usage));
+        return Err(address_error(url, "it is not a path", ErrorKind::Usage));
     }
     if path.starts_with('~') {
         let reason = format!(
@@ -96,7 +98,7 @@ fn directory(url: &str) -> Result<StoreAddress, StoreError> {
              directory of that name",
             path.strip_prefix('~').filter(|rest| rest.starts_with('/')).unwrap_or("/…")
         );
-        return Err(refuse(url, &reason, ErrorKind::Usage));
+        return Err(address_error(url, &reason, ErrorKind::Usage));
     }
     let first = path.split('/').next().unwrap_or_default();
     match first.split_once(':') {
@@ -104,27 +106,27 @@ fn directory(url: &str) -> Result<StoreAddress, StoreError> {
         Some(("memory", name)) => {
             let reason =
                 format!("a store in memory is written 'memory://{name}', and a directory './{path}'");
-            Err(refuse(url, &reason, ErrorKind::Usage))
+            Err(address_error(url, &reason, ErrorKind::Usage))
         }
         Some(_) => {
-            let shown = without_user(path);
+            let shown = strip_user(path);
             let reason = format!("{DIRECTORIES_ONLY}; a directory of that name is written './{shown}'");
-            Err(refuse(shown, &reason, ErrorKind::Usage))
+            Err(address_error(shown, &reason, ErrorKind::Usage))
         }
     }
 }
 
 /// Leaves out what stands before `@`: it may have a password.
-fn without_user(path: &str) -> &str {
+fn strip_user(path: &str) -> &str {
     path.split_once('@').map_or(path, |(_, rest)| rest)
 }
 
-fn refuse(url: &str, reason: &str, kind: ErrorKind) -> StoreError {
+fn address_error(url: &str, reason: &str, kind: ErrorKind) -> StoreError {
     StoreError::Address { url: url.to_owned(), reason: reason.to_owned(), kind }
 }
 
 /// Leaves out what stands before `@` and after `?`: user names, passwords, tokens.
-fn without_secrets(scheme: &str, rest: &str) -> String {
+fn strip_secrets(scheme: &str, rest: &str) -> String {
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     let host = host.split(['?', '#']).next().unwrap_or_default();
     format!("{scheme}://{host}")
@@ -151,7 +153,7 @@ mod tests {
             ("link/../store", "far/store"),
         ] {
             let expected = root.join(kept).display().to_string();
-            assert_eq!(absolute(typed, &root.join("work")).unwrap(), expected, "{typed}");
+            assert_eq!(resolve_store_url(typed, &root.join("work")).unwrap(), expected, "{typed}");
         }
     }
 
@@ -169,7 +171,7 @@ mod tests {
             ("~ann/x", ErrorKind::Usage),
             ("s3://user:pass@bucket/x?token=1", ErrorKind::Unsupported),
         ] {
-            let Err(error) = open(url) else { panic!("{url} was opened") };
+            let Err(error) = open_store(url) else { panic!("{url} was opened") };
             assert_eq!(error.kind(), kind, "{url}");
             let text = error.to_string();
             assert!(!text.contains("pass") && !text.contains("token"), "{text}");
@@ -179,21 +181,21 @@ mod tests {
     #[test]
     fn paths_with_colons_are_paths_where_nothing_else_can_be_meant() -> Result<(), StoreError> {
         let base = Path::new("/base");
-        assert_eq!(absolute("./host:x", base)?, "/base/host:x");
-        assert_eq!(absolute("/a:b/c", base)?, "/a:b/c");
-        assert_eq!(absolute("dir/a:b", base)?, "/base/dir/a:b");
-        assert_eq!(absolute("./~/x", base)?, "/base/~/x");
-        assert_eq!(absolute("file:///a", base)?, "/a");
-        assert_eq!(absolute("memory://x", base)?, "memory://x");
+        assert_eq!(resolve_store_url("./host:x", base)?, "/base/host:x");
+        assert_eq!(resolve_store_url("/a:b/c", base)?, "/a:b/c");
+        assert_eq!(resolve_store_url("dir/a:b", base)?, "/base/dir/a:b");
+        assert_eq!(resolve_store_url("./~/x", base)?, "/base/~/x");
+        assert_eq!(resolve_store_url("file:///a", base)?, "/a");
+        assert_eq!(resolve_store_url("memory://x", base)?, "memory://x");
         Ok(())
     }
 
     #[test]
     fn memory_stores_are_found_again_by_name() -> Result<(), StoreError> {
         let key = super::super::ObjectKey::new("x")?;
-        open("memory://url-test")?.put(&key, b"1")?;
-        assert_eq!(open("memory://url-test")?.get(&key, 9)?, b"1");
-        assert!(open("memory://url-test-other")?.get(&key, 9).is_err());
+        open_store("memory://url-test")?.put_object(&key, b"1")?;
+        assert_eq!(open_store("memory://url-test")?.get_object(&key, 9)?, b"1");
+        assert!(open_store("memory://url-test-other")?.get_object(&key, 9).is_err());
         Ok(())
     }
 }

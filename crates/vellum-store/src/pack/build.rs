@@ -5,7 +5,10 @@
 use vellum_crypto::{RecordDomain, VolumeKeys, fill_random};
 use vellum_types::{BlobId, BlobKind, PackId};
 
-use super::{FOOTER_LEN, HEADER_LEN, PACK_ENTRIES_MAX, PackEntry, TableSalt, encode_table, footer, header};
+use super::{
+    FOOTER_LEN, HEADER_LEN, PACK_ENTRIES_MAX, PackEntry, TableSalt, encode_footer, encode_header,
+    encode_table,
+};
 
 /// A pack that is being filled.
 pub(crate) struct PackBuilder {
@@ -23,11 +26,11 @@ pub(crate) struct BuiltPack {
 
 impl PackBuilder {
     pub(crate) fn new(kind: BlobKind) -> Self {
-        Self { kind, bytes: header(kind).to_vec(), entries: Vec::new() }
+        Self { kind, bytes: encode_header(kind).to_vec(), entries: Vec::new() }
     }
 
     /// Adds a sealed blob and says where it stands.
-    pub(crate) fn append(&mut self, id: BlobId, sealed: &[u8]) -> PackEntry {
+    pub(crate) fn append_blob(&mut self, id: BlobId, sealed: &[u8]) -> PackEntry {
         // Packs are closed far below 4 GiB: see `is_full`.
         let entry =
             PackEntry { id, kind: self.kind, offset: self.bytes.len() as u32, len: sealed.len() as u32 };
@@ -46,7 +49,7 @@ impl PackBuilder {
     }
 
     /// The bytes so far, header included: offsets of entries count from their start.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
@@ -54,20 +57,20 @@ impl PackBuilder {
     ///
     /// # Panics
     /// When the operating system has no randomness to give.
-    pub(crate) fn build(self, keys: &VolumeKeys) -> BuiltPack {
+    pub(crate) fn build_pack(self, keys: &VolumeKeys) -> BuiltPack {
         let Self { kind, mut bytes, entries } = self;
-        let table = encode_table(&salt(), &entries);
-        bytes.reserve_exact(table.len() + keys.overhead() + FOOTER_LEN);
+        let table = encode_table(&generate_salt(), &entries);
+        bytes.reserve_exact(table.len() + keys.seal_overhead() + FOOTER_LEN);
         let start = bytes.len();
-        keys.seal(RecordDomain::PackToc, &header(kind), &table, &mut bytes);
+        keys.seal_record(RecordDomain::PackToc, &encode_header(kind), &table, &mut bytes);
         let table_len = (bytes.len() - start) as u32;
-        bytes.extend_from_slice(&footer(table_len));
+        bytes.extend_from_slice(&encode_footer(table_len));
         debug_assert!(start >= HEADER_LEN);
         BuiltPack { id: PackId(blake3::hash(&bytes).into()), bytes, entries }
     }
 }
 
-fn salt() -> TableSalt {
+fn generate_salt() -> TableSalt {
     let mut salt = TableSalt::default();
     fill_random(&mut salt);
     salt

@@ -6,7 +6,8 @@ use vellum_crypto::VolumeKeys;
 use vellum_types::{BlobId, BlobKind, ErrorKind, PackId};
 
 use super::{
-    FOOTER_LEN, HEADER_LEN, PACK_MAX, PackEntry, PackFault, open_table, pack_key, read_footer, read_header,
+    FOOTER_LEN, HEADER_LEN, PACK_MAX, PackEntry, PackFault, decode_footer, decode_header, open_table,
+    pack_key,
 };
 use crate::blob::{BlobError, body};
 use crate::error::StoreError;
@@ -53,14 +54,14 @@ impl fmt::Display for PackFinding {
 }
 
 /// The table of contents of a pack, from three small reads.
-pub fn read_toc(
+pub fn read_pack_toc(
     objects: &dyn ObjectStore,
     keys: &VolumeKeys,
     pack: &PackId,
 ) -> Result<Vec<PackEntry>, BlobError> {
     let key = pack_key(pack);
     let fault = |fault: PackFault| BlobError::Pack { pack: *pack, fault };
-    let size = objects.size(&key)?;
+    let size = objects.object_size(&key)?;
     if size > PACK_MAX {
         return Err(fault(PackFault::TooLong(size)));
     }
@@ -69,7 +70,7 @@ pub fn read_toc(
     let footer_at = footer_at.ok_or_else(|| fault(vellum_types::DecodeError::Truncated.into()))?;
     let header = objects.get_range(&key, 0, HEADER_LEN as u64)?;
     let footer = objects.get_range(&key, footer_at, FOOTER_LEN as u64)?;
-    let table_len = read_footer(&footer, size).map_err(|e| fault(e.into()))?;
+    let table_len = decode_footer(&footer, size).map_err(|e| fault(e.into()))?;
     let table_at = footer_at - u64::from(table_len);
     let sealed = objects.get_range(&key, table_at, u64::from(table_len))?;
     open_table(keys, &header, &sealed, table_at).map_err(fault)
@@ -77,21 +78,21 @@ pub fn read_toc(
 
 /// Whether a pack is there and ends as it was written: one that was cut off or grew does not. An error means that
 /// nothing can be said, because the store did not answer.
-pub fn is_whole(objects: &dyn ObjectStore, pack: &PackId) -> Result<bool, StoreError> {
+pub fn is_pack_whole(objects: &dyn ObjectStore, pack: &PackId) -> Result<bool, StoreError> {
     let key = pack_key(pack);
     let lost = |error: StoreError| match error {
         StoreError::NotFound { .. } | StoreError::Length { .. } => Ok(false),
         other if other.kind() == ErrorKind::Corrupt => Ok(false),
         other => Err(other),
     };
-    let size = match objects.size(&key) {
+    let size = match objects.object_size(&key) {
         Ok(size) if size <= PACK_MAX => size,
         Ok(_) => return Ok(false),
         Err(error) => return lost(error),
     };
     let Some(footer_at) = size.checked_sub(FOOTER_LEN as u64) else { return Ok(false) };
     match objects.get_range(&key, footer_at, FOOTER_LEN as u64) {
-        Ok(footer) => Ok(read_footer(&footer, size).is_ok()),
+        Ok(footer) => Ok(decode_footer(&footer, size).is_ok()),
         Err(error) => lost(error),
     }
 }
@@ -105,7 +106,7 @@ pub fn check_pack(
 ) -> Result<Vec<PackFinding>, BlobError> {
     let key = pack_key(pack);
     let whole = |flaw| PackFinding { pack: *pack, blob: None, flaw };
-    let bytes = match objects.get(&key, PACK_MAX) {
+    let bytes = match objects.get_object(&key, PACK_MAX) {
         Ok(bytes) => bytes,
         Err(StoreError::TooLarge { size, .. }) => {
             return Ok(vec![whole(PackFlaw::Table(PackFault::TooLong(size)))]);
@@ -118,7 +119,7 @@ pub fn check_pack(
     if blake3::hash(&bytes).as_bytes() != pack.as_bytes() {
         findings.push(whole(PackFlaw::Hash));
     }
-    match parse(keys, &bytes) {
+    match parse_pack(keys, &bytes) {
         Ok(entries) => {
             findings.extend(entries.iter().filter_map(|entry| check_blob(keys, pack, entry, &bytes)))
         }
@@ -127,11 +128,11 @@ pub fn check_pack(
     Ok(findings)
 }
 
-fn parse(keys: &VolumeKeys, bytes: &[u8]) -> Result<Vec<PackEntry>, PackFault> {
-    read_header(bytes)?;
+fn parse_pack(keys: &VolumeKeys, bytes: &[u8]) -> Result<Vec<PackEntry>, PackFault> {
+    decode_header(bytes)?;
     let truncated = vellum_types::DecodeError::Truncated;
     let (rest, footer) = bytes.split_last_chunk::<FOOTER_LEN>().ok_or(truncated)?;
-    let table_len = read_footer(footer, bytes.len() as u64)? as usize;
+    let table_len = decode_footer(footer, bytes.len() as u64)? as usize;
     let table_at = rest.len().checked_sub(table_len).ok_or(truncated)?;
     let (blobs, table) = rest.split_at_checked(table_at).ok_or(truncated)?;
     open_table(keys, blobs.get(..HEADER_LEN).ok_or(truncated)?, table, table_at as u64)
@@ -141,9 +142,9 @@ fn check_blob(keys: &VolumeKeys, pack: &PackId, entry: &PackEntry, bytes: &[u8])
     let start = entry.offset as usize;
     // The table was checked against the pack's length.
     let sealed = bytes.get(start..start + entry.len as usize).unwrap_or_default();
-    let plaintext = body::open(keys, entry.kind, &entry.id, sealed).and_then(|opened| {
-        opened.resolve(keys, entry.kind, &entry.id, |base| {
-            base.slice(bytes).map(<[u8]>::to_vec).ok_or(body::BlobBodyFault::Base)
+    let plaintext = body::open_blob(keys, entry.kind, &entry.id, sealed).and_then(|opened| {
+        opened.resolve_plaintext(keys, entry.kind, &entry.id, |base| {
+            base.slice_base(bytes).map(<[u8]>::to_vec).ok_or(body::BlobBodyFault::Base)
         })
     });
     let fault = plaintext.err()?;

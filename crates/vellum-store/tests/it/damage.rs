@@ -22,10 +22,10 @@ impl Volume {
         let store = world.open("a");
         let mut ids = Vec::new();
         for commit in 0..2 {
-            let writer = store.writer();
+            let writer = store.create_writer();
             for seed in 2 * commit..2 * commit + 2 {
                 for kind in [BlobKind::Chunk, BlobKind::Node] {
-                    ids.push((kind, writer.put(kind, &noise(seed, LEN)).unwrap()));
+                    ids.push((kind, writer.put_blob(kind, &noise(seed, LEN)).unwrap()));
                 }
             }
             writer.finish().unwrap();
@@ -34,7 +34,7 @@ impl Volume {
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        let keys = self.world.objects().list_names("").unwrap();
+        let keys = self.world.objects().list_keys("").unwrap();
         keys.iter().map(|key| self.world.local("store").join(key.as_str())).collect()
     }
 
@@ -45,7 +45,7 @@ impl Volume {
 
     /// Whatever can be read is right; returns how many blobs can.
     fn readable(&self, store: &BlobStore) -> usize {
-        let right = |(i, (kind, id)): (usize, &(BlobKind, BlobId))| match store.read(*kind, id) {
+        let right = |(i, (kind, id)): (usize, &(BlobKind, BlobId))| match store.read_blob(*kind, id) {
             Ok(content) => {
                 assert_eq!(content, noise(i as u64 / 2, LEN));
                 true
@@ -124,7 +124,7 @@ fn exchanged_objects_are_noticed() {
 #[test]
 fn objects_of_another_volume_are_refused() {
     let (volume, foreign) = (Volume::new(), World::new());
-    let keys = vellum_crypto::VolumeKeys::sealed(
+    let keys = vellum_crypto::VolumeKeys::for_encrypted(
         &vellum_crypto::MasterKey::from_bytes([7; 32]),
         vellum_types::VolumeId([1; 16]),
     );
@@ -137,7 +137,7 @@ fn objects_of_another_volume_are_refused() {
     );
     let store = store.unwrap();
     assert_eq!(store.index_problems().len(), 2);
-    assert!(volume.ids.iter().all(|(kind, id)| store.read(*kind, id).is_err()));
+    assert!(volume.ids.iter().all(|(kind, id)| store.read_blob(*kind, id).is_err()));
 }
 
 #[test]
@@ -145,10 +145,10 @@ fn a_removed_pack_is_named() {
     let volume = Volume::new();
     let store = volume.open();
     let (kind, id) = volume.ids[0];
-    let gone = store.locate(&id).unwrap().pack;
+    let gone = store.locate_blob(&id).unwrap().pack;
     store.delete_pack(&gone).unwrap();
     let store = volume.open();
-    let error = store.read(kind, &id).unwrap_err().to_string();
+    let error = store.read_blob(kind, &id).unwrap_err().to_string();
     assert!(error.contains(&gone.to_string()) && error.contains(&id.to_string()), "{error}");
     let finding = &store.check_pack(&gone).unwrap()[0];
     assert_eq!((finding.pack, &finding.flaw), (gone, &pack::PackFlaw::Missing));
@@ -188,13 +188,13 @@ fn a_second_copy_serves_when_the_first_is_damaged() {
     let volume = Volume::new();
     let store = volume.open();
     let (kind, id) = volume.ids[0];
-    let first = store.locate(&id).unwrap().pack;
-    store.repack(&[(first, [id].into())]).unwrap();
+    let first = store.locate_blob(&id).unwrap().pack;
+    store.repack_blobs(&[(first, [id].into())]).unwrap();
     for pack in store.list_packs().unwrap().iter().filter(|pack| pack.id == first) {
         let path = volume.world.local("store").join(pack::pack_key(&pack.id).as_str());
         let mut bytes = fs::read(&path).unwrap();
         bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
         fs::write(&path, bytes).unwrap();
     }
-    assert_eq!(volume.open().read(kind, &id).unwrap(), noise(0, LEN));
+    assert_eq!(volume.open().read_blob(kind, &id).unwrap(), noise(0, LEN));
 }

@@ -19,20 +19,20 @@ fn version(number: u64) -> Vec<u8> {
 }
 
 fn commit(store: &BlobStore, versions: std::ops::Range<u64>) -> (PackId, Vec<BlobId>, u64) {
-    let writer = store.writer();
-    let ids: Vec<_> = versions.map(|number| writer.put(KIND, &version(number)).unwrap()).collect();
+    let writer = store.create_writer();
+    let ids: Vec<_> = versions.map(|number| writer.put_blob(KIND, &version(number)).unwrap()).collect();
     let stats = writer.finish().unwrap();
-    (store.locate(&ids[0]).unwrap().pack, ids, stats.bytes_stored)
+    (store.locate_blob(&ids[0]).unwrap().pack, ids, stats.bytes_stored)
 }
 
 fn assert_readable(store: &BlobStore, ids: &[BlobId], versions: impl IntoIterator<Item = u64>) {
     let wanted: Vec<_> = ids.iter().map(|id| (KIND, *id)).collect();
-    let fetched = store.fetch(&wanted).unwrap();
+    let fetched = store.fetch_blobs(&wanted).unwrap();
     for (position, (id, number)) in ids.iter().zip(versions).enumerate() {
-        assert_eq!(store.read(KIND, id).unwrap(), version(number));
-        assert_eq!(fetched.open(position).unwrap(), version(number));
+        assert_eq!(store.read_blob(KIND, id).unwrap(), version(number));
+        assert_eq!(fetched.open_blob(position).unwrap(), version(number));
         // Alone: the base does not come along.
-        assert_eq!(store.fetch(&[(KIND, *id)]).unwrap().open(0).unwrap(), version(number));
+        assert_eq!(store.fetch_blobs(&[(KIND, *id)]).unwrap().open_blob(0).unwrap(), version(number));
     }
 }
 
@@ -51,14 +51,14 @@ fn a_writer_reads_differences_that_it_has_not_finished() {
     let world = World::new();
     let options = BlobOptions { pack_size: 64 << 10, ..BlobOptions::default() };
     let store = world.open_with(world.objects(), &world.local("a"), options);
-    let writer = store.writer();
+    let writer = store.create_writer();
     // Noise between the versions closes packs, so that some are open, some under way and some there.
     let mut ids = Vec::new();
     for number in 0..30 {
-        ids.push(writer.put(KIND, &version(number)).unwrap());
-        writer.put(KIND, &noise(number, 9000)).unwrap();
+        ids.push(writer.put_blob(KIND, &version(number)).unwrap());
+        writer.put_blob(KIND, &noise(number, 9000)).unwrap();
         for (number, id) in ids.iter().enumerate() {
-            assert_eq!(writer.read(KIND, id).unwrap(), version(number as u64));
+            assert_eq!(writer.read_blob(KIND, id).unwrap(), version(number as u64));
         }
     }
     writer.finish().unwrap();
@@ -70,16 +70,16 @@ fn many_threads_write_differences() {
     let world = World::new();
     let options = BlobOptions { pack_size: 64 << 10, ..BlobOptions::default() };
     let store = world.open_with(world.objects(), &world.local("a"), options);
-    let writer = store.writer();
+    let writer = store.create_writer();
     let ids = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let (writer, ids) = (&writer, &ids);
             scope.spawn(move || {
                 for number in (0..200).filter(|number| number % 4 == thread) {
-                    let id = writer.put(KIND, &version(number)).unwrap();
+                    let id = writer.put_blob(KIND, &version(number)).unwrap();
                     ids.lock().unwrap().push((id, number));
-                    writer.put(KIND, &noise(number, 5000)).unwrap();
+                    writer.put_blob(KIND, &noise(number, 5000)).unwrap();
                 }
             });
         }
@@ -99,15 +99,15 @@ fn a_collection_keeps_a_difference_whose_base_goes() {
     let store = world.open("a");
     let (pack, ids, _) = commit(&store, 0..10);
     let live: HashSet<_> = ids[3..6].iter().copied().collect();
-    let repacked = store.repack(&[(pack, live.clone())]).unwrap();
+    let repacked = store.repack_blobs(&[(pack, live.clone())]).unwrap();
     assert_eq!(repacked.written.blobs_new, 3);
     assert!(repacked.written.bytes_stored < 2 * LEN as u64, "they are differences again");
-    store.condemn(&[pack]).unwrap();
-    store.replace_index(&HashSet::from([pack])).unwrap();
+    store.condemn_packs(&[pack]).unwrap();
+    store.drop_packs_from_index(&HashSet::from([pack])).unwrap();
     store.delete_pack(&pack).unwrap();
     for store in [store, world.open("b")] {
         assert_readable(&store, &ids[3..6], 3..);
-        assert!(store.locate(&ids[0]).is_none());
+        assert!(store.locate_blob(&ids[0]).is_none());
         for pack in store.list_packs().unwrap() {
             assert_eq!(store.check_pack(&pack.id).unwrap(), []);
         }
@@ -129,10 +129,10 @@ fn what_hangs_on_a_damaged_base_is_named_and_stored_again() {
     let world = World::new();
     let store = world.open("a");
     let (pack, ids, _) = commit(&store, 0..4);
-    let other = store.writer();
-    let bystander = other.put(KIND, &noise(5, 500)).unwrap();
+    let other = store.create_writer();
+    let bystander = other.put_blob(KIND, &noise(5, 500)).unwrap();
     other.finish().unwrap();
-    let place = store.locate(&ids[0]).unwrap();
+    let place = store.locate_blob(&ids[0]).unwrap();
     let file = world.local("store").join(vellum_store::pack::pack_key(&pack).as_str());
     let mut bytes = fs::read(&file).unwrap();
     bytes[place.offset as usize + 100] ^= 1;
@@ -141,10 +141,10 @@ fn what_hangs_on_a_damaged_base_is_named_and_stored_again() {
     let hit: HashSet<_> = findings.iter().filter_map(|finding| finding.blob).collect();
     assert_eq!(hit, ids.iter().map(|id| (KIND, *id)).collect());
     for id in &ids {
-        store.read(KIND, id).unwrap_err();
+        store.read_blob(KIND, id).unwrap_err();
     }
     let (again, _, _) = commit(&store, 0..4);
     assert_ne!(again, pack);
     assert_readable(&store, &ids, 0..);
-    assert_eq!(store.read(KIND, &bystander).unwrap(), noise(5, 500));
+    assert_eq!(store.read_blob(KIND, &bystander).unwrap(), noise(5, 500));
 }

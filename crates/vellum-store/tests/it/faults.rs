@@ -12,11 +12,11 @@ use crate::world::{World, noise};
 const KINDS: [BlobKind; 2] = [BlobKind::Chunk, BlobKind::Node];
 
 fn commit(store: &BlobStore, seeds: std::ops::Range<u64>) -> Result<Vec<(BlobKind, BlobId, u64)>, BlobError> {
-    let writer = store.writer();
+    let writer = store.create_writer();
     let mut ids = Vec::new();
     for seed in seeds {
         let kind = KINDS[seed as usize % 2];
-        ids.push((kind, writer.put(kind, &noise(seed, 20_000))?, seed));
+        ids.push((kind, writer.put_blob(kind, &noise(seed, 20_000))?, seed));
     }
     writer.finish()?;
     Ok(ids)
@@ -51,12 +51,12 @@ fn check(world: &World, acknowledged: &[(BlobKind, BlobId, u64)], story: &str) {
         let store = world.open(local);
         for (kind, id, seed) in acknowledged {
             assert!(store.contains(id), "{story}: {kind} {id} is unknown");
-            assert_eq!(store.read(*kind, id).unwrap(), noise(*seed, 20_000), "{story}");
+            assert_eq!(store.read_blob(*kind, id).unwrap(), noise(*seed, 20_000), "{story}");
         }
         let mut known = Vec::new();
         store.for_each_entry(|id, place| known.push((place.kind, *id)));
         for (kind, id) in known {
-            store.read(kind, &id).unwrap_or_else(|error| panic!("{story}: {error}"));
+            store.read_blob(kind, &id).unwrap_or_else(|error| panic!("{story}: {error}"));
         }
         // Life goes on.
         commit(&store, 500..503).unwrap();
@@ -68,12 +68,12 @@ fn at_each_operation(fault: StoreFault, when: impl Fn(u64) -> FaultTrigger, comm
         let world = World::new();
         let objects = Arc::new(FaultyStore::new(world.objects()));
         assert!(!scenario(&world, &objects, commits).is_empty());
-        objects.operations()
+        objects.operation_count()
     };
     for number in 0..total {
         let world = World::new();
         let objects = Arc::new(FaultyStore::new(world.objects()));
-        objects.script([(when(number), fault)]);
+        objects.set_script([(when(number), fault)]);
         let acknowledged = scenario(&world, &objects, commits);
         check(&world, &acknowledged, &format!("{fault:?} at operation {number}"));
     }
@@ -104,14 +104,14 @@ fn death_around_each_operation_of_a_merge() {
         (world, objects, store, acknowledged)
     };
     let (_world, objects, store, _) = prepare();
-    let before = objects.operations();
+    let before = objects.operation_count();
     commit(&store, 16..17).unwrap();
-    let steps = objects.operations() - before;
+    let steps = objects.operation_count() - before;
     assert!(steps > 8, "a merge deletes what it supersedes: {steps} operations");
     for step in 0..steps {
         for fault in [StoreFault::Before, StoreFault::After] {
             let (world, objects, store, mut acknowledged) = prepare();
-            objects.script([(FaultTrigger::From(objects.operations() + step), fault)]);
+            objects.set_script([(FaultTrigger::From(objects.operation_count() + step), fault)]);
             acknowledged.extend(commit(&store, 16..17).unwrap_or_default());
             check(&world, &acknowledged, &format!("{fault:?} from step {step} of a merge"));
         }
@@ -125,10 +125,10 @@ fn no_space_stops_the_writer_and_loses_nothing() {
         let objects = Arc::new(FaultyStore::new(world.objects()));
         let store = try_open(&world, &objects, "writer").unwrap();
         let mut acknowledged = commit(&store, 0..3).unwrap();
-        objects.space(Some(space));
+        objects.set_space_limit(Some(space));
         let error = commit(&store, 3..20).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-        objects.space(None);
+        objects.set_space_limit(None);
         acknowledged.extend(commit(&store, 3..20).unwrap());
         check(&world, &acknowledged, &format!("{space} bytes of space"));
     }
@@ -139,9 +139,9 @@ fn a_stopped_writer_acknowledges_nothing() {
     let world = World::new();
     let objects = Arc::new(FaultyStore::new(world.objects()));
     let store = try_open(&world, &objects, "writer").unwrap();
-    objects.script([(FaultTrigger::Once(StoreOperation::Put, "packs/".into()), StoreFault::Before)]);
-    let writer = store.writer();
-    let put = |seed| writer.put(BlobKind::Chunk, &noise(seed, 20_000)).map(|_| ());
+    objects.set_script([(FaultTrigger::Once(StoreOperation::Put, "packs/".into()), StoreFault::Before)]);
+    let writer = store.create_writer();
+    let put = |seed| writer.put_blob(BlobKind::Chunk, &noise(seed, 20_000)).map(|_| ());
     // The failure is in the background: it is reported by some later call, and by all after it.
     let first = (0..100).find(|seed| put(*seed).is_err());
     assert!(first.is_some());
@@ -154,9 +154,9 @@ fn a_stale_listing_hides_nothing_that_was_known() {
     let world = World::new();
     let objects = Arc::new(FaultyStore::new(world.objects()));
     let store = try_open(&world, &objects, "writer").unwrap();
-    objects.script([(FaultTrigger::Once(StoreOperation::Swap, "none".into()), StoreFault::Stale)]);
+    objects.set_script([(FaultTrigger::Once(StoreOperation::Swap, "none".into()), StoreFault::Stale)]);
     let ids = commit(&store, 0..2).unwrap();
-    store.refresh().unwrap();
+    store.refresh_index().unwrap();
     assert!(ids.iter().all(|(_, id, _)| store.contains(id)));
 }
 
@@ -167,10 +167,10 @@ fn wrong_bytes_and_short_bodies_are_errors_or_are_read_again() {
     let store = try_open(&world, &objects, "writer").unwrap();
     let [(kind, id, seed)] = commit(&store, 0..1).unwrap()[..] else { panic!("one blob") };
     for fault in [StoreFault::Flip(77), StoreFault::Torn(10), StoreFault::Torn(0)] {
-        objects.script([(FaultTrigger::Once(StoreOperation::GetRange, "packs/".into()), fault)]);
-        assert_eq!(store.read(kind, &id).unwrap(), noise(seed, 20_000), "once: {fault:?}");
-        objects.script([(FaultTrigger::Each(StoreOperation::GetRange, "packs/".into()), fault)]);
-        let error = store.read(kind, &id).unwrap_err();
+        objects.set_script([(FaultTrigger::Once(StoreOperation::GetRange, "packs/".into()), fault)]);
+        assert_eq!(store.read_blob(kind, &id).unwrap(), noise(seed, 20_000), "once: {fault:?}");
+        objects.set_script([(FaultTrigger::Each(StoreOperation::GetRange, "packs/".into()), fault)]);
+        let error = store.read_blob(kind, &id).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         assert!(error.to_string().contains(&id.to_string()), "{error}");
     }
@@ -182,7 +182,7 @@ fn a_failing_disk_is_reported_as_such() {
     let objects = Arc::new(FaultyStore::new(Arc::new(LocalStore::create(world.local("store")).unwrap())));
     let store = try_open(&world, &objects, "writer").unwrap();
     let ids = commit(&store, 0..1).unwrap();
-    objects.script([(FaultTrigger::Each(StoreOperation::GetRange, String::new()), StoreFault::Before)]);
-    let error = store.read(ids[0].0, &ids[0].1).unwrap_err();
+    objects.set_script([(FaultTrigger::Each(StoreOperation::GetRange, String::new()), StoreFault::Before)]);
+    let error = store.read_blob(ids[0].0, &ids[0].1).unwrap_err();
     assert!(matches!(error, BlobError::Store(_)), "{error}");
 }

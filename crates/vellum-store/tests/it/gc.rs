@@ -10,10 +10,10 @@ use crate::world::{World, noise};
 const KIND: BlobKind = BlobKind::Chunk;
 
 fn commit(store: &BlobStore, seeds: std::ops::Range<u64>) -> (PackId, Vec<BlobId>) {
-    let writer = store.writer();
-    let ids: Vec<_> = seeds.map(|seed| writer.put(KIND, &noise(seed, 1000)).unwrap()).collect();
+    let writer = store.create_writer();
+    let ids: Vec<_> = seeds.map(|seed| writer.put_blob(KIND, &noise(seed, 1000)).unwrap()).collect();
     writer.finish().unwrap();
-    (store.locate(&ids[0]).unwrap().pack, ids)
+    (store.locate_blob(&ids[0]).unwrap().pack, ids)
 }
 
 #[test]
@@ -21,12 +21,12 @@ fn a_condemned_pack_is_read_and_not_relied_on() {
     let world = World::new();
     let (store, other) = (world.open("a"), world.open("b"));
     let (pack, ids) = commit(&store, 0..3);
-    store.condemn(&[pack]).unwrap();
-    other.refresh().unwrap();
+    store.condemn_packs(&[pack]).unwrap();
+    other.refresh_index().unwrap();
     for store in [&store, &other] {
         assert!(!store.contains(&ids[0]));
-        assert_eq!(store.read(KIND, &ids[0]).unwrap(), noise(0, 1000));
-        assert!(store.condemned().contains_key(&pack));
+        assert_eq!(store.read_blob(KIND, &ids[0]).unwrap(), noise(0, 1000));
+        assert!(store.condemned_packs().contains_key(&pack));
     }
     let (again, _) = commit(&other, 0..1);
     assert_ne!(again, pack, "a writer that knows stores it again");
@@ -41,23 +41,23 @@ fn a_collection_keeps_what_lives() {
     let (half, half_ids) = commit(&store, 10..15);
     let (kept, kept_ids) = commit(&store, 20..25);
     let live: HashSet<_> = half_ids[..2].iter().copied().collect();
-    let repacked = store.repack(&[(half, live.clone())]).unwrap();
+    let repacked = store.repack_blobs(&[(half, live.clone())]).unwrap();
     assert_eq!((repacked.packs_read, repacked.written.blobs_new, repacked.written.packs), (1, 2, 1));
-    store.condemn(&[dead, half]).unwrap();
+    store.condemn_packs(&[dead, half]).unwrap();
     assert!(live.iter().all(|id| store.contains(id)), "the copies count");
-    store.replace_index(&HashSet::from([dead, half])).unwrap();
+    store.drop_packs_from_index(&HashSet::from([dead, half])).unwrap();
     for pack in [dead, half] {
         store.delete_pack(&pack).unwrap();
     }
     for store in [store, world.open("b")] {
         for id in live.iter().chain(&kept_ids) {
             assert!(store.contains(id));
-            store.read(KIND, id).unwrap();
+            store.read_blob(KIND, id).unwrap();
         }
         for id in dead_ids.iter().chain(&half_ids[2..]) {
-            assert!(store.locate(id).is_none());
+            assert!(store.locate_blob(id).is_none());
         }
-        assert_eq!(store.locate(&kept_ids[0]).unwrap().pack, kept);
+        assert_eq!(store.locate_blob(&kept_ids[0]).unwrap().pack, kept);
         assert_eq!(store.list_packs().unwrap().len(), 2);
     }
 }
@@ -67,13 +67,13 @@ fn repacked_bytes_are_the_same_bytes() {
     let world = World::new();
     let store = world.open("a");
     let (pack, ids) = commit(&store, 0..3);
-    let before = store.pack_entries(&pack).unwrap();
-    store.repack(&[(pack, ids.iter().copied().collect())]).unwrap();
+    let before = store.read_pack_entries(&pack).unwrap();
+    store.repack_blobs(&[(pack, ids.iter().copied().collect())]).unwrap();
     let other = store.list_packs().unwrap().into_iter().find(|info| info.id != pack).unwrap();
-    let after = store.pack_entries(&other.id).unwrap();
+    let after = store.read_pack_entries(&other.id).unwrap();
     assert_eq!(before, after);
     let objects = world.objects();
-    let bytes = |pack: &PackId| objects.get(&vellum_store::pack::pack_key(pack), u64::MAX).unwrap();
+    let bytes = |pack: &PackId| objects.get_object(&vellum_store::pack::pack_key(pack), u64::MAX).unwrap();
     let end = (before[2].offset + before[2].len) as usize;
     assert_eq!(bytes(&pack)[..end], bytes(&other.id)[..end]);
 }
@@ -87,9 +87,9 @@ fn a_client_that_slept_brings_nothing_dead_back() {
     for seed in 100..115 {
         commit(&store, seed..seed + 1);
     }
-    sleeper.refresh().unwrap();
-    store.condemn(&[dead]).unwrap();
-    store.replace_index(&HashSet::from([dead])).unwrap();
+    sleeper.refresh_index().unwrap();
+    store.condemn_packs(&[dead]).unwrap();
+    store.drop_packs_from_index(&HashSet::from([dead])).unwrap();
     store.delete_pack(&dead).unwrap();
     for seed in 200..240 {
         commit(&sleeper, seed..seed + 1);
@@ -97,7 +97,7 @@ fn a_client_that_slept_brings_nothing_dead_back() {
     for store in [sleeper, world.open("b")] {
         assert!(ids.iter().all(|id| !store.contains(id)));
         let (_, again) = commit(&store, 0..1);
-        assert_eq!(store.read(KIND, &again[0]).unwrap(), noise(0, 1000));
+        assert_eq!(store.read_blob(KIND, &again[0]).unwrap(), noise(0, 1000));
     }
 }
 
@@ -106,12 +106,12 @@ fn a_hint_that_a_repack_made_stale_is_renewed() {
     let world = World::new();
     let (reader, store) = (world.open("reader"), world.open("a"));
     let (pack, ids) = commit(&store, 0..3);
-    reader.refresh().unwrap();
-    store.repack(&[(pack, ids.iter().copied().collect())]).unwrap();
-    store.replace_index(&HashSet::from([pack])).unwrap();
+    reader.refresh_index().unwrap();
+    store.repack_blobs(&[(pack, ids.iter().copied().collect())]).unwrap();
+    store.drop_packs_from_index(&HashSet::from([pack])).unwrap();
     store.delete_pack(&pack).unwrap();
     let wanted: Vec<_> = ids.iter().map(|id| (KIND, *id)).collect();
-    let fetched = reader.fetch(&wanted).unwrap();
-    assert_eq!(fetched.open(1).unwrap(), noise(1, 1000));
-    assert_eq!(reader.read(KIND, &ids[2]).unwrap(), noise(2, 1000));
+    let fetched = reader.fetch_blobs(&wanted).unwrap();
+    assert_eq!(fetched.open_blob(1).unwrap(), noise(1, 1000));
+    assert_eq!(reader.read_blob(KIND, &ids[2]).unwrap(), noise(2, 1000));
 }

@@ -19,8 +19,8 @@ fn golden(name: &str) -> PathBuf {
 fn keys(name: &str) -> Arc<VolumeKeys> {
     let volume = VolumeId(*b"golden volume v1");
     Arc::new(match name {
-        "plain" => VolumeKeys::plain(volume),
-        _ => VolumeKeys::sealed(&MasterKey::from_bytes(*b"golden master key of version one"), volume),
+        "plain" => VolumeKeys::for_plain(volume),
+        _ => VolumeKeys::for_encrypted(&MasterKey::from_bytes(*b"golden master key of version one"), volume),
     })
 }
 
@@ -39,9 +39,9 @@ fn write(name: &str, to: &Path) {
     let level = if name == "plain" { 0 } else { 3 };
     let options = BlobOptions { level, ..BlobOptions::default() };
     let store = BlobStore::open(objects, keys(name), &to.join("local"), options).unwrap();
-    let writer = store.writer();
+    let writer = store.create_writer();
     for (kind, content) in contents() {
-        writer.put(kind, &content).unwrap();
+        writer.put_blob(kind, &content).unwrap();
     }
     writer.finish().unwrap();
 }
@@ -84,8 +84,8 @@ fn version_1_is_read() {
             let objects = Arc::new(LocalStore::open(dir.path().join("store")).unwrap());
             let store = BlobStore::open(objects, keys(name), &local, BlobOptions::default()).unwrap();
             for (kind, content) in contents() {
-                let id: BlobId = store.keys().blob_id(kind, &content);
-                assert_eq!(store.read(kind, &id).unwrap(), content, "{name}");
+                let id: BlobId = store.volume_keys().compute_blob_id(kind, &content);
+                assert_eq!(store.read_blob(kind, &id).unwrap(), content, "{name}");
             }
             for pack in store.list_packs().unwrap() {
                 assert_eq!(store.check_pack(&pack.id).unwrap(), []);

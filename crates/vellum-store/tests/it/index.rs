@@ -12,17 +12,17 @@ use crate::world::{World, noise};
 const KIND: BlobKind = BlobKind::Node;
 
 fn commit(store: &BlobStore, seed: u64) -> BlobId {
-    let writer = store.writer();
-    let id = writer.put(KIND, &noise(seed, 300)).unwrap();
+    let writer = store.create_writer();
+    let id = writer.put_blob(KIND, &noise(seed, 300)).unwrap();
     writer.finish().unwrap();
     id
 }
 
 /// One commit of `count` blobs, which are numbers from `first` on.
 fn commit_many(store: &BlobStore, first: u64, count: u64) -> Vec<BlobId> {
-    let writer = store.writer();
+    let writer = store.create_writer();
     let numbers = first..first + count;
-    let ids = numbers.map(|number| writer.put(KIND, &number.to_le_bytes()).unwrap()).collect();
+    let ids = numbers.map(|number| writer.put_blob(KIND, &number.to_le_bytes()).unwrap()).collect();
     writer.finish().unwrap();
     ids
 }
@@ -43,7 +43,7 @@ fn many_small_commits_leave_few_runs_and_cost_few_requests() {
     let objects = Arc::new(MeteredStore::new(world.objects()));
     let store = world.open_over(objects.clone(), "a");
     let ids: Vec<_> = (0..200).map(|seed| commit(&store, seed)).collect();
-    let counts = objects.counts();
+    let counts = objects.request_counts();
     assert_eq!((counts.puts, counts.barriers), (400, 200), "a pack and a run behind one barrier");
     assert_eq!(counts.gets, 0, "what was written is not fetched again");
     let runs = objects_in(&world, "index");
@@ -51,16 +51,16 @@ fn many_small_commits_leave_few_runs_and_cost_few_requests() {
     let fresh = Arc::new(MeteredStore::new(world.objects()));
     let reader = world.open_over(fresh.clone(), "b");
     assert!(ids.iter().all(|id| reader.contains(id)));
-    let counts = fresh.counts();
+    let counts = fresh.request_counts();
     assert_eq!((counts.lists, counts.gets), (1, runs as u64), "opening reads the index and nothing else");
     let again = Arc::new(MeteredStore::new(world.objects()));
     world.open_over(again.clone(), "b");
-    let counts = again.counts();
+    let counts = again.request_counts();
     assert_eq!((counts.lists, counts.gets), (1, 0), "opening again lists once");
 }
 
 fn objects_in(world: &World, folder: &str) -> usize {
-    world.objects().list_names(folder).unwrap().len()
+    world.objects().list_keys(folder).unwrap().len()
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn the_local_copy_may_be_damaged_in_any_way() {
     fs::rename(&files[4], &files[3]).unwrap();
     let store = world.open("a");
     for (seed, id) in ids.iter().enumerate() {
-        assert_eq!(store.read(KIND, id).unwrap(), noise(seed as u64, 300));
+        assert_eq!(store.read_blob(KIND, id).unwrap(), noise(seed as u64, 300));
     }
 }
 
@@ -95,7 +95,7 @@ fn damage_to_a_mapped_run_heals_when_a_blob_is_missed() {
     let store = reopen_zeroed(&world, filter_and_records);
     assert!(!store.contains(&ids[7]));
     for (seed, id) in ids.iter().enumerate() {
-        assert_eq!(store.read(KIND, id).unwrap(), (seed as u64).to_le_bytes());
+        assert_eq!(store.read_blob(KIND, id).unwrap(), (seed as u64).to_le_bytes());
     }
 }
 
@@ -134,11 +134,11 @@ fn several_writers_and_readers_at_once() {
             let store = world.open("reader");
             let mut seen = 0;
             while !done.load(Ordering::Relaxed) {
-                store.refresh().unwrap();
+                store.refresh_index().unwrap();
                 let mut ids = Vec::new();
                 store.for_each_entry(|id, _| ids.push(*id));
                 for id in &ids {
-                    store.read(KIND, id).unwrap();
+                    store.read_blob(KIND, id).unwrap();
                 }
                 assert!(ids.len() >= seen, "blobs vanished: {} of {seen}", ids.len());
                 ids.sort();
@@ -152,7 +152,7 @@ fn several_writers_and_readers_at_once() {
         let store = world.open("end");
         assert_eq!(ids.len(), 180);
         for id in ids {
-            store.read(KIND, &id).unwrap();
+            store.read_blob(KIND, &id).unwrap();
         }
     });
 }

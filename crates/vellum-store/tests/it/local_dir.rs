@@ -26,14 +26,15 @@ fn a_symlink_in_the_store_leads_nowhere() {
     symlink(&outside, inside.join("packs")).unwrap();
     symlink(outside.join("secret"), inside.join("config")).unwrap();
     for name in ["packs/secret", "config"] {
-        assert!(store.get(&key(name), u64::MAX).is_err(), "{name}");
+        assert!(store.get_object(&key(name), u64::MAX).is_err(), "{name}");
         assert!(store.get_range(&key(name), 0, 1).is_err(), "{name}");
     }
-    assert!(store.put(&key("packs/new"), b"x").is_err());
-    assert!(store.swap(&key("packs/new"), None, Some(b"x")).is_err());
-    assert!(store.delete(&key("packs/secret")).is_err());
+    assert!(store.put_object(&key("packs/new"), b"x").is_err());
+    assert!(store.swap_ref(&key("packs/new"), None, Some(b"x")).is_err());
+    assert!(store.delete_object(&key("packs/secret")).is_err());
     // They are listed, so that a verification finds out, but nothing behind them.
-    let listed: Vec<_> = store.list("").unwrap().into_iter().map(|info| info.key.to_string()).collect();
+    let listed: Vec<_> =
+        store.list_objects("").unwrap().into_iter().map(|info| info.key.to_string()).collect();
     assert_eq!(listed, ["config", "packs"]);
     assert_eq!(files_in(&outside), 1);
 }
@@ -43,8 +44,8 @@ fn devices_and_pipes_are_not_objects() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::create(dir.path()).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("config"), 0o600.into()).unwrap();
-    assert!(matches!(store.get(&key("config"), u64::MAX), Err(StoreError::NotAFile { .. })));
-    assert_eq!(store.list("").unwrap().len(), 1, "a verification finds out");
+    assert!(matches!(store.get_object(&key("config"), u64::MAX), Err(StoreError::NotAFile { .. })));
+    assert_eq!(store.list_objects("").unwrap().len(), 1, "a verification finds out");
 }
 
 #[test]
@@ -56,17 +57,17 @@ fn leftovers_of_the_dead_are_swept_and_those_of_the_living_are_not() {
     old.set_modified(SystemTime::now() - Duration::from_secs(25 * 60 * 60)).unwrap();
     fs::write(temp.join("young"), "").unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
-    store.put(&key("x"), b"x").unwrap();
+    store.put_object(&key("x"), b"x").unwrap();
     assert!(!temp.join("old").exists() && temp.join("young").exists());
-    assert_eq!(store.list("").unwrap().len(), 1, "temporary files are no objects");
+    assert_eq!(store.list_objects("").unwrap().len(), 1, "temporary files are no objects");
 }
 
 #[test]
 fn a_refused_put_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::create(dir.path()).unwrap();
-    store.put(&key("x"), b"x").unwrap();
-    store.put(&key("x"), b"y").unwrap_err();
+    store.put_object(&key("x"), b"x").unwrap();
+    store.put_object(&key("x"), b"y").unwrap_err();
     assert_eq!(files_in(&dir.path().join(".tmp")), 0);
 }
 
@@ -74,14 +75,14 @@ fn a_refused_put_leaves_nothing_behind() {
 fn objects_are_for_whom_the_root_is_for() {
     let dir = tempfile::tempdir().unwrap();
     let private = LocalStore::create(dir.path().join("private")).unwrap();
-    private.put(&key("packs/x"), b"x").unwrap();
+    private.put_object(&key("packs/x"), b"x").unwrap();
     let mode = |path: &str| fs::metadata(dir.path().join(path)).unwrap().mode() & 0o777;
     assert_eq!(mode("private"), 0o700);
     assert_eq!(mode("private/packs"), 0o700);
     assert_eq!(mode("private/packs/x"), 0o600);
     fs::create_dir(dir.path().join("shared")).unwrap();
     fs::set_permissions(dir.path().join("shared"), fs::Permissions::from_mode(0o750)).unwrap();
-    LocalStore::open(dir.path().join("shared")).unwrap().put(&key("x"), b"x").unwrap();
+    LocalStore::open(dir.path().join("shared")).unwrap().put_object(&key("x"), b"x").unwrap();
     assert_eq!(mode("shared/x") & 0o037, 0);
 }
 
@@ -90,7 +91,7 @@ fn a_held_pack_stays_right_and_a_deleted_one_is_gone() {
     let dir = tempfile::tempdir().unwrap();
     let (store, other) = (LocalStore::create(dir.path()).unwrap(), LocalStore::open(dir.path()).unwrap());
     for number in 0..600 {
-        store.put(&key(&format!("packs/{number}")), number.to_string().as_bytes()).unwrap();
+        store.put_object(&key(&format!("packs/{number}")), number.to_string().as_bytes()).unwrap();
     }
     // More packs than descriptors are held.
     for number in (0..600).chain(0..600) {
@@ -98,7 +99,7 @@ fn a_held_pack_stays_right_and_a_deleted_one_is_gone() {
         let read = store.get_range(&key(&format!("packs/{number}")), 0, text.len() as u64).unwrap();
         assert_eq!(read, text.as_bytes());
     }
-    store.delete(&key("packs/1")).unwrap();
+    store.delete_object(&key("packs/1")).unwrap();
     assert!(store.get_range(&key("packs/1"), 0, 1).unwrap_err().is_not_found());
     assert!(other.get_range(&key("packs/1"), 0, 1).unwrap_err().is_not_found());
 }
@@ -122,13 +123,13 @@ fn no_space_is_an_error_of_that_kind_and_leaves_nothing_behind() {
         return;
     };
     let store = LocalStore::create(mount.join("store")).unwrap();
-    store.put(&key("packs/first"), &[1; 100_000]).unwrap();
-    let error = store.put(&key("packs/second"), &[2; 300_000]).unwrap_err();
+    store.put_object(&key("packs/first"), &[1; 100_000]).unwrap();
+    let error = store.put_object(&key("packs/second"), &[2; 300_000]).unwrap_err();
     let together = [(key("packs/third"), &[3; 100_000][..]), (key("packs/fourth"), &[4; 100_000][..])];
-    let error_together = store.put_all(&together).unwrap_err();
+    let error_together = store.put_objects(&together).unwrap_err();
     let left = files_in(&mount.join("store/.tmp"));
-    let listed = store.list("packs").unwrap().len();
-    let room = store.put(&key("packs/fifth"), &[5; 100_000]);
+    let listed = store.list_objects("packs").unwrap().len();
+    let room = store.put_object(&key("packs/fifth"), &[5; 100_000]);
     drop(store);
     rustix::mount::unmount(&mount, rustix::mount::UnmountFlags::DETACH).unwrap();
     assert_eq!((error.kind(), error_together.kind()), (ErrorKind::NoSpace, ErrorKind::NoSpace));
@@ -141,7 +142,7 @@ fn what_another_deleted_takes_no_space_for_ever() {
     let dir = tempfile::tempdir().unwrap();
     let (store, other) = (LocalStore::open(dir.path()).unwrap(), LocalStore::open(dir.path()).unwrap());
     let (pack, head) = (key("packs/00/00"), key("refs/tag/x"));
-    store.put(&pack, b"content").unwrap();
+    store.put_object(&pack, b"content").unwrap();
     assert_eq!(store.get_range(&pack, 0, 7).unwrap(), b"content");
     let held = || {
         let links = fs::read_dir("/proc/self/fd").unwrap().map(|fd| fs::read_link(fd.unwrap().path()));
@@ -152,10 +153,10 @@ fn what_another_deleted_takes_no_space_for_ever() {
             })
             .count()
     };
-    other.delete(&pack).unwrap();
+    other.delete_object(&pack).unwrap();
     assert_eq!(held(), 1);
     assert_eq!(store.get_range(&pack, 0, 7).unwrap(), b"content", "who reads it goes on");
-    store.swap(&head, None, Some(b"1")).unwrap();
+    store.swap_ref(&head, None, Some(b"1")).unwrap();
     assert_eq!(held(), 0);
     assert!(matches!(store.get_range(&pack, 0, 7), Err(StoreError::NotFound { .. })));
 }

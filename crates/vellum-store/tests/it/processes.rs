@@ -22,10 +22,10 @@ fn writer_process() {
     for commit in 0..COMMITS {
         let local = format!("{path}/shared-index");
         let store = world.open_with(objects.clone(), local.as_ref(), vellum_store::BlobOptions::default());
-        let writer = store.writer();
+        let writer = store.create_writer();
         // One content of its own, one that all have.
-        writer.put(BlobKind::Node, &noise(number << 32 | commit, 500)).unwrap();
-        writer.put(BlobKind::Node, &noise(commit, 500)).unwrap();
+        writer.put_blob(BlobKind::Node, &noise(number << 32 | commit, 500)).unwrap();
+        writer.put_blob(BlobKind::Node, &noise(commit, 500)).unwrap();
         writer.finish().unwrap();
     }
 }
@@ -49,8 +49,8 @@ fn several_processes_write_at_once() {
         for commit in 0..COMMITS {
             for number in 0..=PROCESSES {
                 let content = noise(number << 32 | commit, 500);
-                let id = store.keys().blob_id(BlobKind::Node, &content);
-                assert_eq!(store.read(BlobKind::Node, &id).unwrap(), content);
+                let id = store.volume_keys().compute_blob_id(BlobKind::Node, &content);
+                assert_eq!(store.read_blob(BlobKind::Node, &id).unwrap(), content);
             }
         }
     }

@@ -8,26 +8,26 @@ use vellum_testkit::{FaultyStore, conformance};
 #[test]
 fn a_local_directory_conforms() {
     let dir = tempfile::tempdir().unwrap();
-    conformance::check(&LocalStore::create(dir.path().join("new/store")).unwrap());
+    conformance::check_object_store(&LocalStore::create(dir.path().join("new/store")).unwrap());
 }
 
 #[test]
 fn opendal_in_memory_conforms() {
-    conformance::check(&OpendalStore::memory("memory://suite").unwrap());
+    conformance::check_object_store(&OpendalStore::new_memory("memory://suite").unwrap());
 }
 
 #[test]
 fn opendal_on_a_directory_conforms() {
     let dir = tempfile::tempdir().unwrap();
-    conformance::check(&OpendalStore::directory(dir.path().to_str().unwrap()).unwrap());
+    conformance::check_object_store(&OpendalStore::new_dir(dir.path().to_str().unwrap()).unwrap());
 }
 
 #[test]
 fn a_metered_store_conforms_and_counts() {
     let dir = tempfile::tempdir().unwrap();
     let store = MeteredStore::new(Arc::new(LocalStore::create(dir.path()).unwrap()));
-    conformance::check(&store);
-    let counts = store.counts();
+    conformance::check_object_store(&store);
+    let counts = store.request_counts();
     assert!(counts.gets > 0 && counts.swaps > 0 && counts.deletes > 0 && counts.bytes_in > 3_000_000);
     assert!(counts.barriers < counts.puts);
 }
@@ -35,5 +35,5 @@ fn a_metered_store_conforms_and_counts() {
 #[test]
 fn a_faulty_store_without_a_script_conforms() {
     let dir = tempfile::tempdir().unwrap();
-    conformance::check(&FaultyStore::new(Arc::new(LocalStore::create(dir.path()).unwrap())));
+    conformance::check_object_store(&FaultyStore::new(Arc::new(LocalStore::create(dir.path()).unwrap())));
 }

@@ -16,7 +16,7 @@ pub struct World {
 
 impl World {
     pub fn new() -> Self {
-        let keys = VolumeKeys::sealed(&MasterKey::from_bytes([7; 32]), VolumeId([9; 16]));
+        let keys = VolumeKeys::for_encrypted(&MasterKey::from_bytes([7; 32]), VolumeId([9; 16]));
         Self { dir: tempfile::tempdir().unwrap(), keys: Arc::new(keys) }
     }
 

@@ -4,12 +4,12 @@
 //! of plain text would fall together. Not secret: whoever makes collisions makes files longer, not wrong.
 
 /// Numbers that stand for bytes, by the SplitMix64 generator from a fixed start.
-const NUMBERS: [u32; 256] = numbers();
+const NUMBERS: [u32; 256] = generate_byte_numbers();
 
 /// Bytes that are added up together.
 const STEP: usize = 8;
 
-const fn numbers() -> [u32; 256] {
+const fn generate_byte_numbers() -> [u32; 256] {
     let mut numbers = [0; 256];
     let mut state: u64 = 0x5665_6c6c_756d_2e73;
     let mut at = 0;
@@ -34,7 +34,7 @@ pub(super) struct RollingSum {
 
 impl RollingSum {
     /// The sums over `window`, which is shorter than 4 GiB.
-    pub(super) fn of(window: &[u8]) -> Self {
+    pub(super) fn from_window(window: &[u8]) -> Self {
         let (mut plain, mut weighted) = (0_u32, 0_u32);
         // Some bytes at a time: their sums do not wait for each other, as those of one after the other would.
         let (steps, rest) = window.as_chunks::<STEP>();
@@ -57,7 +57,7 @@ impl RollingSum {
 
     /// Moves the window by a byte: `old` leaves, `new` comes.
     #[inline(always)]
-    pub(super) fn roll(&mut self, old: u8, new: u8) {
+    pub(super) fn roll_byte(&mut self, old: u8, new: u8) {
         let (old, new) = (NUMBERS[usize::from(old)], NUMBERS[usize::from(new)]);
         self.plain = self.plain.wrapping_sub(old).wrapping_add(new);
         self.weighted = self.weighted.wrapping_sub(old.wrapping_mul(self.len)).wrapping_add(self.plain);
@@ -65,7 +65,7 @@ impl RollingSum {
 
     /// The hash.
     #[inline(always)]
-    pub(super) fn value(self) -> u32 {
+    pub(super) fn hash_value(self) -> u32 {
         self.weighted ^ self.plain.rotate_left(15)
     }
 }
@@ -77,10 +77,10 @@ mod tests {
     #[test]
     fn rolling_is_as_good_as_starting_anew() {
         let bytes: Vec<u8> = (0..1000_u32).map(|at| ((at * at) >> 3) as u8).collect();
-        let mut rolling = RollingSum::of(&bytes[..100]);
+        let mut rolling = RollingSum::from_window(&bytes[..100]);
         for start in 1..900 {
-            rolling.roll(bytes[start - 1], bytes[start + 99]);
-            assert_eq!(rolling, RollingSum::of(&bytes[start..start + 100]));
+            rolling.roll_byte(bytes[start - 1], bytes[start + 99]);
+            assert_eq!(rolling, RollingSum::from_window(&bytes[start..start + 100]));
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::io::{self, Read};
 
 use super::rolling::RollingSum;
-use super::signature::{FileSignature, strong};
+use super::signature::{FileSignature, compute_strong_hash};
 use super::table::BlockTable;
 
 /// What is read at once, bytes, beside a block.
@@ -76,17 +76,17 @@ impl SignatureMatcher {
     /// The same for a new file that is written over the old one, from its start on: no operation needs what was
     /// overwritten by then, so what moved towards the end is data.
     #[must_use]
-    pub fn in_place(signature: FileSignature) -> Self {
+    pub fn new_in_place(signature: FileSignature) -> Self {
         Self { is_overwritten: true, ..Self::new(signature) }
     }
 
     /// Whether a place of the old file is still what it was, where the new one is written at another place.
-    fn can_use(&self, offset: u64, position: u64) -> bool {
+    fn can_copy_from(&self, offset: u64, position: u64) -> bool {
         !self.is_overwritten || offset >= position
     }
 
     /// Reads a new file of about `len` bytes to its end and gives its pieces in order.
-    pub fn scan(
+    pub fn scan_file(
         &self,
         new: &mut dyn Read,
         len: u64,
@@ -106,46 +106,46 @@ impl SignatureMatcher {
             lies_max,
         };
         loop {
-            let more = window.fill(new)?;
-            window.advance(emit)?;
+            let more = window.fill_buffer(new)?;
+            window.advance_window(emit)?;
             if !more {
-                return window.finish(emit);
+                return window.finish_scan(emit);
             }
         }
     }
 }
 
 impl DeltaWindow<'_> {
-    fn block(&self) -> usize {
+    fn block_len(&self) -> usize {
         self.matcher.signature.block as usize
     }
 
     /// Reads on; false at the end of the file.
-    fn fill(&mut self, new: &mut dyn Read) -> io::Result<bool> {
+    fn fill_buffer(&mut self, new: &mut dyn Read) -> io::Result<bool> {
         self.buffer.drain(..self.start);
         self.passed += self.start as u64;
         self.at -= self.start;
         self.start = 0;
-        let wanted = READ_LEN.max(self.block()) as u64;
+        let wanted = READ_LEN.max(self.block_len()) as u64;
         let got = new.take(wanted).read_to_end(&mut self.buffer)?;
         Ok(got as u64 == wanted)
     }
 
     /// Moves the window as far as the buffer reaches.
-    fn advance(&mut self, emit: EmitOperation<'_>) -> io::Result<()> {
-        let block = self.block();
+    fn advance_window(&mut self, emit: EmitOperation<'_>) -> io::Result<()> {
+        let block = self.block_len();
         while self.lies < self.lies_max
-            && let Some(found) = self.following().map(Some).or_else(|| self.search())
+            && let Some(found) = self.match_next_block().map(Some).or_else(|| self.find_known_window())
         {
-            let place = found.map(|number| (number, self.matcher.signature.place(number)));
+            let place = found.map(|number| (number, self.matcher.signature.block_range(number)));
             if let Some((_, (offset, _))) = place
-                && !self.matcher.can_use(offset, self.passed + self.at as u64)
+                && !self.matcher.can_copy_from(offset, self.passed + self.at as u64)
             {
                 // It is data as a whole: what comes next begins behind it, as in the old file.
                 self.at += block;
             } else if let Some((number, (offset, len))) = place {
                 self.flush_data(emit)?;
-                self.copy(offset, len, emit)?;
+                self.record_copy(offset, len, emit)?;
                 self.at += block;
                 self.start = self.at;
                 self.next = Some(number + 1);
@@ -161,41 +161,43 @@ impl DeltaWindow<'_> {
     }
 
     /// The next block of the old file, if the window is that: one hash tells, and the weak ones need not be summed up.
-    fn following(&mut self) -> Option<u32> {
-        let window = self.buffer.get(self.at..self.at + self.block())?;
+    fn match_next_block(&mut self) -> Option<u32> {
+        let window = self.buffer.get(self.at..self.at + self.block_len())?;
         let next = self.next.take()?;
         let signature = &self.matcher.signature;
-        let is_full = signature.place(next).1 == u64::from(signature.block);
+        let is_full = signature.block_range(next).1 == u64::from(signature.block);
         let (_, known) = signature.hashes.get(next as usize)?;
-        (is_full && *known == strong(window)).then_some(next)
+        (is_full && *known == compute_strong_hash(window)).then_some(next)
     }
 
     /// Moves to the next window whose weak hash is known; which block it is, if it is one. None: out of buffer.
-    fn search(&mut self) -> Option<Option<u32>> {
+    fn find_known_window(&mut self) -> Option<Option<u32>> {
         let (table, signature) = (&self.matcher.table, &self.matcher.signature);
-        let block = self.block();
+        let block = self.block_len();
         let window = self.buffer.get(self.at..self.at + block)?;
-        let mut rolling = RollingSum::of(window);
+        let mut rolling = RollingSum::from_window(window);
         let leaving = self.buffer.get(self.at..)?;
         let coming = self.buffer.get(self.at + block..)?;
         let mut moved = 0;
         let mut pairs = leaving.iter().zip(coming);
-        while !(table.may_hold(rolling.value()) && table.holds(signature, rolling.value())) {
+        while !(table.may_contain_weak(rolling.hash_value())
+            && table.contains_weak(signature, rolling.hash_value()))
+        {
             let Some((old, new)) = pairs.next() else {
                 // The last window has been looked at: only the next byte makes another.
                 self.at += moved + 1;
                 return None;
             };
-            rolling.roll(*old, *new);
+            rolling.roll_byte(*old, *new);
             moved += 1;
         }
         self.at += moved;
         let window = self.buffer.get(self.at..self.at + block)?;
         let expected = self.copied.map_or(0, |(offset, len)| (offset + len) / block as u64) as u32;
-        Some(table.find(signature, rolling.value(), strong(window), expected))
+        Some(table.find_block(signature, rolling.hash_value(), compute_strong_hash(window), expected))
     }
 
-    fn copy(&mut self, offset: u64, len: u64, emit: EmitOperation<'_>) -> io::Result<()> {
+    fn record_copy(&mut self, offset: u64, len: u64, emit: EmitOperation<'_>) -> io::Result<()> {
         match &mut self.copied {
             Some((from, so_far)) if *from + *so_far == offset && *so_far < COPY_MAX => *so_far += len,
             _ => {
@@ -222,18 +224,21 @@ impl DeltaWindow<'_> {
     }
 
     /// At the end of the file: the last, short block of the old one may be there.
-    fn finish(mut self, emit: EmitOperation<'_>) -> io::Result<()> {
+    fn finish_scan(mut self, emit: EmitOperation<'_>) -> io::Result<()> {
         let signature = &self.matcher.signature;
         let short = (signature.len % u64::from(signature.block)) as usize;
         let rest = self.buffer.len() - self.start;
         if short > 0 && short <= rest {
             let at = self.buffer.len() - short;
             let tail = self.buffer.get(at..).unwrap_or_default();
-            let can_use = self.matcher.can_use(signature.len - short as u64, self.passed + at as u64);
-            if can_use && signature.hashes.last() == Some(&(RollingSum::of(tail).value(), strong(tail))) {
+            let can_use = self.matcher.can_copy_from(signature.len - short as u64, self.passed + at as u64);
+            if can_use
+                && signature.hashes.last()
+                    == Some(&(RollingSum::from_window(tail).hash_value(), compute_strong_hash(tail)))
+            {
                 self.at = at;
                 self.flush_data(emit)?;
-                self.copy(signature.len - short as u64, short as u64, emit)?;
+                self.record_copy(signature.len - short as u64, short as u64, emit)?;
                 return self.flush_copied(emit);
             }
         }

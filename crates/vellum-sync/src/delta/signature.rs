@@ -65,7 +65,7 @@ pub struct FileSignature {
 /// The length of blocks for a file of `len` bytes: about its square root, so that hashes and what one change costs
 /// are balanced. Nothing for a file that is too long.
 #[must_use]
-pub fn block_size(len: u64) -> Option<u32> {
+pub fn choose_block_size(len: u64) -> Option<u32> {
     /// Two hashes weigh about as much as twelve bytes of a block.
     const BALANCE: u64 = 2;
     let balanced = (len.isqrt() * BALANCE).next_multiple_of(256);
@@ -74,18 +74,23 @@ pub fn block_size(len: u64) -> Option<u32> {
     u32::try_from(ideal).ok().filter(|block| *block <= BLOCK_MAX)
 }
 
-pub(super) fn strong(block: &[u8]) -> StrongHash {
+pub(super) fn compute_strong_hash(block: &[u8]) -> StrongHash {
     let mut short = StrongHash::default();
     short.iter_mut().zip(blake3::hash(block).as_bytes()).for_each(|(to, from)| *to = *from);
     short
 }
 
-fn both(block: &[u8]) -> BlockHashes {
-    (RollingSum::of(block).value(), strong(block))
+fn compute_hashes(block: &[u8]) -> BlockHashes {
+    (RollingSum::from_window(block).hash_value(), compute_strong_hash(block))
 }
 
 /// Hashes the blocks of a file from `start` on, as many as there is room for.
-fn hash_part(old: &File, (start, len): (u64, u64), block: u32, hashes: &mut [BlockHashes]) -> io::Result<()> {
+fn hash_blocks(
+    old: &File,
+    (start, len): (u64, u64),
+    block: u32,
+    hashes: &mut [BlockHashes],
+) -> io::Result<()> {
     let block = block as usize;
     let at_once = (READ_LEN / block).max(1);
     let mut buffer = vec![0; at_once * block];
@@ -94,7 +99,7 @@ fn hash_part(old: &File, (start, len): (u64, u64), block: u32, hashes: &mut [Blo
         let wanted = (len - position).min((some.len() * block) as u64);
         let window = buffer.get_mut(..wanted as usize).unwrap_or_default();
         old.read_exact_at(window, position)?;
-        some.iter_mut().zip(window.chunks(block)).for_each(|(hash, block)| *hash = both(block));
+        some.iter_mut().zip(window.chunks(block)).for_each(|(hash, block)| *hash = compute_hashes(block));
         position += wanted;
     }
     Ok(())
@@ -102,8 +107,8 @@ fn hash_part(old: &File, (start, len): (u64, u64), block: u32, hashes: &mut [Blo
 
 impl FileSignature {
     /// Reads an old file. It may be longer or shorter than `len` by now; that is the receiver's to find out.
-    pub fn read(old: &mut dyn Read, len: u64) -> io::Result<Option<Self>> {
-        let Some(block) = block_size(len) else { return Ok(None) };
+    pub fn from_reader(old: &mut dyn Read, len: u64) -> io::Result<Option<Self>> {
+        let Some(block) = choose_block_size(len) else { return Ok(None) };
         let mut hashes = Vec::new();
         let mut buffer = vec![0; block as usize];
         let mut covered = 0;
@@ -117,15 +122,15 @@ impl FileSignature {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
                 Err(error) => return Err(error),
             }
-            hashes.push(both(place));
+            hashes.push(compute_hashes(place));
             covered += wanted;
         }
         Ok(Some(Self { block, len, hashes }))
     }
 
     /// Reads an old file by several threads: the other side waits for what comes of it.
-    pub fn of_file(old: &File, len: u64) -> io::Result<Option<Self>> {
-        let Some(block) = block_size(len) else { return Ok(None) };
+    pub fn from_file(old: &File, len: u64) -> io::Result<Option<Self>> {
+        let Some(block) = choose_block_size(len) else { return Ok(None) };
         let count = len.div_ceil(u64::from(block)) as usize;
         let machine = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX);
         let threads = machine.min((len / SHARE_MIN) as usize).max(1);
@@ -134,7 +139,7 @@ impl FileSignature {
         let outcomes = std::thread::scope(|scope| {
             let parts = hashes.chunks_mut(share).enumerate().map(|(number, part)| {
                 let start = (number * share) as u64 * u64::from(block);
-                scope.spawn(move || hash_part(old, (start, len), block, part))
+                scope.spawn(move || hash_blocks(old, (start, len), block, part))
             });
             let parts = parts.collect::<Vec<_>>();
             parts.into_iter().map(|part| part.join()).collect::<Vec<_>>()
@@ -186,7 +191,7 @@ impl FileSignature {
     }
 
     /// Where a block is in the old file, and how long it is.
-    pub(super) fn place(&self, number: u32) -> (u64, u64) {
+    pub(super) fn block_range(&self, number: u32) -> (u64, u64) {
         let offset = u64::from(number) * u64::from(self.block);
         (offset, u64::from(self.block).min(self.len.saturating_sub(offset)))
     }

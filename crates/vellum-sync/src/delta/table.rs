@@ -39,11 +39,11 @@ impl BlockTable {
         let mut seen = HashSet::with_capacity(full);
         // From the end, so that of equal weak hashes the earlier blocks are found first.
         for (number, (weak, strong)) in signature.hashes.iter().enumerate().take(full).rev() {
-            let bit = spread(*weak) >> table.filter_shift;
+            let bit = spread_bits(*weak) >> table.filter_shift;
             if let Some(word) = table.filter.get_mut((bit >> 6) as usize) {
                 *word |= 1 << (bit & 63);
             }
-            let slot = (spread(*weak) >> table.heads_shift) as usize;
+            let slot = (spread_bits(*weak) >> table.heads_shift) as usize;
             if let (Some(head), Some(next)) = (table.heads.get_mut(slot), table.next.get_mut(number))
                 && seen.insert((*weak, *strong))
             {
@@ -56,19 +56,19 @@ impl BlockTable {
 
     /// Whether a block may have this weak hash.
     #[inline(always)]
-    pub(super) fn may_hold(&self, weak: u32) -> bool {
-        let bit = spread(weak) >> self.filter_shift;
+    pub(super) fn may_contain_weak(&self, weak: u32) -> bool {
+        let bit = spread_bits(weak) >> self.filter_shift;
         self.filter.get((bit >> 6) as usize).is_some_and(|word| word >> (bit & 63) & 1 == 1)
     }
 
     /// Whether a block has this weak hash.
-    pub(super) fn holds(&self, signature: &FileSignature, weak: u32) -> bool {
-        self.blocks(weak)
+    pub(super) fn contains_weak(&self, signature: &FileSignature, weak: u32) -> bool {
+        self.candidate_blocks(weak)
             .any(|number| signature.hashes.get(number as usize).is_some_and(|(known, _)| *known == weak))
     }
 
     /// The block with these hashes; `expected`, if that is one.
-    pub(super) fn find(
+    pub(super) fn find_block(
         &self,
         signature: &FileSignature,
         weak: u32,
@@ -80,11 +80,11 @@ impl BlockTable {
         if is_full && is(expected) {
             return Some(expected);
         }
-        self.blocks(weak).find(|number| is(*number))
+        self.candidate_blocks(weak).find(|number| is(*number))
     }
 
-    fn blocks(&self, weak: u32) -> impl Iterator<Item = u32> {
-        let first = self.heads.get((spread(weak) >> self.heads_shift) as usize).copied();
+    fn candidate_blocks(&self, weak: u32) -> impl Iterator<Item = u32> {
+        let first = self.heads.get((spread_bits(weak) >> self.heads_shift) as usize).copied();
         let known = |number: u32| Some(number).filter(|number| *number != NONE);
         std::iter::successors(first.and_then(known), move |number| {
             self.next.get(*number as usize).copied().and_then(known)
@@ -95,6 +95,6 @@ impl BlockTable {
 
 /// Brings the difference between two hashes into their upper bits.
 #[inline(always)]
-fn spread(weak: u32) -> u32 {
+fn spread_bits(weak: u32) -> u32 {
     weak.wrapping_mul(0x9e37_79b1)
 }

@@ -6,14 +6,14 @@ use super::*;
 
 /// Blocks of tests are as short as any.
 fn signature(old: &[u8]) -> FileSignature {
-    FileSignature::read(&mut &*old, old.len() as u64).unwrap().unwrap()
+    FileSignature::from_reader(&mut &*old, old.len() as u64).unwrap().unwrap()
 }
 
 /// The new file from the old one and the operations; and the bytes of data in these.
 fn rebuild(old: &[u8], new: &[u8], signature: FileSignature) -> (Vec<u8>, usize) {
     let (mut built, mut sent) = (Vec::new(), 0);
     SignatureMatcher::new(signature)
-        .scan(&mut &*new, new.len() as u64, &mut |op| {
+        .scan_file(&mut &*new, new.len() as u64, &mut |op| {
             match op {
                 DeltaOperation::Copy { offset, len } => {
                     let (from, to) = (offset as usize, (offset + len) as usize);
@@ -33,8 +33,8 @@ fn rebuild(old: &[u8], new: &[u8], signature: FileSignature) -> (Vec<u8>, usize)
 /// The same over the old file, from its start on.
 fn overwrite(old: &[u8], new: &[u8], signature: FileSignature) -> (Vec<u8>, usize) {
     let (mut built, mut position, mut sent) = (old.to_vec(), 0, 0);
-    SignatureMatcher::in_place(signature)
-        .scan(&mut &*new, new.len() as u64, &mut |op| {
+    SignatureMatcher::new_in_place(signature)
+        .scan_file(&mut &*new, new.len() as u64, &mut |op| {
             let bytes = match op {
                 DeltaOperation::Copy { offset, len } => {
                     assert!(offset as usize >= position, "{offset} was written over at {position}");
@@ -164,7 +164,7 @@ fn an_insertion_costs_about_a_block() {
     new.splice(2_000_000..2_000_000, noise(100, 3));
     let (built, sent) = rebuild(&old, &new, signature(&old));
     assert_eq!(built, new);
-    assert!(sent <= 100 + 2 * block_size(4_000_000).unwrap() as usize, "{sent}");
+    assert!(sent <= 100 + 2 * choose_block_size(4_000_000).unwrap() as usize, "{sent}");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_longer_file_needs_only_its_end() {
     let new = [&old[..], &noise(500, 5)].concat();
     let (built, sent) = rebuild(&old, &new, signature(&old));
     assert_eq!(built, new);
-    assert!(sent <= 500 + block_size(100_000).unwrap() as usize);
+    assert!(sent <= 500 + choose_block_size(100_000).unwrap() as usize);
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn a_signature_that_is_cut_or_too_long_is_refused() {
 #[test]
 fn weak_hashes_that_lie_at_each_byte_do_not_make_it_slow() {
     let new = vec![0; 8 << 20];
-    let block = block_size(new.len() as u64).unwrap();
+    let block = choose_block_size(new.len() as u64).unwrap();
     let weak = signature(&new).hashes[0].0;
     let hashes =
         (0..new.len().div_ceil(block as usize)).map(|at| (weak, (at as u64).to_le_bytes())).collect();
@@ -222,10 +222,10 @@ fn weak_hashes_that_lie_at_each_byte_do_not_make_it_slow() {
 
 #[test]
 fn blocks_grow_with_files() {
-    assert_eq!(block_size(0), Some(1024));
-    assert_eq!(block_size(100 << 20), Some(20_480));
-    assert_eq!(block_size(1 << 40), Some(4 << 20));
-    assert_eq!(block_size(u64::MAX), None);
+    assert_eq!(choose_block_size(0), Some(1024));
+    assert_eq!(choose_block_size(100 << 20), Some(20_480));
+    assert_eq!(choose_block_size(1 << 40), Some(4 << 20));
+    assert_eq!(choose_block_size(u64::MAX), None);
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn several_threads_make_the_signature_that_one_makes() {
     let old = noise((9 << 20) + 77, 5);
     let file = tempfile::tempfile().unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &old, 0).unwrap();
-    assert_eq!(FileSignature::of_file(&file, old.len() as u64).unwrap(), Some(signature(&old)));
-    assert_eq!(FileSignature::of_file(&file, old.len() as u64 + 1).unwrap(), None);
+    assert_eq!(FileSignature::from_file(&file, old.len() as u64).unwrap(), Some(signature(&old)));
+    assert_eq!(FileSignature::from_file(&file, old.len() as u64 + 1).unwrap(), None);
 }
 
 #[test]
@@ -247,6 +247,6 @@ fn what_is_equal_goes_out_before_the_end_of_the_file_is_seen() {
         longest = longest.max(if let DeltaOperation::Copy { len, .. } = op { len } else { 0 });
         Ok(())
     };
-    matcher.scan(&mut &*old, old.len() as u64, &mut note).unwrap();
+    matcher.scan_file(&mut &*old, old.len() as u64, &mut note).unwrap();
     assert!(longest < 3 << 20, "{longest}");
 }

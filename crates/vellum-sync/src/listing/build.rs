@@ -48,7 +48,7 @@ pub struct NewListingEntry {
 impl NewListingEntry {
     /// Those of an entry of another listing.
     #[must_use]
-    pub fn of(entry: &ListingEntry<'_>) -> Self {
+    pub fn from_entry(entry: &ListingEntry<'_>) -> Self {
         Self {
             kind: entry.kind(),
             mode: entry.mode(),
@@ -62,7 +62,7 @@ impl NewListingEntry {
 
     /// A directory of which nothing is known.
     #[must_use]
-    pub fn dir() -> Self {
+    pub fn unknown_dir() -> Self {
         let (kind, flags) = (FileKind::Dir, EntryFlags::default());
         Self { kind, mode: 0o755, uid: 0, gid: 0, size: 0, mtime: UnixTime::default(), flags }
     }
@@ -107,11 +107,11 @@ impl DirectoryBlock {
         detail: Option<EntryDetail>,
     ) -> Result<(), ListingError> {
         check_name(name).map_err(|_| ListingError::Name)?;
-        if self.records.last().is_some_and(|last| self.name_of(last) >= name) {
+        if self.records.last().is_some_and(|last| self.record_name(last) >= name) {
             return Err(ListingError::Order);
         }
         let place = |index: usize| u32::try_from(index).map_err(|_| ListingError::TooLarge);
-        let mut record = EntryRecord::of(fresh);
+        let mut record = EntryRecord::from_new_entry(fresh);
         record.name = place(self.names.len())?;
         record.name_len = u8::try_from(name.len()).map_err(|_| ListingError::Name)?;
         if let Some(detail) = detail {
@@ -124,21 +124,21 @@ impl DirectoryBlock {
     }
 
     /// Says which names are of one file, of an entry that was pushed with details.
-    pub fn set_group(&mut self, place: usize, group: u32) {
+    pub fn set_link_group(&mut self, place: usize, group: u32) {
         let detail = self.records.get(place).and_then(|record| (record.detail as usize).checked_sub(1));
         if let Some(detail) = detail.and_then(|detail| self.details.get_mut(detail)) {
             detail.group = group;
         }
     }
 
-    fn name_of(&self, record: &EntryRecord) -> &[u8] {
+    fn record_name(&self, record: &EntryRecord) -> &[u8] {
         let start = record.name as usize;
         self.names.get(start..start + usize::from(record.name_len)).unwrap_or_default()
     }
 }
 
 impl EntryRecord {
-    fn of(fresh: &NewListingEntry) -> Self {
+    fn from_new_entry(fresh: &NewListingEntry) -> Self {
         Self {
             size: if fresh.kind == FileKind::Dir { 0 } else { fresh.size },
             secs: fresh.mtime.secs,
@@ -160,7 +160,7 @@ impl TreeListing {
     /// A listing of a root alone.
     #[must_use]
     pub fn new(root: &NewListingEntry, detail: Option<EntryDetail>) -> Self {
-        let mut record = EntryRecord::of(&NewListingEntry { kind: FileKind::Dir, ..*root });
+        let mut record = EntryRecord::from_new_entry(&NewListingEntry { kind: FileKind::Dir, ..*root });
         record.detail = u32::from(detail.is_some());
         Self {
             records: vec![record],
@@ -180,7 +180,7 @@ impl TreeListing {
     }
 
     /// Puts a directory's entries into it, once; gives the number of the first.
-    pub fn attach(
+    pub fn attach_block(
         &mut self,
         dir: ListingEntryId,
         block: &mut DirectoryBlock,
@@ -197,7 +197,7 @@ impl TreeListing {
             return Err(ListingError::Place);
         }
         if block.is_empty() {
-            return Ok(ListingEntryId::at(first));
+            return Ok(ListingEntryId::from_index(first));
         }
         parent.size = (first as u64) << 32 | block.len() as u64;
         for record in &mut block.records {
@@ -208,13 +208,13 @@ impl TreeListing {
         self.records.append(&mut block.records);
         self.names.append(&mut block.names);
         self.details.append(&mut block.details);
-        Ok(ListingEntryId::at(first))
+        Ok(ListingEntryId::from_index(first))
     }
 
     /// Adds to what is known of an entry.
-    pub fn mark(&mut self, id: ListingEntryId, flags: EntryFlags) {
+    pub fn add_flags(&mut self, id: ListingEntryId, flags: EntryFlags) {
         if let Some(record) = self.records.get_mut(id.index()) {
-            record.flags = record.flags.with(flags);
+            record.flags = record.flags.union(flags);
         }
     }
 }

@@ -16,7 +16,7 @@ impl ListingEntryId {
     /// The root's.
     pub const ROOT: Self = Self(NonZeroU32::MIN);
 
-    pub(super) fn at(index: usize) -> Self {
+    pub(super) fn from_index(index: usize) -> Self {
         let number = u32::try_from(index).unwrap_or(u32::MAX - 1).saturating_add(1);
         Self(NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN))
     }
@@ -29,7 +29,7 @@ impl ListingEntryId {
 
     /// The number so many places further on.
     #[must_use]
-    pub fn plus(self, places: u32) -> Self {
+    pub fn offset_by(self, places: u32) -> Self {
         Self(self.0.saturating_add(places))
     }
 
@@ -84,20 +84,20 @@ impl EntryFlags {
 
     /// Whether it has all of these.
     #[must_use]
-    pub fn has(self, flags: Self) -> bool {
+    pub fn contains(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
 
     /// With these too.
     #[must_use]
-    pub fn with(self, flags: Self) -> Self {
+    pub fn union(self, flags: Self) -> Self {
         Self(self.0 | flags.0)
     }
 
     /// With these too, if the condition holds.
     #[must_use]
-    pub fn with_if(self, flags: Self, condition: bool) -> Self {
-        if condition { self.with(flags) } else { self }
+    pub fn union_if(self, flags: Self, condition: bool) -> Self {
+        if condition { self.union(flags) } else { self }
     }
 }
 
@@ -172,7 +172,7 @@ impl<'l> ListingEntry<'l> {
     pub fn parent(&self) -> Option<Self> {
         let parent = self.record().parent as usize;
         (self.id != ListingEntryId::ROOT)
-            .then_some(Self { listing: self.listing, id: ListingEntryId::at(parent) })
+            .then_some(Self { listing: self.listing, id: ListingEntryId::from_index(parent) })
     }
 
     /// Its path from the root, without a leading slash; the root's is empty.
@@ -257,7 +257,7 @@ impl<'l> ListingEntry<'l> {
 
     /// The target of a symlink; empty for all else.
     #[must_use]
-    pub fn target(&self) -> &'l [u8] {
+    pub fn symlink_target(&self) -> &'l [u8] {
         self.detail().map_or(&[], |detail| &detail.target)
     }
 
@@ -269,7 +269,7 @@ impl<'l> ListingEntry<'l> {
 
     /// Entries with one number are names of one file.
     #[must_use]
-    pub fn group(&self) -> Option<u32> {
+    pub fn link_group(&self) -> Option<u32> {
         self.detail().map(|detail| detail.group).filter(|group| *group != 0)
     }
 
@@ -287,12 +287,12 @@ impl<'l> ListingEntry<'l> {
             _ => (0, 0),
         };
         let listing = self.listing;
-        (first..first + count).map(move |index| Self { listing, id: ListingEntryId::at(index) })
+        (first..first + count).map(move |index| Self { listing, id: ListingEntryId::from_index(index) })
     }
 
     /// The entry of this name in a directory.
     #[must_use]
-    pub fn child(&self, name: &[u8]) -> Option<Self> {
+    pub fn find_child(&self, name: &[u8]) -> Option<Self> {
         let children = self.children();
         let first = children.clone().next()?.id.index();
         let records = &self.listing.records[first..first + children.len()];
@@ -301,7 +301,7 @@ impl<'l> ListingEntry<'l> {
             self.listing.names.get(start..start + usize::from(record.name_len)).unwrap_or_default()
         };
         let place = records.binary_search_by(|record| name_of(record).cmp(name)).ok()?;
-        Some(Self { listing: self.listing, id: ListingEntryId::at(first + place) })
+        Some(Self { listing: self.listing, id: ListingEntryId::from_index(first + place) })
     }
 }
 

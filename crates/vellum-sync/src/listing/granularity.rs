@@ -35,12 +35,12 @@ impl TimeGranularity {
 
     /// The step, nanoseconds.
     #[must_use]
-    pub fn nanos(self) -> u64 {
+    pub fn step_nanos(self) -> u64 {
         self.0
     }
 
     /// Takes in a time that the filesystem keeps.
-    pub fn see(&mut self, time: UnixTime) {
+    pub fn observe_time(&mut self, time: UnixTime) {
         let nanos = i128::from(time.secs) * SECOND + i128::from(time.nanos);
         let fits = |step: &u64| nanos.rem_euclid(i128::from(*step)) == 0;
         if !fits(&self.0) {
@@ -49,25 +49,25 @@ impl TimeGranularity {
     }
 
     /// The one of both that is finer.
-    pub fn merge(&mut self, other: Self) {
+    pub fn merge_finer(&mut self, other: Self) {
         self.0 = self.0.min(other.0);
     }
 
     /// By how much two times may differ that this filesystem cannot tell apart, nanoseconds.
     #[must_use]
-    pub fn window(self) -> u64 {
+    pub fn tolerance_nanos(self) -> u64 {
         self.0.saturating_sub(1)
     }
 
     /// Whether a time may be what some filesystem keeps of another.
     #[must_use]
-    pub fn can_make(kept: UnixTime, given: UnixTime) -> bool {
-        STEPS.into_iter().any(|step| Self(step).cut(given) == kept)
+    pub fn is_possible_rounding(kept: UnixTime, given: UnixTime) -> bool {
+        STEPS.into_iter().any(|step| Self(step).truncate_time(given) == kept)
     }
 
     /// A time as the filesystem keeps it, if it cuts off the rest as most do.
     #[must_use]
-    pub fn cut(self, time: UnixTime) -> UnixTime {
+    pub fn truncate_time(self, time: UnixTime) -> UnixTime {
         let nanos = i128::from(time.secs) * SECOND + i128::from(time.nanos);
         let nanos = nanos - nanos.rem_euclid(i128::from(self.0));
         let secs = i64::try_from(nanos.div_euclid(SECOND)).unwrap_or(time.secs);
@@ -82,9 +82,9 @@ mod tests {
     fn learnt(times: &[(i64, u32)]) -> u64 {
         let mut granularity = TimeGranularity::COARSEST;
         for (secs, nanos) in times {
-            granularity.see(UnixTime { secs: *secs, nanos: *nanos });
+            granularity.observe_time(UnixTime { secs: *secs, nanos: *nanos });
         }
-        granularity.nanos()
+        granularity.step_nanos()
     }
 
     #[test]
@@ -100,11 +100,11 @@ mod tests {
     #[test]
     fn times_are_cut_towards_the_past() {
         let two = TimeGranularity::COARSEST;
-        let cut = |secs, nanos| two.cut(UnixTime { secs, nanos });
+        let cut = |secs, nanos| two.truncate_time(UnixTime { secs, nanos });
         assert_eq!(cut(5, 7), UnixTime { secs: 4, nanos: 0 });
         assert_eq!(cut(-5, 7), UnixTime { secs: -6, nanos: 0 });
         assert_eq!(
-            TimeGranularity::default().cut(UnixTime { secs: 5, nanos: 7 }),
+            TimeGranularity::default().truncate_time(UnixTime { secs: 5, nanos: 7 }),
             UnixTime { secs: 5, nanos: 7 }
         );
         assert_eq!(TimeGranularity::from_nanos(u64::MAX), two);
@@ -113,7 +113,7 @@ mod tests {
             [((4, 0), true), ((5, 0), true), ((5, 100), true), ((3, 0), false), ((6, 0), false)]
         {
             let kept = UnixTime { secs: kept.0, nanos: kept.1 };
-            assert_eq!(TimeGranularity::can_make(kept, given), may_be, "{kept:?}");
+            assert_eq!(TimeGranularity::is_possible_rounding(kept, given), may_be, "{kept:?}");
         }
     }
 }

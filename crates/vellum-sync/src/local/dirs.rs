@@ -24,25 +24,25 @@ impl OpenListingDirs {
     }
 
     /// The same, for the tree that was listed: what was followed there is followed again.
-    pub fn as_listed(root: HeldDir) -> Self {
+    pub fn new_following_symlinks(root: HeldDir) -> Self {
         Self { follows: true, ..Self::new(root) }
     }
 
     /// The directory that stands at the path of an entry of one listing, always the same one.
-    pub fn get(&self, dir: &ListingEntry<'_>) -> Result<HeldDir> {
+    pub fn open_dir(&self, dir: &ListingEntry<'_>) -> Result<HeldDir> {
         if dir.id() == ListingEntryId::ROOT {
             return Ok(self.root.clone());
         }
-        if let Some(known) = self.known(dir.id()) {
+        if let Some(known) = self.find_cached(dir.id()) {
             return Ok(known);
         }
-        let opened = match dir.parent().and_then(|parent| self.known(parent.id())) {
+        let opened = match dir.parent().and_then(|parent| self.find_cached(parent.id())) {
             Some(parent) if self.follows && dir.listing().is_followed(dir.id()) => {
-                parent.open_dir_followed(dir.name())?
+                parent.open_dir_following(dir.name())?
             }
             Some(parent) => parent.open_dir(dir.name())?,
-            None if self.follows => DirectoryRoute::to(dir).from(&self.root)?,
-            None => self.root.resolve(&dir.path())?,
+            None if self.follows => DirectoryRoute::for_dir(dir).open_from(&self.root)?,
+            None => self.root.resolve_dir(&dir.path())?,
         };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= KEPT {
@@ -53,13 +53,13 @@ impl OpenListingDirs {
     }
 
     /// Looks from the last one on, which it mostly is.
-    fn known(&self, id: ListingEntryId) -> Option<HeldDir> {
+    fn find_cached(&self, id: ListingEntryId) -> Option<HeldDir> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().rev().find(|(known, _)| *known == id).map(|(_, dir)| dir.clone())
     }
 
     /// Forgets what is open: directories were made, renamed or deleted.
-    pub fn forget(&self) {
+    pub fn clear_cache(&self) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
@@ -74,7 +74,7 @@ enum RouteStep {
 
 impl DirectoryRoute {
     /// The way to an entry.
-    pub fn to(dir: &ListingEntry<'_>) -> Self {
+    pub fn for_dir(dir: &ListingEntry<'_>) -> Self {
         let listing = dir.listing();
         let mut names = Vec::new();
         let mut here = *dir;
@@ -97,12 +97,12 @@ impl DirectoryRoute {
     }
 
     /// Goes it.
-    pub fn from(&self, root: &HeldDir) -> Result<HeldDir> {
+    pub fn open_from(&self, root: &HeldDir) -> Result<HeldDir> {
         let mut here = root.clone();
         for step in &self.0 {
             here = match step {
-                RouteStep::Path(path) => here.resolve(path)?,
-                RouteStep::Followed(name) => here.open_dir_followed(name)?,
+                RouteStep::Path(path) => here.resolve_dir(path)?,
+                RouteStep::Followed(name) => here.open_dir_following(name)?,
             };
         }
         Ok(here)

@@ -36,7 +36,7 @@ pub enum BasisUsage {
     clippy::disallowed_methods,
     reason = "the user names this directory: it may be reached through symlinks"
 )]
-pub fn through_missing(path: &Path) -> PathBuf {
+pub fn resolve_missing_path(path: &Path) -> PathBuf {
     let mut real = PathBuf::new();
     for component in path.components() {
         let goes_back = component == Component::ParentDir
@@ -59,10 +59,10 @@ mod tests {
     fn a_path_leads_back_out_of_a_directory_that_is_not_there() {
         let temp = tempfile::tempdir().unwrap();
         let at = |path: &str| temp.path().join(path);
-        assert_eq!(through_missing(&at("new/../old")), at("old"));
-        assert_eq!(through_missing(&at("new/deep/../../old")), at("old"));
+        assert_eq!(resolve_missing_path(&at("new/../old")), at("old"));
+        assert_eq!(resolve_missing_path(&at("new/deep/../../old")), at("old"));
         std::fs::create_dir(at("there")).unwrap();
-        assert_eq!(through_missing(&at("there/../old")), at("there/../old"));
-        assert_eq!(through_missing(Path::new("../../old")), Path::new("../../old"));
+        assert_eq!(resolve_missing_path(&at("there/../old")), at("there/../old"));
+        assert_eq!(resolve_missing_path(Path::new("../../old")), Path::new("../../old"));
     }
 }

@@ -4,7 +4,7 @@
 //! equal and an attribute is not, a file is copied there and gets its own attributes.
 
 use super::walk::SyncPlanner;
-use super::{StepAction, attributes, compare};
+use super::{StepAction, compare, compare_attributes};
 use crate::listing::ListingEntry;
 use crate::options::{BASIS_DIRS_MAX, BasisUsage};
 
@@ -18,18 +18,18 @@ pub(super) enum BasisMatch {
 
 impl SyncPlanner<'_> {
     /// What the first basis directory that has an entry unchanged is good for; None if the entry comes from the source.
-    pub(super) fn in_basis(&self, source: &ListingEntry<'_>) -> Option<BasisMatch> {
+    pub(super) fn find_basis_match(&self, source: &ListingEntry<'_>) -> Option<BasisMatch> {
         let usage = self.options.basis.as_ref()?.usage;
         let path = source.path();
         let mut same_content = None;
         for (number, listing) in (0_u8..).zip(self.basis.iter().take(BASIS_DIRS_MAX)) {
-            let Some(there) = listing.find(&path).filter(|there| there.kind() == source.kind()) else {
+            let Some(there) = listing.find_path(&path).filter(|there| there.kind() == source.kind()) else {
                 continue;
             };
-            if !compare::content(source, &there, self.options).is_empty() {
+            if !compare::compare_content(source, &there, self.options).is_empty() {
                 continue;
             }
-            if attributes(source, &there, self.options).is_empty() {
+            if compare_attributes(source, &there, self.options).is_empty() {
                 match usage {
                     BasisUsage::Link => return Some(BasisMatch::Taken(StepAction::LinkBasis(number))),
                     BasisUsage::LeaveOut => return Some(BasisMatch::LeftOut),
@@ -44,8 +44,8 @@ impl SyncPlanner<'_> {
 
     /// Whether a file of the destination may have a name in a basis directory, so that setting its attributes would
     /// change it there.
-    pub(super) fn may_be_in_basis(&self, old: &ListingEntry<'_>) -> bool {
+    pub(super) fn can_be_in_basis(&self, old: &ListingEntry<'_>) -> bool {
         let links = self.options.basis.as_ref().is_some_and(|basis| basis.usage == BasisUsage::Link);
-        links && old.flags().has(crate::listing::EntryFlags::LINKED)
+        links && old.flags().contains(crate::listing::EntryFlags::LINKED)
     }
 }

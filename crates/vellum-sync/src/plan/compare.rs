@@ -13,29 +13,33 @@ const NANOS: i128 = 1_000_000_000;
 
 /// In what attributes differ from those that the source asks for.
 #[must_use]
-pub fn attributes(source: &ListingEntry<'_>, old: &ListingEntry<'_>, options: &SyncOptions) -> Differences {
-    let wanted = WantedAttributes::of(source, options);
+pub fn compare_attributes(
+    source: &ListingEntry<'_>,
+    old: &ListingEntry<'_>,
+    options: &SyncOptions,
+) -> Differences {
+    let wanted = WantedAttributes::from_entry(source, options);
     // What belongs to another user cannot be mended by who receives, and is no difference.
     let is_theirs = options.preserve.receiver.as_ref().is_none_or(|receiver| receiver.user == old.uid());
     let gid = wanted.gid.filter(|_| is_theirs).unwrap_or(old.gid());
     let uid = wanted.uid.unwrap_or(old.uid());
-    let mode = wanted.mode(old.mode(), uid, gid);
-    let time = wanted.mtime.is_some_and(|mtime| !same_time(mtime, old.mtime(), options));
+    let mode = wanted.compute_mode(old.mode(), uid, gid);
+    let time = wanted.mtime.is_some_and(|mtime| !is_same_time(mtime, old.mtime(), options));
     let atime =
-        wanted.atime.is_some_and(|atime| old.atime().is_none_or(|old| !same_time(atime, old, options)));
-    let (acl, xattr) = extended(source.xattrs(), old.xattrs());
+        wanted.atime.is_some_and(|atime| old.atime().is_none_or(|old| !is_same_time(atime, old, options)));
+    let (acl, xattr) = compare_xattrs(source.xattrs(), old.xattrs());
     Differences::default()
-        .with_if(Differences::TIME, time)
-        .with_if(Differences::MODE, mode.is_some_and(|mode| mode != old.mode()))
-        .with_if(Differences::OWNER, uid != old.uid())
-        .with_if(Differences::GROUP, gid != old.gid())
-        .with_if(Differences::ATIME, atime)
-        .with_if(Differences::ACL, acl && options.preserve.acls)
-        .with_if(Differences::XATTR, xattr && options.preserve.xattrs)
+        .union_if(Differences::TIME, time)
+        .union_if(Differences::MODE, mode.is_some_and(|mode| mode != old.mode()))
+        .union_if(Differences::OWNER, uid != old.uid())
+        .union_if(Differences::GROUP, gid != old.gid())
+        .union_if(Differences::ATIME, atime)
+        .union_if(Differences::ACL, acl && options.preserve.acls)
+        .union_if(Differences::XATTR, xattr && options.preserve.xattrs)
 }
 
 /// Whether ACLs, and whether other attributes differ.
-fn extended(a: &[ExtendedAttribute], b: &[ExtendedAttribute]) -> (bool, bool) {
+fn compare_xattrs(a: &[ExtendedAttribute], b: &[ExtendedAttribute]) -> (bool, bool) {
     let is_acl = |xattr: &&ExtendedAttribute| xattr.name.starts_with(ACL_PREFIX);
     let acls = a.iter().filter(is_acl).ne(b.iter().filter(is_acl));
     let others = a.iter().filter(|x| !is_acl(x)).ne(b.iter().filter(|x| !is_acl(x)));
@@ -43,54 +47,53 @@ fn extended(a: &[ExtendedAttribute], b: &[ExtendedAttribute]) -> (bool, bool) {
 }
 
 /// Whether two times count as equal.
-pub(super) fn same_time(a: UnixTime, b: UnixTime, options: &SyncOptions) -> bool {
-    a == b || nanos(a).abs_diff(nanos(b)) <= u128::from(options.compare.modify_window)
+pub(super) fn is_same_time(a: UnixTime, b: UnixTime, options: &SyncOptions) -> bool {
+    a == b || total_nanos(a).abs_diff(total_nanos(b)) <= u128::from(options.compare.modify_window)
 }
 
 /// Whether the destination's time is later, by more than counts as equal.
 pub(super) fn is_newer(old: UnixTime, source: UnixTime, options: &SyncOptions) -> bool {
-    nanos(old) > nanos(source) && !same_time(old, source, options)
+    total_nanos(old) > total_nanos(source) && !is_same_time(old, source, options)
 }
 
-fn nanos(time: UnixTime) -> i128 {
+fn total_nanos(time: UnixTime) -> i128 {
     i128::from(time.secs) * NANOS + i128::from(time.nanos)
 }
 
 /// In what the content of two entries of one kind differs, as far as the options look.
-pub(crate) fn content(
+pub(crate) fn compare_content(
     source: &ListingEntry<'_>,
     old: &ListingEntry<'_>,
     options: &SyncOptions,
 ) -> Differences {
     match source.kind() {
-        FileKind::File => file(source, old, options),
-        FileKind::Symlink => {
-            Differences::default().with_if(Differences::CONTENT, source.target() != old.target())
-        }
+        FileKind::File => compare_files(source, old, options),
+        FileKind::Symlink => Differences::default()
+            .union_if(Differences::CONTENT, source.symlink_target() != old.symlink_target()),
         FileKind::CharDevice | FileKind::BlockDevice => {
-            Differences::default().with_if(Differences::CONTENT, source.rdev() != old.rdev())
+            Differences::default().union_if(Differences::CONTENT, source.rdev() != old.rdev())
         }
         FileKind::Dir | FileKind::Fifo | FileKind::Socket => Differences::default(),
     }
 }
 
-fn file(source: &ListingEntry<'_>, old: &ListingEntry<'_>, options: &SyncOptions) -> Differences {
+fn compare_files(source: &ListingEntry<'_>, old: &ListingEntry<'_>, options: &SyncOptions) -> Differences {
     if source.size() != old.size() {
-        return Differences::CONTENT.with(Differences::SIZE);
+        return Differences::CONTENT.union(Differences::SIZE);
     }
-    let digests = (source.listing().digest(source.id()), old.listing().digest(old.id()));
+    let digests = (source.listing().content_digest(source.id()), old.listing().content_digest(old.id()));
     let known_to_differ = matches!(digests, (Some(a), Some(b)) if a != b);
     let equal = match options.compare.by {
-        CompareMethod::SizeAndTime => same_time(source.mtime(), old.mtime(), options) && !known_to_differ,
+        CompareMethod::SizeAndTime => is_same_time(source.mtime(), old.mtime(), options) && !known_to_differ,
         CompareMethod::Size => true,
         CompareMethod::Nothing => false,
         CompareMethod::Content => source.size() == 0 || matches!(digests, (Some(a), Some(b)) if a == b),
     };
-    Differences::default().with_if(Differences::CONTENT, !equal)
+    Differences::default().union_if(Differences::CONTENT, !equal)
 }
 
 /// Whether an entry is of a kind that the options ask for.
-pub(super) fn is_asked_for(entry: &ListingEntry<'_>, options: &SyncOptions) -> bool {
+pub(super) fn is_requested_kind(entry: &ListingEntry<'_>, options: &SyncOptions) -> bool {
     let preserve = &options.preserve;
     match entry.kind() {
         FileKind::File => true,
@@ -103,17 +106,17 @@ pub(super) fn is_asked_for(entry: &ListingEntry<'_>, options: &SyncOptions) -> b
 
 /// Files of both sides whose content decides what is planned: to be hashed, and noted in the listings.
 #[must_use]
-pub fn unsettled(
+pub fn find_undecided_files(
     source: &TreeListing,
     destination: &TreeListing,
     options: &SyncOptions,
 ) -> (Vec<ListingEntryId>, Vec<ListingEntryId>) {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     if options.compare.by == CompareMethod::Content {
-        same_sizes(source, destination, &mut ours, &mut theirs);
+        collect_same_size(source, destination, &mut ours, &mut theirs);
     }
     if options.detect_renames {
-        super::rename::candidates(source, destination, &mut ours, &mut theirs);
+        super::rename::find_rename_candidates(source, destination, &mut ours, &mut theirs);
     }
     ours.sort_unstable();
     ours.dedup();
@@ -124,22 +127,22 @@ pub fn unsettled(
 
 /// The same of a source and a basis directory.
 #[must_use]
-pub fn unsettled_in_basis(
+pub fn find_undecided_in_basis(
     source: &TreeListing,
     basis: &TreeListing,
     options: &SyncOptions,
 ) -> (Vec<ListingEntryId>, Vec<ListingEntryId>) {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     if options.compare.by == CompareMethod::Content {
-        same_sizes(source, basis, &mut ours, &mut theirs);
+        collect_same_size(source, basis, &mut ours, &mut theirs);
         // What was hashed for another one is known.
-        ours.retain(|id| source.digest(*id).is_none());
+        ours.retain(|id| source.content_digest(*id).is_none());
     }
     (ours, theirs)
 }
 
 /// Files of both that have one path and one size.
-fn same_sizes(
+fn collect_same_size(
     source: &TreeListing,
     other: &TreeListing,
     ours: &mut Vec<ListingEntryId>,
@@ -147,7 +150,7 @@ fn same_sizes(
 ) {
     let mut pairs = vec![(source.root(), other.root())];
     while let Some((a, b)) = pairs.pop() {
-        for (a, b) in a.children().filter_map(|a| Some((a, b.child(a.name())?))) {
+        for (a, b) in a.children().filter_map(|a| Some((a, b.find_child(a.name())?))) {
             if a.is_dir() && b.is_dir() {
                 pairs.push((a, b));
             } else if a.is_file() && b.is_file() && a.size() == b.size() && a.size() > 0 {

@@ -16,17 +16,18 @@ const FEW: u64 = 10;
 impl SyncPlanner<'_> {
     /// Steps that delete an entry with all that is in it, children first; whether nothing of it stays. A store that would
     /// go with it is noted.
-    pub(super) fn removal(&mut self, top: &ListingEntry<'_>, phase: StepPhase) -> (Vec<SyncStep>, bool) {
+    pub(super) fn plan_removal(&mut self, top: &ListingEntry<'_>, phase: StepPhase) -> (Vec<SyncStep>, bool) {
         // Perishable protection ends with the directory.
         let stands = |entry: &ListingEntry<'_>| {
-            self.is_protected(entry) && (entry.id() == top.id() || !entry.flags().has(EntryFlags::PERISHABLE))
+            self.is_protected(entry)
+                && (entry.id() == top.id() || !entry.flags().contains(EntryFlags::PERISHABLE))
         };
         let mut found = vec![*top];
         let mut next = 0;
         let mut store = None;
         while let Some(entry) = found.get(next).copied() {
             next += 1;
-            if entry.flags().has(EntryFlags::STORE) && entry.is_dir() && !stands(&entry) {
+            if entry.flags().contains(EntryFlags::STORE) && entry.is_dir() && !stands(&entry) {
                 store.get_or_insert(entry.path());
             }
             if entry.is_dir() && !stands(&entry) {
@@ -41,7 +42,7 @@ impl SyncPlanner<'_> {
                 || entry.is_dir()
                     && [EntryFlags::KEEPS, EntryFlags::UNREAD, EntryFlags::MOUNT]
                         .iter()
-                        .any(|f| entry.flags().has(*f));
+                        .any(|f| entry.flags().contains(*f));
             if kept {
                 stays.extend(entry.parent().map(|parent| parent.id()));
                 continue;
@@ -57,18 +58,18 @@ impl SyncPlanner<'_> {
     }
 
     /// An entry that the source does not have.
-    pub(super) fn extra(&mut self, old: &ListingEntry<'_>, pair: usize) {
+    pub(super) fn plan_extra_entry(&mut self, old: &ListingEntry<'_>, pair: usize) {
         // What stands beside a thing that was named alone is nobody's affair.
-        let is_beside = self.source_of(pair).is_some_and(|dir| dir.flags().has(EntryFlags::IMPLIED));
+        let is_beside = self.source_dir(pair).is_some_and(|dir| dir.flags().contains(EntryFlags::IMPLIED));
         if self.options.delete.when == DeletePhase::Never || is_beside || self.is_protected(old) {
             return;
         }
-        let (steps, gone) = self.removal(old, self.delete_phase());
+        let (steps, gone) = self.plan_removal(old, self.choose_delete_phase());
         if !gone && old.is_dir() {
             self.remarks.push(PlanRemark::Kept { path: old.path() });
         }
         if gone {
-            self.touch(pair);
+            self.mark_touched(pair);
         }
         self.counts.deleted += steps.len() as u64;
         self.deletes.extend(steps);
@@ -77,13 +78,14 @@ impl SyncPlanner<'_> {
     /// What was asked for and is not at the source. A directory goes with what is in it only if deletions were asked for.
     pub(super) fn delete_missing(&mut self) {
         for path in self.missing {
-            let Some(old) = self.destination.find(path).filter(|old| old.id() != ListingEntryId::ROOT) else {
+            let Some(old) = self.destination.find_path(path).filter(|old| old.id() != ListingEntryId::ROOT)
+            else {
                 continue;
             };
-            if self.source.find(path).is_some() || self.is_protected(&old) {
+            if self.source.find_path(path).is_some() || self.is_protected(&old) {
                 continue;
             }
-            let (steps, gone) = self.removal(&old, self.delete_phase());
+            let (steps, gone) = self.plan_removal(&old, self.choose_delete_phase());
             let may = steps.len() <= 1
                 || self.options.delete.when != DeletePhase::Never
                 || self.options.delete.obstacles;
@@ -94,14 +96,14 @@ impl SyncPlanner<'_> {
             let known: HashSet<Option<ListingEntryId>> = self.deletes.iter().map(|step| step.old).collect();
             let fresh: Vec<SyncStep> = steps.into_iter().filter(|step| !known.contains(&step.old)).collect();
             if let Some(pair) = old.parent().and_then(|dir| self.pair_of(dir.id())) {
-                self.touch(pair);
+                self.mark_touched(pair);
             }
             self.counts.deleted += fresh.len() as u64;
             self.deletes.extend(fresh);
         }
     }
 
-    pub(super) fn delete_phase(&self) -> StepPhase {
+    pub(super) fn choose_delete_phase(&self) -> StepPhase {
         // What was renamed may stand in a directory that is deleted.
         match self.options.delete.when {
             DeletePhase::Before if !self.options.detect_renames => StepPhase::Clear,
@@ -111,16 +113,16 @@ impl SyncPlanner<'_> {
 
     /// Protected by a rule, a backup that an earlier run made, or where files are written.
     fn is_protected(&self, entry: &ListingEntry<'_>) -> bool {
-        entry.flags().has(EntryFlags::PROTECTED)
-            || self.options.writing.stages_in(&entry.path())
+        entry.flags().contains(EntryFlags::PROTECTED)
+            || self.options.writing.is_staging_path(&entry.path())
             || self.options.writing.backup.as_ref().is_some_and(|backup| match &backup.dir {
                 None => !entry.is_dir() && entry.name().ends_with(&backup.suffix),
-                Some(_) => backup.holds(&entry.path()),
+                Some(_) => backup.contains_path(&entry.path()),
             })
     }
 
     /// Why so much is not deleted.
-    pub(super) fn refusal(&self) -> Option<PlanRefusal> {
+    pub(super) fn check_delete_limit(&self) -> Option<PlanRefusal> {
         let delete = &self.options.delete;
         let (deletes, of) = (self.counts.deleted, self.destination.len() as u64 - 1);
         if let Some(path) = &self.store {
@@ -130,7 +132,7 @@ impl SyncPlanner<'_> {
             return None;
         }
         let destination = DeletionCounts { deletes, of, is_source_empty: self.source.is_empty() };
-        destination.refusal(delete, delete.force || delete.when == DeletePhase::Never)
+        destination.check_limit(delete, delete.force || delete.when == DeletePhase::Never)
     }
 }
 
@@ -147,7 +149,7 @@ pub(crate) struct DeletionCounts {
 
 impl DeletionCounts {
     /// Why so much is not deleted; None if it may be. Who `is_forced` hears of a limit only.
-    pub fn refusal(self, delete: &DeleteOptions, is_forced: bool) -> Option<PlanRefusal> {
+    pub fn check_limit(self, delete: &DeleteOptions, is_forced: bool) -> Option<PlanRefusal> {
         let Self { deletes, of, is_source_empty } = self;
         let allowed = match delete.max {
             Some(DeleteLimit::Entries(entries)) => entries,

@@ -17,15 +17,15 @@ impl SyncPlanner<'_> {
     /// Chooses a leading name for every file with several.
     pub(super) fn choose_leaders(&self) -> LinkLeaders {
         let mut best: HashMap<u32, (bool, Vec<u8>, ListingEntryId)> = HashMap::new();
-        let linked = self.source.iter().filter(|entry| !entry.flags().has(EntryFlags::WITHHELD));
-        for (entry, group) in linked.filter_map(|entry| Some((entry, entry.group()?))) {
+        let linked = self.source.iter().filter(|entry| !entry.flags().contains(EntryFlags::WITHHELD));
+        for (entry, group) in linked.filter_map(|entry| Some((entry, entry.link_group()?))) {
             let path = entry.path();
-            let old = self.destination.find(&path);
-            if old.is_some_and(|old| self.is_left_alone(&entry, &old)) {
+            let old = self.destination.find_path(&path);
+            if old.is_some_and(|old| self.is_left_unchanged(&entry, &old)) {
                 continue;
             }
             let fits = old.is_some_and(|old| {
-                old.kind() == entry.kind() && compare::content(&entry, &old, self.options).is_empty()
+                old.kind() == entry.kind() && compare::compare_content(&entry, &old, self.options).is_empty()
             });
             let candidate = (!fits, path, entry.id());
             match best.get(&group) {
@@ -39,15 +39,15 @@ impl SyncPlanner<'_> {
     }
 
     /// The leading name of an entry's file, if that is another.
-    pub(super) fn leader_of(&self, entry: &ListingEntry<'_>) -> Option<ListingEntryId> {
-        let group = entry.group().filter(|_| self.options.preserve.hard_links)?;
+    pub(super) fn find_leader(&self, entry: &ListingEntry<'_>) -> Option<ListingEntryId> {
+        let group = entry.link_group().filter(|_| self.options.preserve.hard_links)?;
         self.leaders.get(&group).copied().filter(|leader| *leader != entry.id())
     }
 
     /// Whether the destination's file has a name that belongs to another file of the source: then this one cannot stay.
-    pub(super) fn is_shared(&mut self, source: &ListingEntry<'_>, old: &ListingEntry<'_>) -> bool {
-        let Some(group) = old.group().filter(|_| self.options.preserve.hard_links) else { return false };
-        let owner = source.group().map_or((false, source.id().as_u32()), |group| (true, group));
+    pub(super) fn is_wrongly_shared(&mut self, source: &ListingEntry<'_>, old: &ListingEntry<'_>) -> bool {
+        let Some(group) = old.link_group().filter(|_| self.options.preserve.hard_links) else { return false };
+        let owner = source.link_group().map_or((false, source.id().as_u32()), |group| (true, group));
         *self.claims.entry(group).or_insert(owner) != owner
     }
 
@@ -55,21 +55,21 @@ impl SyncPlanner<'_> {
     pub(super) fn link_followers(&mut self) {
         for DependentName { source, old, pair } in std::mem::take(&mut self.followers) {
             let entry = self.source.entry(source);
-            let Some(leader) = self.leader_of(&entry) else { continue };
+            let Some(leader) = self.find_leader(&entry) else { continue };
             let stays = self.stayed.get(&leader).copied();
             if stays.is_none() && !self.made.contains(&leader) {
                 // The leading name is left out: this one leads from here on.
-                let group = entry.group().unwrap_or_default();
+                let group = entry.link_group().unwrap_or_default();
                 self.leaders.insert(group, source);
                 let old = old.map(|id| self.destination.entry(id));
                 match old.filter(|old| old.kind() == entry.kind()) {
-                    Some(old) => self.same_kind(&entry, &old, pair),
-                    None => self.make(&entry, old, Differences::NEW, pair),
+                    Some(old) => self.plan_same_kind(&entry, &old, pair),
+                    None => self.plan_creation(&entry, old, Differences::NEW, pair),
                 }
                 continue;
             }
-            let group_of = |id: ListingEntryId| self.destination.entry(id).group();
-            self.moves(&entry, old.map(|old| self.destination.entry(old)).as_ref());
+            let group_of = |id: ListingEntryId| self.destination.entry(id).link_group();
+            self.record_moved_entry(&entry, old.map(|old| self.destination.entry(old)).as_ref());
             let linked = match (stays, old) {
                 (Some(stays), Some(old)) => group_of(stays).is_some() && group_of(stays) == group_of(old),
                 _ => false,
@@ -77,11 +77,11 @@ impl SyncPlanner<'_> {
             if linked {
                 continue;
             }
-            let what = Differences::CONTENT.with_if(Differences::NEW, old.is_none());
+            let what = Differences::CONTENT.union_if(Differences::NEW, old.is_none());
             let (phase, action, source) = (StepPhase::Links, StepAction::Link, Some(source));
             self.links.push(SyncStep { phase, action, what, source, old, other: Some(leader) });
             self.counts.made += u64::from(old.is_none());
-            self.touch(pair);
+            self.mark_touched(pair);
         }
     }
 }

@@ -32,7 +32,7 @@ pub enum PlanRefusal {
 
 impl PlanRefusal {
     /// What would have happened.
-    fn reason(&self) -> String {
+    fn describe_reason(&self) -> String {
         match self {
             Self::MoreThanHalf { deletes, of } => {
                 format!("{deletes} of {of} entries at the destination would be deleted, more than half")
@@ -56,7 +56,7 @@ impl PlanRefusal {
 
 impl fmt::Display for PlanRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: nothing was done", self.reason())
+        write!(f, "{}: nothing was done", self.describe_reason())
     }
 }
 
@@ -147,7 +147,7 @@ impl fmt::Display for PlanRemark {
                     PlanRefusal::TooMany { .. } => "--max-delete allows more",
                     _ => "--force-delete does it",
                 };
-                write!(f, "{}, so nothing was deleted; {force}", refusal.reason())
+                write!(f, "{}, so nothing was deleted; {force}", refusal.describe_reason())
             }
             Self::Kept { .. } => {
                 f.write_str("not deleted: something in it is left out by a rule, or protected")

@@ -13,32 +13,34 @@ const SIZE_MIN: u64 = 4096;
 type RenameKey = (u64, i64, u32);
 
 /// Both sides' times as the destination keeps them.
-fn look(entry: &ListingEntry<'_>, granularity: TimeGranularity) -> RenameKey {
-    let time = granularity.cut(entry.mtime());
+fn build_rename_key(entry: &ListingEntry<'_>, granularity: TimeGranularity) -> RenameKey {
+    let time = granularity.truncate_time(entry.mtime());
     (entry.size(), time.secs, time.nanos)
 }
 
-fn is_candidate(entry: &ListingEntry<'_>) -> bool {
+fn is_rename_candidate(entry: &ListingEntry<'_>) -> bool {
     entry.is_file() && entry.size() >= SIZE_MIN
 }
 
 /// Files that may have been renamed: to be hashed on both sides.
-pub(super) fn candidates(
+pub(super) fn find_rename_candidates(
     source: &TreeListing,
     old: &TreeListing,
     ours: &mut Vec<ListingEntryId>,
     theirs: &mut Vec<ListingEntryId>,
 ) {
     let mut gone: HashMap<RenameKey, Vec<ListingEntryId>> = HashMap::new();
-    for entry in old.iter().filter(is_candidate).filter(|entry| source.find(&entry.path()).is_none()) {
-        gone.entry(look(&entry, old.granularity)).or_default().push(entry.id());
+    for entry in
+        old.iter().filter(is_rename_candidate).filter(|entry| source.find_path(&entry.path()).is_none())
+    {
+        gone.entry(build_rename_key(&entry, old.granularity)).or_default().push(entry.id());
     }
     if gone.is_empty() {
         return;
     }
-    for entry in source.iter().filter(is_candidate) {
-        let Some(like) = gone.get(&look(&entry, old.granularity)) else { continue };
-        if old.find(&entry.path()).is_none() {
+    for entry in source.iter().filter(is_rename_candidate) {
+        let Some(like) = gone.get(&build_rename_key(&entry, old.granularity)) else { continue };
+        if old.find_path(&entry.path()).is_none() {
             ours.push(entry.id());
             theirs.extend(like);
         }
@@ -51,7 +53,9 @@ impl SyncPlanner<'_> {
         let mut gone: HashMap<(u64, [u8; 32]), Vec<usize>> = HashMap::new();
         for (place, step) in self.deletes.iter().enumerate() {
             let Some(old) = step.old.map(|id| self.destination.entry(id)) else { continue };
-            if let (true, Some(digest)) = (is_candidate(&old), self.destination.digest(old.id())) {
+            if let (true, Some(digest)) =
+                (is_rename_candidate(&old), self.destination.content_digest(old.id()))
+            {
                 gone.entry((old.size(), *digest)).or_default().push(place);
             }
         }
@@ -60,7 +64,7 @@ impl SyncPlanner<'_> {
         }
         let mut renamed = Vec::new();
         let mut fresh = std::mem::take(&mut self.fresh_files);
-        fresh.retain(|new| self.rename_one(new, &mut gone, &mut renamed).is_none());
+        fresh.retain(|new| self.plan_rename(new, &mut gone, &mut renamed).is_none());
         self.fresh_files = fresh;
         renamed.sort_unstable();
         for place in renamed.into_iter().rev() {
@@ -68,21 +72,21 @@ impl SyncPlanner<'_> {
         }
     }
 
-    fn rename_one(
+    fn plan_rename(
         &mut self,
         new: &NewFile,
         gone: &mut HashMap<(u64, [u8; 32]), Vec<usize>>,
         renamed: &mut Vec<usize>,
     ) -> Option<()> {
         let entry = self.source.entry(new.source);
-        let digest = self.source.digest(new.source)?;
+        let digest = self.source.content_digest(new.source)?;
         let place = gone.get_mut(&(entry.size(), *digest))?.pop()?;
         let old = self.deletes.get(place)?.old?;
-        let what = super::attributes(&entry, &self.destination.entry(old), self.options);
+        let what = super::compare_attributes(&entry, &self.destination.entry(old), self.options);
         let step = SyncStep {
             phase: StepPhase::Rename,
             action: StepAction::Rename,
-            what: what.with(Differences::NEW),
+            what: what.union(Differences::NEW),
             source: Some(new.source),
             old: Some(old),
             other: None,
@@ -91,7 +95,7 @@ impl SyncPlanner<'_> {
         renamed.push(place);
         self.counts.renamed += 1;
         self.counts.deleted -= 1;
-        self.touch(new.pair);
+        self.mark_touched(new.pair);
         Some(())
     }
 }

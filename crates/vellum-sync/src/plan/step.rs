@@ -92,7 +92,7 @@ impl Differences {
 
     /// Whether it has all of these.
     #[must_use]
-    pub fn has(self, what: Self) -> bool {
+    pub fn contains(self, what: Self) -> bool {
         self.0 & what.0 == what.0
     }
 
@@ -104,14 +104,14 @@ impl Differences {
 
     /// With these too.
     #[must_use]
-    pub fn with(self, what: Self) -> Self {
+    pub fn union(self, what: Self) -> Self {
         Self(self.0 | what.0)
     }
 
     /// With these too, if the condition holds.
     #[must_use]
-    pub fn with_if(self, what: Self, condition: bool) -> Self {
-        if condition { self.with(what) } else { self }
+    pub fn union_if(self, what: Self, condition: bool) -> Self {
+        if condition { self.union(what) } else { self }
     }
 }
 

@@ -9,16 +9,22 @@ use crate::options::{DeleteLimit, DeleteOptions, DeletePhase, PreserveOptions, S
 
 fn file(size: u64, secs: i64) -> NewListingEntry {
     let mtime = UnixTime { secs, nanos: 5 };
-    NewListingEntry { kind: vellum_types::FileKind::File, size, mtime, mode: 0o644, ..NewListingEntry::dir() }
+    NewListingEntry {
+        kind: vellum_types::FileKind::File,
+        size,
+        mtime,
+        mode: 0o644,
+        ..NewListingEntry::unknown_dir()
+    }
 }
 
 fn listing(files: &[(&str, NewListingEntry)]) -> TreeListing {
-    let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+    let mut listing = TreeListing::new(&NewListingEntry::unknown_dir(), None);
     let mut block = DirectoryBlock::default();
     for (name, fresh) in files {
         block.push(name.as_bytes(), fresh, None).unwrap();
     }
-    listing.attach(ListingEntryId::ROOT, &mut block).unwrap();
+    listing.attach_block(ListingEntryId::ROOT, &mut block).unwrap();
     listing
 }
 
@@ -133,15 +139,20 @@ fn what_is_not_a_deletion_goes_on() {
 
 #[test]
 fn a_store_is_neither_written_to_nor_deleted() {
-    let store =
-        NewListingEntry { flags: EntryFlags::STORE.with(EntryFlags::KEEPS), ..NewListingEntry::dir() };
+    let store = NewListingEntry {
+        flags: EntryFlags::STORE.union(EntryFlags::KEEPS),
+        ..NewListingEntry::unknown_dir()
+    };
     let old = listing(&[("a", file(1, 2)), ("s", store)]);
     let forced = || SyncOptions { delete: DeleteOptions { force: true, ..deleting().delete }, ..deleting() };
     let refused = Some(PlanRefusal::Store { path: b"s".to_vec() });
     assert_eq!(SyncPlan::new(&listing(&[("a", file(1, 2))]), &old, &forced()).refusal, refused);
-    assert_eq!(SyncPlan::new(&listing(&[("s", NewListingEntry::dir())]), &old, &options()).refusal, refused);
+    assert_eq!(
+        SyncPlan::new(&listing(&[("s", NewListingEntry::unknown_dir())]), &old, &options()).refusal,
+        refused
+    );
     assert_eq!(SyncPlan::new(&listing(&[("a", file(1, 2))]), &old, &options()).refusal, None);
-    let kept = NewListingEntry { flags: store.flags.with(EntryFlags::PROTECTED), ..store };
+    let kept = NewListingEntry { flags: store.flags.union(EntryFlags::PROTECTED), ..store };
     let old = listing(&[("a", file(1, 2)), ("s", kept)]);
     assert_eq!(SyncPlan::new(&listing(&[("a", file(1, 2))]), &old, &forced()).refusal, None);
 }
@@ -166,13 +177,17 @@ fn nothing_is_deleted_when_part_of_the_source_was_not_read() {
 #[test]
 fn what_is_protected_stays_and_so_does_its_directory() {
     let source = listing(&[("a", file(1, 2)), ("b", file(1, 2)), ("c", file(1, 2))]);
-    let mut old =
-        listing(&[("a", file(1, 2)), ("b", file(1, 2)), ("c", file(1, 2)), ("d", NewListingEntry::dir())]);
+    let mut old = listing(&[
+        ("a", file(1, 2)),
+        ("b", file(1, 2)),
+        ("c", file(1, 2)),
+        ("d", NewListingEntry::unknown_dir()),
+    ]);
     let mut block = DirectoryBlock::default();
     let keep = NewListingEntry { flags: EntryFlags::PROTECTED, ..file(1, 2) };
     block.push(b"keep", &keep, None).unwrap();
     block.push(b"lose", &file(1, 2), None).unwrap();
-    old.attach(old.find(b"d").unwrap().id(), &mut block).unwrap();
+    old.attach_block(old.find_path(b"d").unwrap().id(), &mut block).unwrap();
     let plan = SyncPlan::new(&source, &old, &deleting());
     assert_eq!(plan.counts.deleted, 1);
     assert_eq!(plan.remarks, [PlanRemark::Kept { path: b"d".to_vec() }]);
@@ -181,10 +196,10 @@ fn what_is_protected_stays_and_so_does_its_directory() {
 #[test]
 fn a_full_directory_is_not_in_the_way_of_a_file_unless_it_may_go() {
     let source = listing(&[("a", file(1, 2))]);
-    let mut old = listing(&[("a", NewListingEntry::dir())]);
+    let mut old = listing(&[("a", NewListingEntry::unknown_dir())]);
     let mut block = DirectoryBlock::default();
     block.push(b"x", &file(1, 2), None).unwrap();
-    old.attach(old.find(b"a").unwrap().id(), &mut block).unwrap();
+    old.attach_block(old.find_path(b"a").unwrap().id(), &mut block).unwrap();
     let plan = SyncPlan::new(&source, &old, &options());
     assert_eq!(plan.remarks, [PlanRemark::InTheWay { path: b"a".to_vec() }]);
     let mut force = options();
@@ -198,18 +213,19 @@ fn a_full_directory_is_not_in_the_way_of_a_file_unless_it_may_go() {
 
 #[test]
 fn a_newer_file_is_not_made_a_name_of_an_older_one() {
-    let mut source = TreeListing::new(&NewListingEntry::dir(), None);
+    let mut source = TreeListing::new(&NewListingEntry::unknown_dir(), None);
     let mut block = DirectoryBlock::default();
     for name in [b"a", b"b"] {
         block.push(name, &file(1, 2), Some(EntryDetail { group: 1, ..EntryDetail::default() })).unwrap();
     }
-    source.attach(ListingEntryId::ROOT, &mut block).unwrap();
+    source.attach_block(ListingEntryId::ROOT, &mut block).unwrap();
     let mut updating = options();
     updating.preserve.hard_links = true;
     updating.compare.update = true;
     for (newer, older) in [("a", "b"), ("b", "a")] {
         let plan = SyncPlan::new(&source, &listing(&[(newer, file(1, 9))]), &updating);
-        let steps: Vec<_> = plan.phase(StepPhase::Files).iter().chain(plan.phase(StepPhase::Links)).collect();
+        let steps: Vec<_> =
+            plan.phase_steps(StepPhase::Files).iter().chain(plan.phase_steps(StepPhase::Links)).collect();
         let [SyncStep { action: StepAction::Write(WriteMethod::Whole), source: Some(written), .. }] =
             steps[..]
         else {

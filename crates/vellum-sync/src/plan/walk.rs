@@ -8,7 +8,7 @@ use super::basis::BasisMatch;
 use super::links::LinkLeaders;
 use super::{
     Differences, PlanRefusal, PlanRemark, StepAction, StepCounts, StepPhase, SyncPlan, SyncStep, WriteMethod,
-    attributes, compare,
+    compare, compare_attributes,
 };
 use crate::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
 use crate::options::{DeletePhase, SyncOptions};
@@ -76,9 +76,9 @@ impl<'a> SyncPlanner<'a> {
     pub fn new(source: &'a TreeListing, destination: &'a TreeListing, options: &'a SyncOptions) -> Self {
         let parent = |path: &Vec<u8>| {
             let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-            destination.find(path.get(..end).unwrap_or_default()).map(|dir| dir.id())
+            destination.find_path(path.get(..end).unwrap_or_default()).map(|dir| dir.id())
         };
-        let (files, bytes) = source.files();
+        let (files, bytes) = source.count_files();
         let mut planner = Self {
             source,
             destination,
@@ -98,7 +98,7 @@ impl<'a> SyncPlanner<'a> {
             stayed: HashMap::new(),
             moved: Vec::new(),
             made: HashSet::new(),
-            bare: if options.preserve.prune_empty { bare(source) } else { HashSet::new() },
+            bare: if options.preserve.prune_empty { find_bare_dirs(source) } else { HashSet::new() },
             clear: Vec::new(),
             dirs: Vec::new(),
             files: Vec::new(),
@@ -122,37 +122,37 @@ impl<'a> SyncPlanner<'a> {
         Self { basis, ..self }
     }
 
-    pub fn run(mut self) -> SyncPlan {
+    pub fn build_plan(mut self) -> SyncPlan {
         let root = self.source.root();
-        if self.options.compare.existing && self.destination.root().flags().has(EntryFlags::IMPLIED) {
+        if self.options.compare.existing && self.destination.root().flags().contains(EntryFlags::IMPLIED) {
             // The directory itself is not there.
             return SyncPlan { counts: self.counts, ..SyncPlan::default() };
         }
-        let what = match root.flags().has(EntryFlags::IMPLIED) {
+        let what = match root.flags().contains(EntryFlags::IMPLIED) {
             true => Differences::default(),
             false => {
                 let there = self.destination.root();
-                let is_new = there.flags().has(EntryFlags::IMPLIED);
-                attributes(&root, &there, self.options).with_if(Differences::NEW, is_new)
+                let is_new = there.flags().contains(EntryFlags::IMPLIED);
+                compare_attributes(&root, &there, self.options).union_if(Differences::NEW, is_new)
             }
         };
-        self.pair(ListingEntryId::ROOT, Some(ListingEntryId::ROOT), what);
+        self.add_dir(ListingEntryId::ROOT, Some(ListingEntryId::ROOT), what);
         let mut next = vec![0];
         while let Some(pair) = next.pop() {
             let first = self.pairs.len();
-            self.directory(pair);
+            self.plan_dir(pair);
             next.extend((first..self.pairs.len()).rev());
         }
-        self.finish()
+        self.finish_plan()
     }
 
-    fn pair(&mut self, source: ListingEntryId, old: Option<ListingEntryId>, what: Differences) {
+    fn add_dir(&mut self, source: ListingEntryId, old: Option<ListingEntryId>, what: Differences) {
         let touched = old.is_some_and(|old| self.touched_roots.contains(&old));
         self.pairs.push(PlannedDirectory { source, old, what, touched });
     }
 
     /// Notes that a directory's entries change.
-    pub fn touch(&mut self, pair: usize) {
+    pub fn mark_touched(&mut self, pair: usize) {
         if let Some(pair) = self.pairs.get_mut(pair) {
             pair.touched = true;
         }
@@ -164,19 +164,19 @@ impl<'a> SyncPlanner<'a> {
     }
 
     /// The directory of the source that a pair is of.
-    pub fn source_of(&self, pair: usize) -> Option<ListingEntry<'a>> {
+    pub fn source_dir(&self, pair: usize) -> Option<ListingEntry<'a>> {
         self.pairs.get(pair).map(|pair| self.source.entry(pair.source))
     }
 
-    fn directory(&mut self, pair: usize) {
+    fn plan_dir(&mut self, pair: usize) {
         let Some(PlannedDirectory { source, old, .. }) = self.pairs.get(pair) else { return };
         let dir = self.source.entry(*source);
         let old_dir = old.map(|old| self.destination.entry(old));
-        if let Some(old) = old_dir.filter(|old| old.flags().has(EntryFlags::STORE)) {
+        if let Some(old) = old_dir.filter(|old| old.flags().contains(EntryFlags::STORE)) {
             self.store.get_or_insert(old.path());
             return;
         }
-        if old_dir.is_some_and(|old| old.flags().has(EntryFlags::UNREAD)) {
+        if old_dir.is_some_and(|old| old.flags().contains(EntryFlags::UNREAD)) {
             return;
         }
         let mut ours = dir.children().peekable();
@@ -191,48 +191,53 @@ impl<'a> SyncPlanner<'a> {
             let ours = if order.is_le() { ours.next() } else { None };
             let theirs = if order.is_ge() { theirs.next() } else { None };
             match (ours, theirs) {
-                (Some(source), old) => self.entry(source, old, pair),
-                (None, Some(old)) => self.extra(&old, pair),
+                (Some(source), old) => self.plan_entry(source, old, pair),
+                (None, Some(old)) => self.plan_extra_entry(&old, pair),
                 (None, None) => {}
             }
         }
     }
 
     /// An entry of the source, with what has its path.
-    fn entry(&mut self, source: ListingEntry<'a>, old: Option<ListingEntry<'a>>, pair: usize) {
+    fn plan_entry(&mut self, source: ListingEntry<'a>, old: Option<ListingEntry<'a>>, pair: usize) {
         let compare = &self.options.compare;
-        if !compare::is_asked_for(&source, self.options) {
+        if !compare::is_requested_kind(&source, self.options) {
             return self.remarks.push(PlanRemark::Skipped { path: source.path() });
         }
         if self.bare.contains(&source.id()) {
-            old.iter().for_each(|old| self.extra(old, pair));
+            old.iter().for_each(|old| self.plan_extra_entry(old, pair));
             return;
         }
         let is_existing = old.is_some_and(|old| !(old.is_dir() && source.is_dir()));
-        if source.flags().has(EntryFlags::WITHHELD)
+        if source.flags().contains(EntryFlags::WITHHELD)
             || old.is_none() && compare.existing
             || compare.ignore_existing && is_existing
         {
             return;
         }
         match old {
-            None => self.make(&source, None, Differences::NEW, pair),
-            Some(old) if old.kind() != source.kind() => self.replace(&source, &old, pair),
+            None => self.plan_creation(&source, None, Differences::NEW, pair),
+            Some(old) if old.kind() != source.kind() => self.plan_replacement(&source, &old, pair),
             Some(old) if source.is_dir() => {
-                let what = attributes(&source, &old, self.options);
-                self.pair(source.id(), Some(old.id()), what);
+                let what = compare_attributes(&source, &old, self.options);
+                self.add_dir(source.id(), Some(old.id()), what);
             }
-            Some(old) => self.same_kind(&source, &old, pair),
+            Some(old) => self.plan_same_kind(&source, &old, pair),
         }
     }
 
     /// Something of another kind has the path.
-    fn replace(&mut self, source: &ListingEntry<'a>, old: &ListingEntry<'a>, pair: usize) {
-        let what = Differences::NEW.with(Differences::KIND);
+    fn plan_replacement(&mut self, source: &ListingEntry<'a>, old: &ListingEntry<'a>, pair: usize) {
+        let what = Differences::NEW.union(Differences::KIND);
         if !old.is_dir() && !source.is_dir() {
-            return self.make(source, Some(*old), Differences::KIND.with(Differences::CONTENT), pair);
+            return self.plan_creation(
+                source,
+                Some(*old),
+                Differences::KIND.union(Differences::CONTENT),
+                pair,
+            );
         }
-        let (steps, gone) = self.removal(old, StepPhase::Clear);
+        let (steps, gone) = self.plan_removal(old, StepPhase::Clear);
         let may = steps.len() <= 1
             || self.options.delete.when != DeletePhase::Never
             || self.options.delete.obstacles;
@@ -242,54 +247,54 @@ impl<'a> SyncPlanner<'a> {
         // A single thing that is replaced is not gone.
         self.counts.deleted += steps.len() as u64 - 1;
         self.clear.extend(steps);
-        self.make(source, None, what, pair);
+        self.plan_creation(source, None, what, pair);
     }
 
     /// Whether the destination's file stays as it is, though its content is another: it is newer, or longer.
-    pub fn is_left_alone(&self, source: &ListingEntry<'_>, old: &ListingEntry<'_>) -> bool {
-        self.is_spared(source, old) && !compare::content(source, old, self.options).is_empty()
+    pub fn is_left_unchanged(&self, source: &ListingEntry<'_>, old: &ListingEntry<'_>) -> bool {
+        self.should_skip_write(source, old) && !compare::compare_content(source, old, self.options).is_empty()
     }
 
     /// Whether the destination's file is not to be written to.
-    fn is_spared(&self, source: &ListingEntry<'_>, old: &ListingEntry<'_>) -> bool {
+    fn should_skip_write(&self, source: &ListingEntry<'_>, old: &ListingEntry<'_>) -> bool {
         let options = self.options;
         let newer = options.compare.update && compare::is_newer(old.mtime(), source.mtime(), options);
         let longer = options.writing.append && old.size() >= source.size();
         source.is_file() && old.is_file() && (newer || longer)
     }
 
-    pub fn same_kind(&mut self, source: &ListingEntry<'a>, old: &ListingEntry<'a>, pair: usize) {
-        if self.is_left_alone(source, old) {
+    pub fn plan_same_kind(&mut self, source: &ListingEntry<'a>, old: &ListingEntry<'a>, pair: usize) {
+        if self.is_left_unchanged(source, old) {
             return;
         }
-        if self.leader_of(source).is_some() {
+        if self.find_leader(source).is_some() {
             let (source, old) = (source.id(), Some(old.id()));
             return self.followers.push(DependentName { source, old, pair });
         }
         let options = self.options;
-        let mut content = compare::content(source, old, options);
-        if self.is_shared(source, old) {
-            if self.is_spared(source, old) {
+        let mut content = compare::compare_content(source, old, options);
+        if self.is_wrongly_shared(source, old) {
+            if self.should_skip_write(source, old) {
                 self.stayed.insert(source.id(), old.id());
                 return;
             }
-            content = content.with(Differences::CONTENT);
+            content = content.union(Differences::CONTENT);
         }
-        let what = attributes(source, old, options);
-        let content = content.with_if(Differences::CONTENT, !what.is_empty() && self.may_be_in_basis(old));
+        let what = compare_attributes(source, old, options);
+        let content = content.union_if(Differences::CONTENT, !what.is_empty() && self.can_be_in_basis(old));
         if !content.is_empty() {
-            return self.make(source, Some(*old), content.with(what), pair);
+            return self.plan_creation(source, Some(*old), content.union(what), pair);
         }
         self.stayed.insert(source.id(), old.id());
-        self.moves(source, Some(old));
+        self.record_moved_entry(source, Some(old));
         if !what.is_empty() {
             self.counts.attributes += 1;
-            self.step(StepPhase::Files, StepAction::Attributes, what, source, Some(*old));
+            self.add_step(StepPhase::Files, StepAction::Attributes, what, source, Some(*old));
         }
     }
 
     /// Makes an entry anew. `old` is replaced in one step.
-    pub fn make(
+    pub fn plan_creation(
         &mut self,
         source: &ListingEntry<'a>,
         old: Option<ListingEntry<'a>>,
@@ -297,32 +302,32 @@ impl<'a> SyncPlanner<'a> {
         pair: usize,
     ) {
         if source.is_dir() {
-            self.touch(pair);
+            self.mark_touched(pair);
             self.counts.made += 1;
-            self.step(StepPhase::Dirs, StepAction::MakeDir, what, source, None);
-            return self.pair(source.id(), None, what);
+            self.add_step(StepPhase::Dirs, StepAction::MakeDir, what, source, None);
+            return self.add_dir(source.id(), None, what);
         }
-        if self.leader_of(source).is_some() {
+        if self.find_leader(source).is_some() {
             let (source, old) = (source.id(), old.map(|old| old.id()));
             return self.followers.push(DependentName { source, old, pair });
         }
-        let found = if old.is_none() { self.in_basis(source) } else { None };
+        let found = if old.is_none() { self.find_basis_match(source) } else { None };
         let taken = match found {
             Some(BasisMatch::LeftOut) => return,
             Some(BasisMatch::Taken(action)) => Some(action),
             None => None,
         };
-        self.touch(pair);
-        if source.group().is_some() {
+        self.mark_touched(pair);
+        if source.link_group().is_some() {
             self.made.insert(source.id());
         }
-        self.moves(source, old.as_ref());
+        self.record_moved_entry(source, old.as_ref());
         match old {
             Some(_) => self.counts.updated += 1,
             None => self.counts.made += 1,
         }
         let action = taken.unwrap_or_else(|| match source.kind() {
-            FileKind::File => StepAction::Write(self.how(source, old.as_ref())),
+            FileKind::File => StepAction::Write(self.choose_write_method(source, old.as_ref())),
             FileKind::Symlink => StepAction::Symlink,
             _ => StepAction::Special,
         });
@@ -331,19 +336,19 @@ impl<'a> SyncPlanner<'a> {
             self.counts.write_bytes += source.size();
         }
         let renames = self.options.detect_renames && taken.is_none();
-        if renames && old.is_none() && source.is_file() && source.group().is_none() {
-            let (source, step) = (source.id(), step(StepPhase::Files, action, what, source, None));
+        if renames && old.is_none() && source.is_file() && source.link_group().is_none() {
+            let (source, step) = (source.id(), create_step(StepPhase::Files, action, what, source, None));
             return self.fresh_files.push(NewFile { source, pair, step });
         }
-        self.step(StepPhase::Files, action, what, source, old);
+        self.add_step(StepPhase::Files, action, what, source, old);
     }
 
     /// Notes that the destination will have an entry.
-    pub fn moves(&mut self, source: &ListingEntry<'_>, old: Option<&ListingEntry<'_>>) {
+    pub fn record_moved_entry(&mut self, source: &ListingEntry<'_>, old: Option<&ListingEntry<'_>>) {
         if !self.options.moves {
             return;
         }
-        let stamp = |entry: &ListingEntry<'_>| entry.listing().stamp(entry.id());
+        let stamp = |entry: &ListingEntry<'_>| entry.listing().change_stamp(entry.id());
         let looks = |entry: &ListingEntry<'_>| (entry.kind(), entry.size(), entry.mtime());
         let is_itself = |old: &&ListingEntry<'_>| looks(source) == looks(old) && stamp(source) == stamp(old);
         match old.filter(is_itself) {
@@ -352,12 +357,12 @@ impl<'a> SyncPlanner<'a> {
         }
     }
 
-    fn how(&self, source: &ListingEntry<'_>, old: Option<&ListingEntry<'_>>) -> WriteMethod {
+    fn choose_write_method(&self, source: &ListingEntry<'_>, old: Option<&ListingEntry<'_>>) -> WriteMethod {
         use crate::options::DeltaMode;
         let writing = &self.options.writing;
         let Some(old) = old.filter(|old| old.is_file()) else { return WriteMethod::Whole };
         // Another name of the same file, a backup perhaps, would change with it.
-        let alone = !old.flags().has(EntryFlags::LINKED);
+        let alone = !old.flags().contains(EntryFlags::LINKED);
         match (writing.append, writing.in_place, writing.delta) {
             (true, _, _) if alone && old.size() < source.size() => match writing.append_compared {
                 true => WriteMethod::InPlace,
@@ -370,7 +375,7 @@ impl<'a> SyncPlanner<'a> {
         }
     }
 
-    fn step(
+    fn add_step(
         &mut self,
         phase: StepPhase,
         action: StepAction,
@@ -378,14 +383,14 @@ impl<'a> SyncPlanner<'a> {
         source: &ListingEntry<'_>,
         old: Option<ListingEntry<'_>>,
     ) {
-        let step = step(phase, action, what, source, old.map(|old| old.id()));
+        let step = create_step(phase, action, what, source, old.map(|old| old.id()));
         match phase {
             StepPhase::Dirs => self.dirs.push(step),
             _ => self.files.push(step),
         }
     }
 
-    fn finish(mut self) -> SyncPlan {
+    fn finish_plan(mut self) -> SyncPlan {
         self.link_followers();
         self.delete_missing();
         let hold = !self.source.is_complete() || !self.destination.is_complete();
@@ -404,11 +409,11 @@ impl<'a> SyncPlanner<'a> {
                 self.counts.made -= 1;
             }
         }
-        let mut refusal = self.refusal();
+        let mut refusal = self.check_delete_limit();
         // What is not a deletion goes on, unless something has to go to make room for it.
         if !matches!(refusal, Some(PlanRefusal::Store { .. }))
             && self.clear.is_empty()
-            && self.does_more()
+            && self.has_other_steps()
             && let Some(refusal) = refusal.take()
         {
             self.counts.deleted -= self.deletes.len() as u64;
@@ -417,7 +422,7 @@ impl<'a> SyncPlanner<'a> {
         }
         self.files.extend(self.fresh_files.iter().map(|fresh| fresh.step));
         let finish = self.finish_dirs();
-        let (before, after) = match self.delete_phase() {
+        let (before, after) = match self.choose_delete_phase() {
             StepPhase::Clear => (self.deletes, Vec::new()),
             _ => (Vec::new(), self.deletes),
         };
@@ -429,7 +434,7 @@ impl<'a> SyncPlanner<'a> {
     }
 
     /// Whether there is something to do that is not a deletion.
-    fn does_more(&self) -> bool {
+    fn has_other_steps(&self) -> bool {
         let groups = [&self.dirs, &self.files, &self.renames, &self.links];
         groups.iter().any(|steps| !steps.is_empty()) || !self.fresh_files.is_empty()
     }
@@ -440,23 +445,26 @@ impl<'a> SyncPlanner<'a> {
         let mut finish = Vec::new();
         for pair in self.pairs.iter().rev() {
             let source = self.source.entry(pair.source);
-            if source.flags().has(EntryFlags::IMPLIED) || pair.what.is_empty() && !(pair.touched && times) {
+            if source.flags().contains(EntryFlags::IMPLIED)
+                || pair.what.is_empty() && !(pair.touched && times)
+            {
                 continue;
             }
-            self.counts.attributes += u64::from(!pair.what.is_empty() && !pair.what.has(Differences::NEW));
-            finish.push(step(StepPhase::Finish, StepAction::Attributes, pair.what, &source, pair.old));
+            self.counts.attributes +=
+                u64::from(!pair.what.is_empty() && !pair.what.contains(Differences::NEW));
+            finish.push(create_step(StepPhase::Finish, StepAction::Attributes, pair.what, &source, pair.old));
         }
         finish
     }
 }
 
 /// Directories below which there is nothing but directories, and none that a rule protects.
-fn bare(source: &TreeListing) -> HashSet<ListingEntryId> {
+fn find_bare_dirs(source: &TreeListing) -> HashSet<ListingEntryId> {
     let mut bare: HashSet<ListingEntryId> =
         source.iter().filter(ListingEntry::is_dir).map(|dir| dir.id()).collect();
     let is_kept = |entry: &ListingEntry<'_>| match entry.is_dir() {
-        true => entry.flags().has(EntryFlags::PROTECTED),
-        false => !entry.flags().has(EntryFlags::WITHHELD),
+        true => entry.flags().contains(EntryFlags::PROTECTED),
+        false => !entry.flags().contains(EntryFlags::WITHHELD),
     };
     for entry in source.iter().filter(is_kept) {
         let mut next = if entry.is_dir() { Some(entry) } else { entry.parent() };
@@ -468,7 +476,7 @@ fn bare(source: &TreeListing) -> HashSet<ListingEntryId> {
     bare
 }
 
-fn step(
+fn create_step(
     phase: StepPhase,
     action: StepAction,
     what: Differences,

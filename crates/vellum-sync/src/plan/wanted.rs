@@ -19,7 +19,7 @@ pub struct WantedAttributes {
     pub mtime: Option<UnixTime>,
     /// Time of last reading.
     pub atime: Option<UnixTime>,
-    /// Mode that the source has, changed as asked; whether it is applied is [`Self::mode`]'s affair.
+    /// Mode that the source has, changed as asked; whether it is applied is [`Self::compute_mode`]'s affair.
     source_mode: u32,
     /// Whose privileges its set-id bits may lend.
     lends: (u32, u32),
@@ -29,18 +29,20 @@ pub struct WantedAttributes {
 }
 
 /// Whether who receives may give this group.
-fn may_give(gid: u32, options: &SyncOptions) -> bool {
+fn can_assign_group(gid: u32, options: &SyncOptions) -> bool {
     options.preserve.receiver.as_ref().is_none_or(|receiver| receiver.groups.binary_search(&gid).is_ok())
 }
 
 impl WantedAttributes {
     /// What this entry asks for.
     #[must_use]
-    pub fn of(entry: &ListingEntry<'_>, options: &SyncOptions) -> Self {
+    pub fn from_entry(entry: &ListingEntry<'_>, options: &SyncOptions) -> Self {
         let (preserve, changes) = (&options.preserve, &options.changes);
         let kind = entry.kind();
-        let source_mode =
-            changes.modes.iter().fold(entry.mode(), |mode, change| change.apply(mode, kind == FileKind::Dir));
+        let source_mode = changes
+            .modes
+            .iter()
+            .fold(entry.mode(), |mode, change| change.apply_to_mode(mode, kind == FileKind::Dir));
         let times = preserve.times
             && match kind {
                 FileKind::Dir => !preserve.omit_dir_times,
@@ -53,7 +55,7 @@ impl WantedAttributes {
             gid: changes
                 .group
                 .or(preserve.groups.then_some(entry.gid()))
-                .filter(|gid| may_give(*gid, options)),
+                .filter(|gid| can_assign_group(*gid, options)),
             mtime: times.then_some(entry.mtime()),
             atime: if kind == FileKind::Dir { None } else { entry.atime().filter(|_| preserve.atimes) },
             source_mode,
@@ -68,12 +70,12 @@ impl WantedAttributes {
     /// which have none. Set-id bits are left out where they would lend the privileges of another than the source's
     /// owner.
     #[must_use]
-    pub fn mode(&self, now: u32, uid: u32, gid: u32) -> Option<u32> {
+    pub fn compute_mode(&self, now: u32, uid: u32, gid: u32) -> Option<u32> {
         if self.kind == FileKind::Symlink {
             return None;
         }
         if self.modes {
-            return Some(self.without_foreign(self.source_mode, uid, gid));
+            return Some(self.clear_foreign_bits(self.source_mode, uid, gid));
         }
         if self.executability && self.kind == FileKind::File {
             let executable = self.source_mode & 0o111 != 0;
@@ -91,7 +93,7 @@ impl WantedAttributes {
 
     /// The mode of something new, which has `now` so far.
     #[must_use]
-    pub fn new_mode(&self, umask: u32, now: u32, uid: u32, gid: u32) -> Option<u32> {
+    pub fn compute_new_mode(&self, umask: u32, now: u32, uid: u32, gid: u32) -> Option<u32> {
         if self.kind == FileKind::Symlink {
             return None;
         }
@@ -101,10 +103,10 @@ impl WantedAttributes {
             true => self.source_mode,
             false => self.source_mode & 0o777 & !umask | inherited,
         };
-        Some(self.without_foreign(mode, uid, gid))
+        Some(self.clear_foreign_bits(mode, uid, gid))
     }
 
-    fn without_foreign(&self, mode: u32, uid: u32, gid: u32) -> u32 {
+    fn clear_foreign_bits(&self, mode: u32, uid: u32, gid: u32) -> u32 {
         match self.kind {
             // On directories the bits lend no privilege; set-gid chooses the group of new entries.
             FileKind::Dir => mode,

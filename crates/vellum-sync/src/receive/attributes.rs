@@ -37,7 +37,7 @@ pub enum PreviousOccupant<'a> {
 
 impl PreviousOccupant<'_> {
     /// Whether an attribute that the source does not have may be removed.
-    fn may_lose(&self, name: &[u8]) -> bool {
+    fn can_remove_xattr(&self, name: &[u8]) -> bool {
         match self {
             Self::No { old: Some(old), .. } => old.xattrs().iter().any(|xattr| xattr.name == name),
             Self::No { old: None, .. } | Self::Yes { .. } => true,
@@ -46,17 +46,17 @@ impl PreviousOccupant<'_> {
 }
 
 /// Applies the attributes that an entry of the source asks for; gives what could not be applied.
-pub(super) fn apply(
+pub(super) fn apply_attributes(
     node: &HeldNode<'_>,
     entry: &ListingEntry<'_>,
     newcomer: PreviousOccupant<'_>,
     options: &SyncOptions,
 ) -> Result<Vec<String>> {
-    apply_to(node, &node.stat()?, entry, newcomer, options)
+    apply_known_attributes(node, &node.stat()?, entry, newcomer, options)
 }
 
 /// The same where it is known what the node has.
-pub(super) fn apply_to(
+pub(super) fn apply_known_attributes(
     node: &HeldNode<'_>,
     now: &FileStat,
     entry: &ListingEntry<'_>,
@@ -66,16 +66,16 @@ pub(super) fn apply_to(
     if now.kind != entry.kind() {
         return Err(SyncError::Changed);
     }
-    let wanted = WantedAttributes::of(entry, options);
+    let wanted = WantedAttributes::from_entry(entry, options);
     let mut failed = Vec::new();
-    let (uid, gid) = own(node, &wanted, now, &mut failed);
+    let (uid, gid) = apply_owner(node, &wanted, now, &mut failed);
     let mut touched = (uid, gid) != (now.uid, now.gid);
     if options.preserve.xattrs || options.preserve.acls {
-        touched |= extended(node, entry, (now, &newcomer), options, &mut failed);
+        touched |= apply_xattrs(node, entry, (now, &newcomer), options, &mut failed);
     }
     let mode = match newcomer {
-        PreviousOccupant::Yes { umask } => wanted.new_mode(umask, now.mode, uid, gid),
-        PreviousOccupant::No { mode, .. } => wanted.mode(mode, uid, gid),
+        PreviousOccupant::Yes { umask } => wanted.compute_new_mode(umask, now.mode, uid, gid),
+        PreviousOccupant::No { mode, .. } => wanted.compute_mode(mode, uid, gid),
     };
     if let Some(mode) = mode.filter(|mode| touched || *mode != now.mode) {
         let set = node.set_mode(mode);
@@ -84,26 +84,28 @@ pub(super) fn apply_to(
             matches!(error.errno(), Some(Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM))
         };
         if options.preserve.modes || !set.as_ref().is_err_and(is_none) {
-            note(set, &mut failed);
+            record_failure(set, &mut failed);
         }
     }
     match (wanted.atime, wanted.mtime) {
         (None, None) => {}
         (None, Some(mtime)) if mtime == now.mtime => {}
-        (None, Some(mtime)) => note(node.set_mtime(mtime), &mut failed),
-        (Some(atime), mtime) => note(node.set_times(atime, mtime.unwrap_or(now.mtime)), &mut failed),
+        (None, Some(mtime)) => record_failure(node.set_mtime(mtime), &mut failed),
+        (Some(atime), mtime) => {
+            record_failure(node.set_times(atime, mtime.unwrap_or(now.mtime)), &mut failed)
+        }
     }
     Ok(failed)
 }
 
-fn note(outcome: std::result::Result<(), BeneathError>, failed: &mut Vec<String>) {
+fn record_failure(outcome: std::result::Result<(), BeneathError>, failed: &mut Vec<String>) {
     if let Err(error) = outcome {
-        failed.push(SyncError::from(error).chain());
+        failed.push(SyncError::from(error).format_chain());
     }
 }
 
 /// Gives owner and group where the caller may; tells which they are then.
-fn own(
+fn apply_owner(
     node: &HeldNode<'_>,
     wanted: &WantedAttributes,
     now: &FileStat,
@@ -116,7 +118,7 @@ fn own(
         Err(error) => {
             // Not permitted, or an id that this user namespace does not have: it stays the caller's, as with rsync.
             if !matches!(error.errno(), Some(Errno::PERM | Errno::INVAL)) {
-                failed.push(SyncError::from(error).chain());
+                failed.push(SyncError::from(error).format_chain());
             }
             false
         }
@@ -136,7 +138,7 @@ fn own(
 
 /// Makes ACLs and other attributes, as far as they are asked for, those of the source. Whether the mode may have changed
 /// by that.
-fn extended(
+fn apply_xattrs(
     node: &HeldNode<'_>,
     entry: &ListingEntry<'_>,
     (now, newcomer): (&FileStat, &PreviousOccupant<'_>),
@@ -148,30 +150,30 @@ fn extended(
         true => preserve.acls,
         false => preserve.xattrs && !name.starts_with(SYSTEM_PREFIX),
     };
-    let present = node.xattr_names().unwrap_or_default();
+    let present = node.list_xattr_names().unwrap_or_default();
     let mut touched = false;
     for name in present.iter().filter(|name| concerns(name)) {
         let stale = !entry.xattrs().iter().any(|xattr| xattr.name == *name)
             && (name.starts_with(ACL_PREFIX)
-                || REMOVED.iter().any(|ours| name.starts_with(ours)) && newcomer.may_lose(name));
+                || REMOVED.iter().any(|ours| name.starts_with(ours)) && newcomer.can_remove_xattr(name));
         if stale {
             touched = true;
-            note(writable(node, now, || node.remove_xattr(name)), failed);
+            record_failure(retry_writable(node, now, || node.remove_xattr(name)), failed);
         }
     }
     for xattr in entry.xattrs().iter().filter(|xattr| concerns(&xattr.name)) {
         let same = present.contains(&xattr.name)
-            && matches!(node.xattr(&xattr.name), Ok(Some(value)) if value == xattr.value);
+            && matches!(node.read_xattr(&xattr.name), Ok(Some(value)) if value == xattr.value);
         if !same {
             touched = true;
-            note(writable(node, now, || node.set_xattr(&xattr.name, &xattr.value)), failed);
+            record_failure(retry_writable(node, now, || node.set_xattr(&xattr.name, &xattr.value)), failed);
         }
     }
     touched
 }
 
 /// Tries again with write permission: the kernel asks for it, even of the owner, for `user.` attributes.
-fn writable(
+fn retry_writable(
     node: &HeldNode<'_>,
     now: &FileStat,
     change: impl Fn() -> std::result::Result<(), BeneathError>,
@@ -187,7 +189,7 @@ fn writable(
 
 /// The process's umask, as the system tells it: asking the kernel directly would change it for a moment.
 #[must_use]
-pub fn umask() -> u32 {
+pub fn read_umask() -> u32 {
     const USUAL: u32 = 0o022;
     let read = || {
         use std::io::Read;

@@ -14,7 +14,7 @@ use crate::source::FileContent;
 
 impl EntryWriter<'_> {
     /// Gives an entry's name to what has it in `from`; copies it where that cannot be.
-    pub fn link_from(
+    pub fn link_from_basis(
         &self,
         from: &HeldDir,
         home: EntryDestination<'_>,
@@ -27,14 +27,14 @@ impl EntryWriter<'_> {
             }
             Err(_) => false,
         };
-        if looks_equal && self.link((from, entry.name()), home.dir, step, entry)?.is_some() {
+        if looks_equal && self.link_file((from, entry.name()), home.dir, step, entry)?.is_some() {
             return Ok(Vec::new());
         }
-        self.copy_from(from, home, step, entry)
+        self.copy_from_basis(from, home, step, entry)
     }
 
     /// Writes a file with the content that `from` has of it, and the attributes of the source's.
-    pub fn copy_from(
+    pub fn copy_from_basis(
         &self,
         from: &HeldDir,
         home: EntryDestination<'_>,
@@ -42,22 +42,22 @@ impl EntryWriter<'_> {
         entry: &ListingEntry<'_>,
     ) -> Result<Vec<String>> {
         if !entry.is_file() {
-            return self.make(home.dir, step, entry);
+            return self.create_node(home.dir, step, entry);
         }
         match from.open_file(entry.name()) {
             Ok(opened) if opened.stat.size == entry.size() => {
-                self.put(home, step, entry, None, &mut FileContent::File(opened))
+                self.write_staged_file(home, step, entry, None, &mut FileContent::File(opened))
             }
             opened => {
-                opened.map(drop).or_else(pass_over)?;
-                self.write(home, step, WriteMethod::Whole, entry)
+                opened.map(drop).or_else(ignore_open_error)?;
+                self.write_file(home, step, WriteMethod::Whole, entry)
             }
         }
     }
 }
 
 /// A file that cannot be opened there comes from the source like one that is not there.
-fn pass_over(error: BeneathError) -> Result<()> {
+fn ignore_open_error(error: BeneathError) -> Result<()> {
     match error.errno() {
         Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => Err(error.into()),
         _ => Ok(()),

@@ -15,11 +15,11 @@ const OTHER: u16 = 32;
 const ENTRY_LEN: usize = 8;
 
 /// The mode bits that new entries of a directory may have by its default ACL; None if it has none.
-pub(super) fn allowed(dir: &HeldNode<'_>) -> Option<u32> {
-    decode(&dir.xattr(NAME).ok()??)
+pub(super) fn read_allowed_mode(dir: &HeldNode<'_>) -> Option<u32> {
+    decode_acl_mode(&dir.read_xattr(NAME).ok()??)
 }
 
-fn decode(acl: &[u8]) -> Option<u32> {
+fn decode_acl_mode(acl: &[u8]) -> Option<u32> {
     let (version, entries) = acl.split_first_chunk()?;
     let (entries, rest) = entries.as_chunks::<ENTRY_LEN>();
     if u32::from_le_bytes(*version) != VERSION || !rest.is_empty() {
@@ -46,10 +46,10 @@ mod tests {
         };
         let acl = |entries: &[Vec<u8>]| [&VERSION.to_le_bytes()[..], &entries.concat()].concat();
         let three = [entry(USER_OBJ, 7), entry(GROUP_OBJ, 5), entry(OTHER, 0)];
-        assert_eq!(decode(&acl(&three)), Some(0o750));
+        assert_eq!(decode_acl_mode(&acl(&three)), Some(0o750));
         let masked = [&three[..], &[entry(2, 7), entry(MASK, 7)]].concat();
-        assert_eq!(decode(&acl(&masked)), Some(0o770));
-        assert_eq!(decode(&acl(&three[..2])), None);
-        assert_eq!(decode(b"short"), None);
+        assert_eq!(decode_acl_mode(&acl(&masked)), Some(0o770));
+        assert_eq!(decode_acl_mode(&acl(&three[..2])), None);
+        assert_eq!(decode_acl_mode(b"short"), None);
     }
 }

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use vellum_checkout::beneath::{HeldDir, HiddenDir, ReplacePolicy, temp_name};
+use vellum_checkout::beneath::{HeldDir, HiddenDir, ReplacePolicy, new_temp_name};
 use vellum_types::UnixTime;
 
 use super::EntryWriter;
-use super::file::taken;
+use super::file::map_name_conflict;
 use super::partial::PartialFile;
 use super::staging::WrittenFile;
 use crate::error::Result;
@@ -55,7 +55,7 @@ impl DelayedNames {
     /// Makes the hidden directory.
     pub fn new(root: &HeldDir) -> Result<Self> {
         let root_changed = root.stat_self()?.mtime;
-        let hidden = root.hidden_dir()?;
+        let hidden = root.create_hidden_dir()?;
         Ok(Self {
             root: root.clone(),
             root_changed,
@@ -81,7 +81,7 @@ impl DelayedNames {
         drop(hidden);
         if was_there && keeps_time {
             // What else changes in the root is followed by the time that the root shall have.
-            let _ = self.root.self_node().set_mtime(self.root_changed);
+            let _ = self.root.hold_self().set_mtime(self.root_changed);
         }
     }
 
@@ -96,7 +96,7 @@ impl DelayedNames {
             Err(error) if error.errno() == Some(Errno::XDEV) => {}
             put => return Ok(put.map(|()| Some(WaitingPlace::Hidden(name)))?),
         }
-        let name = temp_name()?;
+        let name = new_temp_name()?;
         match written.commit_in(dir, &name, ReplacePolicy::Never) {
             Err(error) if error.errno() == Some(Errno::XDEV) => Ok(None),
             put => Ok(put.map(|()| Some(WaitingPlace::Beside(name)))?),
@@ -117,7 +117,8 @@ impl EntryWriter<'_> {
         let place = match delayed.put(&mut written, dir)? {
             Some(place) => place,
             None => {
-                let mut copy = WrittenFile::Staged(self.copied(written.file()?, dir, step, entry)?);
+                let mut copy =
+                    WrittenFile::Staged(self.copy_staged_file(written.file()?, dir, step, entry)?);
                 let put = delayed.put(&mut copy, dir)?;
                 written.discard();
                 put.ok_or(crate::error::SyncError::Taken)?
@@ -129,13 +130,13 @@ impl EntryWriter<'_> {
 
     /// Keeps the old version and gives a file that waits its name in `dir`.
     pub fn name_waiting(&self, file: &WaitingFile, dir: &HeldDir, entry: &ListingEntry<'_>) -> Result<()> {
-        let named = self.keep(dir, &file.step, entry).and_then(|()| {
+        let named = self.keep_backup(dir, &file.step, entry).and_then(|()| {
             let Some((from, name)) = self.where_it_waits(file, dir) else { return Ok(()) };
             match file.step.old {
                 Some(_) => from.rename(name, dir, entry.name()),
                 None => from.rename_no_replace(name, dir, entry.name()),
             }
-            .map_err(taken)
+            .map_err(map_name_conflict)
         });
         if named.is_err()
             && let WaitingPlace::Beside(name) = &file.place
@@ -149,7 +150,7 @@ impl EntryWriter<'_> {
     pub fn give_up_waiting(&self, file: &WaitingFile, dir: &HeldDir, entry: &ListingEntry<'_>) {
         let Some((from, name)) = self.where_it_waits(file, dir) else { return };
         let kept = file.is_partial
-            && PartialFile::place(dir, entry, &self.job.options.writing, &self.staging)
+            && PartialFile::resolve_location(dir, entry, &self.job.options.writing, &self.staging)
                 .is_ok_and(|place| from.rename(name, &place.dir, &place.name).is_ok());
         if !kept {
             // What cannot be removed is swept by the next run.

@@ -4,39 +4,39 @@
 //! absent: what becomes of the original (see `keep`).
 
 use vellum_checkout::beneath::{
-    ExtendedAttribute, HeldDir, HeldNode, ReplacePolicy, SpecialFile, StagingMethod, temp_name,
+    ExtendedAttribute, HeldDir, HeldNode, ReplacePolicy, SpecialFile, StagingMethod, new_temp_name,
 };
-use vellum_checkout::clone::copy_content;
+use vellum_checkout::clone::clone_or_copy_content;
 use vellum_checkout::meta::{self, FileStat, MetadataCaller};
 use vellum_types::{FileKind, UnixTime};
 
 use crate::error::{Result, SyncError};
 
 /// Copies the entry `name` of `dir` into `to`, as `kept`, over what has that name.
-pub(super) fn copy(dir: &HeldDir, name: &[u8], to: &HeldDir, kept: &[u8]) -> Result<()> {
+pub(super) fn copy_entry(dir: &HeldDir, name: &[u8], to: &HeldDir, kept: &[u8]) -> Result<()> {
     let stat = dir.stat(name)?;
     let look = CopiedMetadata {
         stat,
-        atime: dir.access_time(name)?,
-        xattrs: dir.node(name)?.xattrs().unwrap_or_default(),
+        atime: dir.read_access_time(name)?,
+        xattrs: dir.hold_node(name)?.read_xattrs().unwrap_or_default(),
     };
     match stat.kind {
         FileKind::File => {
             let opened = dir.open_file(name)?;
-            let new = to.new_file_staged(StagingMethod::Named)?;
-            copy_content(&opened.file, new.file()?, &opened.stat)?;
-            look.give(&new.node()?);
-            new.file()?.sync_all().map_err(SyncError::io("make durable"))?;
+            let new = to.stage_file_by(StagingMethod::Named)?;
+            clone_or_copy_content(&opened.file, new.file()?, &opened.stat)?;
+            look.apply_to_node(&new.node()?);
+            new.file()?.sync_all().map_err(SyncError::wrap_io_error("make durable"))?;
             new.commit(kept, ReplacePolicy::Always)?;
         }
         kind => {
-            let temp = temp_name()?;
-            match SpecialFile::of(kind, stat.rdev) {
-                Some(special) => to.make_special(&temp, special, 0o600)?,
-                None => to.make_symlink(&temp, &dir.read_link(name)?)?,
+            let temp = new_temp_name()?;
+            match SpecialFile::from_kind(kind, stat.rdev) {
+                Some(special) => to.create_special(&temp, special, 0o600)?,
+                None => to.create_symlink(&temp, &dir.read_link(name)?)?,
             }
-            let named = to.node(&temp).and_then(|node| {
-                look.give(&node);
+            let named = to.hold_node(&temp).and_then(|node| {
+                look.apply_to_node(&node);
                 to.rename(&temp, to, kept)
             });
             if let Err(error) = named {
@@ -46,7 +46,7 @@ pub(super) fn copy(dir: &HeldDir, name: &[u8], to: &HeldDir, kept: &[u8]) -> Res
             }
         }
     }
-    Ok(to.sync()?)
+    Ok(to.sync_names()?)
 }
 
 /// What a copy has beside content.
@@ -58,10 +58,10 @@ struct CopiedMetadata {
 
 impl CopiedMetadata {
     /// As far as the other filesystem can: an old version with fewer attributes is better than none.
-    fn give(&self, node: &HeldNode<'_>) {
+    fn apply_to_node(&self, node: &HeldNode<'_>) {
         let FileStat { mode, uid, gid, mtime, .. } = self.stat;
         let times = Some((self.atime, mtime));
         let wanted = meta::TargetMetadata { mode, uid, gid, times, xattrs: &self.xattrs };
-        let _ = meta::apply(node, &wanted, MetadataCaller::current());
+        let _ = meta::apply_metadata(node, &wanted, MetadataCaller::current_process());
     }
 }

@@ -7,7 +7,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vellum_checkout::beneath::{
     BeneathError, HeldDir, HeldNode, HiddenDir, OpenedFile, ReplacePolicy, SpecialFile, StagedFile,
-    StagingMethod, temp_name,
+    StagingMethod, new_temp_name,
 };
 use vellum_checkout::meta::FileStat;
 use vellum_types::{FileKind, UnixTime};
@@ -16,7 +16,7 @@ use super::content::BLOCK;
 use super::delayed::DelayedNames;
 use super::filling::FileFill;
 use super::partial::PartialFile;
-use super::small::{NewFileDefaults, begun};
+use super::small::{NewFileDefaults, compute_begin_time};
 use super::staging::{StagingDirectories, WrittenFile};
 use super::times::TimeKeeping;
 use super::{BackupKeeper, PreviousOccupant, SyncJob, TransferControl, attributes, default_acl};
@@ -62,7 +62,7 @@ impl<'a> EntryWriter<'a> {
         staging: StagingDirectories,
     ) -> Self {
         // Where modes are copied nobody asks for it.
-        let umask = if job.options.preserve.modes { 0 } else { attributes::umask() };
+        let umask = if job.options.preserve.modes { 0 } else { attributes::read_umask() };
         Self {
             job,
             flow,
@@ -70,14 +70,14 @@ impl<'a> EntryWriter<'a> {
             staging,
             delayed: None,
             umask,
-            begun: begun(),
+            begun: compute_begin_time(),
             siblings: NewFileDefaults::default(),
             times: TimeKeeping::default(),
         }
     }
 
     /// Writes a file; gives the attributes that could not be applied.
-    pub fn write(
+    pub fn write_file(
         &self,
         home: EntryDestination<'_>,
         step: &SyncStep,
@@ -85,14 +85,14 @@ impl<'a> EntryWriter<'a> {
         entry: &ListingEntry<'_>,
     ) -> Result<Vec<String>> {
         if matches!(how, WriteMethod::InPlace | WriteMethod::Append)
-            && let Some(failed) = self.over(home.dir, step, entry, how == WriteMethod::Append)?
+            && let Some(failed) = self.write_in_place(home.dir, step, entry, how == WriteMethod::Append)?
         {
             return Ok(failed);
         }
-        self.beside(home, step, how, entry)
+        self.write_new_file(home, step, how, entry)
     }
 
-    fn beside(
+    fn write_new_file(
         &self,
         home: EntryDestination<'_>,
         step: &SyncStep,
@@ -101,26 +101,27 @@ impl<'a> EntryWriter<'a> {
     ) -> Result<Vec<String>> {
         let dir = home.dir;
         let old = match how {
-            WriteMethod::Delta if self.uses_old() => dir.open_file(entry.name()).ok(),
+            WriteMethod::Delta if self.needs_old_file() => dir.open_file(entry.name()).ok(),
             _ => None,
         };
         if let Some(partial) = PartialFile::open(dir, entry, &self.job.options.writing, &self.staging)? {
-            let resumed = self.resume(&partial, old.as_ref(), (dir, step, entry));
-            let failed = resumed.inspect_err(|error| partial.clear(is_cut_off(error)))?;
-            self.name(WrittenFile::Partial(partial), dir, step, entry)?;
+            let resumed = self.resume_file(&partial, old.as_ref(), (dir, step, entry));
+            let failed =
+                resumed.inspect_err(|error| partial.discard_unless_useful(is_interruption(error)))?;
+            self.publish_written(WrittenFile::Partial(partial), dir, step, entry)?;
             return Ok(failed);
         }
-        if let Some(failed) = self.at_once(home, step, entry)? {
+        if let Some(failed) = self.write_small_file(home, step, entry)? {
             return Ok(failed);
         }
-        let old_version = old.as_ref().map(|old| OldVersion::kept(&old.file));
-        let mut content = self.job.source.open(*entry, old_version)?;
-        self.as_listed(&content, entry)?;
-        self.put(home, step, entry, old.as_ref(), &mut content)
+        let old_version = old.as_ref().map(|old| OldVersion::from_kept_file(&old.file));
+        let mut content = self.job.source.open_content(*entry, old_version)?;
+        self.check_source_unchanged(&content, entry)?;
+        self.write_staged_file(home, step, entry, old.as_ref(), &mut content)
     }
 
     /// Writes a file beside its place, and gives it its name.
-    pub(super) fn put(
+    pub(super) fn write_staged_file(
         &self,
         home: EntryDestination<'_>,
         step: &SyncStep,
@@ -129,30 +130,30 @@ impl<'a> EntryWriter<'a> {
         content: &mut FileContent,
     ) -> Result<Vec<String>> {
         let (dir, replaces) = (home.dir, step.old.is_some());
-        let UnfinishedFile { file: new, like } = self.new_file(home, step, entry)?;
+        let UnfinishedFile { file: new, like } = self.create_file(home, step, entry)?;
         let filling = FileFill::new(new.file()?, entry.size(), replaces);
         let received = match (&mut *content, old) {
             (FileContent::File(from), Some(old))
                 if self.job.options.writing.delta == DeltaMode::Always
-                    && self.flow.shared(new.file()?, old)? =>
+                    && self.flow.share_blocks(new.file()?, old)? =>
             {
-                self.flow.renew(&filling, from, old)?;
+                self.flow.rewrite_shared(&filling, from, old)?;
                 None
             }
             (FileContent::File(from), _) => {
-                self.flow.fill(&filling, from)?;
+                self.flow.fill_file(&filling, from)?;
                 None
             }
-            (FileContent::Pieces(pieces), old) => self.assemble(&filling, &mut **pieces, old)?,
+            (FileContent::Pieces(pieces), old) => self.assemble_file(&filling, &mut **pieces, old)?,
         };
-        let failed = self.dress((dir, new.file()?), step, entry, like)?;
-        self.settle(new.file()?, content, received)?;
-        self.finish(new, home, step, entry)?;
+        let failed = self.apply_file_attributes((dir, new.file()?), step, entry, like)?;
+        self.sync_and_verify(new.file()?, content, received)?;
+        self.finish_file(new, home, step, entry)?;
         Ok(failed)
     }
 
     /// Gives a file that is complete its name.
-    pub(super) fn finish(
+    pub(super) fn finish_file(
         &self,
         new: StagedFile,
         home: EntryDestination<'_>,
@@ -160,28 +161,28 @@ impl<'a> EntryWriter<'a> {
         entry: &ListingEntry<'_>,
     ) -> Result<()> {
         if home.hidden.is_none() {
-            return self.name(WrittenFile::Staged(new), home.dir, step, entry);
+            return self.publish_written(WrittenFile::Staged(new), home.dir, step, entry);
         }
         // It has its own name from the start.
-        new.commit(entry.name(), ReplacePolicy::Never).map(drop).map_err(taken)
+        new.commit(entry.name(), ReplacePolicy::Never).map(drop).map_err(map_name_conflict)
     }
 
     /// Fills a new file with pieces; gives the hash of what arrived, unless nobody will compare it and the parts of the
     /// file can be had at the same time.
-    fn assemble(
+    fn assemble_file(
         &self,
         filling: &FileFill<'_>,
         pieces: &mut dyn ContentPieces,
         old: Option<&OpenedFile>,
     ) -> Result<Option<ContentDigest>> {
-        match pieces.parts().filter(|_| !self.job.options.writing.verify) {
+        match pieces.split_parts().filter(|_| !self.job.options.writing.verify) {
             Some(parts) => self.flow.assemble_parts(filling, parts).map(|()| None),
-            None => self.flow.assemble(filling, pieces, old.map(|old| &old.file)).map(Some),
+            None => self.flow.assemble_pieces(filling, pieces, old.map(|old| &old.file)).map(Some),
         }
     }
 
     /// Begins a file that will have the entry's name.
-    pub(super) fn new_file(
+    pub(super) fn create_file(
         &self,
         home: EntryDestination<'_>,
         step: &SyncStep,
@@ -189,10 +190,10 @@ impl<'a> EntryWriter<'a> {
     ) -> Result<UnfinishedFile> {
         let dir = home.dir;
         if let Some(temp) = &self.staging.temp {
-            return Ok(UnfinishedFile { file: temp.new_file()?, like: None });
+            return Ok(UnfinishedFile { file: temp.stage_file()?, like: None });
         }
         if step.old.is_some() {
-            let file = dir.new_file_staged(StagingMethod::Named)?;
+            let file = dir.stage_file_by(StagingMethod::Named)?;
             // Held while the name is temporary: another run that finds it knows that somebody is writing it.
             let _ = flock(file.file()?, FlockOperation::NonBlockingLockExclusive);
             return Ok(UnfinishedFile { file, like: None });
@@ -201,90 +202,90 @@ impl<'a> EntryWriter<'a> {
         // which mostly spares setting it.
         let mode = entry.mode() & 0o777;
         let file = match home.hidden {
-            Some(hidden) => hidden.new_file(entry.name(), mode).map_err(taken)?,
-            None => dir.new_file_of_mode(mode)?,
+            Some(hidden) => hidden.stage_file(entry.name(), mode).map_err(map_name_conflict)?,
+            None => dir.stage_file_with_mode(mode)?,
         };
-        let like = self.siblings.of(dir, mode, file.file()?, self.job.options)?;
+        let like = self.siblings.find_or_stat(dir, mode, file.file()?, self.job.options)?;
         Ok(UnfinishedFile { file, like })
     }
 
     /// Whether anybody looks at the old file: who copies within a host, and shares no blocks, does not.
-    fn uses_old(&self) -> bool {
-        self.job.source.looks_at_old() || self.job.options.writing.delta == DeltaMode::Always
+    fn needs_old_file(&self) -> bool {
+        self.job.source.needs_old_version() || self.job.options.writing.delta == DeltaMode::Always
     }
 
     /// Writes what is missing of a file that an earlier run may have begun.
-    fn resume(
+    fn resume_file(
         &self,
         partial: &PartialFile,
         old: Option<&OpenedFile>,
         (dir, step, entry): (&HeldDir, &SyncStep, &ListingEntry<'_>),
     ) -> Result<Vec<String>> {
         // What arrived is of this very file, so it is worth more than an old version that is not much longer.
-        let arrived = partial.arrived();
+        let arrived = partial.arrived_len();
         let goes_on = arrived > 0 && old.is_none_or(|old| arrived >= old.stat.size / 2);
         let there = if goes_on { Some(&partial.file) } else { old.map(|old| &old.file) };
-        let mut content = self.job.source.open(*entry, there.map(OldVersion::kept))?;
-        self.as_listed(&content, entry)?;
+        let mut content = self.job.source.open_content(*entry, there.map(OldVersion::from_kept_file))?;
+        self.check_source_unchanged(&content, entry)?;
         let received = match &mut content {
             FileContent::File(from) => {
-                self.flow.patch(&partial.file, from, 0)?;
+                self.flow.patch_file(&partial.file, from, 0)?;
                 None
             }
             FileContent::Pieces(pieces) if goes_on => {
-                Some(self.flow.go_on(&partial.file, arrived, &mut **pieces)?)
+                Some(self.flow.resume_content(&partial.file, arrived, &mut **pieces)?)
             }
             FileContent::Pieces(pieces) => {
                 rustix::fs::ftruncate(&partial.file, 0)
-                    .map_err(|errno| SyncError::io("write")(errno.into()))?;
+                    .map_err(|errno| SyncError::wrap_io_error("write")(errno.into()))?;
                 let filling = FileFill::new(&partial.file, entry.size(), step.old.is_some());
-                self.assemble(&filling, &mut **pieces, old)?
+                self.assemble_file(&filling, &mut **pieces, old)?
             }
         };
-        let failed = self.dress((dir, &partial.file), step, entry, None)?;
-        self.settle(&partial.file, &content, received)?;
+        let failed = self.apply_file_attributes((dir, &partial.file), step, entry, None)?;
+        self.sync_and_verify(&partial.file, &content, received)?;
         Ok(failed)
     }
 
     /// Gives a new file of a directory the attributes; `like` is what it has, if that is known.
-    pub(super) fn dress(
+    pub(super) fn apply_file_attributes(
         &self,
         (dir, file): (&HeldDir, &File),
         step: &SyncStep,
         entry: &ListingEntry<'_>,
         like: Option<FileStat>,
     ) -> Result<Vec<String>> {
-        let node = HeldNode::of_file(file);
+        let node = HeldNode::from_file(file);
         let now = like.map_or_else(|| node.stat(), Ok)?;
-        let newcomer = self.newcomer(step, &dir.self_node());
-        let failed = attributes::apply_to(&node, &now, entry, newcomer, self.job.options)?;
-        self.times.ensure(&node, entry, self.job.options);
+        let newcomer = self.previous_occupant(step, &dir.hold_self());
+        let failed = attributes::apply_known_attributes(&node, &now, entry, newcomer, self.job.options)?;
+        self.times.ensure_times(&node, entry, self.job.options);
         Ok(failed)
     }
 
     /// What stood there before; `dir` has the default ACL that new entries get.
-    fn newcomer(&self, step: &SyncStep, dir: &HeldNode<'_>) -> PreviousOccupant<'a> {
+    fn previous_occupant(&self, step: &SyncStep, dir: &HeldNode<'_>) -> PreviousOccupant<'a> {
         let old = step.old.map(|id| self.job.to.entry(id));
         let same_kind = |old: &ListingEntry<'_>| {
             step.source.is_some_and(|id| self.job.from.entry(id).kind() == old.kind())
         };
-        match old.filter(same_kind).filter(|old| !old.flags().has(EntryFlags::IMPLIED)) {
+        match old.filter(same_kind).filter(|old| !old.flags().contains(EntryFlags::IMPLIED)) {
             Some(old) => PreviousOccupant::No { mode: old.mode(), old: Some(old) },
-            None => PreviousOccupant::Yes { umask: self.taken_from_new(dir) },
+            None => PreviousOccupant::Yes { umask: self.new_entry_umask(dir) },
         }
     }
 
     /// The mode bits that new entries of a directory do not get, where modes are not copied.
-    fn taken_from_new(&self, dir: &HeldNode<'_>) -> u32 {
+    fn new_entry_umask(&self, dir: &HeldNode<'_>) -> u32 {
         if self.job.options.preserve.modes {
             return 0;
         }
-        default_acl::allowed(dir).map_or(self.umask, |allowed| 0o777 & !allowed)
+        default_acl::read_allowed_mode(dir).map_or(self.umask, |allowed| 0o777 & !allowed)
     }
 
     /// Reads again what was written, and makes it durable, if that is asked for. `received` is the hash of content that
     /// is not a file of this host.
-    pub(super) fn settle(
+    pub(super) fn sync_and_verify(
         &self,
         file: &File,
         content: &FileContent,
@@ -292,7 +293,7 @@ impl<'a> EntryWriter<'a> {
     ) -> Result<()> {
         let writing = &self.job.options.writing;
         if writing.fsync || writing.verify {
-            file.sync_all().map_err(SyncError::io("make durable"))?;
+            file.sync_all().map_err(SyncError::wrap_io_error("make durable"))?;
         }
         if !writing.verify {
             return Ok(());
@@ -300,15 +301,15 @@ impl<'a> EntryWriter<'a> {
         // What is still in memory would prove nothing about the disk.
         let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
         let wanted = match content {
-            FileContent::File(from) => Some(hash(&from.file)?),
+            FileContent::File(from) => Some(hash_file(&from.file)?),
             FileContent::Pieces(_) => received,
         };
-        if wanted == Some(hash(file)?) { Ok(()) } else { Err(SyncError::Unequal) }
+        if wanted == Some(hash_file(file)?) { Ok(()) } else { Err(SyncError::Unequal) }
     }
 
     /// What is replaced, deleted or changed is as it was listed, or already as it shall be; asked for by
     /// [`crate::options::WriteOptions::unchanged`].
-    pub fn still(&self, dir: &HeldDir, step: &SyncStep) -> Result<()> {
+    pub fn check_old_unchanged(&self, dir: &HeldDir, step: &SyncStep) -> Result<()> {
         let old = step.old.map(|id| self.job.to.entry(id));
         let Some(old) = old.filter(|old| self.job.options.writing.unchanged && !old.is_dir()) else {
             return Ok(());
@@ -324,8 +325,9 @@ impl<'a> EntryWriter<'a> {
             (entry.kind(), entry.size(), entry.mtime()) == (stat.kind, size, stat.mtime)
         };
         // Names that come and go change the time of a file with several.
-        let stamp = if old.flags().has(EntryFlags::LINKED) { 0 } else { self.job.to.stamp(old.id()) };
-        let untouched = stamp == 0 || stamp == crate::scan::stamp(&stat);
+        let stamp =
+            if old.flags().contains(EntryFlags::LINKED) { 0 } else { self.job.to.change_stamp(old.id()) };
+        let untouched = stamp == 0 || stamp == crate::scan::compute_stamp(&stat);
         if is(&old) && untouched || source.is_some_and(|source| is(&source)) {
             Ok(())
         } else {
@@ -334,7 +336,7 @@ impl<'a> EntryWriter<'a> {
     }
 
     /// The source's file is as it was listed.
-    fn as_listed(&self, content: &FileContent, entry: &ListingEntry<'_>) -> Result<()> {
+    fn check_source_unchanged(&self, content: &FileContent, entry: &ListingEntry<'_>) -> Result<()> {
         match content {
             FileContent::File(from)
                 if self.job.options.writing.unchanged
@@ -346,25 +348,30 @@ impl<'a> EntryWriter<'a> {
         }
     }
 
-    pub(super) fn keep(&self, dir: &HeldDir, step: &SyncStep, entry: &ListingEntry<'_>) -> Result<()> {
-        self.still(dir, step)?;
+    pub(super) fn keep_backup(&self, dir: &HeldDir, step: &SyncStep, entry: &ListingEntry<'_>) -> Result<()> {
+        self.check_old_unchanged(dir, step)?;
         match &self.keeper {
-            Some(keeper) if step.old.is_some() => keeper.keep(dir, entry.name(), &entry.path()),
+            Some(keeper) if step.old.is_some() => keeper.keep_replaced(dir, entry.name(), &entry.path()),
             _ => Ok(()),
         }
     }
 
     /// Makes a symlink or a special file.
-    pub fn make(&self, dir: &HeldDir, step: &SyncStep, entry: &ListingEntry<'_>) -> Result<Vec<String>> {
+    pub fn create_node(
+        &self,
+        dir: &HeldDir,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Vec<String>> {
         if step.old.is_none() {
-            self.make_as(dir, entry.name(), entry).map_err(taken)?;
-            return self.attributes_in(&dir.self_node(), &dir.node(entry.name())?, step, entry);
+            self.create_node_as(dir, entry.name(), entry).map_err(map_name_conflict)?;
+            return self.apply_new_attributes(&dir.hold_self(), &dir.hold_node(entry.name())?, step, entry);
         }
-        let temp = temp_name()?;
-        self.make_as(dir, &temp, entry)?;
+        let temp = new_temp_name()?;
+        self.create_node_as(dir, &temp, entry)?;
         let made = || {
-            let failed = self.attributes_in(&dir.self_node(), &dir.node(&temp)?, step, entry)?;
-            self.keep(dir, step, entry)?;
+            let failed = self.apply_new_attributes(&dir.hold_self(), &dir.hold_node(&temp)?, step, entry)?;
+            self.keep_backup(dir, step, entry)?;
             dir.rename(&temp, dir, entry.name())?;
             Ok(failed)
         };
@@ -373,67 +380,68 @@ impl<'a> EntryWriter<'a> {
         })
     }
 
-    fn make_as(
+    fn create_node_as(
         &self,
         dir: &HeldDir,
         name: &[u8],
         entry: &ListingEntry<'_>,
     ) -> std::result::Result<(), BeneathError> {
-        match SpecialFile::of(entry.kind(), entry.rdev()) {
-            Some(special) => dir.make_special(name, special, 0o600),
-            None => dir.make_symlink(name, entry.target()),
+        match SpecialFile::from_kind(entry.kind(), entry.rdev()) {
+            Some(special) => dir.create_special(name, special, 0o600),
+            None => dir.create_symlink(name, entry.symlink_target()),
         }
     }
 
     /// Makes a name of a file that is there; None if that cannot be, and a copy has to do.
-    pub fn link(
+    pub fn link_file(
         &self,
         from: (&HeldDir, &[u8]),
         dir: &HeldDir,
         step: &SyncStep,
         entry: &ListingEntry<'_>,
     ) -> Result<Option<()>> {
-        self.keep(dir, step, entry)?;
+        self.keep_backup(dir, step, entry)?;
         let linked = match step.old {
             Some(_) => from.0.link_replacing(from.1, dir, entry.name()),
-            None => from.0.link(from.1, dir, entry.name()),
+            None => from.0.link_file(from.1, dir, entry.name()),
         };
         match linked {
             Ok(()) => Ok(Some(())),
-            Err(error) if cannot_link(&error) => Ok(None),
-            Err(error) => Err(taken(error)),
+            Err(error) if is_link_refused(&error) => Ok(None),
+            Err(error) => Err(map_name_conflict(error)),
         }
     }
 
     /// Sets the attributes of something that is there.
-    pub fn attributes(
+    pub fn apply_attributes(
         &self,
         node: &HeldNode<'_>,
         step: &SyncStep,
         entry: &ListingEntry<'_>,
     ) -> Result<Vec<String>> {
         // Of what has a step of its own only a directory can be new, and it has the default ACL of the one that it is in.
-        self.attributes_in(node, node, step, entry)
+        self.apply_new_attributes(node, node, step, entry)
     }
 
     /// The same of an entry that is new in a directory, which has the default ACL that new entries get.
-    fn attributes_in(
+    fn apply_new_attributes(
         &self,
         dir: &HeldNode<'_>,
         node: &HeldNode<'_>,
         step: &SyncStep,
         entry: &ListingEntry<'_>,
     ) -> Result<Vec<String>> {
-        let failed = attributes::apply(node, entry, self.newcomer(step, dir), self.job.options)?;
-        self.times.ensure(node, entry, self.job.options);
+        let failed =
+            attributes::apply_attributes(node, entry, self.previous_occupant(step, dir), self.job.options)?;
+        self.times.ensure_times(node, entry, self.job.options);
         Ok(failed)
     }
 
     /// Deletes an entry of the destination.
-    pub fn delete(&self, dir: &HeldDir, old: &ListingEntry<'_>) -> Result<()> {
+    pub fn delete_entry(&self, dir: &HeldDir, old: &ListingEntry<'_>) -> Result<()> {
         let deleted = match (&self.keeper, old.kind()) {
             (_, FileKind::Dir) => dir.remove_dir(old.name()),
-            (Some(keeper), _) => return keeper.take(dir, old.name(), &old.path()),
+            (Some(keeper), _) => return keeper.keep_deleted(dir, old.name(), &old.path()),
             (None, _) => dir.unlink(old.name()),
         };
         match deleted {
@@ -444,18 +452,18 @@ impl<'a> EntryWriter<'a> {
 }
 
 /// Whether a failure cut off what would have gone well, so that another run can go on where it was.
-pub(super) fn is_cut_off(error: &SyncError) -> bool {
+pub(super) fn is_interruption(error: &SyncError) -> bool {
     matches!(error, SyncError::Lost | SyncError::LostTo { .. } | SyncError::Stopped) || error.is_final()
 }
 
 /// Whether a file cannot have another name there: it has too many, lies elsewhere, or the filesystem knows no such thing.
-pub(super) fn cannot_link(error: &BeneathError) -> bool {
+pub(super) fn is_link_refused(error: &BeneathError) -> bool {
     const REASONS: [Errno; 5] = [Errno::MLINK, Errno::XDEV, Errno::PERM, Errno::NOSYS, Errno::OPNOTSUPP];
     error.errno().is_some_and(|errno| REASONS.contains(&errno))
 }
 
 /// A name that is taken although nobody saw it.
-pub(crate) fn taken(error: BeneathError) -> SyncError {
+pub(crate) fn map_name_conflict(error: BeneathError) -> SyncError {
     match error.errno() {
         Some(Errno::EXIST) => SyncError::Taken,
         _ => error.into(),
@@ -463,7 +471,7 @@ pub(crate) fn taken(error: BeneathError) -> SyncError {
 }
 
 /// The BLAKE3 hash of a file's content.
-pub(crate) fn hash(file: &File) -> Result<[u8; 32]> {
+pub(crate) fn hash_file(file: &File) -> Result<[u8; 32]> {
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; 4 * BLOCK];
     let mut position = 0;
@@ -475,7 +483,7 @@ pub(crate) fn hash(file: &File) -> Result<[u8; 32]> {
                 position += count as u64;
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(SyncError::io("read")(error)),
+            Err(error) => return Err(SyncError::wrap_io_error("read")(error)),
         }
     }
 }

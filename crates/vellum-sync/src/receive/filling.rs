@@ -39,17 +39,17 @@ impl<'f> FileFill<'f> {
     }
 
     /// A file with other content, which is changed where it differs.
-    pub fn over(file: &'f File) -> Self {
+    pub fn new_in_place(file: &'f File) -> Self {
         Self::new(file, 0, false)
     }
 
     /// Held while it is written to.
-    pub fn pen(&self) -> MutexGuard<'_, ()> {
+    pub fn lock_writes(&self) -> MutexGuard<'_, ()> {
         self.pen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts bytes that were written to it.
-    pub fn grew(&self, bytes: u64) {
+    pub fn count_written(&self, bytes: u64) {
         if !self.early.load(Ordering::Relaxed) {
             return;
         }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use vellum_checkout::beneath::HeldDir;
 
 use super::elsewhere;
-use super::file::cannot_link;
+use super::file::is_link_refused;
 use crate::error::Result;
 use crate::options::WriteOptions;
 use crate::scan::TRASH_DIR;
@@ -27,7 +27,7 @@ impl BackupKeeper {
     /// What the options ask for; None if nothing is kept.
     pub fn new(root: &HeldDir, writing: &WriteOptions) -> Result<Option<Self>> {
         if writing.trash {
-            let dir = make_new(&make_path(root, TRASH_DIR)?, &stamp())?;
+            let dir = create_unique_dir(&create_path(root, TRASH_DIR)?, &format_timestamp())?;
             return Ok(Some(Self { dir: Some(dir), suffix: Vec::new() }));
         }
         let Some(backup) = &writing.backup else { return Ok(None) };
@@ -35,30 +35,30 @@ impl BackupKeeper {
             None => None,
             Some(path) if path.starts_with(b"/") => {
                 use std::os::unix::ffi::OsStrExt;
-                Some(open_or_make(std::path::Path::new(std::ffi::OsStr::from_bytes(path)))?)
+                Some(open_or_create_dir(std::path::Path::new(std::ffi::OsStr::from_bytes(path)))?)
             }
-            Some(path) => Some(make_path(root, path)?),
+            Some(path) => Some(create_path(root, path)?),
         };
         Ok(Some(Self { dir, suffix: backup.suffix.clone() }))
     }
 
     /// Keeps what will be replaced: it gets a second name.
-    pub fn keep(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<()> {
-        let (to, kept) = self.place(dir, name, path)?;
+    pub fn keep_replaced(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<()> {
+        let (to, kept) = self.open_backup_dir(dir, name, path)?;
         match dir.link_replacing(name, &to, &kept) {
             Err(error) if error.is_not_found() => Ok(()),
-            Err(error) if cannot_link(&error) => elsewhere::copy(dir, name, &to, &kept),
+            Err(error) if is_link_refused(&error) => elsewhere::copy_entry(dir, name, &to, &kept),
             other => Ok(other?),
         }
     }
 
     /// Keeps what will be deleted: it is moved.
-    pub fn take(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<()> {
-        let (to, kept) = self.place(dir, name, path)?;
+    pub fn keep_deleted(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<()> {
+        let (to, kept) = self.open_backup_dir(dir, name, path)?;
         match dir.rename(name, &to, &kept) {
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) if error.errno() == Some(Errno::XDEV) => {
-                elsewhere::copy(dir, name, &to, &kept)?;
+                elsewhere::copy_entry(dir, name, &to, &kept)?;
                 Ok(dir.unlink(name)?)
             }
             other => Ok(other?),
@@ -66,11 +66,11 @@ impl BackupKeeper {
     }
 
     /// Keeps a copy that stands under a temporary name in `dir`, as the old version of `name`.
-    pub fn take_as(&self, dir: &HeldDir, temp: &[u8], name: &[u8], path: &[u8]) -> Result<()> {
-        let (to, kept) = self.place(dir, name, path)?;
+    pub fn keep_copy(&self, dir: &HeldDir, temp: &[u8], name: &[u8], path: &[u8]) -> Result<()> {
+        let (to, kept) = self.open_backup_dir(dir, name, path)?;
         match dir.rename(temp, &to, &kept) {
             Err(error) if error.errno() == Some(Errno::XDEV) => {
-                elsewhere::copy(dir, temp, &to, &kept)?;
+                elsewhere::copy_entry(dir, temp, &to, &kept)?;
                 Ok(dir.unlink(temp)?)
             }
             other => Ok(other?),
@@ -78,19 +78,19 @@ impl BackupKeeper {
     }
 
     /// Where something of this path is kept, and under which name.
-    fn place(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<(HeldDir, Vec<u8>)> {
+    fn open_backup_dir(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<(HeldDir, Vec<u8>)> {
         let kept = [name, &self.suffix].concat();
         let Some(root) = &self.dir else { return Ok((dir.clone(), kept)) };
         let parent = path.get(..path.len().saturating_sub(name.len())).unwrap_or_default();
-        Ok((make_path(root, parent)?, kept))
+        Ok((create_path(root, parent)?, kept))
     }
 }
 
 /// The directory at an absolute path; what is missing of it is made.
-fn open_or_make(path: &std::path::Path) -> Result<HeldDir> {
+fn open_or_create_dir(path: &std::path::Path) -> Result<HeldDir> {
     match (HeldDir::open_root(path), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.is_not_found() => {
-            make_path(&open_or_make(parent)?, name.as_encoded_bytes())
+            create_path(&open_or_create_dir(parent)?, name.as_encoded_bytes())
         }
         (opened, _, _) => Ok(opened?),
     }
@@ -98,11 +98,11 @@ fn open_or_make(path: &std::path::Path) -> Result<HeldDir> {
 
 /// A new directory of this name, or of the name and a number: a clock that was set back says the same moment again, and
 /// what an earlier run keeps there is not to be put over.
-fn make_new(dir: &HeldDir, name: &str) -> Result<HeldDir> {
+fn create_unique_dir(dir: &HeldDir, name: &str) -> Result<HeldDir> {
     let mut number = 1_u64;
     loop {
         let name = if number == 1 { name.to_owned() } else { format!("{name}-{number}") };
-        match dir.make_dir(name.as_bytes(), PRIVATE) {
+        match dir.create_dir(name.as_bytes(), PRIVATE) {
             Ok(()) => return Ok(dir.open_dir(name.as_bytes())?),
             Err(error) if error.errno() == Some(Errno::EXIST) => number += 1,
             Err(error) => return Err(error.into()),
@@ -111,10 +111,10 @@ fn make_new(dir: &HeldDir, name: &str) -> Result<HeldDir> {
 }
 
 /// The directory at a path below another, made where it is not there.
-pub(super) fn make_path(root: &HeldDir, path: &[u8]) -> Result<HeldDir> {
+pub(super) fn create_path(root: &HeldDir, path: &[u8]) -> Result<HeldDir> {
     let mut here = root.clone();
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
-        match here.make_dir(name, PRIVATE) {
+        match here.create_dir(name, PRIVATE) {
             Ok(()) => {}
             Err(error) if error.errno() == Some(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
@@ -125,7 +125,7 @@ pub(super) fn make_path(root: &HeldDir, path: &[u8]) -> Result<HeldDir> {
 }
 
 /// The present moment, UTC, as a name.
-fn stamp() -> String {
+fn format_timestamp() -> String {
     const DAY: u64 = 86_400;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (mut days, rest) = (now.as_secs() / DAY, now.as_secs() % DAY);
@@ -161,7 +161,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let root = HeldDir::open_root(temp.path()).unwrap();
         for name in ["then", "then-2", "then-3"] {
-            make_new(&root, "then").unwrap();
+            create_unique_dir(&root, "then").unwrap();
             assert!(temp.path().join(name).is_dir(), "{name}");
         }
     }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use vellum_checkout::beneath::OpenedFile;
 
 use super::TransferControl;
-use super::content::{set_len, unchanged};
+use super::content::{check_unchanged, set_file_len};
 use super::filling::FileFill;
 use super::ranges::ContentRange;
 use crate::delta::{DeltaOperation, FileSignature, SignatureMatcher};
@@ -32,12 +32,12 @@ struct SharedRun {
 
 impl SharedRun {
     /// Whether another one goes on where this one ends, on both sides.
-    fn goes_on_with(&self, next: &Self) -> bool {
+    fn is_continued_by(&self, next: &Self) -> bool {
         (self.old + self.len, self.new + self.len) == (next.old, next.new)
     }
 
     /// What of it can be shared in blocks of this length: nothing, unless it moved by whole ones.
-    fn within(&self, block: u64) -> Option<Self> {
+    fn align_to_blocks(&self, block: u64) -> Option<Self> {
         let start = self.new.next_multiple_of(block);
         let len = (self.new + self.len).checked_sub(start)? / block * block;
         let moved_whole = self.old.abs_diff(self.new).is_multiple_of(block);
@@ -60,24 +60,29 @@ struct SharedRewrite<'r> {
 
 impl TransferControl<'_> {
     /// Makes a file, which has the old version's blocks, equal to the source.
-    pub(super) fn renew(&self, to: &FileFill<'_>, from: &OpenedFile, old: &OpenedFile) -> Result<()> {
+    pub(super) fn rewrite_shared(
+        &self,
+        to: &FileFill<'_>,
+        from: &OpenedFile,
+        old: &OpenedFile,
+    ) -> Result<()> {
         let block = fstatfs(to.file).map_or(0, |is| u64::try_from(is.f_bsize).unwrap_or(0));
         let moved = old.stat.size.abs_diff(from.stat.size);
         if moved == 0 || block == 0 || !moved.is_multiple_of(block) {
-            return self.patch(to.file, from, 0);
+            return self.patch_file(to.file, from, 0);
         }
-        let signature = FileSignature::read(&mut PositionedFile(&old.file, 0), old.stat.size)
-            .map_err(SyncError::io("read"))?;
-        let Some(signature) = signature else { return self.patch(to.file, from, 0) };
-        set_len(to.file, 0)?;
+        let signature = FileSignature::from_reader(&mut PositionedFile(&old.file, 0), old.stat.size)
+            .map_err(SyncError::wrap_io_error("read"))?;
+        let Some(signature) = signature else { return self.patch_file(to.file, from, 0) };
+        set_file_len(to.file, 0)?;
         let mut renewal =
             SharedRewrite { flow: self, to, from, old: &old.file, block, found: None, position: 0 };
         let mut failed = None;
-        let scanned = SignatureMatcher::new(signature).scan(
+        let scanned = SignatureMatcher::new(signature).scan_file(
             &mut PositionedFile(&from.file, 0),
             from.stat.size,
             &mut |op| {
-                renewal.take(op).map_err(|error| {
+                renewal.accept_operation(op).map_err(|error| {
                     failed = Some(error);
                     io::ErrorKind::Other.into()
                 })
@@ -85,30 +90,30 @@ impl TransferControl<'_> {
         );
         match (scanned, failed) {
             (_, Some(error)) => return Err(error),
-            (Err(error), None) => return Err(SyncError::io("read")(error)),
-            (Ok(()), None) => renewal.share_found()?,
+            (Err(error), None) => return Err(SyncError::wrap_io_error("read")(error)),
+            (Ok(()), None) => renewal.flush_found_run()?,
         }
-        set_len(to.file, renewal.position)?;
-        unchanged(from)
+        set_file_len(to.file, renewal.position)?;
+        check_unchanged(from)
     }
 }
 
 impl SharedRewrite<'_> {
-    fn take(&mut self, op: DeltaOperation<'_>) -> Result<()> {
+    fn accept_operation(&mut self, op: DeltaOperation<'_>) -> Result<()> {
         match op {
             DeltaOperation::Data(bytes) => {
-                self.share_found()?;
-                self.flow.put_new(self.to, bytes, self.position)?;
+                self.flush_found_run()?;
+                self.flow.write_new_at(self.to, bytes, self.position)?;
                 self.position += bytes.len() as u64;
-                self.flow.passed(bytes.len() as u64)
+                self.flow.throttle_bytes(bytes.len() as u64)
             }
             DeltaOperation::Copy { offset, len } => {
                 let run = SharedRun { old: offset, new: self.position, len };
                 self.position += len;
                 match &mut self.found {
-                    Some(found) if found.goes_on_with(&run) => found.len += len,
+                    Some(found) if found.is_continued_by(&run) => found.len += len,
                     _ => {
-                        self.share_found()?;
+                        self.flush_found_run()?;
                         self.found = Some(run);
                     }
                 }
@@ -118,20 +123,20 @@ impl SharedRewrite<'_> {
     }
 
     /// Shares what of the last run can be, and writes the rest.
-    fn share_found(&mut self) -> Result<()> {
+    fn flush_found_run(&mut self) -> Result<()> {
         let Some(run) = self.found.take() else { return Ok(()) };
         let end = run.new + run.len;
-        let Some(inner) = run.within(self.block) else { return self.write(run.new, end) };
-        self.write(run.new, inner.new)?;
-        self.share(&inner)?;
+        let Some(inner) = run.align_to_blocks(self.block) else { return self.write_range(run.new, end) };
+        self.write_range(run.new, inner.new)?;
+        self.share_run(&inner)?;
         // Two pieces may have a hash in common, and the old version may have been written to a moment ago.
         let range = ContentRange { start: inner.new, end: inner.new + inner.len };
         self.flow.patch_range(self.to, self.from, range)?;
-        self.write(inner.new + inner.len, end)
+        self.write_range(inner.new + inner.len, end)
     }
 
     /// Has the filesystem share blocks.
-    fn share(&self, run: &SharedRun) -> Result<()> {
+    fn share_run(&self, run: &SharedRun) -> Result<()> {
         let mut done = 0;
         while done < run.len {
             let (mut read_at, mut write_at) = (run.old + done, run.new + done);
@@ -139,7 +144,7 @@ impl SharedRewrite<'_> {
             match copy_file_range(self.old, Some(&mut read_at), self.to.file, Some(&mut write_at), left) {
                 Ok(count) if count > 0 => done += count as u64,
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(SyncError::io("write")(errno.into())),
+                Err(errno) => return Err(SyncError::wrap_io_error("write")(errno.into())),
                 Ok(_) => return Err(SyncError::Changed),
             }
         }
@@ -147,8 +152,8 @@ impl SharedRewrite<'_> {
     }
 
     /// Writes a range of the source.
-    fn write(&self, start: u64, end: u64) -> Result<()> {
-        self.flow.by_hand(self.to, self.from, ContentRange { start, end }, self.flow.sparse)
+    fn write_range(&self, start: u64, end: u64) -> Result<()> {
+        self.flow.copy_buffered(self.to, self.from, ContentRange { start, end }, self.flow.sparse)
     }
 }
 
@@ -170,7 +175,7 @@ mod tests {
     #[test]
     fn what_moved_by_whole_blocks_is_shared_between_its_ends() {
         let within = |old, new, len| {
-            SharedRun { old, new, len }.within(4096).map(|inner| (inner.old, inner.new, inner.len))
+            SharedRun { old, new, len }.align_to_blocks(4096).map(|inner| (inner.old, inner.new, inner.len))
         };
         assert_eq!(within(0, 0, 8192), Some((0, 0, 8192)));
         assert_eq!(within(100, 4196, 10_000), Some((4096, 8192, 4096)));

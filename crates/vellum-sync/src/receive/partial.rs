@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use vellum_checkout::beneath::{BeneathError, HeldDir, ReplacePolicy, TEMP_PREFIX};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::keep::make_path;
+use super::keep::create_path;
 use super::staging::StagingDirectories;
 use crate::error::Result;
 use crate::listing::ListingEntry;
@@ -37,7 +37,7 @@ pub(super) struct PartialPlace {
 }
 
 /// The name under which what arrived of this file is kept: its own, as long as it does not change.
-pub(crate) fn name_for(entry: &ListingEntry<'_>) -> Vec<u8> {
+pub(crate) fn partial_file_name(entry: &ListingEntry<'_>) -> Vec<u8> {
     let mut key = entry.path();
     let (size, mtime) = (entry.size(), entry.mtime());
     key.extend_from_slice(&size.to_le_bytes());
@@ -57,7 +57,7 @@ impl PartialFile {
         if entry.size() <= SIZE_MIN || !(writing.resume || writing.partial_dir.is_some()) {
             return Ok(None);
         }
-        let PartialPlace { dir: home, name, made } = Self::place(dir, entry, writing, staging)?;
+        let PartialPlace { dir: home, name, made } = Self::resolve_location(dir, entry, writing, staging)?;
         let file = match home.open_file_to_update(&name) {
             Ok(opened) if opened.stat.nlink == 1 => opened.file,
             Ok(_) => return Ok(None),
@@ -71,7 +71,7 @@ impl PartialFile {
     }
 
     /// Where it is.
-    pub fn place(
+    pub fn resolve_location(
         dir: &HeldDir,
         entry: &ListingEntry<'_>,
         writing: &WriteOptions,
@@ -79,29 +79,31 @@ impl PartialFile {
     ) -> Result<PartialPlace> {
         Ok(match (&staging.partial, &writing.partial_dir) {
             // Files of all directories meet there.
-            (Some(common), _) => PartialPlace { dir: common.clone(), name: name_for(entry), made: None },
+            (Some(common), _) => {
+                PartialPlace { dir: common.clone(), name: partial_file_name(entry), made: None }
+            }
             (None, None) => {
                 let dir = staging.temp.as_ref().unwrap_or(dir).clone();
-                PartialPlace { dir, name: name_for(entry), made: None }
+                PartialPlace { dir, name: partial_file_name(entry), made: None }
             }
             (None, Some(path)) => {
                 let made = Some((dir.clone(), path.clone()));
-                PartialPlace { dir: make_path(dir, path)?, name: entry.name().to_vec(), made }
+                PartialPlace { dir: create_path(dir, path)?, name: entry.name().to_vec(), made }
             }
         })
     }
 
     /// Takes it away if nothing has arrived, or if what arrived is of no use to another run.
-    pub fn clear(&self, is_of_use: bool) {
-        if !is_of_use || self.arrived() == 0 {
+    pub fn discard_unless_useful(&self, is_of_use: bool) {
+        if !is_of_use || self.arrived_len() == 0 {
             // What cannot be removed is found by the next run.
             let _ = self.dir.unlink(&self.name);
-            self.clear_dir();
+            self.remove_dir();
         }
     }
 
     /// Bytes that are there.
-    pub fn arrived(&self) -> u64 {
+    pub fn arrived_len(&self) -> u64 {
         self.file.metadata().map_or(0, |meta| meta.len())
     }
 
@@ -116,11 +118,11 @@ impl PartialFile {
             ReplacePolicy::Always => self.dir.rename(&self.name, to, name)?,
             ReplacePolicy::Never => self.dir.rename_no_replace(&self.name, to, name)?,
         }
-        self.clear_dir();
+        self.remove_dir();
         Ok(())
     }
 
-    fn clear_dir(&self) {
+    fn remove_dir(&self) {
         if let Some((parent, path)) = &self.made
             && !path.contains(&b'/')
         {

@@ -21,7 +21,7 @@ pub(super) struct ContentRange {
 }
 
 /// Cuts segments, each with its first byte and the byte after its last, into ranges.
-pub(super) fn cut(
+pub(super) fn split_ranges(
     segments: impl Iterator<Item = Result<ContentRange>>,
 ) -> impl Iterator<Item = Result<ContentRange>> {
     let mut segments = segments;
@@ -48,28 +48,28 @@ struct IdleWorker<'h>(&'h IdleWorkers);
 
 impl Drop for IdleWorker<'_> {
     fn drop(&mut self) {
-        self.0.rest();
+        self.0.add_idle_worker();
     }
 }
 
 impl IdleWorkers {
     /// So many are idle now, whatever was before.
-    pub fn set(&self, idle: usize) {
+    pub fn set_idle_count(&self, idle: usize) {
         self.0.store(idle, Ordering::Relaxed);
     }
 
     /// One more has nothing left to do.
-    pub fn rest(&self) {
+    pub fn add_idle_worker(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn borrow(&self) -> Option<IdleWorker<'_>> {
+    fn acquire_worker(&self) -> Option<IdleWorker<'_>> {
         let less = |idle: usize| idle.checked_sub(1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok().map(|_| IdleWorker(self))
     }
 
     /// Has `work` done for each range, by this thread and by those that are idle or become so meanwhile.
-    pub(super) fn share<R: Send>(
+    pub(super) fn process_ranges<R: Send>(
         &self,
         ranges: impl Iterator<Item = Result<R>> + Send,
         work: impl Fn(R) -> Result<()> + Sync,
@@ -79,25 +79,25 @@ impl IdleWorkers {
             over: AtomicBool::new(false),
             failed: Mutex::default(),
         };
-        std::thread::scope(|scope| self.work_off(scope, &queue, &work));
+        std::thread::scope(|scope| self.process_queue(scope, &queue, &work));
         queue.failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
     /// Takes one range after the other. Whoever sees that there are more calls somebody who is idle.
-    fn work_off<'scope, R: Send, I: Iterator<Item = Result<R>> + Send>(
+    fn process_queue<'scope, R: Send, I: Iterator<Item = Result<R>> + Send>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         queue: &'scope RangeQueue<I>,
         work: &'scope (impl Fn(R) -> Result<()> + Sync),
     ) {
-        while let Some((range, more)) = queue.next() {
-            if more && let Some(hand) = self.borrow() {
+        while let Some((range, more)) = queue.next_range() {
+            if more && let Some(hand) = self.acquire_worker() {
                 scope.spawn(move || {
                     let _hand = hand;
-                    self.work_off(scope, queue, work);
+                    self.process_queue(scope, queue, work);
                 });
             }
-            queue.note(work(range));
+            queue.record_outcome(work(range));
         }
     }
 }
@@ -112,29 +112,29 @@ struct RangeQueue<I: Iterator> {
 
 impl<R, I: Iterator<Item = Result<R>>> RangeQueue<I> {
     /// One that nobody has, and whether there are more.
-    fn next(&self) -> Option<(R, bool)> {
+    fn next_range(&self) -> Option<(R, bool)> {
         if self.over.load(Ordering::Relaxed) {
             return None;
         }
-        let mut ranges = lock(&self.ranges);
+        let mut ranges = lock_mutex(&self.ranges);
         match ranges.next()? {
             Ok(range) => Some((range, ranges.peek().is_some())),
             Err(error) => {
-                self.note(Err(error));
+                self.record_outcome(Err(error));
                 None
             }
         }
     }
 
-    fn note(&self, outcome: Result<()>) {
+    fn record_outcome(&self, outcome: Result<()>) {
         if let Err(error) = outcome {
             self.over.store(true, Ordering::Relaxed);
-            lock(&self.failed).get_or_insert(error);
+            lock_mutex(&self.failed).get_or_insert(error);
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -147,7 +147,7 @@ mod tests {
 
     fn ranges(segments: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let segments = segments.iter().map(|(start, end)| Ok(ContentRange { start: *start, end: *end }));
-        cut(segments).map(|range| range.map(|range| (range.start, range.end)).unwrap()).collect()
+        split_ranges(segments).map(|range| range.map(|range| (range.start, range.end)).unwrap()).collect()
     }
 
     #[test]
@@ -164,18 +164,18 @@ mod tests {
     #[test]
     fn idle_threads_take_ranges_and_are_idle_again() {
         let hands = IdleWorkers::default();
-        hands.set(2);
+        hands.set_idle_count(2);
         // Nobody gets past it unless three are at work at once.
         let together = Barrier::new(3);
         let seen = Mutex::new(BTreeSet::new());
         hands
-            .share((0..3).map(Ok), |range| {
+            .process_ranges((0..3).map(Ok), |range| {
                 together.wait();
-                assert!(lock(&seen).insert(range));
+                assert!(lock_mutex(&seen).insert(range));
                 Ok(())
             })
             .unwrap();
-        assert_eq!(lock(&seen).len(), 3);
+        assert_eq!(lock_mutex(&seen).len(), 3);
         assert_eq!(hands.0.load(Ordering::Relaxed), 2);
     }
 
@@ -185,11 +185,11 @@ mod tests {
         let this = std::thread::current().id();
         let work = |range| {
             assert_eq!(std::thread::current().id(), this);
-            lock(&seen).push(range);
+            lock_mutex(&seen).push(range);
             Ok(())
         };
-        IdleWorkers::default().share((0..9).map(Ok), work).unwrap();
-        assert_eq!(lock(&seen).as_slice(), (0..9).collect::<Vec<_>>());
+        IdleWorkers::default().process_ranges((0..9).map(Ok), work).unwrap();
+        assert_eq!(lock_mutex(&seen).as_slice(), (0..9).collect::<Vec<_>>());
     }
 
     #[test]
@@ -202,12 +202,12 @@ mod tests {
                 Ok(())
             }
         };
-        let outcome = IdleWorkers::default().share((0..100).map(Ok), work);
+        let outcome = IdleWorkers::default().process_ranges((0..100).map(Ok), work);
         assert!(matches!(outcome, Err(SyncError::Changed)));
         assert_eq!(done.load(Ordering::Relaxed), 1);
         // So does one that is not even a range.
-        let outcome =
-            IdleWorkers::default().share([Err::<u8, _>(SyncError::Vanished), Ok(1)].into_iter(), |_| Ok(()));
+        let outcome = IdleWorkers::default()
+            .process_ranges([Err::<u8, _>(SyncError::Vanished), Ok(1)].into_iter(), |_| Ok(()));
         assert!(matches!(outcome, Err(SyncError::Vanished)));
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::ftruncate;
 
 use super::TransferControl;
-use super::content::{BLOCK, as_told, hash_zeros};
+use super::content::{BLOCK, hash_zeros, verify_digest};
 use super::filling::FileFill;
 use crate::error::{Result, SyncError};
 use crate::listing::ContentDigest;
@@ -30,70 +30,79 @@ struct ResumedFile<'f> {
 impl TransferControl<'_> {
     /// Writes what is missing of `file`, of which so many bytes are there. If they turn out to be of no use the file is
     /// emptied, and another try begins anew. Gives the hash of what is there now.
-    pub fn go_on(&self, file: &File, arrived: u64, pieces: &mut dyn ContentPieces) -> Result<ContentDigest> {
+    pub fn resume_content(
+        &self,
+        file: &File,
+        arrived: u64,
+        pieces: &mut dyn ContentPieces,
+    ) -> Result<ContentDigest> {
         let hasher = blake3::Hasher::new();
         let mut going = ResumedFile {
-            filling: FileFill::over(file),
+            filling: FileFill::new_in_place(file),
             arrived,
             changed: None,
             position: 0,
             hasher,
             buffer: vec![0; BLOCK],
         };
-        let outcome = self.take_all(&mut going, pieces);
+        let outcome = self.resume_pieces(&mut going, pieces);
         if matches!(outcome, Err(SyncError::Unequal)) {
-            cut(file, 0)?;
+            truncate_file(file, 0)?;
         }
         outcome
     }
 
-    fn take_all(&self, going: &mut ResumedFile<'_>, pieces: &mut dyn ContentPieces) -> Result<ContentDigest> {
-        while let Some(piece) = pieces.next()? {
+    fn resume_pieces(
+        &self,
+        going: &mut ResumedFile<'_>,
+        pieces: &mut dyn ContentPieces,
+    ) -> Result<ContentDigest> {
+        while let Some(piece) = pieces.next_piece()? {
             let len = match piece {
                 TransferPiece::Data(bytes) => {
                     going.hasher.update(bytes);
-                    self.write(going, bytes)?;
+                    self.write_resumed(going, bytes)?;
                     bytes.len() as u64
                 }
                 TransferPiece::Hole(len) => {
                     hash_zeros(&mut going.hasher, len);
-                    self.write_zeros(going, len)?;
+                    self.write_resumed_zeros(going, len)?;
                     len
                 }
                 TransferPiece::Old { offset, len } => {
-                    self.take_again(going, offset, len)?;
+                    self.reuse_arrived_range(going, offset, len)?;
                     len
                 }
             };
             going.position = going.position.checked_add(len).ok_or(SyncError::Unequal)?;
-            self.passed(len)?;
+            self.throttle_bytes(len)?;
         }
-        cut(going.filling.file, going.position)?;
-        as_told(&going.hasher, pieces)
+        truncate_file(going.filling.file, going.position)?;
+        verify_digest(&going.hasher, pieces)
     }
 
-    fn write(&self, going: &mut ResumedFile<'_>, bytes: &[u8]) -> Result<()> {
+    fn write_resumed(&self, going: &mut ResumedFile<'_>, bytes: &[u8]) -> Result<()> {
         going.changed.get_or_insert(going.position);
         match going.position >= going.arrived {
-            true => self.put_new(&going.filling, bytes, going.position),
-            false => self.put(&going.filling, bytes, going.position),
+            true => self.write_new_at(&going.filling, bytes, going.position),
+            false => self.write_at(&going.filling, bytes, going.position),
         }
     }
 
     /// Beyond what was there a hole is one by itself.
-    fn write_zeros(&self, going: &mut ResumedFile<'_>, len: u64) -> Result<()> {
+    fn write_resumed_zeros(&self, going: &mut ResumedFile<'_>, len: u64) -> Result<()> {
         going.changed.get_or_insert(going.position);
         let end = going.position.saturating_add(len).min(going.arrived);
         let (zeros, mut at) = (vec![0; BLOCK], going.position);
         while at < end {
             let step = (end - at).min(BLOCK as u64);
-            self.put(&going.filling, zeros.get(..step as usize).unwrap_or_default(), at)?;
+            self.write_at(&going.filling, zeros.get(..step as usize).unwrap_or_default(), at)?;
             at += step;
         }
         Ok(())
     }
 
-    fn take_again(&self, going: &mut ResumedFile<'_>, offset: u64, len: u64) -> Result<()> {
+    fn reuse_arrived_range(&self, going: &mut ResumedFile<'_>, offset: u64, len: u64) -> Result<()> {
         let end = offset.checked_add(len).filter(|end| *end <= going.arrived).ok_or(SyncError::Unequal)?;
         // What is read has to stand before what is written, or behind it, untouched.
         let is_untouched = going.changed.is_none_or(|changed| end <= changed) || offset >= going.position;
@@ -105,22 +114,26 @@ impl TransferControl<'_> {
         while done < len {
             let step = (len - done).min(BLOCK as u64) as usize;
             let window = buffer.get_mut(..step).unwrap_or_default();
-            going.filling.file.read_exact_at(window, offset + done).map_err(SyncError::io("read"))?;
+            going
+                .filling
+                .file
+                .read_exact_at(window, offset + done)
+                .map_err(SyncError::wrap_io_error("read"))?;
             going.hasher.update(window);
             if offset != going.position {
                 going.changed.get_or_insert(going.position);
-                self.put(&going.filling, window, going.position + done)?;
+                self.write_at(&going.filling, window, going.position + done)?;
             }
             done += step as u64;
         }
         going.buffer = buffer;
-        self.spare(len);
+        self.count_spared(len);
         Ok(())
     }
 }
 
-fn cut(file: &File, len: u64) -> Result<()> {
-    ftruncate(file, len).map_err(|errno| SyncError::io("write")(errno.into()))
+fn truncate_file(file: &File, len: u64) -> Result<()> {
+    ftruncate(file, len).map_err(|errno| SyncError::wrap_io_error("write")(errno.into()))
 }
 
 #[cfg(test)]
@@ -140,7 +153,7 @@ mod tests {
     struct All(std::vec::IntoIter<Told>, ContentDigest);
 
     impl ContentPieces for All {
-        fn next(&mut self) -> Result<Option<TransferPiece<'_>>> {
+        fn next_piece(&mut self) -> Result<Option<TransferPiece<'_>>> {
             Ok(self.0.next().map(|told| match told {
                 Told::Old(offset, len) => TransferPiece::Old { offset, len },
                 Told::Data(bytes) => TransferPiece::Data(bytes),
@@ -148,7 +161,7 @@ mod tests {
             }))
         }
 
-        fn digest(&self) -> Option<ContentDigest> {
+        fn content_digest(&self) -> Option<ContentDigest> {
             Some(self.1)
         }
     }
@@ -160,7 +173,7 @@ mod tests {
         let meter = ProgressMeter::default();
         let flow = TransferControl::new(&meter, false, None);
         let mut pieces = All(told.into_iter(), *blake3::hash(whole).as_bytes());
-        let outcome = flow.go_on(&file, there.len() as u64, &mut pieces);
+        let outcome = flow.resume_content(&file, there.len() as u64, &mut pieces);
         let mut found = Vec::new();
         file.rewind().unwrap();
         file.read_to_end(&mut found).unwrap();

@@ -31,7 +31,7 @@ const REMEMBERED: usize = 16;
 const NEVER: UnixTime = UnixTime { secs: i64::MIN, nanos: 0 };
 
 /// The moment before which a change was made before the run.
-pub(super) fn begun() -> UnixTime {
+pub(super) fn compute_begin_time() -> UnixTime {
     let before = SystemTime::now().checked_sub(TICKS).and_then(|then| then.duration_since(UNIX_EPOCH).ok());
     let before = before.unwrap_or_default();
     UnixTime { secs: before.as_secs().try_into().unwrap_or(i64::MAX), nanos: before.subsec_nanos() }
@@ -44,7 +44,7 @@ pub(super) struct NewFileDefaults(Mutex<Vec<(HeldDir, u32, FileStat)>>);
 
 impl NewFileDefaults {
     /// The attributes of a file that was just made in `dir` with a mode; None if it must be looked at.
-    pub fn of(
+    pub fn find_or_stat(
         &self,
         dir: &HeldDir,
         mode: u32,
@@ -72,7 +72,7 @@ impl NewFileDefaults {
 
 impl EntryWriter<'_> {
     /// Writes a file in one go; None if it has to go the way of all others.
-    pub(super) fn at_once(
+    pub(super) fn write_small_file(
         &self,
         home: EntryDestination<'_>,
         step: &SyncStep,
@@ -80,13 +80,13 @@ impl EntryWriter<'_> {
     ) -> Result<Option<Vec<String>>> {
         let writing = &self.job.options.writing;
         let shares = writing.delta == DeltaMode::Always && step.old.is_some();
-        if writing.verify || shares || !self.flow.takes_at_once(entry) {
+        if writing.verify || shares || !self.flow.can_copy_at_once(entry) {
             return Ok(None);
         }
-        let Some(from) = self.job.source.open_unseen(*entry)? else { return Ok(None) };
+        let Some(from) = self.job.source.open_unchecked(*entry)? else { return Ok(None) };
         let mut buffer = BUFFER.take();
-        let outcome = match self.read_at_once(&from, entry, &mut buffer) {
-            Ok(Some(bytes)) => self.write_at_once(home, step, entry, bytes).map(Some),
+        let outcome = match self.read_small_file(&from, entry, &mut buffer) {
+            Ok(Some(bytes)) => self.create_small_file(home, step, entry, bytes).map(Some),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
@@ -95,7 +95,7 @@ impl EntryWriter<'_> {
     }
 
     /// All that the file has; None unless that is known to be what it had when it was listed.
-    fn read_at_once<'b>(
+    fn read_small_file<'b>(
         &self,
         from: &File,
         entry: &ListingEntry<'_>,
@@ -115,24 +115,24 @@ impl EntryWriter<'_> {
         Ok(if as_listed && now.ctime < self.begun { buffer.get(..size) } else { None })
     }
 
-    fn write_at_once(
+    fn create_small_file(
         &self,
         home: EntryDestination<'_>,
         step: &SyncStep,
         entry: &ListingEntry<'_>,
         bytes: &[u8],
     ) -> Result<Vec<String>> {
-        let new = self.new_file(home, step, entry)?;
+        let new = self.create_file(home, step, entry)?;
         let file = new.file.file()?;
         if !bytes.is_empty() {
-            self.flow.put(&FileFill::over(file), bytes, 0)?;
+            self.flow.write_at(&FileFill::new_in_place(file), bytes, 0)?;
         }
-        self.flow.passed(bytes.len() as u64)?;
-        let failed = self.dress((home.dir, file), step, entry, new.like)?;
+        self.flow.throttle_bytes(bytes.len() as u64)?;
+        let failed = self.apply_file_attributes((home.dir, file), step, entry, new.like)?;
         if self.job.options.writing.fsync {
-            file.sync_all().map_err(SyncError::io("make durable"))?;
+            file.sync_all().map_err(SyncError::wrap_io_error("make durable"))?;
         }
-        self.finish(new.file, home, step, entry)?;
+        self.finish_file(new.file, home, step, entry)?;
         Ok(failed)
     }
 }

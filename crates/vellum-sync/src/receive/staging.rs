@@ -12,14 +12,14 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use vellum_checkout::beneath::{BeneathError, HeldDir, ReplacePolicy, StagedFile, StagingMethod, stat_file};
-use vellum_checkout::clone::copy_content;
+use vellum_checkout::clone::clone_or_copy_content;
 
 use super::EntryWriter;
-use super::file::{hash, is_cut_off, taken};
+use super::file::{hash_file, is_interruption, map_name_conflict};
 use super::partial::PartialFile;
 use crate::error::{Result, SyncError};
 use crate::listing::ListingEntry;
-use crate::options::{WriteOptions, through_missing};
+use crate::options::{WriteOptions, resolve_missing_path};
 use crate::plan::SyncStep;
 
 /// Mode of a directory that is made for what arrives: nobody else reads what may be secret.
@@ -38,27 +38,25 @@ pub struct StagingDirectories {
 
 impl StagingDirectories {
     /// Opens them; `root` is the destination's.
-    pub(crate) fn open(root: &HeldDir, writing: &WriteOptions) -> Result<Self> {
+    pub(crate) fn open_dirs(root: &HeldDir, writing: &WriteOptions) -> Result<Self> {
         let temp = writing
             .temp_dir
             .as_ref()
-            .map(|path| root.open_named(path).map_err(|error| unusable(TEMP, path, &error)));
-        let partial = writing
-            .partial_dir
-            .as_ref()
-            .filter(|path| path.starts_with(b"/"))
-            .map(|path| open_or_make(root, path).map_err(|error| unusable(PARTIAL, path, &error)));
+            .map(|path| root.open_user_dir(path).map_err(|error| unusable_dir_error(TEMP, path, &error)));
+        let partial = writing.partial_dir.as_ref().filter(|path| path.starts_with(b"/")).map(|path| {
+            open_or_create_dir(root, path).map_err(|error| unusable_dir_error(PARTIAL, path, &error))
+        });
         Ok(Self { temp: temp.transpose()?, partial: partial.transpose()? })
     }
 
-    /// Fails where [`Self::open`] would fail once the destination, which is not there yet, is made.
-    pub fn check(destination: &Path, writing: &WriteOptions) -> Result<()> {
+    /// Fails where [`Self::open_dirs`] would fail once the destination, which is not there yet, is made.
+    pub fn check_dirs(destination: &Path, writing: &WriteOptions) -> Result<()> {
         let open = |path: &[u8]| {
             let path = destination.join(OsStr::from_bytes(path));
-            HeldDir::open_root(&through_missing(&path)).map(drop)
+            HeldDir::open_root(&resolve_missing_path(&path)).map(drop)
         };
         if let Some(path) = &writing.temp_dir {
-            open(path).map_err(|error| unusable(TEMP, path, &error))?;
+            open(path).map_err(|error| unusable_dir_error(TEMP, path, &error))?;
         }
         let Some(path) = writing.partial_dir.as_ref().filter(|path| path.starts_with(b"/")) else {
             return Ok(());
@@ -66,29 +64,29 @@ impl StagingDirectories {
         match open(path) {
             Err(error) if error.is_not_found() => {
                 let parent = Path::new(OsStr::from_bytes(path)).parent().unwrap_or(Path::new("/"));
-                open(parent.as_os_str().as_bytes()).map_err(|error| unusable(PARTIAL, path, &error))
+                open(parent.as_os_str().as_bytes()).map_err(|error| unusable_dir_error(PARTIAL, path, &error))
             }
-            opened => opened.map_err(|error| unusable(PARTIAL, path, &error)),
+            opened => opened.map_err(|error| unusable_dir_error(PARTIAL, path, &error)),
         }
     }
 }
 
 /// The directory at an absolute path; its last component is made if it is not there.
-fn open_or_make(root: &HeldDir, path: &[u8]) -> std::result::Result<HeldDir, BeneathError> {
+fn open_or_create_dir(root: &HeldDir, path: &[u8]) -> std::result::Result<HeldDir, BeneathError> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
-    match (root.open_named(path), path.iter().rposition(|byte| *byte == b'/')) {
+    match (root.open_user_dir(path), path.iter().rposition(|byte| *byte == b'/')) {
         (Err(error), Some(slash)) if error.is_not_found() => {
             let (parent, name) = path.split_at(slash + 1);
-            match root.open_named(parent)?.make_dir(name, PRIVATE) {
+            match root.open_user_dir(parent)?.create_dir(name, PRIVATE) {
                 Err(error) if error.errno() != Some(Errno::EXIST) => Err(error),
-                _ => root.open_named(path),
+                _ => root.open_user_dir(path),
             }
         }
         (opened, _) => opened,
     }
 }
 
-fn unusable(what: &'static str, path: &[u8], error: &BeneathError) -> SyncError {
+fn unusable_dir_error(what: &'static str, path: &[u8], error: &BeneathError) -> SyncError {
     let why = match error.errno() {
         Some(Errno::NOENT) => "it does not exist".to_owned(),
         Some(Errno::NOTDIR) => "it is not a directory".to_owned(),
@@ -131,14 +129,14 @@ impl WrittenFile {
     /// Takes it away where it was written: it was copied.
     pub(super) fn discard(self) {
         if let Self::Partial(partial) = self {
-            partial.clear(false);
+            partial.discard_unless_useful(false);
         }
     }
 }
 
 impl EntryWriter<'_> {
     /// Keeps the old version and gives a file that is complete its name.
-    pub(super) fn name(
+    pub(super) fn publish_written(
         &self,
         mut written: WrittenFile,
         dir: &HeldDir,
@@ -148,53 +146,53 @@ impl EntryWriter<'_> {
         if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.is_open()) {
             return self.delay(delayed, written, dir, (step, entry));
         }
-        let named = self.name_or_copy(&mut written, dir, step, entry);
+        let named = self.publish_or_copy(&mut written, dir, step, entry);
         if let (Err(error), WrittenFile::Partial(partial)) = (&named, &written) {
-            partial.clear(is_cut_off(error));
+            partial.discard_unless_useful(is_interruption(error));
         }
         named
     }
 
-    fn name_or_copy(
+    fn publish_or_copy(
         &self,
         written: &mut WrittenFile,
         dir: &HeldDir,
         step: &SyncStep,
         entry: &ListingEntry<'_>,
     ) -> Result<()> {
-        self.keep(dir, step, entry)?;
+        self.keep_backup(dir, step, entry)?;
         let replace = if step.old.is_some() { ReplacePolicy::Always } else { ReplacePolicy::Never };
         match written.commit_in(dir, entry.name(), replace) {
             Err(error) if error.errno() == Some(Errno::XDEV) => {
-                let mut copy = self.copied(written.file()?, dir, step, entry)?;
+                let mut copy = self.copy_staged_file(written.file()?, dir, step, entry)?;
                 // It took a while.
-                self.keep(dir, step, entry)?;
-                copy.commit_in(dir, entry.name(), replace).map_err(taken)?;
+                self.keep_backup(dir, step, entry)?;
+                copy.commit_in(dir, entry.name(), replace).map_err(map_name_conflict)?;
                 if let WrittenFile::Partial(partial) = written {
-                    partial.clear(false);
+                    partial.discard_unless_useful(false);
                 }
                 Ok(())
             }
-            named => named.map_err(taken),
+            named => named.map_err(map_name_conflict),
         }
     }
 
     /// A copy, beside its place, of a file that was written on another filesystem.
-    pub(super) fn copied(
+    pub(super) fn copy_staged_file(
         &self,
         file: &File,
         dir: &HeldDir,
         step: &SyncStep,
         entry: &ListingEntry<'_>,
     ) -> Result<StagedFile> {
-        let copy = dir.new_file_staged(StagingMethod::Named)?;
-        copy_content(file, copy.file()?, &stat_file(file)?)?;
-        self.dress((dir, copy.file()?), step, entry, None)?;
+        let copy = dir.stage_file_by(StagingMethod::Named)?;
+        clone_or_copy_content(file, copy.file()?, &stat_file(file)?)?;
+        self.apply_file_attributes((dir, copy.file()?), step, entry, None)?;
         let writing = &self.job.options.writing;
         if writing.fsync || writing.verify {
-            copy.file()?.sync_all().map_err(SyncError::io("make durable"))?;
+            copy.file()?.sync_all().map_err(SyncError::wrap_io_error("make durable"))?;
         }
-        if writing.verify && hash(copy.file()?)? != hash(file)? {
+        if writing.verify && hash_file(copy.file()?)? != hash_file(file)? {
             return Err(SyncError::Unequal);
         }
         Ok(copy)

@@ -25,15 +25,15 @@ pub(super) struct TimeKeeping(AtomicU8);
 
 impl TimeKeeping {
     /// Sees to it that something has the time that it was given. Where that cannot be, whoever gave it has said so.
-    pub fn ensure(&self, node: &HeldNode<'_>, entry: &ListingEntry<'_>, options: &SyncOptions) {
+    pub fn ensure_times(&self, node: &HeldNode<'_>, entry: &ListingEntry<'_>, options: &SyncOptions) {
         let known = self.0.load(Ordering::Relaxed);
-        let wanted = WantedAttributes::of(entry, options);
+        let wanted = WantedAttributes::from_entry(entry, options);
         let (Some(mtime), None, true) = (wanted.mtime, wanted.atime, known != KEPT) else { return };
         if known == UNKNOWN {
             let Ok(now) = node.stat().map(|now| now.mtime) else { return };
-            let is_there = TimeGranularity::can_make(now, mtime);
+            let is_there = TimeGranularity::is_possible_rounding(now, mtime);
             // What was written at this moment may have the time by chance.
-            let is_old = mtime.secs.abs_diff(present()) > RECENT;
+            let is_old = mtime.secs.abs_diff(current_seconds()) > RECENT;
             match is_there {
                 true if is_old || now == mtime && mtime.nanos % 100 != 0 => {
                     self.0.store(KEPT, Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl TimeKeeping {
 }
 
 /// Seconds since 1970.
-fn present() -> i64 {
+fn current_seconds() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_secs().try_into().unwrap_or(i64::MAX)
 }

@@ -36,7 +36,7 @@ impl RemoteAddress {
     #[must_use]
     pub fn parse(typed: &[u8]) -> Option<Result<Self, AddressError>> {
         let start = match typed.iter().position(|byte| *byte == b'[') {
-            Some(open) if is_user(typed.get(..open)?) => {
+            Some(open) if is_user_name(typed.get(..open)?) => {
                 open + typed.get(open..)?.iter().position(|b| *b == b']')?
             }
             _ => 0,
@@ -50,19 +50,19 @@ impl RemoteAddress {
         if path.first() == Some(&b':') {
             return Some(Err(AddressError::Daemon(shown)));
         }
-        Some(match host_of(host) {
+        Some(match parse_host(host) {
             Some(host) => Ok(Self { host, path: path.to_vec() }),
             None => Err(AddressError::Host(String::from_utf8_lossy(host).escape_debug().to_string())),
         })
     }
 }
 
-fn is_user(before: &[u8]) -> bool {
+fn is_user_name(before: &[u8]) -> bool {
     before.is_empty() || before.ends_with(b"@")
 }
 
 /// The host as ssh takes it: without the brackets of an address.
-fn host_of(typed: &[u8]) -> Option<String> {
+fn parse_host(typed: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(typed).ok().filter(|text| text.len() <= HOST_MAX)?;
     let (user, host) = text.rsplit_once('@').map_or((None, text), |(user, host)| (Some(user), host));
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -94,7 +94,7 @@ impl Default for RemoteShell {
 
 impl RemoteShell {
     /// The words of a command as typed for `--rsh`: separated by spaces, where quotes of both kinds keep spaces.
-    pub fn split(typed: &[u8]) -> Result<Vec<OsString>, AddressError> {
+    pub fn parse_words(typed: &[u8]) -> Result<Vec<OsString>, AddressError> {
         let wrong = || AddressError::Command(String::from_utf8_lossy(typed).escape_debug().to_string());
         let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
         for byte in typed {
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn commands_are_split_like_rsyncs() {
-        let words = |typed: &str| RemoteShell::split(typed.as_bytes());
+        let words = |typed: &str| RemoteShell::parse_words(typed.as_bytes());
         assert_eq!(words("ssh -p 22").unwrap(), ["ssh", "-p", "22"]);
         assert_eq!(
             words(" ssh  -o 'Proxy Command=a b' \"\" ").unwrap(),

@@ -23,7 +23,11 @@ pub(super) struct ConnectedProgram {
 
 impl ConnectedProgram {
     /// Starts the program.
-    pub fn start(address: &RemoteAddress, shell: &RemoteShell, settings: &LinkSettings) -> Result<Self> {
+    pub fn start_program(
+        address: &RemoteAddress,
+        shell: &RemoteShell,
+        settings: &LinkSettings,
+    ) -> Result<Self> {
         let (program, first) = shell.words.split_first().ok_or(SyncError::Lost)?;
         let mut command = Command::new(program);
         command.args(first).arg(&address.host).arg(&shell.program).args(["sync", "--server"]);
@@ -33,27 +37,27 @@ impl ConnectedProgram {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(SyncError::Lost);
         };
-        let link: Arc<SessionLink> = SessionLink::start(output.into(), input.into(), settings);
+        let link: Arc<SessionLink> = SessionLink::start_link(output.into(), input.into(), settings);
         Ok(Self { client: SyncClient::new(link), child: Mutex::new(Some(child)) })
     }
 }
 
 impl Drop for ConnectedProgram {
     fn drop(&mut self) {
-        let stands = self.client.link().lost().is_none();
-        self.client.end();
+        let stands = self.client.link().loss_reason().is_none();
+        self.client.finish_session();
         let Some(child) = self.child.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
         if stands {
             // If this process ends first, the child loses its input, which is a farewell too.
-            std::thread::spawn(move || see_end(child, GRACE));
+            std::thread::spawn(move || wait_or_kill(child, GRACE));
         } else {
-            see_end(child, Duration::ZERO);
+            wait_or_kill(child, Duration::ZERO);
         }
     }
 }
 
 /// Waits until the child has ended, and ends it if it does not in time.
-fn see_end(mut child: Child, mut patience: Duration) {
+fn wait_or_kill(mut child: Child, mut patience: Duration) {
     let start = Instant::now();
     let mut pause = Duration::from_millis(1);
     while let Ok(None) = child.try_wait() {

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use super::error::RuleError;
-use super::parse::{ParsedLine, parse_cvs, parse_file, parse_old, parse_rule};
+use super::parse::{ParsedLine, parse_cvs_patterns, parse_old_pattern, parse_rule, parse_rule_file};
 use super::rule::{DirMergeRule, RuleArg, RuleEffect, RuleEntry, RuleModifiers, RuleSet};
 
 /// Files that may merge one another, one inside the other: more is a cycle.
@@ -19,16 +19,22 @@ pub type ReadRuleFile<'r> = &'r mut dyn FnMut(&[u8]) -> Result<Vec<u8>, String>;
 impl RuleSet {
     /// The rules that `args` ask for, in their order. `read` reads the files that they name; with `nul`, a NUL ends
     /// each line of these.
-    pub fn compile(args: &[RuleArg], nul: bool, read: ReadRuleFile<'_>) -> Result<Self, RuleError> {
+    pub fn compile_args(args: &[RuleArg], nul: bool, read: ReadRuleFile<'_>) -> Result<Self, RuleError> {
         let mut list = RuleList { entries: Vec::new(), merged: HashSet::new(), nul };
         for arg in args {
             match arg {
-                RuleArg::Filter(text) => list.add(parse_rule(text, &RuleModifiers::default())?, 0, read)?,
-                RuleArg::Include(text) => list.add(parse_old(text, RuleEffect::Include)?, 0, read)?,
-                RuleArg::Exclude(text) => list.add(parse_old(text, RuleEffect::Exclude)?, 0, read)?,
-                RuleArg::IncludeFrom(name) => list.add_old(name, RuleEffect::Include, read)?,
-                RuleArg::ExcludeFrom(name) => list.add_old(name, RuleEffect::Exclude, read)?,
-                RuleArg::Cvs(text) => list.add_cvs(Some(text), read)?,
+                RuleArg::Filter(text) => {
+                    list.add_line(parse_rule(text, &RuleModifiers::default())?, 0, read)?
+                }
+                RuleArg::Include(text) => {
+                    list.add_line(parse_old_pattern(text, RuleEffect::Include)?, 0, read)?
+                }
+                RuleArg::Exclude(text) => {
+                    list.add_line(parse_old_pattern(text, RuleEffect::Exclude)?, 0, read)?
+                }
+                RuleArg::IncludeFrom(name) => list.add_pattern_file(name, RuleEffect::Include, read)?,
+                RuleArg::ExcludeFrom(name) => list.add_pattern_file(name, RuleEffect::Exclude, read)?,
+                RuleArg::Cvs(text) => list.add_cvs_patterns(Some(text), read)?,
             }
         }
         Ok(Self { entries: list.entries, ..Self::default() })
@@ -44,16 +50,21 @@ pub(super) struct RuleList {
 }
 
 impl RuleList {
-    fn add_old(&mut self, name: &[u8], effect: RuleEffect, read: ReadRuleFile<'_>) -> Result<(), RuleError> {
-        let text = read(name).map_err(|why| RuleError::file(name, why))?;
+    fn add_pattern_file(
+        &mut self,
+        name: &[u8],
+        effect: RuleEffect,
+        read: ReadRuleFile<'_>,
+    ) -> Result<(), RuleError> {
+        let text = read(name).map_err(|why| RuleError::file_error(name, why))?;
         let ends = |byte: &u8| if self.nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
         let lines: Vec<&[u8]> =
             text.split(ends).filter(|line| !matches!(line.first(), None | Some(b'#' | b';'))).collect();
-        lines.into_iter().try_for_each(|line| self.add(parse_old(line, effect)?, 0, read))
+        lines.into_iter().try_for_each(|line| self.add_line(parse_old_pattern(line, effect)?, 0, read))
     }
 
     /// Takes what a line says into the list.
-    pub(super) fn add(
+    pub(super) fn add_line(
         &mut self,
         said: ParsedLine,
         depth: usize,
@@ -64,7 +75,7 @@ impl RuleList {
         }
         match said {
             ParsedLine::Rule(rule) => self.entries.push(RuleEntry::Rule(rule)),
-            ParsedLine::Cvs => self.add_cvs(None, read)?,
+            ParsedLine::Cvs => self.add_cvs_patterns(None, read)?,
             ParsedLine::Clear => {
                 self.entries.clear();
                 self.merged.clear();
@@ -75,14 +86,14 @@ impl RuleList {
             }
             ParsedLine::Merge { name, modifiers, hidden } => {
                 self.entries.extend(hidden.map(RuleEntry::Rule));
-                self.merge(&name, &modifiers, depth, read)?;
+                self.merge_file(&name, &modifiers, depth, read)?;
             }
         }
         Ok(())
     }
 
-    fn add_cvs(&mut self, text: Option<&[u8]>, read: ReadRuleFile<'_>) -> Result<(), RuleError> {
-        parse_cvs(text)?.into_iter().try_for_each(|said| self.add(said, 0, read))
+    fn add_cvs_patterns(&mut self, text: Option<&[u8]>, read: ReadRuleFile<'_>) -> Result<(), RuleError> {
+        parse_cvs_patterns(text)?.into_iter().try_for_each(|said| self.add_line(said, 0, read))
     }
 
     fn add_dir_merge(&mut self, merge: DirMergeRule) {
@@ -91,7 +102,7 @@ impl RuleList {
         }
     }
 
-    fn merge(
+    fn merge_file(
         &mut self,
         name: &[u8],
         modifiers: &RuleModifiers,
@@ -99,10 +110,10 @@ impl RuleList {
         read: ReadRuleFile<'_>,
     ) -> Result<(), RuleError> {
         if depth >= DEPTH_MAX {
-            return Err(RuleError::file(name, "it merges itself"));
+            return Err(RuleError::file_error(name, "it merges itself"));
         }
-        let text = read(name).map_err(|why| RuleError::file(name, why))?;
-        let said = parse_file(&text, modifiers, self.nul)?;
-        said.into_iter().try_for_each(|said| self.add(said, depth + 1, read))
+        let text = read(name).map_err(|why| RuleError::file_error(name, why))?;
+        let said = parse_rule_file(&text, modifiers, self.nul)?;
+        said.into_iter().try_for_each(|said| self.add_line(said, depth + 1, read))
     }
 }

@@ -33,18 +33,18 @@ pub enum RuleError {
 }
 
 impl RuleError {
-    pub(super) fn syntax(text: &[u8], why: &'static str) -> Self {
+    pub(super) fn syntax_error(text: &[u8], why: &'static str) -> Self {
         Self::Syntax { text: text.to_vec(), why }
     }
 
-    pub(super) fn file(name: &[u8], why: impl Into<String>) -> Self {
+    pub(super) fn file_error(name: &[u8], why: impl Into<String>) -> Self {
         Self::File { name: name.to_vec(), why: why.into() }
     }
 
     /// The same, with all of the rule that it was found in.
-    pub(super) fn about(self, whole: &[u8]) -> Self {
+    pub(super) fn with_rule_text(self, whole: &[u8]) -> Self {
         match self {
-            Self::Syntax { why, .. } => Self::syntax(whole, why),
+            Self::Syntax { why, .. } => Self::syntax_error(whole, why),
             other => other,
         }
     }

@@ -31,10 +31,11 @@ impl SyncIgnoreFile {
         let mut builder = GitignoreBuilder::new("");
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         for line in text.split(|byte| *byte == b'\n') {
-            let line = std::str::from_utf8(line).map_err(|_| RuleError::file(name, "a line is not UTF-8"))?;
-            builder.add_line(None, line).map_err(|error| RuleError::file(name, error.to_string()))?;
+            let line =
+                std::str::from_utf8(line).map_err(|_| RuleError::file_error(name, "a line is not UTF-8"))?;
+            builder.add_line(None, line).map_err(|error| RuleError::file_error(name, error.to_string()))?;
         }
-        let matcher = builder.build().map_err(|error| RuleError::file(name, error.to_string()))?;
+        let matcher = builder.build().map_err(|error| RuleError::file_error(name, error.to_string()))?;
         if matcher.is_empty() {
             return Ok(outer);
         }
@@ -42,7 +43,7 @@ impl SyncIgnoreFile {
     }
 
     /// Whether the entry at `path` is left out.
-    pub(super) fn leaves_out(&self, path: &[u8], is_dir: bool) -> bool {
+    pub(super) fn is_ignored(&self, path: &[u8], is_dir: bool) -> bool {
         let mut next = Some(self);
         while let Some(file) = next {
             let below = path.get(file.offset..).unwrap_or_default();

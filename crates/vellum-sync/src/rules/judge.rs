@@ -30,30 +30,30 @@ pub struct SyncFilters {
 impl SyncFilters {
     /// What judges a tree on `side`, whose root has the absolute path `root`. The judge stands above the root: who
     /// walks enters the root by an empty name first.
-    pub fn judge(
+    pub fn create_filter(
         self: &Arc<Self>,
         side: SyncSide,
         root: &[u8],
     ) -> std::result::Result<Arc<dyn EntryFilter>, RuleError> {
-        self.judge_named(side, root, b"")
+        self.create_named_filter(side, root, b"")
     }
 
     /// The same of a tree whose entries' paths begin with `top`, the root's name, if that is not empty.
-    pub fn judge_named(
+    pub fn create_named_filter(
         self: &Arc<Self>,
         side: SyncSide,
         root: &[u8],
         top: &[u8],
     ) -> std::result::Result<Arc<dyn EntryFilter>, RuleError> {
-        let rules = SyncRules::named(&self.rules, root, !top.is_empty())?;
-        let scope = rules.top_with(&mut |dir, name| {
+        let rules = SyncRules::new_named(&self.rules, root, !top.is_empty())?;
+        let scope = rules.read_top_scope(&mut |dir, name| {
             let dir = match HeldDir::open_root(Path::new(OsStr::from_bytes(dir))) {
                 Ok(dir) => dir,
                 // A destination may not be there yet.
                 Err(error) if error.is_not_found() => return Ok(None),
                 Err(error) => return Err(error.to_string()),
             };
-            crate::scan::read_rules(&dir, name).map_err(|error| error.chain())
+            crate::scan::read_rule_file(&dir, name).map_err(|error| error.format_chain())
         })?;
         let tree = Arc::new(TreeRules { filters: Arc::clone(self), rules, side });
         Ok(Arc::new(DirectoryJudge { tree, scope, prefix: Vec::new() }))
@@ -78,15 +78,15 @@ struct DirectoryJudge {
 }
 
 impl DirectoryJudge {
-    fn dir(&self) -> &[u8] {
+    fn dir_path(&self) -> &[u8] {
         self.prefix.strip_suffix(b"/").unwrap_or(&self.prefix)
     }
 }
 
 impl EntryFilter for DirectoryJudge {
-    fn judge(&self, name: &[u8], is_dir: bool) -> EntryVerdict {
+    fn evaluate_entry(&self, name: &[u8], is_dir: bool) -> EntryVerdict {
         let path = [&self.prefix, name].concat();
-        let verdict = self.tree.rules.judge(&self.scope, &path, is_dir);
+        let verdict = self.tree.rules.evaluate_entry(&self.scope, &path, is_dir);
         let mut verdict = EntryVerdict {
             transfer: verdict.transfer,
             protect_from_delete: verdict.protect_from_delete,
@@ -95,25 +95,27 @@ impl EntryFilter for DirectoryJudge {
             is_between: false,
         };
         if let Some(selection) = &self.tree.filters.selection {
-            verdict.is_way = selection.means_directory(&path);
-            verdict.is_between = selection.leads_to(&path);
-            verdict.transfer = selection.leads_to(&path) || (verdict.transfer && selection.takes(&path));
-            let outside = self.tree.side == SyncSide::Destination && !selection.may_remove(self.dir(), &path);
+            verdict.is_way = selection.is_dir_only(&path);
+            verdict.is_between = selection.contains_below(&path);
+            verdict.transfer =
+                selection.contains_below(&path) || (verdict.transfer && selection.contains_path(&path));
+            let outside =
+                self.tree.side == SyncSide::Destination && !selection.may_remove(self.dir_path(), &path);
             verdict.protect_from_delete |= outside;
             verdict.perishable &= !outside;
         }
         verdict
     }
 
-    fn enter(&self, name: &[u8], read: ReadScanRules<'_>) -> Result<Option<Arc<dyn EntryFilter>>> {
+    fn enter_dir(&self, name: &[u8], read: ReadScanRules<'_>) -> Result<Option<Arc<dyn EntryFilter>>> {
         let dir = [&self.prefix, name].concat();
-        if self.tree.filters.selection.is_none() && self.tree.rules.ask_names_alone() {
+        if self.tree.filters.selection.is_none() && self.tree.rules.needs_names_only() {
             return Ok(None);
         }
         let mut failed = None;
-        let outcome = self.tree.rules.enter(&self.scope, &dir, &mut |file| {
+        let outcome = self.tree.rules.enter_dir(&self.scope, &dir, &mut |file| {
             read(file).map_err(|error| {
-                let text = error.chain();
+                let text = error.format_chain();
                 failed = Some(error);
                 text
             })
@@ -132,18 +134,18 @@ impl EntryFilter for DirectoryJudge {
 
     fn listed_names(&self) -> Vec<Vec<u8>> {
         let selection = self.tree.filters.selection.as_ref();
-        selection.map_or_else(Vec::new, |selection| selection.names_in(self.dir()))
+        selection.map_or_else(Vec::new, |selection| selection.find_names_in(self.dir_path()))
     }
 
-    fn admits(&self, size: u64, mtime: UnixTime) -> bool {
-        self.tree.side == SyncSide::Destination || self.tree.filters.limits.take(size, mtime.secs)
+    fn should_transfer_file(&self, size: u64, mtime: UnixTime) -> bool {
+        self.tree.side == SyncSide::Destination || self.tree.filters.limits.is_within_limits(size, mtime.secs)
     }
 
-    fn takes_xattr(&self, name: &[u8]) -> bool {
-        self.tree.rules.takes_xattr(&self.scope, name, self.tree.side)
+    fn should_transfer_xattr(&self, name: &[u8]) -> bool {
+        self.tree.rules.should_transfer_xattr(&self.scope, name, self.tree.side)
     }
 
-    fn filters(&self) -> Option<Arc<SyncFilters>> {
+    fn sync_filters(&self) -> Option<Arc<SyncFilters>> {
         Some(Arc::clone(&self.tree.filters))
     }
 }

@@ -18,7 +18,7 @@ pub struct FileLimits {
 impl FileLimits {
     /// Whether a regular file of this size, changed in this second, is transferred.
     #[must_use]
-    pub fn take(&self, size: u64, mtime: i64) -> bool {
+    pub fn is_within_limits(&self, size: u64, mtime: i64) -> bool {
         self.min_size.is_none_or(|min| size >= min)
             && self.max_size.is_none_or(|max| size <= max)
             && self.newer_than.is_none_or(|moment| mtime > moment)
@@ -48,12 +48,12 @@ pub fn parse_size(text: &str) -> Option<u64> {
         Some(b'b') if unit.len() == 1 => 0,
         Some(letter) => u32::try_from(b"kmgtpe".iter().position(|known| *known == letter)?).ok()? + 1,
     };
-    let size = scale(number, u128::from(base).checked_pow(power)?)?;
+    let size = scale_number(number, u128::from(base).checked_pow(power)?)?;
     u64::try_from(size.checked_add_signed(step)?).ok()
 }
 
 /// A decimal number times `factor`, rounded down.
-fn scale(number: &str, factor: u128) -> Option<u128> {
+fn scale_number(number: &str, factor: u128) -> Option<u128> {
     /// Digits behind the point that count: more would not show in any size.
     const FRACTION_DIGITS: usize = 9;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -98,7 +98,11 @@ mod tests {
     #[test]
     fn limits_are_inclusive_for_sizes_and_exclusive_for_age() {
         let limits = FileLimits { min_size: Some(10), max_size: Some(20), newer_than: Some(100) };
-        assert!(limits.take(10, 101) && limits.take(20, 101));
-        assert!(!limits.take(9, 101) && !limits.take(21, 101) && !limits.take(10, 100));
+        assert!(limits.is_within_limits(10, 101) && limits.is_within_limits(20, 101));
+        assert!(
+            !limits.is_within_limits(9, 101)
+                && !limits.is_within_limits(21, 101)
+                && !limits.is_within_limits(10, 100)
+        );
     }
 }

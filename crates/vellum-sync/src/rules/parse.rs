@@ -29,13 +29,17 @@ pub(super) enum ParsedLine {
 }
 
 /// The rules of a whole file.
-pub(super) fn parse_file(text: &[u8], from: &RuleModifiers, nul: bool) -> Result<Vec<ParsedLine>, RuleError> {
+pub(super) fn parse_rule_file(
+    text: &[u8],
+    from: &RuleModifiers,
+    nul: bool,
+) -> Result<Vec<ParsedLine>, RuleError> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let ends = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
     let mut said = Vec::new();
     for line in text.split(ends) {
         if from.words {
-            parse_words(line, from, &mut said)?;
+            parse_word_rules(line, from, &mut said)?;
         } else if !matches!(line.first(), None | Some(b'#' | b';')) {
             said.push(parse_rule(line, from)?);
         }
@@ -44,16 +48,16 @@ pub(super) fn parse_file(text: &[u8], from: &RuleModifiers, nul: bool) -> Result
 }
 
 /// The pattern of `--include` and `--exclude`, where `- `, `+ ` and `!` still mean what they once did.
-pub(super) fn parse_old(text: &[u8], effect: RuleEffect) -> Result<ParsedLine, RuleError> {
+pub(super) fn parse_old_pattern(text: &[u8], effect: RuleEffect) -> Result<ParsedLine, RuleError> {
     match text {
         b"!" => Ok(ParsedLine::Clear),
         [b'-', b' ', pattern @ ..] => {
-            plain(pattern, RuleEffect::Exclude, &RuleModifiers::default()).map(ParsedLine::Rule)
+            create_plain_rule(pattern, RuleEffect::Exclude, &RuleModifiers::default()).map(ParsedLine::Rule)
         }
         [b'+', b' ', pattern @ ..] => {
-            plain(pattern, RuleEffect::Include, &RuleModifiers::default()).map(ParsedLine::Rule)
+            create_plain_rule(pattern, RuleEffect::Include, &RuleModifiers::default()).map(ParsedLine::Rule)
         }
-        pattern => plain(pattern, effect, &RuleModifiers::default()).map(ParsedLine::Rule),
+        pattern => create_plain_rule(pattern, effect, &RuleModifiers::default()).map(ParsedLine::Rule),
     }
 }
 
@@ -62,7 +66,7 @@ const CVS: &[u8] = b"RCS SCCS CVS CVS.adm RCSLOG cvslog.* tags TAGS .make.state 
     *.old *.bak *.BAK *.orig *.rej .del-* *.a *.olb *.o *.obj *.so *.exe *.Z *.elc *.ln core .svn/ .git/ .hg/ .bzr/";
 
 /// The patterns that CVS leaves out, or those of `text` in the same way.
-pub(super) fn parse_cvs(text: Option<&[u8]>) -> Result<Vec<ParsedLine>, RuleError> {
+pub(super) fn parse_cvs_patterns(text: Option<&[u8]>) -> Result<Vec<ParsedLine>, RuleError> {
     let from = RuleModifiers {
         plain: Some(RuleEffect::Exclude),
         words: true,
@@ -72,7 +76,7 @@ pub(super) fn parse_cvs(text: Option<&[u8]>) -> Result<Vec<ParsedLine>, RuleErro
     };
     let mut said = Vec::new();
     let lines = text.unwrap_or(CVS).split(|byte| matches!(byte, b'\n' | b'\r'));
-    lines.into_iter().try_for_each(|line| parse_words(line, &from, &mut said))?;
+    lines.into_iter().try_for_each(|line| parse_word_rules(line, &from, &mut said))?;
     Ok(said)
 }
 
@@ -81,7 +85,7 @@ pub(super) fn parse_rule(text: &[u8], from: &RuleModifiers) -> Result<ParsedLine
     if let Some(effect) = from.plain {
         return match text {
             b"!" if from.cvs => Ok(ParsedLine::Clear),
-            pattern => plain(pattern, effect, from).map(ParsedLine::Rule),
+            pattern => create_plain_rule(pattern, effect, from).map(ParsedLine::Rule),
         };
     }
     if text
@@ -93,11 +97,11 @@ pub(super) fn parse_rule(text: &[u8], from: &RuleModifiers) -> Result<ParsedLine
     }
     let head = RuleHead::parse(text, false)?;
     let pattern = text.get(head.len..).unwrap_or_default();
-    head.complete(pattern, text, from)
+    head.complete_line(pattern, text, from)
 }
 
 /// Rules that white space separates: the one space behind a prefix belongs to its rule.
-fn parse_words(line: &[u8], from: &RuleModifiers, said: &mut Vec<ParsedLine>) -> Result<(), RuleError> {
+fn parse_word_rules(line: &[u8], from: &RuleModifiers, said: &mut Vec<ParsedLine>) -> Result<(), RuleError> {
     let mut rest = line.trim_ascii_start();
     while !rest.is_empty() {
         let head = if from.plain.is_some() { None } else { Some(RuleHead::parse(rest, true)?) };
@@ -106,7 +110,7 @@ fn parse_words(line: &[u8], from: &RuleModifiers, said: &mut Vec<ParsedLine>) ->
         let len = body.iter().position(u8::is_ascii_whitespace).unwrap_or(body.len());
         let (pattern, after) = body.split_at(len);
         said.push(match head {
-            Some(head) => head.complete(pattern, rest.get(..start + len).unwrap_or_default(), from)?,
+            Some(head) => head.complete_line(pattern, rest.get(..start + len).unwrap_or_default(), from)?,
             None => parse_rule(pattern, from)?,
         });
         rest = after.trim_ascii_start();
@@ -114,9 +118,13 @@ fn parse_words(line: &[u8], from: &RuleModifiers, said: &mut Vec<ParsedLine>) ->
     Ok(())
 }
 
-fn plain(pattern: &[u8], effect: RuleEffect, from: &RuleModifiers) -> Result<FilterRule, RuleError> {
+fn create_plain_rule(
+    pattern: &[u8],
+    effect: RuleEffect,
+    from: &RuleModifiers,
+) -> Result<FilterRule, RuleError> {
     if pattern.is_empty() || pattern.len() > PATTERN_MAX || pattern.contains(&0) {
-        return Err(RuleError::syntax(pattern, "a pattern has 1 to 4096 bytes, and no NUL"));
+        return Err(RuleError::syntax_error(pattern, "a pattern has 1 to 4096 bytes, and no NUL"));
     }
     Ok(FilterRule {
         effect,
@@ -168,8 +176,9 @@ const NAMES: [(&[u8], u8); 9] = [
 
 impl RuleHead {
     fn parse(text: &[u8], words: bool) -> Result<Self, RuleError> {
-        let (letter, mut at) = prefix(text);
-        let mut head = Self::of(letter).ok_or_else(|| RuleError::syntax(text, "no such kind of rule"))?;
+        let (letter, mut at) = parse_prefix(text);
+        let mut head =
+            Self::from_letter(letter).ok_or_else(|| RuleError::syntax_error(text, "no such kind of rule"))?;
         if text.get(at) == Some(&b',') {
             at += 1;
         }
@@ -181,7 +190,7 @@ impl RuleHead {
                     break;
                 }
                 Some(byte) if words && byte.is_ascii_whitespace() => break,
-                Some(byte) => head.modify(*byte, text)?,
+                Some(byte) => head.apply_modifier(*byte, text)?,
             }
             at += 1;
         }
@@ -189,7 +198,7 @@ impl RuleHead {
         Ok(head)
     }
 
-    fn of(letter: u8) -> Option<Self> {
+    fn from_letter(letter: u8) -> Option<Self> {
         let (kind, sided) = match letter {
             b'-' => (RuleKind::Effect(RuleEffect::Exclude), None),
             b'+' => (RuleKind::Effect(RuleEffect::Include), None),
@@ -207,7 +216,7 @@ impl RuleHead {
         Some(Self { kind, sided, modifiers, sender, receiver, negated, hides_itself, not_inherited, len: 0 })
     }
 
-    fn modify(&mut self, byte: u8, text: &[u8]) -> Result<(), RuleError> {
+    fn apply_modifier(&mut self, byte: u8, text: &[u8]) -> Result<(), RuleError> {
         let merges = matches!(self.kind, RuleKind::Merge | RuleKind::DirMerge);
         match byte {
             b'/' => self.modifiers.absolute = true,
@@ -231,13 +240,17 @@ impl RuleHead {
                 self.modifiers.plain = Some(RuleEffect::Exclude);
                 self.not_inherited = true;
             }
-            b'C' => return Err(RuleError::syntax(text, "nothing may follow '-C', what CVS leaves out")),
-            _ => return Err(RuleError::syntax(text, "a modifier that this kind of rule does not take")),
+            b'C' => {
+                return Err(RuleError::syntax_error(text, "nothing may follow '-C', what CVS leaves out"));
+            }
+            _ => {
+                return Err(RuleError::syntax_error(text, "a modifier that this kind of rule does not take"));
+            }
         }
         Ok(())
     }
 
-    fn complete(
+    fn complete_line(
         mut self,
         pattern: &[u8],
         text: &[u8],
@@ -248,7 +261,10 @@ impl RuleHead {
             (sender, receiver) => Some(RuleSides { sender, receiver }),
         };
         if own.is_some() && from.sides.is_some() {
-            return Err(RuleError::syntax(text, "the rule that merged its file names the sides already"));
+            return Err(RuleError::syntax_error(
+                text,
+                "the rule that merged its file names the sides already",
+            ));
         }
         self.modifiers.sides = own.or(from.sides);
         self.modifiers.perishable |= from.perishable;
@@ -256,25 +272,29 @@ impl RuleHead {
         self.modifiers.xattr |= from.xattr;
         match self.kind {
             RuleKind::Clear if pattern.trim_ascii().is_empty() => Ok(ParsedLine::Clear),
-            RuleKind::Clear => Err(RuleError::syntax(text, "nothing may follow a rule that clears")),
+            RuleKind::Clear => Err(RuleError::syntax_error(text, "nothing may follow a rule that clears")),
             RuleKind::Effect(effect) => {
-                let rule = plain(pattern, effect, &self.modifiers).map_err(|error| error.about(text))?;
+                let rule = create_plain_rule(pattern, effect, &self.modifiers)
+                    .map_err(|error| error.with_rule_text(text))?;
                 Ok(ParsedLine::Rule(FilterRule { negated: self.negated, ..rule }))
             }
-            RuleKind::Merge | RuleKind::DirMerge => self.merge(pattern, text),
+            RuleKind::Merge | RuleKind::DirMerge => self.complete_merge(pattern, text),
         }
     }
 
-    fn merge(self, name: &[u8], text: &[u8]) -> Result<ParsedLine, RuleError> {
+    fn complete_merge(self, name: &[u8], text: &[u8]) -> Result<ParsedLine, RuleError> {
         let name: &[u8] = if name.is_empty() && self.modifiers.cvs { b".cvsignore" } else { name };
         let base = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name).to_vec();
         let mut hidden = None;
         if self.hides_itself {
             let modifiers = RuleModifiers { absolute: false, xattr: false, ..self.modifiers.clone() };
-            hidden = Some(plain(&base, RuleEffect::Exclude, &modifiers).map_err(|error| error.about(text))?);
+            hidden = Some(
+                create_plain_rule(&base, RuleEffect::Exclude, &modifiers)
+                    .map_err(|error| error.with_rule_text(text))?,
+            );
         }
         if name.is_empty() || name.len() > PATTERN_MAX || name.contains(&0) {
-            return Err(RuleError::syntax(text, "it names no file"));
+            return Err(RuleError::syntax_error(text, "it names no file"));
         }
         if self.kind == RuleKind::Merge {
             return Ok(ParsedLine::Merge { name: name.to_vec(), modifiers: self.modifiers, hidden });
@@ -285,7 +305,7 @@ impl RuleHead {
             || is_bad(&base)
             || slash.is_some() && (!name.starts_with(b"/") || name.split(|byte| *byte == b'/').any(is_bad))
         {
-            return Err(RuleError::syntax(
+            return Err(RuleError::syntax_error(
                 text,
                 "a file of each directory is named by one component, or an absolute path",
             ));
@@ -298,7 +318,7 @@ impl RuleHead {
 }
 
 /// The letter of a rule's kind, and how long it is in `text`.
-fn prefix(text: &[u8]) -> (u8, usize) {
+fn parse_prefix(text: &[u8]) -> (u8, usize) {
     for (name, letter) in NAMES {
         if let Some(rest) = text.strip_prefix(name)
             && matches!(rest.first(), None | Some(b' ' | b'_' | b','))
@@ -341,13 +361,13 @@ mod tests {
     #[test]
     fn words_keep_the_space_behind_a_prefix() {
         let from = RuleModifiers { words: true, ..RuleModifiers::default() };
-        let said = parse_file(b"- foo + bar\n  -_baz", &from, false).unwrap();
+        let said = parse_rule_file(b"- foo + bar\n  -_baz", &from, false).unwrap();
         assert_eq!(said, [rule("- foo"), rule("+ bar"), rule("- baz")].map(ParsedLine::Rule));
     }
 
     #[test]
     fn comments_and_empty_lines_say_nothing() {
-        let said = parse_file(b"# one\n\n;two\r\n- x\n", &RuleModifiers::default(), false).unwrap();
+        let said = parse_rule_file(b"# one\n\n;two\r\n- x\n", &RuleModifiers::default(), false).unwrap();
         assert_eq!(said, [ParsedLine::Rule(rule("- x"))]);
     }
 }

@@ -74,12 +74,12 @@ impl RulePattern {
     }
 
     /// Whether it is held against more than the last component.
-    pub(super) fn wants_path(&self) -> bool {
+    pub(super) fn needs_path(&self) -> bool {
         self.reach != PatternReach::Name
     }
 
     /// Whether the entry at `path`, relative to where the pattern is anchored, matches.
-    pub(super) fn matches(&self, path: &[u8], is_dir: bool) -> bool {
+    pub(super) fn matches_path(&self, path: &[u8], is_dir: bool) -> bool {
         if path.is_empty() || (self.dir_only && !is_dir) {
             return false;
         }
@@ -94,7 +94,7 @@ impl RulePattern {
             PatternBody::Wild(wild) => {
                 let before: &[u8] = if self.slash_before { b"/" } else { b"" };
                 let after: &[u8] = if self.slash_after && is_dir { b"/" } else { b"" };
-                wild.matches([before, text, after], self.reach == PatternReach::AfterAnySlash)
+                wild.matches_pieces([before, text, after], self.reach == PatternReach::AfterAnySlash)
             }
         }
     }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     fn holds(pattern: &str, path: &str, is_dir: bool) -> bool {
-        RulePattern::new(pattern.as_bytes()).matches(path.as_bytes(), is_dir)
+        RulePattern::new(pattern.as_bytes()).matches_path(path.as_bytes(), is_dir)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::compile::{RULES_MAX, RuleList};
 use super::error::RuleError;
 use super::ignored::SyncIgnoreFile;
-use super::parse::{PATTERN_MAX, parse_file};
+use super::parse::{PATTERN_MAX, parse_rule_file};
 use super::pattern::RulePattern;
 use super::rule::{DirMergeRule, FilterRule, RuleEffect, RuleEntry, RuleSet, RuleSides};
 use crate::source::SyncSide;
@@ -97,18 +97,18 @@ impl Drop for LocalRules {
 impl SyncRules {
     /// Makes a matcher of `set`, for a tree whose root has the absolute path `root`.
     pub fn new(set: &RuleSet, root: &[u8]) -> Result<Self, RuleError> {
-        Self::named(set, root, false)
+        Self::new_named(set, root, false)
     }
 
     /// The same; the paths of entries begin with the root's name, if it `is_named`.
-    pub(super) fn named(set: &RuleSet, root: &[u8], is_named: bool) -> Result<Self, RuleError> {
+    pub(super) fn new_named(set: &RuleSet, root: &[u8], is_named: bool) -> Result<Self, RuleError> {
         if set.entries.len() > RULES_MAX {
             return Err(RuleError::TooMany { what: "filter rules", limit: RULES_MAX });
         }
         let default_sides = if set.delete_excluded { RuleSides::SENDER } else { RuleSides::BOTH };
         let mut merges = Vec::new();
-        let entries = compile(&set.entries, default_sides, 0, &mut merges, 0)?;
-        let above = if is_named { parent(root) } else { root };
+        let entries = compile_entries(&set.entries, default_sides, 0, &mut merges, 0)?;
+        let above = if is_named { parent_path(root) } else { root };
         let mut base = above.strip_prefix(b"/").unwrap_or(above).to_vec();
         if !base.is_empty() && !base.ends_with(b"/") {
             base.push(b'/');
@@ -128,41 +128,42 @@ impl SyncRules {
 
     /// Whether verdicts depend on the last component of a path alone.
     #[must_use]
-    pub fn ask_names_alone(&self) -> bool {
+    pub fn needs_names_only(&self) -> bool {
         let by_name =
-            |entry: &CompiledEntry| matches!(entry, CompiledEntry::Rule(rule) if !rule.pattern.wants_path());
+            |entry: &CompiledEntry| matches!(entry, CompiledEntry::Rule(rule) if !rule.pattern.needs_path());
         self.ignore_files.is_empty() && self.entries.iter().all(by_name)
     }
 
     /// Whether directories may hold rules of their own, so that two trees may be judged differently.
     #[must_use]
-    pub fn reads_directories(&self) -> bool {
+    pub fn has_dir_rules(&self) -> bool {
         !(self.merges.is_empty() && self.ignore_files.is_empty())
     }
 
     /// What holds above the root.
     #[must_use]
-    pub fn top(&self) -> RuleScope {
+    pub fn top_scope(&self) -> RuleScope {
         RuleScope { locals: Arc::new(vec![None; self.merges.len()]), ..RuleScope::default() }
     }
 
     /// The same, with the rules of the directories above the root where such are asked for. `read` gives the content of a
     /// file in the directory at an absolute path.
-    pub(super) fn top_with(&self, read: ReadAncestorFile<'_>) -> Result<RuleScope, RuleError> {
-        let mut scope = self.top();
+    pub(super) fn read_top_scope(&self, read: ReadAncestorFile<'_>) -> Result<RuleScope, RuleError> {
+        let mut scope = self.top_scope();
         let (root, is_named) = &self.root;
         for (at, merge) in self.merges.iter().enumerate() {
             let Some(from) = merge.from.as_ref().filter(|_| !merge.not_inherited) else { continue };
             let mut inherited = None;
-            for dir in dirs_between(from, root) {
-                let text = read(dir, &merge.name).map_err(|why| RuleError::file(&merge.name, why))?;
+            for dir in list_dirs_between(from, root) {
+                let text = read(dir, &merge.name).map_err(|why| RuleError::file_error(&merge.name, why))?;
                 let Some(text) = text else { continue };
                 let mut here = |name: &[u8]| read(dir, name);
-                let mut local = self.local(merge, &text, inherited.take(), &mut scope, 0, &mut here)?;
+                let mut local =
+                    self.compile_local_rules(merge, &text, inherited.take(), &mut scope, 0, &mut here)?;
                 // Anchored patterns of it are held against paths from there.
                 let mut above = root.get(dir.len()..).unwrap_or_default();
                 above = above.strip_prefix(b"/").unwrap_or(above);
-                let mut above = if *is_named { parent(above) } else { above }.to_vec();
+                let mut above = if *is_named { parent_path(above) } else { above }.to_vec();
                 if !above.is_empty() {
                     above.push(b'/');
                 }
@@ -182,27 +183,27 @@ impl SyncRules {
 
     /// What holds in the directory at `dir` (empty for the root), which is in one where `outer` holds. `read` gives
     /// the content of one of its files, or nothing if it has no such regular file.
-    pub fn enter(
+    pub fn enter_dir(
         &self,
         outer: &RuleScope,
         dir: &[u8],
         read: ReadDirectoryFile<'_>,
     ) -> Result<RuleScope, RuleError> {
-        if !self.reads_directories() {
+        if !self.has_dir_rules() {
             return Ok(outer.clone());
         }
         let offset = if dir.is_empty() { 0 } else { dir.len() + 1 };
         let mut scope = outer.clone();
-        self.enter_locals(&mut scope, offset, read)?;
+        self.read_local_rules(&mut scope, offset, read)?;
         for name in &self.ignore_files {
-            if let Some(text) = read(name).map_err(|why| RuleError::file(name, why))? {
+            if let Some(text) = read(name).map_err(|why| RuleError::file_error(name, why))? {
                 scope.ignored = SyncIgnoreFile::new(name, &text, offset, scope.ignored.take())?;
             }
         }
         Ok(scope)
     }
 
-    fn enter_locals(
+    fn read_local_rules(
         &self,
         scope: &mut RuleScope,
         offset: usize,
@@ -210,11 +211,11 @@ impl SyncRules {
     ) -> Result<(), RuleError> {
         let mut at = 0;
         while let Some(merge) = self.merges.iter().chain(scope.more.iter()).nth(at).cloned() {
-            let text = read(&merge.name).map_err(|why| RuleError::file(&merge.name, why))?;
+            let text = read(&merge.name).map_err(|why| RuleError::file_error(&merge.name, why))?;
             let inherited = scope.locals.get(at).cloned().flatten().filter(|_| !merge.not_inherited);
             let local = match text {
                 None => inherited,
-                Some(text) => Some(self.local(&merge, &text, inherited, scope, offset, read)?),
+                Some(text) => Some(self.compile_local_rules(&merge, &text, inherited, scope, offset, read)?),
             };
             let locals = Arc::make_mut(&mut scope.locals);
             if let Some(slot) = locals.get_mut(at) {
@@ -226,7 +227,7 @@ impl SyncRules {
     }
 
     /// The rules of one file, before those that are inherited.
-    fn local(
+    fn compile_local_rules(
         &self,
         merge: &DirMergeRule,
         text: &[u8],
@@ -239,13 +240,13 @@ impl SyncRules {
         let merged = known.map(|merge| merge.name.clone()).collect();
         let mut list = RuleList { entries: Vec::new(), merged, nul: false };
         let mut inherited = inherited;
-        for said in parse_file(text, &merge.modifiers, false)? {
+        for said in parse_rule_file(text, &merge.modifiers, false)? {
             if said == super::parse::ParsedLine::Clear {
                 inherited = None;
                 list.entries.clear();
                 continue;
             }
-            list.add(said, 0, &mut |name| {
+            list.add_line(said, 0, &mut |name| {
                 let below = if name.contains(&b'/') { None } else { read(name)? };
                 below.ok_or_else(|| "it is not in this directory".to_owned())
             })?;
@@ -255,7 +256,7 @@ impl SyncRules {
         }
         let mut more = Vec::new();
         let first = self.merges.len() + scope.more.len();
-        let entries = compile(&list.entries, self.default_sides, offset, &mut more, first)?;
+        let entries = compile_entries(&list.entries, self.default_sides, offset, &mut more, first)?;
         if !more.is_empty() {
             Arc::make_mut(&mut scope.locals).extend(more.iter().map(|_| None));
             Arc::make_mut(&mut scope.more).extend(more);
@@ -265,14 +266,14 @@ impl SyncRules {
 
     /// What is done about the entry at `path`, which is in a directory where `scope` holds.
     #[must_use]
-    pub fn judge(&self, scope: &RuleScope, path: &[u8], is_dir: bool) -> RuleVerdict {
+    pub fn evaluate_entry(&self, scope: &RuleScope, path: &[u8], is_dir: bool) -> RuleVerdict {
         let mut asked =
             RuleQuery { path, is_dir, base: &self.base, sender: None, receiver: None, removed: None };
-        asked.entries(&self.entries, scope);
+        asked.evaluate_entries(&self.entries, scope);
         let RuleQuery { sender, receiver, removed, .. } = asked;
         let mut effect = RuleEffect::Include;
         if (sender.is_none() || receiver.is_none() || removed.is_none())
-            && scope.ignored.as_ref().is_some_and(|file| file.leaves_out(path, is_dir))
+            && scope.ignored.as_ref().is_some_and(|file| file.is_ignored(path, is_dir))
         {
             effect = RuleEffect::Exclude;
         }
@@ -287,19 +288,19 @@ impl SyncRules {
     /// Whether rules about extended attributes (`x`) let the attribute `name` take part, on one side, in a directory where
     /// `scope` holds: at the source it is copied then, at the destination removed where the source does not have it.
     #[must_use]
-    pub fn takes_xattr(&self, scope: &RuleScope, name: &[u8], side: SyncSide) -> bool {
-        fn first(
+    pub fn should_transfer_xattr(&self, scope: &RuleScope, name: &[u8], side: SyncSide) -> bool {
+        fn find_first_effect(
             entries: &[CompiledEntry],
             scope: &RuleScope,
             name: &[u8],
             side: SyncSide,
         ) -> Option<RuleEffect> {
             entries.iter().find_map(|entry| match entry {
-                CompiledEntry::Rule(rule) => rule.effect_on_xattr(name, side),
+                CompiledEntry::Rule(rule) => rule.find_xattr_effect(name, side),
                 CompiledEntry::Local(number) => {
                     let mut next = scope.locals.get(*number).and_then(Option::as_deref);
                     while let Some(local) = next {
-                        if let Some(effect) = first(&local.entries, scope, name, side) {
+                        if let Some(effect) = find_first_effect(&local.entries, scope, name, side) {
                             return Some(effect);
                         }
                         next = local.inherited.as_deref();
@@ -308,17 +309,17 @@ impl SyncRules {
                 }
             })
         }
-        first(&self.entries, scope, name, side) != Some(RuleEffect::Exclude)
+        find_first_effect(&self.entries, scope, name, side) != Some(RuleEffect::Exclude)
     }
 }
 
 impl RuleMatcher {
-    fn effect_on_xattr(&self, name: &[u8], side: SyncSide) -> Option<RuleEffect> {
+    fn find_xattr_effect(&self, name: &[u8], side: SyncSide) -> Option<RuleEffect> {
         let is_of_side = match side {
             SyncSide::Source => self.sides.sender,
             SyncSide::Destination => self.sides.receiver,
         };
-        let holds = self.xattr && is_of_side && self.pattern.matches(name, false) != self.negated;
+        let holds = self.xattr && is_of_side && self.pattern.matches_path(name, false) != self.negated;
         holds.then_some(self.effect)
     }
 }
@@ -338,17 +339,17 @@ impl RuleQuery<'_> {
         self.sender.is_some() && self.receiver.is_some() && self.removed.is_some()
     }
 
-    fn entries(&mut self, entries: &[CompiledEntry], scope: &RuleScope) {
+    fn evaluate_entries(&mut self, entries: &[CompiledEntry], scope: &RuleScope) {
         for entry in entries {
             if self.is_answered() {
                 return;
             }
             match entry {
-                CompiledEntry::Rule(rule) => self.rule(rule),
+                CompiledEntry::Rule(rule) => self.evaluate_rule(rule),
                 CompiledEntry::Local(number) => {
                     let mut next = scope.locals.get(*number).and_then(Option::as_deref);
                     while let Some(local) = next {
-                        self.entries(&local.entries, scope);
+                        self.evaluate_entries(&local.entries, scope);
                         next = local.inherited.as_deref();
                     }
                 }
@@ -356,11 +357,11 @@ impl RuleQuery<'_> {
         }
     }
 
-    fn rule(&mut self, rule: &RuleMatcher) {
+    fn evaluate_rule(&mut self, rule: &RuleMatcher) {
         let wants_sender = rule.sides.sender && self.sender.is_none();
         let wants_removed = rule.sides.receiver && !rule.perishable && self.removed.is_none();
         let wants_receiver = rule.sides.receiver && self.receiver.is_none();
-        if rule.xattr || !(wants_sender || wants_receiver || wants_removed) || !self.holds(rule) {
+        if rule.xattr || !(wants_sender || wants_receiver || wants_removed) || !self.matches_rule(rule) {
             return;
         }
         if wants_sender {
@@ -374,15 +375,15 @@ impl RuleQuery<'_> {
         }
     }
 
-    fn holds(&self, rule: &RuleMatcher) -> bool {
-        let matches = if rule.absolute && rule.pattern.wants_path() {
-            rule.pattern.matches(&[self.base, self.path].concat(), self.is_dir)
+    fn matches_rule(&self, rule: &RuleMatcher) -> bool {
+        let matches = if rule.absolute && rule.pattern.needs_path() {
+            rule.pattern.matches_path(&[self.base, self.path].concat(), self.is_dir)
         } else if rule.pattern.is_anchored() && !rule.above.is_empty() {
-            rule.pattern.matches(&[&rule.above, self.path].concat(), self.is_dir)
+            rule.pattern.matches_path(&[&rule.above, self.path].concat(), self.is_dir)
         } else if rule.pattern.is_anchored() {
-            rule.pattern.matches(self.path.get(rule.offset..).unwrap_or_default(), self.is_dir)
+            rule.pattern.matches_path(self.path.get(rule.offset..).unwrap_or_default(), self.is_dir)
         } else {
-            rule.pattern.matches(self.path, self.is_dir)
+            rule.pattern.matches_path(self.path, self.is_dir)
         };
         matches != rule.negated
     }
@@ -390,7 +391,7 @@ impl RuleQuery<'_> {
 
 /// Compiles `entries`, whose anchored patterns begin at `offset`; files of each directory go to `merges`, numbered
 /// from `first`.
-fn compile(
+fn compile_entries(
     entries: &[RuleEntry],
     default_sides: RuleSides,
     offset: usize,
@@ -400,13 +401,15 @@ fn compile(
     let mut compiled = Vec::with_capacity(entries.len());
     for entry in entries {
         compiled.push(match entry {
-            RuleEntry::Rule(rule) => CompiledEntry::Rule(Box::new(matcher(rule, default_sides, offset)?)),
-            RuleEntry::DirMerge(merge) if is_component(&merge.name) => {
+            RuleEntry::Rule(rule) => {
+                CompiledEntry::Rule(Box::new(compile_matcher(rule, default_sides, offset)?))
+            }
+            RuleEntry::DirMerge(merge) if is_path_component(&merge.name) => {
                 merges.push(merge.clone());
                 CompiledEntry::Local(first + merges.len() - 1)
             }
             RuleEntry::DirMerge(merge) => {
-                return Err(RuleError::file(&merge.name, "it is no name of one component"));
+                return Err(RuleError::file_error(&merge.name, "it is no name of one component"));
             }
         });
     }
@@ -414,7 +417,7 @@ fn compile(
 }
 
 /// The directory that a path is in; for a path of one name, nothing.
-fn parent(path: &[u8]) -> &[u8] {
+fn parent_path(path: &[u8]) -> &[u8] {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(0) => path.get(..1).unwrap_or_default(),
         Some(slash) => path.get(..slash).unwrap_or_default(),
@@ -423,11 +426,11 @@ fn parent(path: &[u8]) -> &[u8] {
 }
 
 /// The directories from `from` down to the one that `root` is in, all with absolute paths.
-fn dirs_between<'r>(from: &[u8], root: &'r [u8]) -> Vec<&'r [u8]> {
+fn list_dirs_between<'r>(from: &[u8], root: &'r [u8]) -> Vec<&'r [u8]> {
     let mut dirs = Vec::new();
     let mut here = root;
     while here.len() > 1 && here.starts_with(b"/") {
-        here = parent(here);
+        here = parent_path(here);
         let rest = here.strip_prefix(from);
         if from == b"/" || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/")) {
             dirs.push(here);
@@ -437,13 +440,17 @@ fn dirs_between<'r>(from: &[u8], root: &'r [u8]) -> Vec<&'r [u8]> {
     dirs
 }
 
-fn is_component(name: &[u8]) -> bool {
+fn is_path_component(name: &[u8]) -> bool {
     !(name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, b'/' | 0)))
 }
 
-fn matcher(rule: &FilterRule, default_sides: RuleSides, offset: usize) -> Result<RuleMatcher, RuleError> {
+fn compile_matcher(
+    rule: &FilterRule,
+    default_sides: RuleSides,
+    offset: usize,
+) -> Result<RuleMatcher, RuleError> {
     if rule.pattern.is_empty() || rule.pattern.len() > PATTERN_MAX {
-        return Err(RuleError::syntax(&rule.pattern, "a pattern has 1 to 4096 bytes"));
+        return Err(RuleError::syntax_error(&rule.pattern, "a pattern has 1 to 4096 bytes"));
     }
     Ok(RuleMatcher {
         pattern: RulePattern::new(&rule.pattern),

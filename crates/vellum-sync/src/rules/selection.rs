@@ -67,14 +67,14 @@ impl ListedPaths {
                 continue;
             }
             if line.contains(&0) {
-                return Err(RuleError::syntax(line, "a path holds a NUL"));
+                return Err(RuleError::syntax_error(line, "a path holds a NUL"));
             }
-            selection.add(line)?;
+            selection.add_line(line)?;
         }
         Ok(selection)
     }
 
-    fn add(&mut self, line: &[u8]) -> Result<(), RuleError> {
+    fn add_line(&mut self, line: &[u8]) -> Result<(), RuleError> {
         let mut path: Vec<&[u8]> = Vec::new();
         for component in line.split(|byte| *byte == b'/') {
             match component {
@@ -85,25 +85,25 @@ impl ListedPaths {
         }
         let content = line.ends_with(b"/") || line.ends_with(b"/.") || line == b".";
         for depth in 1..path.len() {
-            self.note(path.get(..depth).unwrap_or_default().join(&b'/'), ListedPath::Parent);
+            self.add_path(path.get(..depth).unwrap_or_default().join(&b'/'), ListedPath::Parent);
         }
-        self.note(path.join(&b'/'), if content { ListedPath::Content } else { ListedPath::Itself });
+        self.add_path(path.join(&b'/'), if content { ListedPath::Content } else { ListedPath::Itself });
         if self.paths.len() > LISTED_MAX {
             return Err(RuleError::TooMany { what: "listed paths", limit: LISTED_MAX });
         }
         Ok(())
     }
 
-    fn note(&mut self, path: Vec<u8>, listed: ListedPath) {
+    fn add_path(&mut self, path: Vec<u8>, listed: ListedPath) {
         let known = self.paths.entry(path).or_insert(listed);
         *known = listed.max(*known);
     }
 
     /// This list and another one.
     #[must_use]
-    pub fn with(mut self, other: Self) -> Self {
+    pub fn merge_with(mut self, other: Self) -> Self {
         for (path, listed) in other.paths {
-            self.note(path, listed);
+            self.add_path(path, listed);
         }
         self.recursive |= other.recursive;
         self.with_root |= other.with_root;
@@ -122,24 +122,24 @@ impl ListedPaths {
     #[must_use]
     pub fn may_remove(&self, dir: &[u8], path: &[u8]) -> bool {
         let is_listed = || self.paths.get(path).is_some_and(|listed| *listed != ListedPath::Parent);
-        self.takes_content_of(dir) || self.deletes_missing && is_listed()
+        self.contains_content_of(dir) || self.deletes_missing && is_listed()
     }
 
     /// The same, and the root itself.
     #[must_use]
-    pub fn and_root(self) -> Self {
+    pub fn with_root(self) -> Self {
         Self { with_root: true, ..self }
     }
 
     /// Whether the root itself takes part.
     #[must_use]
-    pub fn takes_root(&self) -> bool {
-        self.with_root || self.takes_content_of(b"")
+    pub fn contains_root(&self) -> bool {
+        self.with_root || self.contains_content_of(b"")
     }
 
     /// The first line of a list that says by `/./` where a path begins to matter.
     #[must_use]
-    pub fn mark_in(text: &[u8], nul: bool) -> Option<&[u8]> {
+    pub fn find_marked_line(text: &[u8], nul: bool) -> Option<&[u8]> {
         let ends = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
         let mut lines = text.split(ends).filter(|line| nul || !matches!(line.first(), Some(b'#' | b';')));
         lines.find(|line| line.windows(3).any(|bytes| bytes == b"/./"))
@@ -154,7 +154,7 @@ impl ListedPaths {
 
     /// Names in the directory at `dir` that are listed, or on the way to what is.
     #[must_use]
-    pub fn names_in(&self, dir: &[u8]) -> Vec<Vec<u8>> {
+    pub fn find_names_in(&self, dir: &[u8]) -> Vec<Vec<u8>> {
         let prefix = if dir.is_empty() { Vec::new() } else { [dir, b"/"].concat() };
         let below = self.paths.range(prefix.clone()..).map_while(|(path, _)| path.strip_prefix(&prefix[..]));
         below.filter(|name| !name.is_empty() && !name.contains(&b'/')).map(<[u8]>::to_vec).collect()
@@ -162,19 +162,19 @@ impl ListedPaths {
 
     /// Whether the entry at `path` is transferred.
     #[must_use]
-    pub fn takes(&self, path: &[u8]) -> bool {
-        path.is_empty() || self.paths.contains_key(path) || self.takes_content_of(parent(path))
+    pub fn contains_path(&self, path: &[u8]) -> bool {
+        path.is_empty() || self.paths.contains_key(path) || self.contains_content_of(parent_path(path))
     }
 
     /// Whether the entry at `path` is on the way to one that is transferred.
     #[must_use]
-    pub fn leads_to(&self, path: &[u8]) -> bool {
+    pub fn contains_below(&self, path: &[u8]) -> bool {
         self.paths.get(path) == Some(&ListedPath::Parent)
     }
 
     /// Whether the entry at `path` can only be meant as a directory, though it be a symlink to one.
     #[must_use]
-    pub fn means_directory(&self, path: &[u8]) -> bool {
+    pub fn is_dir_only(&self, path: &[u8]) -> bool {
         let deeper = [path, b"/"].concat();
         let below =
             || self.paths.range(deeper.clone()..).next().is_some_and(|(path, _)| path.starts_with(&deeper));
@@ -187,7 +187,7 @@ impl ListedPaths {
 
     /// Whether everything in the directory at `dir` is transferred, so that `--delete` may remove what is not there.
     #[must_use]
-    pub fn takes_content_of(&self, dir: &[u8]) -> bool {
+    pub fn contains_content_of(&self, dir: &[u8]) -> bool {
         if self.paths.get(dir) == Some(&ListedPath::Content) {
             return true;
         }
@@ -202,12 +202,12 @@ impl ListedPaths {
             if above.is_empty() {
                 return false;
             }
-            above = parent(above);
+            above = parent_path(above);
         }
     }
 }
 
-fn parent(path: &[u8]) -> &[u8] {
+fn parent_path(path: &[u8]) -> &[u8] {
     path.iter().rposition(|byte| *byte == b'/').and_then(|slash| path.get(..slash)).unwrap_or_default()
 }
 
@@ -219,20 +219,22 @@ mod tests {
     fn a_list_takes_what_it_names_and_the_way_there() {
         let listed = ListedPaths::parse(b"/a/b/c\n# no\n\nd/\n./e\n", false, false).unwrap();
         for path in ["a", "a/b", "a/b/c", "d", "d/x", "e"] {
-            assert!(listed.takes(path.as_bytes()), "{path}");
+            assert!(listed.contains_path(path.as_bytes()), "{path}");
         }
         for path in ["a/x", "a/b/c/d", "d/x/y", "e/f", "no"] {
-            assert!(!listed.takes(path.as_bytes()), "{path}");
+            assert!(!listed.contains_path(path.as_bytes()), "{path}");
         }
         let deep = ListedPaths::parse(b"a/b", false, true).unwrap();
-        assert!(deep.takes(b"a/b/c/d") && !deep.takes(b"a/c"));
-        assert!(deep.takes_content_of(b"a/b/c") && !deep.takes_content_of(b"a"));
+        assert!(deep.contains_path(b"a/b/c/d") && !deep.contains_path(b"a/c"));
+        assert!(deep.contains_content_of(b"a/b/c") && !deep.contains_content_of(b"a"));
     }
 
     #[test]
     fn no_line_leads_out_of_the_source() {
         let listed = ListedPaths::parse(b"../../etc/passwd\0#x\0a/../../b\0", true, false).unwrap();
-        assert!(listed.takes(b"etc/passwd") && listed.takes(b"#x") && listed.takes(b"b"));
-        assert!(!listed.takes(b".."));
+        assert!(
+            listed.contains_path(b"etc/passwd") && listed.contains_path(b"#x") && listed.contains_path(b"b")
+        );
+        assert!(!listed.contains_path(b".."));
     }
 }

@@ -76,7 +76,7 @@ impl Ours<'_> {
             let path = self.root.join(dir).join(std::str::from_utf8(name).unwrap());
             Ok(fs::read(path).ok())
         };
-        self.rules.enter(outer, dir.as_bytes(), &mut read).unwrap_or_else(|_| {
+        self.rules.enter_dir(outer, dir.as_bytes(), &mut read).unwrap_or_else(|_| {
             self.refused.set(true);
             outer.clone()
         })
@@ -92,7 +92,7 @@ impl Ours<'_> {
 
     fn judge(&self, scope: &RuleScope, path: &str) -> RuleVerdict {
         let bare = path.strip_suffix('/');
-        self.rules.judge(scope, bare.unwrap_or(path).as_bytes(), bare.is_some())
+        self.rules.evaluate_entry(scope, bare.unwrap_or(path).as_bytes(), bare.is_some())
     }
 
     /// What of the source is transferred.
@@ -260,12 +260,12 @@ fn compare(
     make(&to, there, files);
     let (source, there) = (paths_of(&from), paths_of(&to));
 
-    let compiled = RuleSet::compile(&args_of(typed), false, &mut |_| Err("no files".to_owned()));
+    let compiled = RuleSet::compile_args(&args_of(typed), false, &mut |_| Err("no files".to_owned()));
     let set = RuleSet { delete_excluded: excluded, ..compiled.unwrap() };
     let rules = SyncRules::new(&set, from.to_str().unwrap().as_bytes()).unwrap();
     let mut sent = Paths::new();
     let ours = Ours { rules: &rules, root: from.clone(), refused: Cell::new(false) };
-    ours.sent("", &rules.top(), &source, &mut sent);
+    ours.sent("", &rules.top_scope(), &source, &mut sent);
     // Rules of directories are those that the destination has once everything is transferred.
     let after = temp.path().join("after");
     make(&after, &there, files);
@@ -277,7 +277,7 @@ fn compare(
     }
     let mut kept = Paths::new();
     let ours = Ours { rules: &rules, root: after, refused: ours.refused };
-    ours.kept("", &rules.top(), false, &there, &sent, &mut kept);
+    ours.kept("", &rules.top_scope(), false, &there, &sent, &mut kept);
     kept.extend(sent);
 
     let Some(theirs) = rsync(typed, excluded, &from, &to) else { return Ok(()) };
@@ -304,9 +304,9 @@ proptest! {
     fn any_bytes_are_parsed_or_refused(text in prop::collection::vec(any::<u8>(), 0..200)) {
         let args = [RuleArg::Filter(text.clone()), RuleArg::Exclude(text)];
         for arg in args {
-            if let Ok(set) = RuleSet::compile(&[arg], false, &mut |_| Err("no".to_owned())) {
+            if let Ok(set) = RuleSet::compile_args(&[arg], false, &mut |_| Err("no".to_owned())) {
                 let rules = SyncRules::new(&set, b"/root").unwrap();
-                let _ = rules.judge(&rules.top(), b"a/b", true);
+                let _ = rules.evaluate_entry(&rules.top_scope(), b"a/b", true);
             }
         }
     }

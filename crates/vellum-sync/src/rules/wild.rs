@@ -31,7 +31,7 @@ pub(super) struct WildcardPattern {
 
 impl WildcardPattern {
     pub(super) fn new(text: &[u8]) -> Self {
-        let tokens = tokens(text);
+        let tokens = parse_tokens(text);
         let mut tail: Vec<u8> = tokens
             .iter()
             .flatten()
@@ -43,7 +43,7 @@ impl WildcardPattern {
     }
 
     /// Whether the pieces, one after the other, match; or, if `after_slashes`, what is left of them after a slash.
-    pub(super) fn matches(&self, pieces: [&[u8]; 3], after_slashes: bool) -> bool {
+    pub(super) fn matches_pieces(&self, pieces: [&[u8]; 3], after_slashes: bool) -> bool {
         let Some(tokens) = &self.tokens else { return false };
         let [_, text, after] = pieces;
         if after.is_empty() && text.len() >= self.tail.len() && !text.ends_with(&self.tail) {
@@ -53,23 +53,23 @@ impl WildcardPattern {
         if words <= STACK_WORDS {
             let (mut now, mut next) = ([0; STACK_WORDS], [0; STACK_WORDS]);
             let (Some(now), Some(next)) = (now.get_mut(..words), next.get_mut(..words)) else { return false };
-            follow(tokens, pieces, after_slashes, now, next)
+            run_automaton(tokens, pieces, after_slashes, now, next)
         } else {
             let (mut now, mut next) = (vec![0; words], vec![0; words]);
-            follow(tokens, pieces, after_slashes, &mut now, &mut next)
+            run_automaton(tokens, pieces, after_slashes, &mut now, &mut next)
         }
     }
 }
 
 /// Runs the automaton: bit `i` of `now` says that all before token `i` has been matched.
-fn follow<'s>(
+fn run_automaton<'s>(
     tokens: &[WildcardToken],
     pieces: [&[u8]; 3],
     after_slashes: bool,
     mut now: &'s mut [u64],
     mut next: &'s mut [u64],
 ) -> bool {
-    enter(tokens, now, 0);
+    enter_state(tokens, now, 0);
     for byte in pieces.into_iter().flatten().copied() {
         next.fill(0);
         let mut alive = false;
@@ -78,14 +78,14 @@ fn follow<'s>(
             while bits != 0 {
                 let at = word * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                if let Some(to) = tokens.get(at).and_then(|token| step(token, byte, at)) {
-                    enter(tokens, next, to);
+                if let Some(to) = tokens.get(at).and_then(|token| next_state(token, byte, at)) {
+                    enter_state(tokens, next, to);
                     alive = true;
                 }
             }
         }
         if after_slashes && byte == b'/' {
-            enter(tokens, next, 0);
+            enter_state(tokens, next, 0);
             alive = true;
         }
         if !alive && !after_slashes {
@@ -93,13 +93,13 @@ fn follow<'s>(
         }
         std::mem::swap(&mut now, &mut next);
     }
-    is_set(now, tokens.len())
+    is_state_set(now, tokens.len())
 }
 
 /// Sets a state, and those that are reached from it without a byte.
-fn enter(tokens: &[WildcardToken], states: &mut [u64], mut at: usize) {
+fn enter_state(tokens: &[WildcardToken], states: &mut [u64], mut at: usize) {
     loop {
-        if is_set(states, at) {
+        if is_state_set(states, at) {
             return;
         }
         if let Some(word) = states.get_mut(at / 64) {
@@ -112,26 +112,26 @@ fn enter(tokens: &[WildcardToken], states: &mut [u64], mut at: usize) {
     }
 }
 
-fn is_set(states: &[u64], at: usize) -> bool {
+fn is_state_set(states: &[u64], at: usize) -> bool {
     states.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
 }
 
 /// The state after `byte` in the state before `token`, which is number `at`.
-fn step(token: &WildcardToken, byte: u8, at: usize) -> Option<usize> {
+fn next_state(token: &WildcardToken, byte: u8, at: usize) -> Option<usize> {
     match token {
         WildcardToken::Byte(wanted) => (*wanted == byte).then_some(at + 1),
         WildcardToken::One => (byte != b'/').then_some(at + 1),
-        WildcardToken::Class(set) => (byte != b'/' && holds(set, byte)).then_some(at + 1),
+        WildcardToken::Class(set) => (byte != b'/' && contains_byte(set, byte)).then_some(at + 1),
         WildcardToken::Star => (byte != b'/').then_some(at),
         WildcardToken::Stars => Some(at),
     }
 }
 
-fn holds(set: &[u64; 4], byte: u8) -> bool {
+fn contains_byte(set: &[u64; 4], byte: u8) -> bool {
     set.get(usize::from(byte / 64)).is_some_and(|word| word >> (byte % 64) & 1 == 1)
 }
 
-fn tokens(text: &[u8]) -> Option<Vec<WildcardToken>> {
+fn parse_tokens(text: &[u8]) -> Option<Vec<WildcardToken>> {
     let mut tokens = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, after)) = rest.split_first() {
@@ -149,7 +149,7 @@ fn tokens(text: &[u8]) -> Option<Vec<WildcardToken>> {
                 WildcardToken::Byte(*escaped)
             }
             b'[' => {
-                let (set, after) = class(rest)?;
+                let (set, after) = parse_class(rest)?;
                 rest = after;
                 WildcardToken::Class(Box::new(set))
             }
@@ -160,7 +160,7 @@ fn tokens(text: &[u8]) -> Option<Vec<WildcardToken>> {
 }
 
 /// A class, from behind its opening bracket, and what follows its closing one.
-fn class(text: &[u8]) -> Option<([u64; 4], &[u8])> {
+fn parse_class(text: &[u8]) -> Option<([u64; 4], &[u8])> {
     let (negated, mut rest) = match text {
         [b'!' | b'^', rest @ ..] => (true, rest),
         rest => (false, rest),
@@ -174,19 +174,19 @@ fn class(text: &[u8]) -> Option<([u64; 4], &[u8])> {
         match (*byte, previous) {
             (b']', _) if !first => break,
             (b'-', Some(from)) if rest.first().is_some_and(|next| *next != b']') => {
-                let (to, after) = plain(rest)?;
+                let (to, after) = parse_range_end(rest)?;
                 rest = after;
-                (from..=to).for_each(|byte| add(&mut set, byte));
+                (from..=to).for_each(|byte| add_byte(&mut set, byte));
                 previous = None;
             }
-            (b'[', _) if rest.first() == Some(&b':') => match named(rest) {
+            (b'[', _) if rest.first() == Some(&b':') => match parse_named_class(rest) {
                 ClassMember::Class(member, after) => {
-                    (0..=255).filter(member).for_each(|byte| add(&mut set, byte));
+                    (0..=255).filter(member).for_each(|byte| add_byte(&mut set, byte));
                     rest = after;
                     previous = None;
                 }
                 ClassMember::NoClass => {
-                    add(&mut set, b'[');
+                    add_byte(&mut set, b'[');
                     previous = Some(b'[');
                 }
                 ClassMember::Unknown => return None,
@@ -199,7 +199,7 @@ fn class(text: &[u8]) -> Option<([u64; 4], &[u8])> {
                 } else {
                     byte
                 };
-                add(&mut set, literal);
+                add_byte(&mut set, literal);
                 previous = Some(literal);
             }
         }
@@ -212,14 +212,14 @@ fn class(text: &[u8]) -> Option<([u64; 4], &[u8])> {
 }
 
 /// The upper end of a range, which may be escaped.
-fn plain(text: &[u8]) -> Option<(u8, &[u8])> {
+fn parse_range_end(text: &[u8]) -> Option<(u8, &[u8])> {
     match text {
         [b'\\', byte, rest @ ..] | [byte, rest @ ..] => Some((*byte, rest)),
         [] => None,
     }
 }
 
-fn add(set: &mut [u64; 4], byte: u8) {
+fn add_byte(set: &mut [u64; 4], byte: u8) {
     if let Some(word) = set.get_mut(usize::from(byte / 64)) {
         *word |= 1 << (byte % 64);
     }
@@ -235,7 +235,7 @@ enum ClassMember<'t> {
 }
 
 /// A named class, from its first colon.
-fn named(text: &[u8]) -> ClassMember<'_> {
+fn parse_named_class(text: &[u8]) -> ClassMember<'_> {
     let Some(end) = text.iter().position(|byte| *byte == b']') else { return ClassMember::Unknown };
     let (Some(inside), Some(rest)) = (text.get(1..end), text.get(end + 1..)) else {
         return ClassMember::Unknown;
@@ -263,25 +263,33 @@ fn named(text: &[u8]) -> ClassMember<'_> {
 mod tests {
     use super::*;
 
-    fn holds(pattern: &str, text: &str) -> bool {
-        WildcardPattern::new(pattern.as_bytes()).matches([b"", text.as_bytes(), b""], false)
+    fn contains_byte(pattern: &str, text: &str) -> bool {
+        WildcardPattern::new(pattern.as_bytes()).matches_pieces([b"", text.as_bytes(), b""], false)
     }
 
     #[test]
     fn classes_are_those_of_the_shell() {
-        assert!(holds("[a-c]x", "bx") && !holds("[a-c]x", "dx"));
-        assert!(holds("[!a-c]", "d") && holds("[^a]", "b") && !holds("[^a]", "/"));
-        assert!(holds("[]x]", "]") && holds("[a-]", "-") && holds("[\\]]", "]"));
-        assert!(holds("[[:digit:]_]", "7") && holds("[[:digit:]_]", "_") && !holds("[[:digit:]_]", "a"));
-        assert!(holds("[[:ab]", ":") && holds("[[:ab]", "["));
-        assert!(!holds("[abc", "a") && !holds("[[:nonsense:]]", "n") && !holds("a\\", "a\\"));
+        assert!(contains_byte("[a-c]x", "bx") && !contains_byte("[a-c]x", "dx"));
+        assert!(contains_byte("[!a-c]", "d") && contains_byte("[^a]", "b") && !contains_byte("[^a]", "/"));
+        assert!(contains_byte("[]x]", "]") && contains_byte("[a-]", "-") && contains_byte("[\\]]", "]"));
+        assert!(
+            contains_byte("[[:digit:]_]", "7")
+                && contains_byte("[[:digit:]_]", "_")
+                && !contains_byte("[[:digit:]_]", "a")
+        );
+        assert!(contains_byte("[[:ab]", ":") && contains_byte("[[:ab]", "["));
+        assert!(
+            !contains_byte("[abc", "a")
+                && !contains_byte("[[:nonsense:]]", "n")
+                && !contains_byte("a\\", "a\\")
+        );
     }
 
     #[test]
     fn many_stars_do_not_take_for_ever() {
         let text = "a".repeat(4000);
-        assert!(!holds(&("*a".repeat(100) + "b*c"), &text));
-        assert!(!holds(&("**a*".repeat(400) + "?x?"), &text));
-        assert!(holds(&"**a*".repeat(400), &text));
+        assert!(!contains_byte(&("*a".repeat(100) + "b*c"), &text));
+        assert!(!contains_byte(&("**a*".repeat(400) + "?x?"), &text));
+        assert!(contains_byte(&"**a*".repeat(400), &text));
     }
 }

@@ -35,38 +35,38 @@ pub(super) struct SymlinkFollower {
 }
 
 impl SymlinkFollower {
-    pub fn of(wish: &ListingRequest) -> Self {
+    pub fn from_request(wish: &ListingRequest) -> Self {
         let preserve = &wish.options.preserve;
-        let has_ways = wish.rules.filters().is_some_and(|filters| filters.selection.is_some());
+        let has_ways = wish.rules.sync_filters().is_some_and(|filters| filters.selection.is_some());
         let is_source = wish.side == SyncSide::Source;
         Self { follow: preserve.follow, safe: preserve.safe_links, is_source, has_ways }
     }
 
     /// Whether any are followed.
-    pub fn any(self) -> bool {
+    pub fn is_following(self) -> bool {
         self.is_source && (self.follow != FollowSymlinks::Never || self.has_ways)
     }
 
     /// What a symlink leads to, if it is to be followed.
-    pub fn target(
+    pub fn resolve_target(
         self,
         here: &FollowedDirectory<'_>,
         name: &[u8],
         stat: &FileStat,
         is_way: bool,
     ) -> Result<Option<FileStat>> {
-        if stat.kind != FileKind::Symlink || !self.any() {
+        if stat.kind != FileKind::Symlink || !self.is_following() {
             return Ok(None);
         }
         let must = match self.follow {
             FollowSymlinks::Always => true,
-            FollowSymlinks::Outside => leads_out(&here.dir.read_link(name)?, here.depth),
+            FollowSymlinks::Outside => is_outside_tree(&here.dir.read_link(name)?, here.depth),
             FollowSymlinks::Dirs | FollowSymlinks::Never => false,
         };
         if !(must || is_way || self.follow == FollowSymlinks::Dirs) {
             return Ok(None);
         }
-        match here.dir.stat_followed(name) {
+        match here.dir.stat_following(name) {
             Ok(target) if must || target.kind == FileKind::Dir => Ok(Some(target)),
             Err(error) if must => Err(SyncError::Dangling(error)),
             Ok(_) | Err(_) => Ok(None),
@@ -74,17 +74,17 @@ impl SymlinkFollower {
     }
 
     /// Whether a symlink is left out, since it leads out of the tree.
-    pub fn refuses(self, stat: &FileStat, detail: Option<&EntryDetail>, depth: usize) -> bool {
+    pub fn should_omit(self, stat: &FileStat, detail: Option<&EntryDetail>, depth: usize) -> bool {
         self.safe
             && self.is_source
             && stat.kind == FileKind::Symlink
-            && detail.is_some_and(|detail| leads_out(&detail.target, depth))
+            && detail.is_some_and(|detail| is_outside_tree(&detail.target, depth))
     }
 }
 
 /// Whether a target leads out of the tree from a directory that is so many names below its top. Only steps upwards at
 /// its beginning are weighed; later ones could mean anything, since what is before them may be a symlink itself.
-pub(super) fn leads_out(target: &[u8], depth: usize) -> bool {
+pub(super) fn is_outside_tree(target: &[u8], depth: usize) -> bool {
     if target.is_empty() || target.starts_with(b"/") {
         return true;
     }
@@ -104,7 +104,7 @@ pub(super) struct AncestorDirectories {
 
 impl AncestorDirectories {
     /// Whether it is one of these.
-    pub fn has(&self, id: (u64, u64)) -> bool {
+    pub fn contains_dir(&self, id: (u64, u64)) -> bool {
         let mut next = Some(self);
         while let Some(here) = next {
             if here.id == id {
@@ -128,17 +128,17 @@ impl Drop for AncestorDirectories {
 
 #[cfg(test)]
 mod tests {
-    use super::leads_out;
+    use super::is_outside_tree;
 
     #[test]
     fn words_decide_whether_a_symlink_leads_out() {
         for (target, depth) in [("a", 0), ("a/b", 0), ("../a", 1), ("../../a/./b", 2), (".", 0), ("./a", 0)] {
-            assert!(!leads_out(target.as_bytes(), depth), "{target}");
+            assert!(!is_outside_tree(target.as_bytes(), depth), "{target}");
         }
         for (target, depth) in
             [("", 3), ("/a", 3), ("..", 0), ("../a", 0), ("../../a", 1), ("a/../b", 3), ("a/..", 3)]
         {
-            assert!(leads_out(target.as_bytes(), depth), "{target}");
+            assert!(is_outside_tree(target.as_bytes(), depth), "{target}");
         }
     }
 }

@@ -29,11 +29,11 @@ pub type ReadScanRules<'a> = &'a dyn Fn(&[u8]) -> Result<Option<Vec<u8>>>;
 /// What decides which entries are listed: rules, as they hold in one directory.
 pub trait EntryFilter: Send + Sync {
     /// What is to become of an entry of this directory.
-    fn judge(&self, name: &[u8], is_dir: bool) -> EntryVerdict;
+    fn evaluate_entry(&self, name: &[u8], is_dir: bool) -> EntryVerdict;
 
     /// Rules as they hold in a subdirectory (of an empty name: in the root); None if they hold as they are in all that
     /// is below.
-    fn enter(&self, name: &[u8], read: ReadScanRules<'_>) -> Result<Option<Arc<dyn EntryFilter>>>;
+    fn enter_dir(&self, name: &[u8], read: ReadScanRules<'_>) -> Result<Option<Arc<dyn EntryFilter>>>;
 
     /// Names that were listed one by one and should be in this directory.
     fn listed_names(&self) -> Vec<Vec<u8>> {
@@ -41,35 +41,39 @@ pub trait EntryFilter: Send + Sync {
     }
 
     /// Whether a file of this size and time is transferred; it is not deleted either way.
-    fn admits(&self, _size: u64, _mtime: UnixTime) -> bool {
+    fn should_transfer_file(&self, _size: u64, _mtime: UnixTime) -> bool {
         true
     }
 
     /// Whether an extended attribute of an entry of this directory takes part.
-    fn takes_xattr(&self, _name: &[u8]) -> bool {
+    fn should_transfer_xattr(&self, _name: &[u8]) -> bool {
         true
     }
 
     /// What the judge was made of, for another host to judge alike; None if it cannot be told.
-    fn filters(&self) -> Option<Arc<crate::rules::SyncFilters>> {
+    fn sync_filters(&self) -> Option<Arc<crate::rules::SyncFilters>> {
         None
     }
 }
 
 /// Whether the rules take a source that was named itself, as an entry of the directory that it is in.
-pub(crate) fn takes_named(wish: &ListingRequest, name: &[u8], is_dir: bool) -> Result<bool> {
-    Ok(wish.side == SyncSide::Destination || beside_named(wish)?.judge(name, is_dir).transfer)
+pub(crate) fn should_list_named(wish: &ListingRequest, name: &[u8], is_dir: bool) -> Result<bool> {
+    Ok(wish.side == SyncSide::Destination
+        || create_beside_filter(wish)?.evaluate_entry(name, is_dir).transfer)
 }
 
 /// The rules that hold beside a source that was named itself.
-pub(super) fn beside_named(wish: &ListingRequest) -> Result<Arc<dyn EntryFilter>> {
-    Ok(wish.rules.enter(b"", &|_| Ok(None))?.unwrap_or_else(|| Arc::clone(&wish.rules)))
+pub(super) fn create_beside_filter(wish: &ListingRequest) -> Result<Arc<dyn EntryFilter>> {
+    Ok(wish.rules.enter_dir(b"", &|_| Ok(None))?.unwrap_or_else(|| Arc::clone(&wish.rules)))
 }
 
 /// What is listed of a source that was named itself and that a rule leaves out.
-pub(crate) fn left_out() -> TreeListing {
+pub(crate) fn create_omitted_listing() -> TreeListing {
     TreeListing::new(
-        &NewListingEntry { flags: EntryFlags::IMPLIED.with(EntryFlags::WITHHELD), ..NewListingEntry::dir() },
+        &NewListingEntry {
+            flags: EntryFlags::IMPLIED.union(EntryFlags::WITHHELD),
+            ..NewListingEntry::unknown_dir()
+        },
         None,
     )
 }
@@ -79,7 +83,7 @@ pub(crate) fn left_out() -> TreeListing {
 pub struct NoFilter;
 
 impl EntryFilter for NoFilter {
-    fn judge(&self, _: &[u8], _: bool) -> EntryVerdict {
+    fn evaluate_entry(&self, _: &[u8], _: bool) -> EntryVerdict {
         EntryVerdict {
             transfer: true,
             protect_from_delete: false,
@@ -89,7 +93,7 @@ impl EntryFilter for NoFilter {
         }
     }
 
-    fn enter(&self, _: &[u8], _: ReadScanRules<'_>) -> Result<Option<Arc<dyn EntryFilter>>> {
+    fn enter_dir(&self, _: &[u8], _: ReadScanRules<'_>) -> Result<Option<Arc<dyn EntryFilter>>> {
         Ok(None)
     }
 }

@@ -24,7 +24,7 @@ fn wish(side: SyncSide) -> ListingRequest {
 }
 
 fn list(dir: &Path) -> TreeListing {
-    scan(&HeldDir::open_root(dir).unwrap(), &wish(SyncSide::Source), &ProgressMeter::default()).unwrap()
+    scan_dir(&HeldDir::open_root(dir).unwrap(), &wish(SyncSide::Source), &ProgressMeter::default()).unwrap()
 }
 
 #[test]
@@ -37,8 +37,8 @@ fn every_entry_is_found_once_and_in_order() {
     std::os::unix::fs::symlink("nowhere", dir.path().join("link")).unwrap();
     let listing = list(dir.path());
     assert_eq!(listing.len(), 1 + 40 * 4 + 1);
-    assert_eq!(listing.find(b"d7/deep/er/f").unwrap().size(), 7);
-    assert_eq!(listing.find(b"link").unwrap().target(), b"nowhere");
+    assert_eq!(listing.find_path(b"d7/deep/er/f").unwrap().size(), 7);
+    assert_eq!(listing.find_path(b"link").unwrap().symlink_target(), b"nowhere");
     assert!(listing.is_complete());
     for entry in listing.iter().filter(|entry| entry.is_dir()) {
         assert!(entry.children().map(|child| child.name()).is_sorted());
@@ -54,10 +54,10 @@ fn names_of_one_file_have_one_group() {
     fs::hard_link(dir.path().join("a"), dir.path().join("sub/b")).unwrap();
     fs::write(dir.path().join("c"), "x").unwrap();
     let listing = list(dir.path());
-    let group = listing.find(b"a").unwrap().group();
+    let group = listing.find_path(b"a").unwrap().link_group();
     assert!(group.is_some());
-    assert_eq!(listing.find(b"sub/b").unwrap().group(), group);
-    assert_eq!(listing.find(b"c").unwrap().group(), None);
+    assert_eq!(listing.find_path(b"sub/b").unwrap().link_group(), group);
+    assert_eq!(listing.find_path(b"c").unwrap().link_group(), None);
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn trees_deeper_than_any_path_are_listed() {
     let mut here = HeldDir::open_root(dir.path()).unwrap();
     let name = "n".repeat(200);
     for _ in 0..60 {
-        here.make_dir(name.as_bytes(), 0o755).unwrap();
+        here.create_dir(name.as_bytes(), 0o755).unwrap();
         here = here.open_dir(name.as_bytes()).unwrap();
     }
     here.create_file(b"bottom", 0o644).unwrap();
@@ -85,7 +85,7 @@ fn what_is_vellums_own_is_left_out() {
     let listing = list(dir.path());
     assert_eq!(listing.root().children().map(|entry| entry.name()).collect::<Vec<_>>(), [b".vellumignore"]);
     assert_eq!(listing.leftovers, [b".vellum-tmp-0123456789abcdef"]);
-    assert!(listing.root().flags().has(EntryFlags::KEEPS));
+    assert!(listing.root().flags().contains(EntryFlags::KEEPS));
 }
 
 #[test]
@@ -94,9 +94,9 @@ fn a_single_file_is_listed_under_any_name() {
     fs::write(dir.path().join("a"), "abc").unwrap();
     fs::set_permissions(dir.path().join("a"), fs::Permissions::from_mode(0o640)).unwrap();
     let root = HeldDir::open_root(dir.path()).unwrap();
-    let listing = scan_one(&root, b"a", b"b", &wish(SyncSide::Source)).unwrap();
-    let entry = listing.find(b"b").unwrap();
+    let listing = scan_entry(&root, b"a", b"b", &wish(SyncSide::Source)).unwrap();
+    let entry = listing.find_path(b"b").unwrap();
     assert_eq!((entry.kind(), entry.size(), entry.mode()), (FileKind::File, 3, 0o640));
-    assert!(listing.root().flags().has(EntryFlags::IMPLIED));
-    assert!(scan_one(&root, b"nothing", b"b", &wish(SyncSide::Source)).is_err());
+    assert!(listing.root().flags().contains(EntryFlags::IMPLIED));
+    assert!(scan_entry(&root, b"nothing", b"b", &wish(SyncSide::Source)).is_err());
 }

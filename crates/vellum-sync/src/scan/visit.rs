@@ -9,8 +9,8 @@ use vellum_volume::config::CONFIG_OBJECT;
 use vellum_volume::own_place;
 
 use super::follow::{FollowedDirectory, SymlinkFollower};
-use super::judge::beside_named;
-use super::{EntryFilter, is_own};
+use super::judge::create_beside_filter;
+use super::{EntryFilter, is_own_name};
 use crate::error::{Result, SyncError};
 use crate::listing::{
     DirectoryBlock, EntryDetail, EntryFlags, NewListingEntry, TimeGranularity, UnlistedEntry,
@@ -109,40 +109,40 @@ impl<'w> DirectoryVisitor<'w> {
             bare_way: preserve.bare_way && wish.side == SyncSide::Source,
             deletes: wish.options.delete.when != DeletePhase::Never || wish.options.delete.obstacles,
             symlinks: preserve.symlinks,
-            links: SymlinkFollower::of(wish),
+            links: SymlinkFollower::from_request(wish),
             partial_dir: wish.options.writing.partial_dir.as_deref(),
             device: None,
         }
     }
 
     /// What was asked for.
-    pub fn wish(&self) -> &'w ListingRequest {
+    pub fn request(&self) -> &'w ListingRequest {
         self.wish
     }
 
     /// Directories of other devices are not entered.
-    pub fn staying_on(mut self, device: Option<u64>) -> Self {
+    pub fn with_device(mut self, device: Option<u64>) -> Self {
         self.device = device;
         self
     }
 
     /// Looks at all names of a directory.
-    pub fn visit(&self, here: &FollowedDirectory<'_>) -> Result<DirectoryContents> {
+    pub fn visit_dir(&self, here: &FollowedDirectory<'_>) -> Result<DirectoryContents> {
         let dir = here.dir;
-        let mut names = dir.names_once()?;
-        names.sort();
+        let mut names = dir.read_names_once()?;
+        names.sort_names();
         let mut found = DirectoryContents::with_capacity(names.len());
-        found.is_store = is_store(dir, &|name| names.iter().any(|listed| listed.name == name));
+        found.is_store = is_vellum_store(dir, &|name| names.iter().any(|listed| listed.name == name));
         if found.is_store && self.wish.side == SyncSide::Destination {
             found.keeps = true;
             return Ok(found);
         }
         for listed in names.iter() {
-            if is_own(listed.name) || Some(listed.name) == self.partial_dir {
-                self.own(listed.name, &mut found);
+            if is_own_name(listed.name) || Some(listed.name) == self.partial_dir {
+                self.record_own_name(listed.name, &mut found);
                 continue;
             }
-            self.judged(here, listed.name, listed.is_dir, &mut found);
+            self.filter_name(here, listed.name, listed.is_dir, &mut found);
         }
         if self.wish.side == SyncSide::Source && !self.wish.options.ignore_missing {
             let listed = here.judge.listed_names();
@@ -160,14 +160,14 @@ impl<'w> DirectoryVisitor<'w> {
         Ok(found)
     }
 
-    fn own(&self, name: &[u8], found: &mut DirectoryContents) {
+    fn record_own_name(&self, name: &[u8], found: &mut DirectoryContents) {
         match vellum_checkout::beneath::is_temp_name(name) {
             true => found.leftovers.push(name.into()),
             false => found.keeps = true,
         }
     }
 
-    fn judged(
+    fn filter_name(
         &self,
         here: &FollowedDirectory<'_>,
         name: &[u8],
@@ -175,14 +175,16 @@ impl<'w> DirectoryVisitor<'w> {
         found: &mut DirectoryContents,
     ) {
         let looked = match is_dir {
-            Some(is_dir) if is_dir || !self.links.any() => Ok(is_dir),
+            Some(is_dir) if is_dir || !self.links.is_following() => Ok(is_dir),
             // One that leads nowhere may still be left out by a rule.
-            _ => self.see(here, name, false).map(|(stat, _)| stat.kind == FileKind::Dir).or_else(|error| {
-                if matches!(error, SyncError::Dangling(_)) { Ok(false) } else { Err(error) }
-            }),
+            _ => self.stat_name(here, name, false).map(|(stat, _)| stat.kind == FileKind::Dir).or_else(
+                |error| {
+                    if matches!(error, SyncError::Dangling(_)) { Ok(false) } else { Err(error) }
+                },
+            ),
         };
         let outcome = looked.and_then(|is_dir| {
-            let verdict = here.judge.judge(name, is_dir);
+            let verdict = here.judge.evaluate_entry(name, is_dir);
             let left_out = match self.wish.side {
                 SyncSide::Source => !verdict.transfer,
                 SyncSide::Destination => {
@@ -206,23 +208,23 @@ impl<'w> DirectoryVisitor<'w> {
                 is_way: verdict.is_way,
                 is_between: verdict.is_between,
             };
-            self.look_with([name, name], judged, found)
+            self.add_entry([name, name], judged, found)
         });
         if let Err(error) = outcome {
             let vanished = error.kind() == vellum_types::ErrorKind::NotFound;
-            found.unlisted.push(UnlistedEntry { path: name.into(), message: error.chain(), vanished });
+            found.unlisted.push(UnlistedEntry { path: name.into(), message: error.format_chain(), vanished });
         }
     }
 
     /// Looks at one name, and enters it as `shown`.
-    pub fn look(
+    pub fn add_named_entry(
         &self,
         dir: &HeldDir,
         name: &[u8],
         shown: &[u8],
         found: &mut DirectoryContents,
     ) -> Result<()> {
-        let judge = beside_named(self.wish)?;
+        let judge = create_beside_filter(self.wish)?;
         let here = FollowedDirectory { dir, judge: &*judge, depth: 0 };
         let judged = FilteredName {
             here: &here,
@@ -231,48 +233,48 @@ impl<'w> DirectoryVisitor<'w> {
             is_way: false,
             is_between: false,
         };
-        self.look_with([name, shown], judged, found)
+        self.add_entry([name, shown], judged, found)
     }
 
     /// What a name is, or leads to if it is to be followed; and whether it was.
-    fn see(&self, here: &FollowedDirectory<'_>, name: &[u8], is_way: bool) -> Result<(FileStat, bool)> {
+    fn stat_name(&self, here: &FollowedDirectory<'_>, name: &[u8], is_way: bool) -> Result<(FileStat, bool)> {
         let stat = here.dir.stat(name)?;
-        Ok(match self.links.target(here, name, &stat, is_way)? {
+        Ok(match self.links.resolve_target(here, name, &stat, is_way)? {
             Some(target) => (target, true),
             None => (stat, false),
         })
     }
 
-    fn look_with(
+    fn add_entry(
         &self,
         [name, shown]: [&[u8]; 2],
         judged: FilteredName<'_>,
         found: &mut DirectoryContents,
     ) -> Result<()> {
         let FilteredName { here, is_way, .. } = judged;
-        let (stat, followed) = self.see(here, name, is_way)?;
+        let (stat, followed) = self.stat_name(here, name, is_way)?;
         if stat.kind == FileKind::Dir && self.wish.avoid == Some((stat.dev, stat.ino)) {
             found.keeps = true;
             return Ok(());
         }
-        let detail = self.detail(here, name, &stat, followed)?;
+        let detail = self.read_detail(here, name, &stat, followed)?;
         let elsewhere = stat.kind == FileKind::Dir && self.device.is_some_and(|device| device != stat.dev);
         let withheld = self.wish.side == SyncSide::Source
             && stat.kind == FileKind::File
-            && !here.judge.admits(stat.size, stat.mtime)
-            || self.links.refuses(&stat, detail.as_ref(), here.depth);
+            && !here.judge.should_transfer_file(stat.size, stat.mtime)
+            || self.links.should_omit(&stat, detail.as_ref(), here.depth);
         let is_bare = stat.kind == FileKind::Dir && self.bare_way && judged.is_between;
         let flags = EntryFlags::default()
-            .with_if(EntryFlags::PROTECTED, judged.protected)
-            .with_if(EntryFlags::PERISHABLE, judged.perishable)
-            .with_if(EntryFlags::MOUNT.with(EntryFlags::KEEPS), elsewhere)
-            .with_if(EntryFlags::WITHHELD, withheld)
-            .with_if(EntryFlags::IMPLIED, is_bare)
-            .with_if(EntryFlags::SPARSE, stat.kind == FileKind::File && stat.may_have_holes)
-            .with_if(EntryFlags::LINKED, stat.kind != FileKind::Dir && stat.nlink > 1);
+            .union_if(EntryFlags::PROTECTED, judged.protected)
+            .union_if(EntryFlags::PERISHABLE, judged.perishable)
+            .union_if(EntryFlags::MOUNT.union(EntryFlags::KEEPS), elsewhere)
+            .union_if(EntryFlags::WITHHELD, withheld)
+            .union_if(EntryFlags::IMPLIED, is_bare)
+            .union_if(EntryFlags::SPARSE, stat.kind == FileKind::File && stat.may_have_holes)
+            .union_if(EntryFlags::LINKED, stat.kind != FileKind::Dir && stat.nlink > 1);
         let place = found.block.len() as u32;
         found.followed.extend(followed.then_some(place));
-        found.block.push(shown, &fresh(&stat, flags), detail)?;
+        found.block.push(shown, &describe_file(&stat, flags), detail)?;
         match stat.kind {
             FileKind::Dir if (self.recursive || is_way) && !elsewhere => {
                 found.dirs.push((place, name.into()))
@@ -284,16 +286,16 @@ impl<'w> DirectoryVisitor<'w> {
         let is_stamped = stat.kind == FileKind::File || self.wish.options.moves && stat.kind != FileKind::Dir;
         if self.wish.options.stamps && is_stamped {
             let moves = self.wish.options.moves;
-            found.stamps.push((place, if moves { identity(&stat) } else { stamp(&stat) }));
+            found.stamps.push((place, if moves { compute_identity(&stat) } else { compute_stamp(&stat) }));
         }
         found.files += u64::from(stat.kind == FileKind::File);
-        found.granularity.see(stat.mtime);
-        found.granularity.see(stat.ctime);
+        found.granularity.observe_time(stat.mtime);
+        found.granularity.observe_time(stat.ctime);
         Ok(())
     }
 
     /// What few entries have.
-    fn detail(
+    fn read_detail(
         &self,
         here: &FollowedDirectory<'_>,
         name: &[u8],
@@ -312,19 +314,20 @@ impl<'w> DirectoryVisitor<'w> {
             any = true;
         }
         if self.atimes {
-            let read = if followed { dir.access_time_followed(name) } else { dir.access_time(name) };
+            let read =
+                if followed { dir.read_access_time_following(name) } else { dir.read_access_time(name) };
             detail.atime = Some(read?);
         }
         if self.xattrs || self.acls {
-            let node = if followed { dir.node_followed(name) } else { dir.node(name) };
-            detail.xattrs = self.attributes(&node?, here.judge)?.into();
+            let node = if followed { dir.hold_node_following(name) } else { dir.hold_node(name) };
+            detail.xattrs = self.read_xattrs(&node?, here.judge)?.into();
             any |= !detail.xattrs.is_empty();
         }
         Ok(any.then_some(detail))
     }
 
     /// The attributes that are asked for, and that the rules do not leave out. ACLs are none to the rules.
-    pub fn attributes(
+    pub fn read_xattrs(
         &self,
         node: &vellum_checkout::beneath::HeldNode<'_>,
         judge: &dyn EntryFilter,
@@ -333,13 +336,13 @@ impl<'w> DirectoryVisitor<'w> {
         if !(self.xattrs || self.acls) {
             return Ok(found);
         }
-        for name in node.xattr_names()? {
+        for name in node.list_xattr_names()? {
             let is_acl = name.starts_with(ACL_PREFIX);
             let is_asked_for =
                 if is_acl { self.acls } else { self.xattrs && !name.starts_with(SYSTEM_PREFIX) };
-            if is_asked_for && (is_acl || judge.takes_xattr(&name)) {
+            if is_asked_for && (is_acl || judge.should_transfer_xattr(&name)) {
                 // One that is gone since it was listed is no error.
-                found.extend(node.xattr(&name)?.map(|value| ExtendedAttribute { name, value }));
+                found.extend(node.read_xattr(&name)?.map(|value| ExtendedAttribute { name, value }));
             }
         }
         found.sort_unstable();
@@ -348,7 +351,7 @@ impl<'w> DirectoryVisitor<'w> {
 }
 
 /// Whether a directory, which has these names, is a store of Vellum's.
-fn is_store(dir: &HeldDir, has: &dyn Fn(&[u8]) -> bool) -> bool {
+fn is_vellum_store(dir: &HeldDir, has: &dyn Fn(&[u8]) -> bool) -> bool {
     use std::io::Read;
     let head = has(CONFIG_OBJECT.as_bytes()).then(|| {
         let mut head = Vec::new();
@@ -356,12 +359,12 @@ fn is_store(dir: &HeldDir, has: &dyn Fn(&[u8]) -> bool) -> bool {
         opened.file.take(own_place::CONFIG_HEAD_LEN as u64).read_to_end(&mut head).ok()?;
         Some(head)
     });
-    own_place::is_store(head.flatten().as_deref(), |folder| has(folder.as_bytes()))
+    own_place::is_vellum_store(head.flatten().as_deref(), |folder| has(folder.as_bytes()))
 }
 
 /// The moment at which anything of a file last changed, as a number; 0 stands for none. The inode's number is left out:
 /// some filesystems give other ones each time that they are mounted.
-pub(crate) fn stamp(stat: &FileStat) -> u64 {
+pub(crate) fn compute_stamp(stat: &FileStat) -> u64 {
     /// Nanoseconds of a second.
     const SECOND: u64 = 1_000_000_000;
     let moment = stat.ctime.secs.cast_unsigned().wrapping_mul(SECOND);
@@ -369,14 +372,14 @@ pub(crate) fn stamp(stat: &FileStat) -> u64 {
 }
 
 /// The same with the inode's number, by which a file is told from its copy: within one run that is the file's own.
-pub(crate) fn identity(stat: &FileStat) -> u64 {
+pub(crate) fn compute_identity(stat: &FileStat) -> u64 {
     /// Odd, so that no two numbers become one.
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-    (stamp(stat) ^ stat.ino.wrapping_mul(SPREAD)).max(1)
+    (compute_stamp(stat) ^ stat.ino.wrapping_mul(SPREAD)).max(1)
 }
 
 /// Attributes of a file as a listing has them.
-pub(super) fn fresh(stat: &FileStat, flags: EntryFlags) -> NewListingEntry {
+pub(super) fn describe_file(stat: &FileStat, flags: EntryFlags) -> NewListingEntry {
     let FileStat { kind, mode, uid, gid, size, mtime, .. } = *stat;
     NewListingEntry { kind, mode, uid, gid, size, mtime, flags }
 }

@@ -15,7 +15,7 @@ use vellum_types::UnixTime;
 use vellum_volume::ProgressMeter;
 
 use super::follow::{AncestorDirectories, FollowedDirectory};
-use super::visit::{DirectoryContents, DirectoryVisitor, fresh};
+use super::visit::{DirectoryContents, DirectoryVisitor, describe_file};
 use super::{EntryFilter, ReadScanRules};
 use crate::error::{Result, SyncError};
 use crate::listing::{EntryDetail, EntryFlags, ListingEntryId, TimeGranularity, TreeListing, UnlistedEntry};
@@ -95,22 +95,22 @@ impl<'a> DirectoryWalk<'a> {
     pub fn new(root: &'a HeldDir, wish: &'a ListingRequest, meter: &'a ProgressMeter) -> Result<Self> {
         let stat = root.stat_self()?;
         let device = wish.options.one_filesystem.then_some(stat.dev);
-        let looker = DirectoryVisitor::new(wish).staying_on(device);
+        let looker = DirectoryVisitor::new(wish).with_device(device);
         let mut detail = EntryDetail {
-            xattrs: looker.attributes(&root.self_node(), &*wish.rules)?.into(),
+            xattrs: looker.read_xattrs(&root.hold_self(), &*wish.rules)?.into(),
             ..EntryDetail::default()
         };
         if wish.options.preserve.atimes {
             detail.atime = Some(stat.mtime);
         }
-        let flags = EntryFlags::default().with_if(EntryFlags::IMPLIED, wish.implies_root());
-        let mut listing = TreeListing::new(&fresh(&stat, flags), Some(detail));
-        listing.begun = wish.options.stamps.then(now);
+        let flags = EntryFlags::default().union_if(EntryFlags::IMPLIED, wish.is_root_implied());
+        let mut listing = TreeListing::new(&describe_file(&stat, flags), Some(detail));
+        listing.begun = wish.options.stamps.then(current_time);
         let is_fat = rustix::fs::fstatfs(root).is_ok_and(|fs| fs.f_type == FAT);
-        listing.granularity = if is_fat { TimeGranularity::COARSEST } else { granularity_of(&stat) };
+        listing.granularity = if is_fat { TimeGranularity::COARSEST } else { detect_granularity(&stat) };
         let judge = match wish.top.is_empty() {
             true => None,
-            false => wish.rules.enter(b"", &|_| Ok(None))?,
+            false => wish.rules.enter_dir(b"", &|_| Ok(None))?,
         };
         let judge = judge.unwrap_or_else(|| wish.rules.clone());
         let (name, depth) = (wish.top.clone().into(), usize::from(!wish.top.is_empty()));
@@ -129,44 +129,44 @@ impl<'a> DirectoryWalk<'a> {
             root,
             looker,
             meter,
-            threads: wish.options.effort.threads(),
+            threads: wish.options.effort.thread_count(),
             held: Arc::default(),
             held_max,
-            crew: WorkerPool::new(task),
+            crew: WorkerPool::with_first_task(task),
             is_fat,
             state: Mutex::new(state),
         })
     }
 
     /// Whether nothing but the root is asked for: a directory that was named itself, without what is in it.
-    fn is_alone(&self) -> bool {
-        let wish = self.looker.wish();
+    fn is_root_only(&self) -> bool {
+        let wish = self.looker.request();
         !wish.options.preserve.recursive && !wish.top.is_empty()
     }
 
     /// Visits everything. Others start to help when there is something to help with: most trees are small.
-    pub fn run(self) -> Result<TreeListing> {
-        if self.is_alone() {
+    pub fn run_walk(self) -> Result<TreeListing> {
+        if self.is_root_only() {
             return Ok(self.state.into_inner().unwrap_or_else(PoisonError::into_inner).listing);
         }
         std::thread::scope(|scope| {
-            self.crew.work_once(|task| self.perform(task));
-            for _ in 1..self.threads.min(self.crew.waiting()) {
-                scope.spawn(|| self.crew.work(|task| self.perform(task)));
+            self.crew.run_next_task(|task| self.process_task(task));
+            for _ in 1..self.threads.min(self.crew.count_waiting_tasks()) {
+                scope.spawn(|| self.crew.run_worker(|task| self.process_task(task)));
             }
-            self.crew.work(|task| self.perform(task));
+            self.crew.run_worker(|task| self.process_task(task));
         });
         let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        state.listing.linked_files = in_order(&state.groups);
+        state.listing.linked_files = sort_linked_files(&state.groups);
         match state.failure {
             Some(failure) => Err(failure),
             None => Ok(state.listing),
         }
     }
 
-    fn perform(&self, task: WalkTask) {
-        if let Err(failure) = self.visit(task) {
-            self.crew.give_up();
+    fn process_task(&self, task: WalkTask) {
+        if let Err(failure) = self.visit_dir(task) {
+            self.crew.discard_tasks();
             self.lock().failure.get_or_insert(failure);
         }
     }
@@ -176,69 +176,76 @@ impl<'a> DirectoryWalk<'a> {
     }
 
     /// Visits a directory. What fails here ends the walk; what fails of the directory is in the listing.
-    fn visit(&self, task: WalkTask) -> Result<()> {
-        self.meter.check()?;
-        let outcome = self.open(&task).and_then(|dir| {
-            let above = self.above(&task, &dir)?;
-            let read = |name: &[u8]| read_rules(&dir, name);
-            let judge = task.judge.enter(&task.name, &read as ReadScanRules<'_>)?;
+    fn visit_dir(&self, task: WalkTask) -> Result<()> {
+        self.meter.check_stopped()?;
+        let outcome = self.open_dir(&task).and_then(|dir| {
+            let above = self.extend_ancestors(&task, &dir)?;
+            let read = |name: &[u8]| read_rule_file(&dir, name);
+            let judge = task.judge.enter_dir(&task.name, &read as ReadScanRules<'_>)?;
             let judge = judge.unwrap_or_else(|| task.judge.clone());
             let found =
-                self.looker.visit(&FollowedDirectory { dir: &dir, judge: &*judge, depth: task.depth })?;
+                self.looker.visit_dir(&FollowedDirectory { dir: &dir, judge: &*judge, depth: task.depth })?;
             Ok((dir, VisitedDirectory { id: task.id, judge, depth: task.depth, above }, found))
         });
         match outcome {
-            Ok((dir, visited, found)) => self.store(dir, &visited, found),
+            Ok((dir, visited, found)) => self.store_listing(dir, &visited, found),
             Err(error @ SyncError::Rules(_)) => Err(error),
             Err(error) => {
                 let mut state = self.lock();
                 let path = state.listing.entry(task.id).path();
                 let vanished = error.kind() == vellum_types::ErrorKind::NotFound;
-                state.listing.unlisted.push(UnlistedEntry { path, message: error.chain(), vanished });
-                state.listing.mark(task.id, EntryFlags::UNREAD);
+                state.listing.unlisted.push(UnlistedEntry { path, message: error.format_chain(), vanished });
+                state.listing.add_flags(task.id, EntryFlags::UNREAD);
                 Ok(())
             }
         }
     }
 
-    fn open(&self, task: &WalkTask) -> Result<HeldDir> {
+    fn open_dir(&self, task: &WalkTask) -> Result<HeldDir> {
         if task.id == ListingEntryId::ROOT {
             // Opened anew: names are read once through one descriptor, and the root may be listed twice.
-            return Ok(self.root.reopened()?);
+            return Ok(self.root.reopen_to_read()?);
         }
         let parent = match &task.parent {
             Some(HeldDirectory(parent)) => parent.dir.clone(),
             None => {
                 let steps = {
                     let state = self.lock();
-                    DirectoryRoute::to(&state.listing.entry(task.id).parent().unwrap_or(state.listing.root()))
+                    DirectoryRoute::for_dir(
+                        &state.listing.entry(task.id).parent().unwrap_or(state.listing.root()),
+                    )
                 };
-                steps.from(self.root)?
+                steps.open_from(self.root)?
             }
         };
         Ok(match task.followed {
-            true => parent.open_dir_followed_to_read(&task.name)?,
+            true => parent.open_dir_to_read_following(&task.name)?,
             false => parent.open_dir_to_read(&task.name)?,
         })
     }
 
     /// The directories down to this one, if symlinks are followed: none may lead to one of these.
-    fn above(&self, task: &WalkTask, dir: &HeldDir) -> Result<Option<Arc<AncestorDirectories>>> {
-        if !self.looker.links.any() {
+    fn extend_ancestors(&self, task: &WalkTask, dir: &HeldDir) -> Result<Option<Arc<AncestorDirectories>>> {
+        if !self.looker.links.is_following() {
             return Ok(None);
         }
         let stat = dir.stat_self()?;
         let id = (stat.dev, stat.ino);
-        if task.followed && task.above.as_ref().is_some_and(|above| above.has(id)) {
+        if task.followed && task.above.as_ref().is_some_and(|above| above.contains_dir(id)) {
             return Err(SyncError::Cycle);
         }
         Ok(Some(Arc::new(AncestorDirectories { id, above: task.above.clone() })))
     }
 
     /// Stores what was found in a directory and queues its subdirectories.
-    fn store(&self, dir: HeldDir, visited: &VisitedDirectory, mut found: DirectoryContents) -> Result<()> {
+    fn store_listing(
+        &self,
+        dir: HeldDir,
+        visited: &VisitedDirectory,
+        mut found: DirectoryContents,
+    ) -> Result<()> {
         let id = visited.id;
-        self.meter.add(found.files, 0);
+        self.meter.add_progress(found.files, 0);
         let hold = !found.dirs.is_empty() && self.held.load(Ordering::Relaxed) < self.held_max;
         let held = hold.then(|| {
             self.held.fetch_add(1, Ordering::Relaxed);
@@ -249,27 +256,27 @@ impl<'a> DirectoryWalk<'a> {
         for (place, device, inode) in &found.linked {
             let next = state.groups.len() as u32 + 1;
             let group = *state.groups.entry((*device, *inode)).or_insert(next);
-            found.block.set_group(*place as usize, group);
+            found.block.set_link_group(*place as usize, group);
         }
-        let first = state.listing.attach(id, &mut found.block)?;
+        let first = state.listing.attach_block(id, &mut found.block)?;
         for (place, stamp) in &found.stamps {
-            state.listing.set_stamp(first.plus(*place), *stamp);
+            state.listing.set_change_stamp(first.offset_by(*place), *stamp);
         }
         if !self.is_fat {
-            state.listing.granularity.merge(found.granularity);
+            state.listing.granularity.merge_finer(found.granularity);
         }
         if found.keeps {
-            state.listing.mark(id, EntryFlags::KEEPS);
+            state.listing.add_flags(id, EntryFlags::KEEPS);
         }
         if found.is_store {
-            state.listing.mark(id, EntryFlags::STORE);
+            state.listing.add_flags(id, EntryFlags::STORE);
         }
         for place in &found.followed {
-            state.listing.set_followed(first.plus(*place));
+            state.listing.set_followed(first.offset_by(*place));
         }
-        self.tell(&mut state.listing, id, &mut found);
+        self.record_unlisted(&mut state.listing, id, &mut found);
         let task = |(place, name)| WalkTask {
-            id: first.plus(place),
+            id: first.offset_by(place),
             name,
             parent: held.clone(),
             judge: visited.judge.clone(),
@@ -278,12 +285,12 @@ impl<'a> DirectoryWalk<'a> {
             above: visited.above.clone(),
         };
         // The last one queued is taken first: the walk keeps to the order of names, more or less.
-        self.crew.add(found.dirs.into_iter().rev().map(task));
+        self.crew.add_tasks(found.dirs.into_iter().rev().map(task));
         Ok(())
     }
 
     /// Notes what could not be looked at, and what a killed run left.
-    fn tell(&self, listing: &mut TreeListing, id: ListingEntryId, found: &mut DirectoryContents) {
+    fn record_unlisted(&self, listing: &mut TreeListing, id: ListingEntryId, found: &mut DirectoryContents) {
         if found.unlisted.is_empty() && found.leftovers.is_empty() {
             return;
         }
@@ -292,7 +299,7 @@ impl<'a> DirectoryWalk<'a> {
             prefix.push(b'/');
         }
         if found.unlisted.iter().any(|unlisted| !unlisted.vanished) {
-            listing.mark(id, EntryFlags::KEEPS);
+            listing.add_flags(id, EntryFlags::KEEPS);
         }
         for mut unlisted in found.unlisted.drain(..) {
             unlisted.path = [&prefix[..], &unlisted.path].concat();
@@ -305,27 +312,27 @@ impl<'a> DirectoryWalk<'a> {
 }
 
 /// How finely a filesystem keeps times, as far as its root tells.
-fn granularity_of(stat: &FileStat) -> TimeGranularity {
+fn detect_granularity(stat: &FileStat) -> TimeGranularity {
     let mut granularity = TimeGranularity::COARSEST;
-    granularity.see(stat.mtime);
-    granularity.see(stat.ctime);
+    granularity.observe_time(stat.mtime);
+    granularity.observe_time(stat.ctime);
     granularity
 }
 
 /// Files by the numbers of their groups, which begin with 1.
-fn in_order(groups: &HashMap<(u64, u64), u32>) -> Vec<(u64, u64)> {
+fn sort_linked_files(groups: &HashMap<(u64, u64), u32>) -> Vec<(u64, u64)> {
     let mut files: Vec<(u32, (u64, u64))> = groups.iter().map(|(file, group)| (*group, *file)).collect();
     files.sort_unstable();
     files.into_iter().map(|(_, file)| file).collect()
 }
 
 /// The present moment.
-fn now() -> UnixTime {
+fn current_time() -> UnixTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixTime { secs: since.as_secs().try_into().unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
 }
 
-pub(crate) fn read_rules(dir: &HeldDir, name: &[u8]) -> Result<Option<Vec<u8>>> {
+pub(crate) fn read_rule_file(dir: &HeldDir, name: &[u8]) -> Result<Option<Vec<u8>>> {
     use std::io::Read;
     let opened = match dir.open_file(name) {
         Ok(opened) => opened,
@@ -333,6 +340,6 @@ pub(crate) fn read_rules(dir: &HeldDir, name: &[u8]) -> Result<Option<Vec<u8>>> 
         Err(error) => return Err(error.into()),
     };
     let mut text = Vec::new();
-    opened.file.take(RULES_MAX).read_to_end(&mut text).map_err(SyncError::io("read"))?;
+    opened.file.take(RULES_MAX).read_to_end(&mut text).map_err(SyncError::wrap_io_error("read"))?;
     Ok(Some(text))
 }

@@ -45,95 +45,98 @@ impl SyncClient {
 
     /// The server's files.
     #[must_use]
-    pub fn source(&self) -> WireSource {
+    pub fn wire_source(&self) -> WireSource {
         WireSource::new(Arc::clone(&self.link))
     }
 
-    fn turn(&self) -> MutexGuard<'_, ()> {
+    fn lock_exchange(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks for an end; what was found there.
-    pub fn begin(&self, begin: &BeginRequest) -> Result<FoundPath> {
-        let _turn = self.turn();
-        self.link.say(&SessionMessage::Begin(begin.clone()))?;
-        self.ready()
+    pub fn request_end(&self, begin: &BeginRequest) -> Result<FoundPath> {
+        let _turn = self.lock_exchange();
+        self.link.send_message(&SessionMessage::Begin(begin.clone()))?;
+        self.receive_ready()
     }
 
-    fn ready(&self) -> Result<FoundPath> {
-        match self.link.receive()? {
+    fn receive_ready(&self) -> Result<FoundPath> {
+        match self.link.receive_message()? {
             IncomingMessage::Message(SessionMessage::Ready(found)) => Ok(found),
-            _ => Err(unasked()),
+            _ => Err(unexpected_error()),
         }
     }
 
     /// Lists the end; asks for it by the way, if it is told which.
-    pub fn list(
+    pub fn list_entries(
         &self,
         begin: Option<&BeginRequest>,
         wish: &ListingRequest,
         meter: &ProgressMeter,
     ) -> Result<TreeListing> {
-        let _turn = self.turn();
+        let _turn = self.lock_exchange();
         if let Some(begin) = begin {
-            self.link.say(&SessionMessage::Begin(begin.clone()))?;
+            self.link.send_message(&SessionMessage::Begin(begin.clone()))?;
         }
-        let filters = wish.rules.filters().map(|filters| (*filters).clone()).unwrap_or_default();
+        let filters = wish.rules.sync_filters().map(|filters| (*filters).clone()).unwrap_or_default();
         self.link.allow_listing();
-        self.link.say(&SessionMessage::List {
+        self.link.send_message(&SessionMessage::List {
             options: Box::new((*wish.options).clone()),
             filters: Box::new(filters),
             top: wish.top.clone(),
             owners: wish.owners,
         })?;
         if begin.is_some()
-            && let Err(error) = self.ready()
+            && let Err(error) = self.receive_ready()
         {
             // The answer to the other question, which is of no use now.
-            let _ = self.link.receive();
+            let _ = self.link.receive_message();
             return Err(error);
         }
-        match self.link.receive()? {
+        match self.link.receive_message()? {
             IncomingMessage::Listing(listing) => {
-                meter.add(listing.files().0, 0);
+                meter.add_progress(listing.count_files().0, 0);
                 Ok((*listing).clone())
             }
-            _ => Err(unasked()),
+            _ => Err(unexpected_error()),
         }
     }
 
     /// Hashes files of the end.
-    pub fn digest(&self, files: &[ListingEntryId]) -> Result<Vec<Option<ContentDigest>>> {
-        let _turn = self.turn();
-        self.link.allow_bulk(files.len() * HASH_LEN);
-        self.send_numbers(files)?;
-        self.link.say(&SessionMessage::Digest)?;
-        let IncomingMessage::Bulk(told) = self.link.receive()? else { return Err(unasked()) };
-        let IncomingMessage::Message(SessionMessage::Digested) = self.link.receive()? else {
-            return Err(unasked());
+    pub fn hash_files(&self, files: &[ListingEntryId]) -> Result<Vec<Option<ContentDigest>>> {
+        let _turn = self.lock_exchange();
+        self.link.allow_bulk_bytes(files.len() * HASH_LEN);
+        self.send_entry_ids(files)?;
+        self.link.send_message(&SessionMessage::Digest)?;
+        let IncomingMessage::Bulk(told) = self.link.receive_message()? else {
+            return Err(unexpected_error());
+        };
+        let IncomingMessage::Message(SessionMessage::Digested) = self.link.receive_message()? else {
+            return Err(unexpected_error());
         };
         let (hashes, rest) = told.as_chunks::<HASH_LEN>();
         if !rest.is_empty() || hashes.len() != files.len() {
-            return Err(unasked());
+            return Err(unexpected_error());
         }
         Ok(hashes.iter().map(|[known, hash @ ..]| (*known == 1).then_some(*hash)).collect())
     }
 
-    fn send_numbers(&self, entries: &[ListingEntryId]) -> Result<()> {
+    fn send_entry_ids(&self, entries: &[ListingEntryId]) -> Result<()> {
         for part in entries.chunks(1 << 16) {
             let payload = part.iter().flat_map(|id| id.as_u32().to_le_bytes()).collect();
-            self.link.send(WireFrame::new(FrameKind::Digests, 0, payload))?;
+            self.link.send_frame(WireFrame::new(FrameKind::Digests, 0, payload))?;
         }
         Ok(())
     }
 
     /// Has entries of the end taken away.
-    pub fn take_away(&self, entries: &[ListingEntryId], meter: &ProgressMeter) -> Result<SyncReport> {
-        let _turn = self.turn();
+    pub fn remove_entries(&self, entries: &[ListingEntryId], meter: &ProgressMeter) -> Result<SyncReport> {
+        let _turn = self.lock_exchange();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let watch = scope.spawn(|| self.pass_on_stop(meter, &done));
-            let asked = self.send_numbers(entries).and_then(|()| self.link.say(&SessionMessage::Take));
+            let watch = scope.spawn(|| self.forward_stop(meter, &done));
+            let asked =
+                self.send_entry_ids(entries).and_then(|()| self.link.send_message(&SessionMessage::Take));
             let outcome = asked.and_then(|()| self.wait_for_report(meter));
             done.store(true, Ordering::Relaxed);
             watch.thread().unpark();
@@ -142,60 +145,60 @@ impl SyncClient {
     }
 
     /// Has a plan carried out, and feeds the content that is asked for meanwhile.
-    pub fn carry_out(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
-        let _turn = self.turn();
-        self.link.feed.begin();
+    pub fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
+        let _turn = self.lock_exchange();
+        self.link.feed.reset_requests();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..feed::THREADS {
-                scope.spawn(|| feed::work(&self.link, job.source, job.from));
+                scope.spawn(|| feed::serve_requests(&self.link, job.source, job.from));
             }
-            let watch = scope.spawn(|| self.pass_on_stop(meter, &done));
+            let watch = scope.spawn(|| self.forward_stop(meter, &done));
             let outcome = self.send_job(job).and_then(|()| self.wait_for_report(meter));
             done.store(true, Ordering::Relaxed);
             // Nobody waits for its next look.
             watch.thread().unpark();
-            self.link.feed.end();
+            self.link.feed.end_requests();
             outcome
         })
     }
 
     fn send_job(&self, job: &SyncJob<'_>) -> Result<()> {
-        self.link.say(&SessionMessage::CarryOut { options: Box::new(job.options.clone()) })?;
+        self.link.send_message(&SessionMessage::CarryOut { options: Box::new(job.options.clone()) })?;
         self.link.send_listing(job.from)?;
         self.send_plan(job.plan)
     }
 
     fn send_plan(&self, plan: &SyncPlan) -> Result<()> {
-        encode_plan(plan, &mut |payload| self.link.send(WireFrame::new(FrameKind::Plan, 0, payload)))
+        encode_plan(plan, &mut |payload| self.link.send_frame(WireFrame::new(FrameKind::Plan, 0, payload)))
     }
 
     fn wait_for_report(&self, meter: &ProgressMeter) -> Result<SyncReport> {
         let (mut items, mut bytes) = (0, 0);
         loop {
-            match self.link.receive()? {
+            match self.link.receive_message()? {
                 IncomingMessage::Message(SessionMessage::Progress { items: now_items, bytes: now_bytes }) => {
-                    meter.add(now_items.saturating_sub(items), now_bytes.saturating_sub(bytes));
+                    meter.add_progress(now_items.saturating_sub(items), now_bytes.saturating_sub(bytes));
                     (items, bytes) = (now_items.max(items), now_bytes.max(bytes));
                 }
                 IncomingMessage::Message(SessionMessage::Done(report)) => return Ok(report.into()),
-                _ => return Err(unasked()),
+                _ => return Err(unexpected_error()),
             }
         }
     }
 
     /// Says farewell. The end of the stream says the same, so it does not matter whether it arrives.
-    pub fn end(&self) {
-        let _ = self.link.say(&SessionMessage::Bye);
+    pub fn finish_session(&self) {
+        let _ = self.link.send_message(&SessionMessage::Bye);
         self.link.close();
     }
 
     /// Tells the server when somebody here asks to stop.
-    fn pass_on_stop(&self, meter: &ProgressMeter, done: &AtomicBool) {
+    fn forward_stop(&self, meter: &ProgressMeter, done: &AtomicBool) {
         while !done.load(Ordering::Relaxed) {
-            if meter.check().is_err() {
+            if meter.check_stopped().is_err() {
                 // If the connection is gone, the server stops by itself.
-                let _ = self.link.say(&SessionMessage::Stop);
+                let _ = self.link.send_message(&SessionMessage::Stop);
                 return;
             }
             std::thread::park_timeout(LOOK);
@@ -205,10 +208,10 @@ impl SyncClient {
 
 impl Drop for SyncClient {
     fn drop(&mut self) {
-        self.end();
+        self.finish_session();
     }
 }
 
-fn unasked() -> SyncError {
+fn unexpected_error() -> SyncError {
     SyncError::Wire(WireError::Unasked("another answer"))
 }

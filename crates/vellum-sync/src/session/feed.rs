@@ -9,11 +9,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use vellum_checkout::beneath::{OpenedFile, stat_file};
-use vellum_checkout::clone::data_segments;
+use vellum_checkout::clone::iter_data_segments;
 
 use super::inbox::{WINDOW, WireOldVersion, data_cost};
 use super::link::SessionLink;
-use super::message::told_error;
+use super::message::encode_error;
 use crate::delta::{DeltaOperation, ENCODED_MAX, SignatureMatcher};
 use crate::error::{Result, SyncError};
 use crate::listing::{ListingEntry, ListingEntryId, TreeListing};
@@ -64,27 +64,27 @@ impl StreamFeed {
     }
 
     /// Takes in a frame that arrived.
-    pub fn take(&self, frame: WireFrame) -> std::result::Result<(), WireError> {
+    pub fn accept_frame(&self, frame: WireFrame) -> std::result::Result<(), WireError> {
         let mut state = self.lock();
         let mut bytes = vellum_types::FieldReader::new(&frame.payload);
         match frame.kind {
             FrameKind::Open => {
                 for stream in frame.number.. {
-                    state.ask(StreamRequest { stream, file: bytes.u32()?, old: None })?;
+                    state.enqueue_request(StreamRequest { stream, file: bytes.read_u32()?, old: None })?;
                     if bytes.remaining() == 0 {
                         break;
                     }
                 }
             }
             FrameKind::OpenDelta | FrameKind::OpenInPlace => {
-                let file = bytes.u32()?;
-                let signature = bytes.take_rest().to_vec();
+                let file = bytes.read_u32()?;
+                let signature = bytes.read_rest().to_vec();
                 let is_overwritten = frame.kind == FrameKind::OpenInPlace;
                 let old = Some(WireOldVersion { signature, is_overwritten });
-                state.ask(StreamRequest { stream: frame.number, file, old })?;
+                state.enqueue_request(StreamRequest { stream: frame.number, file, old })?;
             }
             FrameKind::Credit => {
-                let more = bytes.u64()?;
+                let more = bytes.read_u64()?;
                 if let Some(allowed) = state.allowed.get_mut(&frame.number) {
                     *allowed = allowed.saturating_add(more);
                 }
@@ -100,17 +100,17 @@ impl StreamFeed {
     }
 
     /// Nothing will be asked for any more.
-    pub fn end(&self) {
+    pub fn end_requests(&self) {
         self.lock().ended = true;
         self.wake.notify_all();
     }
 
     /// Something may be asked for again.
-    pub fn begin(&self) {
+    pub fn reset_requests(&self) {
         *self.lock() = FeedState::default();
     }
 
-    fn next(&self) -> Option<StreamRequest> {
+    fn next_request(&self) -> Option<StreamRequest> {
         let mut state = self.lock();
         loop {
             if state.ended {
@@ -126,7 +126,7 @@ impl StreamFeed {
     }
 
     /// Waits until so many bytes of a stream may go; false if nobody wants them any more.
-    fn allow(&self, stream: u32, bytes: u64) -> bool {
+    fn acquire_credit(&self, stream: u32, bytes: u64) -> bool {
         let mut state = self.lock();
         loop {
             if state.ended {
@@ -143,13 +143,13 @@ impl StreamFeed {
         }
     }
 
-    fn close(&self, stream: u32) {
+    fn close_stream(&self, stream: u32) {
         self.lock().allowed.remove(&stream);
     }
 }
 
 impl FeedState {
-    fn ask(&mut self, request: StreamRequest) -> std::result::Result<(), WireError> {
+    fn enqueue_request(&mut self, request: StreamRequest) -> std::result::Result<(), WireError> {
         self.signatures += request.signature_len();
         if self.waiting.len() >= WAITING_MAX || self.signatures > SIGNATURES_MAX {
             return Err(WireError::TooMuch("files at a time"));
@@ -160,21 +160,21 @@ impl FeedState {
 }
 
 /// Sends what is asked for from `source`, until the link's feed ends.
-pub(super) fn work(link: &SessionLink, source: &dyn SourceEnd, listing: &TreeListing) {
-    while let Some(request) = link.feed.next() {
+pub(super) fn serve_requests(link: &SessionLink, source: &dyn SourceEnd, listing: &TreeListing) {
+    while let Some(request) = link.feed.next_request() {
         let mut sender = StreamSender { link, stream: request.stream };
-        let outcome = sender.serve(source, listing, &request);
-        link.feed.close(request.stream);
+        let outcome = sender.send_file(source, listing, &request);
+        link.feed.close_stream(request.stream);
         let failed = match outcome {
             Ok(()) | Err(SyncError::Stopped) => continue,
             Err(SyncError::Lost) => return,
             Err(error) => error,
         };
-        let (kind, message) = told_error(&failed);
+        let (kind, message) = encode_error(&failed);
         let cut = message.char_indices().map(|(at, _)| at).take_while(|at| *at < 4000).last().unwrap_or(0);
         let message = if message.len() > 4000 { message.get(..cut).unwrap_or_default() } else { &message };
         let payload = [&[kind], message.as_bytes()].concat();
-        if link.send(WireFrame::new(FrameKind::Fail, request.stream, payload)).is_err() {
+        if link.send_frame(WireFrame::new(FrameKind::Fail, request.stream, payload)).is_err() {
             return;
         }
     }
@@ -187,7 +187,7 @@ struct StreamSender<'l> {
 }
 
 impl StreamSender<'_> {
-    fn serve(
+    fn send_file(
         &mut self,
         source: &dyn SourceEnd,
         listing: &TreeListing,
@@ -197,77 +197,77 @@ impl StreamSender<'_> {
             .and_then(|id| listing.get(id))
             .filter(ListingEntry::is_file);
         let entry = entry.ok_or(SyncError::Wire(WireError::Unasked("content of what is no file")))?;
-        let matcher = request.old.as_ref().map(WireOldVersion::matcher).transpose();
+        let matcher = request.old.as_ref().map(WireOldVersion::build_matcher).transpose();
         let matcher = matcher.map_err(|error| SyncError::Remote {
             kind: vellum_types::ErrorKind::Corrupt,
             message: error.to_string(),
         })?;
-        match (source.open(entry, None)?, matcher) {
+        match (source.open_content(entry, None)?, matcher) {
             (FileContent::File(file), _) if file.stat.size != entry.size() => Err(SyncError::Changed),
-            (FileContent::File(file), None) => self.whole(&file),
-            (FileContent::File(file), Some(matcher)) => self.delta(&file, &matcher),
-            (FileContent::Pieces(mut pieces), _) => self.pieces(&mut *pieces),
+            (FileContent::File(file), None) => self.send_whole_file(&file),
+            (FileContent::File(file), Some(matcher)) => self.send_delta(&file, &matcher),
+            (FileContent::Pieces(mut pieces), _) => self.send_pieces(&mut *pieces),
         }
     }
 
-    fn send(&self, kind: FrameKind, payload: Vec<u8>, cost: u64) -> Result<()> {
-        if !self.link.feed.allow(self.stream, cost) {
+    fn send_frame(&self, kind: FrameKind, payload: Vec<u8>, cost: u64) -> Result<()> {
+        if !self.link.feed.acquire_credit(self.stream, cost) {
             return Err(SyncError::Stopped);
         }
-        self.link.send(WireFrame::new(kind, self.stream, payload))
+        self.link.send_frame(WireFrame::new(kind, self.stream, payload))
     }
 
-    fn data(&self, bytes: Vec<u8>) -> Result<()> {
+    fn send_data(&self, bytes: Vec<u8>) -> Result<()> {
         let cost = data_cost(bytes.len());
-        self.send(FrameKind::Data, bytes, cost)
+        self.send_frame(FrameKind::Data, bytes, cost)
     }
 
-    fn hole(&self, len: u64) -> Result<()> {
-        self.send(FrameKind::Hole, len.to_le_bytes().to_vec(), data_cost(0))
+    fn send_hole(&self, len: u64) -> Result<()> {
+        self.send_frame(FrameKind::Hole, len.to_le_bytes().to_vec(), data_cost(0))
     }
 
-    fn whole(&self, file: &OpenedFile) -> Result<()> {
+    fn send_whole_file(&self, file: &OpenedFile) -> Result<()> {
         let size = file.stat.size;
         if size <= DATA_LEN as u64 {
             let mut bytes = vec![0; size as usize];
-            file.file.read_exact_at(&mut bytes, 0).map_err(shrunk)?;
-            unchanged(file)?;
+            file.file.read_exact_at(&mut bytes, 0).map_err(map_short_read)?;
+            check_unchanged(file)?;
             let cost = data_cost(bytes.len());
-            return self.send(FrameKind::Whole, bytes, cost);
+            return self.send_frame(FrameKind::Whole, bytes, cost);
         }
         let mut position = 0;
-        for segment in data_segments(&file.file, &file.stat) {
-            let segment = segment.map_err(SyncError::io("read"))?;
+        for segment in iter_data_segments(&file.file, &file.stat) {
+            let segment = segment.map_err(SyncError::wrap_io_error("read"))?;
             if segment.offset > position {
-                self.hole(segment.offset - position)?;
+                self.send_hole(segment.offset - position)?;
             }
             position = segment.offset;
             while position < segment.offset + segment.len {
                 let step = (segment.offset + segment.len - position).min(DATA_LEN as u64);
                 let mut bytes = vec![0; step as usize];
-                file.file.read_exact_at(&mut bytes, position).map_err(shrunk)?;
-                self.data(bytes)?;
+                file.file.read_exact_at(&mut bytes, position).map_err(map_short_read)?;
+                self.send_data(bytes)?;
                 position += step;
             }
         }
         if position < size {
-            self.hole(size - position)?;
+            self.send_hole(size - position)?;
         }
-        unchanged(file)?;
-        self.send(FrameKind::End, Vec::new(), 0)
+        check_unchanged(file)?;
+        self.send_frame(FrameKind::End, Vec::new(), 0)
     }
 
-    fn delta(&self, file: &OpenedFile, matcher: &SignatureMatcher) -> Result<()> {
+    fn send_delta(&self, file: &OpenedFile, matcher: &SignatureMatcher) -> Result<()> {
         let mut reader = HashedReader { file: &file.file, position: 0, hasher: blake3::Hasher::new() };
         let mut failed = None;
-        let outcome = matcher.scan(&mut reader, file.stat.size, &mut |op| {
+        let outcome = matcher.scan_file(&mut reader, file.stat.size, &mut |op| {
             let sent = match op {
                 DeltaOperation::Data(bytes) => {
-                    bytes.chunks(DATA_LEN).try_for_each(|piece| self.data(piece.to_vec()))
+                    bytes.chunks(DATA_LEN).try_for_each(|piece| self.send_data(piece.to_vec()))
                 }
                 DeltaOperation::Copy { offset, len } => {
                     let payload = [offset.to_le_bytes(), len.to_le_bytes()].concat();
-                    self.send(FrameKind::Old, payload, data_cost(0))
+                    self.send_frame(FrameKind::Old, payload, data_cost(0))
                 }
             };
             sent.map_err(|error| {
@@ -277,25 +277,25 @@ impl StreamSender<'_> {
         });
         match (outcome, failed) {
             (_, Some(error)) => return Err(error),
-            (Err(error), None) => return Err(SyncError::io("read")(error)),
+            (Err(error), None) => return Err(SyncError::wrap_io_error("read")(error)),
             (Ok(()), None) => {}
         }
-        unchanged(file)?;
-        self.send(FrameKind::End, reader.hasher.finalize().as_bytes().to_vec(), 0)
+        check_unchanged(file)?;
+        self.send_frame(FrameKind::End, reader.hasher.finalize().as_bytes().to_vec(), 0)
     }
 
-    fn pieces(&self, pieces: &mut dyn ContentPieces) -> Result<()> {
-        while let Some(piece) = pieces.next()? {
+    fn send_pieces(&self, pieces: &mut dyn ContentPieces) -> Result<()> {
+        while let Some(piece) = pieces.next_piece()? {
             match piece {
                 TransferPiece::Data(bytes) => {
-                    bytes.chunks(DATA_LEN).try_for_each(|piece| self.data(piece.to_vec()))?
+                    bytes.chunks(DATA_LEN).try_for_each(|piece| self.send_data(piece.to_vec()))?
                 }
-                TransferPiece::Hole(len) => self.hole(len)?,
+                TransferPiece::Hole(len) => self.send_hole(len)?,
                 TransferPiece::Old { .. } => return Err(SyncError::Unequal),
             }
         }
-        let digest = pieces.digest().map_or(Vec::new(), |digest| digest.to_vec());
-        self.send(FrameKind::End, digest, 0)
+        let digest = pieces.content_digest().map_or(Vec::new(), |digest| digest.to_vec());
+        self.send_frame(FrameKind::End, digest, 0)
     }
 }
 
@@ -316,16 +316,16 @@ impl Read for HashedReader<'_> {
 }
 
 /// The file is as it was when it was opened.
-fn unchanged(file: &OpenedFile) -> Result<()> {
+fn check_unchanged(file: &OpenedFile) -> Result<()> {
     let now = stat_file(&file.file)?;
     let same = (now.size, now.mtime) == (file.stat.size, file.stat.mtime)
         && (now.ctime == file.stat.ctime || now.nlink != file.stat.nlink);
     if same { Ok(()) } else { Err(SyncError::Changed) }
 }
 
-fn shrunk(error: io::Error) -> SyncError {
+fn map_short_read(error: io::Error) -> SyncError {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => SyncError::Changed,
-        _ => SyncError::io("read")(error),
+        _ => SyncError::wrap_io_error("read")(error),
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::message::heard_error;
+use super::message::decode_error;
 use crate::delta::{FileSignature, SignatureError, SignatureMatcher};
 use crate::error::{Result, SyncError};
 use crate::listing::ContentDigest;
@@ -77,10 +77,10 @@ pub(super) struct WireOldVersion {
 
 impl WireOldVersion {
     /// What looks for its blocks in the new version.
-    pub fn matcher(&self) -> std::result::Result<SignatureMatcher, SignatureError> {
+    pub fn build_matcher(&self) -> std::result::Result<SignatureMatcher, SignatureError> {
         let signature = FileSignature::decode(&self.signature)?;
         Ok(if self.is_overwritten {
-            SignatureMatcher::in_place(signature)
+            SignatureMatcher::new_in_place(signature)
         } else {
             SignatureMatcher::new(signature)
         })
@@ -93,21 +93,21 @@ impl StreamInbox {
     }
 
     /// Says which files will be opened, in this order; what is to be sent about it.
-    pub fn expect(&self, files: impl Iterator<Item = (u32, u64)>) -> Option<WireFrame> {
+    pub fn announce_files(&self, files: impl Iterator<Item = (u32, u64)>) -> Option<WireFrame> {
         let mut state = self.lock();
         state.queue = files.filter(|(_, size)| *size <= AHEAD_FILE_MAX).collect();
-        state.ask_ahead()
+        state.request_ahead()
     }
 
     /// Opens a file; the number of its stream, and what is to be sent about it.
-    pub fn open(&self, file: u32, old: Option<WireOldVersion>) -> (u32, Vec<WireFrame>) {
+    pub fn open_stream(&self, file: u32, old: Option<WireOldVersion>) -> (u32, Vec<WireFrame>) {
         let mut state = self.lock();
         if old.is_none()
             && let Some(stream) = state.asked.remove(&file)
         {
             return (stream, Vec::new());
         }
-        let number = state.begin(0);
+        let number = state.begin_stream(0);
         let frame = match old {
             None => WireFrame::new(FrameKind::Open, number, file.to_le_bytes().to_vec()),
             Some(old) => {
@@ -119,12 +119,12 @@ impl StreamInbox {
     }
 
     /// The next piece of a stream, and what is to be sent about it.
-    pub fn next(&self, number: u32) -> Result<(StreamItem, Option<WireFrame>)> {
+    pub fn next_item(&self, number: u32) -> Result<(StreamItem, Option<WireFrame>)> {
         let mut state = self.lock();
         loop {
             let Some(stream) = state.streams.get_mut(&number) else { return Err(SyncError::Lost) };
             if let Some(item) = stream.items.pop_front() {
-                stream.taken += cost(&item);
+                stream.taken += item_cost(&item);
                 let more = if stream.taken >= WINDOW / 2 && !stream.ended {
                     let bytes = std::mem::take(&mut stream.taken);
                     stream.allowed += bytes;
@@ -142,17 +142,17 @@ impl StreamInbox {
     }
 
     /// No more of a stream is wanted; what is to be sent about it.
-    pub fn close(&self, number: u32) -> Vec<WireFrame> {
+    pub fn close_stream(&self, number: u32) -> Vec<WireFrame> {
         let mut state = self.lock();
         let Some(stream) = state.streams.remove(&number) else { return Vec::new() };
         state.ahead = state.ahead.saturating_sub(stream.ahead);
         let cancel = (!stream.ended).then(|| WireFrame::new(FrameKind::Cancel, number, Vec::new()));
-        let more = if state.ahead <= AHEAD_MAX / 2 { state.ask_ahead() } else { None };
+        let more = if state.ahead <= AHEAD_MAX / 2 { state.request_ahead() } else { None };
         cancel.into_iter().chain(more).collect()
     }
 
     /// Takes in a frame that arrived.
-    pub fn take(&self, frame: WireFrame) -> std::result::Result<(), WireError> {
+    pub fn accept_frame(&self, frame: WireFrame) -> std::result::Result<(), WireError> {
         let mut state = self.lock();
         let next = state.next;
         let Some(stream) = state.streams.get_mut(&frame.number) else {
@@ -163,8 +163,8 @@ impl StreamInbox {
             return Err(WireError::Unasked("more of a stream that had ended"));
         }
         let whole = frame.kind == FrameKind::Whole;
-        let item = item_of(frame)?;
-        let counted = cost(&item);
+        let item = decode_item(frame)?;
+        let counted = item_cost(&item);
         stream.ended = whole || matches!(item, StreamItem::End(_) | StreamItem::Fail(_));
         stream.allowed = match (stream.allowed.checked_sub(counted), stream.ended) {
             (Some(rest), _) => rest,
@@ -180,14 +180,14 @@ impl StreamInbox {
     }
 
     /// The connection is gone: nobody waits any longer.
-    pub fn lose(&self) {
+    pub fn mark_lost(&self) {
         self.lock().lost = true;
         self.wake.notify_all();
     }
 }
 
 impl InboxState {
-    fn begin(&mut self, ahead: u64) -> u32 {
+    fn begin_stream(&mut self, ahead: u64) -> u32 {
         let number = self.next;
         self.next += 1;
         self.streams.insert(number, IncomingStream { allowed: WINDOW, ahead, ..IncomingStream::default() });
@@ -196,13 +196,13 @@ impl InboxState {
     }
 
     /// Asks for as many of the next files as there is room for.
-    fn ask_ahead(&mut self) -> Option<WireFrame> {
+    fn request_ahead(&mut self) -> Option<WireFrame> {
         let first = self.next;
         let mut files = Vec::new();
         while self.ahead < AHEAD_MAX
             && let Some((file, size)) = self.queue.pop_front()
         {
-            let number = self.begin(size + FILE_COST);
+            let number = self.begin_stream(size + FILE_COST);
             self.asked.insert(file, number);
             files.extend(file.to_le_bytes());
         }
@@ -210,7 +210,7 @@ impl InboxState {
     }
 }
 
-fn cost(item: &StreamItem) -> u64 {
+fn item_cost(item: &StreamItem) -> u64 {
     match item {
         StreamItem::Data(bytes) => bytes.len() as u64 + PIECE_COST,
         StreamItem::Old { .. } | StreamItem::Hole(_) => PIECE_COST,
@@ -223,21 +223,21 @@ pub(super) fn data_cost(len: usize) -> u64 {
     len as u64 + PIECE_COST
 }
 
-fn item_of(frame: WireFrame) -> std::result::Result<StreamItem, WireError> {
+fn decode_item(frame: WireFrame) -> std::result::Result<StreamItem, WireError> {
     let mut bytes = vellum_types::FieldReader::new(&frame.payload);
     let item = match frame.kind {
         FrameKind::Data | FrameKind::Whole => return Ok(StreamItem::Data(frame.payload)),
-        FrameKind::Old => StreamItem::Old { offset: bytes.u64()?, len: bytes.u64()? },
-        FrameKind::Hole => StreamItem::Hole(bytes.u64()?),
+        FrameKind::Old => StreamItem::Old { offset: bytes.read_u64()?, len: bytes.read_u64()? },
+        FrameKind::Hole => StreamItem::Hole(bytes.read_u64()?),
         FrameKind::End if bytes.remaining() == 0 => StreamItem::End(None),
-        FrameKind::End => StreamItem::End(Some(bytes.array()?)),
+        FrameKind::End => StreamItem::End(Some(bytes.read_array()?)),
         FrameKind::Fail if bytes.remaining() <= MESSAGE_MAX => {
-            let kind = bytes.u8()?;
-            let message = String::from_utf8_lossy(bytes.take_rest()).into_owned();
-            StreamItem::Fail(heard_error(kind, message))
+            let kind = bytes.read_u8()?;
+            let message = String::from_utf8_lossy(bytes.read_rest()).into_owned();
+            StreamItem::Fail(decode_error(kind, message))
         }
         _ => return Err(WireError::Unasked("a frame that is none of a stream")),
     };
-    bytes.finish()?;
+    bytes.expect_end()?;
     Ok(item)
 }

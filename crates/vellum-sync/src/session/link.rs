@@ -16,7 +16,7 @@ use vellum_volume::ProgressMeter;
 
 use super::feed::StreamFeed;
 use super::inbox::StreamInbox;
-use super::message::{SessionMessage, WireOwners, WireUnlisted, heard_error};
+use super::message::{SessionMessage, WireOwners, WireUnlisted, decode_error};
 use super::stream::{CountedWriter, TimedReader};
 use crate::error::{Result, SyncError};
 use crate::listing::{TimeGranularity, TreeListing, UnlistedEntry};
@@ -87,7 +87,7 @@ pub struct SessionLink {
 
 impl SessionLink {
     /// Greets the other side, and starts to read and write.
-    pub fn start(read: OwnedFd, write: OwnedFd, settings: &LinkSettings) -> Arc<Self> {
+    pub fn start_link(read: OwnedFd, write: OwnedFd, settings: &LinkSettings) -> Arc<Self> {
         let (out, frames) = sync_channel(FRAMES_MAX);
         let link = Arc::new(Self {
             out: Mutex::new(Some(out)),
@@ -106,7 +106,7 @@ impl SessionLink {
         let writing = std::thread::spawn(move || {
             let outcome = write_frames(CountedWriter::new(write, sent), codec, &frames, &timeout);
             if let (Err(error), Some(link)) = (outcome, writer.upgrade()) {
-                link.lose(&error);
+                link.mark_lost(&error);
             }
         });
         *link.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writing);
@@ -114,12 +114,12 @@ impl SessionLink {
         let stream = TimedReader::new(read, Arc::clone(&link.timeout), Arc::clone(&link.received));
         std::thread::spawn(move || {
             let error = reader.read_frames(stream);
-            reader.lose(&error);
+            reader.mark_lost(&error);
         });
         link
     }
 
-    fn control(&self) -> MutexGuard<'_, LinkControl> {
+    fn lock_control(&self) -> MutexGuard<'_, LinkControl> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,13 +129,13 @@ impl SessionLink {
     }
 
     /// Whether the other side ever answered.
-    pub fn has_stood(&self) -> bool {
+    pub fn has_connected(&self) -> bool {
         self.greeted.load(Ordering::Relaxed)
     }
 
     /// Why the connection is gone, if it is.
-    pub fn lost(&self) -> Option<String> {
-        self.control().lost.clone()
+    pub fn loss_reason(&self) -> Option<String> {
+        self.lock_control().lost.clone()
     }
 
     /// Nothing is sent any more: the other side sees the end.
@@ -144,10 +144,10 @@ impl SessionLink {
     }
 
     /// Sends what waits, and nothing more. Of a connection that is gone nothing can be sent.
-    pub fn finish(&self) {
+    pub fn finish_sending(&self) {
         self.close();
         let writing = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(writing) = writing.filter(|_| self.lost().is_none()) {
+        if let Some(writing) = writing.filter(|_| self.loss_reason().is_none()) {
             // A thread that panicked has said so.
             let _ = writing.join();
         }
@@ -159,82 +159,88 @@ impl SessionLink {
 
     /// One more listing may come.
     pub(super) fn allow_listing(&self) {
-        self.control().listings += 1;
+        self.lock_control().listings += 1;
     }
 
     /// The listing that plans may be made against.
-    pub(super) fn set_own(&self, own: Option<Arc<TreeListing>>) {
-        self.control().own = own;
+    pub(super) fn set_own_listing(&self, own: Option<Arc<TreeListing>>) {
+        self.lock_control().own = own;
     }
 
     /// So many bytes of numbers or hashes may come.
-    pub(super) fn allow_bulk(&self, bytes: usize) {
-        self.control().bulk = bytes;
+    pub(super) fn allow_bulk_bytes(&self, bytes: usize) {
+        self.lock_control().bulk = bytes;
     }
 
     /// What is stopped when the other side says so or is gone.
-    pub(super) fn stop_with(&self, meter: Option<Arc<ProgressMeter>>) {
-        let mut control = self.control();
+    pub(super) fn set_stop_meter(&self, meter: Option<Arc<ProgressMeter>>) {
+        let mut control = self.lock_control();
         if let (Some(_), Some(meter)) = (&control.lost, &meter) {
-            meter.stop();
+            meter.request_stop();
         }
         control.meter = meter;
     }
 
-    fn lose(&self, error: &WireError) {
-        let mut control = self.control();
+    fn mark_lost(&self, error: &WireError) {
+        let mut control = self.lock_control();
         control.lost.get_or_insert_with(|| error.to_string());
         if let Some(meter) = &control.meter {
-            meter.stop();
+            meter.request_stop();
         }
         drop(control);
         self.close();
-        self.inbox.lose();
-        self.feed.end();
+        self.inbox.mark_lost();
+        self.feed.end_requests();
         self.wake.notify_all();
     }
 
     /// Sends a frame, when those before it have gone.
-    pub(super) fn send(&self, frame: WireFrame) -> Result<()> {
+    pub(super) fn send_frame(&self, frame: WireFrame) -> Result<()> {
         let out = self.out.lock().unwrap_or_else(PoisonError::into_inner).clone();
         out.and_then(|out| out.send(frame).ok()).ok_or(SyncError::Lost)
     }
 
-    pub(super) fn send_all(&self, frames: impl IntoIterator<Item = WireFrame>) -> Result<()> {
-        frames.into_iter().try_for_each(|frame| self.send(frame))
+    pub(super) fn send_frames(&self, frames: impl IntoIterator<Item = WireFrame>) -> Result<()> {
+        frames.into_iter().try_for_each(|frame| self.send_frame(frame))
     }
 
     /// Says something.
-    pub(super) fn say(&self, message: &SessionMessage) -> Result<()> {
-        let text = serde_json::to_vec(message).map_err(|error| SyncError::io("send")(error.into()))?;
+    pub(super) fn send_message(&self, message: &SessionMessage) -> Result<()> {
+        let text =
+            serde_json::to_vec(message).map_err(|error| SyncError::wrap_io_error("send")(error.into()))?;
         let mut parts = text.chunks(FRAME_MAX as usize).peekable();
         while let Some(part) = parts.next() {
             let kind = if parts.peek().is_some() { FrameKind::Part } else { FrameKind::Message };
-            self.send(WireFrame::new(kind, 0, part.to_vec()))?;
+            self.send_frame(WireFrame::new(kind, 0, part.to_vec()))?;
         }
         Ok(())
     }
 
     /// Sends a listing with all that goes with it.
     pub(super) fn send_listing(&self, listing: &TreeListing) -> Result<()> {
-        encode_listing(listing, &mut |payload| self.send(WireFrame::new(FrameKind::Listing, 0, payload)))?;
-        self.say(&SessionMessage::Listed {
+        encode_listing(listing, &mut |payload| {
+            self.send_frame(WireFrame::new(FrameKind::Listing, 0, payload))
+        })?;
+        self.send_message(&SessionMessage::Listed {
             unlisted: listing.unlisted.iter().map(WireUnlisted::from).collect(),
             owners: WireOwners::from(&listing.owners),
             leftovers: listing.leftovers.clone(),
-            stamps: Some(listing.stamps()).filter(|all| all.len() <= STAMPS_MAX).unwrap_or_default().to_vec(),
+            stamps: Some(listing.change_stamps())
+                .filter(|all| all.len() <= STAMPS_MAX)
+                .unwrap_or_default()
+                .to_vec(),
             begun: listing.begun.map(|time| (time.secs, time.nanos)),
-            granularity: listing.granularity.nanos(),
+            granularity: listing.granularity.step_nanos(),
         })
     }
 
     /// The next thing that was received; a failure that the other side tells is an error.
-    pub(super) fn receive(&self) -> Result<IncomingMessage> {
-        let mut control = self.control();
+    pub(super) fn receive_message(&self) -> Result<IncomingMessage> {
+        let mut control = self.lock_control();
         loop {
             match control.queue.pop_front() {
                 Some(IncomingMessage::Message(SessionMessage::Failed { kind, message })) => {
-                    return Err(heard_error(kind, message));
+                    return Err(decode_error(kind, message));
                 }
                 Some(incoming) => return Ok(incoming),
                 None if control.lost.is_some() => return Err(SyncError::Lost),
@@ -245,7 +251,7 @@ impl SessionLink {
 
     /// Reads until the connection ends; why it did.
     fn read_frames(&self, mut stream: TimedReader) -> WireError {
-        let greeting = match Greeting::receive(&mut stream) {
+        let greeting = match Greeting::receive_from(&mut stream) {
             Ok(greeting) => greeting,
             Err(error) => return error,
         };
@@ -256,14 +262,18 @@ impl SessionLink {
         };
         let mut desk = PartialMessages::default();
         loop {
-            let outcome = frames.read().and_then(|frame| self.dispatch(frame, &mut desk));
+            let outcome = frames.read_frame().and_then(|frame| self.dispatch_frame(frame, &mut desk));
             if let Err(error) = outcome {
                 return error;
             }
         }
     }
 
-    fn dispatch(&self, frame: WireFrame, desk: &mut PartialMessages) -> std::result::Result<(), WireError> {
+    fn dispatch_frame(
+        &self,
+        frame: WireFrame,
+        desk: &mut PartialMessages,
+    ) -> std::result::Result<(), WireError> {
         match frame.kind {
             FrameKind::Ping => Ok(()),
             FrameKind::Part | FrameKind::Message => {
@@ -276,25 +286,28 @@ impl SessionLink {
                 }
                 let text = std::mem::take(&mut desk.message);
                 let message = serde_json::from_slice(&text);
-                self.hear(message.map_err(|_| WireError::Unasked("a message of no known form"))?, desk)
+                self.handle_message(
+                    message.map_err(|_| WireError::Unasked("a message of no known form"))?,
+                    desk,
+                )
             }
             FrameKind::Listing => {
-                if self.control().listings == 0 || desk.listing.is_some() {
+                if self.lock_control().listings == 0 || desk.listing.is_some() {
                     return Err(WireError::Unasked("a listing"));
                 }
-                desk.listing = desk.decoder.take(&frame.payload)?;
+                desk.listing = desk.decoder.decode_payload(&frame.payload)?;
                 Ok(())
             }
             FrameKind::Plan => {
-                let own = self.control().own.clone();
+                let own = self.lock_control().own.clone();
                 let (Some(from), Some(to)) = (&desk.from, own) else {
                     return Err(WireError::Unasked("a plan"));
                 };
-                let steps = desk.plan.take(&frame.payload, from, &to)?;
-                steps.map_or(Ok(()), |steps| self.push(IncomingMessage::Steps(steps)))
+                let steps = desk.plan.decode_payload(&frame.payload, from, &to)?;
+                steps.map_or(Ok(()), |steps| self.enqueue_message(IncomingMessage::Steps(steps)))
             }
             FrameKind::Digests => {
-                if desk.bulk.len() + frame.payload.len() > self.control().bulk {
+                if desk.bulk.len() + frame.payload.len() > self.lock_control().bulk {
                     return Err(WireError::Unasked("hashes"));
                 }
                 desk.bulk.extend_from_slice(&frame.payload);
@@ -304,25 +317,25 @@ impl SessionLink {
             | FrameKind::OpenDelta
             | FrameKind::OpenInPlace
             | FrameKind::Credit
-            | FrameKind::Cancel => self.feed.take(frame),
+            | FrameKind::Cancel => self.feed.accept_frame(frame),
             FrameKind::Data
             | FrameKind::Whole
             | FrameKind::Old
             | FrameKind::Hole
             | FrameKind::End
-            | FrameKind::Fail => self.inbox.take(frame),
+            | FrameKind::Fail => self.inbox.accept_frame(frame),
         }
     }
 
-    fn hear(
+    fn handle_message(
         &self,
         message: SessionMessage,
         desk: &mut PartialMessages,
     ) -> std::result::Result<(), WireError> {
         match message {
             SessionMessage::Stop => {
-                if let Some(meter) = &self.control().meter {
-                    meter.stop();
+                if let Some(meter) = &self.lock_control().meter {
+                    meter.request_stop();
                 }
                 Ok(())
             }
@@ -331,27 +344,27 @@ impl SessionLink {
                 listing.unlisted = unlisted.into_iter().map(UnlistedEntry::from).collect();
                 listing.owners = owners.into();
                 listing.leftovers = leftovers;
-                listing.set_stamps(stamps);
+                listing.set_change_stamps(stamps);
                 listing.begun = begun.map(|(secs, nanos)| UnixTime { secs, nanos });
                 listing.granularity = TimeGranularity::from_nanos(granularity);
                 let listing = Arc::new(listing);
                 desk.from = Some(Arc::clone(&listing));
                 desk.decoder = ListingDecoder::default();
-                let mut control = self.control();
+                let mut control = self.lock_control();
                 control.listings = control.listings.saturating_sub(1);
                 drop(control);
-                self.push(IncomingMessage::Listing(listing))
+                self.enqueue_message(IncomingMessage::Listing(listing))
             }
             message @ (SessionMessage::Digest | SessionMessage::Digested | SessionMessage::Take) => {
-                self.push(IncomingMessage::Bulk(std::mem::take(&mut desk.bulk)))?;
-                self.push(IncomingMessage::Message(message))
+                self.enqueue_message(IncomingMessage::Bulk(std::mem::take(&mut desk.bulk)))?;
+                self.enqueue_message(IncomingMessage::Message(message))
             }
-            message => self.push(IncomingMessage::Message(message)),
+            message => self.enqueue_message(IncomingMessage::Message(message)),
         }
     }
 
-    fn push(&self, incoming: IncomingMessage) -> std::result::Result<(), WireError> {
-        let mut control = self.control();
+    fn enqueue_message(&self, incoming: IncomingMessage) -> std::result::Result<(), WireError> {
+        let mut control = self.lock_control();
         if control.queue.len() >= MESSAGES_MAX {
             return Err(WireError::TooMuch("messages"));
         }
@@ -379,20 +392,20 @@ fn write_frames(
     frames: &Receiver<WireFrame>,
     timeout: &AtomicU64,
 ) -> std::result::Result<(), WireError> {
-    Greeting::new(codec).send(&mut out)?;
+    Greeting::new(codec).send_to(&mut out)?;
     let mut writer = WireWriter::new(out, codec)?;
     loop {
         let millis = timeout.load(Ordering::Relaxed);
         let patience = if millis == 0 { PING_MAX } else { Duration::from_millis(millis / 4).min(PING_MAX) };
         match frames.recv_timeout(patience) {
-            Ok(frame) => writer.write(&frame)?,
+            Ok(frame) => writer.write_frame(&frame)?,
             Err(RecvTimeoutError::Timeout) => {
-                writer.write(&WireFrame::new(FrameKind::Ping, 0, Vec::new()))?
+                writer.write_frame(&WireFrame::new(FrameKind::Ping, 0, Vec::new()))?
             }
             Err(RecvTimeoutError::Disconnected) => return writer.flush(),
         }
         while let Ok(frame) = frames.try_recv() {
-            writer.write(&frame)?;
+            writer.write_frame(&frame)?;
         }
         writer.flush()?;
     }

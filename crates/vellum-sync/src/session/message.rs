@@ -158,14 +158,14 @@ impl From<WireReport> for SyncReport {
 }
 
 /// An error as it is told to the other side.
-pub(super) fn told_error(error: &SyncError) -> (u8, String) {
+pub(super) fn encode_error(error: &SyncError) -> (u8, String) {
     let kinds = ErrorKind::ALL;
     let place = kinds.iter().position(|kind| *kind == error.kind()).unwrap_or(kinds.len() - 1);
-    (place as u8, error.chain())
+    (place as u8, error.format_chain())
 }
 
 /// An error that the other side told.
-pub(super) fn heard_error(kind: u8, message: String) -> SyncError {
+pub(super) fn decode_error(kind: u8, message: String) -> SyncError {
     match ErrorKind::ALL.get(usize::from(kind)) {
         Some(ErrorKind::NotFound) if message == SyncError::Vanished.to_string() => SyncError::Vanished,
         Some(ErrorKind::Conflict) if message == SyncError::Changed.to_string() => SyncError::Changed,

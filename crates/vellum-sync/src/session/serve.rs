@@ -17,12 +17,12 @@ use vellum_volume::own_place::ReservedDirectory;
 use super::client::HASH_LEN;
 use super::feed;
 use super::link::{IncomingMessage, SessionLink};
-use super::message::{BeginRequest, FoundPath, ServerRole, SessionMessage, told_error};
+use super::message::{BeginRequest, FoundPath, ServerRole, SessionMessage, encode_error};
 use super::wire_source::WireSource;
 use crate::error::{Result, SyncError};
 use crate::listing::{EntryFlags, ListingEntryId, NewListingEntry, OwnerNames, TreeListing};
 use crate::local::LocalEnd;
-use crate::options::{SyncOptions, through_missing};
+use crate::options::{SyncOptions, resolve_missing_path};
 use crate::plan::{SyncPlan, SyncStep};
 use crate::receive::{DestinationEnd, StagingDirectories, SyncJob, SyncReport};
 use crate::rules::SyncFilters;
@@ -33,22 +33,22 @@ use crate::wire::{FrameKind, WireError, WireFrame};
 const TELL: Duration = Duration::from_millis(200);
 
 /// Serves what the other side of `link` asks for, until it has enough. `home` is where paths begin that are not absolute.
-pub fn serve(link: &Arc<SessionLink>, home: &Path) -> Result<()> {
+pub fn serve_session(link: &Arc<SessionLink>, home: &Path) -> Result<()> {
     let mut server = SyncServer { link, home, end: None };
     loop {
-        let request = match link.receive() {
+        let request = match link.receive_message() {
             Ok(request) => request,
             // The end of the stream is as good as a farewell.
             Err(SyncError::Lost) => return Ok(()),
             Err(error) => return Err(error),
         };
-        match server.answer(request) {
+        match server.handle_request(request) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(SyncError::Lost) => return Ok(()),
             Err(error) => {
-                let (kind, message) = told_error(&error);
-                link.say(&SessionMessage::Failed { kind, message })?;
+                let (kind, message) = encode_error(&error);
+                link.send_message(&SessionMessage::Failed { kind, message })?;
             }
         }
     }
@@ -74,7 +74,7 @@ struct ServedEnd {
 
 impl SyncServer<'_> {
     /// Answers one thing; false after a farewell.
-    fn answer(&mut self, request: IncomingMessage) -> Result<bool> {
+    fn handle_request(&mut self, request: IncomingMessage) -> Result<bool> {
         match request {
             IncomingMessage::Message(SessionMessage::Begin(begin)) => {
                 self.link.set_timeout(begin.timeout);
@@ -83,30 +83,36 @@ impl SyncServer<'_> {
                 }
                 let (served, found) = ServedEnd::open(&begin, self.home)?;
                 self.end = Some(served);
-                self.link.say(&SessionMessage::Ready(found))?;
+                self.link.send_message(&SessionMessage::Ready(found))?;
             }
             IncomingMessage::Message(SessionMessage::List { options, filters, top, owners }) => {
-                self.list(*options, *filters, top, owners)?;
+                self.list_entries(*options, *filters, top, owners)?;
             }
-            IncomingMessage::Bulk(numbers) => match self.link.receive()? {
-                IncomingMessage::Message(SessionMessage::Digest) => self.digest(&numbers)?,
-                IncomingMessage::Message(SessionMessage::Take) => self.take_away(&numbers)?,
-                _ => return Err(unasked()),
+            IncomingMessage::Bulk(numbers) => match self.link.receive_message()? {
+                IncomingMessage::Message(SessionMessage::Digest) => self.hash_files(&numbers)?,
+                IncomingMessage::Message(SessionMessage::Take) => self.remove_entries(&numbers)?,
+                _ => return Err(unexpected_error()),
             },
-            IncomingMessage::Message(SessionMessage::CarryOut { options }) => self.carry_out(&options)?,
+            IncomingMessage::Message(SessionMessage::CarryOut { options }) => self.execute_plan(&options)?,
             IncomingMessage::Message(SessionMessage::Bye) => return Ok(false),
-            _ => return Err(unasked()),
+            _ => return Err(unexpected_error()),
         }
         Ok(true)
     }
 
-    fn end(&mut self) -> Result<&mut ServedEnd> {
-        self.end.as_mut().ok_or_else(unasked)
+    fn served_end(&mut self) -> Result<&mut ServedEnd> {
+        self.end.as_mut().ok_or_else(unexpected_error)
     }
 
-    fn list(&mut self, options: SyncOptions, filters: SyncFilters, top: Vec<u8>, owners: bool) -> Result<()> {
+    fn list_entries(
+        &mut self,
+        options: SyncOptions,
+        filters: SyncFilters,
+        top: Vec<u8>,
+        owners: bool,
+    ) -> Result<()> {
         let link = Arc::clone(self.link);
-        let end = self.end()?;
+        let end = self.served_end()?;
         end.stop_feeding(&link);
         let side = match end.role {
             ServerRole::Source => SyncSide::Source,
@@ -117,16 +123,17 @@ impl SyncServer<'_> {
             (FoundPath::Single, Some(parent)) => parent,
             _ => &end.path,
         };
-        let rules = Arc::new(filters).judge_named(side, root.as_os_str().as_bytes(), &top)?;
+        let rules = Arc::new(filters).create_named_filter(side, root.as_os_str().as_bytes(), &top)?;
         let wish = ListingRequest { side, options: Arc::new(options), rules, top, avoid: None, owners };
         let meter = Arc::new(ProgressMeter::default());
-        link.stop_with(Some(Arc::clone(&meter)));
+        link.set_stop_meter(Some(Arc::clone(&meter)));
         let listing = match &end.local {
-            Some(local) => local.list(&wish, &meter),
+            Some(local) => local.list_entries(&wish, &meter),
             None if end.found == FoundPath::Nothing => {
-                let mut listing = nothing();
+                let mut listing = create_empty_listing();
                 if owners {
-                    listing.owners = OwnerNames::here(side, &listing, !wish.options.preserve.numeric_ids);
+                    listing.owners =
+                        OwnerNames::read_local(side, &listing, !wish.options.preserve.numeric_ids);
                 }
                 Ok(listing)
             }
@@ -136,17 +143,17 @@ impl SyncServer<'_> {
                 why: "it is not a directory".to_owned(),
             }),
         };
-        link.stop_with(None);
+        link.set_stop_meter(None);
         let listing = Arc::new(listing?);
         // All that the answer allows the other side to send must be allowed before it can be there.
-        link.allow_bulk(listing.len() * size_of::<u32>());
+        link.allow_bulk_bytes(listing.len() * size_of::<u32>());
         match (&end.local, end.role) {
             (Some(local), ServerRole::Source) => {
-                link.feed.begin();
-                end.feeding = Some(feed_with(&link, local, &listing));
+                link.feed.reset_requests();
+                end.feeding = Some(start_feed_threads(&link, local, &listing));
             }
             _ => {
-                link.set_own(Some(Arc::clone(&listing)));
+                link.set_own_listing(Some(Arc::clone(&listing)));
                 link.allow_listing();
             }
         }
@@ -155,83 +162,91 @@ impl SyncServer<'_> {
     }
 
     /// Takes away what its listing has, and only what is still as it was listed.
-    fn take_away(&mut self, numbers: &[u8]) -> Result<()> {
+    fn remove_entries(&mut self, numbers: &[u8]) -> Result<()> {
         let link = Arc::clone(self.link);
-        let end = self.end()?;
+        let end = self.served_end()?;
         let (Some(listing), Some(local), ServerRole::Source) = (&end.listing, &end.local, end.role) else {
-            return Err(unasked());
+            return Err(unexpected_error());
         };
-        if let Some(place) = ReservedDirectory::of(&end.path) {
-            return Err(SyncError::own_place(&end.path, &place));
+        if let Some(place) = ReservedDirectory::find_containing(&end.path) {
+            return Err(SyncError::for_own_place(&end.path, &place));
         }
-        let entries = ids(numbers, |id| listing.get(id).is_some_and(|entry| !entry.is_dir()))?;
+        let entries = decode_entry_ids(numbers, |id| listing.get(id).is_some_and(|entry| !entry.is_dir()))?;
         let meter = Arc::new(ProgressMeter::default());
-        link.stop_with(Some(Arc::clone(&meter)));
-        let taken = local.take_away(listing, &entries, &meter);
-        link.stop_with(None);
-        link.say(&SessionMessage::Done(taken?.into()))
+        link.set_stop_meter(Some(Arc::clone(&meter)));
+        let taken = local.remove_entries(listing, &entries, &meter);
+        link.set_stop_meter(None);
+        link.send_message(&SessionMessage::Done(taken?.into()))
     }
 
-    fn digest(&mut self, numbers: &[u8]) -> Result<()> {
+    fn hash_files(&mut self, numbers: &[u8]) -> Result<()> {
         let link = Arc::clone(self.link);
-        let end = self.end()?;
-        let (Some(listing), Some(local)) = (&end.listing, &end.local) else { return Err(unasked()) };
-        let ids = ids(numbers, |id| listing.get(id).is_some_and(|entry| entry.is_file()))?;
+        let end = self.served_end()?;
+        let (Some(listing), Some(local)) = (&end.listing, &end.local) else { return Err(unexpected_error()) };
+        let ids = decode_entry_ids(numbers, |id| listing.get(id).is_some_and(|entry| entry.is_file()))?;
         let meter = Arc::new(ProgressMeter::default());
-        link.stop_with(Some(Arc::clone(&meter)));
-        let hashes = local.digest(listing, &ids, &meter);
-        link.stop_with(None);
+        link.set_stop_meter(Some(Arc::clone(&meter)));
+        let hashes = local.hash_files(listing, &ids, &meter);
+        link.set_stop_meter(None);
         for part in hashes?.chunks(1 << 14) {
             let mut payload = Vec::with_capacity(part.len() * HASH_LEN);
             for hash in part {
                 payload.push(u8::from(hash.is_some()));
                 payload.extend(hash.unwrap_or_default());
             }
-            link.send(WireFrame::new(FrameKind::Digests, 0, payload))?;
+            link.send_frame(WireFrame::new(FrameKind::Digests, 0, payload))?;
         }
-        link.say(&SessionMessage::Digested)
+        link.send_message(&SessionMessage::Digested)
     }
 
-    fn carry_out(&mut self, options: &SyncOptions) -> Result<()> {
-        let IncomingMessage::Listing(from) = self.link.receive()? else { return Err(unasked()) };
-        let IncomingMessage::Steps(steps) = self.link.receive()? else { return Err(unasked()) };
+    fn execute_plan(&mut self, options: &SyncOptions) -> Result<()> {
+        let IncomingMessage::Listing(from) = self.link.receive_message()? else {
+            return Err(unexpected_error());
+        };
+        let IncomingMessage::Steps(steps) = self.link.receive_message()? else {
+            return Err(unexpected_error());
+        };
         let link = Arc::clone(self.link);
         let home = self.home;
-        let end = self.end()?;
-        let to = end.listing.clone().filter(|_| end.role == ServerRole::Destination).ok_or_else(unasked)?;
+        let end = self.served_end()?;
+        let to = end
+            .listing
+            .clone()
+            .filter(|_| end.role == ServerRole::Destination)
+            .ok_or_else(unexpected_error)?;
         if end.local.is_none() {
-            StagingDirectories::check(&end.path, &options.writing)?;
+            StagingDirectories::check_dirs(&end.path, &options.writing)?;
         }
-        let local = end.make()?;
+        let local = end.create_destination()?;
         let meter = Arc::new(ProgressMeter::default());
-        link.stop_with(Some(Arc::clone(&meter)));
-        let options = with_basis_from(options, home);
-        let outcome = carry_out_telling(&link, &local, steps, [&from, &to], &options, &meter);
-        link.stop_with(None);
+        link.set_stop_meter(Some(Arc::clone(&meter)));
+        let options = resolve_basis_paths(options, home);
+        let outcome = execute_and_report(&link, &local, steps, [&from, &to], &options, &meter);
+        link.set_stop_meter(None);
         let report = outcome?;
         // What was listed is no more: a run begins with a listing.
         end.listing = None;
-        link.say(&SessionMessage::Done(report.into()))
+        link.send_message(&SessionMessage::Done(report.into()))
     }
 }
 
 impl ServedEnd {
     fn open(begin: &BeginRequest, home: &Path) -> Result<(Self, FoundPath)> {
-        let mut path = from_home(&begin.path, home);
+        let mut path = resolve_from_home(&begin.path, home);
         if begin.role == ServerRole::Destination {
-            path = through_missing(&path);
+            path = resolve_missing_path(&path);
         }
         if begin.role == ServerRole::Destination
-            && let Some(place) = ReservedDirectory::of(&path)
+            && let Some(place) = ReservedDirectory::find_containing(&path)
         {
-            return Err(SyncError::own_place(&path, &place));
+            return Err(SyncError::for_own_place(&path, &place));
         }
         let mut found = FoundPath::Directory;
         let local = match (LocalEnd::open(&path), begin.role) {
             (Ok(local), _) => Some(local),
             (Err(SyncError::Beneath(error)), ServerRole::Source) if error.is_not_a_directory() => {
                 found = FoundPath::Single;
-                Some(single(&path, begin.name.as_deref())?)
+                Some(open_single_entry(&path, begin.name.as_deref())?)
             }
             (Err(SyncError::Beneath(error)), ServerRole::Destination) if error.is_not_found() => {
                 found = FoundPath::Nothing;
@@ -249,7 +264,7 @@ impl ServedEnd {
     }
 
     /// The destination, made if it is not there.
-    fn make(&mut self) -> Result<Arc<LocalEnd>> {
+    fn create_destination(&mut self) -> Result<Arc<LocalEnd>> {
         if let Some(local) = &self.local {
             return Ok(Arc::clone(local));
         }
@@ -257,16 +272,16 @@ impl ServedEnd {
         if let Some(parent) = self.path.parent()
             && HeldDir::open_root(parent).is_err_and(|error| error.is_not_found())
         {
-            make_dir(parent)?;
+            create_dir(parent)?;
         }
-        let local = Arc::new(LocalEnd::new(make_dir(&self.path)?));
+        let local = Arc::new(LocalEnd::new(create_dir(&self.path)?));
         self.local = Some(Arc::clone(&local));
         Ok(local)
     }
 
     fn stop_feeding(&mut self, link: &SessionLink) {
         if let Some(threads) = self.feeding.take() {
-            link.feed.end();
+            link.feed.end_requests();
             // A thread that panicked has said so.
             threads.into_iter().for_each(|thread| drop(thread.join()));
         }
@@ -274,7 +289,7 @@ impl ServedEnd {
 }
 
 /// A path as the other side says it.
-fn from_home(path: &[u8], home: &Path) -> PathBuf {
+fn resolve_from_home(path: &[u8], home: &Path) -> PathBuf {
     match path {
         b"" | b"~" => home.to_path_buf(),
         [b'~', b'/', rest @ ..] => home.join(OsStr::from_bytes(rest)),
@@ -283,35 +298,35 @@ fn from_home(path: &[u8], home: &Path) -> PathBuf {
 }
 
 /// The options with the paths of basis directories as they are here.
-fn with_basis_from(options: &SyncOptions, home: &Path) -> SyncOptions {
+fn resolve_basis_paths(options: &SyncOptions, home: &Path) -> SyncOptions {
     let mut options = options.clone();
     for dir in options.basis.iter_mut().flat_map(|basis| &mut basis.dirs) {
-        *dir = through_missing(&from_home(dir, home)).into_os_string().into_encoded_bytes();
+        *dir = resolve_missing_path(&resolve_from_home(dir, home)).into_os_string().into_encoded_bytes();
     }
     options
 }
 
 /// Numbers of entries as they came, all of the sort that is wanted.
-fn ids(numbers: &[u8], wanted: impl Fn(ListingEntryId) -> bool) -> Result<Vec<ListingEntryId>> {
+fn decode_entry_ids(numbers: &[u8], wanted: impl Fn(ListingEntryId) -> bool) -> Result<Vec<ListingEntryId>> {
     let (numbers, rest) = numbers.as_chunks::<4>();
     let ids = numbers.iter().map(|number| {
         let id = ListingEntryId::from_u32(u32::from_le_bytes(*number));
         id.filter(|id| wanted(*id))
     });
-    ids.collect::<Option<Vec<_>>>().filter(|_| rest.is_empty()).ok_or_else(unasked)
+    ids.collect::<Option<Vec<_>>>().filter(|_| rest.is_empty()).ok_or_else(unexpected_error)
 }
 
 /// The directory that a path's last name is in, and that name.
-fn split(path: &Path) -> Result<(HeldDir, &[u8])> {
-    let name = path.file_name().ok_or_else(unasked)?.as_bytes();
+fn split_parent(path: &Path) -> Result<(HeldDir, &[u8])> {
+    let name = path.file_name().ok_or_else(unexpected_error)?.as_bytes();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((HeldDir::open_root(parent)?, name))
 }
 
 /// Makes a directory, if it is not there.
-fn make_dir(path: &Path) -> Result<HeldDir> {
-    let (parent, name) = split(path)?;
-    match parent.make_dir(name, 0o777) {
+fn create_dir(path: &Path) -> Result<HeldDir> {
+    let (parent, name) = split_parent(path)?;
+    match parent.create_dir(name, 0o777) {
         Ok(()) => {}
         Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
@@ -321,18 +336,18 @@ fn make_dir(path: &Path) -> Result<HeldDir> {
 }
 
 /// The one entry at a path.
-fn single(path: &Path, shown: Option<&[u8]>) -> Result<LocalEnd> {
-    let (dir, name) = split(path)?;
+fn open_single_entry(path: &Path, shown: Option<&[u8]>) -> Result<LocalEnd> {
+    let (dir, name) = split_parent(path)?;
     dir.stat(name)?;
-    Ok(LocalEnd::single(dir, name, shown.unwrap_or(name)))
+    Ok(LocalEnd::from_single_entry(dir, name, shown.unwrap_or(name)))
 }
 
 /// What is at a destination that is not there.
-fn nothing() -> TreeListing {
-    TreeListing::new(&NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::dir() }, None)
+fn create_empty_listing() -> TreeListing {
+    TreeListing::new(&NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::unknown_dir() }, None)
 }
 
-fn feed_with(
+fn start_feed_threads(
     link: &Arc<SessionLink>,
     local: &Arc<LocalEnd>,
     listing: &Arc<TreeListing>,
@@ -341,13 +356,13 @@ fn feed_with(
         let (link, local, listing) = (Arc::clone(link), Arc::clone(local), Arc::clone(listing));
         std::thread::spawn(move || {
             let source: &dyn SourceEnd = &*local;
-            feed::work(&link, source, &listing);
+            feed::serve_requests(&link, source, &listing);
         })
     };
     (0..feed::THREADS).map(thread).collect()
 }
 
-fn carry_out_telling(
+fn execute_and_report(
     link: &Arc<SessionLink>,
     local: &LocalEnd,
     steps: Vec<SyncStep>,
@@ -366,14 +381,14 @@ fn carry_out_telling(
         let teller = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 std::thread::park_timeout(TELL);
-                let progress = meter.read();
+                let progress = meter.read_progress();
                 let told = SessionMessage::Progress { items: progress.items, bytes: progress.bytes };
-                if link.say(&told).is_err() {
+                if link.send_message(&told).is_err() {
                     return;
                 }
             }
         });
-        let outcome = local.carry_out(&job, meter);
+        let outcome = local.execute_plan(&job, meter);
         done.store(true, Ordering::Relaxed);
         teller.thread().unpark();
         outcome
@@ -383,6 +398,6 @@ fn carry_out_telling(
 /// Threads that receive, unless told otherwise.
 pub(crate) const JOBS: u32 = 8;
 
-fn unasked() -> SyncError {
+fn unexpected_error() -> SyncError {
     SyncError::Wire(WireError::Unasked("something else than its turn allows"))
 }

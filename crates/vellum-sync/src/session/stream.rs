@@ -22,7 +22,7 @@ impl TimedReader {
         Self { file: fd.into(), timeout, count }
     }
 
-    fn wait(&self) -> io::Result<()> {
+    fn wait_readable(&self) -> io::Result<()> {
         let millis = self.timeout.load(Ordering::Relaxed);
         if millis == 0 {
             return Ok(());
@@ -45,7 +45,7 @@ impl TimedReader {
 
 impl Read for TimedReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.wait()?;
+        self.wait_readable()?;
         let count = self.file.read(buffer)?;
         self.count.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)

@@ -70,11 +70,11 @@ fn with_server(
 ) -> Served {
     let home = home.to_path_buf();
     let server = std::thread::spawn(move || {
-        let link = SessionLink::start(theirs.0, theirs.1, &settings(codec));
-        let _ = serve(&link, &home);
+        let link = SessionLink::start_link(theirs.0, theirs.1, &settings(codec));
+        let _ = serve_session(&link, &home);
         link.close();
     });
-    let client = SyncClient::new(SessionLink::start(ours.0, ours.1, &settings(codec)));
+    let client = SyncClient::new(SessionLink::start_link(ours.0, ours.1, &settings(codec)));
     Served { client: Some(client), server: Some(server) }
 }
 
@@ -122,24 +122,24 @@ fn wish(side: SyncSide, options: &SyncOptions) -> ListingRequest {
 /// The client's directory is the destination.
 fn pull(client: &SyncClient, from: &str, to: &Path, options: &SyncOptions) -> Result<SyncReport> {
     let meter = ProgressMeter::default();
-    client.begin(&begin(ServerRole::Source, from))?;
-    let from = client.list(None, &wish(SyncSide::Source, options), &meter)?;
+    client.request_end(&begin(ServerRole::Source, from))?;
+    let from = client.list_entries(None, &wish(SyncSide::Source, options), &meter)?;
     let local = LocalEnd::open(to)?;
-    let to = local.list(&wish(SyncSide::Destination, options), &meter)?;
+    let to = local.list_entries(&wish(SyncSide::Destination, options), &meter)?;
     let plan = SyncPlan::new(&from, &to, options);
-    let source = client.source();
-    local.carry_out(&SyncJob { plan: &plan, source: &source, from: &from, to: &to, options }, &meter)
+    let source = client.wire_source();
+    local.execute_plan(&SyncJob { plan: &plan, source: &source, from: &from, to: &to, options }, &meter)
 }
 
 /// The server's directory is the destination.
 fn push(client: &SyncClient, from: &Path, to: &str, options: &SyncOptions) -> Result<SyncReport> {
     let meter = ProgressMeter::default();
     let local = LocalEnd::open(from)?;
-    client.begin(&begin(ServerRole::Destination, to))?;
-    let from = local.list(&wish(SyncSide::Source, options), &meter)?;
-    let to = client.list(None, &wish(SyncSide::Destination, options), &meter)?;
+    client.request_end(&begin(ServerRole::Destination, to))?;
+    let from = local.list_entries(&wish(SyncSide::Source, options), &meter)?;
+    let to = client.list_entries(None, &wish(SyncSide::Destination, options), &meter)?;
     let plan = SyncPlan::new(&from, &to, options);
-    client.carry_out(&SyncJob { plan: &plan, source: &local, from: &from, to: &to, options }, &meter)
+    client.execute_plan(&SyncJob { plan: &plan, source: &local, from: &from, to: &to, options }, &meter)
 }
 
 fn noise(len: usize, mut seed: u64) -> Vec<u8> {
@@ -271,15 +271,18 @@ fn files_of_one_name_come_alone() {
     let there = temp.path().join("there");
     fs::create_dir(&there).unwrap();
     let served = served(temp.path(), WireCodec::Plain);
-    assert_eq!(served.client().begin(&begin(ServerRole::Source, "one")).unwrap(), FoundPath::Single);
+    assert_eq!(served.client().request_end(&begin(ServerRole::Source, "one")).unwrap(), FoundPath::Single);
     let options = SyncOptions { delete: DeleteOptions::default(), ..options() };
     pull(served.client(), "one", &there, &options).unwrap();
     assert_eq!(fs::read(there.join("one")).unwrap(), b"content");
     assert!(
-        served.client().begin(&begin(ServerRole::Source, "none")).is_err(),
+        served.client().request_end(&begin(ServerRole::Source, "none")).is_err(),
         "and the conversation goes on"
     );
-    assert_eq!(served.client().begin(&begin(ServerRole::Destination, "none")).unwrap(), FoundPath::Nothing);
+    assert_eq!(
+        served.client().request_end(&begin(ServerRole::Destination, "none")).unwrap(),
+        FoundPath::Nothing
+    );
 }
 
 #[test]
@@ -290,16 +293,16 @@ fn errors_of_the_far_side_are_told_in_the_end() {
     fs::create_dir(&there).unwrap();
     let served = served(temp.path(), WireCodec::Plain);
     let (client, options, meter) = (served.client(), options(), ProgressMeter::default());
-    client.begin(&begin(ServerRole::Source, "here")).unwrap();
-    let from = client.list(None, &wish(SyncSide::Source, &options), &meter).unwrap();
+    client.request_end(&begin(ServerRole::Source, "here")).unwrap();
+    let from = client.list_entries(None, &wish(SyncSide::Source, &options), &meter).unwrap();
     fs::remove_file(here.join("empty")).unwrap();
     fs::write(here.join("dir/small3"), "another length").unwrap();
     let local = LocalEnd::open(&there).unwrap();
-    let to = local.list(&wish(SyncSide::Destination, &options), &meter).unwrap();
+    let to = local.list_entries(&wish(SyncSide::Destination, &options), &meter).unwrap();
     let plan = SyncPlan::new(&from, &to, &options);
-    let source = client.source();
+    let source = client.wire_source();
     let job = SyncJob { plan: &plan, source: &source, from: &from, to: &to, options: &options };
-    let report = local.carry_out(&job, &meter).unwrap();
+    let report = local.execute_plan(&job, &meter).unwrap();
     let told: Vec<_> = report.problems.iter().map(|problem| problem.path.clone()).collect();
     assert!(told.contains(&b"empty".to_vec()) && told.contains(&b"dir/small3".to_vec()), "{report:?}");
     assert!(there.join("big").exists() && !there.join("dir/small3").exists());
@@ -310,11 +313,13 @@ fn hashes_are_those_of_the_far_side() {
     let temp = tempfile::tempdir().unwrap();
     make_tree(&temp.path().join("here"));
     let served = served(temp.path(), WireCodec::Zstd);
-    served.client().begin(&begin(ServerRole::Source, "here")).unwrap();
-    let listing =
-        served.client().list(None, &wish(SyncSide::Source, &options()), &ProgressMeter::default()).unwrap();
+    served.client().request_end(&begin(ServerRole::Source, "here")).unwrap();
+    let listing = served
+        .client()
+        .list_entries(None, &wish(SyncSide::Source, &options()), &ProgressMeter::default())
+        .unwrap();
     let files: Vec<_> = listing.iter().filter(|entry| entry.is_file()).map(|entry| entry.id()).collect();
-    let hashes = served.client().digest(&files).unwrap();
+    let hashes = served.client().hash_files(&files).unwrap();
     for (id, hash) in files.iter().zip(hashes) {
         let path = String::from_utf8(listing.entry(*id).path()).unwrap();
         let content = fs::read(temp.path().join("here").join(path)).unwrap();
@@ -451,10 +456,11 @@ fn time_outs_of_any_length_are_taken() {
     fs::write(temp.path().join("here/file"), "content").unwrap();
     for timeout in [0, 1 << 31, u64::MAX] {
         let served = served(temp.path(), WireCodec::Zstd);
-        served.client().begin(&BeginRequest { timeout, ..begin(ServerRole::Source, "here") }).unwrap();
+        served.client().request_end(&BeginRequest { timeout, ..begin(ServerRole::Source, "here") }).unwrap();
         let meter = ProgressMeter::default();
-        let listing = served.client().list(None, &wish(SyncSide::Source, &options()), &meter).unwrap();
-        assert!(listing.find(b"file").is_some(), "{timeout}");
+        let listing =
+            served.client().list_entries(None, &wish(SyncSide::Source, &options()), &meter).unwrap();
+        assert!(listing.find_path(b"file").is_some(), "{timeout}");
     }
 }
 
@@ -469,14 +475,14 @@ struct Stranger {
 /// A client, and who it speaks to.
 fn with_stranger(timeout: u64) -> (SyncClient, Stranger) {
     let [ours, theirs] = pipes();
-    let client = SyncClient::new(SessionLink::start(
+    let client = SyncClient::new(SessionLink::start_link(
         ours.0,
         ours.1,
         &LinkSettings { codec: WireCodec::Plain, timeout },
     ));
     let (mut from, mut to) = (fs::File::from(theirs.0), fs::File::from(theirs.1));
-    Greeting::new(WireCodec::Plain).send(&mut to).unwrap();
-    Greeting::receive(&mut from).unwrap();
+    Greeting::new(WireCodec::Plain).send_to(&mut to).unwrap();
+    Greeting::receive_from(&mut from).unwrap();
     let frames = WireReader::new(from, WireCodec::Plain).unwrap();
     (client, Stranger { frames, writer: WireWriter::new(to, WireCodec::Plain).unwrap() })
 }
@@ -484,13 +490,13 @@ fn with_stranger(timeout: u64) -> (SyncClient, Stranger) {
 impl Stranger {
     fn say(&mut self, kind: FrameKind, number: u32, payload: &[u8]) {
         // Who is refused sees its stream break.
-        let _ = self.writer.write(&WireFrame::new(kind, number, payload.to_vec()));
+        let _ = self.writer.write_frame(&WireFrame::new(kind, number, payload.to_vec()));
         let _ = self.writer.flush();
     }
 
     fn until(&mut self, kind: FrameKind) -> WireFrame {
         loop {
-            let frame = self.frames.read().unwrap();
+            let frame = self.frames.read_frame().unwrap();
             if frame.kind == kind {
                 return frame;
             }
@@ -501,11 +507,11 @@ impl Stranger {
 /// A file of so many bytes, in a listing of its own.
 fn one_file(size: u64) -> TreeListing {
     use crate::listing::{DirectoryBlock, ListingEntryId, NewListingEntry};
-    let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+    let mut listing = TreeListing::new(&NewListingEntry::unknown_dir(), None);
     let mut block = DirectoryBlock::default();
-    let file = NewListingEntry { kind: vellum_types::FileKind::File, size, ..NewListingEntry::dir() };
+    let file = NewListingEntry { kind: vellum_types::FileKind::File, size, ..NewListingEntry::unknown_dir() };
     block.push(b"file", &file, None).unwrap();
-    listing.attach(ListingEntryId::ROOT, &mut block).unwrap();
+    listing.attach_block(ListingEntryId::ROOT, &mut block).unwrap();
     listing
 }
 
@@ -516,7 +522,7 @@ fn content_of(size: u64, old: Option<&[u8]>, frames: &[(FrameKind, Vec<u8>)]) ->
     let frames = frames.to_vec();
     let far = std::thread::spawn(move || {
         let kind = loop {
-            let frame = stranger.frames.read().unwrap();
+            let frame = stranger.frames.read_frame().unwrap();
             if matches!(frame.kind, FrameKind::Open | FrameKind::OpenDelta | FrameKind::OpenInPlace) {
                 break frame.number;
             }
@@ -529,15 +535,16 @@ fn content_of(size: u64, old: Option<&[u8]>, frames: &[(FrameKind, Vec<u8>)]) ->
         fs::write(temp.path().join("old"), bytes).unwrap();
         fs::File::open(temp.path().join("old")).unwrap()
     });
-    let file = listing.find(b"file").unwrap();
-    let FileContent::Pieces(mut pieces) =
-        client.source().open(file, old.as_ref().map(crate::source::OldVersion::kept))?
+    let file = listing.find_path(b"file").unwrap();
+    let FileContent::Pieces(mut pieces) = client
+        .wire_source()
+        .open_content(file, old.as_ref().map(crate::source::OldVersion::from_kept_file))?
     else {
         panic!("pieces")
     };
     let mut count = 0;
     let outcome = loop {
-        match pieces.next() {
+        match pieces.next_piece() {
             Ok(Some(_)) => count += 1,
             Ok(None) => break Ok(count),
             Err(error) => break Err(error),
@@ -609,11 +616,11 @@ fn what_was_not_asked_for_is_refused() {
             stranger.say(kind, 7, &payload);
             stranger
         });
-        assert!(client.begin(&begin(ServerRole::Source, "x")).is_err(), "{kind:?}");
+        assert!(client.request_end(&begin(ServerRole::Source, "x")).is_err(), "{kind:?}");
         assert!(
-            client.link().lost().is_some_and(|why| why.contains("not asked for")),
+            client.link().loss_reason().is_some_and(|why| why.contains("not asked for")),
             "{:?}",
-            client.link().lost()
+            client.link().loss_reason()
         );
         far.join().unwrap();
     }
@@ -629,13 +636,14 @@ fn more_than_a_stream_may_send_is_refused() {
         frames.iter().for_each(|(kind, payload)| stranger.say(*kind, number, payload));
         stranger
     });
-    let FileContent::Pieces(pieces) = client.source().open(listing.find(b"file").unwrap(), None).unwrap()
+    let FileContent::Pieces(pieces) =
+        client.wire_source().open_content(listing.find_path(b"file").unwrap(), None).unwrap()
     else {
         panic!("pieces")
     };
     // Nobody takes any of it.
     far.join().unwrap();
-    while client.link().lost().is_none() {
+    while client.link().loss_reason().is_none() {
         std::thread::yield_now();
     }
     drop(pieces);
@@ -645,9 +653,9 @@ fn more_than_a_stream_may_send_is_refused() {
 #[test]
 fn a_silent_side_is_given_up() {
     let (client, stranger) = with_stranger(50);
-    let error = client.begin(&begin(ServerRole::Source, "x")).unwrap_err();
+    let error = client.request_end(&begin(ServerRole::Source, "x")).unwrap_err();
     assert!(matches!(error, SyncError::Lost), "{error:?}");
-    assert!(client.link().lost().is_some_and(|why| why.contains("nothing came")));
+    assert!(client.link().loss_reason().is_some_and(|why| why.contains("nothing came")));
     drop(stranger);
 }
 
@@ -657,17 +665,20 @@ fn a_server_ends_when_its_client_is_silent() {
     let [ours, theirs] = pipes();
     let home = temp.path().to_path_buf();
     let server = std::thread::spawn(move || {
-        let link =
-            SessionLink::start(theirs.0, theirs.1, &LinkSettings { codec: WireCodec::Plain, timeout: 50 });
-        serve(&link, &home)
+        let link = SessionLink::start_link(
+            theirs.0,
+            theirs.1,
+            &LinkSettings { codec: WireCodec::Plain, timeout: 50 },
+        );
+        serve_session(&link, &home)
     });
     server.join().unwrap().unwrap();
     drop(ours);
 }
 
 fn is_refused(client: &SyncClient, entry: crate::listing::ListingEntry<'_>) -> bool {
-    match client.source().open(entry, None) {
-        Ok(FileContent::Pieces(mut pieces)) => pieces.next().is_err(),
+    match client.wire_source().open_content(entry, None) {
+        Ok(FileContent::Pieces(mut pieces)) => pieces.next_piece().is_err(),
         _ => panic!("pieces"),
     }
 }
@@ -683,12 +694,14 @@ fn only_files_of_the_listing_are_served() {
     symlink("../secret", here.join("link")).unwrap();
     let served = served(temp.path(), WireCodec::Plain);
     let client = served.client();
-    client.begin(&begin(ServerRole::Source, "here")).unwrap();
-    let listing = client.list(None, &wish(SyncSide::Source, &options()), &ProgressMeter::default()).unwrap();
-    let content = |path: &[u8]| match client.source().open(listing.find(path).unwrap(), None) {
-        Ok(FileContent::Pieces(mut pieces)) => pieces.next().map(|_| ()),
-        _ => panic!("pieces"),
-    };
+    client.request_end(&begin(ServerRole::Source, "here")).unwrap();
+    let listing =
+        client.list_entries(None, &wish(SyncSide::Source, &options()), &ProgressMeter::default()).unwrap();
+    let content =
+        |path: &[u8]| match client.wire_source().open_content(listing.find_path(path).unwrap(), None) {
+            Ok(FileContent::Pieces(mut pieces)) => pieces.next_piece().map(|_| ()),
+            _ => panic!("pieces"),
+        };
     content(b"file").unwrap();
     assert!(content(b"link").is_err());
     let beyond = one_file(5);
@@ -703,10 +716,11 @@ fn only_files_of_the_listing_are_served() {
     fs::write(temp.path().join("outside/file"), "secret").unwrap();
     fs::create_dir(here.join("dir")).unwrap();
     fs::write(here.join("dir/file"), "public").unwrap();
-    let listing = client.list(None, &wish(SyncSide::Source, &options()), &ProgressMeter::default()).unwrap();
+    let listing =
+        client.list_entries(None, &wish(SyncSide::Source, &options()), &ProgressMeter::default()).unwrap();
     fs::remove_dir_all(here.join("dir")).unwrap();
     symlink("../outside", here.join("dir")).unwrap();
-    assert!(is_refused(client, listing.find(b"dir/file").unwrap()));
+    assert!(is_refused(client, listing.find_path(b"dir/file").unwrap()));
 }
 
 /// After rsync's CVE-2024-12087 and -12088: a destination whose directories were exchanged for symlinks.
@@ -721,14 +735,14 @@ fn nothing_is_written_through_a_symlink_at_the_far_side() {
     let served = served(temp.path(), WireCodec::Plain);
     let (client, options, meter) = (served.client(), options(), ProgressMeter::default());
     let local = LocalEnd::open(&here).unwrap();
-    client.begin(&begin(ServerRole::Destination, "there")).unwrap();
-    let from = local.list(&wish(SyncSide::Source, &options), &meter).unwrap();
-    let to = client.list(None, &wish(SyncSide::Destination, &options), &meter).unwrap();
+    client.request_end(&begin(ServerRole::Destination, "there")).unwrap();
+    let from = local.list_entries(&wish(SyncSide::Source, &options), &meter).unwrap();
+    let to = client.list_entries(None, &wish(SyncSide::Destination, &options), &meter).unwrap();
     let plan = SyncPlan::new(&from, &to, &options);
     fs::remove_dir(there.join("dir")).unwrap();
     symlink("../outside", there.join("dir")).unwrap();
     let job = SyncJob { plan: &plan, source: &local, from: &from, to: &to, options: &options };
-    let report = client.carry_out(&job, &meter).unwrap();
+    let report = client.execute_plan(&job, &meter).unwrap();
     assert!(!report.problems.is_empty());
     assert_eq!(fs::read_dir(temp.path().join("outside")).unwrap().count(), 0);
 }
@@ -738,11 +752,11 @@ fn a_plan_before_a_listing_is_refused() {
     let temp = tempfile::tempdir().unwrap();
     fs::create_dir(temp.path().join("there")).unwrap();
     let served = served(temp.path(), WireCodec::Plain);
-    served.client().begin(&begin(ServerRole::Destination, "there")).unwrap();
+    served.client().request_end(&begin(ServerRole::Destination, "there")).unwrap();
     let empty = one_file(0);
     let options = options();
     let plan = SyncPlan::new(&empty, &empty, &options);
     let local = LocalEnd::open(temp.path()).unwrap();
     let job = SyncJob { plan: &plan, source: &local, from: &empty, to: &empty, options: &options };
-    assert!(served.client().carry_out(&job, &ProgressMeter::default()).is_err());
+    assert!(served.client().execute_plan(&job, &ProgressMeter::default()).is_err());
 }

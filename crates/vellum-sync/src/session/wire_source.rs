@@ -34,11 +34,11 @@ impl WireSource {
 }
 
 impl SyncEnd for WireSource {
-    fn list(&self, _: &ListingRequest, _: &ProgressMeter) -> Result<TreeListing> {
+    fn list_entries(&self, _: &ListingRequest, _: &ProgressMeter) -> Result<TreeListing> {
         Err(SyncError::Wire(WireError::Unasked("a listing")))
     }
 
-    fn digest(
+    fn hash_files(
         &self,
         _: &TreeListing,
         _: &[ListingEntryId],
@@ -49,27 +49,27 @@ impl SyncEnd for WireSource {
 }
 
 impl SourceEnd for WireSource {
-    fn expect(&self, listing: &TreeListing, files: &[WantedFile]) {
+    fn announce_files(&self, listing: &TreeListing, files: &[WantedFile]) {
         let files = files.iter().filter_map(|wanted| {
             let size = listing.get(wanted.id)?.size();
             (!wanted.delta || size <= DELTA_MIN).then_some((wanted.id.as_u32(), size))
         });
-        if let Some(frame) = self.link.inbox.expect(files) {
+        if let Some(frame) = self.link.inbox.announce_files(files) {
             // If the connection is gone, opening a file tells.
-            let _ = self.link.send(frame);
+            let _ = self.link.send_frame(frame);
         }
     }
 
-    fn open(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
         let (mut signature, mut old_len) = (None, 0);
         let is_overwritten = old.is_some_and(|old| old.is_overwritten);
         if let Some(OldVersion { file: old, .. }) = old.filter(|_| file.size() > DELTA_MIN) {
-            old_len = old.metadata().map_err(SyncError::io("read"))?.len();
-            let made = if old_len > 0 { FileSignature::of_file(old, old_len) } else { Ok(None) };
-            let made = made.map_err(SyncError::io("read"))?;
+            old_len = old.metadata().map_err(SyncError::wrap_io_error("read"))?.len();
+            let made = if old_len > 0 { FileSignature::from_file(old, old_len) } else { Ok(None) };
+            let made = made.map_err(SyncError::wrap_io_error("read"))?;
             signature = made.map(|made| WireOldVersion { signature: made.encode(), is_overwritten });
         }
-        let (stream, frames) = self.link.inbox.open(file.id().as_u32(), signature);
+        let (stream, frames) = self.link.inbox.open_stream(file.id().as_u32(), signature);
         let pieces = WirePieces {
             link: Arc::clone(&self.link),
             stream,
@@ -79,7 +79,7 @@ impl SourceEnd for WireSource {
             digest: None,
             ended: false,
         };
-        self.link.send_all(frames)?;
+        self.link.send_frames(frames)?;
         Ok(FileContent::Pieces(Box::new(pieces)))
     }
 }
@@ -96,7 +96,7 @@ struct WirePieces {
 }
 
 impl WirePieces {
-    fn count(&mut self, len: u64) -> Result<()> {
+    fn consume_bytes(&mut self, len: u64) -> Result<()> {
         let rest = self.rest.checked_sub(len);
         self.rest = rest.ok_or(SyncError::Wire(WireError::TooMuch("bytes of a file")))?;
         Ok(())
@@ -104,24 +104,24 @@ impl WirePieces {
 }
 
 impl ContentPieces for WirePieces {
-    fn next(&mut self) -> Result<Option<TransferPiece<'_>>> {
+    fn next_piece(&mut self) -> Result<Option<TransferPiece<'_>>> {
         if self.ended {
             return Ok(None);
         }
-        let (item, frame) = self.link.inbox.next(self.stream)?;
-        self.link.send_all(frame)?;
+        let (item, frame) = self.link.inbox.next_item(self.stream)?;
+        self.link.send_frames(frame)?;
         match item {
             StreamItem::Data(bytes) => {
-                self.count(bytes.len() as u64)?;
+                self.consume_bytes(bytes.len() as u64)?;
                 self.data = bytes;
                 Ok(Some(TransferPiece::Data(&self.data)))
             }
             StreamItem::Hole(len) => {
-                self.count(len)?;
+                self.consume_bytes(len)?;
                 Ok(Some(TransferPiece::Hole(len)))
             }
             StreamItem::Old { offset, len } => {
-                self.count(len)?;
+                self.consume_bytes(len)?;
                 if offset.checked_add(len).is_none_or(|end| end > self.old_len) {
                     return Err(SyncError::Wire(WireError::TooMuch("bytes of the old file")));
                 }
@@ -140,15 +140,15 @@ impl ContentPieces for WirePieces {
         }
     }
 
-    fn digest(&self) -> Option<ContentDigest> {
+    fn content_digest(&self) -> Option<ContentDigest> {
         self.digest
     }
 }
 
 impl Drop for WirePieces {
     fn drop(&mut self) {
-        let frames = self.link.inbox.close(self.stream);
+        let frames = self.link.inbox.close_stream(self.stream);
         // If the connection is gone, there is nothing to take back.
-        let _ = self.link.send_all(frames);
+        let _ = self.link.send_frames(frames);
     }
 }

@@ -19,15 +19,15 @@ impl TransferContext<'_> {
     pub fn name_delayed(&self, job: &SyncJob<'_>) {
         let Some(delayed) = self.delayed() else { return };
         let (hidden, waiting) = delayed.close();
-        let is_over = self.is_over() || self.cut.load(Ordering::Relaxed);
+        let is_over = self.should_stop() || self.cut.load(Ordering::Relaxed);
         if is_over && !self.is_stopped() && !waiting.is_empty() {
             let message =
                 format!("not everything was written, so {} files keep their old versions", waiting.len());
-            self.tell_problem(SyncProblem { path: Vec::new(), message, vanished: false });
+            self.report_problem(SyncProblem { path: Vec::new(), message, vanished: false });
         }
         for file in &waiting {
             let Some(entry) = file.step.source.map(|id| job.from.entry(id)) else { continue };
-            let named = self.parent(&entry).and_then(|dir| match is_over {
+            let named = self.open_parent(&entry).and_then(|dir| match is_over {
                 true => {
                     self.receiver().give_up_waiting(file, &dir, &entry);
                     Ok(())
@@ -38,7 +38,7 @@ impl TransferContext<'_> {
                 self.uncount();
             }
             if let Err(error) = named {
-                self.tell(&entry.path(), &error);
+                self.report_failure(&entry.path(), &error);
             }
         }
         let preserve = &job.options.preserve;

@@ -47,33 +47,34 @@ enum HiddenDirectoryState {
 
 impl HiddenDirectories {
     /// Those that are worth it.
-    pub fn of(job: &SyncJob<'_>) -> Self {
+    pub fn for_job(job: &SyncJob<'_>) -> Self {
         // What arrives slowly shall be seen, and stay.
         let writing = &job.options.writing;
         if writing.temp_dir.is_some()
             || writing.delays_names
-            || job.source.looks_at_old()
+            || job.source.needs_old_version()
             || job.options.effort.bandwidth.is_some()
         {
             return Self::default();
         }
         let parent =
             |step: &SyncStep| step.source.and_then(|id| job.from.entry(id).parent()).map(|dir| dir.id());
-        let made = job.plan.phase(StepPhase::Dirs);
+        let made = job.plan.phase_steps(StepPhase::Dirs);
         let nest = |step: &SyncStep| {
             let (hidden, left) = (Mutex::default(), AtomicUsize::new(0));
             Some((step.source?, HiddenDirectory { step: *step, hidden, left, bytes: 0 }))
         };
         // What is made hidden is private at first, and one of which only the name is copied would stay so.
         let is_bare = |step: &&SyncStep| {
-            step.source.is_some_and(|dir| job.from.entry(dir).flags().has(EntryFlags::IMPLIED))
+            step.source.is_some_and(|dir| job.from.entry(dir).flags().contains(EntryFlags::IMPLIED))
         };
         let dressed = made.iter().filter(|step| !is_bare(step));
         let mut nests: HashMap<ListingEntryId, HiddenDirectory> = dressed.filter_map(nest).collect();
-        for dir in made.iter().chain(job.plan.phase(StepPhase::Rename)).filter_map(parent) {
+        for dir in made.iter().chain(job.plan.phase_steps(StepPhase::Rename)).filter_map(parent) {
             nests.remove(&dir);
         }
-        for step in job.plan.phase(StepPhase::Files).iter().filter(|step| is_small(step, job)) {
+        for step in job.plan.phase_steps(StepPhase::Files).iter().filter(|step| is_small_creation(step, job))
+        {
             if let Some(nest) = parent(step).and_then(|dir| nests.get_mut(&dir)) {
                 *nest.left.get_mut() += 1;
                 nest.bytes += step.source.map_or(0, |id| job.from.entry(id).size());
@@ -89,49 +90,49 @@ impl HiddenDirectories {
     }
 
     /// Whether a step makes one of them.
-    pub fn make(&self, step: &SyncStep) -> bool {
+    pub fn is_created_by(&self, step: &SyncStep) -> bool {
         step.source.is_some_and(|dir| self.0.contains_key(&dir))
     }
 
     /// Whether a step writes into one of them before it has its name.
-    pub fn take(&self, step: &SyncStep, job: &SyncJob<'_>) -> bool {
-        !self.is_empty() && is_small(step, job) && self.around(step, job).is_some()
+    pub fn is_filled_by(&self, step: &SyncStep, job: &SyncJob<'_>) -> bool {
+        !self.is_empty() && is_small_creation(step, job) && self.find_containing(step, job).is_some()
     }
 
-    fn around(&self, step: &SyncStep, job: &SyncJob<'_>) -> Option<&HiddenDirectory> {
+    fn find_containing(&self, step: &SyncStep, job: &SyncJob<'_>) -> Option<&HiddenDirectory> {
         self.0.get(&job.from.entry(step.source?).parent()?.id())
     }
 
     /// Carries out steps that write into them.
-    pub fn fill(&self, carrier: &TransferContext<'_>, steps: &[SyncStep]) {
+    pub fn fill_dirs(&self, carrier: &TransferContext<'_>, steps: &[SyncStep]) {
         let job = carrier.job();
-        for steps in steps.chunk_by(|one, other| carrier.are_beside(one, other)) {
-            let Some(nest) = steps.first().and_then(|step| self.around(step, job)) else { continue };
-            nest.fill(carrier, steps.iter().filter(|step| is_small(step, job)));
+        for steps in steps.chunk_by(|one, other| carrier.has_same_parent(one, other)) {
+            let Some(nest) = steps.first().and_then(|step| self.find_containing(step, job)) else { continue };
+            nest.fill_dir(carrier, steps.iter().filter(|step| is_small_creation(step, job)));
         }
     }
 }
 
 impl HiddenDirectory {
-    fn fill<'s>(&self, carrier: &TransferContext<'_>, steps: impl Iterator<Item = &'s SyncStep> + Clone) {
+    fn fill_dir<'s>(&self, carrier: &TransferContext<'_>, steps: impl Iterator<Item = &'s SyncStep> + Clone) {
         let count = steps.clone().count();
-        let hidden = self.hidden(carrier);
-        carrier.one_by_one_in(steps, hidden.as_deref());
+        let hidden = self.ensure_created(carrier);
+        carrier.execute_steps_in(steps, hidden.as_deref());
         drop(hidden);
         if self.left.fetch_sub(count, Ordering::AcqRel) == count
             && let HiddenDirectoryState::Made(hidden) =
-                std::mem::replace(&mut *self.state(), HiddenDirectoryState::Gone)
+                std::mem::replace(&mut *self.lock_state(), HiddenDirectoryState::Gone)
         {
-            carrier.name(&self.step, &hidden);
+            carrier.publish_hidden_dir(&self.step, &hidden);
         }
     }
 
     /// The directory, made by who comes first; if that fails what belongs in it fails for want of it.
-    fn hidden(&self, carrier: &TransferContext<'_>) -> Option<Arc<HiddenDir>> {
-        let mut hidden = self.state();
+    fn ensure_created(&self, carrier: &TransferContext<'_>) -> Option<Arc<HiddenDir>> {
+        let mut hidden = self.lock_state();
         if matches!(*hidden, HiddenDirectoryState::Unmade) {
             *hidden = carrier
-                .hide(&self.step)
+                .create_hidden_dir(&self.step)
                 .map_or(HiddenDirectoryState::Gone, |made| HiddenDirectoryState::Made(Arc::new(made)));
         }
         match &*hidden {
@@ -140,13 +141,13 @@ impl HiddenDirectory {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, HiddenDirectoryState> {
+    fn lock_state(&self) -> MutexGuard<'_, HiddenDirectoryState> {
         self.hidden.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Whether a step makes something that goes in one piece, where nothing was.
-fn is_small(step: &SyncStep, job: &SyncJob<'_>) -> bool {
+fn is_small_creation(step: &SyncStep, job: &SyncJob<'_>) -> bool {
     step.old.is_none()
         && match step.action {
             StepAction::Write(WriteMethod::Whole) => {

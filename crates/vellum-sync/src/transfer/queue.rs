@@ -16,46 +16,46 @@ const BYTES: u64 = 1 << 20;
 
 /// Carries out those of steps that are `asked` for, which do not depend on each other: `carry` gets some at a time, and
 /// leaves out what is not asked for.
-pub(super) fn in_parallel(
+pub(super) fn execute_in_parallel(
     carrier: &TransferContext<'_>,
     steps: &[SyncStep],
     asked: &(dyn Fn(&SyncStep) -> bool + Sync),
     carry: &(dyn Fn(&[SyncStep]) + Sync),
 ) {
-    let portions = portions(carrier, steps, asked);
+    let portions = split_portions(carrier, steps, asked);
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some(end) = portions.get(next.fetch_add(1, Ordering::Relaxed)) {
             carry(steps.get(end.0..end.1).unwrap_or_default());
         }
-        carrier.hands().rest();
+        carrier.idle_workers().add_idle_worker();
     };
-    let threads = carrier.job().options.effort.threads();
+    let threads = carrier.job().options.effort.thread_count();
     let at_work = threads.min(portions.len()).max(1);
-    carrier.hands().set(threads - at_work);
+    carrier.idle_workers().set_idle_count(threads - at_work);
     std::thread::scope(|scope| {
         for _ in 1..at_work {
             scope.spawn(work);
         }
         work();
     });
-    carrier.hands().set(0);
+    carrier.idle_workers().set_idle_count(0);
 }
 
-fn portions(
+fn split_portions(
     carrier: &TransferContext<'_>,
     steps: &[SyncStep],
     asked: &dyn Fn(&SyncStep) -> bool,
 ) -> Vec<(usize, usize)> {
     let mut portions = Vec::with_capacity(steps.len() / STEPS + 1);
     let (mut start, mut count, mut bytes) = (0, 0, 0);
-    let at_most = if carrier.is_near() { STEPS_MAX } else { STEPS };
+    let at_most = if carrier.is_source_local() { STEPS_MAX } else { STEPS };
     for (place, step) in steps.iter().enumerate().filter(|(_, step)| asked(step)) {
         if let (StepAction::Write(_) | StepAction::CopyBasis(_), Some(id)) = (step.action, step.source) {
-            bytes += carrier.size(id);
+            bytes += carrier.source_size(id);
         }
         count += 1;
-        let leaves = || steps.get(place + 1).is_none_or(|next| !carrier.are_beside(step, next));
+        let leaves = || steps.get(place + 1).is_none_or(|next| !carrier.has_same_parent(step, next));
         if bytes >= BYTES || count >= at_most || count >= STEPS && leaves() {
             portions.push((start, place + 1));
             (start, count, bytes) = (place + 1, 0, 0);

@@ -56,7 +56,7 @@ impl TwoWayArchive {
     /// One that knows nothing.
     #[must_use]
     pub fn new(pair: TwoWayPair) -> Self {
-        let root = NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::dir() };
+        let root = NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::unknown_dir() };
         Self {
             pair,
             tree: TreeListing::new(&root, None),
@@ -87,9 +87,9 @@ impl TwoWayArchive {
 
     /// How the first side had an entry, and the second; None for what was not agreed on itself.
     #[must_use]
-    pub fn seen(&self, entry: ListingEntry<'_>) -> Option<[EntryFacts<'_>; 2]> {
-        let entry = self.tree.get(entry.id()).filter(|entry| !entry.flags().has(EntryFlags::IMPLIED))?;
-        let mut first = EntryFacts::of(entry);
+    pub fn entry_facts(&self, entry: ListingEntry<'_>) -> Option<[EntryFacts<'_>; 2]> {
+        let entry = self.tree.get(entry.id()).filter(|entry| !entry.flags().contains(EntryFlags::IMPLIED))?;
+        let mut first = EntryFacts::from_entry(entry);
         first.state.mark = self.marks.get(&entry.id()).copied().unwrap_or(0);
         let stamps = self.stamps.get(&entry.id()).copied().unwrap_or_default();
         (first.stamp, first.unsure) = (stamps[0], self.unsure.contains(&entry.id()));
@@ -101,8 +101,8 @@ impl TwoWayArchive {
 
     /// What an entry says, to be put into another archive.
     #[must_use]
-    pub fn agreed(&self, entry: ListingEntry<'_>) -> AgreedEntry {
-        match self.seen(entry) {
+    pub fn agreed_entry(&self, entry: ListingEntry<'_>) -> AgreedEntry {
+        match self.entry_facts(entry) {
             Some([first, second]) => AgreedEntry {
                 first: first.state,
                 second: second.state,
@@ -112,29 +112,29 @@ impl TwoWayArchive {
                 unsure: first.unsure,
                 implied: false,
             },
-            None => AgreedEntry::implied(),
+            None => AgreedEntry::new_implied(),
         }
     }
 
     /// Puts the entries of a directory in, in the order of their names; gives the number of the first.
-    pub fn attach(
+    pub fn attach_entries(
         &mut self,
         dir: ListingEntryId,
         entries: &[(&[u8], AgreedEntry)],
     ) -> Result<ListingEntryId, ListingError> {
         let mut block = DirectoryBlock::with_capacity(entries.len());
         for (name, agreed) in entries {
-            block.push(name, &agreed.fresh(), agreed.detail())?;
+            block.push(name, &agreed.to_new_entry(), agreed.to_entry_detail())?;
         }
-        let first = self.tree.attach(dir, &mut block)?;
+        let first = self.tree.attach_block(dir, &mut block)?;
         for (place, (_, agreed)) in entries.iter().enumerate() {
             let id = ListingEntryId::from_u32(first.as_u32() + u32::try_from(place).unwrap_or(u32::MAX));
-            self.note(id.ok_or(ListingError::TooLarge)?, agreed);
+            self.record_agreed(id.ok_or(ListingError::TooLarge)?, agreed);
         }
         Ok(first)
     }
 
-    fn note(&mut self, id: ListingEntryId, agreed: &AgreedEntry) {
+    fn record_agreed(&mut self, id: ListingEntryId, agreed: &AgreedEntry) {
         if agreed.second != agreed.first {
             self.second.insert(id, agreed.second);
         }
@@ -148,7 +148,7 @@ impl TwoWayArchive {
             self.unsure.insert(id);
         }
         if let Some(digest) = agreed.digest {
-            self.tree.set_digest(id, digest);
+            self.tree.set_content_digest(id, digest);
         }
     }
 }
@@ -162,7 +162,7 @@ impl PartialEq for TwoWayArchive {
 impl AgreedEntry {
     /// A directory that is there for what is in it.
     #[must_use]
-    pub fn implied() -> Self {
+    pub fn new_implied() -> Self {
         let state = EntryState {
             kind: vellum_types::FileKind::Dir,
             mode: 0o755,
@@ -177,13 +177,13 @@ impl AgreedEntry {
         Self { first: state, second: state, target: Box::default(), digest, stamps, unsure, implied: true }
     }
 
-    fn fresh(&self) -> NewListingEntry {
+    fn to_new_entry(&self) -> NewListingEntry {
         let EntryState { kind, mode, uid, gid, size, mtime, .. } = self.first;
-        let flags = EntryFlags::default().with_if(EntryFlags::IMPLIED, self.implied);
+        let flags = EntryFlags::default().union_if(EntryFlags::IMPLIED, self.implied);
         NewListingEntry { kind, mode, uid, gid, size, mtime, flags }
     }
 
-    fn detail(&self) -> Option<EntryDetail> {
+    fn to_entry_detail(&self) -> Option<EntryDetail> {
         let plain = self.target.is_empty() && self.first.rdev == 0;
         (!plain).then(|| EntryDetail {
             target: self.target.clone(),

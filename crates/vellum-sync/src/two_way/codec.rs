@@ -57,7 +57,7 @@ impl TwoWayArchive {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
-        writer.raw(MAGIC).u32(VERSION).raw(&self.pair.0);
+        writer.write_raw(MAGIC).write_u32(VERSION).write_raw(&self.pair.0);
         self.encode_dir(&mut writer, self.root());
         for entry in self.tree.iter().skip(1).filter(ListingEntry::is_dir) {
             self.encode_dir(&mut writer, entry);
@@ -69,10 +69,10 @@ impl TwoWayArchive {
     }
 
     fn encode_dir(&self, writer: &mut FieldWriter, dir: ListingEntry<'_>) {
-        writer.varint(dir.children().len() as u64);
+        writer.write_varint(dir.children().len() as u64);
         for child in dir.children() {
-            writer.bytes(child.name());
-            encode_agreed(writer, &self.agreed(child));
+            writer.write_bytes(child.name());
+            encode_agreed(writer, &self.agreed_entry(child));
         }
     }
 
@@ -88,14 +88,14 @@ impl TwoWayArchive {
     /// From the bytes before the checksum.
     pub fn decode_body(body: &[u8], pair: TwoWayPair) -> Result<Self, ArchiveError> {
         let mut reader = FieldReader::new(body);
-        if reader.array()? != *MAGIC {
+        if reader.read_array()? != *MAGIC {
             return Err(DecodeError::Magic.into());
         }
-        match reader.u32()? {
+        match reader.read_u32()? {
             VERSION => {}
             other => return Err(DecodeError::Version(other).into()),
         }
-        if TwoWayPair(reader.array()?) != pair {
+        if TwoWayPair(reader.read_array()?) != pair {
             return Err(ArchiveError::Foreign);
         }
         let mut archive = Self::new(pair);
@@ -106,21 +106,21 @@ impl TwoWayArchive {
             if dir.is_dir() {
                 let id = dir.id();
                 let entries = decode_dir(&mut reader)?;
-                archive.attach(id, &entries)?;
+                archive.attach_entries(id, &entries)?;
             }
             place += 1;
         }
-        reader.finish()?;
+        reader.expect_end()?;
         Ok(archive)
     }
 }
 
 fn decode_dir<'b>(reader: &mut FieldReader<'b>) -> Result<Vec<(&'b [u8], AgreedEntry)>, DecodeError> {
-    let count = reader.count(u32::MAX as usize)?;
+    let count = reader.read_count(u32::MAX as usize)?;
     // No more is set aside than is there: an entry takes more bytes than one.
     let mut entries = Vec::new();
     for _ in 0..count {
-        let name = reader.bytes(NAME_MAX)?;
+        let name = reader.read_bytes(NAME_MAX)?;
         entries.push((name, decode_agreed(reader)?));
     }
     Ok(entries)
@@ -136,40 +136,43 @@ fn encode_agreed(writer: &mut FieldWriter, agreed: &AgreedEntry) {
         | flag(agreed.implied, IS_IMPLIED)
         | flag(agreed.stamps != [0; 2], HAS_STAMPS)
         | flag(agreed.unsure, IS_UNSURE);
-    writer.u8(agreed.first.kind.as_byte()).u8(flags);
+    writer.write_u8(agreed.first.kind.as_byte()).write_u8(flags);
     encode_state(writer, &agreed.first);
     if has_second {
         encode_state(writer, &agreed.second);
     }
     if has_marks {
-        writer.u64(agreed.first.mark).u64(agreed.second.mark);
+        writer.write_u64(agreed.first.mark).write_u64(agreed.second.mark);
     }
     if agreed.stamps != [0; 2] {
-        writer.u64(agreed.stamps[0]).u64(agreed.stamps[1]);
+        writer.write_u64(agreed.stamps[0]).write_u64(agreed.stamps[1]);
     }
     if let Some(digest) = &agreed.digest {
-        writer.raw(digest);
+        writer.write_raw(digest);
     }
     match agreed.first.kind {
         FileKind::Symlink => {
-            writer.bytes(&agreed.target);
+            writer.write_bytes(&agreed.target);
         }
         FileKind::CharDevice | FileKind::BlockDevice => {
-            writer.varint(agreed.first.rdev);
+            writer.write_varint(agreed.first.rdev);
         }
         FileKind::File | FileKind::Dir | FileKind::Fifo | FileKind::Socket => {}
     }
 }
 
 fn encode_state(writer: &mut FieldWriter, state: &EntryState) {
-    writer.varint(u64::from(state.mode)).varint(u64::from(state.uid)).varint(u64::from(state.gid));
-    writer.varint(state.size);
+    writer
+        .write_varint(u64::from(state.mode))
+        .write_varint(u64::from(state.uid))
+        .write_varint(u64::from(state.gid));
+    writer.write_varint(state.size);
     state.mtime.encode(writer);
 }
 
 fn decode_agreed(reader: &mut FieldReader<'_>) -> Result<AgreedEntry, DecodeError> {
-    let kind = FileKind::from_byte(reader.u8()?)?;
-    let flags = reader.u8()?;
+    let kind = FileKind::from_byte(reader.read_u8()?)?;
+    let flags = reader.read_u8()?;
     let implied = flags & IS_IMPLIED != 0;
     let known = HAS_SECOND | HAS_DIGEST | HAS_MARKS | IS_IMPLIED | HAS_STAMPS | IS_UNSURE;
     if flags & !known != 0 || implied && kind != FileKind::Dir {
@@ -178,25 +181,26 @@ fn decode_agreed(reader: &mut FieldReader<'_>) -> Result<AgreedEntry, DecodeErro
     let mut first = decode_state(reader, kind)?;
     let mut second = if flags & HAS_SECOND != 0 { decode_state(reader, kind)? } else { first };
     if flags & HAS_MARKS != 0 {
-        (first.mark, second.mark) = (reader.u64()?, reader.u64()?);
+        (first.mark, second.mark) = (reader.read_u64()?, reader.read_u64()?);
     }
-    let stamps = if flags & HAS_STAMPS != 0 { [reader.u64()?, reader.u64()?] } else { [0; 2] };
+    let stamps = if flags & HAS_STAMPS != 0 { [reader.read_u64()?, reader.read_u64()?] } else { [0; 2] };
     let unsure = flags & IS_UNSURE != 0;
-    let digest = if flags & HAS_DIGEST != 0 { Some(reader.array()?) } else { None };
-    let target = if kind == FileKind::Symlink { reader.bytes(TARGET_MAX)?.into() } else { Box::default() };
+    let digest = if flags & HAS_DIGEST != 0 { Some(reader.read_array()?) } else { None };
+    let target =
+        if kind == FileKind::Symlink { reader.read_bytes(TARGET_MAX)?.into() } else { Box::default() };
     if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) {
-        first.rdev = reader.varint()?;
+        first.rdev = reader.read_varint()?;
         second.rdev = first.rdev;
     }
     Ok(AgreedEntry { first, second, target, digest, stamps, unsure, implied })
 }
 
 fn decode_state(reader: &mut FieldReader<'_>, kind: FileKind) -> Result<EntryState, DecodeError> {
-    let mode = reader.varint_u32()?;
+    let mode = reader.read_varint_u32()?;
     if mode > 0o7777 {
         return Err(DecodeError::Invalid("mode"));
     }
-    let (uid, gid) = (reader.varint_u32()?, reader.varint_u32()?);
-    let (size, mtime) = (reader.varint()?, UnixTime::decode(reader)?);
+    let (uid, gid) = (reader.read_varint_u32()?, reader.read_varint_u32()?);
+    let (size, mtime) = (reader.read_varint()?, UnixTime::decode(reader)?);
     Ok(EntryState { kind, mode, uid, gid, size, mtime, rdev: 0, mark: 0 })
 }

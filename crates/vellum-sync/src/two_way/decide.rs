@@ -5,7 +5,7 @@
 
 use crate::listing::{EntryFlags, ListingEntry, ListingEntryId};
 use crate::options::CompareMethod;
-use crate::plan::{Differences, attributes, content};
+use crate::plan::{Differences, compare_attributes, compare_content};
 
 use super::TwoWaySide;
 use super::merge::{EntryStatus, MergedNode, MergedTree};
@@ -76,7 +76,7 @@ pub(super) const DIR_BITS: Differences = Differences(
 
 impl DecisionMaker<'_> {
     /// Decides.
-    pub fn run(&self) -> TwoWayDecision {
+    pub fn decide_all(&self) -> TwoWayDecision {
         let nodes = &self.merged.nodes;
         let mut decision = TwoWayDecision {
             courses: Vec::with_capacity(nodes.len()),
@@ -88,26 +88,28 @@ impl DecisionMaker<'_> {
         for (place, node) in nodes.iter().enumerate() {
             let above = if place == 0 { None } else { all.get(node.parent).copied().flatten() };
             let (courses, above) = match above {
-                Some(TypeConflict::Wins(winner)) => (follow(node, winner), above),
+                Some(TypeConflict::Wins(winner)) => (courses_below_winner(node, winner), above),
                 Some(TypeConflict::Open) => ([EntryCourse::Stay; 2], above),
-                None => self.decide(place, node, &mut decision),
+                None => self.decide_entry(place, node, &mut decision),
             };
             decision.courses.push(courses);
             all.push(above);
         }
-        self.keep_directories(&mut decision.courses);
+        self.keep_dirs(&mut decision.courses);
         decision
     }
 
     /// A directory that holds something which stays, stays; it goes across with it.
-    fn keep_directories(&self, courses: &mut [[EntryCourse; 2]]) {
+    fn keep_dirs(&self, courses: &mut [[EntryCourse; 2]]) {
         for place in (1..self.merged.nodes.len()).rev() {
             let Some(parent) = self.merged.nodes.get(place).map(|node| node.parent) else { continue };
             for which in TwoWaySide::BOTH {
                 let is_there =
-                    self.merged.nodes.get(place).is_some_and(|node| which.of(&node.sides).is_some());
-                let course = courses.get(place).map_or(EntryCourse::Gone, |both| *which.of(both));
-                let Some(above) = courses.get_mut(parent).map(|both| which.of_mut(both)) else { continue };
+                    self.merged.nodes.get(place).is_some_and(|node| which.select_from(&node.sides).is_some());
+                let course = courses.get(place).map_or(EntryCourse::Gone, |both| *which.select_from(both));
+                let Some(above) = courses.get_mut(parent).map(|both| which.select_from_mut(both)) else {
+                    continue;
+                };
                 if is_there && course != EntryCourse::Gone && *above == EntryCourse::Gone {
                     *above = EntryCourse::Across;
                 }
@@ -115,83 +117,91 @@ impl DecisionMaker<'_> {
         }
     }
 
-    fn decide(
+    fn decide_entry(
         &self,
         place: usize,
         node: &MergedNode,
         decision: &mut TwoWayDecision,
     ) -> ([EntryCourse; 2], Option<TypeConflict>) {
         let withheld = |which| {
-            self.merged.entry(node, which).is_some_and(|entry| entry.flags().has(EntryFlags::WITHHELD))
+            self.merged
+                .side_entry(node, which)
+                .is_some_and(|entry| entry.flags().contains(EntryFlags::WITHHELD))
         };
         let backup = self.asked.options.writing.backup.as_ref().filter(|backup| backup.dir.is_some());
-        let is_backup = backup.is_some_and(|backup| backup.holds(&self.merged.path(node)));
+        let is_backup = backup.is_some_and(|backup| backup.contains_path(&self.merged.node_path(node)));
         if withheld(TwoWaySide::First)
             || withheld(TwoWaySide::Second)
             || is_backup
-            || self.asked.hides(self.merged, node)
+            || self.asked.is_hidden(self.merged, node)
         {
             return ([EntryCourse::Stay; 2], None);
         }
-        let entries = TwoWaySide::BOTH.map(|which| self.merged.entry(node, which));
+        let entries = TwoWaySide::BOTH.map(|which| self.merged.side_entry(node, which));
         match entries {
             // The two roots need not be alike: they were named, not found.
             [Some(_), Some(_)] if place == 0 => ([EntryCourse::Agreed; 2], None),
-            [Some(a), Some(b)] if a.is_dir() && b.is_dir() => (self.directories(node, a, b), None),
+            [Some(a), Some(b)] if a.is_dir() && b.is_dir() => (self.decide_dirs(node, a, b), None),
             [Some(a), Some(b)] if !a.is_dir() && !b.is_dir() => {
-                (self.files(place, node, [a, b], decision), None)
+                (self.decide_files(place, node, [a, b], decision), None)
             }
-            [Some(_), Some(_)] => self.kinds(place, node, decision),
-            [Some(_), None] => (self.alone(node, TwoWaySide::First, decision), None),
-            [None, Some(_)] => (self.alone(node, TwoWaySide::Second, decision), None),
+            [Some(_), Some(_)] => self.decide_kinds(place, node, decision),
+            [Some(_), None] => (self.decide_one_sided(node, TwoWaySide::First, decision), None),
+            [None, Some(_)] => (self.decide_one_sided(node, TwoWaySide::Second, decision), None),
             [None, None] => ([EntryCourse::Stay; 2], None),
         }
     }
 
     /// Only one side has it.
-    fn alone(&self, node: &MergedNode, which: TwoWaySide, decision: &mut TwoWayDecision) -> [EntryCourse; 2] {
-        let (here, there) = (*which.of(&node.standing), *which.other().of(&node.standing));
+    fn decide_one_sided(
+        &self,
+        node: &MergedNode,
+        which: TwoWaySide,
+        decision: &mut TwoWayDecision,
+    ) -> [EntryCourse; 2] {
+        let (here, there) =
+            (*which.select_from(&node.standing), *which.opposite().select_from(&node.standing));
         let gone = match (here, there) {
             (_, EntryStatus::Deleted) if !here.is_edited() => true,
             (_, EntryStatus::Deleted) => {
-                let ending = match self.asked.rule.stubborn() {
+                let ending = match self.asked.rule.preferred_side() {
                     Some(stubborn) => ConflictEnding::Wins(stubborn),
                     None => ConflictEnding::Wins(which),
                 };
-                decision.conflict(self.merged.path(node), node, ending);
-                ending == ConflictEnding::Wins(which.other())
+                decision.add_conflict(self.merged.node_path(node), node, ending);
+                ending == ConflictEnding::Wins(which.opposite())
             }
             _ => false,
         };
         if gone && here.is_edited() {
-            *which.of_mut(&mut decision.loses) = true;
+            *which.select_from_mut(&mut decision.loses) = true;
         }
         let mut courses = [EntryCourse::Stay; 2];
-        *which.of_mut(&mut courses) = if gone { EntryCourse::Gone } else { EntryCourse::Across };
+        *which.select_from_mut(&mut courses) = if gone { EntryCourse::Gone } else { EntryCourse::Across };
         courses
     }
 
-    fn directories(&self, node: &MergedNode, a: ListingEntry<'_>, b: ListingEntry<'_>) -> [EntryCourse; 2] {
-        let differs = attributes(&a, &b, &self.asked.options).0 & DIR_BITS.0 != 0;
+    fn decide_dirs(&self, node: &MergedNode, a: ListingEntry<'_>, b: ListingEntry<'_>) -> [EntryCourse; 2] {
+        let differs = compare_attributes(&a, &b, &self.asked.options).0 & DIR_BITS.0 != 0;
         if !differs {
             return [EntryCourse::Agreed; 2];
         }
-        self.attributes(node, [a, b])
+        self.decide_attributes(node, [a, b])
     }
 
     /// Both have it, with the same content and other attributes.
-    fn attributes(&self, node: &MergedNode, entries: [ListingEntry<'_>; 2]) -> [EntryCourse; 2] {
+    fn decide_attributes(&self, node: &MergedNode, entries: [ListingEntry<'_>; 2]) -> [EntryCourse; 2] {
         let winner = match node.standing.map(EntryStatus::is_edited) {
             // What differed when both agreed, and was not touched since, was meant to differ.
             [false, false] => return [EntryCourse::Agreed; 2],
             [true, false] => TwoWaySide::First,
             [false, true] => TwoWaySide::Second,
-            [true, true] => self.asked.rule.attributes(entries.map(version)),
+            [true, true] => self.asked.rule.choose_attributes(entries.map(version_from_entry)),
         };
-        across(winner)
+        winner_courses(winner)
     }
 
-    fn files(
+    fn decide_files(
         &self,
         place: usize,
         node: &MergedNode,
@@ -199,66 +209,68 @@ impl DecisionMaker<'_> {
         decision: &mut TwoWayDecision,
     ) -> [EntryCourse; 2] {
         let [a, b] = entries;
-        if self.same_content(a, b) {
-            let differs = attributes(&a, &b, &self.asked.options).0 & !Differences::ATIME.0 != 0;
-            return if differs { self.attributes(node, entries) } else { [EntryCourse::Agreed; 2] };
+        if self.has_same_content(a, b) {
+            let differs = compare_attributes(&a, &b, &self.asked.options).0 & !Differences::ATIME.0 != 0;
+            return if differs { self.decide_attributes(node, entries) } else { [EntryCourse::Agreed; 2] };
         }
         match node.standing.map(has_new_content) {
-            [true, false] => across(TwoWaySide::First),
-            [false, true] => across(TwoWaySide::Second),
+            [true, false] => winner_courses(TwoWaySide::First),
+            [false, true] => winner_courses(TwoWaySide::Second),
             // Sizes and times say that nobody wrote, and the content, which was read, that somebody did.
-            [false, false] if !self.was_read(a, b) => self.attributes(node, entries),
-            _ => self.conflict(place, node, decision).0,
+            [false, false] if !self.has_compared_content(a, b) => self.decide_attributes(node, entries),
+            _ => self.decide_conflict(place, node, decision).0,
         }
     }
 
-    fn was_read(&self, a: ListingEntry<'_>, b: ListingEntry<'_>) -> bool {
-        self.asked.options.compare.by == CompareMethod::Content && digests(a, b).is_some()
+    fn has_compared_content(&self, a: ListingEntry<'_>, b: ListingEntry<'_>) -> bool {
+        self.asked.options.compare.by == CompareMethod::Content && compare_digests(a, b).is_some()
     }
 
     /// One of them is a directory, the other is not.
-    fn kinds(
+    fn decide_kinds(
         &self,
         place: usize,
         node: &MergedNode,
         decision: &mut TwoWayDecision,
     ) -> ([EntryCourse; 2], Option<TypeConflict>) {
-        let edited = TwoWaySide::BOTH.map(|which| self.subtree_is_edited(place, which));
+        let edited = TwoWaySide::BOTH.map(|which| self.has_edited_subtree(place, which));
         match edited {
-            [true, false] => (across(TwoWaySide::First), Some(TypeConflict::Wins(TwoWaySide::First))),
-            [false, true] => (across(TwoWaySide::Second), Some(TypeConflict::Wins(TwoWaySide::Second))),
-            _ => self.conflict(place, node, decision),
+            [true, false] => (winner_courses(TwoWaySide::First), Some(TypeConflict::Wins(TwoWaySide::First))),
+            [false, true] => {
+                (winner_courses(TwoWaySide::Second), Some(TypeConflict::Wins(TwoWaySide::Second)))
+            }
+            _ => self.decide_conflict(place, node, decision),
         }
     }
 
-    fn subtree_is_edited(&self, place: usize, which: TwoWaySide) -> bool {
-        let below = self.merged.subtree(place);
+    fn has_edited_subtree(&self, place: usize, which: TwoWaySide) -> bool {
+        let below = self.merged.subtree_nodes(place);
         below.iter().filter_map(|place| self.merged.nodes.get(*place)).any(|node| {
             // That a directory's mode was changed is no reason to keep it in the place of a file.
-            match which.of(&node.standing) {
+            match which.select_from(&node.standing) {
                 EntryStatus::Known(ChangeExtent::Attributes) => false,
                 standing => standing.is_edited(),
             }
         })
     }
 
-    fn conflict(
+    fn decide_conflict(
         &self,
         place: usize,
         node: &MergedNode,
         decision: &mut TwoWayDecision,
     ) -> ([EntryCourse; 2], Option<TypeConflict>) {
-        let path = self.merged.path(node);
-        let versions = TwoWaySide::BOTH.map(|which| self.version(place, which));
+        let path = self.merged.node_path(node);
+        let versions = TwoWaySide::BOTH.map(|which| self.compute_version(place, which));
         let ending = match self.asked.held.contains(&path) {
             true => ConflictEnding::Open,
-            false => self.asked.rule.ending(versions, self.asked.answers.get(&path).copied()),
+            false => self.asked.rule.choose_ending(versions, self.asked.answers.get(&path).copied()),
         };
-        decision.conflict(path, node, ending);
+        decision.add_conflict(path, node, ending);
         match ending {
             ConflictEnding::Wins(winner) => {
-                *winner.other().of_mut(&mut decision.loses) = true;
-                (across(winner), Some(TypeConflict::Wins(winner)))
+                *winner.opposite().select_from_mut(&mut decision.loses) = true;
+                (winner_courses(winner), Some(TypeConflict::Wins(winner)))
             }
             ConflictEnding::Renamed(_) | ConflictEnding::Open => {
                 ([EntryCourse::Stay; 2], Some(TypeConflict::Open))
@@ -266,16 +278,16 @@ impl DecisionMaker<'_> {
         }
     }
 
-    fn version(&self, place: usize, which: TwoWaySide) -> ComparedVersion {
-        let below = self.merged.subtree(place);
+    fn compute_version(&self, place: usize, which: TwoWaySide) -> ComparedVersion {
+        let below = self.merged.subtree_nodes(place);
         let nodes = below.iter().filter_map(|place| self.merged.nodes.get(*place));
-        let versions = nodes.filter_map(|node| self.merged.entry(node, which)).map(version);
+        let versions = nodes.filter_map(|node| self.merged.side_entry(node, which)).map(version_from_entry);
         let start = ComparedVersion {
             changed: vellum_types::UnixTime { secs: i64::MIN, nanos: 0 },
             bytes: 0,
             is_dir: false,
         };
-        let is_dir = self.merged.nodes.get(place).and_then(|node| self.merged.entry(node, which));
+        let is_dir = self.merged.nodes.get(place).and_then(|node| self.merged.side_entry(node, which));
         let sum = versions.fold(start, |sum, one| ComparedVersion {
             changed: sum.changed.max(one.changed),
             bytes: sum.bytes.saturating_add(one.bytes),
@@ -284,23 +296,23 @@ impl DecisionMaker<'_> {
         ComparedVersion { is_dir: is_dir.is_some_and(|entry| entry.is_dir()), ..sum }
     }
 
-    fn same_content(&self, a: ListingEntry<'_>, b: ListingEntry<'_>) -> bool {
+    fn has_same_content(&self, a: ListingEntry<'_>, b: ListingEntry<'_>) -> bool {
         if a.kind() != b.kind() {
             return false;
         }
-        digests(a, b).unwrap_or_else(|| content(&a, &b, &self.asked.options).is_empty())
+        compare_digests(a, b).unwrap_or_else(|| compare_content(&a, &b, &self.asked.options).is_empty())
     }
 }
 
 /// Whether two files have the same content, if both were read.
-pub(super) fn digests(a: ListingEntry<'_>, b: ListingEntry<'_>) -> Option<bool> {
-    let a_digest = a.listing().digest(a.id())?;
-    let b_digest = b.listing().digest(b.id())?;
+pub(super) fn compare_digests(a: ListingEntry<'_>, b: ListingEntry<'_>) -> Option<bool> {
+    let a_digest = a.listing().content_digest(a.id())?;
+    let b_digest = b.listing().content_digest(b.id())?;
     Some(a_digest == b_digest)
 }
 
 impl TwoWayDecision {
-    fn conflict(&mut self, path: Vec<u8>, node: &MergedNode, ending: ConflictEnding) {
+    fn add_conflict(&mut self, path: Vec<u8>, node: &MergedNode, ending: ConflictEnding) {
         self.conflicts.push(EntryConflict { path, entries: node.sides, ending });
     }
 }
@@ -309,21 +321,22 @@ fn has_new_content(standing: EntryStatus) -> bool {
     matches!(standing, EntryStatus::New | EntryStatus::Known(ChangeExtent::Content))
 }
 
-fn version(entry: ListingEntry<'_>) -> ComparedVersion {
+fn version_from_entry(entry: ListingEntry<'_>) -> ComparedVersion {
     ComparedVersion { changed: entry.mtime(), bytes: entry.size(), is_dir: entry.is_dir() }
 }
 
-fn across(winner: TwoWaySide) -> [EntryCourse; 2] {
+fn winner_courses(winner: TwoWaySide) -> [EntryCourse; 2] {
     let mut courses = [EntryCourse::Replaced; 2];
-    *winner.of_mut(&mut courses) = EntryCourse::Across;
+    *winner.select_from_mut(&mut courses) = EntryCourse::Across;
     courses
 }
 
 /// Below an entry that won, or lost, against one of another kind.
-fn follow(node: &MergedNode, winner: TwoWaySide) -> [EntryCourse; 2] {
+fn courses_below_winner(node: &MergedNode, winner: TwoWaySide) -> [EntryCourse; 2] {
     let mut courses = [EntryCourse::Stay; 2];
-    for which in TwoWaySide::BOTH.into_iter().filter(|which| which.of(&node.sides).is_some()) {
-        *which.of_mut(&mut courses) = if which == winner { EntryCourse::Across } else { EntryCourse::Gone };
+    for which in TwoWaySide::BOTH.into_iter().filter(|which| which.select_from(&node.sides).is_some()) {
+        *which.select_from_mut(&mut courses) =
+            if which == winner { EntryCourse::Across } else { EntryCourse::Gone };
     }
     courses
 }

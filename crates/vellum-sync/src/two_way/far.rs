@@ -33,52 +33,55 @@ impl FarDirectory {
 }
 
 impl TwoWayEnd for FarDirectory {
-    fn peek(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
-        self.reads.another()?.list(wish, meter)
+    fn list_without_replacing(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+        self.reads.connect_duplicate()?.list_entries(wish, meter)
     }
 
-    fn lines(&self) -> ConnectionHealth {
-        let lines = |remote: &RemoteEnd| ConnectionHealth { cuts: remote.cuts(), is_lost: remote.is_lost() };
+    fn connection_health(&self) -> ConnectionHealth {
+        let lines = |remote: &RemoteEnd| ConnectionHealth {
+            cuts: remote.count_disconnects(),
+            is_lost: remote.is_lost(),
+        };
         lines(&self.reads) + lines(&self.writes)
     }
 }
 
 impl SyncEnd for FarDirectory {
-    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+    fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         *self.wish.lock().unwrap_or_else(PoisonError::into_inner) = Some(wish.clone());
-        self.reads.list(wish, meter)
+        self.reads.list_entries(wish, meter)
     }
 
-    fn digest(
+    fn hash_files(
         &self,
         listing: &TreeListing,
         files: &[ListingEntryId],
         meter: &ProgressMeter,
     ) -> Result<Vec<Option<ContentDigest>>> {
-        self.reads.digest(listing, files, meter)
+        self.reads.hash_files(listing, files, meter)
     }
 }
 
 impl SourceEnd for FarDirectory {
-    fn expect(&self, listing: &TreeListing, files: &[WantedFile]) {
-        self.reads.expect(listing, files);
+    fn announce_files(&self, listing: &TreeListing, files: &[WantedFile]) {
+        self.reads.announce_files(listing, files);
     }
 
-    fn open(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
-        self.reads.open(file, old)
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
+        self.reads.open_content(file, old)
     }
 }
 
 impl DestinationEnd for FarDirectory {
-    fn carry_out(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
+    fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
         let wish = self.wish.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(wish) = wish else { return Err(SyncError::Changed) };
-        let now = self.writes.list(&ListingRequest { side: SyncSide::Destination, ..wish }, meter)?;
+        let now = self.writes.list_entries(&ListingRequest { side: SyncSide::Destination, ..wish }, meter)?;
         let mut sent = SentSteps { job, now: &now, problems: Vec::new() };
-        let steps = job.plan.steps.iter().filter_map(|step| sent.step(*step)).collect();
+        let steps = job.plan.steps.iter().filter_map(|step| sent.adapt_step(*step)).collect();
         let plan = SyncPlan { steps, ..job.plan.clone() };
         let problems = sent.problems;
-        let mut report = self.writes.carry_out(&SyncJob { plan: &plan, to: &now, ..*job }, meter)?;
+        let mut report = self.writes.execute_plan(&SyncJob { plan: &plan, to: &now, ..*job }, meter)?;
         report.problems.extend(problems);
         Ok(report)
     }
@@ -92,11 +95,11 @@ struct SentSteps<'a> {
 }
 
 impl SentSteps<'_> {
-    fn step(&mut self, step: SyncStep) -> Option<SyncStep> {
+    fn adapt_step(&mut self, step: SyncStep) -> Option<SyncStep> {
         let Some(old) = step.old.map(|old| self.job.to.entry(old)) else { return Some(step) };
         let path = old.path();
-        match self.now.find(&path) {
-            Some(now) if is_same(&old, &now) => Some(SyncStep { old: Some(now.id()), ..step }),
+        match self.now.find_path(&path) {
+            Some(now) if is_same_version(&old, &now) => Some(SyncStep { old: Some(now.id()), ..step }),
             // Gone already.
             None if step.action == StepAction::Delete => None,
             None => match step.action {
@@ -120,8 +123,8 @@ impl SentSteps<'_> {
     }
 }
 
-fn is_same(old: &ListingEntry<'_>, now: &ListingEntry<'_>) -> bool {
-    let [before, after] = [old, now].map(|entry| entry.listing().stamp(entry.id()));
+fn is_same_version(old: &ListingEntry<'_>, now: &ListingEntry<'_>) -> bool {
+    let [before, after] = [old, now].map(|entry| entry.listing().change_stamp(entry.id()));
     let untouched = before == 0 || after == 0 || before == after;
     old.kind() == now.kind()
         && (old.is_dir() || (old.size(), old.mtime()) == (now.size(), now.mtime()) && untouched)

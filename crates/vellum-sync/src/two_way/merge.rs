@@ -24,7 +24,7 @@ pub(super) enum EntryStatus {
 }
 
 impl EntryStatus {
-    pub fn is_there(self) -> bool {
+    pub fn is_present(self) -> bool {
         matches!(self, Self::New | Self::Known(_))
     }
 
@@ -61,32 +61,32 @@ pub(super) struct MergedTree<'a> {
 
 impl<'a> MergedTree<'a> {
     /// Walks all three.
-    pub fn walk(
+    pub fn merge_listings(
         archive: &'a TwoWayArchive,
         listings: [&'a TreeListing; 2],
         preserve: &PreserveOptions,
     ) -> Self {
         let mut merged = Self { archive, listings, nodes: Vec::new() };
         let roots = [Some(archive.root()), Some(listings[0].root()), Some(listings[1].root())];
-        merged.push(roots, 0, preserve);
+        merged.push_node(roots, 0, preserve);
         let mut next = 0;
         while next < merged.nodes.len() {
-            merged.enter(next, preserve);
+            merged.enter_dir(next, preserve);
             next += 1;
         }
         merged
     }
 
-    fn enter(&mut self, place: usize, preserve: &PreserveOptions) {
+    fn enter_dir(&mut self, place: usize, preserve: &PreserveOptions) {
         let first = self.nodes.len();
-        let mut lists = self.entries(place).map(|entry| {
+        let mut lists = self.node_entries(place).map(|entry| {
             entry.filter(ListingEntry::is_dir).into_iter().flat_map(|dir| dir.children()).peekable()
         });
         while let Some(name) = lists.iter_mut().filter_map(|list| list.peek().map(ListingEntry::name)).min() {
             let found = lists.each_mut().map(|list| list.next_if(|entry| entry.name() == name));
             // What is in the archive alone went on both sides: it is forgotten, with all that was in it.
             if found[1].is_some() || found[2].is_some() {
-                self.push(found, place, preserve);
+                self.push_node(found, place, preserve);
             }
         }
         let count = self.nodes.len() - first;
@@ -95,21 +95,21 @@ impl<'a> MergedTree<'a> {
         }
     }
 
-    fn push(&mut self, found: [Option<ListingEntry<'a>>; 3], parent: usize, preserve: &PreserveOptions) {
+    fn push_node(&mut self, found: [Option<ListingEntry<'a>>; 3], parent: usize, preserve: &PreserveOptions) {
         let [archived, a, b] = found;
-        let seen = archived.and_then(|entry| self.archive.seen(entry));
+        let seen = archived.and_then(|entry| self.archive.entry_facts(entry));
         let standing = |which: TwoWaySide, entry: Option<ListingEntry<'_>>| match (&seen, entry) {
             (None, None) => EntryStatus::Absent,
             (Some(_), None) => EntryStatus::Deleted,
             (None, Some(_)) => EntryStatus::New,
-            (Some(seen), Some(entry)) => {
-                EntryStatus::Known(which.of(seen).change_to(&EntryFacts::of(entry), preserve))
-            }
+            (Some(seen), Some(entry)) => EntryStatus::Known(
+                which.select_from(seen).compare_to(&EntryFacts::from_entry(entry), preserve),
+            ),
         };
         let doubtful = |which: TwoWaySide, entry: Option<ListingEntry<'_>>| {
-            seen.as_ref()
-                .zip(entry)
-                .is_some_and(|(seen, entry)| which.of(seen).is_doubtful(&EntryFacts::of(entry)))
+            seen.as_ref().zip(entry).is_some_and(|(seen, entry)| {
+                which.select_from(seen).is_doubtful(&EntryFacts::from_entry(entry))
+            })
         };
         self.nodes.push(MergedNode {
             archived: archived.map(|entry| entry.id()),
@@ -123,7 +123,7 @@ impl<'a> MergedTree<'a> {
     }
 
     /// The three entries of a node: the archive's, and each side's.
-    fn entries(&self, place: usize) -> [Option<ListingEntry<'a>>; 3] {
+    fn node_entries(&self, place: usize) -> [Option<ListingEntry<'a>>; 3] {
         let (archive, [a, b]) = (self.archive, self.listings);
         let Some(node) = self.nodes.get(place) else { return [None; 3] };
         let known = node.archived.map(|id| archive.tree.entry(id));
@@ -131,18 +131,18 @@ impl<'a> MergedTree<'a> {
     }
 
     /// A side's entry of a node.
-    pub fn entry(&self, node: &MergedNode, which: TwoWaySide) -> Option<ListingEntry<'a>> {
-        which.of(&node.sides).map(|id| which.of(&self.listings).entry(id))
+    pub fn side_entry(&self, node: &MergedNode, which: TwoWaySide) -> Option<ListingEntry<'a>> {
+        which.select_from(&node.sides).map(|id| which.select_from(&self.listings).entry(id))
     }
 
     /// The path of a node.
-    pub fn path(&self, node: &MergedNode) -> Vec<u8> {
-        let entry = TwoWaySide::BOTH.into_iter().find_map(|which| self.entry(node, which));
+    pub fn node_path(&self, node: &MergedNode) -> Vec<u8> {
+        let entry = TwoWaySide::BOTH.into_iter().find_map(|which| self.side_entry(node, which));
         entry.map(|entry| entry.path()).unwrap_or_default()
     }
 
     /// The nodes below one, itself the first.
-    pub fn subtree(&self, place: usize) -> Vec<usize> {
+    pub fn subtree_nodes(&self, place: usize) -> Vec<usize> {
         let mut found = vec![place];
         let mut next = 0;
         while let Some(node) = found.get(next).and_then(|place| self.nodes.get(*place)) {

@@ -15,7 +15,7 @@ use crate::plan::{
 
 use super::TwoWaySide;
 use super::archive::TwoWayArchive;
-use super::decide::{DecisionMaker, EntryConflict, EntryCourse, TwoWayDecision, digests};
+use super::decide::{DecisionMaker, EntryConflict, EntryCourse, TwoWayDecision, compare_digests};
 use super::merge::{EntryStatus, MergedNode, MergedTree};
 use super::rename::{RenameError, VersionRename, VersionRenames};
 use super::rule::{ConflictAnswers, ConflictEnding, ConflictRule};
@@ -67,12 +67,13 @@ impl TwoWayPlan {
         asked: &TwoWayRequest,
     ) -> Result<Self, RenameError> {
         let mut named = GivenNames::default();
-        while named.rounds < RENAMES_MAX && named.give(archive, listings, asked)? {
+        while named.rounds < RENAMES_MAX && named.assign_names(archive, listings, asked)? {
             named.rounds += 1;
         }
-        let merged = MergedTree::walk(archive, named.listings(listings), &asked.options.preserve);
-        let decision = DecisionMaker { merged: &merged, asked }.run();
-        let (plans, refusal) = TwoWayPlanner { merged: &merged, decision: &decision, asked }.run();
+        let merged =
+            MergedTree::merge_listings(archive, named.renamed_listings(listings), &asked.options.preserve);
+        let decision = DecisionMaker { merged: &merged, asked }.decide_all();
+        let (plans, refusal) = TwoWayPlanner { merged: &merged, decision: &decision, asked }.build_plans();
         let nodes = merged.nodes;
         // A version that got another name is missed under its old one, which is no conflict of its own.
         let known: HashSet<&[u8]> = named.conflicts.iter().map(|conflict| &*conflict.path).collect();
@@ -92,8 +93,8 @@ impl TwoWayPlan {
 
     /// The listings that the steps speak of.
     #[must_use]
-    pub fn listings<'a>(&'a self, listings: [&'a TreeListing; 2]) -> [&'a TreeListing; 2] {
-        in_their_place(&self.renamed, listings)
+    pub fn renamed_listings<'a>(&'a self, listings: [&'a TreeListing; 2]) -> [&'a TreeListing; 2] {
+        select_renamed(&self.renamed, listings)
     }
 
     /// Whether there is nothing to do.
@@ -103,7 +104,7 @@ impl TwoWayPlan {
     }
 
     /// Conflicts that wait for an answer.
-    pub fn open(&self) -> impl Iterator<Item = &EntryConflict> {
+    pub fn open_conflicts(&self) -> impl Iterator<Item = &EntryConflict> {
         self.conflicts.iter().filter(|conflict| conflict.ending == ConflictEnding::Open)
     }
 }
@@ -118,31 +119,32 @@ struct GivenNames {
 }
 
 impl GivenNames {
-    fn listings<'a>(&'a self, listings: [&'a TreeListing; 2]) -> [&'a TreeListing; 2] {
-        in_their_place(&self.renamed, listings)
+    fn renamed_listings<'a>(&'a self, listings: [&'a TreeListing; 2]) -> [&'a TreeListing; 2] {
+        select_renamed(&self.renamed, listings)
     }
 
     /// Gives new names where both versions are kept; whether there were any to give.
-    fn give(
+    fn assign_names(
         &mut self,
         archive: &TwoWayArchive,
         listings: [&TreeListing; 2],
         asked: &TwoWayRequest,
     ) -> Result<bool, RenameError> {
-        let now = self.listings(listings);
-        let merged = MergedTree::walk(archive, now, &asked.options.preserve);
-        let mut conflicts = DecisionMaker { merged: &merged, asked }.run().conflicts;
+        let now = self.renamed_listings(listings);
+        let merged = MergedTree::merge_listings(archive, now, &asked.options.preserve);
+        let mut conflicts = DecisionMaker { merged: &merged, asked }.decide_all().conflicts;
         conflicts.retain(|conflict| matches!(conflict.ending, ConflictEnding::Renamed(_)));
-        let more = VersionRename::of(&merged, &conflicts, asked);
+        let more = VersionRename::from_conflicts(&merged, &conflicts, asked);
         let renamed = TwoWaySide::BOTH.map(|which| {
-            let (more, now): (&VersionRenames, &&TreeListing) = (which.of(&more), which.of(&now));
-            (!more.is_empty()).then(|| more.apply(now)).transpose()
+            let (more, now): (&VersionRenames, &&TreeListing) =
+                (which.select_from(&more), which.select_from(&now));
+            (!more.is_empty()).then(|| more.apply_to_listing(now)).transpose()
         });
         for (which, renamed) in TwoWaySide::BOTH.into_iter().zip(renamed) {
             let renamed = renamed?;
-            which.of_mut(&mut self.renamings).extend(which.of(&more));
+            which.select_from_mut(&mut self.renamings).extend_with(which.select_from(&more));
             if renamed.is_some() {
-                *which.of_mut(&mut self.renamed) = renamed;
+                *which.select_from_mut(&mut self.renamed) = renamed;
             }
         }
         let any = !conflicts.is_empty();
@@ -151,11 +153,11 @@ impl GivenNames {
     }
 }
 
-fn in_their_place<'a>(
+fn select_renamed<'a>(
     renamed: &'a [Option<TreeListing>; 2],
     listings: [&'a TreeListing; 2],
 ) -> [&'a TreeListing; 2] {
-    TwoWaySide::BOTH.map(|which| which.of(renamed).as_ref().unwrap_or(*which.of(&listings)))
+    TwoWaySide::BOTH.map(|which| which.select_from(renamed).as_ref().unwrap_or(*which.select_from(&listings)))
 }
 
 /// Makes the plans.
@@ -166,10 +168,10 @@ struct TwoWayPlanner<'a> {
 }
 
 impl TwoWayPlanner<'_> {
-    fn run(&self) -> ([SyncPlan; 2], Option<(TwoWaySide, PlanRefusal)>) {
-        let by_entry = TwoWaySide::BOTH.map(|which| self.by_entry(which));
-        let plans = TwoWaySide::BOTH.map(|from| self.direction(from, &by_entry));
-        let Some(refused) = self.refusal(&plans) else { return (plans, None) };
+    fn build_plans(&self) -> ([SyncPlan; 2], Option<(TwoWaySide, PlanRefusal)>) {
+        let by_entry = TwoWaySide::BOTH.map(|which| self.courses_by_entry(which));
+        let plans = TwoWaySide::BOTH.map(|from| self.plan_direction(from, &by_entry));
+        let Some(refused) = self.check_delete_limit(&plans) else { return (plans, None) };
         match self.without_deletions(plans.clone()) {
             Some(plans) => (plans, None),
             None => (plans, Some(refused)),
@@ -180,8 +182,8 @@ impl TwoWayPlanner<'_> {
     fn without_deletions(&self, mut plans: [SyncPlan; 2]) -> Option<[SyncPlan; 2]> {
         // Each side is refused once at most.
         for _ in TwoWaySide::BOTH {
-            let Some((side, refusal)) = self.refusal(&plans) else { break };
-            let plan = side.other().of_mut(&mut plans);
+            let Some((side, refusal)) = self.check_delete_limit(&plans) else { break };
+            let plan = side.opposite().select_from_mut(&mut plans);
             let is_needed =
                 |step: &SyncStep| step.action == StepAction::Delete && step.phase != StepPhase::Delete;
             if matches!(refusal, PlanRefusal::Store { .. }) || plan.steps.iter().any(is_needed) {
@@ -196,20 +198,21 @@ impl TwoWayPlanner<'_> {
     }
 
     /// What becomes of each entry of one side, by its number.
-    fn by_entry(&self, which: TwoWaySide) -> Vec<EntryCourse> {
-        let mut courses = vec![EntryCourse::Stay; which.of(&self.merged.listings).len()];
+    fn courses_by_entry(&self, which: TwoWaySide) -> Vec<EntryCourse> {
+        let mut courses = vec![EntryCourse::Stay; which.select_from(&self.merged.listings).len()];
         for (node, both) in self.merged.nodes.iter().zip(&self.decision.courses) {
-            let place = which.of(&node.sides).map(ListingEntryId::index);
+            let place = which.select_from(&node.sides).map(ListingEntryId::index);
             if let Some(course) = place.and_then(|place| courses.get_mut(place)) {
-                *course = *which.of(both);
+                *course = *which.select_from(both);
             }
         }
         courses
     }
 
     /// What goes from one side to the other.
-    fn direction(&self, from: TwoWaySide, courses: &[Vec<EntryCourse>; 2]) -> SyncPlan {
-        let (source, old) = (*from.of(&self.merged.listings), *from.other().of(&self.merged.listings));
+    fn plan_direction(&self, from: TwoWaySide, courses: &[Vec<EntryCourse>; 2]) -> SyncPlan {
+        let (source, old) =
+            (*from.select_from(&self.merged.listings), *from.opposite().select_from(&self.merged.listings));
         let delete = DeleteOptions {
             when: DeletePhase::After,
             force: true,
@@ -219,12 +222,13 @@ impl TwoWayPlanner<'_> {
         let options = SyncOptions { delete, ..self.asked.options.clone() };
         let all = SyncPlan::new(source, old, &options);
         let (ours, theirs): (&Vec<EntryCourse>, &Vec<EntryCourse>) =
-            (from.of(courses), from.other().of(courses));
+            (from.select_from(courses), from.opposite().select_from(courses));
         let filter = StepFilter { source, old, ours, theirs };
-        let mut steps: Vec<SyncStep> = all.steps.iter().filter_map(|step| filter.step(*step)).collect();
+        let mut steps: Vec<SyncStep> =
+            all.steps.iter().filter_map(|step| filter.filter_step(*step)).collect();
         steps.sort_by_key(|step| step.phase);
         let mut remarks: Vec<PlanRemark> =
-            all.remarks.into_iter().filter(|remark| filter.concerns(remark)).collect();
+            all.remarks.into_iter().filter(|remark| filter.should_keep_remark(remark)).collect();
         let held = filter.theirs.iter().filter(|course| **course == EntryCourse::Gone).count() as u64;
         if held > 0 && !(source.is_complete() && old.is_complete()) {
             remarks.push(PlanRemark::DeletesHeld { deletes: held });
@@ -232,26 +236,26 @@ impl TwoWayPlanner<'_> {
         let mut counts = StepCounts::default();
         (counts.entries, counts.files, counts.bytes) =
             (all.counts.entries, all.counts.files, all.counts.bytes);
-        steps.iter().for_each(|step| filter.count(step, &mut counts));
+        steps.iter().for_each(|step| filter.count_step(step, &mut counts));
         SyncPlan { steps, remarks, counts, ..SyncPlan::default() }
     }
 
     /// Why so much is not deleted.
-    fn refusal(&self, plans: &[SyncPlan; 2]) -> Option<(TwoWaySide, PlanRefusal)> {
+    fn check_delete_limit(&self, plans: &[SyncPlan; 2]) -> Option<(TwoWaySide, PlanRefusal)> {
         let delete = &self.asked.options.delete;
         let store = TwoWaySide::BOTH.into_iter().find_map(|side| {
-            let mut dirs = side.of(&self.merged.listings).iter().filter(ListingEntry::is_dir);
-            let store = dirs.find(|dir| dir.flags().has(EntryFlags::STORE))?;
+            let mut dirs = side.select_from(&self.merged.listings).iter().filter(ListingEntry::is_dir);
+            let store = dirs.find(|dir| dir.flags().contains(EntryFlags::STORE))?;
             Some((side, PlanRefusal::Store { path: store.path() }))
         });
         store.or_else(|| {
             TwoWaySide::BOTH.into_iter().find_map(|side| {
                 let deletions = DeletionCounts {
-                    deletes: side.other().of(plans).counts.deleted,
-                    of: side.of(&self.merged.listings).len() as u64 - 1,
-                    is_source_empty: side.other().of(&self.merged.listings).is_empty(),
+                    deletes: side.opposite().select_from(plans).counts.deleted,
+                    of: side.select_from(&self.merged.listings).len() as u64 - 1,
+                    is_source_empty: side.opposite().select_from(&self.merged.listings).is_empty(),
                 };
-                Some((side, deletions.refusal(delete, delete.force)?))
+                Some((side, deletions.check_limit(delete, delete.force)?))
             })
         })
     }
@@ -266,16 +270,16 @@ struct StepFilter<'a> {
 }
 
 impl StepFilter<'_> {
-    fn goes(&self, source: ListingEntryId) -> bool {
+    fn is_transferred(&self, source: ListingEntryId) -> bool {
         self.ours.get(source.index()) == Some(&EntryCourse::Across)
     }
 
-    fn leaves(&self, old: ListingEntryId) -> bool {
+    fn is_removed(&self, old: ListingEntryId) -> bool {
         matches!(self.theirs.get(old.index()), Some(EntryCourse::Gone | EntryCourse::Replaced))
     }
 
     /// The step, as it is taken; None if it is not.
-    fn step(&self, step: SyncStep) -> Option<SyncStep> {
+    fn filter_step(&self, step: SyncStep) -> Option<SyncStep> {
         let whole = SyncStep {
             phase: StepPhase::Files,
             action: StepAction::Write(WriteMethod::Whole),
@@ -283,57 +287,62 @@ impl StepFilter<'_> {
             ..step
         };
         match (step.action, step.source, step.old) {
-            (StepAction::Delete, _, Some(old)) => self.leaves(old).then_some(step),
-            (StepAction::Rename, Some(source), Some(old)) => match (self.goes(source), self.leaves(old)) {
-                (true, true) => Some(step),
-                (true, false) => Some(SyncStep { old: None, what: Differences::NEW, ..whole }),
-                (false, true) => {
-                    let (phase, action) = (StepPhase::Delete, StepAction::Delete);
-                    Some(SyncStep { phase, action, source: None, what: Differences::default(), ..step })
+            (StepAction::Delete, _, Some(old)) => self.is_removed(old).then_some(step),
+            (StepAction::Rename, Some(source), Some(old)) => {
+                match (self.is_transferred(source), self.is_removed(old)) {
+                    (true, true) => Some(step),
+                    (true, false) => Some(SyncStep { old: None, what: Differences::NEW, ..whole }),
+                    (false, true) => {
+                        let (phase, action) = (StepPhase::Delete, StepAction::Delete);
+                        Some(SyncStep { phase, action, source: None, what: Differences::default(), ..step })
+                    }
+                    (false, false) => None,
                 }
-                (false, false) => None,
-            },
-            (_, Some(source), _) if !self.goes(source) => None,
+            }
+            (_, Some(source), _) if !self.is_transferred(source) => None,
             // What leads may be what the other side changed: then this name has a file of its own.
-            (StepAction::Link, Some(_), _) if !step.other.is_some_and(|other| self.leads(other)) => {
+            (StepAction::Link, Some(_), _) if !step.other.is_some_and(|other| self.can_lead_links(other)) => {
                 Some(whole)
             }
-            (StepAction::Write(_), Some(source), Some(old)) if self.is_same(source, old) => {
+            (StepAction::Write(_), Some(source), Some(old)) if self.has_same_content(source, old) => {
                 Some(SyncStep { action: StepAction::Attributes, what: Differences::TIME, ..step })
             }
             _ => Some(step),
         }
     }
 
-    fn leads(&self, other: ListingEntryId) -> bool {
+    fn can_lead_links(&self, other: ListingEntryId) -> bool {
         matches!(self.ours.get(other.index()), Some(EntryCourse::Across | EntryCourse::Agreed))
     }
 
     /// Both were read and have the same content: only attributes need to go.
-    fn is_same(&self, source: ListingEntryId, old: ListingEntryId) -> bool {
-        digests(self.source.entry(source), self.old.entry(old)) == Some(true)
+    fn has_same_content(&self, source: ListingEntryId, old: ListingEntryId) -> bool {
+        compare_digests(self.source.entry(source), self.old.entry(old)) == Some(true)
     }
 
-    fn concerns(&self, remark: &PlanRemark) -> bool {
-        let find = |listing: &TreeListing| listing.find(remark.path()).map(|entry| entry.id());
+    fn should_keep_remark(&self, remark: &PlanRemark) -> bool {
+        let find = |listing: &TreeListing| listing.find_path(remark.path()).map(|entry| entry.id());
         match remark {
             PlanRemark::DeletesHeld { .. }
             | PlanRemark::DeletesRefused { .. }
             | PlanRemark::BasisMissing { .. } => false,
-            PlanRemark::Kept { .. } => find(self.old).is_some_and(|old| self.leaves(old)),
+            PlanRemark::Kept { .. } => find(self.old).is_some_and(|old| self.is_removed(old)),
             PlanRemark::InTheWay { .. }
             | PlanRemark::Itself { .. }
             | PlanRemark::Shadowed { .. }
-            | PlanRemark::Skipped { .. } => find(self.source).is_some_and(|source| self.goes(source)),
+            | PlanRemark::Skipped { .. } => {
+                find(self.source).is_some_and(|source| self.is_transferred(source))
+            }
         }
     }
 
-    fn count(&self, step: &SyncStep, counts: &mut StepCounts) {
+    fn count_step(&self, step: &SyncStep, counts: &mut StepCounts) {
         match step.action {
             StepAction::Delete => counts.deleted += 1,
             StepAction::Rename => counts.renamed += 1,
             StepAction::Attributes => {
-                counts.attributes += u64::from(!step.what.is_empty() && !step.what.has(Differences::NEW));
+                counts.attributes +=
+                    u64::from(!step.what.is_empty() && !step.what.contains(Differences::NEW));
             }
             StepAction::MakeDir
             | StepAction::Link
@@ -358,16 +367,17 @@ impl StepFilter<'_> {
 /// where everything is new, they are taken for copies. And files that look as they did, and may have been written all the
 /// same: against the other side's, and against what was agreed on where its hash is known.
 #[must_use]
-pub fn unsettled(
+pub fn find_undecided_versions(
     archive: &TwoWayArchive,
     listings: [&TreeListing; 2],
     asked: &TwoWayRequest,
 ) -> [Vec<ListingEntryId>; 2] {
-    let merged = MergedTree::walk(archive, listings, &asked.options.preserve);
+    let merged = MergedTree::merge_listings(archive, listings, &asked.options.preserve);
     let mut found = [Vec::new(), Vec::new()];
     let met_before = archive.tree.len() > 1;
     for node in &merged.nodes {
-        let entries = TwoWaySide::BOTH.map(|which| merged.entry(node, which).filter(ListingEntry::is_file));
+        let entries =
+            TwoWaySide::BOTH.map(|which| merged.side_entry(node, which).filter(ListingEntry::is_file));
         let edited = node.standing.iter().all(|standing| standing.is_edited());
         let doubtful = node.doubtful.contains(&true);
         match entries {
@@ -378,9 +388,11 @@ pub fn unsettled(
                     found[1].push(b.id());
                 }
             }
-            _ if doubtful && node.archived.is_some_and(|id| archive.tree.digest(id).is_some()) => {
-                for which in TwoWaySide::BOTH.into_iter().filter(|which| *which.of(&node.doubtful)) {
-                    which.of_mut(&mut found).extend(which.of(&entries).map(|entry| entry.id()));
+            _ if doubtful && node.archived.is_some_and(|id| archive.tree.content_digest(id).is_some()) => {
+                for which in TwoWaySide::BOTH.into_iter().filter(|which| *which.select_from(&node.doubtful)) {
+                    which
+                        .select_from_mut(&mut found)
+                        .extend(which.select_from(&entries).map(|entry| entry.id()));
                 }
             }
             _ => {}
@@ -392,23 +404,23 @@ pub fn unsettled(
 /// Paths that one side seems not to have although a rule may have left them out there: what is decided about them
 /// would be wrong, so that each side is to be looked at again for exactly these.
 #[must_use]
-pub fn doubtful(
+pub fn find_maybe_hidden(
     archive: &TwoWayArchive,
     listings: [&TreeListing; 2],
     asked: &TwoWayRequest,
 ) -> [Vec<Vec<u8>>; 2] {
-    let merged = MergedTree::walk(archive, listings, &asked.options.preserve);
+    let merged = MergedTree::merge_listings(archive, listings, &asked.options.preserve);
     let mut found = [Vec::new(), Vec::new()];
     for (place, node) in merged.nodes.iter().enumerate().skip(1) {
         for which in TwoWaySide::BOTH {
-            let missing = !which.of(&node.standing).is_there();
-            let above = merged.nodes.get(node.parent).and_then(|parent| merged.entry(parent, which));
-            let keeps = above.is_some_and(|above| above.flags().has(EntryFlags::KEEPS));
+            let missing = !which.select_from(&node.standing).is_present();
+            let above = merged.nodes.get(node.parent).and_then(|parent| merged.side_entry(parent, which));
+            let keeps = above.is_some_and(|above| above.flags().contains(EntryFlags::KEEPS));
             if missing && keeps {
                 // What is below such a thing stands and falls with it, but rules may leave out its inside alone.
-                let below = merged.subtree(place);
+                let below = merged.subtree_nodes(place);
                 let nodes = below.iter().filter_map(|place| merged.nodes.get(*place));
-                which.of_mut(&mut found).extend(nodes.map(|node| merged.path(node)));
+                which.select_from_mut(&mut found).extend(nodes.map(|node| merged.node_path(node)));
             }
         }
     }
@@ -417,11 +429,12 @@ pub fn doubtful(
 
 impl TwoWayRequest {
     /// Whether a rule hides an entry on a side where it seems to be missing.
-    pub(super) fn hides(&self, merged: &MergedTree<'_>, node: &MergedNode) -> bool {
+    pub(super) fn is_hidden(&self, merged: &MergedTree<'_>, node: &MergedNode) -> bool {
         TwoWaySide::BOTH.into_iter().any(|which| {
-            let hidden = which.of(&self.hidden);
-            let missing = matches!(which.of(&node.standing), EntryStatus::Absent | EntryStatus::Deleted);
-            missing && !hidden.is_empty() && hidden.contains(&merged.path(node))
+            let hidden = which.select_from(&self.hidden);
+            let missing =
+                matches!(which.select_from(&node.standing), EntryStatus::Absent | EntryStatus::Deleted);
+            missing && !hidden.is_empty() && hidden.contains(&merged.node_path(node))
         })
     }
 }

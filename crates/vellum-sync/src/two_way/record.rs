@@ -34,32 +34,32 @@ pub(super) struct RunAftermath<'a> {
 
 impl RunAftermath<'_> {
     /// What is recorded of each node.
-    pub fn draft(&self) -> Vec<Option<AgreedEntry>> {
-        let unlike = TwoWaySide::BOTH.map(|from| self.unlike(from));
+    pub fn draft_records(&self) -> Vec<Option<AgreedEntry>> {
+        let unlike = TwoWaySide::BOTH.map(|from| self.find_unequal_entries(from));
         let mut agreed: Vec<Option<AgreedEntry>> = Vec::with_capacity(self.nodes.len());
         for place in 0..self.nodes.len() {
-            agreed.push(self.node(place, &unlike));
+            agreed.push(self.record_node(place, &unlike));
         }
         agreed
     }
 
     /// Drafts of files that were written so shortly before that another edit may look the same, and which numbers they
     /// have in the last listing of each side. What both have of them now is to be recorded with them.
-    pub fn unsure(&self, draft: &[Option<AgreedEntry>]) -> Vec<(usize, [ListingEntryId; 2])> {
+    pub fn find_unsure_drafts(&self, draft: &[Option<AgreedEntry>]) -> Vec<(usize, [ListingEntryId; 2])> {
         let known = |place: usize| {
             let archived = self.nodes.get(place).and_then(|node| node.archived);
-            archived.map(|id| self.archive.agreed(self.archive.tree.entry(id)))
+            archived.map(|id| self.archive.agreed_entry(self.archive.tree.entry(id)))
         };
         let unsure = draft.iter().enumerate().filter(|(place, agreed)| {
             agreed.as_ref().is_some_and(|agreed| agreed.unsure && known(*place).as_ref() != Some(agreed))
         });
         let find = |(place, _): (usize, &Option<AgreedEntry>)| {
             let node = self.nodes.get(place)?;
-            let path = TwoWaySide::BOTH
-                .into_iter()
-                .find_map(|which| which.of(&node.sides).map(|id| which.of(&self.before).entry(id).path()))?;
+            let path = TwoWaySide::BOTH.into_iter().find_map(|which| {
+                which.select_from(&node.sides).map(|id| which.select_from(&self.before).entry(id).path())
+            })?;
             let now = |which: TwoWaySide| {
-                self.latest(which).find(&path).filter(ListingEntry::is_file).map(|now| now.id())
+                self.latest_listing(which).find_path(&path).filter(ListingEntry::is_file).map(|now| now.id())
             };
             Some((place, [now(TwoWaySide::First)?, now(TwoWaySide::Second)?]))
         };
@@ -67,70 +67,82 @@ impl RunAftermath<'_> {
     }
 
     /// The last listing of a side.
-    pub fn latest(&self, which: TwoWaySide) -> &TreeListing {
-        let before: &&TreeListing = which.of(&self.before);
-        which.of(&self.after).unwrap_or(before)
+    pub fn latest_listing(&self, which: TwoWaySide) -> &TreeListing {
+        let before: &&TreeListing = which.select_from(&self.before);
+        which.select_from(&self.after).unwrap_or(before)
     }
 
     /// The new archive.
-    pub fn record(&self, mut draft: Vec<Option<AgreedEntry>>) -> Result<TwoWayArchive, ListingError> {
-        self.imply(&mut draft);
-        self.build(draft)
+    pub fn record_archive(&self, mut draft: Vec<Option<AgreedEntry>>) -> Result<TwoWayArchive, ListingError> {
+        self.add_implied_dirs(&mut draft);
+        self.build_archive(draft)
     }
 
     /// Entries of a side that the other side does not have like this, although they went there.
-    fn unlike(&self, from: TwoWaySide) -> HashSet<ListingEntryId> {
-        let Some(after) = from.other().of(&self.after) else { return HashSet::new() };
+    fn find_unequal_entries(&self, from: TwoWaySide) -> HashSet<ListingEntryId> {
+        let Some(after) = from.opposite().select_from(&self.after) else { return HashSet::new() };
         let mut options =
             SyncOptions { delete: DeleteOptions::default(), detect_renames: false, ..self.options.clone() };
-        options.compare.widen(after.granularity.window());
-        let before: &&TreeListing = from.of(&self.before);
+        options.compare.widen_tolerance(after.granularity.tolerance_nanos());
+        let before: &&TreeListing = from.select_from(&self.before);
         let plan = SyncPlan::new(before, after, &options);
         let counts = |step: &&crate::plan::SyncStep| {
             step.phase != StepPhase::Finish
-                || step.what.has(Differences::NEW)
+                || step.what.contains(Differences::NEW)
                 || step.what.0 & DIR_BITS.0 != 0
         };
         plan.steps.iter().filter(counts).filter_map(|step| step.source).collect()
     }
 
     /// What is recorded of a node.
-    fn node(&self, place: usize, unlike: &[HashSet<ListingEntryId>; 2]) -> Option<AgreedEntry> {
+    fn record_node(&self, place: usize, unlike: &[HashSet<ListingEntryId>; 2]) -> Option<AgreedEntry> {
         let node = self.nodes.get(place).filter(|_| place > 0)?;
         let courses = self.courses.get(place)?;
-        let known = || node.archived.map(|id| self.archive.agreed(self.archive.tree.entry(id)));
-        let entry = |which: TwoWaySide| which.of(&node.sides).map(|id| which.of(&self.before).entry(id));
+        let known = || node.archived.map(|id| self.archive.agreed_entry(self.archive.tree.entry(id)));
+        let entry = |which: TwoWaySide| {
+            which.select_from(&node.sides).map(|id| which.select_from(&self.before).entry(id))
+        };
         if *courses == [EntryCourse::Agreed; 2] {
             let (first, second) = (entry(TwoWaySide::First)?, entry(TwoWaySide::Second)?);
-            return Some(self.agreed(node, first, [first, second]));
+            return Some(self.record_agreed(node, first, [first, second]));
         }
         if let Some(from) =
-            TwoWaySide::BOTH.into_iter().find(|which| *which.of(courses) == EntryCourse::Across)
+            TwoWaySide::BOTH.into_iter().find(|which| *which.select_from(courses) == EntryCourse::Across)
         {
             let source = entry(from)?;
-            let arrived = (*from.other().of(&self.after))
-                .and_then(|after| after.find(&source.path()))
-                .filter(|arrived| arrived.kind() == source.kind() && !from.of(unlike).contains(&source.id()));
+            let arrived = (*from.opposite().select_from(&self.after))
+                .and_then(|after| after.find_path(&source.path()))
+                .filter(|arrived| {
+                    arrived.kind() == source.kind() && !from.select_from(unlike).contains(&source.id())
+                });
             let Some(arrived) = arrived else { return known() };
             let both = if from == TwoWaySide::First { [source, arrived] } else { [arrived, source] };
-            return Some(self.agreed(node, source, both));
+            return Some(self.record_agreed(node, source, both));
         }
-        if let Some(side) = TwoWaySide::BOTH.into_iter().find(|which| *which.of(courses) == EntryCourse::Gone)
+        if let Some(side) =
+            TwoWaySide::BOTH.into_iter().find(|which| *which.select_from(courses) == EntryCourse::Gone)
         {
             let path = entry(side)?.path();
-            let is_gone = side.of(&self.after).is_some_and(|after| after.find(&path).is_none());
+            let is_gone = side.select_from(&self.after).is_some_and(|after| after.find_path(&path).is_none());
             return if is_gone { None } else { known() };
         }
         known()
     }
 
-    fn agreed(&self, node: &MergedNode, entry: ListingEntry<'_>, both: [ListingEntry<'_>; 2]) -> AgreedEntry {
-        let seen = EntryFacts::of(entry);
-        let [first, second] = both.map(EntryState::of);
-        let stamps = both.map(|entry| entry.listing().stamp(entry.id()));
-        let unsure = TwoWaySide::BOTH.into_iter().any(|which| self.is_fresh(which, which.of(&both)));
+    fn record_agreed(
+        &self,
+        node: &MergedNode,
+        entry: ListingEntry<'_>,
+        both: [ListingEntry<'_>; 2],
+    ) -> AgreedEntry {
+        let seen = EntryFacts::from_entry(entry);
+        let [first, second] = both.map(EntryState::from_entry);
+        let stamps = both.map(|entry| entry.listing().change_stamp(entry.id()));
+        let unsure = TwoWaySide::BOTH
+            .into_iter()
+            .any(|which| self.is_recently_written(which, which.select_from(&both)));
         // A hash from an earlier run still holds if nothing has changed since.
-        let earlier = node.archived.and_then(|id| self.archive.seen(self.archive.tree.entry(id)));
+        let earlier = node.archived.and_then(|id| self.archive.entry_facts(self.archive.tree.entry(id)));
         let earlier = earlier.filter(|[old, _]| {
             (old.state.kind, old.state.size, old.state.mtime) == (first.kind, first.size, first.mtime)
         });
@@ -139,24 +151,24 @@ impl RunAftermath<'_> {
     }
 
     /// Whether a file was written so shortly before its side was listed that an edit since may look the same.
-    fn is_fresh(&self, which: TwoWaySide, entry: &ListingEntry<'_>) -> bool {
-        let begun = which.of(&self.before).begun.filter(|_| entry.is_file() && entry.size() > 0);
+    fn is_recently_written(&self, which: TwoWaySide, entry: &ListingEntry<'_>) -> bool {
+        let begun = which.select_from(&self.before).begun.filter(|_| entry.is_file() && entry.size() > 0);
         begun.is_some_and(|begun| entry.mtime().secs >= begun.secs.saturating_sub(TICK))
     }
 
     /// Directories of what is recorded are in the archive, be they agreed on or not.
-    fn imply(&self, agreed: &mut [Option<AgreedEntry>]) {
+    fn add_implied_dirs(&self, agreed: &mut [Option<AgreedEntry>]) {
         for place in (1..self.nodes.len()).rev() {
             let parent = self.nodes.get(place).map_or(0, |node| node.parent);
             let is_there = agreed.get(place).is_some_and(Option::is_some);
             match agreed.get_mut(parent) {
-                Some(above @ None) if is_there => *above = Some(AgreedEntry::implied()),
+                Some(above @ None) if is_there => *above = Some(AgreedEntry::new_implied()),
                 _ => {}
             }
         }
     }
 
-    fn build(&self, mut agreed: Vec<Option<AgreedEntry>>) -> Result<TwoWayArchive, ListingError> {
+    fn build_archive(&self, mut agreed: Vec<Option<AgreedEntry>>) -> Result<TwoWayArchive, ListingError> {
         let mut archive = TwoWayArchive::new(self.archive.pair);
         let mut ids: Vec<Option<ListingEntryId>> = vec![None; self.nodes.len()];
         for (place, node) in self.nodes.iter().enumerate() {
@@ -165,25 +177,27 @@ impl RunAftermath<'_> {
             let children: Vec<usize> = (node.first..node.first + node.count)
                 .filter(|child| agreed.get(*child).is_some_and(Option::is_some))
                 .collect();
-            let names: Vec<&[u8]> = children.iter().map(|child| self.name(*child)).collect();
+            let names: Vec<&[u8]> = children.iter().map(|child| self.node_name(*child)).collect();
             let entries: Vec<(&[u8], AgreedEntry)> = names
                 .into_iter()
                 .zip(&children)
                 .filter_map(|(name, child)| Some((name, agreed.get_mut(*child)?.take()?)))
                 .collect();
-            let first = archive.attach(dir, &entries)?;
+            let first = archive.attach_entries(dir, &entries)?;
             for (offset, child) in children.into_iter().enumerate() {
                 if let Some(id) = ids.get_mut(child) {
-                    *id = Some(first.plus(u32::try_from(offset).unwrap_or(u32::MAX)));
+                    *id = Some(first.offset_by(u32::try_from(offset).unwrap_or(u32::MAX)));
                 }
             }
         }
         Ok(archive)
     }
 
-    fn name(&self, place: usize) -> &[u8] {
+    fn node_name(&self, place: usize) -> &[u8] {
         let Some(node) = self.nodes.get(place) else { return &[] };
-        let of = |which: TwoWaySide| which.of(&node.sides).map(|id| which.of(&self.before).entry(id).name());
+        let of = |which: TwoWaySide| {
+            which.select_from(&node.sides).map(|id| which.select_from(&self.before).entry(id).name())
+        };
         TwoWaySide::BOTH.into_iter().find_map(of).unwrap_or_default()
     }
 }

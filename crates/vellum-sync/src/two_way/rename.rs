@@ -18,7 +18,7 @@ use super::decide::EntryConflict;
 use super::merge::MergedTree;
 use super::plan::TwoWayRequest;
 use super::rule::ConflictEnding;
-use crate::path::{join, split};
+use crate::path::{join_path, split_path};
 
 /// Bytes of a host's name in the name of a file.
 const LABEL_MAX: usize = 40;
@@ -54,7 +54,7 @@ pub struct VersionRenames(BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl VersionRename {
     /// New names for the losers of conflicts, on the side that each is on.
-    pub(super) fn of(
+    pub(super) fn from_conflicts(
         merged: &MergedTree<'_>,
         conflicts: &[EntryConflict],
         asked: &TwoWayRequest,
@@ -63,20 +63,22 @@ impl VersionRename {
         let mut given: BTreeSet<Vec<u8>> = BTreeSet::new();
         for conflict in conflicts {
             let ConflictEnding::Renamed(side) = conflict.ending else { continue };
-            let Some(entry) = side.of(&conflict.entries).map(|id| side.of(&merged.listings).entry(id)) else {
+            let Some(entry) =
+                side.select_from(&conflict.entries).map(|id| side.select_from(&merged.listings).entry(id))
+            else {
                 continue;
             };
-            let (dir, name) = split(&conflict.path);
+            let (dir, name) = split_path(&conflict.path);
             let taken = |name: &[u8]| {
-                let path = join(dir, name);
+                let path = join_path(dir, name);
                 given.contains(&path)
-                    || merged.archive.tree.find(&path).is_some()
-                    || merged.listings.iter().any(|listing| listing.find(&path).is_some())
+                    || merged.archive.tree.find_path(&path).is_some()
+                    || merged.listings.iter().any(|listing| listing.find_path(&path).is_some())
             };
-            let label: &String = side.of(&asked.labels);
-            let name = free_name(name, &ending(label, entry.mtime()), taken);
-            given.insert(join(dir, &name));
-            side.of_mut(&mut renamings).0.insert(conflict.path.clone(), name);
+            let label: &String = side.select_from(&asked.labels);
+            let name = find_free_name(name, &format_suffix(label, entry.mtime()), taken);
+            given.insert(join_path(dir, &name));
+            side.select_from_mut(&mut renamings).0.insert(conflict.path.clone(), name);
         }
         renamings
     }
@@ -94,19 +96,19 @@ impl VersionRenames {
         self.0.iter().map(|(path, name)| VersionRename { path: path.clone(), name: name.clone() })
     }
 
-    pub(super) fn extend(&mut self, more: &Self) {
+    pub(super) fn extend_with(&mut self, more: &Self) {
         self.0.extend(more.0.iter().map(|(path, name)| (path.clone(), name.clone())));
     }
 
     /// The listing in which they are done, with every entry of the one before.
-    pub(super) fn apply(&self, listing: &TreeListing) -> Result<TreeListing, RenameError> {
+    pub(super) fn apply_to_listing(&self, listing: &TreeListing) -> Result<TreeListing, RenameError> {
         let root = listing.root();
-        let mut renamed = TreeListing::new(&NewListingEntry::of(&root), root.detail().cloned());
+        let mut renamed = TreeListing::new(&NewListingEntry::from_entry(&root), root.detail().cloned());
         renamed.unlisted = listing.unlisted.clone();
         renamed.leftovers = listing.leftovers.clone();
         renamed.owners = listing.owners.clone();
         renamed.granularity = listing.granularity;
-        let dirs: BTreeSet<&[u8]> = self.0.keys().map(|path| split(path).0).collect();
+        let dirs: BTreeSet<&[u8]> = self.0.keys().map(|path| split_path(path).0).collect();
         let mut waiting = vec![(root, ListingEntryId::ROOT, Vec::new())];
         let mut next = 0;
         while let Some((dir, id, path)) = waiting.get(next).cloned() {
@@ -115,7 +117,7 @@ impl VersionRenames {
                 dir.children().map(|child| (child.name().to_vec(), child)).collect();
             if dirs.contains(&path[..]) {
                 for (name, _) in &mut entries {
-                    *name = self.0.get(&join(&path, name)).unwrap_or(name).clone();
+                    *name = self.0.get(&join_path(&path, name)).unwrap_or(name).clone();
                 }
                 entries.sort_by(|a, b| a.0.cmp(&b.0));
             }
@@ -123,21 +125,21 @@ impl VersionRenames {
             for (name, child) in &entries {
                 // Without one of its entries the listing would say that somebody deleted it.
                 block
-                    .push(name, &NewListingEntry::of(child), child.detail().cloned())
-                    .map_err(|why| self.refused(&path, name, why))?;
+                    .push(name, &NewListingEntry::from_entry(child), child.detail().cloned())
+                    .map_err(|why| self.rename_error(&path, name, why))?;
             }
-            let first = renamed.attach(id, &mut block).map_err(|why| RenameError {
+            let first = renamed.attach_block(id, &mut block).map_err(|why| RenameError {
                 path: path.clone(),
-                name: split(&path).1.to_vec(),
+                name: split_path(&path).1.to_vec(),
                 why,
             })?;
             for (place, (name, child)) in entries.into_iter().enumerate() {
-                let id = first.plus(u32::try_from(place).unwrap_or(u32::MAX));
-                if let Some(digest) = listing.digest(child.id()) {
-                    renamed.set_digest(id, *digest);
+                let id = first.offset_by(u32::try_from(place).unwrap_or(u32::MAX));
+                if let Some(digest) = listing.content_digest(child.id()) {
+                    renamed.set_content_digest(id, *digest);
                 }
                 if child.is_dir() {
-                    waiting.push((child, id, join(&path, &name)));
+                    waiting.push((child, id, join_path(&path, &name)));
                 }
             }
         }
@@ -145,25 +147,25 @@ impl VersionRenames {
     }
 
     /// What is wrong with a name in a directory: it is that of one which was to be renamed.
-    fn refused(&self, dir: &[u8], name: &[u8], why: ListingError) -> RenameError {
-        let given = self.0.iter().find(|(path, given)| split(path).0 == dir && **given == name);
-        let path = given.map_or_else(|| join(dir, name), |(path, _)| path.clone());
+    fn rename_error(&self, dir: &[u8], name: &[u8], why: ListingError) -> RenameError {
+        let given = self.0.iter().find(|(path, given)| split_path(path).0 == dir && **given == name);
+        let path = given.map_or_else(|| join_path(dir, name), |(path, _)| path.clone());
         RenameError { path, name: name.to_vec(), why }
     }
 
     /// The plan that does them, from the listing as it is to the one in which they are done.
     #[must_use]
-    pub fn plan(&self, before: &TreeListing, after: &TreeListing) -> SyncPlan {
+    pub fn build_plan(&self, before: &TreeListing, after: &TreeListing) -> SyncPlan {
         let steps: Vec<SyncStep> = self
             .iter()
             .filter_map(|one| {
-                let (dir, _) = split(&one.path);
+                let (dir, _) = split_path(&one.path);
                 Some(SyncStep {
                     phase: StepPhase::Rename,
                     action: StepAction::Rename,
                     what: Differences::NEW,
-                    source: Some(after.find(&join(dir, &one.name))?.id()),
-                    old: Some(before.find(&one.path)?.id()),
+                    source: Some(after.find_path(&join_path(dir, &one.name))?.id()),
+                    old: Some(before.find_path(&one.path)?.id()),
                     other: None,
                 })
             })
@@ -174,7 +176,7 @@ impl VersionRenames {
 }
 
 /// What is appended to the name of a version: whose it is, and of when.
-fn ending(label: &str, changed: UnixTime) -> Vec<u8> {
+fn format_suffix(label: &str, changed: UnixTime) -> Vec<u8> {
     let label: String = label
         .chars()
         .map(|letter| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '_' })
@@ -187,13 +189,13 @@ fn ending(label: &str, changed: UnixTime) -> Vec<u8> {
 }
 
 /// The name with the ending, and a number if that is taken; the name is cut where the whole would be too long.
-fn free_name(name: &[u8], ending: &[u8], taken: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+fn find_free_name(name: &[u8], ending: &[u8], taken: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut number = 1_u64;
     loop {
         let suffix =
             if number == 1 { ending.to_vec() } else { [ending, format!("-{number}").as_bytes()].concat() };
         let room = NAME_MAX.saturating_sub(suffix.len());
-        let stem = cut(name, room);
+        let stem = truncate_name(name, room);
         let whole = [stem, &suffix[..]].concat();
         if !taken(&whole) {
             return whole;
@@ -203,7 +205,7 @@ fn free_name(name: &[u8], ending: &[u8], taken: impl Fn(&[u8]) -> bool) -> Vec<u
 }
 
 /// The beginning of a name, not cut within a character.
-fn cut(name: &[u8], room: usize) -> &[u8] {
+fn truncate_name(name: &[u8], room: usize) -> &[u8] {
     /// Bytes that continue a character begin with these bits.
     const CONTINUES: u8 = 0b1000_0000;
     if name.len() <= room {
@@ -221,12 +223,12 @@ mod tests {
     use super::*;
 
     fn listing(names: &[&[u8]]) -> TreeListing {
-        let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+        let mut listing = TreeListing::new(&NewListingEntry::unknown_dir(), None);
         let mut block = DirectoryBlock::default();
         for name in names {
-            block.push(name, &NewListingEntry::dir(), None).unwrap();
+            block.push(name, &NewListingEntry::unknown_dir(), None).unwrap();
         }
-        listing.attach(ListingEntryId::ROOT, &mut block).unwrap();
+        listing.attach_block(ListingEntryId::ROOT, &mut block).unwrap();
         listing
     }
 
@@ -238,12 +240,12 @@ mod tests {
     #[test]
     fn a_name_that_a_listing_refuses_is_told() {
         let before = listing(&[b"a", b"b"]);
-        let why = |name: &[u8]| renamings(b"a", name).apply(&before).unwrap_err();
+        let why = |name: &[u8]| renamings(b"a", name).apply_to_listing(&before).unwrap_err();
         assert_eq!(why(b"b").why, ListingError::Order);
         assert_eq!(why(b"x/y").why, ListingError::Name);
         let told = why(b"b").to_string();
         assert!(told.starts_with("'a' cannot be kept as 'b': ") && told.contains("--conflict"), "{told}");
-        let after = renamings(b"a", b"c").apply(&before).unwrap();
+        let after = renamings(b"a", b"c").apply_to_listing(&before).unwrap();
         assert_eq!(after.iter().skip(1).map(|entry| entry.path()).collect::<Vec<_>>(), [b"b", b"c"]);
     }
 }

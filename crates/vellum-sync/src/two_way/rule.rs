@@ -62,15 +62,15 @@ pub(super) struct ComparedVersion {
 
 impl ConflictRule {
     /// The ending of a conflict of two versions.
-    pub(super) fn ending(
+    pub(super) fn choose_ending(
         self,
         versions: [ComparedVersion; 2],
         answer: Option<ConflictAnswer>,
     ) -> ConflictEnding {
         let [a, b] = versions;
-        let newer = greater(a.changed, b.changed);
-        let larger = greater(a.bytes, b.bytes);
-        let kept = || ConflictEnding::Renamed(loser_of_both(versions));
+        let newer = greater_side(a.changed, b.changed);
+        let larger = greater_side(a.bytes, b.bytes);
+        let kept = || ConflictEnding::Renamed(choose_loser(versions));
         match self {
             Self::Source => ConflictEnding::Wins(TwoWaySide::First),
             Self::Dest => ConflictEnding::Wins(TwoWaySide::Second),
@@ -87,18 +87,18 @@ impl ConflictRule {
     }
 
     /// Which side's attributes win, where content is the same.
-    pub(super) fn attributes(self, versions: [ComparedVersion; 2]) -> TwoWaySide {
+    pub(super) fn choose_attributes(self, versions: [ComparedVersion; 2]) -> TwoWaySide {
         match self {
             Self::Source => TwoWaySide::First,
             Self::Dest => TwoWaySide::Second,
             Self::Newer | Self::Larger | Self::KeepBoth | Self::Ask => {
-                greater(versions[0].changed, versions[1].changed).unwrap_or(TwoWaySide::First)
+                greater_side(versions[0].changed, versions[1].changed).unwrap_or(TwoWaySide::First)
             }
         }
     }
 
     /// The side whose will is done even if it deleted what the other side edited.
-    pub(super) fn stubborn(self) -> Option<TwoWaySide> {
+    pub(super) fn preferred_side(self) -> Option<TwoWaySide> {
         match self {
             Self::Source => Some(TwoWaySide::First),
             Self::Dest => Some(TwoWaySide::Second),
@@ -107,7 +107,7 @@ impl ConflictRule {
     }
 }
 
-fn greater<T: Ord>(a: T, b: T) -> Option<TwoWaySide> {
+fn greater_side<T: Ord>(a: T, b: T) -> Option<TwoWaySide> {
     match a.cmp(&b) {
         std::cmp::Ordering::Greater => Some(TwoWaySide::First),
         std::cmp::Ordering::Less => Some(TwoWaySide::Second),
@@ -116,10 +116,11 @@ fn greater<T: Ord>(a: T, b: T) -> Option<TwoWaySide> {
 }
 
 /// Which version gets another name: not a directory, else the older one, else the second.
-fn loser_of_both(versions: [ComparedVersion; 2]) -> TwoWaySide {
+fn choose_loser(versions: [ComparedVersion; 2]) -> TwoWaySide {
     match versions.map(|version| version.is_dir) {
         [true, false] => TwoWaySide::Second,
         [false, true] => TwoWaySide::First,
-        _ => greater(versions[0].changed, versions[1].changed).map_or(TwoWaySide::Second, TwoWaySide::other),
+        _ => greater_side(versions[0].changed, versions[1].changed)
+            .map_or(TwoWaySide::Second, TwoWaySide::opposite),
     }
 }

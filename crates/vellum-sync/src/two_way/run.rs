@@ -21,19 +21,19 @@ use crate::source::{ListingRequest, SourceEnd, SyncSide};
 
 use super::TwoWaySide;
 use super::archive::TwoWayArchive;
-use super::plan::{TwoWayPlan, TwoWayRequest, doubtful, unsettled};
+use super::plan::{TwoWayPlan, TwoWayRequest, find_maybe_hidden, find_undecided_versions};
 use super::record::RunAftermath;
 use super::rename::VersionRenames;
 
 /// An end of a two-way run: entries come from it, and go to it.
 pub trait TwoWayEnd: SourceEnd + DestinationEnd {
     /// Lists what is asked for by the way: the listing before stays the one that numbers of entries are of.
-    fn peek(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
-        self.list(wish, meter)
+    fn list_without_replacing(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+        self.list_entries(wish, meter)
     }
 
     /// The connections to it.
-    fn lines(&self) -> ConnectionHealth {
+    fn connection_health(&self) -> ConnectionHealth {
         ConnectionHealth::default()
     }
 }
@@ -85,7 +85,7 @@ pub struct TwoWayReport {
 
 impl TwoWayReport {
     /// Takes in what became of a later attempt, which had to do what was left.
-    pub fn go_on(&mut self, later: Self) {
+    pub fn merge_later(&mut self, later: Self) {
         let pairs = self
             .reports
             .iter_mut()
@@ -108,48 +108,55 @@ impl TwoWayReport {
 
     /// Whether it was stopped before it was done.
     #[must_use]
-    pub fn stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.reports.iter().chain(&self.renamed).any(|report| report.stopped)
     }
 }
 
 impl TwoWaySync<'_> {
     /// Looks at both sides.
-    pub fn look(&mut self, archive: &TwoWayArchive, meter: &ProgressMeter) -> Result<TwoWayListings> {
+    pub fn collect_listings(
+        &mut self,
+        archive: &TwoWayArchive,
+        meter: &ProgressMeter,
+    ) -> Result<TwoWayListings> {
         self.asked.hidden = [BTreeSet::new(), BTreeSet::new()];
         self.asked.held.clear();
-        let [first, second] = self.list_both(meter);
+        let [first, second] = self.list_both_sides(meter);
         let mut sight = TwoWayListings { listings: [first?, second?] };
-        for listing in sight.both() {
-            self.asked.options.compare.widen(listing.granularity.window());
+        for listing in sight.both_listings() {
+            self.asked.options.compare.widen_tolerance(listing.granularity.tolerance_nanos());
         }
-        let listings = sight.both();
-        for (which, paths) in TwoWaySide::BOTH.into_iter().zip(doubtful(archive, listings, &self.asked)) {
+        let listings = sight.both_listings();
+        for (which, paths) in
+            TwoWaySide::BOTH.into_iter().zip(find_maybe_hidden(archive, listings, &self.asked))
+        {
             if !paths.is_empty() {
-                *which.of_mut(&mut self.asked.hidden) = self.look_again(which, &paths, meter)?;
+                *which.select_from_mut(&mut self.asked.hidden) =
+                    self.find_existing_paths(which, &paths, meter)?;
             }
         }
-        self.read(archive, &mut sight, meter)?;
+        self.hash_undecided_files(archive, &mut sight, meter)?;
         Ok(sight)
     }
 
     /// How the connections to both sides have fared.
     #[must_use]
-    pub fn lines(&self) -> ConnectionHealth {
+    pub fn connection_health(&self) -> ConnectionHealth {
         let [first, second] = self.ends;
-        first.lines() + second.lines()
+        first.connection_health() + second.connection_health()
     }
 
-    fn list_both(&self, meter: &ProgressMeter) -> [Result<TreeListing>; 2] {
+    fn list_both_sides(&self, meter: &ProgressMeter) -> [Result<TreeListing>; 2] {
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| self.list(TwoWaySide::Second, meter));
-            let first = self.list(TwoWaySide::First, meter);
+            let second = scope.spawn(|| self.list_side(TwoWaySide::Second, meter));
+            let first = self.list_side(TwoWaySide::First, meter);
             let second = second.join().unwrap_or(Err(SyncError::Stopped));
             [first, second]
         })
     }
 
-    fn wish(&self, rules: Arc<dyn EntryFilter>) -> ListingRequest {
+    fn build_request(&self, rules: Arc<dyn EntryFilter>) -> ListingRequest {
         ListingRequest {
             // Either side is where entries come from.
             side: SyncSide::Source,
@@ -161,12 +168,14 @@ impl TwoWaySync<'_> {
         }
     }
 
-    fn list(&self, which: TwoWaySide, meter: &ProgressMeter) -> Result<TreeListing> {
-        which.of(&self.ends).list(&self.wish(which.of(&self.rules).clone()), meter)
+    fn list_side(&self, which: TwoWaySide, meter: &ProgressMeter) -> Result<TreeListing> {
+        which
+            .select_from(&self.ends)
+            .list_entries(&self.build_request(which.select_from(&self.rules).clone()), meter)
     }
 
     /// Which of these paths a side has, whatever the rules say.
-    fn look_again(
+    fn find_existing_paths(
         &self,
         which: TwoWaySide,
         paths: &[Vec<u8>],
@@ -174,17 +183,23 @@ impl TwoWaySync<'_> {
     ) -> Result<BTreeSet<Vec<u8>>> {
         let selection = ListedPaths::parse(&paths.join(&0), true, false).map_err(SyncError::Rules)?;
         let filters = Arc::new(SyncFilters { selection: Some(selection), ..SyncFilters::default() });
-        let judge = filters.judge(SyncSide::Source, b"/").map_err(SyncError::Rules)?;
-        let listing = which.of(&self.ends).peek(&self.wish(judge), meter)?;
-        Ok(paths.iter().filter(|path| listing.find(path).is_some()).cloned().collect())
+        let judge = filters.create_filter(SyncSide::Source, b"/").map_err(SyncError::Rules)?;
+        let listing =
+            which.select_from(&self.ends).list_without_replacing(&self.build_request(judge), meter)?;
+        Ok(paths.iter().filter(|path| listing.find_path(path).is_some()).cloned().collect())
     }
 
     /// Reads the files whose content decides.
-    fn read(&self, archive: &TwoWayArchive, sight: &mut TwoWayListings, meter: &ProgressMeter) -> Result<()> {
+    fn hash_undecided_files(
+        &self,
+        archive: &TwoWayArchive,
+        sight: &mut TwoWayListings,
+        meter: &ProgressMeter,
+    ) -> Result<()> {
         let options = &self.asked.options;
-        let [a, b] = sight.both();
-        let mut wanted = unsettled(archive, [a, b], &self.asked);
-        let one_way = [plan::unsettled(a, b, options), plan::unsettled(b, a, options)];
+        let [a, b] = sight.both_listings();
+        let mut wanted = find_undecided_versions(archive, [a, b], &self.asked);
+        let one_way = [plan::find_undecided_files(a, b, options), plan::find_undecided_files(b, a, options)];
         let [(ours, theirs), (theirs_back, ours_back)] = one_way;
         wanted[0].extend(ours.into_iter().chain(ours_back));
         wanted[1].extend(theirs.into_iter().chain(theirs_back));
@@ -194,21 +209,21 @@ impl TwoWaySync<'_> {
             if files.is_empty() {
                 continue;
             }
-            let listing = which.of_mut(&mut sight.listings);
-            let digests = which.of(&self.ends).digest(listing, &files, meter)?;
-            note(listing, &files, &digests);
+            let listing = which.select_from_mut(&mut sight.listings);
+            let digests = which.select_from(&self.ends).hash_files(listing, &files, meter)?;
+            store_digests(listing, &files, &digests);
         }
         Ok(())
     }
 
     /// What is to be done.
-    pub fn plan(&self, archive: &TwoWayArchive, sight: &TwoWayListings) -> Result<TwoWayPlan> {
-        Ok(TwoWayPlan::new(archive, sight.both(), &self.asked)?)
+    pub fn build_plan(&self, archive: &TwoWayArchive, sight: &TwoWayListings) -> Result<TwoWayPlan> {
+        Ok(TwoWayPlan::new(archive, sight.both_listings(), &self.asked)?)
     }
 
     /// Does all that a plan says. Gives the archive that is to be kept from now on; None if it was stopped, and the one
     /// that there is still holds.
-    pub fn perform(
+    pub fn execute_plan(
         &mut self,
         archive: &TwoWayArchive,
         sight: &TwoWayListings,
@@ -220,66 +235,66 @@ impl TwoWaySync<'_> {
         }
         let mut report = TwoWayReport::default();
         if plan.renamings.iter().all(VersionRenames::is_empty) {
-            let archive = self.finish(archive, (sight, plan), &mut report, meter)?;
+            let archive = self.transfer_and_record(archive, (sight, plan), &mut report, meter)?;
             return Ok((report, archive));
         }
-        report.renamed = self.rename(plan, sight, meter)?;
-        if report.stopped() {
+        report.renamed = self.execute_renames(plan, sight, meter)?;
+        if report.is_stopped() {
             return Ok((report, None));
         }
         // Names that were given are found like names that somebody gave.
-        let sight = self.look(archive, meter)?;
-        let mut plan = self.plan(archive, &sight)?;
+        let sight = self.collect_listings(archive, meter)?;
+        let mut plan = self.build_plan(archive, &sight)?;
         // What could not be named, or is a conflict since a moment ago, waits for the next run.
         let more = plan.renamings.iter().flat_map(|all| all.iter().map(|one| one.path));
         self.asked.held = more.collect();
         if !self.asked.held.is_empty() {
-            plan = self.plan(archive, &sight)?;
+            plan = self.build_plan(archive, &sight)?;
         }
-        let archive = self.finish(archive, (&sight, &plan), &mut report, meter)?;
+        let archive = self.transfer_and_record(archive, (&sight, &plan), &mut report, meter)?;
         Ok((report, archive))
     }
 
-    fn finish(
+    fn transfer_and_record(
         &self,
         archive: &TwoWayArchive,
         (sight, plan): (&TwoWayListings, &TwoWayPlan),
         report: &mut TwoWayReport,
         meter: &ProgressMeter,
     ) -> Result<Option<TwoWayArchive>> {
-        report.reports = self.carry_out(plan, sight, meter)?;
-        if report.stopped() {
+        report.reports = self.execute_transfers(plan, sight, meter)?;
+        if report.is_stopped() {
             return Ok(None);
         }
-        self.record(archive, plan, sight, meter).map(Some)
+        self.record_archive(archive, plan, sight, meter).map(Some)
     }
 
     /// Gives versions that are kept their new names. Afterwards both sides are to be looked at again, and planned.
-    pub(super) fn rename(
+    pub(super) fn execute_renames(
         &self,
         plan: &TwoWayPlan,
         sight: &TwoWayListings,
         meter: &ProgressMeter,
     ) -> Result<[SyncReport; 2]> {
         let mut reports = [SyncReport::default(), SyncReport::default()];
-        let after = plan.listings(sight.both());
+        let after = plan.renamed_listings(sight.both_listings());
         for which in TwoWaySide::BOTH {
-            let renamings: &VersionRenames = which.of(&plan.renamings);
+            let renamings: &VersionRenames = which.select_from(&plan.renamings);
             if renamings.is_empty() {
                 continue;
             }
-            let (before, after) = (*which.of(&sight.both()), *which.of(&after));
-            let steps = renamings.plan(before, after);
-            let end = *which.of(&self.ends);
-            let options = self.carrying(false);
+            let (before, after) = (*which.select_from(&sight.both_listings()), *which.select_from(&after));
+            let steps = renamings.build_plan(before, after);
+            let end = *which.select_from(&self.ends);
+            let options = self.transfer_options(false);
             let job = SyncJob { plan: &steps, source: end, from: after, to: before, options: &options };
-            *which.of_mut(&mut reports) = end.carry_out(&job, meter)?;
+            *which.select_from_mut(&mut reports) = end.execute_plan(&job, meter)?;
         }
         Ok(reports)
     }
 
     /// Carries out a plan without new names, in both directions.
-    pub(super) fn carry_out(
+    pub(super) fn execute_transfers(
         &self,
         plan: &TwoWayPlan,
         sight: &TwoWayListings,
@@ -290,17 +305,21 @@ impl TwoWaySync<'_> {
         }
         let mut reports = [SyncReport::default(), SyncReport::default()];
         for from in TwoWaySide::BOTH {
-            let steps: &SyncPlan = from.of(&plan.plans);
+            let steps: &SyncPlan = from.select_from(&plan.plans);
             if steps.is_empty() {
                 continue;
             }
-            let (source, destination) = (*from.of(&self.ends), *from.other().of(&self.ends));
-            let (listed, old) = (*from.of(&sight.both()), *from.other().of(&sight.both()));
-            let options = self.carrying(*from.other().of(&plan.loses));
+            let (source, destination) =
+                (*from.select_from(&self.ends), *from.opposite().select_from(&self.ends));
+            let (listed, old) = (
+                *from.select_from(&sight.both_listings()),
+                *from.opposite().select_from(&sight.both_listings()),
+            );
+            let options = self.transfer_options(*from.opposite().select_from(&plan.loses));
             let job = SyncJob { plan: steps, source, from: listed, to: old, options: &options };
-            let report = destination.carry_out(&job, meter)?;
+            let report = destination.execute_plan(&job, meter)?;
             let stopped = report.stopped;
-            *from.of_mut(&mut reports) = report;
+            *from.select_from_mut(&mut reports) = report;
             if stopped {
                 break;
             }
@@ -310,7 +329,7 @@ impl TwoWaySync<'_> {
 
     /// The options with which steps are carried out: nothing goes that is not what the plan was made for, and what
     /// loses is kept.
-    fn carrying(&self, loses: bool) -> SyncOptions {
+    fn transfer_options(&self, loses: bool) -> SyncOptions {
         let options = &self.asked.options;
         let kept = options.writing.backup.is_some();
         let writing = WriteOptions {
@@ -325,7 +344,7 @@ impl TwoWaySync<'_> {
     }
 
     /// The archive after a run: sides to which something went are looked at again.
-    pub fn record(
+    pub fn record_archive(
         &self,
         archive: &TwoWayArchive,
         plan: &TwoWayPlan,
@@ -333,22 +352,24 @@ impl TwoWaySync<'_> {
         meter: &ProgressMeter,
     ) -> Result<TwoWayArchive> {
         let [forth, back] = &plan.plans;
-        let again = |plan: &SyncPlan, which| (!plan.is_empty()).then(|| self.list(which, meter)).transpose();
+        let again =
+            |plan: &SyncPlan, which| (!plan.is_empty()).then(|| self.list_side(which, meter)).transpose();
         let after = [again(back, TwoWaySide::First)?, again(forth, TwoWaySide::Second)?];
         let aftermath = RunAftermath {
             archive,
-            before: sight.both(),
+            before: sight.both_listings(),
             after: after.each_ref().map(Option::as_ref),
             nodes: &plan.nodes,
             courses: &plan.courses,
             options: &self.asked.options,
         };
-        let mut draft = aftermath.draft();
-        let unsure = aftermath.unsure(&draft);
+        let mut draft = aftermath.draft_records();
+        let unsure = aftermath.find_unsure_drafts(&draft);
         if !unsure.is_empty() {
             let hashes = |which: TwoWaySide| {
-                let files: Vec<ListingEntryId> = unsure.iter().map(|(_, both)| *which.of(both)).collect();
-                which.of(&self.ends).digest(aftermath.latest(which), &files, meter)
+                let files: Vec<ListingEntryId> =
+                    unsure.iter().map(|(_, both)| *which.select_from(both)).collect();
+                which.select_from(&self.ends).hash_files(aftermath.latest_listing(which), &files, meter)
             };
             let (first, second) = (hashes(TwoWaySide::First)?, hashes(TwoWaySide::Second)?);
             for ((place, _), (first, second)) in unsure.iter().zip(first.into_iter().zip(second)) {
@@ -358,26 +379,26 @@ impl TwoWaySync<'_> {
                 }
             }
         }
-        Ok(aftermath.record(draft)?)
+        Ok(aftermath.record_archive(draft)?)
     }
 }
 
 impl TwoWayListings {
     /// Both.
     #[must_use]
-    pub fn both(&self) -> [&TreeListing; 2] {
+    pub fn both_listings(&self) -> [&TreeListing; 2] {
         self.listings.each_ref()
     }
 }
 
-fn note(
+fn store_digests(
     listing: &mut TreeListing,
     files: &[ListingEntryId],
     digests: &[Option<crate::listing::ContentDigest>],
 ) {
     for (file, digest) in files.iter().zip(digests) {
         if let Some(digest) = digest {
-            listing.set_digest(*file, *digest);
+            listing.set_content_digest(*file, *digest);
         }
     }
 }

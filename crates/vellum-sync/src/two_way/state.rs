@@ -33,7 +33,7 @@ pub struct EntryState {
 impl EntryState {
     /// Of an entry as it was listed.
     #[must_use]
-    pub fn of(entry: ListingEntry<'_>) -> Self {
+    pub fn from_entry(entry: ListingEntry<'_>) -> Self {
         Self {
             kind: entry.kind(),
             mode: entry.mode(),
@@ -42,12 +42,12 @@ impl EntryState {
             size: entry.size(),
             mtime: entry.mtime(),
             rdev: entry.rdev(),
-            mark: mark_of(entry),
+            mark: compute_mark(entry),
         }
     }
 }
 
-fn mark_of(entry: ListingEntry<'_>) -> u64 {
+fn compute_mark(entry: ListingEntry<'_>) -> u64 {
     if entry.xattrs().is_empty() {
         return 0;
     }
@@ -90,25 +90,31 @@ pub struct EntryFacts<'a> {
 impl<'a> EntryFacts<'a> {
     /// An entry as it was listed.
     #[must_use]
-    pub fn of(entry: ListingEntry<'a>) -> Self {
-        let digest = entry.listing().digest(entry.id());
-        let stamp = entry.listing().stamp(entry.id());
-        Self { state: EntryState::of(entry), target: entry.target(), digest, stamp, unsure: false }
+    pub fn from_entry(entry: ListingEntry<'a>) -> Self {
+        let digest = entry.listing().content_digest(entry.id());
+        let stamp = entry.listing().change_stamp(entry.id());
+        Self {
+            state: EntryState::from_entry(entry),
+            target: entry.symlink_target(),
+            digest,
+            stamp,
+            unsure: false,
+        }
     }
 
     /// What has changed from `self` to `now`, as far as it is preserved.
     #[must_use]
-    pub fn change_to(&self, now: &Self, preserve: &PreserveOptions) -> ChangeExtent {
-        if self.content_differs(now) {
+    pub fn compare_to(&self, now: &Self, preserve: &PreserveOptions) -> ChangeExtent {
+        if self.has_content_change(now) {
             ChangeExtent::Content
-        } else if self.attributes_differ(now, preserve) {
+        } else if self.has_attribute_change(now, preserve) {
             ChangeExtent::Attributes
         } else {
             ChangeExtent::None
         }
     }
 
-    fn content_differs(&self, now: &Self) -> bool {
+    fn has_content_change(&self, now: &Self) -> bool {
         let (old, new) = (&self.state, &now.state);
         if old.kind != new.kind {
             return true;
@@ -136,7 +142,7 @@ impl<'a> EntryFacts<'a> {
         old.kind == FileKind::File && old.size > 0 && is_same && (self.unsure || touched)
     }
 
-    fn attributes_differ(&self, now: &Self, preserve: &PreserveOptions) -> bool {
+    fn has_attribute_change(&self, now: &Self, preserve: &PreserveOptions) -> bool {
         let (old, new) = (&self.state, &now.state);
         // A directory's time moves whenever anything in it comes or goes: it says nothing by itself.
         let timed = match old.kind {

@@ -58,7 +58,7 @@ impl ArchiveStoreError {
         match self {
             Self::Busy => ErrorKind::Conflict,
             Self::Place { source, .. } => source.kind(),
-            Self::Io { source, .. } => ErrorKind::of_io(source),
+            Self::Io { source, .. } => ErrorKind::from_io_error(source),
         }
     }
 }
@@ -87,26 +87,26 @@ impl LockedArchive {
     /// Opens and locks a pair's place in a directory, which is made if it is not there.
     pub fn open(path: &Path, pair: TwoWayPair) -> Result<Self, SyncError> {
         let place = |source| ArchiveStoreError::Place { path: path.to_owned(), source };
-        let dir = open_or_make(path).map_err(place)?;
-        let name = format!("{}.lock", pair.name());
+        let dir = open_or_create_dir(path).map_err(place)?;
+        let name = format!("{}.lock", pair.archive_name());
         let lock = dir.open_or_create_file(name.as_bytes(), FILE_MODE).map_err(place)?.file;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { path: path.to_owned(), dir, pair, _lock: lock }),
             Err(Errno::WOULDBLOCK) => Err(ArchiveStoreError::Busy.into()),
-            Err(errno) => Err(Self::failed(path, "lock")(errno.into()).into()),
+            Err(errno) => Err(Self::wrap_io_error(path, "lock")(errno.into()).into()),
         }
     }
 
-    fn failed(path: &Path, action: &'static str) -> impl Fn(std::io::Error) -> ArchiveStoreError {
+    fn wrap_io_error(path: &Path, action: &'static str) -> impl Fn(std::io::Error) -> ArchiveStoreError {
         move |source| ArchiveStoreError::Io { action, path: path.to_owned(), source }
     }
 
     fn file_name(&self) -> Vec<u8> {
-        format!("{}.archive", self.pair.name()).into_bytes()
+        format!("{}.archive", self.pair.archive_name()).into_bytes()
     }
 
     /// Reads the archive.
-    pub fn load(&self) -> Result<FoundArchive, SyncError> {
+    pub fn load_archive(&self) -> Result<FoundArchive, SyncError> {
         let opened = match self.dir.open_file(&self.file_name()) {
             Ok(opened) => opened,
             Err(error) if error.is_not_found() => return Ok(FoundArchive::Nothing),
@@ -114,7 +114,7 @@ impl LockedArchive {
         };
         let mut bytes = Vec::new();
         let mut limited = opened.file.take(ARCHIVE_MAX);
-        limited.read_to_end(&mut bytes).map_err(Self::failed(&self.path, "read"))?;
+        limited.read_to_end(&mut bytes).map_err(Self::wrap_io_error(&self.path, "read"))?;
         Ok(match TwoWayArchive::decode(&bytes, self.pair) {
             Ok(archive) => FoundArchive::Archive(Box::new(archive)),
             Err(error) => FoundArchive::Unusable(error),
@@ -122,24 +122,24 @@ impl LockedArchive {
     }
 
     /// Replaces the archive, durably.
-    pub fn save(&self, archive: &TwoWayArchive) -> Result<(), SyncError> {
+    pub fn save_archive(&self, archive: &TwoWayArchive) -> Result<(), SyncError> {
         let place = |source| ArchiveStoreError::Place { path: self.path.clone(), source };
-        let new = self.dir.new_file_staged(StagingMethod::Named).map_err(place)?;
+        let new = self.dir.stage_file_by(StagingMethod::Named).map_err(place)?;
         let mut file = new.file().map_err(place)?;
         let written = file.write_all(&archive.encode()).and_then(|()| file.sync_all());
-        written.map_err(Self::failed(&self.path, "write"))?;
+        written.map_err(Self::wrap_io_error(&self.path, "write"))?;
         new.commit(&self.file_name(), ReplacePolicy::Always).map_err(place)?;
-        self.dir.sync().map_err(place)?;
+        self.dir.sync_names().map_err(place)?;
         Ok(())
     }
 }
 
 /// Opens a directory; it and what is missing above it are made.
-fn open_or_make(path: &Path) -> Result<HeldDir, BeneathError> {
+fn open_or_create_dir(path: &Path) -> Result<HeldDir, BeneathError> {
     match (HeldDir::open_root(path), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.is_not_found() => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            match open_or_make(parent)?.make_dir(name.as_encoded_bytes(), DIR_MODE) {
+            match open_or_create_dir(parent)?.create_dir(name.as_encoded_bytes(), DIR_MODE) {
                 // Another run makes it at the same time.
                 Err(error) if error.errno() != Some(Errno::EXIST) => Err(error),
                 _ => HeldDir::open_root(path),

@@ -39,21 +39,21 @@ impl SettleTimer {
     }
 
     /// Something was noticed.
-    pub fn notice(&mut self, now: Instant) {
+    pub fn record_event(&mut self, now: Instant) {
         let first = self.noticed.map_or(now, |(first, _)| first);
         self.noticed = Some((first, now));
     }
 
     /// How long from now until something is to be done about it; zero: now. None: nothing was noticed.
     #[must_use]
-    pub fn wait(&self, now: Instant) -> Option<Duration> {
+    pub fn remaining_wait(&self, now: Instant) -> Option<Duration> {
         let (first, last) = self.noticed?;
         let due = (last + self.pace.quiet).min(first + self.pace.longest);
         Some(due.saturating_duration_since(now))
     }
 
     /// Something is done about all that was noticed so far.
-    pub fn act(&mut self) {
+    pub fn clear_events(&mut self) {
         self.noticed = None;
     }
 }

@@ -19,13 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn excluding(pattern: &str) -> Arc<dyn EntryFilter> {
     let args = [RuleArg::Exclude(pattern.as_bytes().to_vec())];
     let read = |_: &[u8]| Err("no files".into());
-    let rules = RuleSet::compile(&args, false, &mut { read }).unwrap();
-    Arc::new(SyncFilters { rules, ..SyncFilters::default() }).judge(SyncSide::Source, b"/").unwrap()
+    let rules = RuleSet::compile_args(&args, false, &mut { read }).unwrap();
+    Arc::new(SyncFilters { rules, ..SyncFilters::default() }).create_filter(SyncSide::Source, b"/").unwrap()
 }
 
 fn watch(root: &Path, rules: Arc<dyn EntryFilter>) -> WatchedTree {
     let mut tree = WatchedTree::new(HeldDir::open_root(root).unwrap(), rules).unwrap();
-    assert_eq!(tree.refresh().unwrap(), WatchCoverage::Whole);
+    assert_eq!(tree.refresh_watches().unwrap(), WatchCoverage::Whole);
     tree
 }
 
@@ -36,7 +36,7 @@ fn told(tree: &mut WatchedTree) -> WatchEvent {
         let mut fds = [PollFd::from_borrowed_fd(tree.as_fd(), PollFlags::IN)];
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         poll(&mut fds, Some(&second)).unwrap();
-        match tree.take().unwrap() {
+        match tree.read_events().unwrap() {
             WatchEvent::Nothing => assert!(start.elapsed() < PATIENCE, "nothing was told"),
             noticed => return noticed,
         }
@@ -45,7 +45,7 @@ fn told(tree: &mut WatchedTree) -> WatchEvent {
 
 /// What was told so far; what the system tells, it tells at once.
 fn quiet(tree: &mut WatchedTree) -> bool {
-    tree.take().unwrap() == WatchEvent::Nothing
+    tree.read_events().unwrap() == WatchEvent::Nothing
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_moved_directory_is_watched_where_it_is() {
     let mut tree = watch(root.path(), Arc::new(NoFilter));
     std::fs::rename(root.path().join("a"), root.path().join("b/moved")).unwrap();
     assert_eq!(told(&mut tree), WatchEvent::Change);
-    tree.refresh().unwrap();
+    tree.refresh_watches().unwrap();
     assert_eq!(tree.len(), 4);
     assert!(quiet(&mut tree));
     std::fs::write(root.path().join("b/moved/inner/f"), b"1").unwrap();
@@ -94,7 +94,7 @@ fn a_moved_directory_is_watched_where_it_is() {
     let out = outside.path().join("out");
     std::fs::rename(root.path().join("b/moved"), &out).unwrap();
     assert_eq!(told(&mut tree), WatchEvent::Change);
-    tree.refresh().unwrap();
+    tree.refresh_watches().unwrap();
     assert_eq!(tree.len(), 2);
     std::fs::write(out.join("inner/g"), b"1").unwrap();
     assert!(quiet(&mut tree));
@@ -106,7 +106,7 @@ fn a_directory_made_before_the_refresh_and_filled_after_it_is_not_missed() {
     let mut tree = watch(root.path(), Arc::new(NoFilter));
     std::fs::create_dir(root.path().join("new")).unwrap();
     assert_eq!(told(&mut tree), WatchEvent::Change);
-    tree.refresh().unwrap();
+    tree.refresh_watches().unwrap();
     std::fs::write(root.path().join("new/f"), b"1").unwrap();
     assert_eq!(told(&mut tree), WatchEvent::Change);
 }
@@ -117,16 +117,16 @@ fn quiet_is_waited_for_and_no_longer_than_the_longest_wait() {
     let at = |millis: u64, start: Instant| start + Duration::from_millis(millis);
     let start = Instant::now();
     let mut settle = SettleTimer::new(pace);
-    assert_eq!(settle.wait(start), None);
-    settle.notice(start);
-    assert_eq!(settle.wait(at(50, start)), Some(Duration::from_millis(150)));
-    settle.notice(at(150, start));
-    assert_eq!(settle.wait(at(200, start)), Some(Duration::from_millis(150)));
+    assert_eq!(settle.remaining_wait(start), None);
+    settle.record_event(start);
+    assert_eq!(settle.remaining_wait(at(50, start)), Some(Duration::from_millis(150)));
+    settle.record_event(at(150, start));
+    assert_eq!(settle.remaining_wait(at(200, start)), Some(Duration::from_millis(150)));
     for millis in (200..=950).step_by(50) {
-        settle.notice(at(millis, start));
+        settle.record_event(at(millis, start));
     }
-    assert_eq!(settle.wait(at(950, start)), Some(Duration::from_millis(50)));
-    assert_eq!(settle.wait(at(2000, start)), Some(Duration::ZERO));
-    settle.act();
-    assert_eq!(settle.wait(at(2000, start)), None);
+    assert_eq!(settle.remaining_wait(at(950, start)), Some(Duration::from_millis(50)));
+    assert_eq!(settle.remaining_wait(at(2000, start)), Some(Duration::ZERO));
+    settle.clear_events();
+    assert_eq!(settle.remaining_wait(at(2000, start)), None);
 }

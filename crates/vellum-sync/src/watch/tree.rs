@@ -1,6 +1,6 @@
 //! The watched directories of one tree.
 //!
-//! Invariant: after [`WatchedTree::refresh`] exactly the directories that the rules do not leave out are watched, each
+//! Invariant: after [`WatchedTree::refresh_watches`] exactly the directories that the rules do not leave out are watched, each
 //! under the path that it has then; a directory that was moved keeps its number and gets its new path.
 
 use std::collections::HashMap;
@@ -14,8 +14,8 @@ use vellum_checkout::beneath::HeldDir;
 use vellum_types::FileKind;
 
 use crate::error::{Result, SyncError};
-use crate::path::{join, split};
-use crate::scan::{EntryFilter, is_own, read_rules};
+use crate::path::{join_path, split_path};
+use crate::scan::{EntryFilter, is_own_name, read_rule_file};
 
 /// What is told of a directory. Not that something was read.
 const EVENTS: WatchFlags = WatchFlags::CREATE
@@ -80,7 +80,8 @@ impl WatchedTree {
     /// Watches nothing yet.
     pub fn new(root: HeldDir, rules: Arc<dyn EntryFilter>) -> Result<Self> {
         let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
-        let instance = inotify::init(flags).map_err(|errno| SyncError::io("watch")(errno.into()))?;
+        let instance =
+            inotify::init(flags).map_err(|errno| SyncError::wrap_io_error("watch")(errno.into()))?;
         Ok(Self { root, rules, instance, watched: HashMap::new(), round: 0 })
     }
 
@@ -97,14 +98,14 @@ impl WatchedTree {
     }
 
     /// Watches the directories that there are now, and no others.
-    pub fn refresh(&mut self) -> Result<WatchCoverage> {
+    pub fn refresh_watches(&mut self) -> Result<WatchCoverage> {
         self.round += 1;
         let mut coverage = WatchCoverage::Whole;
         let mut waiting = vec![(Vec::new(), self.rules.clone())];
         while let Some((path, judge)) = waiting.pop() {
-            match self.enter(&path, &judge) {
+            match self.watch_dir(&path, &judge) {
                 Ok(below) => waiting.extend(below),
-                Err(error) if is_full(&error) => coverage = WatchCoverage::Partial,
+                Err(error) if is_watch_limit(&error) => coverage = WatchCoverage::Partial,
                 // Gone since its name was read, or not ours to read: a run tells about it, not a watch.
                 Err(SyncError::Beneath(_)) if !path.is_empty() => {}
                 Err(error) => return Err(error),
@@ -122,33 +123,33 @@ impl WatchedTree {
     }
 
     /// Watches one directory; gives those in it, and the rules that hold in this one.
-    fn enter(&mut self, path: &[u8], above: &Arc<dyn EntryFilter>) -> Result<Vec<DirectoryToWatch>> {
-        let (dir_path, name) = split(path);
+    fn watch_dir(&mut self, path: &[u8], above: &Arc<dyn EntryFilter>) -> Result<Vec<DirectoryToWatch>> {
+        let (dir_path, name) = split_path(path);
         let dir = if path.is_empty() {
-            self.root.reopened()?
+            self.root.reopen_to_read()?
         } else {
-            self.root.resolve(dir_path)?.open_dir(name)?
+            self.root.resolve_dir(dir_path)?.open_dir(name)?
         };
-        let read = |name: &[u8]| read_rules(&dir, name);
-        let judge = above.enter(name, &read)?.unwrap_or_else(|| above.clone());
+        let read = |name: &[u8]| read_rule_file(&dir, name);
+        let judge = above.enter_dir(name, &read)?.unwrap_or_else(|| above.clone());
         // Watched first: what happens while the names are read is told.
-        let wd = dir.watch(&self.instance, EVENTS)?;
+        let wd = dir.add_inotify_watch(&self.instance, EVENTS)?;
         self.watched.insert(wd, WatchedDirectory { judge: judge.clone(), round: self.round });
         let mut below = Vec::new();
-        for listed in dir.names()?.iter().filter(|listed| listed.is_dir != Some(false)) {
+        for listed in dir.read_names()?.iter().filter(|listed| listed.is_dir != Some(false)) {
             let is_dir = match listed.is_dir {
                 Some(is_dir) => is_dir,
                 None => dir.stat(listed.name).is_ok_and(|stat| stat.kind == FileKind::Dir),
             };
-            if is_dir && !is_own(listed.name) && judge.judge(listed.name, true).transfer {
-                below.push((join(path, listed.name), judge.clone()));
+            if is_dir && !is_own_name(listed.name) && judge.evaluate_entry(listed.name, true).transfer {
+                below.push((join_path(path, listed.name), judge.clone()));
             }
         }
         Ok(below)
     }
 
     /// Takes what there is to take, without waiting.
-    pub fn take(&mut self) -> Result<WatchEvent> {
+    pub fn read_events(&mut self) -> Result<WatchEvent> {
         let mut noticed = WatchEvent::Nothing;
         let mut buffer = [MaybeUninit::uninit(); EVENTS_BUFFER];
         let mut reader = inotify::Reader::new(&self.instance, &mut buffer);
@@ -157,7 +158,7 @@ impl WatchedTree {
                 Ok(event) => event,
                 Err(Errno::AGAIN) => return Ok(noticed),
                 Err(Errno::INTR) => continue,
-                Err(errno) => return Err(SyncError::io("watch")(errno.into())),
+                Err(errno) => return Err(SyncError::wrap_io_error("watch")(errno.into())),
             };
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
                 noticed = WatchEvent::Overflow;
@@ -166,8 +167,8 @@ impl WatchedTree {
             let is_dir = event.events().contains(ReadFlags::ISDIR);
             let name = event.file_name().map(std::ffi::CStr::to_bytes);
             let concerns = match (self.watched.get(&event.wd()), name) {
-                (Some(_), Some(name)) if is_own(name) => false,
-                (Some(watched), Some(name)) => watched.judge.judge(name, is_dir).transfer,
+                (Some(_), Some(name)) if is_own_name(name) => false,
+                (Some(watched), Some(name)) => watched.judge.evaluate_entry(name, is_dir).transfer,
                 // The directory itself was changed, moved or deleted.
                 (Some(_), None) => !event.events().contains(ReadFlags::IGNORED),
                 // The last words of a watch that was given up.
@@ -181,7 +182,7 @@ impl WatchedTree {
 }
 
 /// There is no room for more watches, or no more open files.
-fn is_full(error: &SyncError) -> bool {
+fn is_watch_limit(error: &SyncError) -> bool {
     match error {
         SyncError::Beneath(error) => {
             matches!(error.errno(), Some(Errno::NOSPC | Errno::MFILE | Errno::NFILE))

@@ -101,14 +101,14 @@ impl WireFrame {
         Self { kind, number, payload }
     }
 
-    fn header(&self) -> [u8; HEADER_LEN] {
+    fn encode_header(&self) -> [u8; HEADER_LEN] {
         let [a, b, c, d] = (self.payload.len() as u32).to_le_bytes();
         let [e, f, g, h] = self.number.to_le_bytes();
         [a, b, c, d, self.kind as u8, e, f, g, h]
     }
 }
 
-fn checksum(header: &[u8], payload: &[u8]) -> u32 {
+fn compute_checksum(header: &[u8], payload: &[u8]) -> u32 {
     let mut hasher = Xxh3::new();
     hasher.update(header);
     hasher.update(payload);
@@ -138,23 +138,23 @@ impl<W: Write> WireWriter<W> {
     }
 
     /// Sends a frame; it is on its way after [`Self::flush`].
-    pub fn write(&mut self, frame: &WireFrame) -> Result<(), WireError> {
+    pub fn write_frame(&mut self, frame: &WireFrame) -> Result<(), WireError> {
         if frame.payload.len() > FRAME_MAX as usize {
             return Err(WireError::TooLong(frame.payload.len().try_into().unwrap_or(u32::MAX)));
         }
-        let header = frame.header();
-        let out = self.out();
+        let header = frame.encode_header();
+        let out = self.output_stream();
         out.write_all(&header)?;
         out.write_all(&frame.payload)?;
-        Ok(out.write_all(&checksum(&header, &frame.payload).to_le_bytes())?)
+        Ok(out.write_all(&compute_checksum(&header, &frame.payload).to_le_bytes())?)
     }
 
     /// Lets nothing wait.
     pub fn flush(&mut self) -> Result<(), WireError> {
-        Ok(self.out().flush()?)
+        Ok(self.output_stream().flush()?)
     }
 
-    fn out(&mut self) -> &mut dyn Write {
+    fn output_stream(&mut self) -> &mut dyn Write {
         match &mut self.out {
             FrameCompressor::Plain(out) => out,
             FrameCompressor::Zstd(out) => out,
@@ -184,7 +184,7 @@ impl<R: Read + Send + 'static> WireReader<R> {
     }
 
     /// The next frame.
-    pub fn read(&mut self) -> Result<WireFrame, WireError> {
+    pub fn read_frame(&mut self) -> Result<WireFrame, WireError> {
         let mut header = [0; HEADER_LEN];
         let Some((first, others)) = header.split_first_mut() else { return Err(WireError::Closed) };
         loop {
@@ -207,7 +207,7 @@ impl<R: Read + Send + 'static> WireReader<R> {
         }
         let mut check = [0; 4];
         self.from.read_exact(&mut check)?;
-        if u32::from_le_bytes(check) != checksum(&header, &payload) {
+        if u32::from_le_bytes(check) != compute_checksum(&header, &payload) {
             return Err(WireError::Damaged);
         }
         Ok(WireFrame { kind: FrameKind::try_from(kind)?, number: u32::from_le_bytes([e, f, g, h]), payload })

@@ -42,7 +42,7 @@ impl Greeting {
     }
 
     /// Sends it.
-    pub fn send(&self, to: &mut dyn Write) -> Result<(), WireError> {
+    pub fn send_to(&self, to: &mut dyn Write) -> Result<(), WireError> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(self.lowest.to_le_bytes());
         bytes.extend(self.highest.to_le_bytes());
@@ -52,7 +52,7 @@ impl Greeting {
     }
 
     /// Receives the other side's, and checks that one can talk.
-    pub fn receive(from: &mut dyn Read) -> Result<Self, WireError> {
+    pub fn receive_from(from: &mut dyn Read) -> Result<Self, WireError> {
         let mut magic = [0; MAGIC.len()];
         let mut got = 0;
         while let Some(rest) = magic.get_mut(got..).filter(|rest| !rest.is_empty()) {
@@ -62,7 +62,7 @@ impl Greeting {
             }
         }
         if magic != *MAGIC {
-            return Err(stranger(magic.get(..got).unwrap_or_default(), from));
+            return Err(unexpected_greeting(magic.get(..got).unwrap_or_default(), from));
         }
         let mut rest = [0; 8];
         from.read_exact(&mut rest)?;
@@ -81,7 +81,7 @@ impl Greeting {
 }
 
 /// Says what was received instead: mostly what a shell prints when it starts.
-fn stranger(got: &[u8], from: &mut dyn Read) -> WireError {
+fn unexpected_greeting(got: &[u8], from: &mut dyn Read) -> WireError {
     if got.is_empty() {
         return WireError::Closed;
     }

@@ -35,7 +35,7 @@ pub fn encode_listing<E>(
 ) -> Result<(), E> {
     let mut out = FieldWriter::new();
     let mut last = PreviousEntry::default();
-    put_entry(&mut out, &listing.root(), &mut last);
+    encode_entry(&mut out, &listing.root(), &mut last);
     send(out.into_vec())?;
     let mut dirs: Vec<(ListingEntryId, ListingEntry<'_>)> =
         listing.iter().filter_map(|dir| dir.children().next().map(|first| (first.id(), dir))).collect();
@@ -43,9 +43,9 @@ pub fn encode_listing<E>(
     let mut out = FieldWriter::new();
     for (_, dir) in dirs {
         let children = dir.children();
-        out.varint(u64::from(dir.id().as_u32())).varint(children.len() as u64);
+        out.write_varint(u64::from(dir.id().as_u32())).write_varint(children.len() as u64);
         for child in children {
-            put_entry(&mut out, &child, &mut last);
+            encode_entry(&mut out, &child, &mut last);
             if out.as_slice().len() > PAYLOAD_LEN {
                 send(std::mem::take(&mut out).into_vec())?;
             }
@@ -75,7 +75,7 @@ const HAS_FLAGS: u8 = 16;
 /// The kind stands above these bits.
 const KIND_SHIFT: u32 = 5;
 
-fn put_entry(out: &mut FieldWriter, entry: &ListingEntry<'_>, last: &mut PreviousEntry) {
+fn encode_entry(out: &mut FieldWriter, entry: &ListingEntry<'_>, last: &mut PreviousEntry) {
     let (name, mtime) = (entry.name(), entry.mtime());
     let flags = entry.flags();
     let detail = entry.detail();
@@ -85,27 +85,27 @@ fn put_entry(out: &mut FieldWriter, entry: &ListingEntry<'_>, last: &mut Previou
         | bit(SAME_TIME, mtime.secs == last.secs)
         | bit(HAS_DETAIL, detail.is_some())
         | bit(HAS_FLAGS, flags != EntryFlags::default())
-        | kind_code(entry.kind()) << KIND_SHIFT;
+        | encode_kind(entry.kind()) << KIND_SHIFT;
     let shared = name.iter().zip(&last.name).take_while(|(new, old)| new == old).count();
-    out.u8(head).u8(shared as u8).bytes(name.get(shared..).unwrap_or_default());
+    out.write_u8(head).write_u8(shared as u8).write_bytes(name.get(shared..).unwrap_or_default());
     if head & SAME_MODE == 0 {
-        out.varint(u64::from(entry.mode()));
+        out.write_varint(u64::from(entry.mode()));
     }
     if head & SAME_OWNER == 0 {
-        out.varint(u64::from(entry.uid())).varint(u64::from(entry.gid()));
+        out.write_varint(u64::from(entry.uid())).write_varint(u64::from(entry.gid()));
     }
     if head & SAME_TIME == 0 {
-        out.varint_signed(mtime.secs.wrapping_sub(last.secs));
+        out.write_signed_varint(mtime.secs.wrapping_sub(last.secs));
     }
-    out.varint(u64::from(mtime.nanos));
+    out.write_varint(u64::from(mtime.nanos));
     if head & HAS_FLAGS != 0 {
-        out.u8(flags.0);
+        out.write_u8(flags.0);
     }
     if entry.is_file() {
-        out.varint(entry.size());
+        out.write_varint(entry.size());
     }
     if let Some(detail) = detail {
-        put_detail(out, detail);
+        encode_detail(out, detail);
     }
     *last = PreviousEntry {
         name: name.to_vec(),
@@ -116,19 +116,19 @@ fn put_entry(out: &mut FieldWriter, entry: &ListingEntry<'_>, last: &mut Previou
     };
 }
 
-fn put_detail(out: &mut FieldWriter, detail: &EntryDetail) {
-    out.bytes(&detail.target).varint(detail.rdev).varint(u64::from(detail.group));
-    out.varint(detail.xattrs.len() as u64);
+fn encode_detail(out: &mut FieldWriter, detail: &EntryDetail) {
+    out.write_bytes(&detail.target).write_varint(detail.rdev).write_varint(u64::from(detail.group));
+    out.write_varint(detail.xattrs.len() as u64);
     for xattr in &detail.xattrs {
-        out.bytes(&xattr.name).bytes(&xattr.value);
+        out.write_bytes(&xattr.name).write_bytes(&xattr.value);
     }
     match detail.atime {
-        None => out.u8(0),
-        Some(time) => out.u8(1).varint_signed(time.secs).varint(u64::from(time.nanos)),
+        None => out.write_u8(0),
+        Some(time) => out.write_u8(1).write_signed_varint(time.secs).write_varint(u64::from(time.nanos)),
     };
 }
 
-fn kind_code(kind: FileKind) -> u8 {
+fn encode_kind(kind: FileKind) -> u8 {
     match kind {
         FileKind::File => 0,
         FileKind::Dir => 1,
@@ -140,7 +140,7 @@ fn kind_code(kind: FileKind) -> u8 {
     }
 }
 
-fn kind_of(code: u8) -> Result<FileKind, DecodeError> {
+fn decode_kind(code: u8) -> Result<FileKind, DecodeError> {
     Ok(match code {
         0 => FileKind::File,
         1 => FileKind::Dir,
@@ -166,11 +166,11 @@ pub struct ListingDecoder {
 
 impl ListingDecoder {
     /// Takes a payload; the listing, if it was the last one.
-    pub fn take(&mut self, payload: &[u8]) -> Result<Option<TreeListing>, WireError> {
+    pub fn decode_payload(&mut self, payload: &[u8]) -> Result<Option<TreeListing>, WireError> {
         let mut bytes = FieldReader::new(payload);
         if self.listing.is_none() {
-            let (_, fresh, detail) = self.entry(&mut bytes)?;
-            bytes.finish()?;
+            let (_, fresh, detail) = self.decode_entry(&mut bytes)?;
+            bytes.expect_end()?;
             self.listing = Some(TreeListing::new(&fresh, detail));
             return Ok(None);
         }
@@ -182,60 +182,60 @@ impl ListingDecoder {
         }
         while bytes.remaining() > 0 {
             let Some((dir, missing)) = self.dir else {
-                let dir =
-                    ListingEntryId::from_u32(bytes.varint_u32()?).ok_or(DecodeError::Invalid("directory"))?;
-                let count = bytes.varint()?;
+                let dir = ListingEntryId::from_u32(bytes.read_varint_u32()?)
+                    .ok_or(DecodeError::Invalid("directory"))?;
+                let count = bytes.read_varint()?;
                 if count == 0 || count > (ENTRIES_MAX - self.entries) as u64 {
                     return Err(WireError::TooMuch("entries"));
                 }
                 self.dir = Some((dir, count));
                 continue;
             };
-            let (name, fresh, detail) = self.entry(&mut bytes)?;
+            let (name, fresh, detail) = self.decode_entry(&mut bytes)?;
             self.block.push(&name, &fresh, detail)?;
             self.entries += 1;
             self.dir = Some((dir, missing - 1)).filter(|(_, missing)| *missing > 0);
             if self.dir.is_none()
                 && let Some(listing) = &mut self.listing
             {
-                listing.attach(dir, &mut self.block)?;
+                listing.attach_block(dir, &mut self.block)?;
                 self.block = DirectoryBlock::default();
             }
         }
         Ok(None)
     }
 
-    fn entry(
+    fn decode_entry(
         &mut self,
         bytes: &mut FieldReader<'_>,
     ) -> Result<(Vec<u8>, NewListingEntry, Option<EntryDetail>), WireError> {
         let last = &mut self.last;
-        let head = bytes.u8()?;
-        let shared = usize::from(bytes.u8()?);
+        let head = bytes.read_u8()?;
+        let shared = usize::from(bytes.read_u8()?);
         if shared > last.name.len() {
             return Err(DecodeError::Invalid("name").into());
         }
         last.name.truncate(shared);
-        last.name.extend_from_slice(bytes.bytes(255 - shared)?);
+        last.name.extend_from_slice(bytes.read_bytes(255 - shared)?);
         if head & SAME_MODE == 0 {
-            last.mode = bytes.varint_u32()?;
+            last.mode = bytes.read_varint_u32()?;
         }
         if head & SAME_OWNER == 0 {
-            (last.uid, last.gid) = (bytes.varint_u32()?, bytes.varint_u32()?);
+            (last.uid, last.gid) = (bytes.read_varint_u32()?, bytes.read_varint_u32()?);
         }
         if head & SAME_TIME == 0 {
-            last.secs = last.secs.wrapping_add(bytes.varint_signed()?);
+            last.secs = last.secs.wrapping_add(bytes.read_signed_varint()?);
         }
-        let nanos = bytes.varint_u32()?;
-        let flags = EntryFlags(if head & HAS_FLAGS == 0 { 0 } else { bytes.u8()? });
-        let kind = kind_of(head >> KIND_SHIFT)?;
-        let size = if kind == FileKind::File { bytes.varint()? } else { 0 };
+        let nanos = bytes.read_varint_u32()?;
+        let flags = EntryFlags(if head & HAS_FLAGS == 0 { 0 } else { bytes.read_u8()? });
+        let kind = decode_kind(head >> KIND_SHIFT)?;
+        let size = if kind == FileKind::File { bytes.read_varint()? } else { 0 };
         // All ones is nobody's number: a kernel told to give a file to it leaves the file whose it is.
         let nobody = last.uid == u32::MAX || last.gid == u32::MAX;
         if nanos >= NANOS || nobody || last.mode > 0o7777 || i64::try_from(size).is_err() {
             return Err(DecodeError::Invalid("attributes").into());
         }
-        let detail = if head & HAS_DETAIL == 0 { None } else { Some(detail(bytes)?) };
+        let detail = if head & HAS_DETAIL == 0 { None } else { Some(decode_detail(bytes)?) };
         let (mode, uid, gid) = (last.mode, last.uid, last.gid);
         let fresh =
             NewListingEntry { kind, mode, uid, gid, size, mtime: UnixTime { secs: last.secs, nanos }, flags };
@@ -243,22 +243,22 @@ impl ListingDecoder {
     }
 }
 
-fn detail(bytes: &mut FieldReader<'_>) -> Result<EntryDetail, DecodeError> {
-    let target = bytes.bytes(TARGET_MAX)?.into();
-    let (rdev, group) = (bytes.varint()?, bytes.varint_u32()?);
-    let count = bytes.count(XATTRS_MAX)?;
+fn decode_detail(bytes: &mut FieldReader<'_>) -> Result<EntryDetail, DecodeError> {
+    let target = bytes.read_bytes(TARGET_MAX)?.into();
+    let (rdev, group) = (bytes.read_varint()?, bytes.read_varint_u32()?);
+    let count = bytes.read_count(XATTRS_MAX)?;
     let mut xattrs = Vec::with_capacity(count);
     for _ in 0..count {
-        let name = bytes.bytes(XATTR_NAME_MAX)?.to_vec();
-        xattrs.push(ExtendedAttribute { name, value: bytes.bytes(XATTR_VALUE_MAX)?.to_vec() });
+        let name = bytes.read_bytes(XATTR_NAME_MAX)?.to_vec();
+        xattrs.push(ExtendedAttribute { name, value: bytes.read_bytes(XATTR_VALUE_MAX)?.to_vec() });
     }
     if !xattrs.is_sorted() {
         return Err(DecodeError::Invalid("extended attributes"));
     }
-    let atime = match bytes.u8()? {
+    let atime = match bytes.read_u8()? {
         0 => None,
         1 => {
-            let (secs, nanos) = (bytes.varint_signed()?, bytes.varint_u32()?);
+            let (secs, nanos) = (bytes.read_signed_varint()?, bytes.read_varint_u32()?);
             if nanos >= NANOS {
                 return Err(DecodeError::Invalid("attributes"));
             }

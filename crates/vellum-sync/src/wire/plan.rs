@@ -22,9 +22,11 @@ const STEPS_PER_ENTRY: usize = 4;
 pub fn encode_plan<E>(plan: &SyncPlan, send: &mut dyn FnMut(Vec<u8>) -> Result<(), E>) -> Result<(), E> {
     let mut out = FieldWriter::new();
     for step in &plan.steps {
-        out.u8(step.phase as u8).u8(action_code(step.action)).varint(u64::from(step.what.0));
+        out.write_u8(step.phase as u8)
+            .write_u8(encode_action(step.action))
+            .write_varint(u64::from(step.what.0));
         for id in [step.source, step.old, step.other] {
-            out.varint(id.map_or(0, |id| u64::from(id.as_u32()) + 1));
+            out.write_varint(id.map_or(0, |id| u64::from(id.as_u32()) + 1));
         }
         if out.as_slice().len() > PAYLOAD_LEN {
             send(std::mem::take(&mut out).into_vec())?;
@@ -66,7 +68,7 @@ const PHASES: [StepPhase; 7] = [
     StepPhase::Finish,
 ];
 
-fn action_code(action: StepAction) -> u8 {
+fn encode_action(action: StepAction) -> u8 {
     match action {
         StepAction::MakeDir => 0,
         StepAction::Write(how) => 1 + HOWS.iter().position(|known| *known == how).unwrap_or(0) as u8,
@@ -82,7 +84,7 @@ fn action_code(action: StepAction) -> u8 {
 }
 
 /// The action of a code.
-fn action(code: u8) -> Result<StepAction, DecodeError> {
+fn decode_action(code: u8) -> Result<StepAction, DecodeError> {
     let number = |first: u8| {
         let number = code.checked_sub(first)?;
         (usize::from(number) < BASIS_DIRS_MAX).then_some(number)
@@ -100,7 +102,7 @@ pub struct PlanDecoder {
 
 impl PlanDecoder {
     /// Takes a payload of a plan between these two listings; the steps, if it was the last one.
-    pub fn take(
+    pub fn decode_payload(
         &mut self,
         payload: &[u8],
         from: &TreeListing,
@@ -112,7 +114,7 @@ impl PlanDecoder {
         let steps_max = (from.len() + to.len()).saturating_mul(STEPS_PER_ENTRY);
         let mut bytes = FieldReader::new(payload);
         while bytes.remaining() > 0 {
-            let step = step(&mut bytes, from, to)?;
+            let step = decode_step(&mut bytes, from, to)?;
             if self.steps.last().is_some_and(|last| last.phase > step.phase) {
                 return Err(DecodeError::Invalid("phase").into());
             }
@@ -125,12 +127,17 @@ impl PlanDecoder {
     }
 }
 
-fn step(bytes: &mut FieldReader<'_>, from: &TreeListing, to: &TreeListing) -> Result<SyncStep, DecodeError> {
-    let phase = *PHASES.get(usize::from(bytes.u8()?)).ok_or(DecodeError::Invalid("phase"))?;
-    let action = action(bytes.u8()?)?;
-    let what = Differences(u16::try_from(bytes.varint()?).map_err(|_| DecodeError::Invalid("difference"))?);
+fn decode_step(
+    bytes: &mut FieldReader<'_>,
+    from: &TreeListing,
+    to: &TreeListing,
+) -> Result<SyncStep, DecodeError> {
+    let phase = *PHASES.get(usize::from(bytes.read_u8()?)).ok_or(DecodeError::Invalid("phase"))?;
+    let action = decode_action(bytes.read_u8()?)?;
+    let what =
+        Differences(u16::try_from(bytes.read_varint()?).map_err(|_| DecodeError::Invalid("difference"))?);
     let mut id = |listing: &TreeListing| -> Result<Option<ListingEntryId>, DecodeError> {
-        let Some(place) = bytes.varint_u32()?.checked_sub(1) else { return Ok(None) };
+        let Some(place) = bytes.read_varint_u32()?.checked_sub(1) else { return Ok(None) };
         let id = ListingEntryId::from_u32(place).filter(|id| listing.get(*id).is_some());
         id.map(Some).ok_or(DecodeError::Invalid("entry"))
     };

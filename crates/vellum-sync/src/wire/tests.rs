@@ -12,7 +12,7 @@ fn round(codec: WireCodec, frames: &[WireFrame]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = WireWriter::new(&mut bytes, codec).unwrap();
     for frame in frames {
-        writer.write(frame).unwrap();
+        writer.write_frame(frame).unwrap();
         writer.flush().unwrap();
     }
     drop(writer);
@@ -23,7 +23,7 @@ fn read_all(codec: WireCodec, bytes: Vec<u8>) -> (Vec<WireFrame>, WireError) {
     let mut reader = WireReader::new(std::io::Cursor::new(bytes), codec).unwrap();
     let mut frames = Vec::new();
     loop {
-        match reader.read() {
+        match reader.read_frame() {
             Ok(frame) => frames.push(frame),
             Err(error) => return (frames, error),
         }
@@ -78,38 +78,41 @@ fn a_length_that_lies_takes_no_memory() {
 #[test]
 fn who_is_not_vellum_is_told() {
     let mut answer: &[u8] = b"Welcome to this host!\n\x1b[31m";
-    let error = Greeting::receive(&mut answer).unwrap_err().to_string();
+    let error = Greeting::receive_from(&mut answer).unwrap_err().to_string();
     assert!(error.contains("Welcome to this host!") && !error.contains('\x1b'), "{error}");
     let mut newer = b"VELLUM-SYNC\n\x02\x00\x03\x00\x00\x00\x00\x00".as_slice();
-    assert!(matches!(Greeting::receive(&mut newer), Err(WireError::Version(2, 3, 1))));
-    assert!(matches!(Greeting::receive(&mut b"".as_slice()), Err(WireError::Closed)));
+    assert!(matches!(Greeting::receive_from(&mut newer), Err(WireError::Version(2, 3, 1))));
+    assert!(matches!(Greeting::receive_from(&mut b"".as_slice()), Err(WireError::Closed)));
 }
 
 fn some_listing() -> TreeListing {
-    let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+    let mut listing = TreeListing::new(&NewListingEntry::unknown_dir(), None);
     let file = |size, secs| NewListingEntry {
         kind: FileKind::File,
         size,
         mtime: UnixTime { secs, nanos: 5 },
-        ..NewListingEntry::dir()
+        ..NewListingEntry::unknown_dir()
     };
     let mut block = DirectoryBlock::default();
-    block.push(b"a", &NewListingEntry::dir(), None).unwrap();
+    block.push(b"a", &NewListingEntry::unknown_dir(), None).unwrap();
     block.push(b"ab", &file(10, -5), None).unwrap();
-    let link =
-        NewListingEntry { kind: FileKind::Symlink, flags: EntryFlags::LINKED, ..NewListingEntry::dir() };
+    let link = NewListingEntry {
+        kind: FileKind::Symlink,
+        flags: EntryFlags::LINKED,
+        ..NewListingEntry::unknown_dir()
+    };
     block
         .push(b"b", &link, Some(EntryDetail { target: b"../x".as_slice().into(), ..EntryDetail::default() }))
         .unwrap();
-    block.push(b"c", &NewListingEntry::dir(), None).unwrap();
-    let first = listing.attach(ListingEntryId::ROOT, &mut block).unwrap();
+    block.push(b"c", &NewListingEntry::unknown_dir(), None).unwrap();
+    let first = listing.attach_block(ListingEntryId::ROOT, &mut block).unwrap();
     let dirs = [first, ListingEntryId::from_u32(first.as_u32() + 3).unwrap()];
     for dir in dirs.into_iter().rev() {
         let mut block = DirectoryBlock::default();
         for name in 0..50 {
             block.push(format!("file{name:02}").as_bytes(), &file(name * 1000, 1 << 33), None).unwrap();
         }
-        listing.attach(dir, &mut block).unwrap();
+        listing.attach_block(dir, &mut block).unwrap();
     }
     listing
 }
@@ -127,7 +130,7 @@ fn payloads(listing: &TreeListing) -> Vec<Vec<u8>> {
 fn decode(payloads: &[Vec<u8>]) -> Result<Option<TreeListing>, WireError> {
     let mut decoder = ListingDecoder::default();
     for payload in payloads {
-        if let Some(listing) = decoder.take(payload)? {
+        if let Some(listing) = decoder.decode_payload(payload)? {
             return Ok(Some(listing));
         }
     }
@@ -186,16 +189,22 @@ fn entries_below_a_symlink_are_refused() {
 #[test]
 fn an_owner_that_is_nobody_is_refused() {
     for (uid, gid) in [(u32::MAX, 0), (0, u32::MAX)] {
-        let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+        let mut listing = TreeListing::new(&NewListingEntry::unknown_dir(), None);
         let mut block = DirectoryBlock::default();
         block
             .push(
                 b"f",
-                &NewListingEntry { kind: FileKind::File, mode: 0o4755, uid, gid, ..NewListingEntry::dir() },
+                &NewListingEntry {
+                    kind: FileKind::File,
+                    mode: 0o4755,
+                    uid,
+                    gid,
+                    ..NewListingEntry::unknown_dir()
+                },
                 None,
             )
             .unwrap();
-        listing.attach(ListingEntryId::ROOT, &mut block).unwrap();
+        listing.attach_block(ListingEntryId::ROOT, &mut block).unwrap();
         assert!(decode(&payloads(&listing)).is_err(), "{uid}:{gid}");
     }
 }
@@ -215,7 +224,7 @@ fn counts_and_orders_that_lie_are_refused() {
 fn steps_about_entries_that_are_not_there_are_refused() {
     let listing = some_listing();
     let mut decoder = PlanDecoder::default();
-    assert!(decoder.take(&[3, 1, 0, 1, 0, 0], &listing, &listing).is_ok());
+    assert!(decoder.decode_payload(&[3, 1, 0, 1, 0, 0], &listing, &listing).is_ok());
     for step in [
         [3, 1, 0, 0, 0, 0],
         [3, 1, 0, 127, 0, 0],
@@ -224,9 +233,9 @@ fn steps_about_entries_that_are_not_there_are_refused() {
         [3, 51, 0, 1, 0, 0],
         [7, 1, 0, 1, 0, 0],
     ] {
-        assert!(PlanDecoder::default().take(&step, &listing, &listing).is_err(), "{step:?}");
+        assert!(PlanDecoder::default().decode_payload(&step, &listing, &listing).is_err(), "{step:?}");
     }
-    assert!(decoder.take(&[2, 1, 0, 1, 0, 0], &listing, &listing).is_err(), "phases go on only");
+    assert!(decoder.decode_payload(&[2, 1, 0, 1, 0, 0], &listing, &listing).is_err(), "phases go on only");
 }
 
 /// A plan that made directories and renamed was refused, since two phases changed places on their way.
@@ -268,7 +277,7 @@ fn every_phase_and_every_action_arrives_as_it_was_sent() {
         let mut decoder = PlanDecoder::default();
         let mut arrived = None;
         crate::wire::encode_plan(&plan, &mut |payload| -> Result<(), WireError> {
-            arrived = decoder.take(&payload, &listing, &listing)?;
+            arrived = decoder.decode_payload(&payload, &listing, &listing)?;
             Ok(())
         })
         .unwrap();
@@ -284,12 +293,12 @@ proptest! {
         }
         let mut decoder = ListingDecoder::default();
         for payload in bytes.chunks(40) {
-            if decoder.take(payload).is_err() {
+            if decoder.decode_payload(payload).is_err() {
                 break;
             }
         }
         let listing = some_listing();
-        let _ = PlanDecoder::default().take(&bytes, &listing, &listing);
+        let _ = PlanDecoder::default().decode_payload(&bytes, &listing, &listing);
     }
 
     #[test]

@@ -214,8 +214,8 @@ fn what_is_planted_where_a_file_arrives_is_neither_followed_nor_written() {
 fn other_versions_are_refused_by_name() {
     for (lowest, highest) in [(0, VERSION - 1), (VERSION + 1, u16::MAX), (2, 1)] {
         let mut bytes = Vec::new();
-        Greeting { codec: WireCodec::Zstd, lowest, highest }.send(&mut bytes).unwrap();
-        let told = Greeting::receive(&mut bytes.as_slice());
+        Greeting { codec: WireCodec::Zstd, lowest, highest }.send_to(&mut bytes).unwrap();
+        let told = Greeting::receive_from(&mut bytes.as_slice());
         assert!(matches!(told, Err(WireError::Version(..))), "{lowest} to {highest}: {told:?}");
     }
 }

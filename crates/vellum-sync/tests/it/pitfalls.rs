@@ -195,7 +195,7 @@ fn a_tree_deeper_than_any_path_is_copied_and_deleted() {
     let name = [b'n'; 200];
     let mut here = HeldDir::open_root(&pair.from("")).unwrap();
     for _ in 0..30 {
-        here.make_dir(&name, 0o755).unwrap();
+        here.create_dir(&name, 0o755).unwrap();
         here = here.open_dir(&name).unwrap();
     }
     here.create_file(b"bottom", 0o644).unwrap();

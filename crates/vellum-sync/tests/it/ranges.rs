@@ -151,22 +151,22 @@ fn what_is_appended_grows_in_order() {
 struct Told<F>(LocalEnd, F);
 
 impl<F: Send + Sync> SyncEnd for Told<F> {
-    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
-        self.0.list(wish, meter)
+    fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+        self.0.list_entries(wish, meter)
     }
 
-    fn digest(
+    fn hash_files(
         &self,
         listing: &TreeListing,
         files: &[ListingEntryId],
         meter: &ProgressMeter,
     ) -> Result<Vec<Option<ContentDigest>>> {
-        self.0.digest(listing, files, meter)
+        self.0.hash_files(listing, files, meter)
     }
 }
 
 impl<P: ContentPieces + 'static, F: Fn() -> P + Send + Sync> SourceEnd for Told<F> {
-    fn open(&self, _: ListingEntry<'_>, _: Option<OldVersion<'_>>) -> Result<FileContent> {
+    fn open_content(&self, _: ListingEntry<'_>, _: Option<OldVersion<'_>>) -> Result<FileContent> {
         Ok(FileContent::Pieces(Box::new(self.1())))
     }
 }
@@ -183,16 +183,16 @@ fn sync_told<P: ContentPieces + 'static>(
     let wish = |side| ListingRequest {
         side,
         options: Arc::new(options.clone()),
-        rules: Arc::new(SyncFilters::default()).judge(side, b"/").unwrap(),
+        rules: Arc::new(SyncFilters::default()).create_filter(side, b"/").unwrap(),
         top: Vec::new(),
         avoid: None,
         owners: false,
     };
-    let from = source.list(&wish(SyncSide::Source), &meter).unwrap();
-    let to = target.list(&wish(SyncSide::Destination), &meter).unwrap();
+    let from = source.list_entries(&wish(SyncSide::Source), &meter).unwrap();
+    let to = target.list_entries(&wish(SyncSide::Destination), &meter).unwrap();
     let plan = SyncPlan::new(&from, &to, options);
     target
-        .carry_out(&SyncJob { plan: &plan, source: &source, from: &from, to: &to, options }, &meter)
+        .execute_plan(&SyncJob { plan: &plan, source: &source, from: &from, to: &to, options }, &meter)
         .unwrap()
 }
 
@@ -218,14 +218,14 @@ struct Parts {
 }
 
 impl ContentPieces for Parts {
-    fn next(&mut self) -> Result<Option<TransferPiece<'_>>> {
+    fn next_piece(&mut self) -> Result<Option<TransferPiece<'_>>> {
         let Some(byte) = self.byte.take() else { return Ok(None) };
         self.meeting.of(3);
         self.given = byte;
         Ok(Some(TransferPiece::Data(&self.given)))
     }
 
-    fn parts(&self) -> Option<Vec<FilePart>> {
+    fn split_parts(&self) -> Option<Vec<FilePart>> {
         let part = |(start, byte): (u64, &u8)| {
             let pieces = Self { meeting: self.meeting.clone(), byte: Some([*byte]), given: [0] };
             FilePart { start, end: start + 1, pieces: Box::new(pieces) }
@@ -253,7 +253,7 @@ struct Struck {
 }
 
 impl ContentPieces for Struck {
-    fn next(&mut self) -> Result<Option<TransferPiece<'_>>> {
+    fn next_piece(&mut self) -> Result<Option<TransferPiece<'_>>> {
         if !std::mem::replace(&mut self.given, true) {
             return Ok(Some(TransferPiece::Data(b"right")));
         }
@@ -301,12 +301,12 @@ struct Alike {
 }
 
 impl ContentPieces for Alike {
-    fn next(&mut self) -> Result<Option<TransferPiece<'_>>> {
+    fn next_piece(&mut self) -> Result<Option<TransferPiece<'_>>> {
         let first = !std::mem::replace(&mut self.given, true);
         Ok(first.then_some(TransferPiece::Old { offset: 0, len: 5 }))
     }
 
-    fn digest(&self) -> Option<ContentDigest> {
+    fn content_digest(&self) -> Option<ContentDigest> {
         Some(self.whole)
     }
 }

@@ -7,7 +7,7 @@ use vellum_sync::listing::{ListingEntryId, TreeListing};
 use vellum_sync::local::LocalEnd;
 use vellum_sync::options::{Basis, BasisUsage, PreserveOptions, SymlinkHandling, SyncOptions};
 use vellum_sync::plan::{
-    Differences, StepAction, StepPhase, SyncPlan, SyncStep, unsettled, unsettled_in_basis,
+    Differences, StepAction, StepPhase, SyncPlan, SyncStep, find_undecided_files, find_undecided_in_basis,
 };
 use vellum_sync::receive::{DestinationEnd, SyncJob, SyncReport};
 use vellum_sync::rules::SyncFilters;
@@ -61,21 +61,21 @@ fn plan_beside(
     let wish = |side| ListingRequest {
         side,
         options: Arc::new(options.clone()),
-        rules: filters.judge(side, b"/").unwrap(),
+        rules: filters.create_filter(side, b"/").unwrap(),
         top: Vec::new(),
         avoid: None,
         owners: false,
     };
-    let mut from = source.list(&wish(SyncSide::Source), &meter).unwrap();
-    let mut to = target.list(&wish(SyncSide::Destination), &meter).unwrap();
-    let (ours, theirs) = unsettled(&from, &to, options);
+    let mut from = source.list_entries(&wish(SyncSide::Source), &meter).unwrap();
+    let mut to = target.list_entries(&wish(SyncSide::Destination), &meter).unwrap();
+    let (ours, theirs) = find_undecided_files(&from, &to, options);
     settle(&source, &mut from, &ours);
     settle(&target, &mut to, &theirs);
     let mut listings = Vec::new();
     for path in basis {
         let end = LocalEnd::open(path).unwrap();
-        let mut listing = end.list(&wish(SyncSide::Destination), &meter).unwrap();
-        let (ours, theirs) = unsettled_in_basis(&from, &listing, options);
+        let mut listing = end.list_entries(&wish(SyncSide::Destination), &meter).unwrap();
+        let (ours, theirs) = find_undecided_in_basis(&from, &listing, options);
         settle(&source, &mut from, &ours);
         settle(&end, &mut listing, &theirs);
         listings.push(listing);
@@ -85,8 +85,8 @@ fn plan_beside(
 }
 
 fn settle(end: &LocalEnd, listing: &mut TreeListing, files: &[ListingEntryId]) {
-    for (id, digest) in files.iter().zip(end.digest(listing, files, &ProgressMeter::default()).unwrap()) {
-        listing.set_digest(*id, digest.unwrap());
+    for (id, digest) in files.iter().zip(end.hash_files(listing, files, &ProgressMeter::default()).unwrap()) {
+        listing.set_content_digest(*id, digest.unwrap());
     }
 }
 
@@ -106,8 +106,8 @@ impl Planned {
         let Self { from, to, plan, options, .. } = self;
         let meter = ProgressMeter::default();
         let report =
-            self.target.carry_out(&SyncJob { plan, source: &self.source, from, to, options }, &meter);
-        let seen = meter.read();
+            self.target.execute_plan(&SyncJob { plan, source: &self.source, from, to, options }, &meter);
+        let seen = meter.read_progress();
         // A name that a file cannot have becomes a copy, which was not foreseen.
         let is_link = |step: &SyncStep| matches!(step.action, StepAction::Link | StepAction::LinkBasis(_));
         let foreseen = !plan.steps.iter().any(is_link);

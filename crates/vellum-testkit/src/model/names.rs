@@ -18,24 +18,29 @@ impl ModelFilesystem {
     /// What a directory holds under a name.
     pub fn lookup(&self, (dir, name): ModelPlace<'_>) -> Result<ModelFileId> {
         check_name(name)?;
-        self.dir(dir)?.entries.get(name).copied().ok_or(Errno::NOENT)
+        self.get_dir(dir)?.entries.get(name).copied().ok_or(Errno::NOENT)
     }
 
     /// Makes something.
-    pub fn make(&mut self, place: ModelPlace<'_>, kind: FileKind, new: &NewModelFile) -> Result<ModelFileId> {
+    pub fn create_entry(
+        &mut self,
+        place: ModelPlace<'_>,
+        kind: FileKind,
+        new: &NewModelFile,
+    ) -> Result<ModelFileId> {
         check_name(place.1)?;
-        check_free(place, kind)?;
+        check_name_allowed(place, kind)?;
         self.check_absent(place)?;
-        let id = self.born(place.0, kind, new);
+        let id = self.create_file(place.0, kind, new);
         let time = self.files.get(&id).map_or(ModelTime(0), |file| file.ctime);
-        self.put(place, id, time);
+        self.insert_name(place, id, time);
         Ok(id)
     }
 
     /// Makes a file without a name, and opens it.
     pub fn tmpfile(&mut self, dir: ModelFileId, new: &NewModelFile) -> Result<ModelFileId> {
-        self.living_dir(dir)?;
-        let id = self.born(dir, FileKind::File, new);
+        self.check_linked_dir(dir)?;
+        let id = self.create_file(dir, FileKind::File, new);
         self.open(id)?;
         Ok(id)
     }
@@ -47,11 +52,11 @@ impl ModelFilesystem {
         if kind == FileKind::Dir {
             return Err(Errno::PERM);
         }
-        check_free(place, kind)?;
+        check_name_allowed(place, kind)?;
         self.check_absent(place)?;
         let time = self.next_tick();
         self.file_mut(id)?.ctime = time;
-        self.put(place, id, time);
+        self.insert_name(place, id, time);
         Ok(())
     }
 
@@ -61,16 +66,16 @@ impl ModelFilesystem {
         if self.is_dir(id) {
             return Err(Errno::ISDIR);
         }
-        self.remove(place, id)
+        self.remove_name(place, id)
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&mut self, place: ModelPlace<'_>) -> Result<()> {
         let id = self.lookup(place)?;
-        if !self.dir(id)?.entries.is_empty() {
+        if !self.get_dir(id)?.entries.is_empty() {
             return Err(Errno::NOTEMPTY);
         }
-        self.remove(place, id)
+        self.remove_name(place, id)
     }
 
     /// Renames; `exchange` and `noreplace` as `renameat2(2)` has them.
@@ -97,14 +102,14 @@ impl ModelFilesystem {
             Some(target) if target == moved => return Ok(()),
             _ => {}
         }
-        self.check_circles(from, to, (moved, target), exchange)?;
+        self.check_cycles(from, to, (moved, target), exchange)?;
         match target {
-            Some(target) if exchange => self.exchange((from, moved), (to, target)),
-            target => self.move_over((from, moved), (to, target)),
+            Some(target) if exchange => self.exchange_names((from, moved), (to, target)),
+            target => self.replace_target((from, moved), (to, target)),
         }
     }
 
-    fn move_over(
+    fn replace_target(
         &mut self,
         (from, moved): (ModelPlace<'_>, ModelFileId),
         (to, target): (ModelPlace<'_>, Option<ModelFileId>),
@@ -114,40 +119,40 @@ impl ModelFilesystem {
             Some((false, true)) => return Err(Errno::ISDIR),
             _ => {}
         }
-        check_free(to, self.file(moved)?.kind)?;
+        check_name_allowed(to, self.file(moved)?.kind)?;
         if let Some(target) = target
             && !self.file(target)?.entries.is_empty()
         {
             return Err(Errno::NOTEMPTY);
         }
-        self.living_dir(to.0)?;
+        self.check_linked_dir(to.0)?;
         let time = self.next_tick();
         if let Some(target) = target {
-            self.take(to, target, time);
+            self.detach_name(to, target, time);
         }
         self.file_mut(from.0)?.entries.remove(from.1);
-        self.touch(from.0, time);
+        self.touch_dir(from.0, time);
         self.file_mut(moved)?.ctime = time;
-        self.put(to, moved, time);
+        self.insert_name(to, moved, time);
         Ok(())
     }
 
-    fn exchange(
+    fn exchange_names(
         &mut self,
         (from, moved): (ModelPlace<'_>, ModelFileId),
         (to, target): (ModelPlace<'_>, ModelFileId),
     ) -> Result<()> {
-        check_free(to, self.file(moved)?.kind)?;
-        check_free(from, self.file(target)?.kind)?;
+        check_name_allowed(to, self.file(moved)?.kind)?;
+        check_name_allowed(from, self.file(target)?.kind)?;
         let time = self.next_tick();
         for (place, id) in [(to, moved), (from, target)] {
             self.file_mut(id)?.ctime = time;
-            self.put(place, id, time);
+            self.insert_name(place, id, time);
         }
         Ok(())
     }
 
-    fn check_circles(
+    fn check_cycles(
         &self,
         from: ModelPlace<'_>,
         to: ModelPlace<'_>,
@@ -174,24 +179,24 @@ impl ModelFilesystem {
         self.files.get(&id).is_some_and(|file| file.kind == FileKind::Dir)
     }
 
-    fn dir(&self, id: ModelFileId) -> Result<&ModelFile> {
+    fn get_dir(&self, id: ModelFileId) -> Result<&ModelFile> {
         Some(self.file(id)?).filter(|file| file.kind == FileKind::Dir).ok_or(Errno::NOTDIR)
     }
 
-    fn living_dir(&self, id: ModelFileId) -> Result<()> {
-        self.dir(id)?;
-        if self.links(id) == 0 { Err(Errno::NOENT) } else { Ok(()) }
+    fn check_linked_dir(&self, id: ModelFileId) -> Result<()> {
+        self.get_dir(id)?;
+        if self.count_links(id) == 0 { Err(Errno::NOENT) } else { Ok(()) }
     }
 
     fn check_absent(&self, place: ModelPlace<'_>) -> Result<()> {
         match self.lookup(place) {
             Ok(_) => Err(Errno::EXIST),
-            Err(Errno::NOENT) => self.living_dir(place.0),
+            Err(Errno::NOENT) => self.check_linked_dir(place.0),
             Err(error) => Err(error),
         }
     }
 
-    fn born(&mut self, dir: ModelFileId, kind: FileKind, new: &NewModelFile) -> ModelFileId {
+    fn create_file(&mut self, dir: ModelFileId, kind: FileKind, new: &NewModelFile) -> ModelFileId {
         let time = self.next_tick();
         let parent = self.files.get(&dir).map(|parent| (parent.mode & 0o2000 != 0, parent.gid));
         let mode = match kind {
@@ -216,7 +221,7 @@ impl ModelFilesystem {
         id
     }
 
-    fn put(&mut self, (dir, name): ModelPlace<'_>, id: ModelFileId, time: ModelTime) {
+    fn insert_name(&mut self, (dir, name): ModelPlace<'_>, id: ModelFileId, time: ModelTime) {
         let is_dir = self.is_dir(id);
         if let Some(file) = self.file_mut(id).ok().filter(|_| is_dir) {
             file.parent = Some(dir);
@@ -224,27 +229,27 @@ impl ModelFilesystem {
         if let Ok(dir) = self.file_mut(dir) {
             dir.entries.insert(name.into(), id);
         }
-        self.touch(dir, time);
+        self.touch_dir(dir, time);
     }
 
-    fn remove(&mut self, place: ModelPlace<'_>, id: ModelFileId) -> Result<()> {
+    fn remove_name(&mut self, place: ModelPlace<'_>, id: ModelFileId) -> Result<()> {
         let time = self.next_tick();
-        self.take(place, id, time);
+        self.detach_name(place, id, time);
         Ok(())
     }
 
-    fn take(&mut self, (dir, name): ModelPlace<'_>, id: ModelFileId, time: ModelTime) {
+    fn detach_name(&mut self, (dir, name): ModelPlace<'_>, id: ModelFileId, time: ModelTime) {
         if let Ok(dir) = self.file_mut(dir) {
             dir.entries.remove(name);
         }
         if let Ok(file) = self.file_mut(id) {
             (file.parent, file.ctime) = (None, time);
         }
-        self.touch(dir, time);
-        self.reap(id);
+        self.touch_dir(dir, time);
+        self.remove_unreferenced(id);
     }
 
-    fn touch(&mut self, dir: ModelFileId, time: ModelTime) {
+    fn touch_dir(&mut self, dir: ModelFileId, time: ModelTime) {
         if let Ok(dir) = self.file_mut(dir) {
             (dir.mtime, dir.ctime) = (time, time);
         }
@@ -261,6 +266,6 @@ fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
-fn check_free((dir, name): ModelPlace<'_>, kind: FileKind) -> Result<()> {
+fn check_name_allowed((dir, name): ModelPlace<'_>, kind: FileKind) -> Result<()> {
     if name == TAKEN && (dir == ROOT || kind == FileKind::Dir) { Err(Errno::PERM) } else { Ok(()) }
 }

@@ -28,7 +28,7 @@ pub struct RenderedEntry {
 impl ModelFilesystem {
     /// All names, directories before what is in them, each with the file that it names.
     #[must_use]
-    pub fn render(&self) -> Vec<(RenderedEntry, ModelFileId)> {
+    pub fn render_entries(&self) -> Vec<(RenderedEntry, ModelFileId)> {
         let mut shown = Vec::new();
         let mut waiting = vec![(Vec::new(), ROOT)];
         while let Some((path, id)) = waiting.pop() {
@@ -41,7 +41,7 @@ impl ModelFilesystem {
                 kind: file.kind,
                 mode: file.mode,
                 owner: (file.uid, file.gid),
-                links: self.links(id) as u64,
+                links: self.count_links(id) as u64,
                 rdev: file.rdev,
                 content: [&file.target[..], &file.content].concat(),
                 xattrs: file.xattrs.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),

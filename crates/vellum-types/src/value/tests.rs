@@ -15,7 +15,7 @@ prop_compose! {
         name in vec(1..=b'.' - 1, 1..=NAME_MAX), content in proptest::option::of(vec(any::<u8>(), 0..200)),
     ) -> InodeAttr {
         let mut attr = InodeAttr::new(FileKind::File, mode);
-        attr.set_times(mtime);
+        attr.set_all_times(mtime);
         if !same { attr.atime = atime; }
         attr.size = content.as_ref().map_or(123_456, |bytes| bytes.len() as u64);
         InodeAttr { uid, gid, nlink, rdev, generation, parent: Ino(1), name, inline: content, ..attr }
@@ -64,9 +64,9 @@ proptest! {
 #[test]
 fn times_out_of_range_are_refused() {
     let mut attr = InodeAttr::new(FileKind::Dir, 0o755);
-    attr.set_times(UnixTime { secs: i64::MIN, nanos: 999_999_999 });
+    attr.set_all_times(UnixTime { secs: i64::MIN, nanos: 999_999_999 });
     assert_eq!(InodeAttr::decode(&attr.encode()), Ok(attr.clone()));
-    attr.set_times(UnixTime { secs: 0, nanos: 1_000_000_000 });
+    attr.set_all_times(UnixTime { secs: 0, nanos: 1_000_000_000 });
     assert_eq!(InodeAttr::decode(&attr.encode()), Err(DecodeError::Invalid("nanoseconds")));
 }
 

@@ -22,14 +22,14 @@ pub struct LiveBlobs {
 }
 
 impl LiveBlobs {
-    fn insert(&mut self, id: &BlobId) -> bool {
-        self.ids.insert(half(id))
+    fn insert_id(&mut self, id: &BlobId) -> bool {
+        self.ids.insert(low_half_bits(id))
     }
 
     /// Whether some tree needs the blob.
     #[must_use]
-    pub fn contains(&self, id: &BlobId) -> bool {
-        self.ids.contains(&half(id))
+    pub fn contains_id(&self, id: &BlobId) -> bool {
+        self.ids.contains(&low_half_bits(id))
     }
 
     /// How many there are.
@@ -45,14 +45,14 @@ impl LiveBlobs {
     }
 }
 
-fn half(id: &BlobId) -> u128 {
+fn low_half_bits(id: &BlobId) -> u128 {
     let mut bytes = [0; 16];
     bytes.iter_mut().zip(id.as_bytes()).for_each(|(to, from)| *to = *from);
     u128::from_le_bytes(bytes)
 }
 
 /// Adds to `live` all that the trees at `roots` need. A blob that the index does not know is an error.
-pub fn mark(
+pub fn mark_live_blobs(
     volume: &Volume,
     roots: impl IntoIterator<Item = MapRoot>,
     live: &mut LiveBlobs,
@@ -61,18 +61,18 @@ pub fn mark(
     let empty = volume.empty_root();
     let mut waiting: Vec<BlobId> = Vec::new();
     for MapRoot(id) in roots {
-        if id != empty.0 && live.insert(&id) {
+        if id != empty.0 && live.insert_id(&id) {
             waiting.push(id);
         }
     }
     while !waiting.is_empty() {
-        meter.check()?;
+        meter.check_stopped()?;
         let batch = waiting.split_off(waiting.len().saturating_sub(BATCH));
-        for references in read_nodes(volume, &batch)? {
-            meter.add(1, 0);
-            waiting.extend(references.nodes.into_iter().filter(|id| live.insert(id)));
+        for references in read_node_references(volume, &batch)? {
+            meter.add_progress(1, 0);
+            waiting.extend(references.nodes.into_iter().filter(|id| live.insert_id(id)));
             for id in references.chunks {
-                if live.insert(&id) && volume.blobs.locate(&id).is_none() {
+                if live.insert_id(&id) && volume.blobs.locate_blob(&id).is_none() {
                     // Not known where it is: its pack would pass for one that nobody needs.
                     return Err(BlobError::NotFound { kind: BlobKind::Chunk, id }.into());
                 }
@@ -88,32 +88,32 @@ struct NodeReferences {
     chunks: Vec<BlobId>,
 }
 
-fn read_nodes(volume: &Volume, ids: &[BlobId]) -> Result<Vec<NodeReferences>> {
+fn read_node_references(volume: &Volume, ids: &[BlobId]) -> Result<Vec<NodeReferences>> {
     let wanted: Vec<_> = ids.iter().map(|id| (BlobKind::Node, *id)).collect();
-    let fetched = volume.blobs.fetch(&wanted)?;
+    let fetched = volume.blobs.fetch_blobs(&wanted)?;
     let read = |(place, id): (usize, &BlobId)| -> Result<NodeReferences> {
-        let bytes = fetched.open(place)?;
+        let bytes = fetched.open_blob(place)?;
         let node = MapNode::decode(bytes).map_err(|source| MapError::Node { id: *id, source })?;
-        references(&node, id)
+        collect_node_references(&node, id)
     };
     ids.par_iter().enumerate().map(read).collect()
 }
 
-fn references(node: &MapNode, id: &BlobId) -> Result<NodeReferences> {
+fn collect_node_references(node: &MapNode, id: &BlobId) -> Result<NodeReferences> {
     if !node.is_leaf() {
         return Ok(NodeReferences {
             nodes: node.children().map(|child| child.id).collect(),
             chunks: Vec::new(),
         });
     }
-    let chunks = node.entries().filter_map(|(key, value)| chunk(key, value).transpose());
+    let chunks = node.entries().filter_map(|(key, value)| parse_chunk_id(key, value).transpose());
     let chunks = chunks.collect::<std::result::Result<_, DecodeError>>();
     let broken = |source| VolumeError::Decode { what: format!("node {id}"), source };
     Ok(NodeReferences { nodes: Vec::new(), chunks: chunks.map_err(broken)? })
 }
 
 /// The chunk that an entry refers to, if it is an extent of one.
-fn chunk(key: &[u8], value: &[u8]) -> std::result::Result<Option<BlobId>, DecodeError> {
+fn parse_chunk_id(key: &[u8], value: &[u8]) -> std::result::Result<Option<BlobId>, DecodeError> {
     let MapKeyRef::Extent(..) = MapKeyRef::parse(key)? else { return Ok(None) };
     match Extent::decode(value)?.source {
         ExtentSource::Chunk { id, .. } => Ok(Some(id)),

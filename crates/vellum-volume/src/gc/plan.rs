@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 use vellum_types::{PackId, SnapshotId};
 
-use super::mark::{LiveBlobs, mark};
-use super::roots::{LiveRoots, find_roots, resolve_without};
+use super::mark::{LiveBlobs, mark_live_blobs};
+use super::roots::{LiveRoots, find_live_roots, resolve_lost_ids};
 use crate::error::{Result, VolumeError};
 use crate::progress::ProgressMeter;
 use crate::volume::Volume;
@@ -57,7 +57,7 @@ pub struct CollectionPlan {
 impl CollectionPlan {
     /// Bytes that its execution gives back.
     #[must_use]
-    pub fn freed(&self) -> u64 {
+    pub fn freed_bytes(&self) -> u64 {
         self.packs.iter().map(|pack| pack.dead).sum()
     }
 }
@@ -74,12 +74,16 @@ pub(super) struct PlannedCollection {
 
 /// Walks all snapshots and says what may go. Changes nothing. `without` names snapshots whose records are lost, by the
 /// first digits of their ids: what only they need goes; any other lost record is an error.
-pub fn plan(volume: &Volume, without: &[String], meter: &ProgressMeter) -> Result<CollectionPlan> {
-    Ok(draw(volume, without, meter)?.plan)
+pub fn plan_collection(volume: &Volume, without: &[String], meter: &ProgressMeter) -> Result<CollectionPlan> {
+    Ok(build_collection_plan(volume, without, meter)?.plan)
 }
 
-pub(super) fn draw(volume: &Volume, without: &[String], meter: &ProgressMeter) -> Result<PlannedCollection> {
-    volume.blobs.refresh()?;
+pub(super) fn build_collection_plan(
+    volume: &Volume,
+    without: &[String],
+    meter: &ProgressMeter,
+) -> Result<PlannedCollection> {
+    volume.blobs.refresh_index()?;
     // What only a damaged index object knows would pass for dead: nothing is planned before it is repaired.
     if let Some(problem) = volume.blobs.index_problems().first() {
         return Err(VolumeError::Damaged { object: "index".into(), reason: problem.to_string() });
@@ -87,12 +91,12 @@ pub(super) fn draw(volume: &Volume, without: &[String], meter: &ProgressMeter) -
     // Packs before roots: a pack that is listed here and that a later snapshot needs is found alive below, or its
     // writer is at work still, which a run looks for.
     let packs = volume.blobs.list_packs()?;
-    let without = resolve_without(volume, without)?;
-    let LiveRoots { snapshots, roots } = find_roots(volume, &without)?;
+    let without = resolve_lost_ids(volume, without)?;
+    let LiveRoots { snapshots, roots } = find_live_roots(volume, &without)?;
     let mut live = LiveBlobs::default();
-    mark(volume, roots, &mut live, meter)?;
+    mark_live_blobs(volume, roots, &mut live, meter)?;
     let present: HashSet<PackId> = packs.iter().map(|pack| pack.id).collect();
-    let usage = usage(volume, &live, &present);
+    let usage = measure_pack_usage(volume, &live, &present);
     let mut plan = CollectionPlan {
         snapshots,
         live_blobs: live.len() as u64,
@@ -134,12 +138,16 @@ struct PackUsage {
 
 /// Live and dead bytes of each pack that the index knows. Of a blob that is stored twice, the copy that is read
 /// counts as alive.
-fn usage(volume: &Volume, live: &LiveBlobs, present: &HashSet<PackId>) -> HashMap<PackId, PackUsage> {
+fn measure_pack_usage(
+    volume: &Volume,
+    live: &LiveBlobs,
+    present: &HashSet<PackId>,
+) -> HashMap<PackId, PackUsage> {
     let mut usage: HashMap<PackId, PackUsage> = HashMap::new();
     volume.blobs.for_each_entry(|id, place| {
         let used = usage.entry(place.pack).or_default();
-        let read = || volume.blobs.locate_present(id, |pack| present.contains(pack));
-        let needed = live.contains(id) && read().is_none_or(|read| read.pack == place.pack);
+        let read = || volume.blobs.locate_in_present(id, |pack| present.contains(pack));
+        let needed = live.contains_id(id) && read().is_none_or(|read| read.pack == place.pack);
         *(if needed { &mut used.live } else { &mut used.dead }) += u64::from(place.len);
     });
     usage

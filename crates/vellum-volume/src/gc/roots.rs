@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use vellum_map::MapRoot;
 use vellum_types::SnapshotId;
 
-use crate::error::{Result, VolumeError, is_loss};
+use crate::error::{Result, VolumeError, is_data_loss};
 use crate::volume::Volume;
 
 /// Shortest beginning of an id that names a lost record, digits.
@@ -35,11 +35,11 @@ pub(super) struct LiveRoots {
 }
 
 /// The ids of the lost records that `without` names by their first digits.
-pub(super) fn resolve_without(volume: &Volume, without: &[String]) -> Result<BTreeSet<SnapshotId>> {
+pub(super) fn resolve_lost_ids(volume: &Volume, without: &[String]) -> Result<BTreeSet<SnapshotId>> {
     if without.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let lost = RecordWalk::over(volume)?.lost;
+    let lost = RecordWalk::walk_records(volume)?.lost;
     let mut resolved = BTreeSet::new();
     for text in without {
         let named = |id: &SnapshotId| text.len() >= PREFIX_MIN && id.to_string().starts_with(text.as_str());
@@ -58,8 +58,8 @@ pub(super) fn resolve_without(volume: &Volume, without: &[String]) -> Result<BTr
 
 /// The trees that must stay: of all snapshots, and of the heads of worktrees, which are snapshots too; and what
 /// mounted ones stand on and read besides. An error if a record is lost that is not in `without`.
-pub(super) fn find_roots(volume: &Volume, without: &BTreeSet<SnapshotId>) -> Result<LiveRoots> {
-    let mut walk = RecordWalk::over(volume)?;
+pub(super) fn find_live_roots(volume: &Volume, without: &BTreeSet<SnapshotId>) -> Result<LiveRoots> {
+    let mut walk = RecordWalk::walk_records(volume)?;
     walk.lost.retain(|id, _| !without.contains(id));
     if !walk.lost.is_empty() {
         return Err(VolumeError::RecordsLost(walk.lost.into_values().collect()));
@@ -81,7 +81,7 @@ struct RecordWalk<'a> {
 }
 
 impl<'a> RecordWalk<'a> {
-    fn over(volume: &'a Volume) -> Result<Self> {
+    fn walk_records(volume: &'a Volume) -> Result<Self> {
         let mut walk = Self {
             volume,
             snapshots: 0,
@@ -92,44 +92,45 @@ impl<'a> RecordWalk<'a> {
         };
         // Refs first: a snapshot that is made afterwards is in the listing of records.
         let mut heads = Vec::new();
-        for (name, head) in volume.worktrees()? {
+        for (name, head) in volume.list_worktrees()? {
             heads.extend(head.head.map(|id| (id, format!("the worktree '{name}' stands on it"))));
             walk.roots.extend(head.live.map(|live| live.root));
             walk.roots.extend(head.left.iter().map(|(_, root)| *root).chain(head.reading));
         }
         walk.waiting.extend(heads.iter().cloned());
-        let tags = volume.tags()?.into_iter().map(|(name, id)| (id, format!("the tag '{name}' names it")));
+        let tags =
+            volume.list_tags()?.into_iter().map(|(name, id)| (id, format!("the tag '{name}' names it")));
         walk.waiting.extend(tags);
-        walk.listed()?;
-        walk.named()?;
+        walk.visit_listed_records()?;
+        walk.visit_named_records()?;
         for (id, _) in heads {
             // Also that of one that was forgotten while the head was set to it.
             if !walk.lost.contains_key(&id) {
-                walk.roots.push(volume.catalog.get(&id)?.root);
+                walk.roots.push(volume.catalog.get_record(&id)?.root);
             }
         }
         Ok(walk)
     }
 
     /// The records that the store lists.
-    fn listed(&mut self) -> Result<()> {
-        let records = self.volume.catalog.read_all()?;
+    fn visit_listed_records(&mut self) -> Result<()> {
+        let records = self.volume.catalog.read_all_records()?;
         for (id, record) in records.sound {
             self.met.insert(id);
-            self.keep(record.root);
-            self.descend(id, &record.parents);
+            self.keep_root(record.root);
+            self.enqueue_parents(id, &record.parents);
         }
         for (id, error) in records.damaged {
             self.met.insert(id);
-            self.lose(id, &error, "the store lists it".into());
+            self.record_lost_snapshot(id, &error, "the store lists it".into());
         }
         Ok(())
     }
 
     /// The records that something names: parents of others, also of forgotten ones; refs; this machine's catalog. A
     /// store may leave out in a listing what is there when it is asked for by name.
-    fn named(&mut self) -> Result<()> {
-        let forgotten: HashSet<SnapshotId> = self.volume.catalog.forgotten_ids()?.into_iter().collect();
+    fn visit_named_records(&mut self) -> Result<()> {
+        let forgotten: HashSet<SnapshotId> = self.volume.catalog.list_forgotten_ids()?.into_iter().collect();
         let known = self.volume.catalog.known_ids().into_iter();
         self.waiting.extend(known.map(|id| (id, "it was seen here before".into())));
         self.waiting.extend(forgotten.iter().map(|id| (*id, "the store lists it as forgotten".into())));
@@ -140,36 +141,36 @@ impl<'a> RecordWalk<'a> {
                 continue;
             }
             let catalog = &self.volume.catalog;
-            let found = if forgotten.contains(&id) { Ok(None) } else { catalog.fetch_kept(&id) };
+            let found = if forgotten.contains(&id) { Ok(None) } else { catalog.try_fetch_record(&id) };
             let record = match found {
                 Ok(Some(record)) => {
-                    self.keep(record.root);
+                    self.keep_root(record.root);
                     Ok(record)
                 }
                 // Forgotten, possibly since the listing.
-                Ok(None) => catalog.fetch_forgotten(&id),
+                Ok(None) => catalog.fetch_forgotten_record(&id),
                 Err(error) => Err(error),
             };
             match record {
-                Ok(record) => self.descend(id, &record.parents),
-                Err(error) if is_loss(&error) => self.lose(id, &error, named_by),
+                Ok(record) => self.enqueue_parents(id, &record.parents),
+                Err(error) if is_data_loss(&error) => self.record_lost_snapshot(id, &error, named_by),
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn keep(&mut self, root: MapRoot) {
+    fn keep_root(&mut self, root: MapRoot) {
         self.snapshots += 1;
         self.roots.push(root);
     }
 
-    fn descend(&mut self, child: SnapshotId, parents: &[SnapshotId]) {
+    fn enqueue_parents(&mut self, child: SnapshotId, parents: &[SnapshotId]) {
         let child = || format!("it is a parent of snapshot {child}");
         self.waiting.extend(parents.iter().map(|parent| (*parent, child())));
     }
 
-    fn lose(&mut self, id: SnapshotId, error: &VolumeError, named_by: String) {
+    fn record_lost_snapshot(&mut self, id: SnapshotId, error: &VolumeError, named_by: String) {
         let problem = match error {
             VolumeError::MissingRecord(_) => "is missing".into(),
             VolumeError::Damaged { reason, .. } => format!("is damaged: {reason}"),

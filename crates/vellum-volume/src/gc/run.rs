@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use vellum_types::{BlobId, ErrorKind, PackId};
 
-use super::mark::{LiveBlobs, mark};
-use super::plan::{CollectionPlan, PackAction, PackPlan, PlannedCollection, draw};
-use super::roots::find_roots;
+use super::mark::{LiveBlobs, mark_live_blobs};
+use super::plan::{CollectionPlan, PackAction, PackPlan, PlannedCollection, build_collection_plan};
+use super::roots::find_live_roots;
 use crate::error::Result;
 use crate::progress::ProgressMeter;
 use crate::session::{SessionClaim, WaitingSession, end_sessions};
@@ -39,46 +39,47 @@ pub struct CollectionRequest<'a> {
 }
 
 /// Draws a plan and executes it, or only the part of it that the request approves.
-pub fn run(
+pub fn run_collection(
     volume: &Volume,
     request: &CollectionRequest<'_>,
     meter: &ProgressMeter,
 ) -> Result<CollectionReport> {
-    volume.state.sweep();
+    volume.state.remove_stale_temp_files();
     volume.release_reserves();
-    let collected = collect(volume, request, meter);
-    volume.keep_reserves();
+    let collected = execute_collection(volume, request, meter);
+    volume.ensure_reserves();
     collected
 }
 
-fn collect(
+fn execute_collection(
     volume: &Volume,
     request: &CollectionRequest<'_>,
     meter: &ProgressMeter,
 ) -> Result<CollectionReport> {
     end_sessions(volume, request.ended_sessions)?;
-    let claim = SessionClaim::of_collector(volume)?;
-    let PlannedCollection { mut plan, mut live, without, present } = draw(volume, request.without, meter)?;
+    let claim = SessionClaim::claim_as_collector(volume)?;
+    let PlannedCollection { mut plan, mut live, without, present } =
+        build_collection_plan(volume, request.without, meter)?;
     if let Some(approved) = request.approved {
         let named: HashSet<_> = approved.packs.iter().map(|pack| pack.pack.as_str()).collect();
         plan.packs.retain(|pack| named.contains(pack.pack.as_str()));
     }
-    let mut packs = going(&plan);
+    let mut packs = select_packs_to_delete(&plan);
     let mut collected = CollectionReport { plan, deleted: 0, repacked: 0, freed: 0, writers: Vec::new() };
     if packs.is_empty() {
         return Ok(collected);
     }
-    volume.blobs.condemn(&condemnable(&packs))?;
-    collected.writers = writers(volume, &claim)?;
+    volume.blobs.condemn_packs(&select_condemnable(&packs))?;
+    collected.writers = list_active_writers(volume, &claim)?;
     if !collected.writers.is_empty() {
         return Ok(collected);
     }
     // Whoever ended since the plan was drawn has a snapshot now: what it relied on is alive.
-    volume.blobs.refresh()?;
-    mark(volume, find_roots(volume, &without)?.roots, &mut live, meter)?;
-    let needed = needed(volume, &mut packs, &live, &present);
+    volume.blobs.refresh_index()?;
+    mark_live_blobs(volume, find_live_roots(volume, &without)?.roots, &mut live, meter)?;
+    let needed = find_needed_blobs(volume, &mut packs, &live, &present);
     let needed: Vec<_> = needed.into_iter().collect();
-    match volume.blobs.repack(&needed) {
+    match volume.blobs.repack_blobs(&needed) {
         Ok(_) => collected.repacked = needed.len() as u64,
         // Copying waits until there is room. What is dead as a whole makes some.
         Err(error) if error.kind() == ErrorKind::NoSpace => {
@@ -87,22 +88,22 @@ fn collect(
         Err(error) => return Err(error.into()),
     }
     // Asleep meanwhile? Then another collector may have taken the new packs for abandoned ones.
-    claim.check()?;
+    claim.check_not_lost()?;
     let excluded = packs.keys().copied().collect();
-    let is_replaced = match volume.blobs.replace_index(&excluded) {
+    let is_replaced = match volume.blobs.drop_packs_from_index(&excluded) {
         Ok(()) => true,
         // Condemned packs may be missing: the index can forget them when there is room for a new one.
         Err(error) if error.kind() == ErrorKind::NoSpace => false,
         Err(error) => return Err(error.into()),
     };
     for pack in packs.keys() {
-        meter.check()?;
-        claim.keep_alive()?;
+        meter.check_stopped()?;
+        claim.renew_if_due()?;
         volume.blobs.delete_pack(pack)?;
         collected.deleted += 1;
     }
     if !is_replaced {
-        volume.blobs.replace_index(&excluded)?;
+        volume.blobs.drop_packs_from_index(&excluded)?;
     }
     let gone = |pack: &&PackPlan| pack.pack.parse().is_ok_and(|id| packs.contains_key(&id));
     collected.freed = collected.plan.packs.iter().filter(gone).map(|pack| pack.dead).sum();
@@ -112,19 +113,19 @@ fn collect(
 /// The packs that are to go.
 type PacksToDelete = HashMap<PackId, PackAction>;
 
-fn going(plan: &CollectionPlan) -> PacksToDelete {
+fn select_packs_to_delete(plan: &CollectionPlan) -> PacksToDelete {
     let parsed = |pack: &PackPlan| pack.pack.parse().ok().map(|id: PackId| (id, pack.action));
     plan.packs.iter().filter_map(parsed).collect()
 }
 
 /// What writers must be told not to rely on. Nobody can rely on a pack that the index does not know; to condemn it
 /// would spoil it for a writer who is about to tell the index of it.
-fn condemnable(going: &PacksToDelete) -> Vec<PackId> {
+fn select_condemnable(going: &PacksToDelete) -> Vec<PackId> {
     going.iter().filter(|(_, action)| **action != PackAction::Abandoned).map(|(pack, _)| *pack).collect()
 }
 
 /// The living blobs that are only in packs that are to go.
-fn needed(
+fn find_needed_blobs(
     volume: &Volume,
     going: &mut PacksToDelete,
     live: &LiveBlobs,
@@ -132,9 +133,9 @@ fn needed(
 ) -> HashMap<PackId, HashSet<BlobId>> {
     let mut needed: HashMap<PackId, HashSet<BlobId>> = HashMap::new();
     volume.blobs.for_each_entry(|id, place| {
-        let read = || volume.blobs.locate_present(id, |pack| present.contains(pack));
+        let read = || volume.blobs.locate_in_present(id, |pack| present.contains(pack));
         let copied = || read().is_some_and(|read| read.pack != place.pack);
-        if going.contains_key(&place.pack) && live.contains(id) && !copied() {
+        if going.contains_key(&place.pack) && live.contains_id(id) && !copied() {
             needed.entry(place.pack).or_default().insert(*id);
         }
     });
@@ -145,11 +146,11 @@ fn needed(
 }
 
 /// The writers at work; sessions that are over are cleared away.
-fn writers(volume: &Volume, claim: &SessionClaim) -> Result<Vec<WaitingSession>> {
+fn list_active_writers(volume: &Volume, claim: &SessionClaim) -> Result<Vec<WaitingSession>> {
     let mut writers = Vec::new();
-    for other in claim.others()? {
-        if !(other.is_over() && other.clear(&*volume.objects)?) {
-            writers.push(other.into_at_work());
+    for other in claim.list_other_sessions()? {
+        if !(other.is_session_over() && other.remove_if_unrenewed(&*volume.objects)?) {
+            writers.push(other.into_waiting_session());
         }
     }
     Ok(writers)

@@ -6,32 +6,32 @@ use vellum_store::ObjectKey;
 
 use super::Lease;
 use crate::error::Result;
-use crate::session::{SessionClaim, now};
+use crate::session::{SessionClaim, current_time};
 use crate::volume::Volume;
 
 /// Whether the lease in the ref at `key`, which was read just now, may be taken by another.
-pub(crate) fn is_over(volume: &Volume, key: &ObjectKey, lease: &Lease) -> Result<bool> {
-    if lease.ended || lease.session.process_is_gone() {
+pub(crate) fn is_lease_over(volume: &Volume, key: &ObjectKey, lease: &Lease) -> Result<bool> {
+    if lease.ended || lease.session.is_process_dead() {
         return Ok(true);
     }
     let term = u64::from(lease.term);
-    Ok(match age(volume, key)? {
+    Ok(match read_object_age(volume, key)? {
         Some(age) => age > Duration::from_secs(term),
         // Where a store tells no times, the time in the lease is all there is.
-        None => now().secs.saturating_sub(lease.session.renewed.secs) > i64::from(lease.term),
+        None => current_time().secs.saturating_sub(lease.session.renewed.secs) > i64::from(lease.term),
     })
 }
 
 /// How long ago an object was written, by the store's clock; None if it tells no times.
-fn age(volume: &Volume, key: &ObjectKey) -> Result<Option<Duration>> {
-    let asker = SessionClaim::of_writer(volume)?;
+fn read_object_age(volume: &Volume, key: &ObjectKey) -> Result<Option<Duration>> {
+    let asker = SessionClaim::claim_as_writer(volume)?;
     let written = |key: &ObjectKey| -> Result<Option<SystemTime>> {
         let folder = key.as_str().rsplit_once('/').map_or("", |(folder, _)| folder);
-        let listed = volume.objects.list(folder)?;
+        let listed = volume.objects.list_objects(folder)?;
         Ok(listed.into_iter().find(|info| info.key == *key).and_then(|info| info.modified))
     };
     // In this order: what is renewed in between looks younger, never older.
-    let present = written(asker.key())?;
+    let present = written(asker.object_key())?;
     // What is dated ahead was written before the store's clock was set back: it is young until that moment comes.
     Ok(present
         .zip(written(key)?)

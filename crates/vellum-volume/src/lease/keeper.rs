@@ -21,10 +21,10 @@ impl LeaseKeeper {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = stop.clone();
         let keep = move || {
-            while !wait(&stopped, &tenure) {
+            while !wait_for_renewal(&stopped, &tenure) {
                 // A store that is away is tried again; whoever writes meanwhile looks for itself.
-                let _ = tenure.renew();
-                if let Some(error) = tenure.lost() {
+                let _ = tenure.renew_lease();
+                if let Some(error) = tenure.lease_loss() {
                     return when_lost(&error);
                 }
             }
@@ -35,9 +35,9 @@ impl LeaseKeeper {
 }
 
 /// Waits until a renewal is due; true if there is to be none.
-fn wait((stop, wake): &(Mutex<bool>, Condvar), tenure: &HeldLease) -> bool {
+fn wait_for_renewal((stop, wake): &(Mutex<bool>, Condvar), tenure: &HeldLease) -> bool {
     let stop = stop.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = wake.wait_timeout_while(stop, tenure.period(), |stop| !*stop);
+    let waited = wake.wait_timeout_while(stop, tenure.renewal_period(), |stop| !*stop);
     *waited.unwrap_or_else(PoisonError::into_inner).0
 }
 

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use vellum_map::MapRoot;
 
-use super::{Lease, LeaseToken, is_over};
+use super::{Lease, LeaseToken, is_lease_over};
 use crate::error::{Result, VolumeError};
 use crate::refs::{READING_MAX, RefKind, WorktreeHead};
-use crate::session::{SessionObject, host_name, now};
-use crate::volume::{Volume, decode_head};
+use crate::session::{SessionObject, current_time, host_name};
+use crate::volume::{Volume, decode_worktree_head};
 
 /// How long a writer waits for the store's word when its lease is in doubt: a store that is away must not stop it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -90,7 +90,7 @@ pub type ReadTrees = dyn Fn() -> Option<Vec<MapRoot>> + Send + Sync;
 
 impl HeldLease {
     /// Takes the lease of a worktree, unless another has it.
-    pub fn take(
+    pub fn acquire(
         volume: &Arc<Volume>,
         worktree: &str,
         claimant: LeaseClaimant,
@@ -98,31 +98,31 @@ impl HeldLease {
         let begun = claimant.clock.now();
         let mut taken = None;
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() };
-        let key = volume.refs.key(RefKind::Worktree, worktree)?;
-        volume.refs.update(RefKind::Worktree, worktree, |old| {
-            let mut head = decode_head(old.ok_or_else(missing)?)?;
+        let key = volume.refs.ref_object_key(RefKind::Worktree, worktree)?;
+        volume.refs.update_ref(RefKind::Worktree, worktree, |old| {
+            let mut head = decode_worktree_head(old.ok_or_else(missing)?)?;
             let before = head.lease.take();
             let is_current = before.as_ref().is_some_and(|lease| claimant.known.contains(&lease.token));
             if !is_current && !claimant.known.is_empty() {
-                return Err(claimant.behind(worktree, before.as_ref()));
+                return Err(claimant.behind_error(worktree, before.as_ref()));
             }
             // Its own lease, if the live state was not copied or moved meanwhile: its lock says that nobody uses it.
             let is_own = is_current && head.place == claimant.place && head.host == host_name();
             let mut put_out = None;
             if let Some(lease) = before.filter(|lease| !is_own && !lease.ended) {
-                if !claimant.early && !is_over(volume, &key, &lease)? {
-                    return Err(leased(worktree, &lease, &head));
+                if !claimant.early && !is_lease_over(volume, &key, &lease)? {
+                    return Err(leased_error(worktree, &lease, &head));
                 }
                 if !is_current {
                     // What it read first is what it stood on before it published last: it may not know of that yet.
                     if let Some(root) = head.reading.first().copied() {
-                        head.keep_for(lease.token, root);
+                        head.keep_root_for(lease.token, root);
                     }
-                    head.keep_for(lease.token, standing_on(volume, &head)?);
+                    head.keep_root_for(lease.token, read_base_root(volume, &head)?);
                     put_out = Some((lease, head.place.clone()));
                 }
             }
-            claimant.enter(&mut head);
+            claimant.record_claim(&mut head);
             let value = head.encode();
             taken = Some(TakenLease { head, put_out });
             Ok(Some(value))
@@ -139,50 +139,50 @@ impl HeldLease {
             lost: OnceLock::new(),
             reading: OnceLock::new(),
         });
-        tenure.is_sure_from(begun);
+        tenure.set_sure_from(begun);
         // What others published before they went must be found.
-        volume.blobs.refresh()?;
+        volume.blobs.refresh_index()?;
         Ok((tenure, taken.ok_or_else(missing)?))
     }
 
     /// The worktree.
     #[must_use]
-    pub fn worktree(&self) -> &str {
+    pub fn worktree_name(&self) -> &str {
         &self.worktree
     }
 
     /// How often it is to be renewed.
     #[must_use]
-    pub fn period(&self) -> Duration {
+    pub fn renewal_period(&self) -> Duration {
         self.term / RENEWALS
     }
 
     /// From now on, whenever the ref is changed, it says which trees are read, so that no collection takes them.
-    pub fn tell_reading(&self, reading: impl Fn() -> Option<Vec<MapRoot>> + Send + Sync + 'static) {
+    pub fn set_read_trees_source(&self, reading: impl Fn() -> Option<Vec<MapRoot>> + Send + Sync + 'static) {
         // Said once, by who opened the worktree.
         let _ = self.reading.set(Box::new(reading));
     }
 
     /// Renews the lease.
-    pub fn renew(&self) -> Result<()> {
-        self.update(|_| ())
+    pub fn renew_lease(&self) -> Result<()> {
+        self.update_worktree_ref(|_| ())
     }
 
     /// Changes what the worktree's ref says, and renews the lease; nothing happens if another has it.
-    pub fn update(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
-        self.check()?;
+    pub fn update_worktree_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+        self.check_not_lost()?;
         let begun = self.clock.now();
         // What is read before the change counts, too: a crash may come before the change is known here.
         let reading = self.reading.get().and_then(|reading| reading());
-        self.volume.refs.update(RefKind::Worktree, &self.worktree, |old| {
-            let Some(old) = old else { return Err(self.is_lost("the worktree was removed".into())) };
-            let mut head = decode_head(old)?;
+        self.volume.refs.update_ref(RefKind::Worktree, &self.worktree, |old| {
+            let Some(old) = old else { return Err(self.mark_lost("the worktree was removed".into())) };
+            let mut head = decode_worktree_head(old)?;
             match &mut head.lease {
                 Some(lease) if lease.token == self.token && !lease.ended => {
-                    lease.session = SessionObject::of_this_process();
+                    lease.session = SessionObject::for_current_process();
                 }
-                Some(lease) => return Err(self.is_lost(format!("it was taken over by {lease}"))),
-                None => return Err(self.is_lost("the worktree was removed and made anew".into())),
+                Some(lease) => return Err(self.mark_lost(format!("it was taken over by {lease}"))),
+                None => return Err(self.mark_lost("the worktree was removed and made anew".into())),
             }
             if let Some(reading) = &reading {
                 head.reading = reading.iter().take(READING_MAX).copied().collect();
@@ -190,91 +190,91 @@ impl HeldLease {
             change(&mut head);
             Ok(Some(head.encode()))
         })?;
-        self.is_sure_from(begun);
+        self.set_sure_from(begun);
         Ok(())
     }
 
     /// Gives the lease up: everything is published, and another may go on at once.
-    pub fn end(&self) -> Result<()> {
-        self.update(|head| {
+    pub fn release_lease(&self) -> Result<()> {
+        self.update_worktree_ref(|head| {
             head.reading.clear();
             head.lease.iter_mut().for_each(|lease| lease.ended = true);
         })?;
-        self.is_lost("its lease was given up".into());
+        self.mark_lost("its lease was given up".into());
         Ok(())
     }
 
     /// An error if the lease is known to be lost.
-    pub fn check(&self) -> Result<()> {
-        self.lost.get().map_or(Ok(()), |why| Err(self.fenced(why)))
+    pub fn check_not_lost(&self) -> Result<()> {
+        self.lost.get().map_or(Ok(()), |why| Err(self.fenced_error(why)))
     }
 
     /// Why the lease is lost, if it is.
     #[must_use]
-    pub fn lost(&self) -> Option<VolumeError> {
-        self.check().err()
+    pub fn lease_loss(&self) -> Option<VolumeError> {
+        self.check_not_lost().err()
     }
 
     /// An error if another may have the lease, by all that can be told. To be asked before each change.
-    pub fn admit(self: &Arc<Self>) -> Result<()> {
-        if self.is_sure() {
+    pub fn check_still_held(self: &Arc<Self>) -> Result<()> {
+        if self.is_surely_held() {
             return Ok(());
         }
-        self.check()?;
-        let _alone = lock(&self.asking);
-        if self.is_sure() {
+        self.check_not_lost()?;
+        let _alone = lock_mutex(&self.asking);
+        if self.is_surely_held() {
             return Ok(());
         }
         let (tell, told) = mpsc::channel();
         let asker = self.clone();
         let ask = move || {
-            let _ = tell.send(asker.renew());
+            let _ = tell.send(asker.renew_lease());
         };
         let asked = std::thread::Builder::new().name("lease".into()).spawn(ask);
         let answer = asked.ok().and_then(|_| told.recv_timeout(PATIENCE).ok());
-        self.check()?;
+        self.check_not_lost()?;
         if !matches!(answer, Some(Ok(()))) {
             // The store is away. Work goes on here, and it is asked again before long.
-            self.set_sure_until(self.clock.now() + self.period());
+            self.set_sure_until(self.clock.now() + self.renewal_period());
         }
         Ok(())
     }
 
-    fn is_sure(&self) -> bool {
-        self.lost.get().is_none() && millis(self.clock.now()) < self.sure_until.load(Ordering::Acquire)
+    fn is_surely_held(&self) -> bool {
+        self.lost.get().is_none() && to_millis(self.clock.now()) < self.sure_until.load(Ordering::Acquire)
     }
 
-    fn is_sure_from(&self, begun: Duration) {
+    fn set_sure_from(&self, begun: Duration) {
         self.set_sure_until(begun + self.term);
     }
 
     fn set_sure_until(&self, end: Duration) {
-        self.sure_until.fetch_max(millis(end), Ordering::AcqRel);
+        self.sure_until.fetch_max(to_millis(end), Ordering::AcqRel);
     }
 
-    fn is_lost(&self, why: String) -> VolumeError {
-        self.fenced(self.lost.get_or_init(|| why))
+    fn mark_lost(&self, why: String) -> VolumeError {
+        self.fenced_error(self.lost.get_or_init(|| why))
     }
 
-    fn fenced(&self, why: &str) -> VolumeError {
+    fn fenced_error(&self, why: &str) -> VolumeError {
         VolumeError::Fenced { worktree: self.worktree.clone(), why: why.into(), place: self.place.clone() }
     }
 }
 
 impl LeaseClaimant {
-    fn behind(&self, worktree: &str, by: Option<&Lease>) -> VolumeError {
+    fn behind_error(&self, worktree: &str, by: Option<&Lease>) -> VolumeError {
         let by = by.map_or_else(|| "somebody who made it anew".into(), ToString::to_string);
         VolumeError::Behind { worktree: worktree.into(), by, place: self.place.clone() }
     }
 
-    fn enter(&self, head: &mut WorktreeHead) {
+    fn record_claim(&self, head: &mut WorktreeHead) {
         (head.host, head.place) = (host_name(), self.place.clone());
         head.left.retain(|(token, _)| !self.known.contains(token));
         head.lease = Some(Lease {
             token: self.token,
-            session: SessionObject::of_this_process(),
+            session: SessionObject::for_current_process(),
             mountpoint: self.mountpoint.clone(),
-            since: now(),
+            since: current_time(),
             term: self.term,
             ended: false,
         });
@@ -282,23 +282,23 @@ impl LeaseClaimant {
 }
 
 /// The tree that whoever had the lease published last.
-fn standing_on(volume: &Volume, head: &WorktreeHead) -> Result<MapRoot> {
+fn read_base_root(volume: &Volume, head: &WorktreeHead) -> Result<MapRoot> {
     match (&head.live, &head.head) {
         (Some(live), _) => Ok(live.root),
-        (None, Some(id)) => Ok(volume.catalog.get(id)?.root),
+        (None, Some(id)) => Ok(volume.catalog.get_record(id)?.root),
         (None, None) => Ok(volume.empty_root()),
     }
 }
 
-pub(crate) fn leased(worktree: &str, lease: &Lease, head: &WorktreeHead) -> VolumeError {
+pub(crate) fn leased_error(worktree: &str, lease: &Lease, head: &WorktreeHead) -> VolumeError {
     let lease = Box::new(lease.clone());
     VolumeError::Leased { worktree: worktree.into(), lease, place: head.place.clone() }
 }
 
-fn millis(time: Duration) -> u64 {
+fn to_millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+fn lock_mutex(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

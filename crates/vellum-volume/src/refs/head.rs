@@ -10,7 +10,7 @@ use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, SnapshotId, Un
 
 use crate::lease::{Lease, LeaseToken};
 use crate::record::SnapshotStatistics;
-use crate::session::now;
+use crate::session::current_time;
 
 /// Most states that are kept for those who lost the lease of a worktree: each is a machine that did not come back.
 const LEFT_MAX: usize = 64;
@@ -53,7 +53,7 @@ pub struct WorktreeMark(pub [u8; 16]);
 impl WorktreeMark {
     /// A new one.
     #[must_use]
-    pub fn random() -> Self {
+    pub fn generate() -> Self {
         let mut mark = [0; 16];
         fill_random(&mut mark);
         Self(mark)
@@ -98,7 +98,7 @@ impl WorktreeHead {
     pub fn new(host: String, place: String) -> Self {
         Self {
             head: None,
-            created: now(),
+            created: current_time(),
             host,
             place,
             live: None,
@@ -115,36 +115,36 @@ impl WorktreeHead {
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
         match &self.head {
-            None => writer.u8(0),
-            Some(id) => writer.u8(1).raw(id.as_bytes()),
+            None => writer.write_u8(0),
+            Some(id) => writer.write_u8(1).write_raw(id.as_bytes()),
         };
         self.created.encode(&mut writer);
-        writer.bytes(self.host.as_bytes()).bytes(self.place.as_bytes());
+        writer.write_bytes(self.host.as_bytes()).write_bytes(self.place.as_bytes());
         match &self.live {
-            None => drop(writer.u8(0)),
-            Some(live) => live.counted.encode(writer.u8(1).raw(live.root.0.as_bytes())),
+            None => drop(writer.write_u8(0)),
+            Some(live) => live.counted.encode(writer.write_u8(1).write_raw(live.root.0.as_bytes())),
         }
         match &self.lease {
-            None => drop(writer.u8(0)),
-            Some(lease) => lease.encode(writer.u8(1)),
+            None => drop(writer.write_u8(0)),
+            Some(lease) => lease.encode(writer.write_u8(1)),
         }
-        writer.varint(self.left.len() as u64);
+        writer.write_varint(self.left.len() as u64);
         for (token, root) in &self.left {
-            writer.raw(&token.0).raw(root.0.as_bytes());
+            writer.write_raw(&token.0).write_raw(root.0.as_bytes());
         }
-        writer.varint(self.reading.len() as u64);
+        writer.write_varint(self.reading.len() as u64);
         for root in &self.reading {
-            writer.raw(root.0.as_bytes());
+            writer.write_raw(root.0.as_bytes());
         }
         for limit in [self.quota.bytes, self.quota.inodes] {
             match limit {
-                None => writer.u8(0),
-                Some(most) => writer.u8(1).varint(most),
+                None => writer.write_u8(0),
+                Some(most) => writer.write_u8(1).write_varint(most),
             };
         }
         // Left out where there is none, as before there were marks.
         if let Some(mark) = &self.mark {
-            writer.raw(&mark.0);
+            writer.write_raw(&mark.0);
         }
         writer.into_vec()
     }
@@ -153,45 +153,50 @@ impl WorktreeHead {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut rest = FieldReader::new(bytes);
         let reader = &mut rest;
-        let head = if flag(reader, "head")? { Some(SnapshotId(reader.array()?)) } else { None };
+        let head = if decode_flag(reader, "head")? { Some(SnapshotId(reader.read_array()?)) } else { None };
         let created = UnixTime::decode(reader)?;
-        let host = reader.string(usize::MAX)?.to_owned();
-        let place = reader.string(usize::MAX)?.to_owned();
-        let live = if flag(reader, "live root")? {
-            Some(UnsnapshottedTree { root: root(reader)?, counted: SnapshotStatistics::decode(reader)? })
+        let host = reader.read_string(usize::MAX)?.to_owned();
+        let place = reader.read_string(usize::MAX)?.to_owned();
+        let live = if decode_flag(reader, "live root")? {
+            Some(UnsnapshottedTree {
+                root: decode_root(reader)?,
+                counted: SnapshotStatistics::decode(reader)?,
+            })
         } else {
             None
         };
-        let lease = if flag(reader, "lease")? { Some(Lease::decode(reader)?) } else { None };
-        let left = (0..reader.count(LEFT_MAX)?)
-            .map(|_| Ok((LeaseToken(reader.array()?), root(reader)?)))
+        let lease = if decode_flag(reader, "lease")? { Some(Lease::decode(reader)?) } else { None };
+        let left = (0..reader.read_count(LEFT_MAX)?)
+            .map(|_| Ok((LeaseToken(reader.read_array()?), decode_root(reader)?)))
             .collect::<Result<_, DecodeError>>()?;
-        let reading =
-            (0..reader.count(READING_MAX)?).map(|_| root(reader)).collect::<Result<_, DecodeError>>()?;
-        let mut limit = || if flag(reader, "quota")? { reader.varint().map(Some) } else { Ok(None) };
+        let reading = (0..reader.read_count(READING_MAX)?)
+            .map(|_| decode_root(reader))
+            .collect::<Result<_, DecodeError>>()?;
+        let mut limit =
+            || if decode_flag(reader, "quota")? { reader.read_varint().map(Some) } else { Ok(None) };
         let quota = WorktreeQuota { bytes: limit()?, inodes: limit()? };
-        let mark = if rest.remaining() == 0 { None } else { Some(WorktreeMark(rest.array()?)) };
-        rest.finish()?;
+        let mark = if rest.remaining() == 0 { None } else { Some(WorktreeMark(rest.read_array()?)) };
+        rest.expect_end()?;
         Ok(Self { head, created, host, place, live, lease, left, reading, quota, mark })
     }
 
     /// Keeps a tree for a holder who is about to lose the lease, and may have changes over it.
-    pub(crate) fn keep_for(&mut self, token: LeaseToken, root: MapRoot) {
+    pub(crate) fn keep_root_for(&mut self, token: LeaseToken, root: MapRoot) {
         self.left.insert(0, (token, root));
         self.left.truncate(LEFT_MAX);
     }
 }
 
-fn flag(reader: &mut FieldReader<'_>, what: &'static str) -> Result<bool, DecodeError> {
-    match reader.u8()? {
+fn decode_flag(reader: &mut FieldReader<'_>, what: &'static str) -> Result<bool, DecodeError> {
+    match reader.read_u8()? {
         0 => Ok(false),
         1 => Ok(true),
         _ => Err(DecodeError::Invalid(what)),
     }
 }
 
-fn root(reader: &mut FieldReader<'_>) -> Result<MapRoot, DecodeError> {
-    Ok(MapRoot(BlobId(reader.array()?)))
+fn decode_root(reader: &mut FieldReader<'_>) -> Result<MapRoot, DecodeError> {
+    Ok(MapRoot(BlobId(reader.read_array()?)))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use vellum_crypto::{VolumeKeys, fill_random};
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 
 use super::others::{self, OtherSession};
-use super::{COLLECTOR, OBJECT_MAX, PREFIX, SessionObject, now, seal};
+use super::{COLLECTOR, OBJECT_MAX, PREFIX, SessionObject, current_time, seal_session};
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
 
@@ -31,70 +31,73 @@ pub(crate) struct SessionClaim {
 
 impl SessionClaim {
     /// A writer's claim, of which there may be many.
-    pub(crate) fn of_writer(volume: &Volume) -> Result<Self> {
+    pub(crate) fn claim_as_writer(volume: &Volume) -> Result<Self> {
         let mut name = [0; 16];
         fill_random(&mut name);
         let key = ObjectKey::new(format!("{PREFIX}{}", vellum_types::VolumeId(name)))?;
-        let claim = Self::prepare(volume, key);
-        volume.objects.put(&claim.key, &claim.stored())?;
+        let claim = Self::prepare_claim(volume, key);
+        volume.objects.put_object(&claim.key, &claim.lock_stored())?;
         Ok(claim)
     }
 
     /// The collector's claim, of which there is one: two collections at once would take each other's new packs for
     /// abandoned ones. That of a collector that is gone is taken over.
-    pub(crate) fn of_collector(volume: &Volume) -> Result<Self> {
-        let claim = Self::prepare(volume, ObjectKey::new(COLLECTOR)?);
+    pub(crate) fn claim_as_collector(volume: &Volume) -> Result<Self> {
+        let claim = Self::prepare_claim(volume, ObjectKey::new(COLLECTOR)?);
         for _ in 0..TAKE_OVER_ATTEMPTS {
-            let taken = claim.objects.swap(&claim.key, None, Some(&claim.stored()));
+            let taken = claim.objects.swap_ref(&claim.key, None, Some(&claim.lock_stored()));
             match taken {
                 Ok(()) => return Ok(claim),
                 Err(StoreError::Changed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
             // To tell how old the other one is, the store must be asked for its time: by a session of a writer.
-            let others = Self::of_writer(volume)?.others()?;
+            let others = Self::claim_as_writer(volume)?.list_other_sessions()?;
             let Some(other) = others.into_iter().find(|other| other.key == claim.key) else { continue };
-            if !other.is_over() {
-                return Err(VolumeError::InUse { what: "the store".into(), reason: collecting(&other) });
+            if !other.is_session_over() {
+                return Err(VolumeError::InUse {
+                    what: "the store".into(),
+                    reason: format_collector(&other),
+                });
             }
-            other.clear(&*claim.objects)?;
+            other.remove_if_unrenewed(&*claim.objects)?;
         }
         Err(VolumeError::Raced("the collector's session".into()))
     }
 
-    fn prepare(volume: &Volume, key: ObjectKey) -> Self {
-        let session = SessionObject::of_this_process();
-        let stored = seal(&volume.keys, &key, &session).into();
-        let renewed = ClaimRenewal::at(session.renewed.secs);
+    fn prepare_claim(volume: &Volume, key: ObjectKey) -> Self {
+        let session = SessionObject::for_current_process();
+        let stored = seal_session(&volume.keys, &key, &session).into();
+        let renewed = ClaimRenewal::new_renewed(session.renewed.secs);
         Self { objects: volume.objects.clone(), keys: volume.keys.clone(), key, stored, renewed }
     }
 
     /// Its object.
-    pub(crate) fn key(&self) -> &ObjectKey {
+    pub(crate) fn object_key(&self) -> &ObjectKey {
         &self.key
     }
 
-    fn stored(&self) -> MutexGuard<'_, Vec<u8>> {
+    fn lock_stored(&self) -> MutexGuard<'_, Vec<u8>> {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Renews the claim when it is due.
-    pub(crate) fn keep_alive(&self) -> Result<()> {
-        if !self.renewed.is_due() {
+    pub(crate) fn renew_if_due(&self) -> Result<()> {
+        if !self.renewed.is_renewal_due() {
             return Ok(());
         }
-        let mut stored = self.stored();
+        let mut stored = self.lock_stored();
         // Another thread may have done it while this one waited.
-        if self.renewed.is_due() { self.renew(&mut stored) } else { Ok(()) }
+        if self.renewed.is_renewal_due() { self.renew_claim(&mut stored) } else { Ok(()) }
     }
 
-    fn renew(&self, stored: &mut Vec<u8>) -> Result<()> {
-        let session = SessionObject::of_this_process();
-        let new = seal(&self.keys, &self.key, &session);
-        match self.objects.swap(&self.key, Some(stored), Some(&new)) {
+    fn renew_claim(&self, stored: &mut Vec<u8>) -> Result<()> {
+        let session = SessionObject::for_current_process();
+        let new = seal_session(&self.keys, &self.key, &session);
+        match self.objects.swap_ref(&self.key, Some(stored), Some(&new)) {
             Ok(()) => {
                 *stored = new;
-                self.renewed.set(session.renewed.secs);
+                self.renewed.set_renewed(session.renewed.secs);
                 Ok(())
             }
             Err(StoreError::Changed { .. }) => Err(VolumeError::SessionLost),
@@ -103,15 +106,15 @@ impl SessionClaim {
     }
 
     /// The sessions of all others, with their age by the store's clock, of which this claim shows the present.
-    pub(crate) fn others(&self) -> Result<Vec<OtherSession>> {
-        self.renew(&mut self.stored())?;
-        others::list(&*self.objects, &self.keys, &self.key)
+    pub(crate) fn list_other_sessions(&self) -> Result<Vec<OtherSession>> {
+        self.renew_claim(&mut self.lock_stored())?;
+        others::list_other_sessions(&*self.objects, &self.keys, &self.key)
     }
 
     /// An error if somebody took the claim for a dead one's.
-    pub(crate) fn check(&self) -> Result<()> {
-        match self.objects.get(&self.key, OBJECT_MAX) {
-            Ok(there) if there == *self.stored() => Ok(()),
+    pub(crate) fn check_not_lost(&self) -> Result<()> {
+        match self.objects.get_object(&self.key, OBJECT_MAX) {
+            Ok(there) if there == *self.lock_stored() => Ok(()),
             Ok(_) | Err(StoreError::NotFound { .. } | StoreError::TooLarge { .. }) => {
                 Err(VolumeError::SessionLost)
             }
@@ -123,11 +126,11 @@ impl SessionClaim {
 impl Drop for SessionClaim {
     fn drop(&mut self) {
         // If this fails, the collector waits until the process is gone. Another's claim of this name stays.
-        let _ = self.objects.swap(&self.key, Some(&self.stored()), None);
+        let _ = self.objects.swap_ref(&self.key, Some(&self.lock_stored()), None);
     }
 }
 
-fn collecting(other: &OtherSession) -> String {
+fn format_collector(other: &OtherSession) -> String {
     let (key, name) = (&other.key, other.key.name());
     match &other.session {
         Ok(session) => format!(
@@ -151,23 +154,23 @@ struct ClaimRenewal {
 }
 
 impl ClaimRenewal {
-    fn at(secs: i64) -> Self {
+    fn new_renewed(secs: i64) -> Self {
         Self { secs: secs.into(), begun: Instant::now(), after: 0.into() }
     }
 
-    fn set(&self, secs: i64) {
+    fn set_renewed(&self, secs: i64) {
         self.secs.store(secs, Ordering::Relaxed);
         self.after.store(self.begun.elapsed().as_secs(), Ordering::Relaxed);
     }
 
-    fn is_due(&self) -> bool {
+    fn is_renewal_due(&self) -> bool {
         let passed = self.begun.elapsed().as_secs().saturating_sub(self.after.load(Ordering::Relaxed));
-        is_due(now().secs, self.secs.load(Ordering::Relaxed), passed)
+        is_renewal_due(current_time().secs, self.secs.load(Ordering::Relaxed), passed)
     }
 }
 
 /// Whether a claim renewed at `renewed` is due at `now`, after `passed` seconds by a clock that nobody sets.
-fn is_due(now: i64, renewed: i64, passed: u64) -> bool {
+fn is_renewal_due(now: i64, renewed: i64, passed: u64) -> bool {
     now.abs_diff(renewed).max(passed) >= RENEWAL
 }
 
@@ -178,10 +181,13 @@ mod tests {
     #[test]
     fn a_claim_is_renewed_whatever_is_done_to_the_clock() {
         let hour = RENEWAL.cast_signed();
-        assert!(!is_due(1000, 1000, 0) && !is_due(1000 + hour - 1, 1000, RENEWAL - 1));
-        assert!(is_due(1000 + hour, 1000, 10), "the machine slept");
-        assert!(is_due(1000, 1000 + hour, 10), "the clock was set back: what others see is from the future");
-        assert!(is_due(1000, 1000, RENEWAL), "the clock was set back again and again");
-        assert!(is_due(i64::MIN, i64::MAX, 0));
+        assert!(!is_renewal_due(1000, 1000, 0) && !is_renewal_due(1000 + hour - 1, 1000, RENEWAL - 1));
+        assert!(is_renewal_due(1000 + hour, 1000, 10), "the machine slept");
+        assert!(
+            is_renewal_due(1000, 1000 + hour, 10),
+            "the clock was set back: what others see is from the future"
+        );
+        assert!(is_renewal_due(1000, 1000, RENEWAL), "the clock was set back again and again");
+        assert!(is_renewal_due(i64::MIN, i64::MAX, 0));
     }
 }

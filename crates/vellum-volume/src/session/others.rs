@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use vellum_crypto::VolumeKeys;
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 
-use super::{LEASE, OBJECT_MAX, PREFIX, SessionObject, open};
+use super::{LEASE, OBJECT_MAX, PREFIX, SessionObject, open_session};
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
 
@@ -38,35 +38,39 @@ pub struct WaitingSession {
 impl WaitingSession {
     /// The name by which it is ended.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub fn session_name(&self) -> &str {
         self.object.strip_prefix(PREFIX).unwrap_or(&self.object)
     }
 }
 
 /// All sessions but the asker's, which was written just now.
-pub(super) fn list(
+pub(super) fn list_other_sessions(
     objects: &dyn ObjectStore,
     keys: &VolumeKeys,
     own: &ObjectKey,
 ) -> Result<Vec<OtherSession>> {
     let mut others = Vec::new();
-    for key in objects.list_names(PREFIX)?.into_iter().filter(|key| key != own) {
-        others.extend(read(objects, keys, key)?);
+    for key in objects.list_keys(PREFIX)?.into_iter().filter(|key| key != own) {
+        others.extend(read_session(objects, keys, key)?);
     }
     // Bytes before times: what is renewed in between is young, and what is renewed after is not what was read.
-    let listed = objects.list(PREFIX)?;
+    let listed = objects.list_objects(PREFIX)?;
     let modified = |key: &ObjectKey| listed.iter().find(|info| info.key == *key)?.modified;
     let present = modified(own);
     for other in &mut others {
-        other.age = present.zip(modified(&other.key)).map(|(present, written)| distance(present, written));
+        other.age = present.zip(modified(&other.key)).map(|(present, written)| compute_age(present, written));
     }
     Ok(others)
 }
 
-fn read(objects: &dyn ObjectStore, keys: &VolumeKeys, key: ObjectKey) -> Result<Option<OtherSession>> {
-    let (stored, session) = match objects.get(&key, OBJECT_MAX) {
+fn read_session(
+    objects: &dyn ObjectStore,
+    keys: &VolumeKeys,
+    key: ObjectKey,
+) -> Result<Option<OtherSession>> {
+    let (stored, session) = match objects.get_object(&key, OBJECT_MAX) {
         Ok(stored) => {
-            let session = open(keys, &key, &stored);
+            let session = open_session(keys, &key, &stored);
             (Some(stored), session)
         }
         Err(error @ (StoreError::TooLarge { .. } | StoreError::NotAFile { .. })) => (None, Err(error.into())),
@@ -79,15 +83,15 @@ fn read(objects: &dyn ObjectStore, keys: &VolumeKeys, key: ObjectKey) -> Result<
 
 /// A session that is dated far in the store's future was written before its clock was set back: had it a writer, it
 /// would have been renewed since. So it is as old as one that is dated far in the past.
-fn distance(present: SystemTime, modified: SystemTime) -> Duration {
+fn compute_age(present: SystemTime, modified: SystemTime) -> Duration {
     present.duration_since(modified).unwrap_or_else(|error| error.duration())
 }
 
 impl OtherSession {
     /// Whether whoever wrote it is gone, or has lost it.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_session_over(&self) -> bool {
         match (&self.session, self.age) {
-            (Ok(session), _) if session.process_is_gone() => true,
+            (Ok(session), _) if session.is_process_dead() => true,
             (_, Some(age)) => age.as_secs() > LEASE.unsigned_abs(),
             (Ok(session), None) => session.is_expired(),
             (Err(_), None) => false,
@@ -95,13 +99,13 @@ impl OtherSession {
     }
 
     /// Removes it, unless it was renewed since it was read; whether it is gone.
-    pub(crate) fn clear(&self, objects: &dyn ObjectStore) -> Result<bool> {
+    pub(crate) fn remove_if_unrenewed(&self, objects: &dyn ObjectStore) -> Result<bool> {
         let Some(stored) = &self.stored else {
             // Too long to be compared, and no writer's.
-            objects.delete(&self.key)?;
+            objects.delete_object(&self.key)?;
             return Ok(true);
         };
-        match objects.swap(&self.key, Some(stored), None) {
+        match objects.swap_ref(&self.key, Some(stored), None) {
             Ok(()) => Ok(true),
             Err(StoreError::Changed { .. }) => Ok(false),
             Err(error) => Err(error.into()),
@@ -109,7 +113,7 @@ impl OtherSession {
     }
 
     /// The same, for a message.
-    pub(crate) fn into_at_work(self) -> WaitingSession {
+    pub(crate) fn into_waiting_session(self) -> WaitingSession {
         let session = self.session.map_err(|error: VolumeError| error.to_string());
         WaitingSession { object: self.key.to_string(), session }
     }
@@ -122,11 +126,11 @@ pub(crate) fn end_sessions(volume: &Volume, names: &[String]) -> Result<()> {
         let name = name.strip_prefix(PREFIX).unwrap_or(name);
         let missing = || VolumeError::NoSession(name.escape_debug().to_string());
         let key = ObjectKey::new(format!("{PREFIX}{name}")).map_err(|_| missing())?;
-        if !volume.objects.list_names(PREFIX)?.contains(&key) {
+        if !volume.objects.list_keys(PREFIX)?.contains(&key) {
             return Err(missing());
         }
-        if let Some(other) = read(&*volume.objects, &volume.keys, key)? {
-            other.clear(&*volume.objects)?;
+        if let Some(other) = read_session(&*volume.objects, &volume.keys, key)? {
+            other.remove_if_unrenewed(&*volume.objects)?;
         }
     }
     Ok(())

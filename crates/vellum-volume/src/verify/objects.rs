@@ -25,111 +25,115 @@ const PACKS_AT_ONCE: usize = 4;
 const FRESH_INDEX: &str = "verify-index";
 
 /// Checks all objects; gives the snapshots whose records are sound, and what was read in packs.
-pub fn all(
+pub fn check_all_objects(
     volume: &Volume,
     metadata_only: bool,
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<(Vec<(SnapshotId, MapRoot)>, CheckedAmount)> {
-    config(volume, damage)?;
-    for key in volume.objects.list_names("keys/")? {
-        note(damage, key.as_str(), keyring::check(&*volume.objects, &key, &volume.keys))?;
+    check_config(volume, damage)?;
+    for key in volume.objects.list_keys("keys/")? {
+        record_outcome(damage, key.as_str(), keyring::check_key_slot(&*volume.objects, &key, &volume.keys))?;
     }
-    for key in volume.objects.list_names(keyring::REMOVED_PREFIX)? {
-        note(damage, key.as_str(), keyring::check_removal(volume, &key))?;
+    for key in volume.objects.list_keys(keyring::REMOVED_PREFIX)? {
+        record_outcome(damage, key.as_str(), keyring::check_removal_note(volume, &key))?;
     }
-    for key in keyring::find_lost(volume)? {
-        damage.object(key.as_str(), "it is missing: it was seen here before, and nobody removed it");
+    for key in keyring::find_lost_slots(volume)? {
+        damage.add_object(key.as_str(), "it is missing: it was seen here before, and nobody removed it");
     }
-    let mut needed = refs(volume, damage)?;
-    for key in volume.objects.list_names("sessions/")? {
-        note(damage, key.as_str(), session::check(&*volume.objects, &volume.keys, &key))?;
+    let mut needed = check_refs(volume, damage)?;
+    for key in volume.objects.list_keys("sessions/")? {
+        record_outcome(
+            damage,
+            key.as_str(),
+            session::check_session_object(&*volume.objects, &volume.keys, &key),
+        )?;
     }
-    let read = packs(volume, metadata_only, damage, meter)?;
-    for key in volume.catalog.strangers()? {
-        damage.object(key.as_str(), "its name is not that of a snapshot's record");
+    let read = check_packs(volume, metadata_only, damage, meter)?;
+    for key in volume.catalog.list_foreign_objects()? {
+        damage.add_object(key.as_str(), "its name is not that of a snapshot's record");
     }
     let mut sound = Vec::new();
-    for id in volume.catalog.ids()? {
-        if let Some(record) = checked_record(&id, volume.catalog.fetch(&id), damage)? {
+    for id in volume.catalog.list_ids()? {
+        if let Some(record) = accept_record(&id, volume.catalog.fetch_record(&id), damage)? {
             sound.push((id, record.root));
             needed.extend(record.parents);
         }
     }
-    for id in volume.catalog.forgotten_ids()? {
-        let fetched = volume.catalog.fetch_forgotten(&id);
-        if let Some(record) = note_error(damage, &format!("forgotten/{id}"), fetched)? {
+    for id in volume.catalog.list_forgotten_ids()? {
+        let fetched = volume.catalog.fetch_forgotten_record(&id);
+        if let Some(record) = record_if_damage(damage, &format!("forgotten/{id}"), fetched)? {
             needed.extend(record.parents);
         }
     }
     // What something stands on, descends from, or was seen here before must be there.
     needed.extend(volume.catalog.known_ids());
     for id in needed {
-        if let Err(VolumeError::MissingRecord(_)) = volume.catalog.fetch(&id) {
-            damage.object(format!("snapshots/{id}"), "it is missing");
+        if let Err(VolumeError::MissingRecord(_)) = volume.catalog.fetch_record(&id) {
+            damage.add_object(format!("snapshots/{id}"), "it is missing");
         }
     }
     Ok((sound, read))
 }
 
 /// Checks the refs; gives the snapshots that they name.
-fn refs(volume: &Volume, damage: &mut FoundDamage) -> Result<BTreeSet<SnapshotId>> {
+fn check_refs(volume: &Volume, damage: &mut FoundDamage) -> Result<BTreeSet<SnapshotId>> {
     let mut named = BTreeSet::new();
     for kind in [RefKind::Worktree, RefKind::Tag] {
-        for key in volume.refs.keys(kind)? {
-            let target = volume.refs.check(kind, &key).and_then(|found| match (found, kind) {
+        for key in volume.refs.list_ref_objects(kind)? {
+            let target = volume.refs.check_ref(kind, &key).and_then(|found| match (found, kind) {
                 (None, _) => Ok(None),
-                (Some(head), RefKind::Worktree) => Ok(volume::decode_head(&head)?.head),
-                (Some(tag), RefKind::Tag) => volume::decode_tag(&tag).map(Some),
+                (Some(head), RefKind::Worktree) => Ok(volume::decode_worktree_head(&head)?.head),
+                (Some(tag), RefKind::Tag) => volume::decode_tag_target(&tag).map(Some),
             });
-            named.extend(note_error(damage, key.as_str(), target)?.flatten());
+            named.extend(record_if_damage(damage, key.as_str(), target)?.flatten());
         }
     }
     Ok(named)
 }
 
 /// Checks the record of one snapshot; gives it if it is sound.
-pub fn record(
+pub fn check_record(
     volume: &Volume,
     id: &SnapshotId,
     damage: &mut FoundDamage,
 ) -> Result<Option<(SnapshotId, MapRoot)>> {
-    let record = checked_record(id, volume.catalog.fetch(id), damage)?;
+    let record = accept_record(id, volume.catalog.fetch_record(id), damage)?;
     Ok(record.map(|record| (*id, record.root)))
 }
 
-fn checked_record(
+fn accept_record(
     id: &SnapshotId,
     fetched: Result<SnapshotRecord>,
     damage: &mut FoundDamage,
 ) -> Result<Option<SnapshotRecord>> {
     let object = format!("snapshots/{id}");
     if let Err(VolumeError::MissingRecord(_)) = fetched {
-        damage.object(object, "it is missing");
+        damage.add_object(object, "it is missing");
         return Ok(None);
     }
-    note_error(damage, &object, fetched)
+    record_if_damage(damage, &object, fetched)
 }
 
-fn config(volume: &Volume, damage: &mut FoundDamage) -> Result<()> {
-    let read = volume.objects.get(&volume::config_key()?, config::OBJECT_MAX);
+fn check_config(volume: &Volume, damage: &mut FoundDamage) -> Result<()> {
+    let read = volume.objects.get_object(&volume::config_object_key()?, config::OBJECT_MAX);
     if let Err(StoreError::NotFound { .. }) = read {
-        damage.object(CONFIG_OBJECT, "it is missing");
+        damage.add_object(CONFIG_OBJECT, "it is missing");
         return Ok(());
     }
     let checked = read.map_err(VolumeError::from).and_then(|bytes| {
-        let config = VolumeConfig::decode(&bytes).map_err(VolumeError::decoding(CONFIG_OBJECT))?;
+        let config = VolumeConfig::decode(&bytes).map_err(VolumeError::wrap_decode_error(CONFIG_OBJECT))?;
         config.authenticate(&bytes, &volume.keys)
     });
-    note(damage, CONFIG_OBJECT, checked)
+    record_outcome(damage, CONFIG_OBJECT, checked)
 }
 
-fn note(damage: &mut FoundDamage, object: &str, outcome: Result<()>) -> Result<()> {
-    note_error(damage, object, outcome).map(|_| ())
+fn record_outcome(damage: &mut FoundDamage, object: &str, outcome: Result<()>) -> Result<()> {
+    record_if_damage(damage, object, outcome).map(|_| ())
 }
 
 /// Damage goes into the report; any other error ends the verification. What is gone since it was listed is neither.
-fn note_error<T>(damage: &mut FoundDamage, object: &str, outcome: Result<T>) -> Result<Option<T>> {
+fn record_if_damage<T>(damage: &mut FoundDamage, object: &str, outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
         Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
@@ -138,7 +142,7 @@ fn note_error<T>(damage: &mut FoundDamage, object: &str, outcome: Result<T>) -> 
                 VolumeError::Decode { source, .. } => source.to_string(),
                 other => other.to_string(),
             };
-            damage.object(object, reason);
+            damage.add_object(object, reason);
             Ok(None)
         }
         Err(VolumeError::Store(StoreError::NotFound { .. }) | VolumeError::MissingRecord(_)) => Ok(None),
@@ -146,47 +150,47 @@ fn note_error<T>(damage: &mut FoundDamage, object: &str, outcome: Result<T>) -> 
     }
 }
 
-fn packs(
+fn check_packs(
     volume: &Volume,
     metadata_only: bool,
     damage: &mut FoundDamage,
     meter: &ProgressMeter,
 ) -> Result<CheckedAmount> {
-    let fresh = fresh_index(volume)?;
+    let fresh = open_fresh_index(volume)?;
     for problem in fresh.index_problems() {
-        damage.object(index_object(&problem), problem.to_string());
+        damage.add_object(index_object_name(&problem), problem.to_string());
     }
     let listed = fresh.list_packs()?;
-    let known = indexed(&fresh);
+    let known = list_indexed_packs(&fresh);
     let wanted = |pack: &PackId| match known.get(pack) {
         Some(kind) => !metadata_only || *kind == BlobKind::Node,
         None => true,
     };
     let checked: Vec<_> = listed.iter().filter(|pack| wanted(&pack.id)).collect();
-    meter.expect(checked.len() as u64, checked.iter().map(|pack| pack.size).sum());
+    meter.set_expected_total(checked.len() as u64, checked.iter().map(|pack| pack.size).sum());
     let mut flawed = HashSet::new();
     for batch in checked.chunks(PACKS_AT_ONCE) {
-        meter.check()?;
+        meter.check_stopped()?;
         let check = |pack: &&PackInfo| {
             let findings = fresh.check_pack(&pack.id);
-            meter.add(1, pack.size);
+            meter.add_progress(1, pack.size);
             findings
         };
         let results: Vec<_> = batch.par_iter().map(check).collect();
         for findings in results {
             for finding in findings? {
                 flawed.insert(finding.pack);
-                note_pack(damage, finding);
+                record_pack_finding(damage, finding);
             }
         }
     }
     let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
-    missing(&fresh, |pack| !present.contains(pack) && wanted(pack), &mut flawed, damage)?;
-    look_closer(&fresh, &flawed, damage)?;
+    check_missing_packs(&fresh, |pack| !present.contains(pack) && wanted(pack), &mut flawed, damage)?;
+    check_flawed_blobs(&fresh, &flawed, damage)?;
     let mut read = CheckedAmount::default();
     fresh.for_each_entry(|_, place| {
         if wanted(&place.pack) {
-            read.add_stored(place.len);
+            read.add_stored_bytes(place.len);
         }
     });
     remove_fresh_index(volume)?;
@@ -194,7 +198,7 @@ fn packs(
 }
 
 /// The packs that the index knows, and what is in them.
-fn indexed(fresh: &BlobStore) -> HashMap<PackId, BlobKind> {
+fn list_indexed_packs(fresh: &BlobStore) -> HashMap<PackId, BlobKind> {
     let mut known = HashMap::new();
     fresh.for_each_entry(|_, place| {
         known.insert(place.pack, place.kind);
@@ -202,30 +206,30 @@ fn indexed(fresh: &BlobStore) -> HashMap<PackId, BlobKind> {
     known
 }
 
-fn note_pack(damage: &mut FoundDamage, finding: PackFinding) {
+fn record_pack_finding(damage: &mut FoundDamage, finding: PackFinding) {
     let object = format!("packs/{}", finding.pack);
     match (finding.blob, finding.flaw) {
-        (Some((kind, id)), flaw) => damage.blob_in(kind, id, object, flaw.to_string()),
+        (Some((kind, id)), flaw) => damage.add_blob_in_pack(kind, id, object, flaw.to_string()),
         // Since it was listed; whether that is damage is looked at with the packs that were not.
         (None, PackFlaw::Missing) => {}
-        (None, flaw) => damage.object(object, flaw.to_string()),
+        (None, flaw) => damage.add_object(object, flaw.to_string()),
     }
 }
 
 /// Names the packs that are missing, unless a collector just took them away, as the index then says.
-fn missing(
+fn check_missing_packs(
     fresh: &BlobStore,
     is_absent: impl Fn(&PackId) -> bool,
     flawed: &mut HashSet<PackId>,
     damage: &mut FoundDamage,
 ) -> Result<()> {
-    fresh.refresh()?;
-    let condemned = fresh.condemned();
-    for pack in indexed(fresh).keys() {
+    fresh.refresh_index()?;
+    let condemned = fresh.condemned_packs();
+    for pack in list_indexed_packs(fresh).keys() {
         if !is_absent(pack) && !flawed.contains(pack) {
             continue;
         }
-        match fresh.objects().size(&pack_key(pack)) {
+        match fresh.object_store().object_size(&pack_key(pack)) {
             Ok(_) => continue,
             Err(StoreError::NotFound { .. }) => flawed.insert(*pack),
             // It was named with the packs that are listed.
@@ -237,36 +241,36 @@ fn missing(
         };
         // A client that slept may have brought back what the index said of a pack that was deleted since.
         if !condemned.contains_key(pack) {
-            damage.object(format!("packs/{pack}"), "it is missing");
+            damage.add_object(format!("packs/{pack}"), "it is missing");
         }
     }
     Ok(())
 }
 
 /// Reads, one by one and wherever they are, the blobs that should be in packs that are not as they should be.
-fn look_closer(fresh: &BlobStore, flawed: &HashSet<PackId>, damage: &mut FoundDamage) -> Result<()> {
+fn check_flawed_blobs(fresh: &BlobStore, flawed: &HashSet<PackId>, damage: &mut FoundDamage) -> Result<()> {
     let mut suspects = Vec::new();
     fresh.for_each_entry(|id, place| {
         if flawed.contains(&place.pack) {
             suspects.push((place.kind, *id, place.pack));
         }
     });
-    let condemned = fresh.condemned();
+    let condemned = fresh.condemned_packs();
     for (kind, id, pack) in suspects {
-        match fresh.read(kind, &id) {
+        match fresh.read_blob(kind, &id) {
             Ok(_) => {}
             Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
                 return Err(error.into());
             }
-            Err(_) if condemned.contains_key(&pack) => damage.unneeded(kind, id),
-            Err(error) => damage.blob_in(kind, id, format!("packs/{pack}"), error.to_string()),
+            Err(_) if condemned.contains_key(&pack) => damage.add_unneeded_blob(kind, id),
+            Err(error) => damage.add_blob_in_pack(kind, id, format!("packs/{pack}"), error.to_string()),
         }
     }
     Ok(())
 }
 
 /// The index as the store has it, not as it was copied once.
-fn fresh_index(volume: &Volume) -> Result<BlobStore> {
+fn open_fresh_index(volume: &Volume) -> Result<BlobStore> {
     remove_fresh_index(volume)?;
     let local = volume.state.join(FRESH_INDEX);
     Ok(BlobStore::open(volume.objects.clone(), volume.keys.clone(), &local, BlobOptions::default())?)
@@ -275,12 +279,14 @@ fn fresh_index(volume: &Volume) -> Result<BlobStore> {
 fn remove_fresh_index(volume: &Volume) -> Result<()> {
     let local = volume.state.join(FRESH_INDEX);
     match std::fs::remove_dir_all(&local) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(VolumeError::local(local)(error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(VolumeError::wrap_local_error(local)(error))
+        }
         _ => Ok(()),
     }
 }
 
-fn index_object(problem: &vellum_store::BlobError) -> String {
+fn index_object_name(problem: &vellum_store::BlobError) -> String {
     match problem {
         vellum_store::BlobError::Index { name, .. } => format!("index/{name}"),
         _ => "index".into(),

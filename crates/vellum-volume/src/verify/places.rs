@@ -7,7 +7,7 @@ use vellum_types::{BlobId, BlobKind, Dentry, Extent, ExtentSource, Ino, MapKeyRe
 
 use super::{AffectedSnapshot, FoundDamage, VerifyFinding};
 use crate::error::Result;
-use crate::tree::{FsTree, show};
+use crate::tree::{FsTree, format_path};
 use crate::volume::Volume;
 
 /// Paths that one finding names for one snapshot: more would hide the other findings.
@@ -26,7 +26,7 @@ struct DamageHit {
 type DamagedPaths = (BlobId, Vec<String>, Option<u64>);
 
 /// Turns damage into findings, by object.
-pub fn name(
+pub fn name_findings(
     volume: &Volume,
     snapshots: &[(SnapshotId, MapRoot)],
     damage: &FoundDamage,
@@ -36,7 +36,7 @@ pub fn name(
         let mut of_root: HashMap<MapRoot, Vec<DamagedPaths>> = HashMap::new();
         for (snapshot, root) in snapshots {
             if !of_root.contains_key(root) {
-                of_root.insert(*root, hits_by_path(volume, *root, damage)?);
+                of_root.insert(*root, find_damaged_paths(volume, *root, damage)?);
             }
             for (blob, paths, count) in of_root.get(root).into_iter().flatten() {
                 let (snapshot, paths, count) = (snapshot.to_string(), paths.clone(), *count);
@@ -63,16 +63,16 @@ pub fn name(
     Ok(findings)
 }
 
-fn hits_by_path(volume: &Volume, root: MapRoot, damage: &FoundDamage) -> Result<Vec<DamagedPaths>> {
+fn find_damaged_paths(volume: &Volume, root: MapRoot, damage: &FoundDamage) -> Result<Vec<DamagedPaths>> {
     let mut search =
         DamageSearch { volume, damage, hits: BTreeMap::new(), names: BTreeMap::new(), met: HashSet::new() };
-    search.node(root.0, LEVEL_MAX, (Ino::SUPER, Ino(u64::MAX)));
-    let tree = volume.tree(root);
+    search.search_node(root.0, LEVEL_MAX, (Ino::SUPER, Ino(u64::MAX)));
+    let tree = volume.open_tree(root);
     let named = search.hits.iter().map(|(blob, hit)| {
         let in_range = hit.range.into_iter().flat_map(|(from, to)| search.names.range(from..=to));
         let inodes: BTreeSet<Ino> = hit.inodes.iter().copied().chain(in_range.map(|(ino, _)| *ino)).collect();
         let mut paths: Vec<String> =
-            inodes.iter().take(PATHS_SHOWN).map(|ino| path(&tree, *ino, &search.names)).collect();
+            inodes.iter().take(PATHS_SHOWN).map(|ino| damaged_path(&tree, *ino, &search.names)).collect();
         paths.sort();
         (*blob, paths, hit.range.is_none().then_some(inodes.len() as u64))
     });
@@ -80,14 +80,14 @@ fn hits_by_path(volume: &Volume, root: MapRoot, damage: &FoundDamage) -> Result<
 }
 
 /// The path of an inode, as far as the damage leaves it readable.
-fn path(tree: &FsTree, ino: Ino, names: &BTreeMap<Ino, (Ino, Vec<u8>)>) -> String {
-    if let Ok(path) = tree.path_of(ino) {
-        return show(&path);
+fn damaged_path(tree: &FsTree, ino: Ino, names: &BTreeMap<Ino, (Ino, Vec<u8>)>) -> String {
+    if let Ok(path) = tree.inode_path(ino) {
+        return format_path(&path);
     }
     let Some((dir, name)) = names.get(&ino) else { return format!("inode {ino}") };
-    match tree.path_in(*dir, name) {
-        Ok(path) => show(&path),
-        Err(_) => format!("…/{}", show(name)),
+    match tree.entry_path(*dir, name) {
+        Ok(path) => format_path(&path),
+        Err(_) => format!("…/{}", format_path(name)),
     }
 }
 
@@ -104,36 +104,36 @@ struct DamageSearch<'a> {
 impl DamageSearch<'_> {
     /// Looks through the tree below a node that covers these inodes. A node above `level` is as good as lost: levels
     /// go down, so that a hostile tree ends.
-    fn node(&mut self, id: BlobId, level: u8, (from, to): (Ino, Ino)) {
+    fn search_node(&mut self, id: BlobId, level: u8, (from, to): (Ino, Ino)) {
         if !self.met.insert(id) {
             return;
         }
         let read = |id| {
-            self.volume.blobs.read(BlobKind::Node, id).ok().and_then(|bytes| MapNode::decode(bytes).ok())
+            self.volume.blobs.read_blob(BlobKind::Node, id).ok().and_then(|bytes| MapNode::decode(bytes).ok())
         };
-        let node = if self.damage.is_lost(&id) { None } else { read(&id) };
+        let node = if self.damage.is_blob_lost(&id) { None } else { read(&id) };
         let Some(node) = node.filter(|node| node.level() <= level) else {
             self.hits.entry(id).or_default().range = Some((from, to));
             return;
         };
         if node.is_leaf() {
-            return self.leaf(&node);
+            return self.search_leaf(&node);
         }
         let mut start = from;
         for child in node.children() {
             let end = MapKeyRef::parse(child.last_key).map_or(to, |key| key.ino());
-            self.node(child.id, node.level() - 1, (start, end));
+            self.search_node(child.id, node.level() - 1, (start, end));
             start = end;
         }
     }
 
-    fn leaf(&mut self, node: &MapNode) {
+    fn search_leaf(&mut self, node: &MapNode) {
         for (key, value) in node.entries() {
             match MapKeyRef::parse(key) {
                 Ok(MapKeyRef::Extent(ino, _)) => {
                     let source = Extent::decode(value).map(|extent| extent.source);
                     if let Ok(ExtentSource::Chunk { id, .. }) = source
-                        && self.damage.is_lost(&id)
+                        && self.damage.is_blob_lost(&id)
                     {
                         self.hits.entry(id).or_default().inodes.insert(ino);
                     }
@@ -162,13 +162,13 @@ mod tests {
     /// An inner node of level 1 that names one node twice, whatever that is.
     fn inner(child: BlobId) -> Vec<u8> {
         let mut node = FieldWriter::new();
-        node.raw(b"VmNd").u8(1).u8(1).u32(2);
+        node.write_raw(b"VmNd").write_u8(1).write_u8(1).write_u32(2);
         for ino in [Ino(1), Ino(2)] {
             let mut value = FieldWriter::new();
-            value.raw(child.as_bytes()).varint(1);
-            let key = vellum_types::MapKey::attr(ino);
-            node.varint(key.as_bytes().len() as u64).varint(value.as_slice().len() as u64);
-            node.raw(key.as_bytes()).raw(value.as_slice());
+            value.write_raw(child.as_bytes()).write_varint(1);
+            let key = vellum_types::MapKey::for_attr(ino);
+            node.write_varint(key.as_bytes().len() as u64).write_varint(value.as_slice().len() as u64);
+            node.write_raw(key.as_bytes()).write_raw(value.as_slice());
         }
         node.into_vec()
     }
@@ -178,16 +178,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::create(dir.path()).unwrap();
         let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
-        let volume =
-            Volume::init(&state, &new, || unreachable!("a plain volume asks for nothing")).unwrap().volume;
+        let volume = Volume::init_volume(&state, &new, || unreachable!("a plain volume asks for nothing"))
+            .unwrap()
+            .volume;
         let lost = BlobId([7; 32]);
-        let mut session = volume.begin_write().unwrap();
+        let mut session = volume.begin_write_session().unwrap();
         let links = 20_000;
-        let top = (0..links).fold(lost, |below, _| session.put(BlobKind::Node, &inner(below)).unwrap());
-        session.flush().unwrap();
+        let top = (0..links).fold(lost, |below, _| session.put_blob(BlobKind::Node, &inner(below)).unwrap());
+        session.flush_blobs().unwrap();
         let mut damage = FoundDamage::default();
-        damage.blob(BlobKind::Node, lost, "it is missing");
-        let findings = name(&volume, &[(SnapshotId([1; 32]), MapRoot(top))], &damage).unwrap();
+        damage.add_blob(BlobKind::Node, lost, "it is missing");
+        let findings = name_findings(&volume, &[(SnapshotId([1; 32]), MapRoot(top))], &damage).unwrap();
         assert_eq!(findings.len(), 1);
     }
 }

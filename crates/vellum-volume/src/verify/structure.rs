@@ -6,24 +6,24 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use vellum_map::{MapRoot, diff};
+use vellum_map::{MapRoot, diff_maps};
 use vellum_types::value::SuperBlock;
 use vellum_types::{
     BlobKind, Dentry, ErrorKind, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKeyRef, SnapshotId,
 };
 
 use super::FoundDamage;
-use crate::error::{Result, VolumeError, is_loss};
+use crate::error::{Result, VolumeError, is_data_loss};
 use crate::progress::ProgressMeter;
 use crate::state::STATE_DIR;
-use crate::tree::{DEPTH_MAX, FsTree, show};
+use crate::tree::{DEPTH_MAX, FsTree, format_path};
 use crate::volume::Volume;
 
 /// How many problems of one tree are named.
 const PROBLEMS_MAX: usize = 20;
 
 /// Checks the trees of all snapshots, each once. Trees that cannot be read are passed over: that was found before.
-pub fn check(
+pub fn check_structure(
     volume: &Volume,
     snapshots: &[(SnapshotId, MapRoot)],
     damage: &mut FoundDamage,
@@ -35,24 +35,24 @@ pub fn check(
         if !met.insert(*root) {
             continue;
         }
-        meter.check()?;
+        meter.check_stopped()?;
         let mut check = TreeCheck {
             volume,
-            tree: volume.tree(*root),
+            tree: volume.open_tree(*root),
             problems: BTreeSet::new(),
             ways: DirectoryWays::default(),
         };
         let done = match sound {
-            None => check.whole(),
-            Some(sound) => check.changes_since(sound),
+            None => check.check_whole_tree(),
+            Some(sound) => check.check_changes_since(sound),
         };
         match done {
             Ok(()) if check.problems.is_empty() => sound = Some(*root),
-            Err(error) if !is_loss(&error) && error.kind() != ErrorKind::NotFound => return Err(error),
+            Err(error) if !is_data_loss(&error) && error.kind() != ErrorKind::NotFound => return Err(error),
             _ if check.problems.is_empty() => {}
             _ => {
                 let problems: Vec<_> = check.problems.into_iter().take(PROBLEMS_MAX).collect();
-                damage.object(format!("tree {} of snapshot {snapshot}", root.0), problems.join("; "));
+                damage.add_object(format!("tree {} of snapshot {snapshot}", root.0), problems.join("; "));
             }
         }
     }
@@ -62,7 +62,7 @@ pub fn check(
 /// What a tree is found to break, looked at whole.
 pub(crate) fn check_whole(volume: &Volume, tree: FsTree) -> Result<Vec<String>> {
     let mut check = TreeCheck { volume, tree, problems: BTreeSet::new(), ways: DirectoryWays::default() };
-    check.whole()?;
+    check.check_whole_tree()?;
     Ok(check.problems.into_iter().collect())
 }
 
@@ -92,38 +92,38 @@ struct InodeGroup {
 }
 
 impl TreeCheck<'_> {
-    fn found(&mut self, problem: impl Into<String>) {
+    fn add_problem(&mut self, problem: impl Into<String>) {
         if self.problems.len() <= PROBLEMS_MAX {
             self.problems.insert(problem.into());
         }
     }
 
     /// The first inode number that was not given out.
-    fn next_number(&mut self) -> Result<Ino> {
-        match self.tree.super_record() {
+    fn read_next_number(&mut self) -> Result<Ino> {
+        match self.tree.read_super_block() {
             Ok(record) => Ok(record.next_ino),
             Err(VolumeError::BadTree(problem)) => {
-                self.found(problem);
+                self.add_problem(problem);
                 Ok(Ino(u64::MAX))
             }
             Err(error) => Err(error),
         }
     }
 
-    fn whole(&mut self) -> Result<()> {
+    fn check_whole_tree(&mut self) -> Result<()> {
         let mut seen: HashMap<Ino, SeenInode> = HashMap::new();
         let mut links: Vec<(Ino, Box<[u8]>, Dentry)> = Vec::new();
-        let next = self.next_number()?;
+        let next = self.read_next_number()?;
         let mut group = InodeGroup { ino: Ino::SUPER, attr: None, end: 0 };
-        let view = self.tree.view().clone();
+        let view = self.tree.map_view().clone();
         let volume = self.volume;
-        for entry in view.range(&*volume.nodes, vellum_map::KeySpan::all())? {
+        for entry in view.read_range(&*volume.nodes, vellum_map::KeySpan::all_keys())? {
             let entry = entry?;
-            self.entry(&entry.key, &entry.value, &mut group)?;
-            match MapKeyRef::parse(&entry.key).map_err(broken())? {
+            self.check_entry(&entry.key, &entry.value, &mut group)?;
+            match MapKeyRef::parse(&entry.key).map_err(wrap_decode_error())? {
                 MapKeyRef::Attr(ino) if ino != Ino::SUPER => {
                     if ino >= next {
-                        self.found(format!("inode {ino} has a number that was not given out yet"));
+                        self.add_problem(format!("inode {ino} has a number that was not given out yet"));
                     }
                     if let Some(attr) = &group.attr {
                         let name = attr.name.clone().into();
@@ -133,113 +133,122 @@ impl TreeCheck<'_> {
                     }
                 }
                 MapKeyRef::Dentry(dir, name) => {
-                    links.push((dir, name.into(), Dentry::decode(&entry.value).map_err(broken())?));
+                    links.push((
+                        dir,
+                        name.into(),
+                        Dentry::decode(&entry.value).map_err(wrap_decode_error())?,
+                    ));
                 }
                 _ => {}
             }
         }
         if seen.get(&Ino::ROOT).is_none_or(|root| root.kind != FileKind::Dir) {
-            self.found("it has no root directory");
+            self.add_problem("it has no root directory");
         }
         for (dir, name, dentry) in links {
             let target = seen.get_mut(&dentry.ino);
-            let Some(problem) = misplaced(dir, &name, dentry, target) else { continue };
-            self.found(problem);
+            let Some(problem) = find_dentry_problem(dir, &name, dentry, target) else { continue };
+            self.add_problem(problem);
         }
-        self.circles(&seen);
+        self.check_cycles(&seen);
         Ok(())
     }
 
     /// Directories that are nowhere, or in themselves.
-    fn circles(&mut self, seen: &HashMap<Ino, SeenInode>) {
+    fn check_cycles(&mut self, seen: &HashMap<Ino, SeenInode>) {
         let mut ways = DirectoryWays::default();
         let dirs = seen.iter().filter(|(ino, place)| place.kind == FileKind::Dir && **ino != Ino::ROOT);
         for (ino, place) in dirs {
             if !place.is_placed {
-                self.found(format!("directory {ino} is in no directory"));
+                self.add_problem(format!("directory {ino} is in no directory"));
                 continue;
             }
             let end = ways.follow(*ino, |at| {
                 Ok::<_, VolumeError>(seen.get(&at).filter(|place| place.is_placed).map(|place| place.parent))
             });
             if let Ok(WayEnd::Circle) = end {
-                self.found(lies_too_deep(*ino));
+                self.add_problem(lies_too_deep(*ino));
             }
         }
     }
 
     /// One entry of the map, by itself and with those of its inode before it.
-    fn entry(&mut self, key: &[u8], value: &[u8], group: &mut InodeGroup) -> Result<()> {
-        let key = MapKeyRef::parse(key).map_err(broken())?;
+    fn check_entry(&mut self, key: &[u8], value: &[u8], group: &mut InodeGroup) -> Result<()> {
+        let key = MapKeyRef::parse(key).map_err(wrap_decode_error())?;
         if key.ino() != group.ino {
             *group = InodeGroup { ino: key.ino(), attr: None, end: 0 };
         }
         let ino = group.ino;
         match key {
             MapKeyRef::Attr(Ino::SUPER) => {
-                SuperBlock::decode(value).map_err(broken())?;
+                SuperBlock::decode(value).map_err(wrap_decode_error())?;
             }
-            MapKeyRef::Attr(_) => group.attr = Some(InodeAttr::decode_published(value).map_err(broken())?),
+            MapKeyRef::Attr(_) => {
+                group.attr = Some(InodeAttr::decode_published(value).map_err(wrap_decode_error())?)
+            }
             MapKeyRef::Dentry(_, name) => {
-                let dentry = Dentry::decode(value).map_err(broken())?;
+                let dentry = Dentry::decode(value).map_err(wrap_decode_error())?;
                 if group.attr.as_ref().is_none_or(|attr| attr.kind != FileKind::Dir) {
-                    self.found(format!("'{}' is an entry of inode {ino}, which is no directory", show(name)));
+                    self.add_problem(format!(
+                        "'{}' is an entry of inode {ino}, which is no directory",
+                        format_path(name)
+                    ));
                 }
                 if name == STATE_DIR.as_bytes() && (ino == Ino::ROOT || dentry.kind == FileKind::Dir) {
-                    self.found(format!("directory {ino} has an entry '{STATE_DIR}'"));
+                    self.add_problem(format!("directory {ino} has an entry '{STATE_DIR}'"));
                 }
             }
             MapKeyRef::Xattr(..) if group.attr.is_none() => {
-                self.found(format!("inode {ino} has attributes and is missing"));
+                self.add_problem(format!("inode {ino} has attributes and is missing"));
             }
             MapKeyRef::Xattr(..) => {}
             MapKeyRef::Extent(_, offset) => {
-                let extent = Extent::decode(value).map_err(broken())?;
-                self.extent(offset, &extent, group);
+                let extent = Extent::decode(value).map_err(wrap_decode_error())?;
+                self.check_extent(offset, &extent, group);
             }
         }
         Ok(())
     }
 
-    fn extent(&mut self, offset: u64, extent: &Extent, group: &mut InodeGroup) {
+    fn check_extent(&mut self, offset: u64, extent: &Extent, group: &mut InodeGroup) {
         let ino = group.ino;
         let size = match &group.attr {
             Some(attr) if attr.kind == FileKind::File && attr.inline.is_none() => attr.size,
-            Some(_) => return self.found(format!("inode {ino} has extents that it should not have")),
-            None => return self.found(format!("inode {ino} has content and is missing")),
+            Some(_) => return self.add_problem(format!("inode {ino} has extents that it should not have")),
+            None => return self.add_problem(format!("inode {ino} has content and is missing")),
         };
         if offset < group.end {
-            self.found(format!("inode {ino} has overlapping extents"));
+            self.add_problem(format!("inode {ino} has overlapping extents"));
         }
         group.end = offset.saturating_add(extent.len);
         if group.end > size || offset.checked_add(extent.len).is_none() {
-            self.found(format!("inode {ino} has extents beyond its size"));
+            self.add_problem(format!("inode {ino} has extents beyond its size"));
         }
         match extent.source {
             ExtentSource::Chunk { id, .. } => {
-                let place = self.volume.blobs.locate(&id);
+                let place = self.volume.blobs.locate_blob(&id);
                 if place.is_some_and(|place| place.kind != BlobKind::Chunk) {
-                    self.found(format!("inode {ino} names {id} as its content, which is no chunk"));
+                    self.add_problem(format!("inode {ino} names {id} as its content, which is no chunk"));
                 }
             }
             ExtentSource::WriteLog { .. } => {
-                self.found(format!("inode {ino} has content in a write log, which is in no snapshot"));
+                self.add_problem(format!("inode {ino} has content in a write log, which is in no snapshot"));
             }
             ExtentSource::Hole => {}
         }
     }
 
     /// What differs from a tree that is sound.
-    fn changes_since(&mut self, sound: MapRoot) -> Result<()> {
+    fn check_changes_since(&mut self, sound: MapRoot) -> Result<()> {
         let (mut inodes, mut links, mut gone) = (BTreeSet::new(), Vec::new(), Vec::new());
         let mut lost: BTreeMap<Ino, InodeAttr> = BTreeMap::new();
-        for change in diff(&*self.volume.nodes, &sound, &self.tree.view().base) {
+        for change in diff_maps(&*self.volume.nodes, &sound, &self.tree.map_view().base) {
             let change = change?;
-            let key = MapKeyRef::parse(&change.key).map_err(broken())?;
+            let key = MapKeyRef::parse(&change.key).map_err(wrap_decode_error())?;
             inodes.insert(key.ino());
             match (key, change.before.as_deref(), change.after.as_deref()) {
                 (MapKeyRef::Dentry(dir, name), before, after) => {
-                    let decode = |value| Dentry::decode(value).map_err(broken());
+                    let decode = |value| Dentry::decode(value).map_err(wrap_decode_error());
                     if let Some(after) = after.map(decode).transpose()? {
                         links.push((dir, name.to_vec(), after));
                     }
@@ -248,56 +257,60 @@ impl TreeCheck<'_> {
                     }
                 }
                 (MapKeyRef::Attr(ino), Some(before), None) if ino != Ino::SUPER => {
-                    lost.insert(ino, InodeAttr::decode_published(before).map_err(broken())?);
+                    lost.insert(ino, InodeAttr::decode_published(before).map_err(wrap_decode_error())?);
                 }
                 _ => {}
             }
         }
-        let next = self.next_number()?;
+        let next = self.read_next_number()?;
         for ino in &inodes {
-            self.changed_inode(*ino, next)?;
+            self.check_changed_inode(*ino, next)?;
         }
         for (dir, name, dentry) in links {
-            let mut target = self.tree.attr(dentry.ino)?.map(seen);
-            if let Some(problem) = misplaced(dir, &name, dentry, target.as_mut()) {
-                self.found(problem);
+            let mut target = self.tree.inode_attr(dentry.ino)?.map(new_seen_inode);
+            if let Some(problem) = find_dentry_problem(dir, &name, dentry, target.as_mut()) {
+                self.add_problem(problem);
             }
         }
         for (dir, name, dentry) in gone {
-            let left = self.tree.attr(dentry.ino)?.filter(|attr| attr.kind == FileKind::Dir);
+            let left = self.tree.inode_attr(dentry.ino)?.filter(|attr| attr.kind == FileKind::Dir);
             if left.is_some_and(|attr| (attr.parent, &attr.name) == (dir, &name))
-                && self.tree.lookup_unchecked(dir, &name)?.is_none_or(|there| there.ino != dentry.ino)
+                && self.tree.lookup_dentry_unchecked(dir, &name)?.is_none_or(|there| there.ino != dentry.ino)
             {
-                self.found(format!("directory {} is in no directory", dentry.ino));
+                self.add_problem(format!("directory {} is in no directory", dentry.ino));
             }
         }
         for (ino, attr) in lost {
-            if self.tree.lookup_unchecked(attr.parent, &attr.name)?.is_some_and(|there| there.ino == ino) {
-                self.found(format!("inode {ino} is missing"));
+            if self
+                .tree
+                .lookup_dentry_unchecked(attr.parent, &attr.name)?
+                .is_some_and(|there| there.ino == ino)
+            {
+                self.add_problem(format!("inode {ino} is missing"));
             }
         }
         Ok(())
     }
 
-    fn changed_inode(&mut self, ino: Ino, next: Ino) -> Result<()> {
+    fn check_changed_inode(&mut self, ino: Ino, next: Ino) -> Result<()> {
         let mut group = InodeGroup { ino: Ino::SUPER, attr: None, end: 0 };
         let mut entries = Vec::new();
-        self.tree.scan_raw(ino, |key, value| entries.push((key.to_vec(), value.to_vec())))?;
+        self.tree.scan_inode_raw(ino, |key, value| entries.push((key.to_vec(), value.to_vec())))?;
         for (key, value) in &entries {
-            self.entry(key, value, &mut group)?;
+            self.check_entry(key, value, &mut group)?;
         }
         let Some(attr) = group.attr.filter(|_| ino != Ino::SUPER) else {
             if ino == Ino::ROOT {
-                self.found("it has no root directory");
+                self.add_problem("it has no root directory");
             }
             return Ok(());
         };
         if ino >= next {
-            self.found(format!("inode {ino} has a number that was not given out yet"));
+            self.add_problem(format!("inode {ino} has a number that was not given out yet"));
         }
         if attr.kind != FileKind::Dir || ino == Ino::ROOT {
             if ino == Ino::ROOT && attr.kind != FileKind::Dir {
-                self.found("it has no root directory");
+                self.add_problem("it has no root directory");
             }
             return Ok(());
         }
@@ -305,19 +318,19 @@ impl TreeCheck<'_> {
         let end = ways.follow(ino, |at| self.placed_parent(at));
         self.ways = ways;
         if end? == WayEnd::Circle {
-            self.found(lies_too_deep(ino));
+            self.add_problem(lies_too_deep(ino));
         }
         Ok(())
     }
 
     /// The directory that has a directory as its entry; none, and a problem that is found, if there is none.
     fn placed_parent(&mut self, dir: Ino) -> Result<Option<Ino>> {
-        let Some(attr) = self.tree.attr(dir)? else {
-            self.found(format!("inode {dir} is missing"));
+        let Some(attr) = self.tree.inode_attr(dir)? else {
+            self.add_problem(format!("inode {dir} is missing"));
             return Ok(None);
         };
-        if self.tree.lookup_unchecked(attr.parent, &attr.name)?.is_none_or(|there| there.ino != dir) {
-            self.found(format!("directory {dir} is in no directory"));
+        if self.tree.lookup_dentry_unchecked(attr.parent, &attr.name)?.is_none_or(|there| there.ino != dir) {
+            self.add_problem(format!("directory {dir} is in no directory"));
             return Ok(None);
         }
         Ok(Some(attr.parent))
@@ -382,13 +395,18 @@ fn lies_too_deep(dir: Ino) -> String {
     format!("directory {dir} lies in itself, or deeper than {DEPTH_MAX} levels")
 }
 
-fn seen(attr: InodeAttr) -> SeenInode {
+fn new_seen_inode(attr: InodeAttr) -> SeenInode {
     SeenInode { kind: attr.kind, parent: attr.parent, name: attr.name.into(), is_placed: false }
 }
 
 /// What is wrong with an entry of a directory, if anything is; a directory that is where it says is marked so.
-fn misplaced(dir: Ino, name: &[u8], dentry: Dentry, target: Option<&mut SeenInode>) -> Option<String> {
-    let shown = show(name);
+fn find_dentry_problem(
+    dir: Ino,
+    name: &[u8],
+    dentry: Dentry,
+    target: Option<&mut SeenInode>,
+) -> Option<String> {
+    let shown = format_path(name);
     let Some(target) = target else {
         return Some(format!("inode {} is missing, which directory {dir} has as '{shown}'", dentry.ino));
     };
@@ -405,6 +423,6 @@ fn misplaced(dir: Ino, name: &[u8], dentry: Dentry, target: Option<&mut SeenInod
     None
 }
 
-fn broken() -> impl FnOnce(vellum_types::DecodeError) -> VolumeError {
-    VolumeError::decoding("an entry of the tree")
+fn wrap_decode_error() -> impl FnOnce(vellum_types::DecodeError) -> VolumeError {
+    VolumeError::wrap_decode_error("an entry of the tree")
 }

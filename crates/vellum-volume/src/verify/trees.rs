@@ -22,7 +22,7 @@ const CHUNK_BATCH: usize = 256;
 
 /// Walks the trees; gives what it read of them. With `content`, their chunks are read too; else it is enough that the
 /// index knows them and no pack was found damaged.
-pub fn walk(
+pub fn walk_trees(
     volume: &Volume,
     snapshots: &[(SnapshotId, MapRoot)],
     content: bool,
@@ -36,14 +36,14 @@ pub fn walk(
         seen.iter().map(|place| (place.clone(), None)).collect();
     let mut chunks: HashSet<BlobId> = HashSet::new();
     while !waiting.is_empty() {
-        meter.check()?;
+        meter.check_stopped()?;
         let batch = waiting.split_off(waiting.len().saturating_sub(NODE_BATCH));
-        for ((place, parent), outcome) in batch.iter().zip(read_nodes(volume, &batch)?) {
-            read.add(volume, &place.id);
+        for ((place, parent), outcome) in batch.iter().zip(check_nodes(volume, &batch)?) {
+            read.add_blob(volume, &place.id);
             let (facts, references) = match outcome {
                 Ok(sound) => sound,
                 Err(problem) => {
-                    damage.blob(BlobKind::Node, place.id, problem);
+                    damage.add_blob(BlobKind::Node, place.id, problem);
                     continue;
                 }
             };
@@ -51,7 +51,7 @@ pub fn walk(
                 && *claim != facts
             {
                 // The child may be sound in another tree: it is the parent that cannot be followed.
-                damage.blob(BlobKind::Node, *parent, format!("its child {} is not as it says", place.id));
+                damage.add_blob(BlobKind::Node, *parent, format!("its child {} is not as it says", place.id));
                 continue;
             }
             let below = references.nodes.into_iter().filter(|place| seen.insert(place.clone()));
@@ -62,7 +62,7 @@ pub fn walk(
     if content {
         read_chunks(volume, chunks, damage, &mut read, meter)?;
     } else {
-        look_up(volume, &chunks, damage)?;
+        look_up_chunks(volume, &chunks, damage)?;
     }
     Ok(read)
 }
@@ -91,24 +91,26 @@ struct BlobReferences {
 /// Outcome for one blob: damage is told apart from a store that does not answer.
 type BlobCheck<T> = std::result::Result<T, String>;
 
-fn read_nodes(
+fn check_nodes(
     volume: &Volume,
     batch: &[(ClaimedNode, Option<BlobId>)],
 ) -> Result<Vec<BlobCheck<(ChildClaim, BlobReferences)>>> {
     let wanted: Vec<_> = batch.iter().map(|(place, _)| (BlobKind::Node, place.id)).collect();
-    let fetched = volume.blobs.fetch(&wanted)?;
+    let fetched = volume.blobs.fetch_blobs(&wanted)?;
     let read = |place| {
-        let bytes = match sort_out(fetched.open(place))? {
+        let bytes = match classify_outcome(fetched.open_blob(place))? {
             Ok(bytes) => bytes,
             Err(problem) => return Ok(Err(problem)),
         };
         let node = MapNode::decode(bytes).map_err(|error| error.to_string());
-        Ok(node.and_then(|node| Ok((facts(&node), references(&node).map_err(|error| error.to_string())?))))
+        Ok(node.and_then(|node| {
+            Ok((node_claim(&node), collect_blob_references(&node).map_err(|error| error.to_string())?))
+        }))
     };
     (0..batch.len()).into_par_iter().map(read).collect()
 }
 
-fn sort_out<T>(outcome: std::result::Result<T, vellum_store::BlobError>) -> Result<BlobCheck<T>> {
+fn classify_outcome<T>(outcome: std::result::Result<T, vellum_store::BlobError>) -> Result<BlobCheck<T>> {
     match outcome {
         Ok(value) => Ok(Ok(value)),
         Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
@@ -118,13 +120,13 @@ fn sort_out<T>(outcome: std::result::Result<T, vellum_store::BlobError>) -> Resu
     }
 }
 
-fn facts(node: &MapNode) -> ChildClaim {
+fn node_claim(node: &MapNode) -> ChildClaim {
     let last_key = node.last_key().unwrap_or_default().into();
-    ChildClaim { level: node.level(), last_key, total: node.total() }
+    ChildClaim { level: node.level(), last_key, total: node.total_keys() }
 }
 
 /// What a node refers to; every value in it must decode.
-fn references(node: &MapNode) -> std::result::Result<BlobReferences, DecodeError> {
+fn collect_blob_references(node: &MapNode) -> std::result::Result<BlobReferences, DecodeError> {
     if !node.is_leaf() {
         // Decoding gave it a level of at least 1.
         let level = node.level().saturating_sub(1);
@@ -157,12 +159,12 @@ fn references(node: &MapNode) -> std::result::Result<BlobReferences, DecodeError
     Ok(BlobReferences { nodes: Vec::new(), chunks })
 }
 
-fn look_up(volume: &Volume, chunks: &HashSet<BlobId>, damage: &mut FoundDamage) -> Result<()> {
-    volume.blobs.refresh()?;
+fn look_up_chunks(volume: &Volume, chunks: &HashSet<BlobId>, damage: &mut FoundDamage) -> Result<()> {
+    volume.blobs.refresh_index()?;
     for id in chunks {
-        let known = volume.blobs.locate(id).is_some() && !damage.gone.contains(id);
-        if !known && !damage.is_lost(id) {
-            damage.blob(BlobKind::Chunk, *id, "it is not in the store");
+        let known = volume.blobs.locate_blob(id).is_some() && !damage.gone.contains(id);
+        if !known && !damage.is_blob_lost(id) {
+            damage.add_blob(BlobKind::Chunk, *id, "it is not in the store");
         }
     }
     Ok(())
@@ -176,22 +178,22 @@ fn read_chunks(
     meter: &ProgressMeter,
 ) -> Result<()> {
     // In the order in which they lie, so that neighbours come in one read.
-    let place = |id: &BlobId| volume.blobs.locate(id).map(|place| (place.pack, place.offset));
+    let place = |id: &BlobId| volume.blobs.locate_blob(id).map(|place| (place.pack, place.offset));
     let mut ordered: Vec<_> = chunks.into_iter().map(|id| (place(&id), id)).collect();
     ordered.sort_unstable();
-    meter.expect(ordered.len() as u64, 0);
+    meter.set_expected_total(ordered.len() as u64, 0);
     for batch in ordered.chunks(CHUNK_BATCH) {
-        meter.check()?;
+        meter.check_stopped()?;
         let wanted: Vec<_> = batch.iter().map(|(_, id)| (BlobKind::Chunk, *id)).collect();
-        let fetched = volume.blobs.fetch(&wanted)?;
-        let read = |place| sort_out(fetched.open(place).map(|bytes| bytes.len() as u64));
+        let fetched = volume.blobs.fetch_blobs(&wanted)?;
+        let read = |place| classify_outcome(fetched.open_blob(place).map(|bytes| bytes.len() as u64));
         let outcomes: Vec<BlobCheck<u64>> =
             (0..batch.len()).into_par_iter().map(read).collect::<Result<_>>()?;
         for ((_, id), outcome) in batch.iter().zip(outcomes) {
-            read_so_far.add(volume, id);
+            read_so_far.add_blob(volume, id);
             match outcome {
-                Ok(bytes) => meter.add(1, bytes),
-                Err(problem) => damage.blob(BlobKind::Chunk, *id, problem),
+                Ok(bytes) => meter.add_progress(1, bytes),
+                Err(problem) => damage.add_blob(BlobKind::Chunk, *id, problem),
             }
         }
     }

@@ -37,11 +37,11 @@ enum DirectoryStanding {
 impl DirectoryIdentity {
     /// A new identity for the directory of `state`, as it is now.
     pub fn new(state: &StateDir) -> Result<Self> {
-        Self::with_mark(state, &WorktreeMark::random())
+        Self::new_with_mark(state, &WorktreeMark::generate())
     }
 
-    fn with_mark(state: &StateDir, mark: &WorktreeMark) -> Result<Self> {
-        let (path, inode) = locate(state)?;
+    fn new_with_mark(state: &StateDir, mark: &WorktreeMark) -> Result<Self> {
+        let (path, inode) = locate_state_dir(state)?;
         Ok(Self { mark: mark.to_string(), inode, path: path.display().to_string() })
     }
 
@@ -53,9 +53,9 @@ impl DirectoryIdentity {
 }
 
 /// The path of a worktree's directory without symlinks, and the inode of its state directory.
-fn locate(state: &StateDir) -> Result<(PathBuf, u64)> {
+fn locate_state_dir(state: &StateDir) -> Result<(PathBuf, u64)> {
     let look = || Ok((fs::canonicalize(state.root())?, fs::metadata(state.path())?.ino()));
-    look().map_err(VolumeError::local(state.path()))
+    look().map_err(VolumeError::wrap_local_error(state.path()))
 }
 
 /// Whether the store is a part of the state directory, so that whoever copies one copies the other.
@@ -66,105 +66,105 @@ pub(super) fn has_own_store(file: &WorktreeFile) -> bool {
 impl Volume {
     /// Sees that this directory is the worktree that it says it is, and takes the worktree over if it was moved. Fails with
     /// [`VolumeError::CopiedWorktree`] if it is a copy. The caller holds the worktree's lock.
-    pub fn confirm_directory(&self) -> Result<()> {
-        let file = self.state.worktree()?;
-        let head = self.own_head()?;
+    pub fn confirm_own_dir(&self) -> Result<()> {
+        let file = self.state.read_worktree_file()?;
+        let head = self.read_own_head()?;
         if has_own_store(&file) {
-            return self.record_place(&head);
+            return self.update_recorded_place(&head);
         }
-        match self.standing(&file, &head)? {
+        match self.read_dir_standing(&file, &head)? {
             DirectoryStanding::Recorded => Ok(()),
             DirectoryStanding::Interrupted => match &head.mark {
                 Some(mark) => self.write_identity(file, mark),
                 None => Ok(()),
             },
-            DirectoryStanding::Moved => self.take_over_directory(file, &head),
-            DirectoryStanding::Copy(original) => Err(self.copied(&original)),
-            DirectoryStanding::TakenOver => Err(self.taken_over(&head)),
+            DirectoryStanding::Moved => self.take_over_worktree(file, &head),
+            DirectoryStanding::Copy(original) => Err(self.copied_error(&original)),
+            DirectoryStanding::TakenOver => Err(self.taken_over_error(&head)),
         }
     }
 
     /// What is wrong with this directory, for commands that only read: they go on.
-    pub fn directory_problem(&self) -> Result<Option<VolumeError>> {
-        let file = self.state.worktree()?;
-        if has_own_store(&file) || is_recorded(&file, &self.state)? {
+    pub fn find_dir_problem(&self) -> Result<Option<VolumeError>> {
+        let file = self.state.read_worktree_file()?;
+        if has_own_store(&file) || is_recorded_place(&file, &self.state)? {
             return Ok(None);
         }
-        let head = self.own_head()?;
-        Ok(match self.standing(&file, &head)? {
-            DirectoryStanding::Copy(original) => Some(self.copied(&original)),
-            DirectoryStanding::TakenOver => Some(self.taken_over(&head)),
+        let head = self.read_own_head()?;
+        Ok(match self.read_dir_standing(&file, &head)? {
+            DirectoryStanding::Copy(original) => Some(self.copied_error(&original)),
+            DirectoryStanding::TakenOver => Some(self.taken_over_error(&head)),
             DirectoryStanding::Recorded | DirectoryStanding::Interrupted | DirectoryStanding::Moved => None,
         })
     }
 
     /// Makes a directory that is a copy of a worktree one of its own, which stands on `head`. Its files stay as they are.
     /// The caller holds the worktree's lock.
-    pub fn adopt_directory(&self, name: &str, head: Option<SnapshotId>) -> Result<()> {
+    pub fn adopt_dir(&self, name: &str, head: Option<SnapshotId>) -> Result<()> {
         check_ref_name(name)?;
         self.check_new_worktree(name)?;
-        if self.directory_problem()?.is_none() {
+        if self.find_dir_problem()?.is_none() {
             return Err(VolumeError::NotCopied(self.state.root().into()));
         }
-        let mark = WorktreeMark::random();
+        let mark = WorktreeMark::generate();
         let new = WorktreeHead { head, mark: Some(mark), ..self.new_head() };
-        self.refs.update(RefKind::Worktree, name, |old| match old {
+        self.refs.update_ref(RefKind::Worktree, name, |old| match old {
             None => Ok(Some(new.encode())),
             // Of an adoption of this very directory that was killed.
             Some(old) => {
-                let old = super::decode_head(old)?;
+                let old = super::decode_worktree_head(old)?;
                 match (&old.place, &old.host) == (&new.place, &new.host) && old.lease.is_none() {
                     true => Ok(Some(new.encode())),
                     false => Err(VolumeError::Exists { kind: "worktree", name: name.into() }),
                 }
             }
         })?;
-        self.write_identity(WorktreeFile { worktree: name.into(), ..self.state.worktree()? }, &mark)
+        self.write_identity(WorktreeFile { worktree: name.into(), ..self.state.read_worktree_file()? }, &mark)
     }
 
     /// Fails unless this directory has the mark of its worktree: somebody may have taken that over a moment ago.
-    pub(super) fn check_mark(&self, name: &str, head: &WorktreeHead) -> Result<()> {
+    pub(super) fn check_worktree_mark(&self, name: &str, head: &WorktreeHead) -> Result<()> {
         if name != self.worktree.worktree || head.mark.is_none() {
             return Ok(());
         }
-        let own = self.state.worktree()?.identity.and_then(|identity| identity.mark());
-        if own == head.mark { Ok(()) } else { Err(self.taken_over(head)) }
+        let own = self.state.read_worktree_file()?.identity.and_then(|identity| identity.mark());
+        if own == head.mark { Ok(()) } else { Err(self.taken_over_error(head)) }
     }
 
-    fn own_head(&self) -> Result<WorktreeHead> {
+    fn read_own_head(&self) -> Result<WorktreeHead> {
         let name = &self.worktree.worktree;
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
-        self.worktree_head(name)?.ok_or_else(missing)
+        self.read_worktree_head(name)?.ok_or_else(missing)
     }
 
-    fn standing(&self, file: &WorktreeFile, head: &WorktreeHead) -> Result<DirectoryStanding> {
-        let (path, _) = locate(&self.state)?;
+    fn read_dir_standing(&self, file: &WorktreeFile, head: &WorktreeHead) -> Result<DirectoryStanding> {
+        let (path, _) = locate_state_dir(&self.state)?;
         let Some(mark) = &head.mark else { return Ok(DirectoryStanding::Moved) };
         let Some(identity) = file.identity.as_ref().filter(|own| own.mark().as_ref() == Some(mark)) else {
             let is_here = head.host == host_name() && Path::new(&head.place) == path;
             return Ok(if is_here { DirectoryStanding::Interrupted } else { DirectoryStanding::TakenOver });
         };
-        if is_recorded(file, &self.state)? {
+        if is_recorded_place(file, &self.state)? {
             return Ok(DirectoryStanding::Recorded);
         }
-        Ok(match original(file, identity) {
+        Ok(match find_original(file, identity) {
             // One directory that is reached in two ways.
-            Some(there) if is_same_directory(&there, &self.state) => DirectoryStanding::Recorded,
+            Some(there) if is_same_dir(&there, &self.state) => DirectoryStanding::Recorded,
             Some(there) => DirectoryStanding::Copy(there.root().into()),
             None => DirectoryStanding::Moved,
         })
     }
 
     /// Gives the worktree a new mark, and this directory with it.
-    fn take_over_directory(&self, file: WorktreeFile, known: &WorktreeHead) -> Result<()> {
+    fn take_over_worktree(&self, file: WorktreeFile, known: &WorktreeHead) -> Result<()> {
         let name = &self.worktree.worktree;
-        let mark = WorktreeMark::random();
+        let mark = WorktreeMark::generate();
         let here = self.new_head();
-        self.refs.update(RefKind::Worktree, name, |old| {
+        self.refs.update_ref(RefKind::Worktree, name, |old| {
             let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
-            let mut head = super::decode_head(old.ok_or_else(missing)?)?;
+            let mut head = super::decode_worktree_head(old.ok_or_else(missing)?)?;
             if head.mark != known.mark {
-                return Err(self.taken_over(&head));
+                return Err(self.taken_over_error(&head));
             }
             head.mark = Some(mark);
             (head.host, head.place) = (here.host.clone(), here.place.clone());
@@ -174,22 +174,22 @@ impl Volume {
     }
 
     /// Says in the ref where this worktree is, if it says otherwise.
-    fn record_place(&self, head: &WorktreeHead) -> Result<()> {
+    fn update_recorded_place(&self, head: &WorktreeHead) -> Result<()> {
         let here = self.new_head();
         if (&head.host, &head.place) == (&here.host, &here.place) {
             return Ok(());
         }
-        self.update_worktree(&self.worktree.worktree, |head| {
+        self.update_worktree_ref(&self.worktree.worktree, |head| {
             (head.host, head.place) = (here.host.clone(), here.place.clone());
         })
     }
 
     fn write_identity(&self, file: WorktreeFile, mark: &WorktreeMark) -> Result<()> {
-        let identity = Some(DirectoryIdentity::with_mark(&self.state, mark)?);
-        self.state.set_worktree(&WorktreeFile { identity, ..file })
+        let identity = Some(DirectoryIdentity::new_with_mark(&self.state, mark)?);
+        self.state.write_worktree_file(&WorktreeFile { identity, ..file })
     }
 
-    fn copied(&self, original: &Path) -> VolumeError {
+    fn copied_error(&self, original: &Path) -> VolumeError {
         VolumeError::CopiedWorktree {
             copy: self.state.root().into(),
             worktree: self.worktree.worktree.clone(),
@@ -197,7 +197,7 @@ impl Volume {
         }
     }
 
-    fn taken_over(&self, head: &WorktreeHead) -> VolumeError {
+    fn taken_over_error(&self, head: &WorktreeHead) -> VolumeError {
         let place = match head.host == host_name() {
             true => head.place.clone(),
             false => format!("{}:{}", head.host, head.place),
@@ -211,24 +211,24 @@ impl Volume {
 }
 
 /// Whether the directory is where its file says that it is, and the same one.
-fn is_recorded(file: &WorktreeFile, state: &StateDir) -> Result<bool> {
-    let (path, inode) = locate(state)?;
+fn is_recorded_place(file: &WorktreeFile, state: &StateDir) -> Result<bool> {
+    let (path, inode) = locate_state_dir(state)?;
     let same = |own: &DirectoryIdentity| own.inode == inode && Path::new(&own.path) == path;
     Ok(file.identity.as_ref().is_some_and(same))
 }
 
 /// The directory that was copied, if it is still there.
-fn original(file: &WorktreeFile, identity: &DirectoryIdentity) -> Option<StateDir> {
-    let state = StateDir::at(Path::new(&identity.path));
-    let there = state.worktree().ok()?;
-    let (_, inode) = locate(&state).ok()?;
+fn find_original(file: &WorktreeFile, identity: &DirectoryIdentity) -> Option<StateDir> {
+    let state = StateDir::for_root(Path::new(&identity.path));
+    let there = state.read_worktree_file().ok()?;
+    let (_, inode) = locate_state_dir(&state).ok()?;
     let is_original = there.volume == file.volume
         && there.worktree == file.worktree
         && there.identity.is_some_and(|other| other.mark == identity.mark && other.inode == inode);
     is_original.then_some(state)
 }
 
-fn is_same_directory(one: &StateDir, other: &StateDir) -> bool {
+fn is_same_dir(one: &StateDir, other: &StateDir) -> bool {
     let id = |state: &StateDir| fs::metadata(state.path()).map(|meta| (meta.dev(), meta.ino()));
     matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
 }

@@ -12,7 +12,7 @@ use vellum_types::{ErrorKind, VolumeId};
 use zeroize::Zeroizing;
 
 use super::identity::has_own_store;
-use super::{LEVEL, Volume, absolute_store, config_key, read_config};
+use super::{LEVEL, Volume, config_object_key, read_volume_config, resolve_store_url};
 use crate::config::VolumeConfig;
 use crate::error::{Result, VolumeError};
 use crate::keyring;
@@ -34,7 +34,7 @@ pub struct NewWorktree {
 }
 
 impl NewWorktree {
-    fn store(&self) -> &str {
+    fn store_url(&self) -> &str {
         self.store.as_deref().unwrap_or(DEFAULT_STORE)
     }
 }
@@ -52,8 +52,8 @@ pub struct InitialisedVolume {
 impl InitialisedVolume {
     /// Lets commands find the worktree. Whoever shows the recovery code does it before: a volume must not be finished
     /// whose code nobody has seen.
-    pub fn finish(&self) -> Result<()> {
-        self.volume.state.set_worktree(&self.volume.worktree)
+    pub fn finish_init(&self) -> Result<()> {
+        self.volume.state.write_worktree_file(&self.volume.worktree)
     }
 }
 
@@ -69,15 +69,17 @@ pub enum StoreContent {
 }
 
 impl Volume {
-    /// What [`Self::init`] would find in the store, without making anything.
-    pub fn look_before_init(state: &StateDir, new: &NewWorktree) -> Result<StoreContent> {
-        let objects = match vellum_store::open(&absolute_store(state, new.store())?) {
+    /// What [`Self::init_volume`] would find in the store, without making anything.
+    pub fn inspect_store(state: &StateDir, new: &NewWorktree) -> Result<StoreContent> {
+        let objects = match vellum_store::open_store(&resolve_store_url(state, new.store_url())?) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(StoreContent::Nothing),
             opened => opened?,
         };
-        let Some((config, bytes)) = read_config(&*objects)? else { return Ok(StoreContent::Nothing) };
-        let is_own = match state.master_key()? {
-            Some(master) => config.authenticate(&bytes, &VolumeKeys::sealed(&master, config.volume)).is_ok(),
+        let Some((config, bytes)) = read_volume_config(&*objects)? else { return Ok(StoreContent::Nothing) };
+        let is_own = match state.read_master_key()? {
+            Some(master) => {
+                config.authenticate(&bytes, &VolumeKeys::for_encrypted(&master, config.volume)).is_ok()
+            }
             None => false,
         };
         Ok(match (config.encrypted, is_own) {
@@ -88,69 +90,71 @@ impl Volume {
 
     /// Makes the directory of `state` a worktree: of a new volume, or of the one that the store holds already;
     /// then `secret` is asked for what opens it. Run again after a crash, it finishes what it began.
-    pub fn init(
+    pub fn init_volume(
         state: &StateDir,
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<InitialisedVolume> {
-        let made = Self::prepare(state, new, secret)?;
-        made.finish()?;
+        let made = Self::prepare_init(state, new, secret)?;
+        made.finish_init()?;
         Ok(made)
     }
 
-    /// As [`Self::init`], but no command finds the worktree before [`InitialisedVolume::finish`]: until then another `init`
+    /// As [`Self::init_volume`], but no command finds the worktree before [`InitialisedVolume::finish_init`]: until then another `init`
     /// goes on with it, and gives another recovery code.
-    pub fn prepare(
+    pub fn prepare_init(
         state: &StateDir,
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<InitialisedVolume> {
         check_ref_name(&new.name)?;
-        let objects =
-            Arc::new(MeteredStore::new(vellum_store::create(&absolute_store(state, new.store())?)?));
-        Self::prepare_on(objects, state, new, secret)
+        let objects = Arc::new(MeteredStore::new(vellum_store::create_store(&resolve_store_url(
+            state,
+            new.store_url(),
+        )?)?));
+        Self::prepare_init_on(objects, state, new, secret)
     }
 
-    /// As [`Self::init`], with a store that is open already: counted, wrapped, or not to be named by a URL.
-    pub fn init_on(
+    /// As [`Self::init_volume`], with a store that is open already: counted, wrapped, or not to be named by a URL.
+    pub fn init_volume_on(
         objects: Arc<dyn ObjectStore>,
         state: &StateDir,
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<InitialisedVolume> {
-        let made = Self::prepare_on(objects, state, new, secret)?;
-        made.finish()?;
+        let made = Self::prepare_init_on(objects, state, new, secret)?;
+        made.finish_init()?;
         Ok(made)
     }
 
-    fn prepare_on(
+    fn prepare_init_on(
         objects: Arc<dyn ObjectStore>,
         state: &StateDir,
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<InitialisedVolume> {
         check_ref_name(&new.name)?;
-        check_randomness().map_err(VolumeError::local("/dev/urandom"))?;
-        let OpenedVolume { config, keys, is_begun_here, unkept_key } = match read_config(&*objects)? {
-            None => make(state, &*objects, new.encrypted)?,
-            Some((config, bytes)) => join(state, &*objects, (config, &bytes), new.encrypted, secret)?,
+        check_randomness().map_err(VolumeError::wrap_local_error("/dev/urandom"))?;
+        let OpenedVolume { config, keys, is_begun_here, unkept_key } = match read_volume_config(&*objects)? {
+            None => create_volume(state, &*objects, new.encrypted)?,
+            Some((config, bytes)) => join_volume(state, &*objects, (config, &bytes), new.encrypted, secret)?,
         };
         let mut worktree =
-            WorktreeFile::new(config.volume, new.store().into(), new.name.clone(), config.encrypted);
+            WorktreeFile::new(config.volume, new.store_url().into(), new.name.clone(), config.encrypted);
         // Without a store of its own, a copy of the directory would be the same worktree.
         if !has_own_store(&worktree) {
             worktree.identity = Some(DirectoryIdentity::new(state)?);
         }
-        let volume = Self::assemble(state, objects, keys, config, worktree)?;
+        let volume = Self::assemble_volume(state, objects, keys, config, worktree)?;
         // Another's worktree shows that the volume was handed over already: then its code was, too.
         let place = volume.new_head();
         let ours = |head: &WorktreeHead| head.place == place.place && head.host == place.host;
-        let there = volume.worktrees()?;
+        let there = volume.list_worktrees()?;
         let attached = !(is_begun_here && there.iter().all(|(_, head)| ours(head)));
         volume.add_worktree_ref(&new.name)?;
         // Not before: a name that is taken leaves nothing behind.
         if let Some(master) = unkept_key {
-            state.set_master_key(&master)?;
+            state.write_master_key(&master)?;
         }
         // An `init` that was interrupted may have been told another name.
         for (name, head) in there {
@@ -158,17 +162,17 @@ impl Volume {
                 && name != new.name
                 && head == (WorktreeHead { created: head.created, mark: head.mark, ..place.clone() })
             {
-                volume.refs.update(RefKind::Worktree, &name, |_| Ok(None))?;
+                volume.refs.update_ref(RefKind::Worktree, &name, |_| Ok(None))?;
             }
         }
         // The code of an interrupted `init` may never have been shown: then this gives another one.
-        let recovery = match state.master_key()? {
+        let recovery = match state.read_master_key()? {
             Some(master) if !attached => {
-                Some(keyring::add_recovery(&*volume.objects, &master, config.volume)?)
+                Some(keyring::add_recovery_slot(&*volume.objects, &master, config.volume)?)
             }
             _ => None,
         };
-        keyring::notice(&volume)?;
+        keyring::record_seen_slots(&volume)?;
         Ok(InitialisedVolume { volume, recovery, attached })
     }
 }
@@ -184,56 +188,59 @@ struct OpenedVolume {
 }
 
 /// Makes a volume in an empty store. The key is kept before anything needs it, so that a crash loses nothing.
-fn make(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -> Result<OpenedVolume> {
+fn create_volume(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -> Result<OpenedVolume> {
     let mut id = [0; VolumeId::LEN];
     fill_random(&mut id);
     let volume = VolumeId(id);
     let config = VolumeConfig { volume, encrypted, chunker: ChunkSizes::DEFAULT, level: LEVEL };
     let keys = if encrypted {
-        let master = match state.master_key()? {
+        let master = match state.read_master_key()? {
             Some(kept) => kept,
-            None => MasterKey::random(),
+            None => MasterKey::generate(),
         };
-        state.set_master_key(&master)?;
-        VolumeKeys::sealed(&master, volume)
+        state.write_master_key(&master)?;
+        VolumeKeys::for_encrypted(&master, volume)
     } else {
-        VolumeKeys::plain(volume)
+        VolumeKeys::for_plain(volume)
     };
-    objects.put(&config_key()?, &config.encode(&keys))?;
+    objects.put_object(&config_object_key()?, &config.encode(&keys))?;
     Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None })
 }
 
 /// Opens the volume that a store holds: with the key of an interrupted `init` if it is the one, else with a secret.
 /// Whoever can write to the store can put a plain volume there: it is taken only if one was asked for.
-fn join(
+fn join_volume(
     state: &StateDir,
     objects: &dyn ObjectStore,
     (config, bytes): (VolumeConfig, &[u8]),
     encrypted: bool,
     secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
 ) -> Result<OpenedVolume> {
-    let kept = state.master_key()?;
+    let kept = state.read_master_key()?;
     if !config.encrypted && kept.is_some() {
         let reason = "an encrypted volume was begun here, and the one there is plain".into();
-        return Err(VolumeError::Foreign { place: objects.describe(), reason });
+        return Err(VolumeError::Foreign { place: objects.describe_location(), reason });
     }
     if config.encrypted != encrypted {
-        return Err(VolumeError::OtherSort { place: objects.describe(), encrypted: config.encrypted });
+        return Err(VolumeError::OtherSort {
+            place: objects.describe_location(),
+            encrypted: config.encrypted,
+        });
     }
     if !config.encrypted {
-        let keys = VolumeKeys::plain(config.volume);
+        let keys = VolumeKeys::for_plain(config.volume);
         config.authenticate(bytes, &keys)?;
         return Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None });
     }
     if let Some(master) = kept {
-        let keys = VolumeKeys::sealed(&master, config.volume);
+        let keys = VolumeKeys::for_encrypted(&master, config.volume);
         if config.authenticate(bytes, &keys).is_ok() {
             return Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None });
         }
         // Somebody else made a volume there first, and nothing was ever sealed with the key kept here.
     }
-    let master = keyring::unlock(objects, &secret()?, config.volume)?;
-    let keys = VolumeKeys::sealed(&master, config.volume);
+    let master = keyring::unlock_master_key(objects, &secret()?, config.volume)?;
+    let keys = VolumeKeys::for_encrypted(&master, config.volume);
     config.authenticate(bytes, &keys)?;
     Ok(OpenedVolume { config, keys, is_begun_here: false, unkept_key: Some(master) })
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use vellum_map::{ChangeLayer, MapBuilder, MapRoot};
 use vellum_types::{FileKind, Ino};
-use vellum_volume::diff::{ChangeAspects, ChangeKind, FileChange, StateComparison, within};
+use vellum_volume::diff::{ChangeAspects, ChangeKind, FileChange, StateComparison, is_path_within};
 use vellum_volume::{FsTree, Volume};
 
 use crate::model::{Link, Node, Tree, noise};
@@ -141,10 +141,10 @@ fn grown(mut tree: Tree, edits: &[Edit]) -> Tree {
 }
 
 fn root_of(volume: &Volume, tree: &Tree) -> MapRoot {
-    let mut session = volume.begin_write().unwrap();
+    let mut session = volume.begin_write_session().unwrap();
     let root = tree.store(volume, &session).unwrap();
-    session.flush().unwrap();
-    session.end().unwrap();
+    session.flush_blobs().unwrap();
+    session.end_session().unwrap();
     root
 }
 
@@ -201,7 +201,7 @@ fn check(a: &Tree, b: &Tree, changes: &[FileChange]) {
                 }
             }
             (ChangeKind::Modified, (Some(old), Some(new))) => {
-                assert!(change.aspects.any());
+                assert!(change.aspects.has_change());
                 if old.ino != new.ino {
                     assert_eq!(gone.remove(&old.path), Some(old.ino), "{change:?}");
                     assert_eq!(came.remove(&new.path), Some(new.ino), "{change:?}");
@@ -214,7 +214,7 @@ fn check(a: &Tree, b: &Tree, changes: &[FileChange]) {
     }
     // A name that holds another file of like kind in like state is no change for a person.
     gone.retain(|path, old| {
-        let quiet = |new: &Ino| !aspects(&a.nodes[old], &b.nodes[new]).any();
+        let quiet = |new: &Ino| !aspects(&a.nodes[old], &b.nodes[new]).has_change();
         let replaced = came.get(path).is_some_and(quiet);
         if replaced {
             came.remove(path);
@@ -224,7 +224,7 @@ fn check(a: &Tree, b: &Tree, changes: &[FileChange]) {
     assert!(gone.is_empty() && came.is_empty(), "untold: {gone:?} {came:?}");
     for (ino, old) in &a.nodes {
         let Some(new) = b.nodes.get(ino) else { continue };
-        if aspects(old, new).any() {
+        if aspects(old, new).has_change() {
             let told = told.contains(ino);
             // Where a new name of it was paired with another file of equal content, that says how it differs.
             assert!(
@@ -240,7 +240,7 @@ fn check(a: &Tree, b: &Tree, changes: &[FileChange]) {
 fn check_paths(volume: &Volume, (a, from): (&Tree, MapRoot), (b, to): (&Tree, MapRoot)) {
     let (before, after) = (a.paths(), b.paths());
     let below = |tree: &Tree, paths: &BTreeMap<Vec<u8>, Ino>, scope: &[u8]| -> BTreeMap<Vec<u8>, Node> {
-        let held = paths.iter().filter(|(path, _)| within(path, scope));
+        let held = paths.iter().filter(|(path, _)| is_path_within(path, scope));
         held.map(|(path, ino)| {
             let mut node = tree.nodes[ino].clone();
             node.links.clear();
@@ -256,15 +256,15 @@ fn check_paths(volume: &Volume, (a, from): (&Tree, MapRoot), (b, to): (&Tree, Ma
     for path in all {
         let expected = below(a, &before, path) != below(b, &after, path);
         let shown = String::from_utf8_lossy(path);
-        assert_eq!(volume.changes_path(path, Some(from), to).unwrap(), expected, "{shown}");
-        assert_eq!(volume.changes_path(path, None, to).unwrap(), after.contains_key(path), "{shown}");
+        assert_eq!(volume.is_path_changed(path, Some(from), to).unwrap(), expected, "{shown}");
+        assert_eq!(volume.is_path_changed(path, None, to).unwrap(), after.contains_key(path), "{shown}");
     }
     let root = |tree: &Tree| {
         let node = &tree.nodes[&Ino::ROOT];
         (node.mode, node.uid, node.xattrs.clone())
     };
     let expected = root(a) != root(b) || below(a, &before, b"") != below(b, &after, b"");
-    assert_eq!(volume.changes_path(b"", Some(from), to).unwrap(), expected);
+    assert_eq!(volume.is_path_changed(b"", Some(from), to).unwrap(), expected);
 }
 
 fn moved_wholly(a: &Tree, b: &Tree, ino: Ino) -> bool {
@@ -274,14 +274,14 @@ fn moved_wholly(a: &Tree, b: &Tree, ino: Ino) -> bool {
 /// The first tree with the second's entries as a layer over it.
 fn layered(volume: &Volume, from: MapRoot, to: MapRoot) -> FsTree {
     let mut layer = ChangeLayer::new();
-    for change in vellum_map::diff(&*volume.nodes, &from, &to) {
+    for change in vellum_map::diff_maps(&*volume.nodes, &from, &to) {
         let change = change.unwrap();
         match change.after {
-            Some(value) => layer.put(&*change.key, &*value),
-            None => layer.delete(&*change.key),
+            Some(value) => layer.set_key(&*change.key, &*value),
+            None => layer.delete_key(&*change.key),
         }
     }
-    volume.tree_with(from, vec![std::sync::Arc::new(layer)])
+    volume.open_tree_with_layers(from, vec![std::sync::Arc::new(layer)])
 }
 
 #[test]
@@ -295,14 +295,14 @@ fn comparisons_of_random_trees_tell_all_that_changed_and_nothing_else() {
         let start = grown(Tree::default(), &base);
         let (a, b) = (grown(start.clone(), &right), grown(grown(start, &right), &left));
         let (from, to) = (root_of(volume, &a), root_of(volume, &b));
-        let changes = StateComparison { from: &volume.tree(from), to: &volume.tree(to) }.run().unwrap();
+        let changes = StateComparison { from: &volume.open_tree(from), to: &volume.open_tree(to) }.find_changes().unwrap();
         check(&a, &b, &changes);
-        let back = StateComparison { from: &volume.tree(to), to: &volume.tree(from) }.run().unwrap();
+        let back = StateComparison { from: &volume.open_tree(to), to: &volume.open_tree(from) }.find_changes().unwrap();
         check(&b, &a, &back);
         check_paths(volume, (&a, from), (&b, to));
         let over = layered(volume, from, to);
-        prop_assert_eq!(&StateComparison { from: &volume.tree(from), to: &over }.run().unwrap(), &changes);
-        let none = StateComparison { from: &over, to: &volume.tree(to) }.run().unwrap();
+        prop_assert_eq!(&StateComparison { from: &volume.open_tree(from), to: &over }.find_changes().unwrap(), &changes);
+        let none = StateComparison { from: &over, to: &volume.open_tree(to) }.find_changes().unwrap();
         prop_assert_eq!(none, []);
     });
 }
@@ -311,12 +311,12 @@ fn told(a: &Tree, b: &Tree) -> Vec<String> {
     let world = World::new(PLAIN);
     let volume = &world.volume;
     let (from, to) = (root_of(volume, a), root_of(volume, b));
-    let states = StateComparison { from: &volume.tree(from), to: &volume.tree(to) };
+    let states = StateComparison { from: &volume.open_tree(from), to: &volume.open_tree(to) };
     let path = |side: &Option<vellum_volume::diff::ChangeSide>| {
         side.as_ref().map_or("-".into(), |side| String::from_utf8(side.path.clone()).unwrap())
     };
-    let changes = states.run().unwrap();
-    assert!(changes.iter().all(|change| volume.changes_path(change.path(), Some(from), to).unwrap()));
+    let changes = states.find_changes().unwrap();
+    assert!(changes.iter().all(|change| volume.is_path_changed(change.path(), Some(from), to).unwrap()));
     changes.iter().map(|c| format!("{:?} {} {}", c.kind, path(&c.old), path(&c.new))).collect()
 }
 
@@ -409,7 +409,7 @@ fn a_scope_is_a_path_and_what_is_under_it() {
     for (path, scope, expected) in
         [("a/b", "a", true), ("a", "a", true), ("ab", "a", false), ("a", "a/b", false), ("a", "", true)]
     {
-        assert_eq!(within(path.as_bytes(), scope.as_bytes()), expected, "{path} {scope}");
+        assert_eq!(is_path_within(path.as_bytes(), scope.as_bytes()), expected, "{path} {scope}");
     }
 }
 
@@ -419,10 +419,12 @@ fn hostile_trees_are_errors() {
     use vellum_types::{BlobKind, Dentry, Extent, ExtentSource, InodeAttr, MapKey};
     struct Sink<'a>(&'a Volume);
     impl NodeSink for Sink<'_> {
-        fn put(&self, bytes: &[u8]) -> Result<vellum_types::BlobId, MapError> {
-            let writer = self.0.blobs.writer();
-            let id = writer.put(BlobKind::Node, bytes).map_err(|e| MapError::store(e.kind(), e))?;
-            writer.finish().map_err(|e| MapError::store(e.kind(), e))?;
+        fn store_node(&self, bytes: &[u8]) -> Result<vellum_types::BlobId, MapError> {
+            let writer = self.0.blobs.create_writer();
+            let id = writer
+                .put_blob(BlobKind::Node, bytes)
+                .map_err(|e| MapError::from_store_failure(e.kind(), e))?;
+            writer.finish().map_err(|e| MapError::from_store_failure(e.kind(), e))?;
             Ok(id)
         }
     }
@@ -439,36 +441,36 @@ fn hostile_trees_are_errors() {
     let hole = |len| Extent { len, source: ExtentSource::Hole }.encode();
     let log = Extent { len: 1, source: ExtentSource::WriteLog { segment: 1, offset: 0 } }.encode();
     let entries = [
-        (MapKey::attr(Ino::ROOT), named(FileKind::Dir, Ino::SUPER, b"").encode()),
-        (MapKey::dentry(Ino::ROOT, b"gone"), Dentry { ino: Ino(99), kind: FileKind::File }.encode()),
-        (MapKey::attr(Ino(5)), ring.encode()),
-        (MapKey::dentry(Ino(5), b"ring"), Dentry { ino: Ino(5), kind: FileKind::Dir }.encode()),
-        (MapKey::attr(Ino(6)), file.encode()),
-        (MapKey::extent(Ino(6), 0), hole(60)),
-        (MapKey::extent(Ino(6), 50), hole(50)),
-        (MapKey::attr(Ino(7)), file.encode()),
-        (MapKey::extent(Ino(7), u64::MAX - 1), hole(50)),
-        (MapKey::attr(Ino(8)), file.encode()),
-        (MapKey::extent(Ino(8), 0), log),
-        (MapKey::attr(Ino(9)), InodeAttr { inline: Some(vec![0; 100]), ..file.clone() }.encode()),
-        (MapKey::extent(Ino(9), 0), hole(1)),
+        (MapKey::for_attr(Ino::ROOT), named(FileKind::Dir, Ino::SUPER, b"").encode()),
+        (MapKey::for_dentry(Ino::ROOT, b"gone"), Dentry { ino: Ino(99), kind: FileKind::File }.encode()),
+        (MapKey::for_attr(Ino(5)), ring.encode()),
+        (MapKey::for_dentry(Ino(5), b"ring"), Dentry { ino: Ino(5), kind: FileKind::Dir }.encode()),
+        (MapKey::for_attr(Ino(6)), file.encode()),
+        (MapKey::for_extent(Ino(6), 0), hole(60)),
+        (MapKey::for_extent(Ino(6), 50), hole(50)),
+        (MapKey::for_attr(Ino(7)), file.encode()),
+        (MapKey::for_extent(Ino(7), u64::MAX - 1), hole(50)),
+        (MapKey::for_attr(Ino(8)), file.encode()),
+        (MapKey::for_extent(Ino(8), 0), log),
+        (MapKey::for_attr(Ino(9)), InodeAttr { inline: Some(vec![0; 100]), ..file.clone() }.encode()),
+        (MapKey::for_extent(Ino(9), 0), hole(1)),
     ];
     let sink = Sink(volume);
-    let mut builder = MapBuilder::new(volume.shape(), &sink);
+    let mut builder = MapBuilder::new(volume.map_shape(), &sink);
     for (key, value) in &entries {
-        builder.push(key.as_bytes(), value).unwrap();
+        builder.push_entry(key.as_bytes(), value).unwrap();
     }
-    let tree = volume.tree(builder.finish().unwrap());
-    assert!(tree.path_of(Ino(5)).unwrap_err().to_string().contains("lies in itself"));
-    assert!(tree.find(b"gone", "it").unwrap_err().to_string().contains("missing"));
-    assert!(tree.find(b"../../etc/passwd", "it").is_err());
-    assert!(tree.inode(Ino(6)).unwrap_err().to_string().contains("overlapping"));
-    assert!(tree.inode(Ino(7)).unwrap_err().to_string().contains("beyond"));
-    let inode = tree.inode(Ino(8)).unwrap();
-    assert!(volume.read_file(&inode, |_, _| Ok(())).unwrap_err().to_string().contains("write log"));
-    assert!(tree.inode(Ino(9)).unwrap_err().to_string().contains("should not have"));
-    let nothing = volume.tree(volume.empty_root());
-    let compared = StateComparison { from: &nothing, to: &tree }.run();
+    let tree = volume.open_tree(builder.finish_tree().unwrap());
+    assert!(tree.inode_path(Ino(5)).unwrap_err().to_string().contains("lies in itself"));
+    assert!(tree.find_path(b"gone", "it").unwrap_err().to_string().contains("missing"));
+    assert!(tree.find_path(b"../../etc/passwd", "it").is_err());
+    assert!(tree.read_inode(Ino(6)).unwrap_err().to_string().contains("overlapping"));
+    assert!(tree.read_inode(Ino(7)).unwrap_err().to_string().contains("beyond"));
+    let inode = tree.read_inode(Ino(8)).unwrap();
+    assert!(volume.read_file_content(&inode, |_, _| Ok(())).unwrap_err().to_string().contains("write log"));
+    assert!(tree.read_inode(Ino(9)).unwrap_err().to_string().contains("should not have"));
+    let nothing = volume.open_tree(volume.empty_root());
+    let compared = StateComparison { from: &nothing, to: &tree }.find_changes();
     assert!(compared.is_err(), "{compared:?}");
 }
 
@@ -480,18 +482,24 @@ fn told_of_lines(base: &Tree, a: &Tree, b: &Tree) -> Vec<String> {
     let side = world.worktree("side");
     side.set_head(first).unwrap();
     let (a, b) = (snapshot(volume, a, "a"), snapshot(&side, b, "b"));
-    let shared = volume.shared_numbers(a, b).unwrap();
+    let shared = volume.find_shared_bound(a, b).unwrap();
     assert_eq!(
         shared,
-        Some(volume.tree(volume.catalog.get(&first).unwrap().root).super_record().unwrap().next_ino)
+        Some(
+            volume
+                .open_tree(volume.catalog.get_record(&first).unwrap().root)
+                .read_super_block()
+                .unwrap()
+                .next_ino
+        )
     );
-    assert_eq!(volume.common_ancestor(first, b).unwrap().unwrap().id, first);
-    let root = |id| volume.catalog.get(&id).unwrap().root;
-    let states = StateComparison { from: &volume.tree(root(a)), to: &volume.tree(root(b)) };
+    assert_eq!(volume.find_common_ancestor(first, b).unwrap().unwrap().id, first);
+    let root = |id| volume.catalog.get_record(&id).unwrap().root;
+    let states = StateComparison { from: &volume.open_tree(root(a)), to: &volume.open_tree(root(b)) };
     let path = |side: &Option<vellum_volume::diff::ChangeSide>| {
         side.as_ref().map_or("-".into(), |side| String::from_utf8(side.path.clone()).unwrap())
     };
-    let changes = states.run_sharing(shared).unwrap();
+    let changes = states.find_changes_sharing(shared).unwrap();
     changes.iter().map(|c| format!("{:?} {} {}", c.kind, path(&c.old), path(&c.new))).collect()
 }
 

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use vellum_map::MapRoot;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::Ino;
-use vellum_volume::verify::{VerifyReport, VerifyScope, verify};
+use vellum_volume::verify::{VerifyReport, VerifyScope, verify_volume};
 use vellum_volume::{ProgressMeter, StateDir, Volume, WriteSession};
 
 use crate::model::{Tree, noise, small};
@@ -39,9 +39,9 @@ impl Subject {
         two.file(Ino::ROOT, "more", noise(4, 1500));
         let ids = [snapshot(volume, &one, "one"), snapshot(volume, &two, "two")];
         volume.add_tag("v1", ids[0]).unwrap();
-        volume.forget(&gone).unwrap();
-        let writer = volume.begin_write().unwrap();
-        let roots = ids.map(|id| volume.catalog.get(&id).unwrap().root);
+        volume.forget_snapshot(&gone).unwrap();
+        let writer = volume.begin_write_session().unwrap();
+        let roots = ids.map(|id| volume.catalog.get_record(&id).unwrap().root);
         let image = world.ram.image();
         Self { trees: roots.into_iter().zip([one, two]).collect(), image, world, _writer: writer }
     }
@@ -78,7 +78,7 @@ impl Watcher {
         let open = subject.world.seen_in(ram.clone());
         assert_eq!(subject.read(&open), 0);
         // From here on it knows all records.
-        open.catalog.all().unwrap();
+        open.catalog.load_all_records().unwrap();
         Self { ram, open, cold: subject.world.newcomer() }
     }
 
@@ -97,7 +97,8 @@ impl Watcher {
         if let Ok(volume) = Volume::open_on(self.ram.clone(), &self.cold) {
             let unreadable = subject.read(&volume);
             if number.is_multiple_of(8) {
-                let report = verify(&volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
+                let report =
+                    verify_volume(&volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
                 assert!(unreadable == 0 || !report.findings.is_empty());
                 if !harm.any {
                     assert_named(&report, harm);
@@ -105,7 +106,7 @@ impl Watcher {
             }
         }
         self.ram.become_like(&subject.image);
-        self.open.blobs.refresh().unwrap();
+        self.open.blobs.refresh_index().unwrap();
     }
 }
 
@@ -225,7 +226,7 @@ fn a_deleted_index_object_is_missed_by_what_it_knew_and_rebuilt() {
     for key in subject.world.ram.keys("index") {
         let ram = Ram::of(subject.image.clone());
         let open = subject.world.seen_in(ram.clone());
-        ram.delete(&key).unwrap();
+        ram.delete_object(&key).unwrap();
         let newcomer = subject.world.seen_in(ram.clone());
         let needed = subject.read(&newcomer) > 0;
         for volume in [&open, &newcomer] {

@@ -9,7 +9,7 @@ use vellum_types::{
     BlobId, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey, MapKeyTag,
 };
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::verify::{VerifyReport, VerifyScope, verify};
+use vellum_volume::verify::{VerifyReport, VerifyScope, verify_volume};
 use vellum_volume::{ProgressMeter, Volume};
 
 use crate::model::{noise, small};
@@ -18,23 +18,23 @@ use crate::world::{PLAIN, SEALED, World, record, snapshot, verified};
 /// An inner node of this level over one child.
 fn above(level: u8, last_key: &[u8], child: BlobId, total: u64) -> Vec<u8> {
     let mut value = FieldWriter::new();
-    value.raw(child.as_bytes()).varint(total);
+    value.write_raw(child.as_bytes()).write_varint(total);
     let mut node = FieldWriter::new();
-    node.raw(b"VmNd").u8(1).u8(level).u32(1);
-    node.varint(last_key.len() as u64)
-        .varint(value.as_slice().len() as u64)
-        .raw(last_key)
-        .raw(value.as_slice());
+    node.write_raw(b"VmNd").write_u8(1).write_u8(level).write_u32(1);
+    node.write_varint(last_key.len() as u64)
+        .write_varint(value.as_slice().len() as u64)
+        .write_raw(last_key)
+        .write_raw(value.as_slice());
     node.into_vec()
 }
 
 /// Records a snapshot of such a node.
 fn forge(volume: &Volume, node: &[u8]) -> BlobId {
-    let mut session = volume.begin_write().unwrap();
-    let id = session.put(BlobKind::Node, node).unwrap();
-    session.flush().unwrap();
-    volume.commit(record(volume, MapRoot(id), "forged")).unwrap();
-    session.end().unwrap();
+    let mut session = volume.begin_write_session().unwrap();
+    let id = session.put_blob(BlobKind::Node, node).unwrap();
+    session.flush_blobs().unwrap();
+    volume.commit_snapshot(record(volume, MapRoot(id), "forged")).unwrap();
+    session.end_session().unwrap();
     id
 }
 
@@ -43,10 +43,10 @@ fn a_child_that_is_not_as_its_parent_says_is_damage_and_named_at_the_parent() {
     let world = World::new(SEALED);
     let volume = &world.volume;
     let sound = snapshot(volume, &small(1), "sound");
-    let leaf = volume.catalog.get(&sound).unwrap().root.0;
-    let node = vellum_map::MapNode::decode(volume.blobs.read(BlobKind::Node, &leaf).unwrap()).unwrap();
+    let leaf = volume.catalog.get_record(&sound).unwrap().root.0;
+    let node = vellum_map::MapNode::decode(volume.blobs.read_blob(BlobKind::Node, &leaf).unwrap()).unwrap();
     assert!(node.is_leaf());
-    let (last, total) = (node.last_key().unwrap().to_vec(), node.total());
+    let (last, total) = (node.last_key().unwrap().to_vec(), node.total_keys());
     forge(volume, &above(1, &last, leaf, total));
     assert_eq!(verified(volume).findings, [], "as deep as no writer makes it, but true");
     let longer = [&last[..], b"x"].concat();
@@ -57,10 +57,10 @@ fn a_child_that_is_not_as_its_parent_says_is_damage_and_named_at_the_parent() {
         above(1, &last, leaf, total + 1),
     ] {
         let parent = forge(volume, &wrong);
-        let head = volume.head().unwrap().unwrap();
-        let entry = HistoryEntry { id: head, record: volume.catalog.get(&head).unwrap() };
+        let head = volume.read_head().unwrap().unwrap();
+        let entry = HistoryEntry { id: head, record: volume.catalog.get_record(&head).unwrap() };
         for scope in [VerifyScope::All, VerifyScope::Snapshot(entry)] {
-            let findings = verify(volume, &scope, false, &ProgressMeter::default()).unwrap().findings;
+            let findings = verify_volume(volume, &scope, false, &ProgressMeter::default()).unwrap().findings;
             let [finding] = &findings[..] else { panic!("one finding: {findings:#?}") };
             assert!(finding.object.contains(&parent.to_string()), "{finding:?}");
             assert!(finding.problem.contains(&leaf.to_string()), "{finding:?}");
@@ -68,8 +68,8 @@ fn a_child_that_is_not_as_its_parent_says_is_damage_and_named_at_the_parent() {
             assert_eq!(hit, [head.to_string()], "the sound snapshot is not hit");
         }
         volume.set_head(sound).unwrap();
-        volume.forget(&head).unwrap();
-        vellum_volume::gc::run(
+        volume.forget_snapshot(&head).unwrap();
+        vellum_volume::gc::run_collection(
             volume,
             &vellum_volume::gc::CollectionRequest::default(),
             &ProgressMeter::default(),
@@ -86,10 +86,10 @@ fn a_report_counts_blobs_and_their_stored_bytes_whatever_was_verified() {
         let mut tree = small(1);
         tree.file(Ino::ROOT, "large", noise(7, 100_000));
         let id = snapshot(volume, &tree, "the only one");
-        let entry = HistoryEntry { id, record: volume.catalog.get(&id).unwrap() };
+        let entry = HistoryEntry { id, record: volume.catalog.get_record(&id).unwrap() };
         let amounts = |scope: &VerifyScope, metadata_only| {
             let VerifyReport { blobs, bytes, .. } =
-                verify(volume, scope, metadata_only, &ProgressMeter::default()).unwrap();
+                verify_volume(volume, scope, metadata_only, &ProgressMeter::default()).unwrap();
             (blobs, bytes)
         };
         let (one, all) = (VerifyScope::Snapshot(entry), VerifyScope::All);
@@ -112,11 +112,11 @@ fn attr(kind: FileKind, parent: u64, name: &str) -> InodeAttr {
 }
 
 fn set_attr(entries: &mut Entries, ino: u64, attr: &InodeAttr) {
-    entries.insert(MapKey::attr(Ino(ino)).into_bytes(), attr.encode());
+    entries.insert(MapKey::for_attr(Ino(ino)).into_bytes(), attr.encode());
 }
 
 fn set_name(entries: &mut Entries, dir: u64, name: &str, ino: u64, kind: FileKind) {
-    let mut key = MapKey::first(Ino(dir), MapKeyTag::Dentry).into_bytes();
+    let mut key = MapKey::first_for_tag(Ino(dir), MapKeyTag::Dentry).into_bytes();
     key.extend_from_slice(name.as_bytes());
     entries.insert(key, Dentry { ino: Ino(ino), kind }.encode());
 }
@@ -132,14 +132,14 @@ fn set_extents(entries: &mut Entries, size: u64, extents: &[(u64, u64, ExtentSou
     set_attr(entries, 4, &file);
     for (offset, len, source) in extents {
         let extent = Extent { len: *len, source: *source };
-        entries.insert(MapKey::extent(Ino(4), *offset).into_bytes(), extent.encode());
+        entries.insert(MapKey::for_extent(Ino(4), *offset).into_bytes(), extent.encode());
     }
 }
 
 /// A tree as it should be: `dir/below/`, `dir/file`, `content`.
 fn sound() -> Entries {
     let mut entries = Entries::new();
-    entries.insert(MapKey::attr(Ino::SUPER).into_bytes(), SuperBlock { next_ino: Ino(100) }.encode());
+    entries.insert(MapKey::for_attr(Ino::SUPER).into_bytes(), SuperBlock { next_ino: Ino(100) }.encode());
     set_attr(&mut entries, 1, &InodeAttr::new(FileKind::Dir, 0o755));
     entry(&mut entries, 1, "dir", 2, FileKind::Dir);
     entry(&mut entries, 2, "file", 3, FileKind::File);
@@ -151,15 +151,15 @@ fn sound() -> Entries {
 
 /// Records a snapshot of a map.
 fn record_map(volume: &Volume, entries: &Entries) {
-    let mut session = volume.begin_write().unwrap();
+    let mut session = volume.begin_write_session().unwrap();
     let root = {
-        let mut builder = MapBuilder::new(volume.shape(), &session);
-        entries.iter().for_each(|(key, value)| builder.push(key, value).unwrap());
-        builder.finish().unwrap()
+        let mut builder = MapBuilder::new(volume.map_shape(), &session);
+        entries.iter().for_each(|(key, value)| builder.push_entry(key, value).unwrap());
+        builder.finish_tree().unwrap()
     };
-    session.flush().unwrap();
-    volume.commit(record(volume, root, "forged")).unwrap();
-    session.end().unwrap();
+    session.flush_blobs().unwrap();
+    volume.commit_snapshot(record(volume, root, "forged")).unwrap();
+    session.end_session().unwrap();
 }
 
 /// What a verification says of a tree that was forged, as the first snapshot and after a sound one.
@@ -193,7 +193,7 @@ fn a_directory_that_lies_in_itself_is_damage() {
     assert_told("directory 5 lies in itself", |entries, _| {
         entry(entries, 6, "circle", 5, FileKind::Dir);
         entry(entries, 5, "circle", 6, FileKind::Dir);
-        let mut key = MapKey::first(Ino(2), MapKeyTag::Dentry).into_bytes();
+        let mut key = MapKey::first_for_tag(Ino(2), MapKeyTag::Dentry).into_bytes();
         key.extend_from_slice(b"below");
         entries.remove(&key);
     });
@@ -204,7 +204,7 @@ fn a_directory_that_lies_in_itself_is_damage() {
 fn a_directory_in_two_places_or_in_none_is_damage() {
     assert_told("belongs to another place", |entries, _| set_name(entries, 1, "again", 5, FileKind::Dir));
     assert_told("directory 5 is in no directory", |entries, _| {
-        let mut key = MapKey::first(Ino(2), MapKeyTag::Dentry).into_bytes();
+        let mut key = MapKey::first_for_tag(Ino(2), MapKeyTag::Dentry).into_bytes();
         key.extend_from_slice(b"below");
         entries.remove(&key);
     });
@@ -216,7 +216,7 @@ fn a_directory_in_two_places_or_in_none_is_damage() {
 #[test]
 fn an_entry_without_its_inode_or_of_another_kind_is_damage() {
     assert_told("inode 9 is missing", |entries, _| set_name(entries, 1, "gone", 9, FileKind::File));
-    assert_told("inode 3 is missing", |entries, _| drop(entries.remove(MapKey::attr(Ino(3)).as_bytes())));
+    assert_told("inode 3 is missing", |entries, _| drop(entries.remove(MapKey::for_attr(Ino(3)).as_bytes())));
     assert_told("another kind of file", |entries, _| set_name(entries, 1, "fifo", 3, FileKind::Fifo));
     assert_told("which is no directory", |entries, _| {
         set_name(entries, 3, "in-a-file", 4, FileKind::File);
@@ -226,7 +226,7 @@ fn an_entry_without_its_inode_or_of_another_kind_is_damage() {
 
 #[test]
 fn a_tree_without_a_root_is_damage() {
-    for told in told_of(|entries, _| drop(entries.remove(MapKey::attr(Ino::ROOT).as_bytes()))) {
+    for told in told_of(|entries, _| drop(entries.remove(MapKey::for_attr(Ino::ROOT).as_bytes()))) {
         assert!(told.iter().any(|told| told.contains("no root directory")), "{told:?}");
     }
 }
@@ -237,13 +237,13 @@ fn extents_out_of_order_beyond_the_size_or_of_what_is_no_chunk_are_damage() {
     assert_told("overlapping", |entries, _| set_extents(entries, 10, &[(0, 5, hole)]));
     assert_told("beyond its size", |entries, _| set_extents(entries, 9, &[]));
     assert_told("should not have", |entries, _| {
-        entries.insert(MapKey::extent(Ino(2), 0).into_bytes(), Extent { len: 1, source: hole }.encode());
+        entries.insert(MapKey::for_extent(Ino(2), 0).into_bytes(), Extent { len: 1, source: hole }.encode());
     });
     assert_told("which is no chunk", |entries, volume| {
-        let mut session = volume.begin_write().unwrap();
-        let id = session.put(BlobKind::Node, b"some node or other").unwrap();
-        session.flush().unwrap();
-        session.end().unwrap();
+        let mut session = volume.begin_write_session().unwrap();
+        let id = session.put_blob(BlobKind::Node, b"some node or other").unwrap();
+        session.flush_blobs().unwrap();
+        session.end_session().unwrap();
         set_extents(entries, 10, &[(4, 6, ExtentSource::Chunk { id, skip: 0 })]);
     });
 }
@@ -257,7 +257,8 @@ fn a_directory_named_as_the_state_of_a_volume_is_damage() {
 /// So many directories, one in the other.
 fn deep(depth: u64) -> Entries {
     let mut entries = Entries::new();
-    entries.insert(MapKey::attr(Ino::SUPER).into_bytes(), SuperBlock { next_ino: Ino(depth + 2) }.encode());
+    entries
+        .insert(MapKey::for_attr(Ino::SUPER).into_bytes(), SuperBlock { next_ino: Ino(depth + 2) }.encode());
     set_attr(&mut entries, 1, &InodeAttr::new(FileKind::Dir, 0o755));
     for level in 1..=depth {
         entry(&mut entries, level, "deep", level + 1, FileKind::Dir);
@@ -282,10 +283,10 @@ fn paths_of_a_deep_tree_take_little_memory_and_are_right() {
     let depth = 20_000;
     record_map(volume, &deep(depth));
     assert_eq!(verified(volume).findings, []);
-    let head = volume.head().unwrap().unwrap();
-    let tree = volume.tree(volume.catalog.get(&head).unwrap().root);
+    let head = volume.read_head().unwrap().unwrap();
+    let tree = volume.open_tree(volume.catalog.get_record(&head).unwrap().root);
     for level in 1..=depth {
-        assert_eq!(tree.path_of(Ino(level)).unwrap().len() as u64, ((level - 1) * 5).saturating_sub(1));
+        assert_eq!(tree.inode_path(Ino(level)).unwrap().len() as u64, ((level - 1) * 5).saturating_sub(1));
     }
 }
 
@@ -293,7 +294,10 @@ fn paths_of_a_deep_tree_take_little_memory_and_are_right() {
 fn a_circle_of_many_directories_is_gone_round_once() {
     // With the square of their number in steps this takes hours.
     for told in told_of(|entries, _| {
-        entries.insert(MapKey::attr(Ino::SUPER).into_bytes(), SuperBlock { next_ino: Ino(1 << 20) }.encode());
+        entries.insert(
+            MapKey::for_attr(Ino::SUPER).into_bytes(),
+            SuperBlock { next_ino: Ino(1 << 20) }.encode(),
+        );
         for number in 1_000..61_000 {
             entry(entries, number, "next", number + 1, FileKind::Dir);
         }

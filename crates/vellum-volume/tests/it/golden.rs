@@ -16,7 +16,7 @@ use vellum_types::{BlobId, SnapshotId, UnixTime, VolumeId};
 use vellum_volume::config::VolumeConfig;
 use vellum_volume::lease::{Lease, LeaseToken};
 use vellum_volume::refs::{
-    RefKind, RefStore, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, parse,
+    RefKind, RefStore, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, parse_ref,
 };
 use vellum_volume::session::SessionObject;
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, keyring};
@@ -46,11 +46,11 @@ fn kept(name: &str, now: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
 }
 
 fn sealed() -> VolumeKeys {
-    VolumeKeys::sealed(&MasterKey::from_bytes(*MASTER), VOLUME)
+    VolumeKeys::for_encrypted(&MasterKey::from_bytes(*MASTER), VOLUME)
 }
 
 fn plain() -> VolumeKeys {
-    VolumeKeys::plain(VOLUME)
+    VolumeKeys::for_plain(VOLUME)
 }
 
 fn config(encrypted: bool) -> VolumeConfig {
@@ -131,16 +131,16 @@ fn snapshot_records() {
     assert_eq!(record().encode(), bytes);
     assert_eq!(SnapshotRecord::decode(&bytes), Ok(record()));
     // Ids and objects: they hang on keys and associated data.
-    let id = record().id(&plain()).0;
+    let id = record().compute_id(&plain()).0;
     let object = kept("snapshot.plain", || {
         let mut sealed = Vec::new();
-        plain().seal(RecordDomain::Snapshot, &id, &bytes, &mut sealed);
+        plain().seal_record(RecordDomain::Snapshot, &id, &bytes, &mut sealed);
         [&id[..], &sealed].concat()
     });
     let (stored_id, stored) = object.split_at(32);
     assert_eq!(stored_id, id);
     let mut opened = Vec::new();
-    plain().open(RecordDomain::Snapshot, &id, stored, &mut opened).unwrap();
+    plain().open_record(RecordDomain::Snapshot, &id, stored, &mut opened).unwrap();
     assert_eq!(opened, bytes);
 }
 
@@ -152,7 +152,7 @@ fn refs() {
     {
         let ram = Arc::new(Ram::default());
         let refs = RefStore::open(ram.clone(), Arc::new(plain()), world.empty_state()).unwrap();
-        refs.update(kind, "golden", |_| Ok(Some(value.clone()))).unwrap();
+        refs.update_ref(kind, "golden", |_| Ok(Some(value.clone()))).unwrap();
         let key = ram.keys("refs")[0].clone();
         let object = [key.as_str().as_bytes(), b"\n", &ram.bytes(&key)].concat();
         let kept = kept(file, || object.clone());
@@ -160,9 +160,9 @@ fn refs() {
         let at = kept.iter().position(|byte| *byte == b'\n').unwrap();
         let old = Arc::new(Ram::default());
         let key = ObjectKey::new(String::from_utf8(kept[..at].to_vec()).unwrap()).unwrap();
-        old.put(&key, &kept[at + 1..]).unwrap();
+        old.put_object(&key, &kept[at + 1..]).unwrap();
         let refs = RefStore::open(old, Arc::new(plain()), world.empty_state()).unwrap();
-        let found = refs.get(kind, "golden").unwrap().unwrap();
+        let found = refs.get_ref(kind, "golden").unwrap().unwrap();
         assert_eq!((found.counter, found.value), (1, value));
     }
     assert_eq!(WorktreeHead::decode(&head().encode()), Ok(head()));
@@ -184,12 +184,12 @@ fn sessions() {
 
 #[test]
 fn key_slots() {
-    let code = kept("slot.recovery.code", || RecoveryCode::random().to_text().as_bytes().to_vec());
+    let code = kept("slot.recovery.code", || RecoveryCode::generate().to_text().as_bytes().to_vec());
     let code = RecoveryCode::parse(std::str::from_utf8(&code).unwrap()).unwrap();
     let (ram, master) = (Ram::default(), MasterKey::from_bytes(*MASTER));
     let make = |secret| {
         let ram = Ram::default();
-        keyring::add(&ram, secret, "a label", &MasterKey::from_bytes(*MASTER), VOLUME).unwrap();
+        keyring::add_key_slot(&ram, secret, "a label", &MasterKey::from_bytes(*MASTER), VOLUME).unwrap();
         let key = ram.keys("keys")[0].clone();
         [key.as_str().as_bytes(), b"\n", &ram.bytes(&key)].concat()
     };
@@ -198,13 +198,13 @@ fn key_slots() {
     for file in [recovery, passphrase] {
         let at = file.iter().position(|byte| *byte == b'\n').unwrap();
         let key = ObjectKey::new(String::from_utf8(file[..at].to_vec()).unwrap()).unwrap();
-        ram.put(&key, &file[at + 1..]).unwrap();
-        keyring::check(&ram, &key, &sealed()).unwrap();
+        ram.put_object(&key, &file[at + 1..]).unwrap();
+        keyring::check_key_slot(&ram, &key, &sealed()).unwrap();
     }
     for given in [code.to_text().as_bytes(), PASSPHRASE] {
-        assert_eq!(keyring::unlock(&ram, given, VOLUME).unwrap().as_bytes(), master.as_bytes());
+        assert_eq!(keyring::unlock_master_key(&ram, given, VOLUME).unwrap().as_bytes(), master.as_bytes());
     }
-    assert!(keyring::list(&ram).unwrap().iter().all(|(_, slot)| slot.label() == "a label"));
+    assert!(keyring::list_key_slots(&ram).unwrap().iter().all(|(_, slot)| slot.label() == "a label"));
 }
 
 /// Bytes that are a good encoding with some of them changed, cut or added; or anything.
@@ -248,7 +248,7 @@ proptest! {
 
     #[test]
     fn no_ref_panics(bytes in near([&b"\x01\x05\x04main"[..], &[9], &[7; 9]].concat())) {
-        let _ = parse(&bytes);
+        let _ = parse_ref(&bytes);
     }
 
     #[test]
@@ -267,10 +267,10 @@ proptest! {
 
     #[test]
     fn no_slot_panics(bytes in near(fs::read(golden("slot.recovery")).unwrap_or_else(|_| vec![0; 300]))) {
-        let _ = keyring::split(&bytes);
+        let _ = keyring::split_slot_seal(&bytes);
         let ram = Ram::default();
-        ram.put(&ObjectKey::new("keys/any").unwrap(), &bytes).unwrap();
-        let _ = keyring::list(&ram);
-        let _ = keyring::unlock(&ram, b"not a recovery code", VOLUME);
+        ram.put_object(&ObjectKey::new("keys/any").unwrap(), &bytes).unwrap();
+        let _ = keyring::list_key_slots(&ram);
+        let _ = keyring::unlock_master_key(&ram, b"not a recovery code", VOLUME);
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 
 use vellum_map::MapRoot;
 use vellum_types::{BlobId, SnapshotId, UnixTime};
-use vellum_volume::history::{AncestorWalk, all};
+use vellum_volume::history::{AncestorWalk, list_history};
 use vellum_volume::versions::{HistoryStep, PathHistory};
 use vellum_volume::{Volume, VolumeError};
 
@@ -16,17 +16,17 @@ use crate::world::{PLAIN, SEALED, World, assert_clean, record, refused, snapshot
 fn commit_at(volume: &Volume, secs: i64, note: &str) -> SnapshotId {
     let time = UnixTime { secs, nanos: 0 };
     volume
-        .commit(vellum_volume::SnapshotRecord { time, ..record(volume, volume.empty_root(), note) })
+        .commit_snapshot(vellum_volume::SnapshotRecord { time, ..record(volume, volume.empty_root(), note) })
         .unwrap()
 }
 
 fn line(volume: &Volume) -> Vec<String> {
-    let entries = AncestorWalk::of(&volume.catalog, volume.head().unwrap()).unwrap();
+    let entries = AncestorWalk::from_heads(&volume.catalog, volume.read_head().unwrap()).unwrap();
     entries.map(|entry| entry.unwrap().record.note.clone()).collect()
 }
 
 fn note(volume: &Volume, text: &str) -> String {
-    volume.resolve(text).unwrap().record.note.clone()
+    volume.resolve_snapshot(text).unwrap().record.note.clone()
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn forgotten_snapshots_are_passed_over() {
     let world = World::new(SEALED);
     let ids: Vec<_> = (0..6).map(|n| commit_at(&world.volume, n, &n.to_string())).collect();
     for gone in [ids[1], ids[2], ids[4]] {
-        world.volume.forget(&gone).unwrap();
+        world.volume.forget_snapshot(&gone).unwrap();
     }
     for volume in [world.again(), world.seen_in(world.ram.clone())] {
         assert_eq!(line(&volume), ["5", "3", "0"]);
@@ -43,17 +43,17 @@ fn forgotten_snapshots_are_passed_over() {
         assert_eq!(note(&volume, "main~2"), "0");
         assert_eq!(note(&volume, &format!("{}~1", ids[3])), "0");
         assert!(matches!(
-            refused(volume.resolve("HEAD~3")),
+            refused(volume.resolve_snapshot("HEAD~3")),
             VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. }
         ));
         assert!(matches!(
-            refused(volume.resolve(&ids[4].to_string())),
+            refused(volume.resolve_snapshot(&ids[4].to_string())),
             VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. }
         ));
-        assert_eq!(all(&volume.catalog).unwrap().len(), 3);
+        assert_eq!(list_history(&volume.catalog).unwrap().len(), 3);
         assert_clean(&volume);
     }
-    assert!(matches!(refused(world.volume.forget(&ids[4])), VolumeError::MissingRecord(_)));
+    assert!(matches!(refused(world.volume.forget_snapshot(&ids[4])), VolumeError::MissingRecord(_)));
 }
 
 #[test]
@@ -61,13 +61,13 @@ fn a_forgetting_that_was_killed_halfway_is_finished_by_another() {
     let world = World::new(PLAIN);
     let ids: Vec<_> = (0..2).map(|n| commit_at(&world.volume, n, &n.to_string())).collect();
     let before = world.ram.image();
-    world.volume.forget(&ids[0]).unwrap();
+    world.volume.forget_snapshot(&ids[0]).unwrap();
     let mut both = before;
     both.extend(world.ram.image());
     world.ram.become_like(&both);
     let volume = world.again();
     assert_eq!(line(&volume), ["1", "0"]);
-    volume.forget(&ids[0]).unwrap();
+    volume.forget_snapshot(&ids[0]).unwrap();
     assert_eq!(line(&volume), ["1"]);
 }
 
@@ -81,9 +81,9 @@ fn the_order_holds_when_clocks_go_back() {
     commit_at(&side, 10, "side 1");
     commit_at(&world.volume, 400, "main 2");
     commit_at(&side, 2000, "side 2");
-    let heads = [world.volume.head().unwrap().unwrap(), side.head().unwrap().unwrap()];
+    let heads = [world.volume.read_head().unwrap().unwrap(), side.read_head().unwrap().unwrap()];
     let entries: Vec<_> =
-        AncestorWalk::of(&world.volume.catalog, heads).unwrap().collect::<Result<_, _>>().unwrap();
+        AncestorWalk::from_heads(&world.volume.catalog, heads).unwrap().collect::<Result<_, _>>().unwrap();
     let mut met = HashSet::new();
     for entry in entries.iter().rev() {
         assert!(entry.record.parents.iter().all(|parent| met.contains(parent)), "{}", entry.record.note);
@@ -92,9 +92,10 @@ fn the_order_holds_when_clocks_go_back() {
     assert_eq!(entries.len(), 5);
     assert_eq!(entries.first().unwrap().record.note, "side 2");
     let counters: Vec<_> =
-        ["HEAD", "HEAD~1", "HEAD~2"].map(|at| side.resolve(at).unwrap().record.counter).into();
+        ["HEAD", "HEAD~1", "HEAD~2"].map(|at| side.resolve_snapshot(at).unwrap().record.counter).into();
     assert_eq!(counters, [3, 2, 1]);
-    let times = ["HEAD", "HEAD~1", "HEAD~2"].map(|at| world.volume.resolve(at).unwrap().record.time.secs);
+    let times =
+        ["HEAD", "HEAD~1", "HEAD~2"].map(|at| world.volume.resolve_snapshot(at).unwrap().record.time.secs);
     assert_eq!(times, [1000, 1000, 1000], "no snapshot is older than its parent");
 }
 
@@ -108,11 +109,11 @@ fn a_tag_and_a_worktree_of_one_name_are_an_error_that_lists_both() {
         world
             .volume
             .refs
-            .update(vellum_volume::refs::RefKind::Tag, name, |_| Ok(Some(value.clone())))
+            .update_ref(vellum_volume::refs::RefKind::Tag, name, |_| Ok(Some(value.clone())))
             .unwrap();
     };
     tag("main", ids[0]);
-    let error = refused(world.volume.resolve("main")).to_string();
+    let error = refused(world.volume.resolve_snapshot("main")).to_string();
     let short = |id: &SnapshotId| world.volume.short_id(id).unwrap();
     assert!(
         error.contains("'main' names several")
@@ -121,19 +122,19 @@ fn a_tag_and_a_worktree_of_one_name_are_an_error_that_lists_both() {
     assert!(error.contains(&format!("worktree main, which stands on {}", short(&ids[1]))), "{error}");
     world.volume.remove_tag("main").unwrap();
     tag("main", ids[1]);
-    assert_eq!(world.volume.resolve("main").unwrap().id, ids[1], "both mean one snapshot");
+    assert_eq!(world.volume.resolve_snapshot("main").unwrap().id, ids[1], "both mean one snapshot");
     // An old tag that reads as the beginning of an id is what it says, and may be set again.
     let beginning = ids[1].to_string()[..6].to_owned();
     tag(&beginning, ids[0]);
-    assert_eq!(world.volume.resolve(&beginning).unwrap().id, ids[0]);
+    assert_eq!(world.volume.resolve_snapshot(&beginning).unwrap().id, ids[0]);
     world.volume.add_tag(&beginning, ids[0]).unwrap();
     assert!(matches!(refused(world.volume.add_tag("abcd", ids[0])), VolumeError::BadName { .. }));
-    assert_eq!(world.volume.resolve("latest").unwrap().id, ids[1]);
+    assert_eq!(world.volume.resolve_snapshot("latest").unwrap().id, ids[1]);
     world.volume.set_head(ids[0]).unwrap();
-    assert_eq!(world.volume.resolve("latest").unwrap().id, ids[1]);
+    assert_eq!(world.volume.resolve_snapshot("latest").unwrap().id, ids[1]);
     assert_eq!(world.volume.count_newer_than_head().unwrap(), 1);
     tag("latest", ids[0]);
-    assert_eq!(world.volume.resolve("latest").unwrap().id, ids[0], "a name that is there counts");
+    assert_eq!(world.volume.resolve_snapshot("latest").unwrap().id, ids[0], "a name that is there counts");
 }
 
 #[test]
@@ -147,15 +148,15 @@ fn prefixes_are_unique_or_refused_with_candidates() {
             ids.insert(id.to_string()[..4].to_owned(), id).map(|other| [other, id])
         })
         .unwrap();
-    assert_eq!(world.volume.resolve(&first.to_string()).unwrap().id, first);
-    assert_eq!(world.volume.resolve(&world.volume.short_id(&first).unwrap()).unwrap().id, first);
+    assert_eq!(world.volume.resolve_snapshot(&first.to_string()).unwrap().id, first);
+    assert_eq!(world.volume.resolve_snapshot(&world.volume.short_id(&first).unwrap()).unwrap().id, first);
     let prefix = &first.to_string()[..4];
-    let VolumeError::Ambiguous { matches, .. } = refused(world.volume.resolve(prefix)) else {
+    let VolumeError::Ambiguous { matches, .. } = refused(world.volume.resolve_snapshot(prefix)) else {
         panic!("{prefix} is not ambiguous")
     };
     assert_eq!(matches.len(), 2);
     assert!([first, second].iter().all(|id| matches.iter().any(|shown| id.to_string().starts_with(shown))));
-    let three = refused(world.volume.resolve(&first.to_string()[..3])).to_string();
+    let three = refused(world.volume.resolve_snapshot(&first.to_string()[..3])).to_string();
     assert!(three.contains("4 digits"), "{three}");
     for text in [
         "",
@@ -168,9 +169,9 @@ fn prefixes_are_unique_or_refused_with_candidates() {
         "@{next week}",
         "0123456789zz",
     ] {
-        assert!(world.volume.resolve(text).is_err(), "{text:?}");
+        assert!(world.volume.resolve_snapshot(text).is_err(), "{text:?}");
     }
-    assert!(refused(world.volume.resolve("\u{1b}[0m")).to_string().contains("\\u{1b}"));
+    assert!(refused(world.volume.resolve_snapshot("\u{1b}[0m")).to_string().contains("\\u{1b}"));
 }
 
 #[test]
@@ -179,23 +180,27 @@ fn names_go_before_the_beginning_of_an_id() {
     let one = commit_at(&world.volume, 1, "one");
     let two = commit_at(&world.volume, 2, "two");
     let prefix = world.volume.short_id(&one).unwrap();
-    assert_eq!(world.volume.resolve(&prefix).unwrap().id, one);
+    assert_eq!(world.volume.resolve_snapshot(&prefix).unwrap().id, one);
     let side = world.worktree(&prefix);
     side.set_head(two).unwrap();
-    assert_eq!(world.volume.resolve(&prefix).unwrap().id, two);
+    assert_eq!(world.volume.resolve_snapshot(&prefix).unwrap().id, two);
     assert!(matches!(world.volume.add_tag(&prefix, two), Err(VolumeError::BadName { .. })));
-    assert_eq!(world.volume.resolve(&one.to_string()).unwrap().id, one, "nothing goes before a whole id");
+    assert_eq!(
+        world.volume.resolve_snapshot(&one.to_string()).unwrap().id,
+        one,
+        "nothing goes before a whole id"
+    );
 }
 
 #[test]
 fn a_moment_names_the_newest_snapshot_not_after_it() {
     let world = World::new(PLAIN);
     assert!(matches!(
-        refused(world.volume.resolve("HEAD")),
+        refused(world.volume.resolve_snapshot("HEAD")),
         VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. }
     ));
     assert!(matches!(
-        refused(world.volume.resolve("@{now}")),
+        refused(world.volume.resolve_snapshot("@{now}")),
         VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. }
     ));
     for (secs, note) in [(1_000_000_000, "2001"), (1_100_000_000, "2004"), (1_200_000_000, "2008")] {
@@ -206,10 +211,13 @@ fn a_moment_names_the_newest_snapshot_not_after_it() {
     assert_eq!(note(&world.volume, "@{now}"), "2008");
     assert_eq!(note(&world.volume, "@{2001-09-09T01:46:40Z}"), "2001", "the very moment counts");
     assert!(matches!(
-        refused(world.volume.resolve("@{2001-09-09T01:46:39Z}")),
+        refused(world.volume.resolve_snapshot("@{2001-09-09T01:46:39Z}")),
         VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. }
     ));
-    assert!(matches!(refused(world.volume.resolve("@{tea time}")), VolumeError::BadExpression { .. }));
+    assert!(matches!(
+        refused(world.volume.resolve_snapshot("@{tea time}")),
+        VolumeError::BadExpression { .. }
+    ));
 }
 
 #[test]
@@ -232,18 +240,18 @@ fn a_damaged_catalog_is_only_slower_and_is_mended() {
     for bytes in versions {
         fs::write(&path, &bytes).unwrap();
         let volume = world.again();
-        assert_eq!(all(&volume.catalog).unwrap().len(), 3);
+        assert_eq!(list_history(&volume.catalog).unwrap().len(), 3);
         assert_eq!(line(&volume), ["2", "1", "0"]);
         fs::write(&path, &bytes).unwrap();
         assert_clean(&world.again());
     }
     // What was mended is not read from the store again.
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-    assert_eq!(all(&world.again().catalog).unwrap().len(), 3);
+    assert_eq!(list_history(&world.again().catalog).unwrap().len(), 3);
     let counting = crate::ram::Hooked::new(world.ram.clone(), |_| {});
     let volume = Volume::open_on(counting.clone(), &world.volume.state).unwrap();
     let before = counting.operations();
-    assert_eq!(all(&volume.catalog).unwrap().len(), 3);
+    assert_eq!(list_history(&volume.catalog).unwrap().len(), 3);
     assert_eq!(counting.operations() - before, 1, "one listing");
 }
 
@@ -253,9 +261,9 @@ fn a_stranger_among_the_records_hides_nothing() {
     let world = World::new(PLAIN);
     let id = snapshot(&world.volume, &small(1), "one");
     let stranger = ObjectKey::new("snapshots/README").unwrap();
-    world.ram.put(&stranger, b"hello").unwrap();
+    world.ram.put_object(&stranger, b"hello").unwrap();
     let volume = world.again();
-    assert_eq!(volume.resolve("HEAD").unwrap().id, id);
+    assert_eq!(volume.resolve_snapshot("HEAD").unwrap().id, id);
     let findings = crate::world::verified(&volume).findings;
     assert_eq!(findings.iter().map(|f| f.object.as_str()).collect::<Vec<_>>(), [stranger.as_str()]);
 }
@@ -264,10 +272,10 @@ fn a_stranger_among_the_records_hides_nothing() {
 fn a_record_put_twice_is_one_snapshot() {
     let world = World::new(SEALED);
     let record = record(&world.volume, MapRoot(BlobId([7; 32])), "lost answer");
-    let first = world.volume.catalog.put(&record).unwrap();
-    assert_eq!(world.volume.catalog.put(&record).unwrap(), first);
-    assert_eq!(world.seen_in(world.ram.clone()).catalog.put(&record).unwrap(), first);
-    assert_eq!(world.volume.catalog.ids().unwrap(), [first]);
+    let first = world.volume.catalog.store_record(&record).unwrap();
+    assert_eq!(world.volume.catalog.store_record(&record).unwrap(), first);
+    assert_eq!(world.seen_in(world.ram.clone()).catalog.store_record(&record).unwrap(), first);
+    assert_eq!(world.volume.catalog.list_ids().unwrap(), [first]);
 }
 
 #[test]
@@ -288,8 +296,10 @@ fn the_history_of_a_path_has_its_versions_and_nothing_else() {
     }
     versions.reverse();
     let volume = world.again();
-    let entries: Vec<_> =
-        AncestorWalk::of(&volume.catalog, volume.head().unwrap()).unwrap().collect::<Result<_, _>>().unwrap();
+    let entries: Vec<_> = AncestorWalk::from_heads(&volume.catalog, volume.read_head().unwrap())
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
     let before = |at: usize| entries.get(at + 1).map(|entry| entry.record.root);
     let steps = entries
         .iter()

@@ -33,19 +33,19 @@ impl Writer {
 
     fn step(&mut self) {
         match self.done {
-            0 => self.session = Some(self.volume.begin_write().unwrap()),
+            0 => self.session = Some(self.volume.begin_write_session().unwrap()),
             1 => {
                 let session = self.session.as_ref().unwrap();
                 self.root = Some(self.tree.store(&self.volume, session).unwrap());
             }
             2 => {
-                self.session.as_mut().unwrap().flush().unwrap();
+                self.session.as_mut().unwrap().flush_blobs().unwrap();
             }
             3 => {
                 let record = record(&self.volume, self.root.unwrap(), "beside the collector");
-                self.snapshot = Some(self.volume.commit(record).unwrap());
+                self.snapshot = Some(self.volume.commit_snapshot(record).unwrap());
             }
-            4 => self.session.take().unwrap().end().unwrap(),
+            4 => self.session.take().unwrap().end_session().unwrap(),
             _ => return,
         }
         self.done += 1;
@@ -60,7 +60,7 @@ impl Writer {
 
 fn assert_not_betrayed(world: &World, ram: &Arc<Ram>, writer: &Writer) {
     let fresh = world.seen_in(ram.clone());
-    let root = fresh.catalog.fetch(&writer.snapshot.unwrap()).unwrap().root;
+    let root = fresh.catalog.fetch_record(&writer.snapshot.unwrap()).unwrap().root;
     writer.tree.assert_readable(&fresh, root);
     assert_clean(&fresh);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault};
 use vellum_types::SnapshotId;
-use vellum_volume::history::all;
+use vellum_volume::history::list_history;
 use vellum_volume::{Result, Volume};
 
 use crate::collecting::collect;
@@ -24,13 +24,13 @@ fn kill_everywhere(
             let ram = Ram::of(image.clone());
             let faulty = Arc::new(FaultyStore::new(ram.clone()));
             let volume = world.seen_in(faulty.clone());
-            let start = faulty.operations();
-            faulty.script([
+            let start = faulty.operation_count();
+            faulty.set_script([
                 (FaultTrigger::Nth(start + at), fault),
                 (FaultTrigger::From(start + at + 1), StoreFault::Before),
             ]);
             let outcome = command(&volume);
-            let done = faulty.operations() <= start + at;
+            let done = faulty.operation_count() <= start + at;
             assert!(outcome.is_ok() || !done);
             bury_sessions(&ram, &world.volume);
             // The same worktree, and one that knows nothing.
@@ -46,11 +46,11 @@ fn kill_everywhere(
 }
 
 fn try_snapshot(volume: &Volume, tree: &Tree) -> Result<SnapshotId> {
-    let mut session = volume.begin_write()?;
+    let mut session = volume.begin_write_session()?;
     let root = tree.store(volume, &session)?;
-    session.flush()?;
-    let id = volume.commit(record_on(volume, volume.head()?, root, "tried"))?;
-    session.end()?;
+    session.flush_blobs()?;
+    let id = volume.commit_snapshot(record_on(volume, volume.read_head()?, root, "tried"))?;
+    session.end_session()?;
     Ok(id)
 }
 
@@ -63,8 +63,8 @@ fn a_snapshot_killed_at_any_operation_can_be_made_again() {
         let command = |volume: &Volume| try_snapshot(volume, &small(2)).map(|_| ());
         kill_everywhere(&world, &image, command, |volume, ram| {
             let id = try_snapshot(volume, &small(2)).unwrap();
-            assert_eq!(volume.head().unwrap(), Some(id));
-            for entry in all(&volume.catalog).unwrap() {
+            assert_eq!(volume.read_head().unwrap(), Some(id));
+            for entry in list_history(&volume.catalog).unwrap() {
                 let tree = if entry.record.note == "before" { small(1) } else { small(2) };
                 tree.assert_readable(volume, entry.record.root);
             }
@@ -83,14 +83,14 @@ fn forgetting_tagging_and_renaming_killed_at_any_operation_can_be_done_again() {
     world.worktree("side").set_head(head).unwrap();
     world.volume.add_tag("old", head).unwrap();
     let image = world.ram.image();
-    let forgotten = |volume: &Volume| volume.catalog.ids().unwrap() == [head];
+    let forgotten = |volume: &Volume| volume.catalog.list_ids().unwrap() == [head];
     kill_everywhere(
         &world,
         &image,
-        |volume| volume.forget(&gone),
+        |volume| volume.forget_snapshot(&gone),
         |volume, _| {
             if !forgotten(volume) {
-                volume.forget(&gone).unwrap();
+                volume.forget_snapshot(&gone).unwrap();
             }
             assert!(forgotten(volume));
             assert_clean(volume);
@@ -102,7 +102,7 @@ fn forgetting_tagging_and_renaming_killed_at_any_operation_can_be_done_again() {
         |volume| volume.add_tag("new", head),
         |volume, _| {
             volume.add_tag("new", head).unwrap();
-            assert_eq!(volume.tags().unwrap(), [("new".into(), head), ("old".into(), head)]);
+            assert_eq!(volume.list_tags().unwrap(), [("new".into(), head), ("old".into(), head)]);
             assert_clean(volume);
         },
     );
@@ -111,10 +111,10 @@ fn forgetting_tagging_and_renaming_killed_at_any_operation_can_be_done_again() {
         &image,
         |volume| volume.remove_tag("old").map(|_| ()),
         |volume, _| {
-            if !volume.tags().unwrap().is_empty() {
+            if !volume.list_tags().unwrap().is_empty() {
                 volume.remove_tag("old").unwrap();
             }
-            assert_eq!(volume.tags().unwrap(), []);
+            assert_eq!(volume.list_tags().unwrap(), []);
             assert_clean(volume);
         },
     );
@@ -123,12 +123,12 @@ fn forgetting_tagging_and_renaming_killed_at_any_operation_can_be_done_again() {
         &image,
         |volume| volume.rename_worktree("side", "aside"),
         |volume, _| {
-            if volume.worktree_head("side").unwrap().is_some() {
+            if volume.read_worktree_head("side").unwrap().is_some() {
                 volume.rename_worktree("side", "aside").unwrap();
             }
-            let names: Vec<_> = volume.worktrees().unwrap().into_iter().map(|(name, _)| name).collect();
+            let names: Vec<_> = volume.list_worktrees().unwrap().into_iter().map(|(name, _)| name).collect();
             assert_eq!(names, ["aside", "main"]);
-            assert_eq!(volume.worktree_head("aside").unwrap().unwrap().head, Some(head));
+            assert_eq!(volume.read_worktree_head("aside").unwrap().unwrap().head, Some(head));
             assert_clean(volume);
         },
     );

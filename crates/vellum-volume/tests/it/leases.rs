@@ -50,7 +50,7 @@ impl Machine {
     }
 
     fn try_take(&mut self, early: bool) -> Result<(Arc<HeldLease>, TakenLease)> {
-        let token = LeaseToken::random();
+        let token = LeaseToken::generate();
         let claimant = LeaseClaimant {
             known: self.known.clone(),
             token,
@@ -61,7 +61,7 @@ impl Machine {
             clock: self.clock.clone(),
         };
         self.known.push(token);
-        let taken = HeldLease::take(&self.volume, NAME, claimant);
+        let taken = HeldLease::acquire(&self.volume, NAME, claimant);
         if matches!(taken, Err(VolumeError::Leased { .. } | VolumeError::Behind { .. })) {
             self.known.pop();
         }
@@ -79,12 +79,12 @@ impl Machine {
     /// Takes it as one who has thrown its live state away.
     fn anew(&mut self) -> (Arc<HeldLease>, TakenLease) {
         let lost = std::mem::take(&mut self.known);
-        self.volume.let_go(NAME, &lost).unwrap();
+        self.volume.release_live_states(NAME, &lost).unwrap();
         self.take()
     }
 
     fn head(&self) -> WorktreeHead {
-        self.volume.worktree_head(NAME).unwrap().unwrap()
+        self.volume.read_worktree_head(NAME).unwrap().unwrap()
     }
 }
 
@@ -107,7 +107,7 @@ impl Scene {
     /// Nobody has written the worktree's head for so long, by the store's clock.
     fn head_is_old(&self, secs: u64) {
         let volume = &self.world.volume;
-        for key in volume.refs.keys(RefKind::Worktree).unwrap() {
+        for key in volume.refs.list_ref_objects(RefKind::Worktree).unwrap() {
             self.world.ram.date(&key, SystemTime::now() - Duration::from_secs(secs));
         }
     }
@@ -122,7 +122,7 @@ fn tree(number: u8) -> UnsnapshottedTree {
 }
 
 fn publish(tenure: &HeldLease, number: u8) -> Result<()> {
-    tenure.update(|head| head.live = Some(tree(number)))
+    tenure.update_worktree_ref(|head| head.live = Some(tree(number)))
 }
 
 fn is_behind(result: Result<(Arc<HeldLease>, TakenLease)>) -> bool {
@@ -162,8 +162,12 @@ fn a_lease_that_was_not_renewed_is_taken_over_and_its_holder_fenced() {
     assert_eq!(taken.head.live, Some(tree(1)), "he goes on from what she published");
     publish(&held, 2).unwrap();
     for _ in 0..2 {
-        assert!(is_fenced(publish(&stale, 3)) && is_fenced(stale.renew()) && is_fenced(stale.end()));
-        assert!(is_fenced(stale.admit()) && stale.lost().is_some());
+        assert!(
+            is_fenced(publish(&stale, 3))
+                && is_fenced(stale.renew_lease())
+                && is_fenced(stale.release_lease())
+        );
+        assert!(is_fenced(stale.check_still_held()) && stale.lease_loss().is_some());
     }
     assert_eq!(scene.ann.head().live, Some(tree(2)));
     publish(&held, 4).unwrap();
@@ -175,7 +179,7 @@ fn what_is_renewed_is_not_over() {
     let (held, _) = scene.ann.take();
     for _ in 0..3 {
         scene.head_is_old(u64::from(TERM) + 5);
-        held.renew().unwrap();
+        held.renew_lease().unwrap();
         assert!(matches!(scene.bob.try_take(false), Err(VolumeError::Leased { .. })));
     }
 }
@@ -190,7 +194,7 @@ fn a_lease_that_is_renewed_while_another_judges_it_is_not_taken_or_its_holder_fe
         let hooked = Hooked::new(scene.world.ram.clone(), move |number| {
             if number == at {
                 // Too late, maybe.
-                let _ = renewing.renew();
+                let _ = renewing.renew_lease();
             }
         });
         let mut bob = Machine::new(&scene.world, hooked.clone(), "bob");
@@ -213,15 +217,15 @@ fn a_lease_that_was_given_up_is_free_at_once() {
     let Scene { world: _world, mut ann, mut bob } = Scene::new();
     let (first, _) = ann.take();
     publish(&first, 1).unwrap();
-    first.end().unwrap();
+    first.release_lease().unwrap();
     assert!(is_fenced(publish(&first, 9)));
     let (again, taken) = ann.take();
     assert!(taken.put_out.is_none());
-    again.end().unwrap();
+    again.release_lease().unwrap();
     let (second, taken) = bob.take();
     assert!(taken.put_out.is_none());
     publish(&second, 2).unwrap();
-    second.end().unwrap();
+    second.release_lease().unwrap();
     assert!(is_behind(ann.try_take(true)), "somebody else was there");
     let (_, taken) = ann.anew();
     assert_eq!(taken.head.live, Some(tree(2)));
@@ -260,10 +264,10 @@ fn a_copied_live_state_is_another_one() {
     let mut copy = Machine::new(&world, world.ram.clone(), "copy");
     copy.known.clone_from(&ann.known);
     assert!(matches!(copy.try_take(false), Err(VolumeError::Leased { .. })), "the original is at work");
-    held.end().unwrap();
+    held.release_lease().unwrap();
     let (again, _) = ann.take();
     publish(&again, 1).unwrap();
-    again.end().unwrap();
+    again.release_lease().unwrap();
     assert!(is_behind(copy.try_take(false)), "the original went on since");
 }
 
@@ -272,8 +276,8 @@ fn a_live_state_that_is_behind_is_not_gone_on_with() {
     let Scene { world: _world, mut ann, mut bob } = Scene::new();
     let (stale, _) = ann.take();
     let (held, _) = bob.take_early();
-    held.end().unwrap();
-    assert!(is_fenced(stale.renew()));
+    held.release_lease().unwrap();
+    assert!(is_fenced(stale.renew_lease()));
     let error = refused(ann.try_take(true).map(drop));
     assert!(matches!(error, VolumeError::Behind { .. }) && error.to_string().contains(&ann.place), "{error}");
     ann.anew();
@@ -283,15 +287,15 @@ fn a_live_state_that_is_behind_is_not_gone_on_with() {
 fn the_tree_of_whoever_was_put_out_stays_until_it_comes_back() {
     let Scene { world, mut ann, mut bob } = Scene::new();
     let store = |tree: &Tree, tenure: &HeldLease| {
-        let mut session = world.volume.begin_write().unwrap();
+        let mut session = world.volume.begin_write_session().unwrap();
         let root = tree.store(&world.volume, &session).unwrap();
-        session.flush().unwrap();
+        session.flush_blobs().unwrap();
         tenure
-            .update(|head| {
+            .update_worktree_ref(|head| {
                 head.live = Some(UnsnapshottedTree { root, counted: SnapshotStatistics::default() })
             })
             .unwrap();
-        session.end().unwrap();
+        session.end_session().unwrap();
         root
     };
     let (first, _) = ann.take();
@@ -300,12 +304,12 @@ fn the_tree_of_whoever_was_put_out_stays_until_it_comes_back() {
     let his = store(&small(2), &second);
     let collect = || {
         let meter = ProgressMeter::default();
-        gc::run(&world.volume, &gc::CollectionRequest::default(), &meter).unwrap()
+        gc::run_collection(&world.volume, &gc::CollectionRequest::default(), &meter).unwrap()
     };
     collect();
     small(1).assert_readable(&world.volume, hers);
     small(2).assert_readable(&world.volume, his);
-    second.end().unwrap();
+    second.release_lease().unwrap();
     ann.anew();
     assert_eq!(ann.head().left, []);
     assert!(collect().deleted > 0);
@@ -316,30 +320,32 @@ fn the_tree_of_whoever_was_put_out_stays_until_it_comes_back() {
 fn what_a_holder_reads_stays_and_so_does_what_it_stood_on_before_it_was_put_out() {
     let Scene { world, mut ann, mut bob } = Scene::new();
     let put = |number| {
-        let mut session = world.volume.begin_write().unwrap();
+        let mut session = world.volume.begin_write_session().unwrap();
         let root = small(number).store(&world.volume, &session).unwrap();
-        session.flush().unwrap();
+        session.flush_blobs().unwrap();
         (root, session)
     };
-    let collect =
-        || gc::run(&world.volume, &gc::CollectionRequest::default(), &ProgressMeter::default()).unwrap();
+    let collect = || {
+        gc::run_collection(&world.volume, &gc::CollectionRequest::default(), &ProgressMeter::default())
+            .unwrap()
+    };
     let (first, _) = ann.take();
     let ((stood, one), (viewed, two)) = (put(1), put(2));
-    first.tell_reading(move || Some(vec![stood, viewed]));
-    first.update(|head| head.live = None).unwrap();
+    first.set_read_trees_source(move || Some(vec![stood, viewed]));
+    first.update_worktree_ref(|head| head.live = None).unwrap();
     assert_eq!(ann.head().reading, [stood, viewed]);
-    one.end().unwrap();
-    two.end().unwrap();
+    one.end_session().unwrap();
+    two.end_session().unwrap();
     collect();
     small(1).assert_readable(&world.volume, stood);
     small(2).assert_readable(&world.volume, viewed);
     // Its own crash may bring it back to that tree; views do not come back.
     let (second, _) = bob.take_early();
-    second.tell_reading(|| Some(Vec::new()));
-    second.renew().unwrap();
+    second.set_read_trees_source(|| Some(Vec::new()));
+    second.renew_lease().unwrap();
     collect();
     small(1).assert_readable(&world.volume, stood);
-    second.end().unwrap();
+    second.release_lease().unwrap();
     assert_eq!(ann.head().reading, []);
     ann.anew();
     assert!(collect().deleted > 0);
@@ -351,11 +357,11 @@ fn nobody_else_changes_removes_or_renames_what_is_leased() {
     let (held, _) = ann.take();
     let volume = &world.volume;
     let leased = |result: Result<()>| matches!(result, Err(VolumeError::Leased { .. }));
-    assert!(leased(volume.update_worktree(NAME, |head| head.live = None)));
+    assert!(leased(volume.update_worktree_ref(NAME, |head| head.live = None)));
     assert!(leased(volume.rename_worktree(NAME, "other")));
     assert!(leased(volume.remove_worktree(NAME).map(drop)));
-    held.end().unwrap();
-    volume.update_worktree(NAME, |head| head.live = None).unwrap();
+    held.release_lease().unwrap();
+    volume.update_worktree_ref(NAME, |head| head.live = None).unwrap();
     volume.rename_worktree(NAME, "other").unwrap();
     volume.remove_worktree("other").unwrap();
 }
@@ -367,7 +373,7 @@ fn the_lease_of_a_process_that_is_gone_is_over() {
     world
         .volume
         .refs
-        .update(RefKind::Worktree, NAME, |old| {
+        .update_ref(RefKind::Worktree, NAME, |old| {
             let mut head = WorktreeHead::decode(&old.unwrap().value).unwrap();
             head.lease.as_mut().unwrap().session.started += 1;
             Ok(Some(head.encode()))
@@ -381,7 +387,7 @@ fn the_lease_of_a_process_that_is_gone_is_over() {
 fn a_worktree_that_was_removed_fences_its_holder() {
     let Scene { world, mut ann, .. } = Scene::new();
     let (stale, _) = ann.take();
-    world.volume.refs.update(RefKind::Worktree, NAME, |_| Ok(None)).unwrap();
+    world.volume.refs.update_ref(RefKind::Worktree, NAME, |_| Ok(None)).unwrap();
     assert!(is_fenced(publish(&stale, 1)));
     world.volume.add_worktree(NAME, None, "/nowhere").unwrap();
     assert!(is_fenced(publish(&stale, 1)));
@@ -396,7 +402,7 @@ fn where_the_store_tells_no_times_the_time_in_the_lease_counts() {
     let (_held, _) = ann.take();
     assert!(bob.try_take(false).is_err());
     let refs = &world.volume.refs;
-    refs.update(RefKind::Worktree, NAME, |old| {
+    refs.update_ref(RefKind::Worktree, NAME, |old| {
         let mut head = WorktreeHead::decode(&old.unwrap().value).unwrap();
         head.lease.as_mut().unwrap().session.renewed.secs -= i64::from(TERM) + 5;
         Ok(Some(head.encode()))
@@ -416,16 +422,16 @@ fn a_holder_asks_the_store_only_when_its_term_has_passed() {
     let scene = Scene::new();
     let (mut ann, store) = shaky(&scene, "ann");
     let (held, _) = ann.take();
-    let before = store.operations();
+    let before = store.operation_count();
     ann.clock.pass(u64::from(TERM) - 1);
-    held.admit().unwrap();
-    assert_eq!(store.operations(), before, "the lease is known to stand");
+    held.check_still_held().unwrap();
+    assert_eq!(store.operation_count(), before, "the lease is known to stand");
     ann.clock.pass(2);
-    held.admit().unwrap();
-    let asked = store.operations();
+    held.check_still_held().unwrap();
+    let asked = store.operation_count();
     assert!(asked > before);
-    held.admit().unwrap();
-    assert_eq!(store.operations(), asked, "it was renewed");
+    held.check_still_held().unwrap();
+    assert_eq!(store.operation_count(), asked, "it was renewed");
 }
 
 #[test]
@@ -433,14 +439,14 @@ fn a_store_that_is_away_stops_nobody_and_what_was_not_taken_goes_on() {
     let scene = Scene::new();
     let (mut ann, store) = shaky(&scene, "ann");
     let (held, _) = ann.take();
-    store.script([(FaultTrigger::From(0), StoreFault::Before)]);
+    store.set_script([(FaultTrigger::From(0), StoreFault::Before)]);
     for _ in 0..5 {
         ann.clock.pass(u64::from(TERM) + 1);
-        held.admit().unwrap();
-        assert!(held.lost().is_none());
+        held.check_still_held().unwrap();
+        assert!(held.lease_loss().is_none());
         assert!(!is_fenced(publish(&held, 1)) && publish(&held, 1).is_err());
     }
-    store.script([]);
+    store.set_script([]);
     publish(&held, 2).unwrap();
     assert_eq!(ann.head().live, Some(tree(2)));
 }
@@ -453,12 +459,12 @@ fn a_holder_that_slept_is_fenced_before_it_acknowledges_anything() {
     ann.clock.pass(10 * u64::from(TERM));
     scene.head_is_old(10 * u64::from(TERM));
     scene.bob.take();
-    store.script([(FaultTrigger::From(0), StoreFault::Before)]);
-    stale.admit().unwrap();
-    store.script([]);
+    store.set_script([(FaultTrigger::From(0), StoreFault::Before)]);
+    stale.check_still_held().unwrap();
+    store.set_script([]);
     ann.clock.pass(u64::from(TERM));
-    assert!(is_fenced(stale.admit()), "the store is back, and with it the news");
-    assert!(is_fenced(stale.admit()));
+    assert!(is_fenced(stale.check_still_held()), "the store is back, and with it the news");
+    assert!(is_fenced(stale.check_still_held()));
 }
 
 #[test]
@@ -496,7 +502,7 @@ fn an_answer_that_is_lost_leaves_a_lease_that_its_taker_can_take_again() {
     let scene = Scene::new();
     let (mut ann, store) = shaky(&scene, "ann");
     for fault in [StoreFault::Before, StoreFault::After] {
-        store.script([(FaultTrigger::Once(StoreOperation::Swap, "refs/worktree".into()), fault)]);
+        store.set_script([(FaultTrigger::Once(StoreOperation::Swap, "refs/worktree".into()), fault)]);
         assert!(ann.try_take(false).is_err());
         // Whether it was taken, she cannot know: if not, her live state is found to be behind, and goes.
         if is_behind(ann.try_take(false)) {
@@ -504,7 +510,7 @@ fn an_answer_that_is_lost_leaves_a_lease_that_its_taker_can_take_again() {
         }
         let (held, _) = ann.take();
         publish(&held, 3).unwrap();
-        held.end().unwrap();
+        held.release_lease().unwrap();
     }
 }
 
@@ -514,11 +520,11 @@ fn a_takeover_that_fails_anywhere_leaves_one_who_may_write() {
         let mut scene = Scene::new();
         let (held, _) = scene.ann.take();
         let (mut bob, store) = shaky(&scene, "bob");
-        let before = store.operations();
-        store.script([(FaultTrigger::Nth(before + at), StoreFault::After)]);
+        let before = store.operation_count();
+        store.set_script([(FaultTrigger::Nth(before + at), StoreFault::After)]);
         let taken = bob.try_take(true);
-        let done = store.operations() - before;
-        store.script([]);
+        let done = store.operation_count() - before;
+        store.set_script([]);
         let ann_is_in = publish(&held, 1).is_ok();
         match &taken {
             Ok((his, _)) => assert!(!ann_is_in && publish(his, 2).is_ok(), "operation {at}"),
@@ -538,21 +544,21 @@ fn a_keeper_renews_and_tells_once_when_the_lease_is_lost() {
     let mut taken = None;
     let claimant = |machine: &Machine| LeaseClaimant {
         known: Vec::new(),
-        token: LeaseToken::random(),
+        token: LeaseToken::generate(),
         place: machine.place.clone(),
         mountpoint: Some("/mnt".into()),
         term: 1,
         early: false,
         clock: machine.clock.clone(),
     };
-    let (held, _) = HeldLease::take(&ann.volume, NAME, claimant(&ann)).unwrap();
+    let (held, _) = HeldLease::acquire(&ann.volume, NAME, claimant(&ann)).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let keeper =
         vellum_volume::lease::LeaseKeeper::start(held, move |error| tell.send(error.to_string()).unwrap())
             .unwrap();
     let renewed = |machine: &Machine| {
         let refs = &machine.volume.refs;
-        refs.get(RefKind::Worktree, NAME).unwrap().unwrap().counter
+        refs.get_ref(RefKind::Worktree, NAME).unwrap().unwrap().counter
     };
     let before = renewed(&bob);
     while renewed(&bob) < before + 3 {

@@ -144,39 +144,40 @@ impl Tree {
     pub fn store(&self, volume: &Volume, session: &WriteSession) -> Result<MapRoot> {
         let mut entries: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         let next_ino = Ino(self.next);
-        entries.insert(MapKey::attr(Ino::SUPER).into_bytes(), SuperBlock { next_ino }.encode());
+        entries.insert(MapKey::for_attr(Ino::SUPER).into_bytes(), SuperBlock { next_ino }.encode());
         for (ino, node) in &self.nodes {
-            entries.insert(MapKey::attr(*ino).into_bytes(), self.attr(*ino).encode());
+            entries.insert(MapKey::for_attr(*ino).into_bytes(), self.attr(*ino).encode());
             for (name, value) in &node.xattrs {
-                entries.insert(MapKey::xattr(*ino, name).into_bytes(), value.clone());
+                entries.insert(MapKey::for_xattr(*ino, name).into_bytes(), value.clone());
             }
             for (dir, name) in &node.links {
                 let dentry = Dentry { ino: *ino, kind: node.kind };
-                entries.insert(MapKey::dentry(*dir, name).into_bytes(), dentry.encode());
+                entries.insert(MapKey::for_dentry(*dir, name).into_bytes(), dentry.encode());
             }
             if node.kind != FileKind::File || node.content.len() <= INLINE {
                 continue;
             }
             for (number, piece) in node.content.chunks(CHUNK).enumerate() {
-                let id = session.put(BlobKind::Chunk, piece)?;
+                let id = session.put_blob(BlobKind::Chunk, piece)?;
                 let source = ExtentSource::Chunk { id, skip: 0 };
                 let extent = Extent { len: piece.len() as u64, source };
-                entries.insert(MapKey::extent(*ino, (number * CHUNK) as u64).into_bytes(), extent.encode());
+                entries
+                    .insert(MapKey::for_extent(*ino, (number * CHUNK) as u64).into_bytes(), extent.encode());
             }
         }
         let sink = Nodes(session);
-        let mut builder = MapBuilder::new(volume.shape(), &sink);
+        let mut builder = MapBuilder::new(volume.map_shape(), &sink);
         for (key, value) in &entries {
-            builder.push(key, value)?;
+            builder.push_entry(key, value)?;
         }
-        Ok(builder.finish()?)
+        Ok(builder.finish_tree()?)
     }
 
     fn attr(&self, ino: Ino) -> InodeAttr {
         let node = &self.nodes[&ino];
         let mut attr = InodeAttr::new(node.kind, node.mode);
         attr.uid = node.uid;
-        attr.set_times(UnixTime { secs: node.mtime, nanos: 0 });
+        attr.set_all_times(UnixTime { secs: node.mtime, nanos: 0 });
         attr.nlink = u32::try_from(node.links.len()).unwrap().max(1);
         if let Some((parent, name)) = node.links.first() {
             (attr.parent, attr.name) = (*parent, name.clone());
@@ -197,16 +198,16 @@ impl Tree {
 
     /// Reads every file and lists every directory. What is read must be right; how much could not be read is told.
     pub fn compare(&self, volume: &Volume, root: MapRoot) -> usize {
-        let tree = volume.tree(root);
+        let tree = volume.open_tree(root);
         let mut failed = 0;
         for (path, ino) in &self.paths() {
             let read = || -> Result<Node> {
-                let (found, _) = tree.find(path, "the snapshot")?;
+                let (found, _) = tree.find_path(path, "the snapshot")?;
                 assert_eq!(found, *ino, "{path:?} is another file");
-                let inode = tree.inode(found)?;
+                let inode = tree.read_inode(found)?;
                 let mut content = inode.attr.target.clone();
                 if inode.attr.kind == FileKind::File {
-                    volume.read_file(&inode, |_, piece| {
+                    volume.read_file_content(&inode, |_, piece| {
                         content.extend_from_slice(piece.expect("there are no holes"));
                         Ok(())
                     })?;
@@ -227,7 +228,7 @@ impl Tree {
             }
         }
         for dir in self.nodes.iter().filter(|(_, node)| node.kind == FileKind::Dir).map(|(ino, _)| *ino) {
-            let Ok(entries) = tree.entries(dir) else {
+            let Ok(entries) = tree.list_entries(dir) else {
                 failed += 1;
                 continue;
             };
@@ -246,8 +247,10 @@ impl Tree {
 struct Nodes<'a>(&'a WriteSession);
 
 impl NodeSink for Nodes<'_> {
-    fn put(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
-        self.0.put(BlobKind::Node, bytes).map_err(|error| MapError::store(error.kind(), error))
+    fn store_node(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
+        self.0
+            .put_blob(BlobKind::Node, bytes)
+            .map_err(|error| MapError::from_store_failure(error.kind(), error))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::{BlobKind, FileKind, Ino, PackId, SnapshotId};
-use vellum_volume::verify::{VerifyFinding, VerifyScope, verify};
+use vellum_volume::verify::{VerifyFinding, VerifyScope, verify_volume};
 use vellum_volume::{ProgressMeter, Volume};
 
 use crate::model::{Tree, noise};
@@ -15,8 +15,8 @@ fn pack_key(ram: &Ram, pack: PackId) -> ObjectKey {
 
 /// Flips a bit in the blob, in the pack where it is read.
 fn spoil(world: &World, kind: BlobKind, content: &[u8]) {
-    let id = world.volume.keys.blob_id(kind, content);
-    let place = world.volume.blobs.locate(&id).unwrap();
+    let id = world.volume.keys.compute_blob_id(kind, content);
+    let place = world.volume.blobs.locate_blob(&id).unwrap();
     let key = pack_key(&world.ram, place.pack);
     let mut bytes = world.ram.bytes(&key);
     bytes[place.offset as usize + 30] ^= 1;
@@ -65,14 +65,18 @@ fn a_damaged_chunk_names_the_files_of_all_snapshots_that_have_it() {
             let findings = verified(&world.volume).findings;
             let names = [(one, "one"), (two, "two"), (three, "three")];
             assert_eq!(hits(&findings, &names), expected);
-            let id = world.volume.keys.blob_id(BlobKind::Chunk, &content).to_string();
+            let id = world.volume.keys.compute_blob_id(BlobKind::Chunk, &content).to_string();
             assert!(findings.iter().any(|finding| finding.object.contains(&id)));
             // One snapshot at a time.
             for (id, name) in names {
-                let entry = world.volume.resolve(&id.to_string()).unwrap();
-                let report =
-                    verify(&world.volume, &VerifyScope::Snapshot(entry), false, &ProgressMeter::default())
-                        .unwrap();
+                let entry = world.volume.resolve_snapshot(&id.to_string()).unwrap();
+                let report = verify_volume(
+                    &world.volume,
+                    &VerifyScope::Snapshot(entry),
+                    false,
+                    &ProgressMeter::default(),
+                )
+                .unwrap();
                 let own: Vec<_> =
                     expected.iter().filter(|hit| hit.starts_with(&format!("{name}:"))).collect();
                 assert_eq!(hits(&report.findings, &names), own.into_iter().copied().collect::<Vec<_>>());
@@ -86,8 +90,8 @@ fn a_lost_cut_or_exchanged_pack_names_the_files_of_its_chunks() {
     let (world, [one, two, three]) = history(SEALED);
     let names = [(one, "one"), (two, "two"), (three, "three")];
     let place = |content: &[u8]| {
-        let id = world.volume.keys.blob_id(BlobKind::Chunk, content);
-        pack_key(&world.ram, world.volume.blobs.locate(&id).unwrap().pack)
+        let id = world.volume.keys.compute_blob_id(BlobKind::Chunk, content);
+        pack_key(&world.ram, world.volume.blobs.locate_blob(&id).unwrap().pack)
     };
     let (first, second) = (place(&noise(1, 600)), place(&noise(3, 700)));
     let image = world.ram.image();
@@ -101,7 +105,7 @@ fn a_lost_cut_or_exchanged_pack_names_the_files_of_its_chunks() {
         }
         world.ram.become_like(&image);
     };
-    world.ram.delete(&first).unwrap();
+    world.ram.delete_object(&first).unwrap();
     check(&world, &first, &all_first);
     world.ram.force(&second, &image[&first]);
     check(&world, &second, &all_second);
@@ -125,13 +129,13 @@ fn wide(volume: &Volume) -> (Tree, SnapshotId) {
 fn a_damaged_node_names_the_files_that_it_describes() {
     let world = World::new(SEALED);
     let (tree, id) = wide(&world.volume);
-    let root = world.volume.catalog.get(&id).unwrap().root;
-    let bytes = world.volume.blobs.read(BlobKind::Node, &root.0).unwrap();
+    let root = world.volume.catalog.get_record(&id).unwrap().root;
+    let bytes = world.volume.blobs.read_blob(BlobKind::Node, &root.0).unwrap();
     let node = vellum_map::MapNode::decode(bytes).unwrap();
     let children: Vec<_> = node.children().map(|child| child.id).collect();
     assert!(children.len() > 3, "{} leaves", children.len());
     let last = *children.last().unwrap();
-    spoil(&world, BlobKind::Node, &world.volume.blobs.read(BlobKind::Node, &last).unwrap());
+    spoil(&world, BlobKind::Node, &world.volume.blobs.read_blob(BlobKind::Node, &last).unwrap());
     let report = verified(&world.seen_in(world.ram.clone()));
     let finding = report.findings.iter().find(|finding| finding.object.contains(&last.to_string())).unwrap();
     let [hit] = finding.affected.as_slice() else { panic!("{finding:#?}") };
@@ -140,14 +144,14 @@ fn a_damaged_node_names_the_files_that_it_describes() {
     assert_eq!(hit.count, None);
     assert!(hit.paths.contains(&"file-0799".into()) || hit.paths.len() == 100, "{:?}", hit.paths);
     let state = world.seen_in(world.ram.clone());
-    let fs = state.tree(root);
+    let fs = state.open_tree(root);
     let readable = |path: &str| {
         let ino = tree.paths()[path.as_bytes()];
-        fs.inode(ino).is_ok()
+        fs.read_inode(ino).is_ok()
     };
     let readable: Vec<_> = hit.paths.iter().filter(|path| readable(path)).collect();
     assert!(readable.len() <= 1, "{readable:?}");
-    let hit_files = tree.paths().into_iter().filter(|(_, ino)| fs.inode(*ino).is_err()).count();
+    let hit_files = tree.paths().into_iter().filter(|(_, ino)| fs.read_inode(*ino).is_err()).count();
     assert!(hit_files > 0 && hit.paths.len() >= hit_files.min(100));
 }
 
@@ -157,24 +161,24 @@ fn a_damaged_root_hits_the_whole_snapshot_and_no_other() {
     let (mut tree, one) = wide(&world.volume);
     tree.add(Ino::ROOT, "link", FileKind::Symlink, b"file-0001".to_vec());
     let two = snapshot(&world.volume, &tree, "two");
-    let root = world.volume.catalog.get(&two).unwrap().root;
-    spoil(&world, BlobKind::Node, &world.volume.blobs.read(BlobKind::Node, &root.0).unwrap());
+    let root = world.volume.catalog.get_record(&two).unwrap().root;
+    spoil(&world, BlobKind::Node, &world.volume.blobs.read_blob(BlobKind::Node, &root.0).unwrap());
     let report = verified(&world.volume);
     let hit: Vec<_> = report.findings.iter().flat_map(|finding| &finding.affected).collect();
     assert_eq!(hit.len(), 1);
     assert_eq!((hit[0].snapshot.clone(), hit[0].count), (two.to_string(), None));
-    let root = world.volume.catalog.get(&one).unwrap().root;
-    assert_eq!(world.volume.tree(root).entries(Ino::ROOT).unwrap().len(), 800);
+    let root = world.volume.catalog.get_record(&one).unwrap().root;
+    assert_eq!(world.volume.open_tree(root).list_entries(Ino::ROOT).unwrap().len(), 800);
 }
 
 #[test]
 fn metadata_only_passes_over_chunks_and_finds_nodes() {
     let (world, _) = history(SEALED);
     spoil(&world, BlobKind::Chunk, &noise(1, 600));
-    let report = verify(&world.volume, &VerifyScope::All, true, &ProgressMeter::default()).unwrap();
+    let report = verify_volume(&world.volume, &VerifyScope::All, true, &ProgressMeter::default()).unwrap();
     assert_eq!(report.findings, []);
-    let root = world.volume.resolve("HEAD").unwrap().record.root;
-    spoil(&world, BlobKind::Node, &world.volume.blobs.read(BlobKind::Node, &root.0).unwrap());
-    let report = verify(&world.volume, &VerifyScope::All, true, &ProgressMeter::default()).unwrap();
+    let root = world.volume.resolve_snapshot("HEAD").unwrap().record.root;
+    spoil(&world, BlobKind::Node, &world.volume.blobs.read_blob(BlobKind::Node, &root.0).unwrap());
+    let report = verify_volume(&world.volume, &VerifyScope::All, true, &ProgressMeter::default()).unwrap();
     assert!(!report.findings.is_empty());
 }

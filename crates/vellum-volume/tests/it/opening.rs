@@ -55,12 +55,16 @@ fn another_volume_in_the_store_is_refused() {
 fn a_plain_volume_with_the_same_id_is_refused() {
     let world = World::new(SEALED);
     let planted = vellum_volume::config::VolumeConfig { encrypted: false, ..world.volume.config };
-    world.ram.force(&config(), &planted.encode(&VolumeKeys::plain(planted.volume)));
+    world.ram.force(&config(), &planted.encode(&VolumeKeys::for_plain(planted.volume)));
     assert!(matches!(refused(open(&world)), VolumeError::Foreign { .. }));
     // The same while `init` had not said yet that the volume is sealed.
     fs::remove_file(world.volume.state.join("worktree.json")).unwrap();
-    let again =
-        Volume::init_on(world.ram.clone(), &world.volume.state, &new_worktree("main", SEALED), no_secret);
+    let again = Volume::init_volume_on(
+        world.ram.clone(),
+        &world.volume.state,
+        &new_worktree("main", SEALED),
+        no_secret,
+    );
     assert!(matches!(again.err(), Some(VolumeError::Foreign { .. })));
 }
 
@@ -70,7 +74,8 @@ fn a_new_worktree_takes_a_volume_of_the_sort_that_was_asked_for() {
         let world = World::new(there);
         let before = world.ram.image();
         let state = world.empty_state();
-        let refused = Volume::init_on(world.ram.clone(), &state, &new_worktree("two", asked), no_secret);
+        let refused =
+            Volume::init_volume_on(world.ram.clone(), &state, &new_worktree("two", asked), no_secret);
         let error = refused.err().unwrap();
         assert!(matches!(error, VolumeError::OtherSort { encrypted, .. } if encrypted == there), "{error}");
         assert_eq!(world.ram.image(), before);
@@ -78,8 +83,12 @@ fn a_new_worktree_takes_a_volume_of_the_sort_that_was_asked_for() {
         assert!(!state.path().exists(), "nothing is kept here");
     }
     let world = World::new(PLAIN);
-    let made =
-        Volume::init_on(world.ram.clone(), &world.empty_state(), &new_worktree("two", PLAIN), no_secret);
+    let made = Volume::init_volume_on(
+        world.ram.clone(),
+        &world.empty_state(),
+        &new_worktree("two", PLAIN),
+        no_secret,
+    );
     assert!(made.unwrap().attached);
 }
 
@@ -88,7 +97,7 @@ fn a_fork_is_refused_a_plain_volume_with_the_same_id() {
     let world = World::new(SEALED);
     let fork = world.worktree("side");
     let planted = vellum_volume::config::VolumeConfig { encrypted: false, ..world.volume.config };
-    world.ram.force(&config(), &planted.encode(&VolumeKeys::plain(planted.volume)));
+    world.ram.force(&config(), &planted.encode(&VolumeKeys::for_plain(planted.volume)));
     let opened = Volume::open_on(world.ram.clone(), &fork.state);
     assert!(matches!(refused(opened), VolumeError::Foreign { .. }));
 }
@@ -96,8 +105,10 @@ fn a_fork_is_refused_a_plain_volume_with_the_same_id() {
 #[test]
 fn a_config_of_another_key_is_refused() {
     let world = World::new(SEALED);
-    let forged =
-        world.volume.config.encode(&VolumeKeys::sealed(&MasterKey::random(), world.volume.config.volume));
+    let forged = world
+        .volume
+        .config
+        .encode(&VolumeKeys::for_encrypted(&MasterKey::generate(), world.volume.config.volume));
     world.ram.force(&config(), &forged);
     assert!(matches!(refused(open(&world)), VolumeError::Damaged { object, .. } if object == "config"));
 }
@@ -129,7 +140,7 @@ fn no_secret() -> Result<Zeroizing<Vec<u8>>> {
 
 fn attach(world: &World, name: &str, secret: &[u8]) -> Result<InitialisedVolume> {
     let given = Zeroizing::new(secret.to_vec());
-    Volume::init_on(world.ram.clone(), &world.empty_state(), &new_worktree(name, SEALED), || Ok(given))
+    Volume::init_volume_on(world.ram.clone(), &world.empty_state(), &new_worktree(name, SEALED), || Ok(given))
 }
 
 #[test]
@@ -137,18 +148,20 @@ fn slots_open_the_volume_from_elsewhere_and_damaged_ones_close_no_other() {
     let world = World::new(SEALED);
     let id = snapshot(&world.volume, &small(1), "");
     let (objects, volume) = (&*world.volume.objects, world.volume.config.volume);
-    let master = world.volume.state.master_key().unwrap().unwrap();
-    let code = keyring::add_recovery(objects, &master, volume).unwrap();
-    keyring::add(objects, SlotSecret::Passphrase(b"correct horse"), "laptop", &master, volume).unwrap();
-    let file = keyring::add(objects, SlotSecret::KeyFile(&[0, 1, 2, 255]), "stick", &master, volume).unwrap();
+    let master = world.volume.state.read_master_key().unwrap().unwrap();
+    let code = keyring::add_recovery_slot(objects, &master, volume).unwrap();
+    keyring::add_key_slot(objects, SlotSecret::Passphrase(b"correct horse"), "laptop", &master, volume)
+        .unwrap();
+    let file = keyring::add_key_slot(objects, SlotSecret::KeyFile(&[0, 1, 2, 255]), "stick", &master, volume)
+        .unwrap();
     let typed = code.to_text().to_lowercase().replace('-', " ");
     for (name, secret) in [("a", typed.as_bytes()), ("b", b"correct horse"), ("c", &[0, 1, 2, 255])] {
         let made = attach(&world, name, secret).unwrap();
         assert!(made.attached && made.recovery.is_none());
-        assert_eq!(made.volume.catalog.ids().unwrap(), [id]);
+        assert_eq!(made.volume.catalog.list_ids().unwrap(), [id]);
     }
     assert!(matches!(attach(&world, "d", b"correct horse ").err(), Some(VolumeError::WrongSecret)));
-    keyring::remove(&world.volume, &file.id().to_string()).unwrap();
+    keyring::remove_key_slot(&world.volume, &file.id().to_string()).unwrap();
     // A slot that is not one, a torn one, and one that says it is of another volume.
     let (slots, other) = (world.ram.keys("keys"), World::new(SEALED));
     let torn = world.ram.bytes(&slots[0]);
@@ -164,9 +177,9 @@ fn slots_open_the_volume_from_elsewhere_and_damaged_ones_close_no_other() {
         "a damaged slot may be the one that the secret was for: {error}"
     );
     for name in ["0000", "0001", "0002"] {
-        keyring::remove(&world.volume, name).unwrap();
+        keyring::remove_key_slot(&world.volume, name).unwrap();
     }
-    assert_eq!(keyring::list(objects).unwrap().len(), 3);
+    assert_eq!(keyring::list_key_slots(objects).unwrap().len(), 3);
     assert_clean(&world.volume);
 }
 
@@ -180,7 +193,7 @@ fn secrets_of_no_length_and_of_a_mebibyte_are_wrong_not_fatal() {
 
 /// Runs `init` again as a user would, after it was killed.
 fn run_again(ram: &Arc<Ram>, state: &StateDir, encrypted: bool) -> InitialisedVolume {
-    Volume::init_on(ram.clone(), state, &new_worktree("main", encrypted), no_secret).unwrap()
+    Volume::init_volume_on(ram.clone(), state, &new_worktree("main", encrypted), no_secret).unwrap()
 }
 
 #[test]
@@ -191,13 +204,17 @@ fn an_init_killed_at_any_operation_is_finished_by_the_next() {
                 let place = World::new(PLAIN);
                 let (ram, state) = (Arc::new(Ram::default()), place.empty_state());
                 let faulty = Arc::new(FaultyStore::new(ram.clone()));
-                faulty.script([
+                faulty.set_script([
                     (FaultTrigger::Nth(at), fault),
                     (FaultTrigger::From(at + 1), StoreFault::Before),
                 ]);
-                let killed =
-                    Volume::init_on(faulty.clone(), &state, &new_worktree("main", encrypted), no_secret);
-                let done = faulty.operations() <= at;
+                let killed = Volume::init_volume_on(
+                    faulty.clone(),
+                    &state,
+                    &new_worktree("main", encrypted),
+                    no_secret,
+                );
+                let done = faulty.operation_count() <= at;
                 assert_eq!(killed.is_ok(), done, "operation {at}");
                 drop(killed);
                 if done {
@@ -208,13 +225,15 @@ fn an_init_killed_at_any_operation_is_finished_by_the_next() {
                 assert!(!made.attached, "operation {at}: it was made here");
                 assert_eq!(made.recovery.is_some(), encrypted);
                 let id = snapshot(&made.volume, &small(1), "");
-                assert_eq!(made.volume.worktrees().unwrap().len(), 1);
+                assert_eq!(made.volume.list_worktrees().unwrap().len(), 1);
                 assert_clean(&made.volume);
                 if let Some(code) = made.recovery {
                     let given = Zeroizing::new(code.to_text().as_bytes().to_vec());
                     let other =
-                        Volume::init_on(ram, &place.empty_state(), &new_worktree("b", SEALED), || Ok(given));
-                    assert_eq!(other.unwrap().volume.catalog.ids().unwrap(), [id]);
+                        Volume::init_volume_on(ram, &place.empty_state(), &new_worktree("b", SEALED), || {
+                            Ok(given)
+                        });
+                    assert_eq!(other.unwrap().volume.catalog.list_ids().unwrap(), [id]);
                 }
             }
         }
@@ -225,15 +244,15 @@ fn an_init_killed_at_any_operation_is_finished_by_the_next() {
 fn who_comes_second_to_an_empty_store_attaches_when_run_again() {
     let world = World::new(SEALED);
     let code = {
-        let master = world.volume.state.master_key().unwrap().unwrap();
-        keyring::add_recovery(&*world.volume.objects, &master, world.volume.config.volume).unwrap()
+        let master = world.volume.state.read_master_key().unwrap().unwrap();
+        keyring::add_recovery_slot(&*world.volume.objects, &master, world.volume.config.volume).unwrap()
     };
     // It kept a key of its own before it found that the store had a volume meanwhile.
     let state = world.empty_state();
-    state.set_master_key(&MasterKey::random()).unwrap();
+    state.write_master_key(&MasterKey::generate()).unwrap();
     let given = Zeroizing::new(code.to_text().as_bytes().to_vec());
-    let made =
-        Volume::init_on(world.ram.clone(), &state, &new_worktree("two", SEALED), || Ok(given)).unwrap();
+    let made = Volume::init_volume_on(world.ram.clone(), &state, &new_worktree("two", SEALED), || Ok(given))
+        .unwrap();
     assert!(made.attached && made.recovery.is_none());
     Volume::open_on(world.ram.clone(), &state).unwrap();
     assert_clean(&made.volume);
@@ -242,15 +261,17 @@ fn who_comes_second_to_an_empty_store_attaches_when_run_again() {
 #[test]
 fn attaching_under_a_taken_name_can_be_tried_again_and_adds_no_slot() {
     let world = World::new(SEALED);
-    let master = world.volume.state.master_key().unwrap().unwrap();
-    let code = keyring::add_recovery(&*world.volume.objects, &master, world.volume.config.volume).unwrap();
+    let master = world.volume.state.read_master_key().unwrap().unwrap();
+    let code =
+        keyring::add_recovery_slot(&*world.volume.objects, &master, world.volume.config.volume).unwrap();
     let given = || Ok(Zeroizing::new(code.to_text().as_bytes().to_vec()));
     let state = world.empty_state();
-    let attempt = Volume::init_on(world.ram.clone(), &state, &new_worktree("main", SEALED), given);
+    let attempt = Volume::init_volume_on(world.ram.clone(), &state, &new_worktree("main", SEALED), given);
     assert!(matches!(attempt.err(), Some(VolumeError::Exists { kind: "worktree", .. })));
-    assert!(state.master_key().unwrap().is_none(), "the key of a volume is kept by its worktrees only");
+    assert!(state.read_master_key().unwrap().is_none(), "the key of a volume is kept by its worktrees only");
     let slots = world.ram.keys("keys").len();
-    let made = Volume::init_on(world.ram.clone(), &state, &new_worktree("two", SEALED), given).unwrap();
+    let made =
+        Volume::init_volume_on(world.ram.clone(), &state, &new_worktree("two", SEALED), given).unwrap();
     assert!(made.attached && made.recovery.is_none());
     assert_eq!(world.ram.keys("keys").len(), slots);
 }
@@ -272,36 +293,37 @@ fn a_state_directory_is_private_and_not_nested() {
         refused(StateDir::create(world.volume.state.root())),
         VolumeError::AlreadyInitialised(_)
     ));
-    assert_eq!(StateDir::find(&inner).unwrap().path(), world.volume.state.path());
-    assert!(matches!(refused(StateDir::find(world.dir.path())), VolumeError::NoVolume(_)));
+    assert_eq!(StateDir::find_enclosing(&inner).unwrap().path(), world.volume.state.path());
+    assert!(matches!(refused(StateDir::find_enclosing(world.dir.path())), VolumeError::NoVolume(_)));
 }
 
 #[test]
 fn a_key_slot_that_was_deleted_is_named_and_one_that_was_removed_is_not() {
     let world = World::new(SEALED);
     let (objects, id) = (&*world.volume.objects, world.volume.config.volume);
-    let master = world.volume.state.master_key().unwrap().unwrap();
+    let master = world.volume.state.read_master_key().unwrap().unwrap();
     let slot =
-        keyring::add(objects, SlotSecret::Passphrase(b"correct horse"), "laptop", &master, id).unwrap();
+        keyring::add_key_slot(objects, SlotSecret::Passphrase(b"correct horse"), "laptop", &master, id)
+            .unwrap();
     assert_clean(&world.volume);
     let [first, second] = &world.ram.keys("keys")[..] else { panic!("two slots") };
     let lost = if first.name() == slot.id().to_string() { second } else { first };
-    world.ram.delete(lost).unwrap();
+    world.ram.delete_object(lost).unwrap();
     let findings = crate::world::verified(&world.again()).findings;
     assert_eq!(findings.iter().map(|finding| finding.object.as_str()).collect::<Vec<_>>(), [lost.as_str()]);
     assert!(findings[0].problem.contains("missing"));
     // Another machine removes the other one properly.
     let elsewhere = world.seen_in(world.ram.clone());
-    keyring::remove(&elsewhere, &slot.id().to_string()).unwrap();
+    keyring::remove_key_slot(&elsewhere, &slot.id().to_string()).unwrap();
     assert_eq!(crate::world::verified(&world.again()).findings.len(), 1, "still the lost one alone");
 }
 
 #[test]
 fn a_key_file_slot_that_was_made_with_its_newline_still_opens() {
     let world = World::new(SEALED);
-    let (master, id) = (world.volume.state.master_key().unwrap().unwrap(), world.volume.config.volume);
+    let (master, id) = (world.volume.state.read_master_key().unwrap().unwrap(), world.volume.config.volume);
     let store = &*world.volume.objects;
-    keyring::add(store, SlotSecret::KeyFile(b"key\n"), "old", &master, id).unwrap();
-    assert!(keyring::unlock(store, b"key\n", id).is_ok());
-    assert!(matches!(keyring::unlock(store, b"key", id), Err(VolumeError::WrongSecret)));
+    keyring::add_key_slot(store, SlotSecret::KeyFile(b"key\n"), "old", &master, id).unwrap();
+    assert!(keyring::unlock_master_key(store, b"key\n", id).is_ok());
+    assert!(matches!(keyring::unlock_master_key(store, b"key", id), Err(VolumeError::WrongSecret)));
 }

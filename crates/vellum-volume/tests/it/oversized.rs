@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vellum_store::ObjectKey;
 use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 use vellum_types::{BlobKind, ErrorKind};
-use vellum_volume::verify::{VerifyScope, verify};
+use vellum_volume::verify::{VerifyScope, verify_volume};
 use vellum_volume::{ProgressMeter, Result, Volume, VolumeError, gc, history, keyring};
 
 use crate::model::{noise, small};
@@ -17,9 +17,9 @@ fn one_of_each(encrypted: bool) -> (World, Image) {
     let world = World::new(encrypted);
     let gone = snapshot(&world.volume, &small(1), "forgotten");
     let kept = snapshot(&world.volume, &small(2), "kept");
-    world.volume.forget(&gone).unwrap();
+    world.volume.forget_snapshot(&gone).unwrap();
     world.volume.add_tag("v1", kept).unwrap();
-    let session = world.volume.begin_write().unwrap();
+    let session = world.volume.begin_write_session().unwrap();
     let image = world.ram.image();
     drop(session);
     (world, image)
@@ -37,21 +37,24 @@ fn outcomes(world: &World, ram: &Arc<Ram>) -> Vec<(&'static str, Option<ErrorKin
         Err(error) => return vec![("open", Some(error.kind()))],
     };
     let write = || -> Result<()> {
-        let mut session = volume.begin_write()?;
-        session.put(BlobKind::Chunk, &noise(9, 900))?;
-        session.flush()?;
-        session.end()
+        let mut session = volume.begin_write_session()?;
+        session.put_blob(BlobKind::Chunk, &noise(9, 900))?;
+        session.flush_blobs()?;
+        session.end_session()
     };
     vec![
-        ("head", kind(volume.head())),
-        ("worktrees", kind(volume.worktrees())),
-        ("tags", kind(volume.tags())),
-        ("history", kind(history::all(&volume.catalog))),
-        ("slots", kind(keyring::list(&**ram))),
-        ("unlock", kind(keyring::unlock(&**ram, b"wrong", volume.config.volume))),
+        ("head", kind(volume.read_head())),
+        ("worktrees", kind(volume.list_worktrees())),
+        ("tags", kind(volume.list_tags())),
+        ("history", kind(history::list_history(&volume.catalog))),
+        ("slots", kind(keyring::list_key_slots(&**ram))),
+        ("unlock", kind(keyring::unlock_master_key(&**ram, b"wrong", volume.config.volume))),
         ("write", kind(write())),
-        ("plan", kind(gc::plan(&volume, &[], &ProgressMeter::default()))),
-        ("collect", kind(gc::run(&volume, &gc::CollectionRequest::default(), &ProgressMeter::default()))),
+        ("plan", kind(gc::plan_collection(&volume, &[], &ProgressMeter::default()))),
+        (
+            "collect",
+            kind(gc::run_collection(&volume, &gc::CollectionRequest::default(), &ProgressMeter::default())),
+        ),
     ]
 }
 
@@ -80,7 +83,7 @@ fn an_oversized_object_is_named_and_does_no_more_harm_than_a_damaged_one() {
 }
 
 fn assert_named(volume: &Volume, key: &ObjectKey) {
-    let report = verify(volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
+    let report = verify_volume(volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
     let named = report.findings.iter().find(|finding| finding.object.contains(key.name()));
     let named = named.unwrap_or_else(|| panic!("{key} is not among {:#?}", report.findings));
     assert!(named.problem.contains(&TEBIBYTE.to_string()), "{key}: {}", named.problem);
@@ -108,7 +111,7 @@ fn a_head_longer_than_a_ref_can_hold_is_refused_before_it_is_written() {
     let before = world.ram.image();
     let refs = &world.volume.refs;
     let long = vec![b'x'; 64 << 10];
-    let outcome = refs.update(vellum_volume::refs::RefKind::Worktree, "main", |_| Ok(Some(long.clone())));
+    let outcome = refs.update_ref(vellum_volume::refs::RefKind::Worktree, "main", |_| Ok(Some(long.clone())));
     assert!(matches!(refused(outcome), VolumeError::TooLong { .. }));
     assert_eq!(world.ram.image(), before);
 }
@@ -119,8 +122,8 @@ fn what_cannot_be_read_because_the_store_does_not_answer_is_not_called_damaged()
     for folder in ["keys/", "sessions/", "refs/"] {
         let faulty = Arc::new(FaultyStore::new(Ram::of(image.clone())));
         let open = world.seen_in(faulty.clone());
-        faulty.script([(FaultTrigger::Each(StoreOperation::Get, folder.into()), StoreFault::Before)]);
-        let outcome = verify(&open, &VerifyScope::All, false, &ProgressMeter::default());
+        faulty.set_script([(FaultTrigger::Each(StoreOperation::Get, folder.into()), StoreFault::Before)]);
+        let outcome = verify_volume(&open, &VerifyScope::All, false, &ProgressMeter::default());
         assert_eq!(refused(outcome).kind(), ErrorKind::Io, "{folder}");
     }
 }

@@ -37,7 +37,7 @@ impl Ram {
 
     /// Keys of a folder.
     pub fn keys(&self, folder: &str) -> Vec<ObjectKey> {
-        self.list_names(folder).unwrap()
+        self.list_keys(folder).unwrap()
     }
 
     /// The bytes of an object that is there.
@@ -81,20 +81,25 @@ impl Ram {
     }
 
     fn found(&self, key: &ObjectKey) -> Result<Arc<[u8]>, StoreError> {
-        let missing = || StoreError::NotFound { place: self.describe(), key: key.to_string() };
+        let missing = || StoreError::NotFound { place: self.describe_location(), key: key.to_string() };
         self.objects.lock().unwrap().get(key).cloned().ok_or_else(missing)
     }
 }
 
 impl ObjectStore for Ram {
-    fn describe(&self) -> String {
+    fn describe_location(&self) -> String {
         "memory".into()
     }
 
-    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
-        let size = self.size(key)?;
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        let size = self.object_size(key)?;
         if size > max {
-            return Err(StoreError::TooLarge { place: self.describe(), key: key.to_string(), size, max });
+            return Err(StoreError::TooLarge {
+                place: self.describe_location(),
+                key: key.to_string(),
+                size,
+                max,
+            });
         }
         self.get_range(key, 0, size)
     }
@@ -107,29 +112,34 @@ impl ObjectStore for Ram {
         if got == len {
             return Ok(found);
         }
-        Err(StoreError::Length { place: self.describe(), key: key.to_string(), wanted: len, got })
+        Err(StoreError::Length { place: self.describe_location(), key: key.to_string(), wanted: len, got })
     }
 
-    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
         let size = self.found(key)?.len() as u64;
         let is_swollen = self.swollen.lock().unwrap().as_ref() == Some(key);
         Ok(if is_swollen { TEBIBYTE } else { size })
     }
 
-    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
         let mut objects = self.objects.lock().unwrap();
         if objects.contains_key(key) {
-            return Err(StoreError::Exists { place: self.describe(), key: key.to_string() });
+            return Err(StoreError::Exists { place: self.describe_location(), key: key.to_string() });
         }
         self.is_written(key);
         objects.insert(key.clone(), bytes.into());
         Ok(())
     }
 
-    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
+    fn swap_ref(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
         let mut objects = self.objects.lock().unwrap();
         if objects.get(key).map(|bytes| &**bytes) != expected {
-            return Err(StoreError::Changed { place: self.describe(), key: key.to_string() });
+            return Err(StoreError::Changed { place: self.describe_location(), key: key.to_string() });
         }
         match new {
             Some(bytes) => {
@@ -141,7 +151,7 @@ impl ObjectStore for Ram {
         Ok(())
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
         let prefix =
             if folder.is_empty() || folder.ends_with('/') { folder.into() } else { format!("{folder}/") };
         let objects = self.image();
@@ -150,13 +160,13 @@ impl ObjectStore for Ram {
         let inside = objects.iter().filter(|(key, _)| listed(key));
         let info = |(key, bytes): (&ObjectKey, &Arc<[u8]>)| ObjectInfo {
             key: key.clone(),
-            size: self.size(key).unwrap_or(bytes.len() as u64),
+            size: self.object_size(key).unwrap_or(bytes.len() as u64),
             modified: self.written(key),
         };
         Ok(inside.map(info).collect())
     }
 
-    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         self.objects.lock().unwrap().remove(key);
         Ok(())
     }
@@ -188,35 +198,40 @@ impl Hooked {
 }
 
 impl ObjectStore for Hooked {
-    fn describe(&self) -> String {
-        self.inner.describe()
+    fn describe_location(&self) -> String {
+        self.inner.describe_location()
     }
 
-    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
-        self.before().get(key, max)
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        self.before().get_object(key, max)
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
         self.before().get_range(key, offset, len)
     }
 
-    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
-        self.before().size(key)
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        self.before().object_size(key)
     }
 
-    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
-        self.before().put(key, bytes)
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        self.before().put_object(key, bytes)
     }
 
-    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
-        self.before().swap(key, expected, new)
+    fn swap_ref(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        self.before().swap_ref(key, expected, new)
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
-        self.before().list(folder)
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        self.before().list_objects(folder)
     }
 
-    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
-        self.before().delete(key)
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        self.before().delete_object(key)
     }
 }

@@ -29,7 +29,7 @@ impl Scene {
     fn new() -> Self {
         let littered = Littered::new(SEALED);
         let ram = littered.world.ram.clone();
-        let writer = littered.world.volume.begin_write().unwrap();
+        let writer = littered.world.volume.begin_write_session().unwrap();
         let session = ram.keys("sessions").remove(0);
         Self { littered, ram, session, writer }
     }
@@ -66,7 +66,7 @@ impl Scene {
         let done = collect(self.volume()).unwrap();
         assert!(done.deleted > 0 && done.writers.is_empty(), "{why}");
         assert_eq!(self.ram.keys("sessions"), [], "{why}");
-        assert!(matches!(refused(self.writer.flush()), VolumeError::SessionLost), "{why}");
+        assert!(matches!(refused(self.writer.flush_blobs()), VolumeError::SessionLost), "{why}");
         self.littered.assert_finished(&self.ram);
     }
 }
@@ -106,10 +106,10 @@ fn unreadable(scene: &Scene) -> Vec<(&'static str, Vec<u8>)> {
     flipped[30] ^= 1;
     let aad = key.as_str().as_bytes();
     let mut plain = Vec::new();
-    volume.keys.open(RecordDomain::Session, aad, &scene.ram.bytes(key), &mut plain).unwrap();
+    volume.keys.open_record(RecordDomain::Session, aad, &scene.ram.bytes(key), &mut plain).unwrap();
     plain[0] = 2;
     let mut newer = Vec::new();
-    volume.keys.seal(RecordDomain::Session, aad, &plain, &mut newer);
+    volume.keys.seal_record(RecordDomain::Session, aad, &plain, &mut newer);
     vec![
         ("empty", Vec::new()),
         ("junk", b"junk".to_vec()),
@@ -140,7 +140,7 @@ fn where_the_store_tells_no_times_an_unreadable_session_counts_until_it_is_delet
         let (why, bytes) = unreadable(&scene).swap_remove(number);
         scene.ram.force(&scene.session, &bytes);
         scene.assert_waits(why);
-        scene.ram.delete(&scene.session).unwrap();
+        scene.ram.delete_object(&scene.session).unwrap();
         scene.assert_over(why);
     }
 }

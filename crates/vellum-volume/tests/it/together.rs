@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vellum_store::LocalStore;
 use vellum_types::SnapshotId;
-use vellum_volume::history::{AncestorWalk, all};
+use vellum_volume::history::{AncestorWalk, list_history};
 use vellum_volume::{StateDir, Volume};
 
 use crate::collecting::collect;
@@ -21,10 +21,11 @@ fn commit_rounds(volume: &Volume, number: u64) -> Vec<(SnapshotId, Tree)> {
 }
 
 fn assert_none_lost(volume: &Volume, made: &[(SnapshotId, Tree)]) {
-    let listed: BTreeSet<_> = all(&volume.catalog).unwrap().into_iter().map(|entry| entry.id).collect();
+    let listed: BTreeSet<_> =
+        list_history(&volume.catalog).unwrap().into_iter().map(|entry| entry.id).collect();
     assert_eq!(listed, made.iter().map(|(id, _)| *id).collect());
     for (id, tree) in made {
-        tree.assert_readable(volume, volume.catalog.fetch(id).unwrap().root);
+        tree.assert_readable(volume, volume.catalog.fetch_record(id).unwrap().root);
     }
     assert_clean(volume);
 }
@@ -44,7 +45,8 @@ fn snapshots_of_many_worktrees_at_once_are_all_in_the_history() {
         assert_none_lost(&world.seen_in(world.ram.clone()), &made);
         for volume in &volumes {
             assert_eq!(
-                AncestorWalk::of(&volume.catalog, volume.head().unwrap()).unwrap().count() as u64,
+                AncestorWalk::from_heads(&volume.catalog, volume.read_head().unwrap()).unwrap().count()
+                    as u64,
                 ROUNDS
             );
         }
@@ -58,10 +60,11 @@ fn snapshots_of_one_worktree_at_once_without_its_lock_are_all_in_the_store() {
     std::fs::create_dir(&root).unwrap();
     let objects = Arc::new(LocalStore::create(dir.path().join("store")).unwrap());
     let state = StateDir::create(&root).unwrap();
-    Volume::init_on(objects.clone(), &state, &new_worktree("main", SEALED), || unreachable!()).unwrap();
+    Volume::init_volume_on(objects.clone(), &state, &new_worktree("main", SEALED), || unreachable!())
+        .unwrap();
     let made: Vec<_> = std::thread::scope(|scope| {
         let commit = |number| {
-            let volume = Volume::open_on(objects.clone(), &StateDir::find(&root).unwrap()).unwrap();
+            let volume = Volume::open_on(objects.clone(), &StateDir::find_enclosing(&root).unwrap()).unwrap();
             commit_rounds(&volume, number)
         };
         let threads: Vec<_> = (0..3).map(|number| scope.spawn(move || commit(number))).collect();
@@ -69,7 +72,7 @@ fn snapshots_of_one_worktree_at_once_without_its_lock_are_all_in_the_store() {
     });
     let volume = Volume::open_on(objects, &state).unwrap();
     assert_none_lost(&volume, &made);
-    assert!(made.iter().any(|(id, _)| Some(*id) == volume.head().unwrap()));
+    assert!(made.iter().any(|(id, _)| Some(*id) == volume.read_head().unwrap()));
 }
 
 #[test]
@@ -83,7 +86,7 @@ fn writers_and_a_collector_at_once_lose_nothing_that_is_alive() {
             for (at, (id, tree)) in commit_rounds(volume, number).into_iter().enumerate() {
                 // Every other one goes, except for the head.
                 match at.is_multiple_of(2) && at as u64 + 1 < ROUNDS {
-                    true => volume.forget(&id).unwrap(),
+                    true => volume.forget_snapshot(&id).unwrap(),
                     false => kept.push((id, tree)),
                 }
             }

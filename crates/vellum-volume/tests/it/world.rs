@@ -9,8 +9,8 @@ use vellum_crypto::RecordDomain;
 use vellum_map::MapRoot;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::SnapshotId;
-use vellum_volume::session::{SessionObject, now};
-use vellum_volume::verify::{VerifyReport, VerifyScope, verify};
+use vellum_volume::session::{SessionObject, current_time};
+use vellum_volume::verify::{VerifyReport, VerifyScope, verify_volume};
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{
     ProgressMeter, SnapshotOrigin, SnapshotRecord, SnapshotStatistics, StateDir, Volume, VolumeError,
@@ -45,7 +45,7 @@ impl World {
         let dir = temporary();
         let ram = Arc::new(Ram::default());
         let state = Self::state_in(dir.path().join("main"));
-        let made = Volume::init_on(ram.clone(), &state, &new_worktree("main", encrypted), || {
+        let made = Volume::init_volume_on(ram.clone(), &state, &new_worktree("main", encrypted), || {
             panic!("a new volume asks for nothing")
         });
         Self { dir, ram, volume: made.unwrap().volume, count: AtomicU64::new(0) }
@@ -74,10 +74,10 @@ impl World {
     /// A state directory that holds the key and nothing else: no index, no catalog, no memory of refs.
     pub fn newcomer(&self) -> StateDir {
         let state = self.empty_state();
-        if let Some(key) = self.volume.state.master_key().unwrap() {
-            state.set_master_key(&key).unwrap();
+        if let Some(key) = self.volume.state.read_master_key().unwrap() {
+            state.write_master_key(&key).unwrap();
         }
-        state.set_worktree(&self.volume.worktree).unwrap();
+        state.write_worktree_file(&self.volume.worktree).unwrap();
         state
     }
 
@@ -89,7 +89,7 @@ impl World {
 
 /// A record of a tree, descending from the worktree's head.
 pub fn record(volume: &Volume, root: MapRoot, note: &str) -> SnapshotRecord {
-    record_on(volume, volume.head().unwrap(), root, note)
+    record_on(volume, volume.read_head().unwrap(), root, note)
 }
 
 /// A record of a tree, descending from this snapshot.
@@ -99,7 +99,7 @@ pub fn record_on(volume: &Volume, head: Option<SnapshotId>, root: MapRoot, note:
         root,
         parents: head.into_iter().collect(),
         counter: 1,
-        time: now(),
+        time: current_time(),
         worktree: volume.worktree.worktree.clone(),
         author: "ann".into(),
         host: "box".into(),
@@ -112,16 +112,16 @@ pub fn record_on(volume: &Volume, head: Option<SnapshotId>, root: MapRoot, note:
 
 /// Stores a tree and records it.
 pub fn snapshot(volume: &Volume, tree: &Tree, note: &str) -> SnapshotId {
-    let mut session = volume.begin_write().unwrap();
+    let mut session = volume.begin_write_session().unwrap();
     let root = tree.store(volume, &session).unwrap();
-    session.flush().unwrap();
-    let id = volume.commit(record(volume, root, note)).unwrap();
-    session.end().unwrap();
+    session.flush_blobs().unwrap();
+    let id = volume.commit_snapshot(record(volume, root, note)).unwrap();
+    session.end_session().unwrap();
     id
 }
 
 pub fn verified(volume: &Volume) -> VerifyReport {
-    verify(volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap()
+    verify_volume(volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap()
 }
 
 pub fn assert_clean(volume: &Volume) {
@@ -139,11 +139,11 @@ pub fn bury_sessions(ram: &Ram, volume: &Volume) {
 pub fn change_session(ram: &Ram, volume: &Volume, key: &ObjectKey, change: impl FnOnce(&mut SessionObject)) {
     let aad = key.as_str().as_bytes();
     let mut plain = Vec::new();
-    volume.keys.open(RecordDomain::Session, aad, &ram.bytes(key), &mut plain).unwrap();
+    volume.keys.open_record(RecordDomain::Session, aad, &ram.bytes(key), &mut plain).unwrap();
     let mut session = SessionObject::decode(&plain).unwrap();
     change(&mut session);
     let mut sealed = Vec::new();
-    volume.keys.seal(RecordDomain::Session, aad, &session.encode(), &mut sealed);
+    volume.keys.seal_record(RecordDomain::Session, aad, &session.encode(), &mut sealed);
     ram.force(key, &sealed);
 }
 

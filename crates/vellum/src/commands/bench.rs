@@ -68,16 +68,17 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         Some(Command::Engines(args)) => engines::run(args, context),
         Some(Command::Pipeline(args)) => pipeline::run(args, context),
         Some(Command::Compare(args)) => compare::run(args, context),
-        None => measure(args, context),
+        None => measure_filesystem(args, context),
     }
 }
 
-fn measure(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let page = args.html.as_deref().map(|page| context.local_path(page));
+fn measure_filesystem(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let page = args.html.as_deref().map(|page| context.resolve_local_path(page));
     if let Some(page) = &page {
-        can_hold(page)?;
+        check_page_parent(page)?;
     }
-    let path = args.path.as_ref().map_or_else(|| context.cwd.clone(), |path| context.local_path(path));
+    let path =
+        args.path.as_ref().map_or_else(|| context.cwd.clone(), |path| context.resolve_local_path(path));
     let parameters = FilesystemBenchParameters {
         threads: args.threads,
         big_file_size: args.big_file_size,
@@ -88,30 +89,31 @@ fn measure(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     };
     let task = ProgressTask { first: "Measuring", verb: "Measuring", item: "operation" };
     let report = context
-        .watch(task, |meter| filesystem::run(&path, &parameters, meter))
-        .map_err(|error| CliError::from(error).or_resume(REMOVED))?;
+        .run_with_progress(task, |meter| filesystem::run_filesystem_bench(&path, &parameters, meter))
+        .map_err(|error| CliError::from(error).with_resume_hint(REMOVED))?;
     if let Some(page) = &page {
-        write_page(page, &report)?;
+        write_html_page(page, &report)?;
     }
-    print(&context.ui, &report)?;
+    print_bench_result(&context.ui, &report)?;
     Ok(CommandOutcome::Done)
 }
 
 /// The result of a bench, as it is wanted.
-pub fn print(ui: &UserInterface, report: &BenchReport) -> Result<()> {
-    if ui.json() { ui.object(report) } else { figures::print(ui, report) }
+pub fn print_bench_result(ui: &UserInterface, report: &BenchReport) -> Result<()> {
+    if ui.is_json() { ui.print_json(report) } else { figures::print_bench_report(ui, report) }
 }
 
 /// Refuses a place for a page where none can be, before hours of measuring.
-fn can_hold(page: &Path) -> Result<()> {
+fn check_page_parent(page: &Path) -> Result<()> {
     let folder = page.parent().unwrap_or(page);
     if folder.is_dir() && !page.is_dir() {
         return Ok(());
     }
     let message = format!("no page can be written to {}", page.display());
-    Err(CliError::usage(message, "name a file in a directory that exists"))
+    Err(CliError::usage_error(message, "name a file in a directory that exists"))
 }
 
-fn write_page(page: &Path, report: &BenchReport) -> Result<()> {
-    std::fs::write(page, html::page(report)).map_err(CliError::io("write", page.display().to_string()))
+fn write_html_page(page: &Path, report: &BenchReport) -> Result<()> {
+    std::fs::write(page, html::render_page(report))
+        .map_err(CliError::io_error("write", page.display().to_string()))
 }

@@ -26,22 +26,27 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Prints the content.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let volume = context.volume()?;
-    let place = SnapshotPath::find(context, &volume, &args.snapshot, Some(&args.path))?;
-    place.must_be(FileKind::File)?;
-    copy_content(&volume, &place.tree.inode(place.ino)?, &mut *context.ui.writer(), CliError::Output)?;
+    let volume = context.open_volume()?;
+    let place = SnapshotPath::find_path(context, &volume, &args.snapshot, Some(&args.path))?;
+    place.expect_kind(FileKind::File)?;
+    write_file_content(
+        &volume,
+        &place.tree.read_inode(place.ino)?,
+        &mut *context.ui.output_writer(),
+        CliError::Output,
+    )?;
     Ok(CommandOutcome::Done)
 }
 
 /// Writes the content of a file, holes as zeros.
-pub fn copy_content(
+pub fn write_file_content(
     volume: &Volume,
     inode: &InodeRecord,
     out: &mut impl Write,
     blame: impl FnOnce(io::Error) -> CliError,
 ) -> Result<()> {
     let mut failure = None;
-    let read = volume.read_file(inode, |_, part| {
+    let read = volume.read_file_content(inode, |_, part| {
         let written = match part {
             Ok(bytes) => out.write_all(bytes),
             Err(hole) => write_zeros(out, hole),

@@ -20,6 +20,6 @@ pub struct Args {
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut CommandLine::command(), "vellum", &mut script);
-    context.ui.bytes(&script)?;
+    context.ui.write_bytes(&script)?;
     Ok(CommandOutcome::Done)
 }

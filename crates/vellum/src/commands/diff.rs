@@ -8,14 +8,14 @@ use vellum_checkout::{CheckoutError, CheckoutWorktree};
 use vellum_types::FileKind;
 use vellum_volume::diff::{ChangeKind, FileChange};
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 use vellum_volume::{Volume, VolumeError};
 
 use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
 use crate::context::mounted::MountedWorktree;
 use crate::error::{CliError, CommandOutcome, Result};
-use crate::ui::changes::{self, ChangeCounts, ChangeDetail, collapse_deleted, list};
+use crate::ui::changes::{self, ChangeCounts, ChangeDetail, collapse_deleted_dirs, format_change_list};
 use crate::ui::json::ProblemJson;
 use crate::ui::progress::ProgressTask;
 use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
@@ -65,85 +65,95 @@ struct DiffOperands {
 
 /// Compares.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    if let Some(mounted) = context.mounted()? {
-        let head = mounted.head()?;
-        let meant = understand(args, context, (&mounted.volume, &mounted.mountpoint), head)?;
-        let compared = in_mount(&mounted, &meant)?;
-        return tell(args, context, (&meant, &mounted.mountpoint), compared);
+    if let Some(mounted) = context.open_mounted_worktree()? {
+        let head = mounted.published_head()?;
+        let meant = resolve_operands(args, context, (&mounted.volume, &mounted.mountpoint), head)?;
+        let compared = compare_in_mount(&mounted, &meant)?;
+        return report_changes(args, context, (&meant, &mounted.mountpoint), compared);
     }
-    let worktree = context.worktree()?;
-    let meant = understand(args, context, (&worktree.volume, worktree.root()), worktree.head()?)?;
-    let compared = compare(context, &worktree, &meant)?;
-    tell(args, context, (&meant, worktree.root()), compared)
+    let worktree = context.open_worktree()?;
+    let meant =
+        resolve_operands(args, context, (&worktree.volume, worktree.root_path()), worktree.head_snapshot()?)?;
+    let compared = compare_operands(context, &worktree, &meant)?;
+    report_changes(args, context, (&meant, worktree.root_path()), compared)
 }
 
-fn tell(
+fn report_changes(
     args: &Args,
     context: &CommandContext,
     (meant, root): (&DiffOperands, &Path),
     compared: ComparedSnapshots<'_>,
 ) -> Result<CommandOutcome> {
     for path in &meant.paths {
-        if !compared.has(path) {
-            return Err(neither(&show(path)));
+        if !compared.contains_path(path) {
+            return Err(unknown_word_error(&format_path(path)));
         }
     }
-    let outcome = CommandOutcome::findings(!compared.changes.is_empty() || !compared.problems.is_empty());
+    let outcome =
+        CommandOutcome::from_findings(!compared.changes.is_empty() || !compared.problems.is_empty());
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&DiffJson {
+    if ui.is_json() {
+        ui.print_json(&DiffJson {
             from: meant.from.as_ref().map(|entry| entry.id.to_string()),
             to: meant.to.as_ref().map(|entry| entry.id.to_string()),
-            counts: ChangeCounts::of(&compared.changes),
+            counts: ChangeCounts::from_changes(&compared.changes),
             changes: compared.changes.iter().map(changes::ChangeJson::from).collect(),
             problems: compared.problems,
         })?;
         return Ok(outcome);
     }
-    ui.warn_of(&compared.problems)?;
-    print(args, context, root, &compared)?;
+    ui.print_problems(&compared.problems)?;
+    print_changes(args, context, root, &compared)?;
     Ok(outcome)
 }
 
-fn neither(word: &str) -> CliError {
-    CliError::usage(
+fn unknown_word_error(word: &str) -> CliError {
+    CliError::usage_error(
         format!("'{word}' is neither a snapshot nor a path on either side"),
         "'vellum history --all' lists snapshots; paths are relative to the directory you stand in",
     )
 }
 
-fn understand(
+fn resolve_operands(
     args: &Args,
     context: &CommandContext,
     (volume, root): (&Volume, &Path),
     head: Option<HistoryEntry>,
 ) -> Result<DiffOperands> {
-    let paths = context.paths(root);
+    let paths = context.paths_at_root(root);
     let (mut from, mut to, mut scope) = (None, None, Vec::new());
     for word in &args.words {
-        let snapshot = if to.is_none() && scope.is_empty() { snapshot(context, volume, word)? } else { None };
+        let snapshot = if to.is_none() && scope.is_empty() {
+            resolve_snapshot_word(context, volume, word)?
+        } else {
+            None
+        };
         match snapshot {
             Some(entry) if from.is_none() => from = Some(entry),
             Some(entry) => to = Some(entry),
-            None => scope.push(paths.parse(word)?),
+            None => scope.push(paths.parse_path(word)?),
         }
     }
-    scope.extend(paths.parse_all(&args.paths)?);
+    scope.extend(paths.parse_paths(&args.paths)?);
     Ok(DiffOperands { from: from.or(head), to, paths: scope })
 }
 
 /// The snapshot that a word names, if any. A word that names a file too means neither for certain.
-fn snapshot(context: &CommandContext, volume: &Volume, word: &OsStr) -> Result<Option<HistoryEntry>> {
+fn resolve_snapshot_word(
+    context: &CommandContext,
+    volume: &Volume,
+    word: &OsStr,
+) -> Result<Option<HistoryEntry>> {
     let Some(text) = word.to_str() else { return Ok(None) };
     let is_file = context.cwd.join(word).symlink_metadata().is_ok();
-    match volume.resolve(text) {
-        Ok(entry) if is_file && entry.id.to_string() != text => Err(CliError::usage(
-            format!("'{}' names both a snapshot and a file: {}", show(text.as_bytes()), entry.id),
+    match volume.resolve_snapshot(text) {
+        Ok(entry) if is_file && entry.id.to_string() != text => Err(CliError::usage_error(
+            format!("'{}' names both a snapshot and a file: {}", format_path(text.as_bytes()), entry.id),
             format!("'vellum diff -- {text}' means the file; the whole id means the snapshot"),
         )),
         Ok(entry) => Ok(Some(entry)),
         Err(VolumeError::NoSnapshotThere { .. }) if text == "HEAD" && !is_file => {
-            Err(CliError::usage("there is no snapshot yet", "'vellum snapshot' makes one"))
+            Err(CliError::usage_error("there is no snapshot yet", "'vellum snapshot' makes one"))
         }
         Err(VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. })
             if !text.contains(['~', '@']) || is_file =>
@@ -155,7 +165,7 @@ fn snapshot(context: &CommandContext, volume: &Volume, word: &OsStr) -> Result<O
     }
 }
 
-fn compare<'a>(
+fn compare_operands<'a>(
     context: &CommandContext,
     worktree: &'a CheckoutWorktree,
     meant: &DiffOperands,
@@ -163,59 +173,64 @@ fn compare<'a>(
     match (&meant.from, &meant.to) {
         (Some(from), Some(to)) => {
             let roots = (from.record.root, to.record.root);
-            ComparedSnapshots::trees(&worktree.volume, roots, Some((from.id, to.id)), &meant.paths)
+            ComparedSnapshots::compare_trees(&worktree.volume, roots, Some((from.id, to.id)), &meant.paths)
         }
         (from, _) => {
             let task = ProgressTask { first: "Scanning", verb: "Comparing", item: "file" };
             context
-                .watch(task, |meter| {
-                    ComparedSnapshots::with_directory(worktree, from.as_ref(), &meant.paths, meter)
+                .run_with_progress(task, |meter| {
+                    ComparedSnapshots::compare_dir(worktree, from.as_ref(), &meant.paths, meter)
                 })
                 .map_err(|error| match error {
-                    CliError::Checkout(CheckoutError::NoSuchPath { path, .. }) => neither(&path),
-                    other => other.or_resume("nothing was changed"),
+                    CliError::Checkout(CheckoutError::NoSuchPath { path, .. }) => unknown_word_error(&path),
+                    other => other.with_resume_hint("nothing was changed"),
                 })
         }
     }
 }
 
 /// The worktree is mounted: what is there now is put into the store and compared there.
-fn in_mount<'a>(mounted: &'a MountedWorktree, meant: &DiffOperands) -> Result<ComparedSnapshots<'a>> {
+fn compare_in_mount<'a>(mounted: &'a MountedWorktree, meant: &DiffOperands) -> Result<ComparedSnapshots<'a>> {
     let root = |entry: &Option<HistoryEntry>| entry.as_ref().map(|entry| entry.record.root);
     let from = root(&meant.from).unwrap_or_else(|| mounted.volume.empty_root());
-    let to = root(&meant.to).map_or_else(|| mounted.now(), Ok)?;
+    let to = root(&meant.to).map_or_else(|| mounted.publish_current_tree(), Ok)?;
     let id = |entry: &Option<HistoryEntry>| entry.as_ref().map(|entry| entry.id);
-    let line = id(&meant.to).map_or_else(|| mounted.volume.head(), |id| Ok(Some(id)))?;
-    ComparedSnapshots::trees(&mounted.volume, (from, to), id(&meant.from).zip(line), &meant.paths)
+    let line = id(&meant.to).map_or_else(|| mounted.volume.read_head(), |id| Ok(Some(id)))?;
+    ComparedSnapshots::compare_trees(&mounted.volume, (from, to), id(&meant.from).zip(line), &meant.paths)
 }
 
-fn print(args: &Args, context: &CommandContext, root: &Path, compared: &ComparedSnapshots<'_>) -> Result<()> {
-    let paths = context.paths(root);
-    let show = |path: &[u8]| paths.show(path);
+fn print_changes(
+    args: &Args,
+    context: &CommandContext,
+    root: &Path,
+    compared: &ComparedSnapshots<'_>,
+) -> Result<()> {
+    let paths = context.paths_at_root(root);
+    let show = |path: &[u8]| paths.format_path(path);
     if args.patch {
         return print_patch(context, compared);
     }
     if args.name_status {
         for change in &compared.changes {
-            context.ui.line(name_status(change, show))?;
+            context.ui.print_line(format_name_status(change, show))?;
         }
         return Ok(());
     }
     if args.stat {
         return print_stat(context, compared, show);
     }
-    let each = compared.shown(collapse_deleted(&compared.changes));
-    for line in list(context.ui.style, &each, ChangeDetail::Sizes, show) {
-        context.ui.line(line)?;
+    let each = compared.mark_ignored_files(collapse_deleted_dirs(&compared.changes));
+    for line in format_change_list(context.ui.style, &each, ChangeDetail::Sizes, show) {
+        context.ui.print_line(line)?;
     }
     if !each.is_empty() {
-        context.ui.note(ChangeCounts::of(&compared.changes))?;
+        context.ui.print_note(ChangeCounts::from_changes(&compared.changes))?;
     }
     Ok(())
 }
 
-fn name_status(change: &FileChange, show: impl Fn(&[u8]) -> String) -> String {
-    let letter = changes::letter(change.kind);
+fn format_name_status(change: &FileChange, show: impl Fn(&[u8]) -> String) -> String {
+    let letter = changes::change_letter(change.kind);
     match (&change.old, change.kind) {
         (Some(old), ChangeKind::Renamed) => format!("{letter}\t{}\t{}", show(&old.path), show(change.path())),
         _ => format!("{letter}\t{}", show(change.path())),
@@ -224,11 +239,11 @@ fn name_status(change: &FileChange, show: impl Fn(&[u8]) -> String) -> String {
 
 fn print_patch(context: &CommandContext, compared: &ComparedSnapshots<'_>) -> Result<()> {
     for change in &compared.changes {
-        let (old, new) = compared.contents(change)?;
+        let (old, new) = compared.read_change_contents(change)?;
         let mut text = Vec::new();
-        patch::write(&mut text, change, &old, &new).map_err(CliError::Output)?;
-        let text = if context.ui.style.is_on() { patch::paint(&text) } else { text };
-        context.ui.bytes(&text)?;
+        patch::write_patch(&mut text, change, &old, &new).map_err(CliError::Output)?;
+        let text = if context.ui.style.is_coloured() { patch::paint_patch(&text) } else { text };
+        context.ui.write_bytes(&text)?;
     }
     Ok(())
 }
@@ -246,42 +261,47 @@ fn print_stat(
         ColumnAlignment::Right,
         ColumnAlignment::Left,
     ])
-    .limit(changes::NAME_COLUMN);
+    .with_max_cell_width(changes::NAME_COLUMN);
     let (mut files, mut all_added, mut all_removed) = (0, 0, 0);
     for change in &compared.changes {
         let is_dir = [&change.old, &change.new].into_iter().flatten().all(|side| side.kind == FileKind::Dir);
-        if is_dir && change.kind != ChangeKind::Renamed && !change.aspects.any() {
+        if is_dir && change.kind != ChangeKind::Renamed && !change.aspects.has_change() {
             continue;
         }
         files += 1;
         let (old, new) = if is_dir {
             (patch::PatchContent::None, patch::PatchContent::None)
         } else {
-            compared.contents(change)?
+            compared.read_change_contents(change)?
         };
-        let counted = patch::line_counts(&old, &new);
+        let counted = patch::count_changed_lines(&old, &new);
         let (added, removed) = counted.unwrap_or_default();
         all_added += added;
         all_removed += removed;
         let count = |sign: char, lines: u64| {
-            if lines > 0 { format!("{sign}{}", format::number(lines)) } else { String::new() }
+            if lines > 0 { format!("{sign}{}", format::format_number(lines)) } else { String::new() }
         };
         let remark = if counted.is_none() { "not text" } else { "" };
-        table.row([
-            TableCell::painted(changes::letter(change.kind), |text| changes::paint(style, change.kind, text)),
+        table.add_row([
+            TableCell::from_painted(changes::change_letter(change.kind), |text| {
+                changes::paint_change(style, change.kind, text)
+            }),
             show(change.path()).into(),
-            TableCell::painted(&count('+', added), |text| style.green(text)),
-            TableCell::painted(&count('-', removed), |text| style.red(text)),
-            TableCell::painted(remark, |text| style.dim(text)),
+            TableCell::from_painted(&count('+', added), |text| style.paint_green(text)),
+            TableCell::from_painted(&count('-', removed), |text| style.paint_red(text)),
+            TableCell::from_painted(remark, |text| style.paint_dim(text)),
         ]);
     }
-    for line in table.lines() {
-        context.ui.line(line)?;
+    for line in table.format_lines() {
+        context.ui.print_line(line)?;
     }
     if files > 0 {
-        let lines =
-            format!("{} added, {} removed", format::count(all_added, "line"), format::number(all_removed));
-        context.ui.line(format!("{}: {lines}", format::count(files, "file")))?;
+        let lines = format!(
+            "{} added, {} removed",
+            format::format_count(all_added, "line"),
+            format::format_number(all_removed)
+        );
+        context.ui.print_line(format!("{}: {lines}", format::format_count(files, "file")))?;
     }
     Ok(())
 }

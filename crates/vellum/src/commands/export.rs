@@ -6,10 +6,10 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use vellum_checkout::export_dir;
+use vellum_checkout::export_tree;
 use vellum_types::FileKind;
 use vellum_volume::Volume;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use super::ls::base_name;
 use crate::archive::TarWriter;
@@ -53,58 +53,65 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let ui = &context.ui;
     let tar = args.tar.as_deref().filter(|file| *file != Path::new("-"));
     let to_stdout = args.to.is_none() && tar.is_none();
-    if to_stdout && (ui.out_is_terminal() || ui.json()) {
-        let taken = if ui.json() { "taken by --json" } else { "a terminal" };
+    if to_stdout && (ui.is_output_terminal() || ui.is_json()) {
+        let taken = if ui.is_json() { "taken by --json" } else { "a terminal" };
         let message = format!("a tar stream would go to standard output, which is {taken}");
-        return Err(CliError::usage(message, "use --to DIR, --tar FILE, or a pipe"));
+        return Err(CliError::usage_error(message, "use --to DIR, --tar FILE, or a pipe"));
     }
-    let volume = context.volume()?;
-    let place = SnapshotPath::find(context, &volume, &args.snapshot, args.path.as_deref())?;
+    let volume = context.open_volume()?;
+    let place = SnapshotPath::find_path(context, &volume, &args.snapshot, args.path.as_deref())?;
     let problems = match (&args.to, tar) {
-        (Some(dir), _) => to_directory(context, &volume, &place, &context.local_path(dir))?,
-        (None, Some(file)) => to_file(context, &volume, &place, &context.local_path(file))?,
+        (Some(dir), _) => export_to_dir(context, &volume, &place, &context.resolve_local_path(dir))?,
+        (None, Some(file)) => export_to_file(context, &volume, &place, &context.resolve_local_path(file))?,
         (None, None) => {
-            let mut out = ui.writer();
-            stream(context, &volume, &place, &mut *out, CliError::Output)?
+            let mut out = ui.output_writer();
+            export_to_stream(context, &volume, &place, &mut *out, CliError::Output)?
         }
     };
     let target = args.to.as_deref().or(tar);
-    let outcome = CommandOutcome::findings(!problems.is_empty());
-    if let (true, Some(target)) = (ui.json(), target) {
+    let outcome = CommandOutcome::from_findings(!problems.is_empty());
+    if let (true, Some(target)) = (ui.is_json(), target) {
         let (snapshot, to) = (place.entry.id.to_string(), target.display().to_string());
-        ui.object(&ExportJson { snapshot, to, problems })?;
+        ui.print_json(&ExportJson { snapshot, to, problems })?;
         return Ok(outcome);
     }
-    ui.warn_of(&problems)?;
+    ui.print_problems(&problems)?;
     if let (Some(target), false) = (target, ui.voice.quiet) {
-        let what = if place.path.is_empty() { String::new() } else { format!("'{}' of ", show(&place.path)) };
-        ui.line(format!("Exported {what}{} to {}", volume.short_id(&place.entry.id)?, target.display()))?;
+        let what =
+            if place.path.is_empty() { String::new() } else { format!("'{}' of ", format_path(&place.path)) };
+        ui.print_line(format!(
+            "Exported {what}{} to {}",
+            volume.short_id(&place.entry.id)?,
+            target.display()
+        ))?;
     }
     Ok(outcome)
 }
 
-fn to_directory(
+fn export_to_dir(
     context: &CommandContext,
     volume: &Volume,
     place: &SnapshotPath,
     dir: &Path,
 ) -> Result<Vec<ProblemJson>> {
     let problems = context
-        .watch(TASK, |meter| export_dir(volume, &place.tree, place.ino, dir, meter))
-        .map_err(|error| CliError::from(error).or_resume("delete the directory and run the command again"))?;
+        .run_with_progress(TASK, |meter| export_tree(volume, &place.tree, place.ino, dir, meter))
+        .map_err(|error| {
+            CliError::from(error).with_resume_hint("delete the directory and run the command again")
+        })?;
     Ok(problems.iter().map(ProblemJson::from).collect())
 }
 
-fn to_file(
+fn export_to_file(
     context: &CommandContext,
     volume: &Volume,
     place: &SnapshotPath,
     path: &Path,
 ) -> Result<Vec<ProblemJson>> {
     let shown = path.display().to_string();
-    let blame = |error: io::Error| CliError::io("write", shown.clone())(error);
-    let file = File::create_new(path).map_err(CliError::io("create", shown.clone()))?;
-    let done = stream(context, volume, place, BufWriter::with_capacity(1 << 20, &file), blame)
+    let blame = |error: io::Error| CliError::io_error("write", shown.clone())(error);
+    let file = File::create_new(path).map_err(CliError::io_error("create", shown.clone()))?;
+    let done = export_to_stream(context, volume, place, BufWriter::with_capacity(1 << 20, &file), blame)
         .and_then(|problems| file.sync_all().map(|()| problems).map_err(blame));
     done.inspect_err(|_| {
         // A torn archive must not be taken for a whole one.
@@ -112,7 +119,7 @@ fn to_file(
     })
 }
 
-fn stream(
+fn export_to_stream(
     context: &CommandContext,
     volume: &Volume,
     place: &SnapshotPath,
@@ -121,8 +128,10 @@ fn stream(
 ) -> Result<Vec<ProblemJson>> {
     let name = if place.attr.kind == FileKind::Dir { b"" } else { base_name(&place.path) };
     let sockets = context
-        .watch(TASK, |meter| TarWriter::new(volume, &place.tree, meter, out, blame).write(place.ino, name))
-        .map_err(|error| error.or_resume("run the command again"))?;
+        .run_with_progress(TASK, |meter| {
+            TarWriter::new(volume, &place.tree, meter, out, blame).write_tree(place.ino, name)
+        })
+        .map_err(|error| error.with_resume_hint("run the command again"))?;
     let left_out =
         |path: &Vec<u8>| ProblemJson::new(path, "a socket has no place in a tar archive: left out");
     Ok(sockets.iter().map(left_out).collect())

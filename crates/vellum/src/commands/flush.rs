@@ -21,18 +21,18 @@ struct FlushJson {
 
 /// Flushes.
 pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let Some(mounted) = context.mounted()? else {
-        return Err(CliError::usage(
+    let Some(mounted) = context.open_mounted_worktree()? else {
+        return Err(CliError::usage_error(
             "this is no mounted worktree",
             "the snapshots of a checked-out directory are in the store at once",
         ));
     };
-    mounted.sync()?;
-    let answer = mounted.ask(&ControlRequest::Flush)?;
-    if context.ui.json() {
-        context.ui.object(&FlushJson { root: answer.root, log_bytes: answer.log_bytes })?;
+    mounted.sync_filesystem()?;
+    let answer = mounted.send_request(&ControlRequest::Flush)?;
+    if context.ui.is_json() {
+        context.ui.print_json(&FlushJson { root: answer.root, log_bytes: answer.log_bytes })?;
     } else {
-        context.ui.note("everything is in the store")?;
+        context.ui.print_note("everything is in the store")?;
     }
     Ok(CommandOutcome::Done)
 }

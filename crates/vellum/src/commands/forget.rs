@@ -24,27 +24,27 @@ struct ForgetJson {
 
 /// Forgets them.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let volume = context.volume()?;
-    let names = SnapshotNames::load(&volume)?;
+    let volume = context.open_volume()?;
+    let names = SnapshotNames::load_all(&volume)?;
     // All are found before the first goes: 'HEAD~1 HEAD~2' means what it says.
     let mut entries = Vec::with_capacity(args.snapshots.len());
     for typed in &args.snapshots {
-        let entry = volume.resolve(typed)?;
+        let entry = volume.resolve_snapshot(typed)?;
         if !entries.contains(&entry) {
             entries.push(entry);
         }
     }
     let ui = &context.ui;
     for entry in &entries {
-        volume.forget(&entry.id)?;
-        if !ui.json() && !ui.voice.quiet {
-            ui.line(format!("Forgot {}", names.describe(entry)))?;
+        volume.forget_snapshot(&entry.id)?;
+        if !ui.is_json() && !ui.voice.quiet {
+            ui.print_line(format!("Forgot {}", names.describe_snapshot(entry)))?;
         }
     }
-    if ui.json() {
-        ui.object(&ForgetJson { forgotten: entries.iter().map(|entry| entry.id.to_string()).collect() })?;
+    if ui.is_json() {
+        ui.print_json(&ForgetJson { forgotten: entries.iter().map(|entry| entry.id.to_string()).collect() })?;
     } else {
-        ui.note("'vellum gc run' frees what only they held")?;
+        ui.print_note("'vellum gc run' frees what only they held")?;
     }
     Ok(CommandOutcome::Done)
 }

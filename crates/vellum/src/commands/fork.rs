@@ -75,33 +75,33 @@ struct ForkJson {
 /// Forks.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(mountpoint) = &args.mount {
-        return mounted(args, context, mountpoint);
+        return fork_to_mount(args, context, mountpoint);
     }
-    if context.mounted()?.is_some() {
-        return Err(CliError::usage(
+    if context.open_mounted_worktree()?.is_some() {
+        return Err(CliError::usage_error(
             "a mounted worktree has no plain files to clone",
             "'--mount DIR' forks it at once; for plain files: 'vellum init --store', then 'vellum restore'",
         ));
     }
-    let worktree = context.worktree()?;
-    let from = worktree.volume.resolve(args.from.as_deref().unwrap_or("HEAD"))?;
-    let to = context.local_path(args.to.as_deref().unwrap_or(Path::new("")));
+    let worktree = context.open_worktree()?;
+    let from = worktree.volume.resolve_snapshot(args.from.as_deref().unwrap_or("HEAD"))?;
+    let to = context.resolve_local_path(args.to.as_deref().unwrap_or(Path::new("")));
     let id = from.id;
     let engine = args.engine.map(ForkEngine::from);
     let request = ForkRequest { name: args.name.clone(), to: to.clone(), from, engine };
     let done = context
-        .watch(ProgressTask { first: "Scanning", verb: "Forking", item: "file" }, |meter| {
-            worktree.fork(&request, meter)
+        .run_with_progress(ProgressTask { first: "Scanning", verb: "Forking", item: "file" }, |meter| {
+            worktree.fork_worktree(&request, meter)
         })
         .map_err(|error| {
-            CliError::from(error).or_resume("nothing was kept: 'vellum fork' again begins anew")
+            CliError::from(error).with_resume_hint("nothing was kept: 'vellum fork' again begins anew")
         })?;
     let to = to.canonicalize().unwrap_or(to);
     let problems: Vec<_> = done.problems.iter().map(ProblemJson::from).collect();
-    let outcome = CommandOutcome::findings(!problems.is_empty());
+    let outcome = CommandOutcome::from_findings(!problems.is_empty());
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&ForkJson {
+    if ui.is_json() {
+        ui.print_json(&ForkJson {
             name: args.name.clone(),
             directory: to.display().to_string(),
             snapshot: id.to_string(),
@@ -113,61 +113,74 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         })?;
         return Ok(outcome);
     }
-    ui.warn_of(&problems)?;
+    ui.print_problems(&problems)?;
     if !ui.voice.quiet {
         let short = worktree.volume.short_id(&id)?;
-        ui.line(format!("Worktree {} in {} starts from {short}", ui.style.cyan(&args.name), to.display()))?;
-        ui.line(ways(&done))?;
+        ui.print_line(format!(
+            "Worktree {} in {} starts from {short}",
+            ui.style.paint_cyan(&args.name),
+            to.display()
+        ))?;
+        ui.print_line(format_fork_methods(&done))?;
     }
     Ok(outcome)
 }
 
 /// The new worktree is mounted: it stands on the tree of a snapshot, or on what a mounted one holds; no file is touched.
-fn mounted(args: &Args, context: &CommandContext, mountpoint: &Path) -> Result<CommandOutcome> {
-    let here = context.mounted()?;
+fn fork_to_mount(args: &Args, context: &CommandContext, mountpoint: &Path) -> Result<CommandOutcome> {
+    let here = context.open_mounted_worktree()?;
     let there = match &here {
-        Some(here) => here.volume.worktree_head(&args.name)?,
-        None => context.volume()?.worktree_head(&args.name)?,
+        Some(here) => here.volume.read_worktree_head(&args.name)?,
+        None => context.open_volume()?.read_worktree_head(&args.name)?,
     };
     if there.is_some() {
         return Err(VolumeError::Exists { kind: "worktree", name: args.name.clone() }.into());
     }
-    mountpoint::prepare(&mountpoint::resolve(&context.local_path(mountpoint))?)?;
+    mountpoint::prepare_mountpoint(&mountpoint::resolve_mountpoint(
+        &context.resolve_local_path(mountpoint),
+    )?)?;
     // From here on there is something to be taken back. Once it is mounted the fork is whole, and stays.
-    let asked = interrupt::listen();
+    let asked = interrupt::install_signal_handlers();
     let volume = match (here, &args.from) {
         (Some(here), None) => {
-            here.sync()?;
-            here.ask(&ControlRequest::Fork { name: args.name.clone() })?;
+            here.sync_filesystem()?;
+            here.send_request(&ControlRequest::Fork { name: args.name.clone() })?;
             here.volume
         }
         (Some(here), Some(typed)) => {
-            here.ask(&ControlRequest::Settle)?;
-            live::create(&here.volume, &args.name, Some(here.volume.resolve(typed)?.id))?;
+            here.send_request(&ControlRequest::Settle)?;
+            live::create_live_worktree(
+                &here.volume,
+                &args.name,
+                Some(here.volume.resolve_snapshot(typed)?.id),
+            )?;
             here.volume
         }
         (None, typed) => {
-            let volume = context.volume()?;
+            let volume = context.open_volume()?;
             let from = match typed {
-                Some(typed) => Some(volume.resolve(typed)?.id),
-                None => volume.head()?,
+                Some(typed) => Some(volume.resolve_snapshot(typed)?.id),
+                None => volume.read_head()?,
             };
-            live::create(&volume, &args.name, from)?;
+            live::create_live_worktree(&volume, &args.name, from)?;
             volume
         }
     };
-    let request = mount::Args::of_worktree(volume.state.root(), mountpoint, &args.name);
+    let request = mount::Args::for_worktree(volume.state.root(), mountpoint, &args.name);
     let stopped = || CliError::Stopped { resume: "nothing was kept: 'vellum fork' again begins anew".into() };
-    let done = if interrupt::asked(&asked) { Err(stopped()) } else { mount::run(&request, context) };
+    let done =
+        if interrupt::is_stop_requested(&asked) { Err(stopped()) } else { mount::run(&request, context) };
     // The process that was to serve it has got the signal, too.
-    done.map_err(|error| if interrupt::asked(&asked) { stopped() } else { error }).inspect_err(|_| {
-        // Why it could not be mounted is what the user wants to know. One that is mounted after all is not removed.
-        let _ = live::remove(&volume, &args.name);
-    })
+    done.map_err(|error| if interrupt::is_stop_requested(&asked) { stopped() } else { error }).inspect_err(
+        |_| {
+            // Why it could not be mounted is what the user wants to know. One that is mounted after all is not removed.
+            let _ = live::remove_live_worktree(&volume, &args.name);
+        },
+    )
 }
 
 /// How many files were made in which way.
-fn ways(done: &ForkReport) -> String {
+fn format_fork_methods(done: &ForkReport) -> String {
     let all = [
         (done.reflinked, "cloned (reflink)"),
         (done.copied, "copied"),
@@ -185,8 +198,8 @@ fn ways(done: &ForkReport) -> String {
     let parts: Vec<_> = all
         .into_iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, way)| format!("{} {way}", format::number(count)))
+        .map(|(count, way)| format!("{} {way}", format::format_number(count)))
         .collect();
     let files = if parts.is_empty() { "no files".into() } else { parts.join(", ") };
-    format!("Files: {files}; {}{space}", format::size(done.bytes))
+    format!("Files: {files}; {}{space}", format::format_size(done.bytes))
 }

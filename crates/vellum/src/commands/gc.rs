@@ -6,7 +6,7 @@ use serde::Serialize;
 use vellum_volume::Volume;
 use vellum_volume::gc::{self, CollectionPlan, CollectionReport, CollectionRequest, PackAction};
 use vellum_volume::session::WaitingSession;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -92,7 +92,7 @@ impl From<&WaitingSession> for SessionWait {
             object: writer.object.clone(),
             host: session.ok().map(|session| session.host.clone()),
             process: session.ok().map(|session| session.pid),
-            renewed: session.ok().map(|session| json::time(session.renewed)),
+            renewed: session.ok().map(|session| json::format_json_time(session.renewed)),
             problem: session.err().cloned(),
         }
     }
@@ -101,41 +101,45 @@ impl From<&WaitingSession> for SessionWait {
 /// Plans or runs.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
     match command {
-        Command::Plan { lost } => plan(lost, context),
+        Command::Plan { lost } => plan_collection(lost, context),
         Command::Run { plan, lost, end_session } => {
-            let volume = context.volume()?;
-            let approved = plan.as_ref().map(|file| read_plan(context, file)).transpose()?;
+            let volume = context.open_volume()?;
+            let approved = plan.as_ref().map(|file| read_plan_file(context, file)).transpose()?;
             let request = CollectionRequest {
                 approved: approved.as_ref(),
                 without: &lost.without,
                 ended_sessions: end_session,
             };
-            execute(&volume, &request, context)
+            execute_collection(&volume, &request, context)
         }
     }
 }
 
-fn plan(lost: &LostRecordArgs, context: &CommandContext) -> Result<CommandOutcome> {
-    let volume = context.volume()?;
+fn plan_collection(lost: &LostRecordArgs, context: &CommandContext) -> Result<CommandOutcome> {
+    let volume = context.open_volume()?;
     let plan = context
-        .watch(TASK, |meter| gc::plan(&volume, &lost.without, meter))
-        .map_err(|error| CliError::from(error).or_resume("nothing was changed"))?;
+        .run_with_progress(TASK, |meter| gc::plan_collection(&volume, &lost.without, meter))
+        .map_err(|error| CliError::from(error).with_resume_hint("nothing was changed"))?;
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&GcPlanJson { plan: &plan, freed: plan.freed() })?;
+    if ui.is_json() {
+        ui.print_json(&GcPlanJson { plan: &plan, freed: plan.freed_bytes() })?;
         return Ok(CommandOutcome::Done);
     }
     let (blobs, snapshots) =
-        (format::count(plan.live_blobs, "blob"), format::count(plan.snapshots, "snapshot"));
-    ui.line(format!("Needed by {snapshots}: {} in {blobs}", format::size(plan.live_bytes)))?;
-    let dead = match (plan.dead_bytes, plan.freed()) {
+        (format::format_count(plan.live_blobs, "blob"), format::format_count(plan.snapshots, "snapshot"));
+    ui.print_line(format!("Needed by {snapshots}: {} in {blobs}", format::format_size(plan.live_bytes)))?;
+    let dead = match (plan.dead_bytes, plan.freed_bytes()) {
         (0, 0) => "nothing".into(),
         (dead, freed) if freed < dead => {
-            format!("{}, of which {} are worth freeing", format::size(dead), format::size(freed))
+            format!(
+                "{}, of which {} are worth freeing",
+                format::format_size(dead),
+                format::format_size(freed)
+            )
         }
-        (_, freed) => format::size(freed),
+        (_, freed) => format::format_size(freed),
     };
-    ui.line(format!("Needed by none: {dead}"))?;
+    ui.print_line(format!("Needed by none: {dead}"))?;
     if ui.voice.verbose {
         let mut table = TextTable::new(&[
             ColumnAlignment::Left,
@@ -144,27 +148,27 @@ fn plan(lost: &LostRecordArgs, context: &CommandContext) -> Result<CommandOutcom
             ColumnAlignment::Right,
         ]);
         for pack in &plan.packs {
-            let (live, dead) = (format::size(pack.live), format::size(pack.dead));
+            let (live, dead) = (format::format_size(pack.live), format::format_size(pack.dead));
             let short = pack.pack.get(..16).unwrap_or(&pack.pack);
-            table.row([
-                action(pack.action).into(),
+            table.add_row([
+                format_action(pack.action).into(),
                 short.into(),
                 format!("{live} kept").into(),
                 format!("{dead} freed").into(),
             ]);
         }
-        for line in table.lines() {
-            ui.line(line)?;
+        for line in table.format_lines() {
+            ui.print_line(line)?;
         }
     }
     if !plan.packs.is_empty() {
-        let packs = format::count(plan.packs.len() as u64, "pack");
-        ui.note(format!("'vellum gc run' does it ({packs}; --verbose lists them)"))?;
+        let packs = format::format_count(plan.packs.len() as u64, "pack");
+        ui.print_note(format!("'vellum gc run' does it ({packs}; --verbose lists them)"))?;
     }
     Ok(CommandOutcome::Done)
 }
 
-fn action(action: PackAction) -> &'static str {
+fn format_action(action: PackAction) -> &'static str {
     match action {
         PackAction::Delete => "delete",
         PackAction::Repack => "repack",
@@ -172,32 +176,35 @@ fn action(action: PackAction) -> &'static str {
     }
 }
 
-fn execute(
+fn execute_collection(
     volume: &Volume,
     request: &CollectionRequest<'_>,
     context: &CommandContext,
 ) -> Result<CommandOutcome> {
-    let done = context.watch(TASK, |meter| gc::run(volume, request, meter)).map_err(|error| {
-        CliError::from(error).or_resume("nothing that is needed is gone; run it again to go on")
-    })?;
-    report(context, &done)
+    let done = context.run_with_progress(TASK, |meter| gc::run_collection(volume, request, meter)).map_err(
+        |error| {
+            CliError::from(error).with_resume_hint("nothing that is needed is gone; run it again to go on")
+        },
+    )?;
+    report_collection(context, &done)
 }
 
-fn read_plan(context: &CommandContext, file: &std::path::Path) -> Result<CollectionPlan> {
+fn read_plan_file(context: &CommandContext, file: &std::path::Path) -> Result<CollectionPlan> {
     let shown = file.display().to_string();
-    let text = std::fs::read(context.local_path(file)).map_err(CliError::io("read", shown.clone()))?;
+    let text =
+        std::fs::read(context.resolve_local_path(file)).map_err(CliError::io_error("read", shown.clone()))?;
     serde_json::from_slice(&text).map_err(|error| {
-        CliError::usage(
+        CliError::usage_error(
             format!("{shown} is not a plan: {error}"),
             "'vellum gc plan --json > FILE' writes one",
         )
     })
 }
 
-fn report(context: &CommandContext, done: &CollectionReport) -> Result<CommandOutcome> {
+fn report_collection(context: &CommandContext, done: &CollectionReport) -> Result<CommandOutcome> {
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&GcRunJson {
+    if ui.is_json() {
+        ui.print_json(&GcRunJson {
             snapshots: done.plan.snapshots,
             deleted_packs: done.deleted,
             repacked_packs: done.repacked,
@@ -208,39 +215,40 @@ fn report(context: &CommandContext, done: &CollectionReport) -> Result<CommandOu
         return Ok(CommandOutcome::Done);
     }
     if !done.writers.is_empty() {
-        let writers = format::count(done.writers.len() as u64, "other command");
-        ui.line(format!("Freed nothing: {writers} at work on this volume"))?;
+        let writers = format::format_count(done.writers.len() as u64, "other command");
+        ui.print_line(format!("Freed nothing: {writers} at work on this volume"))?;
         for writer in &done.writers {
-            ui.line(format!("    {}", describe(writer)))?;
+            ui.print_line(format!("    {}", describe_writer(writer)))?;
         }
-        ui.note("run 'vellum gc run' again when they are done")?;
-        let session = done.writers.first().map_or("NAME", WaitingSession::name);
-        ui.note(format!(
+        ui.print_note("run 'vellum gc run' again when they are done")?;
+        let session = done.writers.first().map_or("NAME", WaitingSession::session_name);
+        ui.print_note(format!(
             "one that was killed on another machine, or cannot be read, counts until it was not renewed for 24 \
              hours; if you know that it is gone, 'vellum gc run --end-session {session}' ends it"
         ))?;
     } else if done.plan.packs.is_empty() {
-        ui.line("Nothing to free")?;
+        ui.print_line("Nothing to free")?;
     } else {
-        let (deleted, repacked) = (format::count(done.deleted, "pack"), format::number(done.repacked));
-        ui.line(format!(
+        let (deleted, repacked) =
+            (format::format_count(done.deleted, "pack"), format::format_number(done.repacked));
+        ui.print_line(format!(
             "Freed {}: {deleted} deleted, {repacked} of them repacked",
-            format::size(done.freed)
+            format::format_size(done.freed)
         ))?;
     }
     Ok(CommandOutcome::Done)
 }
 
 /// Whom a collection waits for, on one line: names of hosts are whatever somebody wrote there.
-fn describe(writer: &WaitingSession) -> String {
+fn describe_writer(writer: &WaitingSession) -> String {
     match &writer.session {
         Ok(session) => format!(
             "process {} on {}, last renewed {} ({})",
             session.pid,
-            show(session.host.as_bytes()),
-            format::local_time(session.renewed),
+            format_path(session.host.as_bytes()),
+            format::format_local_time(session.renewed),
             writer.object
         ),
-        Err(problem) => format!("somebody whose session cannot be read: {}", show(problem.as_bytes())),
+        Err(problem) => format!("somebody whose session cannot be read: {}", format_path(problem.as_bytes())),
     }
 }

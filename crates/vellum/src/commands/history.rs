@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 use vellum_types::SnapshotId;
-use vellum_volume::history::{AncestorWalk, HistoryEntry, all};
+use vellum_volume::history::{AncestorWalk, HistoryEntry, list_history};
 use vellum_volume::record::SnapshotOrigin;
 use vellum_volume::versions::{HistoryStep, PathHistory};
 use vellum_volume::{Volume, VolumeError};
 
 use crate::context::CommandContext;
-use crate::context::names::{SnapshotNames, first_line};
+use crate::context::names::{SnapshotNames, first_note_line};
 use crate::error::{CommandOutcome, Result};
 use crate::ui::graph::HistoryGraph;
 use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
@@ -48,43 +48,53 @@ struct HistoryJson {
 
 /// Lists the snapshots.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let volume = context.volume()?;
-    let names =
-        if args.tag.is_some() { SnapshotNames::load_known(&volume)? } else { SnapshotNames::load(&volume)? };
-    names.warn_of_damaged(&context.ui)?;
-    let path = args.path.as_ref().map(|path| context.paths_of(&volume)?.parse(path)).transpose()?;
+    let volume = context.open_volume()?;
+    let names = if args.tag.is_some() {
+        SnapshotNames::load_known(&volume)?
+    } else {
+        SnapshotNames::load_all(&volume)?
+    };
+    names.warn_about_damaged(&context.ui)?;
+    let path =
+        args.path.as_ref().map(|path| context.paths_for_volume(&volume)?.parse_path(path)).transpose()?;
     let filter = HistoryFilter { args, volume: &volume, names: &names, path };
-    let (shown, more) = filter.select()?;
+    let (shown, more) = filter.select_entries()?;
     let ui = &context.ui;
-    if ui.json() {
-        let snapshots = shown.iter().map(|entry| names.json(entry)).collect();
-        ui.object(&HistoryJson { snapshots, more })?;
+    if ui.is_json() {
+        let snapshots = shown.iter().map(|entry| names.to_snapshot_json(entry)).collect();
+        ui.print_json(&HistoryJson { snapshots, more })?;
         return Ok(CommandOutcome::Done);
     }
     if args.graph {
-        draw(context, &volume, &names, &shown)?;
+        print_graph(context, &volume, &names, &shown)?;
     } else {
-        for line in table(context, &names, &shown).lines() {
-            ui.line(line)?;
+        for line in history_table(context, &names, &shown).format_lines() {
+            ui.print_line(line)?;
         }
     }
     if shown.is_empty() {
-        ui.note(if names.len() == 0 { "no snapshot yet: 'vellum snapshot' makes one" } else { "none" })?;
+        ui.print_note(if names.len() == 0 {
+            "no snapshot yet: 'vellum snapshot' makes one"
+        } else {
+            "none"
+        })?;
     } else if more {
-        ui.note(format!("older ones: vellum history -n {}", args.number.saturating_mul(5)))?;
+        ui.print_note(format!("older ones: vellum history -n {}", args.number.saturating_mul(5)))?;
     }
-    tell_of_newer(args, context, &volume)?;
+    report_newer_snapshots(args, context, &volume)?;
     Ok(CommandOutcome::Done)
 }
 
 /// After a restore of an older snapshot, the history begins there.
-fn tell_of_newer(args: &Args, context: &CommandContext, volume: &Volume) -> Result<()> {
+fn report_newer_snapshots(args: &Args, context: &CommandContext, volume: &Volume) -> Result<()> {
     if args.all || args.tag.is_some() {
         return Ok(());
     }
     match volume.count_newer_than_head()? {
         0 => Ok(()),
-        newer => context.ui.note(format!("{} newer: vellum history --all", format::number(newer as u64))),
+        newer => context
+            .ui
+            .print_note(format!("{} newer: vellum history --all", format::format_number(newer as u64))),
     }
 }
 
@@ -97,42 +107,43 @@ struct HistoryFilter<'a> {
 
 impl HistoryFilter<'_> {
     /// The snapshots to show, and whether there are more.
-    fn select(&self) -> Result<(Vec<HistoryEntry>, bool)> {
+    fn select_entries(&self) -> Result<(Vec<HistoryEntry>, bool)> {
         let limit = if self.args.number == 0 { usize::MAX } else { self.args.number };
         let catalog = &self.volume.catalog;
         let entries: Box<dyn Iterator<Item = _>> = if let Some(pattern) = &self.args.tag {
-            Box::new(self.tagged(pattern)?.into_iter().map(Ok))
+            Box::new(self.find_tagged_entries(pattern)?.into_iter().map(Ok))
         } else if self.args.all {
-            Box::new(all(catalog)?.into_iter().map(Ok))
+            Box::new(list_history(catalog)?.into_iter().map(Ok))
         } else {
-            Box::new(AncestorWalk::of(catalog, self.volume.head()?)?)
+            Box::new(AncestorWalk::from_heads(catalog, self.volume.read_head()?)?)
         };
-        let noted = entries.filter(|entry| entry.as_ref().map_or(true, |entry| self.has_text(entry)));
-        let Some(path) = &self.path else { return take(noted, limit) };
-        let steps = noted.map(|entry| self.step(entry?));
-        take(PathHistory::new(self.volume, path, steps), limit)
+        let noted =
+            entries.filter(|entry| entry.as_ref().map_or(true, |entry| self.matches_note_text(entry)));
+        let Some(path) = &self.path else { return take_entries(noted, limit) };
+        let steps = noted.map(|entry| self.path_history_step(entry?));
+        take_entries(PathHistory::new(self.volume, path, steps), limit)
     }
 
     /// Tags are few, and say where their snapshots are: no history is walked for them.
-    fn tagged(&self, pattern: &str) -> Result<Vec<HistoryEntry>> {
-        let ids = self.names.tagged(|tag| matches(pattern, tag));
+    fn find_tagged_entries(&self, pattern: &str) -> Result<Vec<HistoryEntry>> {
+        let ids = self.names.find_tagged(|tag| matches_pattern(pattern, tag));
         let mut entries = Vec::with_capacity(ids.len());
         for id in ids {
-            entries.push(HistoryEntry { id, record: self.volume.catalog.get(&id)? });
+            entries.push(HistoryEntry { id, record: self.volume.catalog.get_record(&id)? });
         }
         entries.sort_unstable_by(|a, b| b.cmp(a));
         Ok(entries)
     }
 
-    fn has_text(&self, entry: &HistoryEntry) -> bool {
+    fn matches_note_text(&self, entry: &HistoryEntry) -> bool {
         let note = &entry.record.note;
         self.args.grep.as_ref().is_none_or(|text| note.to_lowercase().contains(&text.to_lowercase()))
     }
 
     /// A snapshot with what the history shows before it.
-    fn step(&self, entry: HistoryEntry) -> vellum_volume::Result<HistoryStep> {
-        let before = match parents_shown(self.volume, self.names.ids(), &entry)?.first() {
-            Some(parent) => Some(self.volume.catalog.get(parent)?.root),
+    fn path_history_step(&self, entry: HistoryEntry) -> vellum_volume::Result<HistoryStep> {
+        let before = match nearest_parents(self.volume, self.names.ids(), &entry)?.first() {
+            Some(parent) => Some(self.volume.catalog.get_record(parent)?.root),
             None => None,
         };
         Ok(HistoryStep { entry, before })
@@ -140,7 +151,7 @@ impl HistoryFilter<'_> {
 }
 
 /// The first of some snapshots, and whether there are more.
-fn take(
+fn take_entries(
     entries: impl Iterator<Item = vellum_volume::Result<HistoryEntry>>,
     limit: usize,
 ) -> Result<(Vec<HistoryEntry>, bool)> {
@@ -156,7 +167,7 @@ fn take(
 }
 
 /// The nearest ancestors that were not forgotten, on the first parent's line first.
-fn parents_shown(
+fn nearest_parents(
     volume: &Volume,
     live: &[SnapshotId],
     entry: &HistoryEntry,
@@ -172,7 +183,7 @@ fn parents_shown(
             found.push(id);
             continue;
         }
-        match volume.catalog.get(&id) {
+        match volume.catalog.get_record(&id) {
             Ok(record) => queue.extend(record.parents.iter().rev()),
             Err(VolumeError::MissingRecord(_)) => {}
             Err(error) => return Err(error),
@@ -181,7 +192,7 @@ fn parents_shown(
     Ok(found)
 }
 
-fn table(context: &CommandContext, names: &SnapshotNames, entries: &[HistoryEntry]) -> TextTable {
+fn history_table(context: &CommandContext, names: &SnapshotNames, entries: &[HistoryEntry]) -> TextTable {
     let mut table = TextTable::new(&[
         ColumnAlignment::Left,
         ColumnAlignment::Left,
@@ -189,39 +200,39 @@ fn table(context: &CommandContext, names: &SnapshotNames, entries: &[HistoryEntr
         ColumnAlignment::Left,
     ]);
     for entry in entries {
-        table.row(cells(context, names, entry));
+        table.add_row(history_cells(context, names, entry));
     }
     table
 }
 
-fn cells(context: &CommandContext, names: &SnapshotNames, entry: &HistoryEntry) -> [TableCell; 4] {
+fn history_cells(context: &CommandContext, names: &SnapshotNames, entry: &HistoryEntry) -> [TableCell; 4] {
     let style = context.ui.style;
     let record = &entry.record;
     [
-        TableCell::painted(&names.short(&entry.id), |text| style.yellow(text)),
-        format::local_time(record.time).into(),
-        format!("{} changed", format::number(record.statistics.changed)).into(),
-        description(context, names, entry).into(),
+        TableCell::from_painted(&names.short_id(&entry.id), |text| style.paint_yellow(text)),
+        format::format_local_time(record.time).into(),
+        format!("{} changed", format::format_number(record.statistics.changed)).into(),
+        format_description(context, names, entry).into(),
     ]
 }
 
-fn description(context: &CommandContext, names: &SnapshotNames, entry: &HistoryEntry) -> String {
+fn format_description(context: &CommandContext, names: &SnapshotNames, entry: &HistoryEntry) -> String {
     let style = context.ui.style;
-    let note = first_line(&entry.record.note);
+    let note = first_note_line(&entry.record.note);
     let mut parts = Vec::with_capacity(2);
     match (note.is_empty(), entry.record.origin) {
         (false, _) => parts.push(note),
-        (true, SnapshotOrigin::Safety) => parts.push(style.dim("(before a restore)")),
+        (true, SnapshotOrigin::Safety) => parts.push(style.paint_dim("(before a restore)")),
         (true, SnapshotOrigin::User) => {}
     }
-    let labels = names.labels(&entry.id);
+    let labels = names.snapshot_labels(&entry.id);
     if !labels.is_empty() {
-        parts.push(style.cyan(&format!("[{}]", labels.join(", "))));
+        parts.push(style.paint_cyan(&format!("[{}]", labels.join(", "))));
     }
     parts.join(" ")
 }
 
-fn draw(
+fn print_graph(
     context: &CommandContext,
     volume: &Volume,
     names: &SnapshotNames,
@@ -229,40 +240,43 @@ fn draw(
 ) -> Result<()> {
     let mut graph = HistoryGraph::default();
     for entry in entries {
-        let parents = parents_shown(volume, names.ids(), entry)?;
-        let rows = graph.add(entry.id, &parents);
+        let parents = nearest_parents(volume, names.ids(), entry)?;
+        let rows = graph.add_entry(entry.id, &parents);
         for line in rows.before {
-            context.ui.line(line)?;
+            context.ui.print_line(line)?;
         }
-        let id = context.ui.style.yellow(&names.short(&entry.id));
-        let time = format::local_time(entry.record.time);
-        let description = description(context, names, entry);
-        context.ui.line(format!("{}  {id}  {time}  {description}", rows.node).trim_end())?;
+        let id = context.ui.style.paint_yellow(&names.short_id(&entry.id));
+        let time = format::format_local_time(entry.record.time);
+        let description = format_description(context, names, entry);
+        context.ui.print_line(format!("{}  {id}  {time}  {description}", rows.node).trim_end())?;
         for line in rows.after {
-            context.ui.line(line)?;
+            context.ui.print_line(line)?;
         }
     }
     Ok(())
 }
 
 /// Whether `*` in the pattern can stand for something that makes it equal to the name.
-fn matches(pattern: &str, name: &str) -> bool {
+fn matches_pattern(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((head, tail)) => name.strip_prefix(head).is_some_and(|rest| {
-            rest.char_indices().map(|(at, _)| at).chain([rest.len()]).any(|at| matches(tail, &rest[at..]))
+            rest.char_indices()
+                .map(|(at, _)| at)
+                .chain([rest.len()])
+                .any(|at| matches_pattern(tail, &rest[at..]))
         }),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::matches_pattern;
 
     #[test]
     fn stars_stand_for_anything() {
-        assert!(matches("v1", "v1") && !matches("v1", "v10"));
-        assert!(matches("v*", "v") && matches("v*", "v10") && !matches("v*", "w10"));
-        assert!(matches("*-é*", "a-éb") && !matches("*x", "a"));
+        assert!(matches_pattern("v1", "v1") && !matches_pattern("v1", "v10"));
+        assert!(matches_pattern("v*", "v") && matches_pattern("v*", "v10") && !matches_pattern("v*", "w10"));
+        assert!(matches_pattern("*-é*", "a-éb") && !matches_pattern("*x", "a"));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use vellum_volume::Volume;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
@@ -33,62 +33,62 @@ struct InfoJson {
 
 /// Describes them.
 pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let volume = context.volume()?;
-    let names = SnapshotNames::load(&volume)?;
-    let report = gather(&volume, &names)?;
+    let volume = context.open_volume()?;
+    let names = SnapshotNames::load_all(&volume)?;
+    let report = collect_volume_info(&volume, &names)?;
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&report)?;
+    if ui.is_json() {
+        ui.print_json(&report)?;
         return Ok(CommandOutcome::Done);
     }
     let mut facts = FactList::default();
-    facts.add("Worktree", show(report.worktree.as_bytes()));
-    facts.add("Directory", show(report.directory.as_bytes()));
-    let head = match volume.head()? {
+    facts.add_fact("Worktree", format_path(report.worktree.as_bytes()));
+    facts.add_fact("Directory", format_path(report.directory.as_bytes()));
+    let head = match volume.read_head()? {
         None => "no snapshot yet".into(),
         Some(id) => volume
-            .resolve(&id.to_string())
-            .map(|entry| names.describe(&entry))
-            .unwrap_or_else(|error| format!("{} ({error})", names.short(&id))),
+            .resolve_snapshot(&id.to_string())
+            .map(|entry| names.describe_snapshot(&entry))
+            .unwrap_or_else(|error| format!("{} ({error})", names.short_id(&id))),
     };
-    facts.add("Stands on", head);
-    facts.add("Volume", report.volume.clone());
-    facts.add("Store", show(report.store.as_bytes()));
-    facts.add("Encrypted", if report.encrypted { "yes" } else { "no" });
+    facts.add_fact("Stands on", head);
+    facts.add_fact("Volume", report.volume.clone());
+    facts.add_fact("Store", format_path(report.store.as_bytes()));
+    facts.add_fact("Encrypted", if report.encrypted { "yes" } else { "no" });
     let counts = [
-        format::count(report.snapshots as u64, "snapshot"),
-        format::count(report.tags as u64, "tag"),
-        format::count(report.worktrees as u64, "worktree"),
+        format::format_count(report.snapshots as u64, "snapshot"),
+        format::format_count(report.tags as u64, "tag"),
+        format::format_count(report.worktrees as u64, "worktree"),
     ];
-    facts.add("Holds", counts.join(", "));
-    let objects = format::count(report.objects as u64, "object");
-    facts.add(
+    facts.add_fact("Holds", counts.join(", "));
+    let objects = format::format_count(report.objects as u64, "object");
+    facts.add_fact(
         "Size",
         format!(
             "{} in {objects}, {}",
-            format::size(report.stored_bytes),
-            format::count(report.packs as u64, "pack")
+            format::format_size(report.stored_bytes),
+            format::format_count(report.packs as u64, "pack")
         ),
     );
-    for line in facts.lines() {
-        ui.line(line)?;
+    for line in facts.format_lines() {
+        ui.print_line(line)?;
     }
     Ok(CommandOutcome::Done)
 }
 
-fn gather(volume: &Volume, names: &SnapshotNames) -> Result<InfoJson> {
-    let objects = volume.objects.list("").map_err(vellum_volume::VolumeError::from)?;
+fn collect_volume_info(volume: &Volume, names: &SnapshotNames) -> Result<InfoJson> {
+    let objects = volume.objects.list_objects("").map_err(vellum_volume::VolumeError::from)?;
     Ok(InfoJson {
         worktree: volume.worktree.worktree.clone(),
         directory: volume.state.root().display().to_string(),
-        head: volume.head()?.map(|id| id.to_string()),
+        head: volume.read_head()?.map(|id| id.to_string()),
         volume: volume.config.volume.to_string(),
-        store: volume.objects.describe(),
+        store: volume.objects.describe_location(),
         encrypted: volume.config.encrypted,
         compression_level: volume.config.level,
         snapshots: names.len(),
-        tags: volume.read_tags()?.0.len(),
-        worktrees: volume.read_worktrees()?.0.len(),
+        tags: volume.list_readable_tags()?.0.len(),
+        worktrees: volume.list_readable_worktrees()?.0.len(),
         objects: objects.len(),
         stored_bytes: objects.iter().map(|object| object.size).sum(),
         packs: objects.iter().filter(|object| object.key.as_str().starts_with("packs/")).count(),

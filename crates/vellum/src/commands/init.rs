@@ -61,21 +61,21 @@ struct InitJson {
 
 /// Makes the worktree. Whatever may be refused comes first: nothing stands before the secret is there.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    if args.plain && args.secret.is_wanted() {
-        return Err(CliError::usage(
+    if args.plain && args.secret.is_requested() {
+        return Err(CliError::usage_error(
             "a plain volume has no passphrase and no key file",
             "leave out --plain, or the passphrase and the key file",
         ));
     }
-    args.secret.check()?;
-    let root = NewWorktreeRoot::find(args, context)?;
-    let store = args.store.as_deref().map(|store| vellum_store::absolute(store, &context.cwd));
+    args.secret.check_availability()?;
+    let root = NewWorktreeRoot::prepare_root(args, context)?;
+    let store = args.store.as_deref().map(|store| vellum_store::resolve_store_url(store, &context.cwd));
     let store = store.transpose().map_err(VolumeError::from)?;
-    let new = NewWorktree { store, name: name(args, &root.path)?, encrypted: !args.plain };
-    let given = read_secret(args, context, &StateDir::future(&root.path)?, &new)?;
-    root.make()?;
+    let new = NewWorktree { store, name: worktree_name(args, &root.path)?, encrypted: !args.plain };
+    let given = read_init_secret(args, context, &StateDir::for_new_root(&root.path)?, &new)?;
+    root.create_dir()?;
     let state = StateDir::create(&root.path).inspect_err(|_| root.remove_if_unused())?;
-    let made = make(context, args, (&state, &new), &given).inspect_err(|_| {
+    let made = initialise_volume(context, args, (&state, &new), &given).inspect_err(|_| {
         // Whatever was kept in it is needed to go on.
         state.remove_if_unused();
         root.remove_if_unused();
@@ -83,18 +83,24 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let is_protected = !made.attached && matches!(given, InitSecret::New(_));
     if let (InitSecret::New(secret), false) = (&given, made.attached) {
         let volume = &made.volume;
-        let master = volume.state.master_key()?.ok_or(VolumeError::Locked)?;
-        keyring::add(&*volume.objects, secret.secret(), secret.label(), &master, volume.config.volume)?;
+        let master = volume.state.read_master_key()?.ok_or(VolumeError::Locked)?;
+        keyring::add_key_slot(
+            &*volume.objects,
+            secret.as_slot_secret(),
+            secret.default_label(),
+            &master,
+            volume.config.volume,
+        )?;
     }
-    report(context, &made, is_protected)?;
-    context.ui.flush()?;
-    made.finish()?;
+    report_initialised(context, &made, is_protected)?;
+    context.ui.flush_output()?;
+    made.finish_init()?;
     let next = if made.attached {
         "'vellum history --all', then 'vellum restore SNAP'"
     } else {
         "'vellum snapshot'"
     };
-    context.ui.note(format!("\nNext: {next}"))?;
+    context.ui.print_note(format!("\nNext: {next}"))?;
     Ok(CommandOutcome::Done)
 }
 
@@ -107,9 +113,9 @@ struct NewWorktreeRoot {
 }
 
 impl NewWorktreeRoot {
-    fn find(args: &Args, context: &CommandContext) -> Result<Self> {
+    fn prepare_root(args: &Args, context: &CommandContext) -> Result<Self> {
         let typed = args.dir.as_deref().unwrap_or(Path::new("."));
-        let (typed, mut path) = (typed.display().to_string(), context.local_path(typed));
+        let (typed, mut path) = (typed.display().to_string(), context.resolve_local_path(typed));
         let mut missing = Vec::new();
         loop {
             match path.canonicalize() {
@@ -124,14 +130,14 @@ impl NewWorktreeRoot {
                     missing.push(path.clone());
                     path.pop();
                 }
-                Err(error) => return Err(CliError::io("use the directory", typed)(error)),
+                Err(error) => return Err(CliError::io_error("use the directory", typed)(error)),
             }
         }
     }
 
-    fn make(&self) -> Result<()> {
+    fn create_dir(&self) -> Result<()> {
         let made = fs::create_dir_all(&self.path);
-        made.map_err(CliError::io("make the directory", self.typed.clone())).inspect_err(|_| {
+        made.map_err(CliError::io_error("make the directory", self.typed.clone())).inspect_err(|_| {
             self.remove_if_unused();
         })
     }
@@ -142,7 +148,7 @@ impl NewWorktreeRoot {
     }
 }
 
-fn name(args: &Args, root: &Path) -> Result<String> {
+fn worktree_name(args: &Args, root: &Path) -> Result<String> {
     if let Some(name) = &args.name {
         check_ref_name(name)?;
         return Ok(name.clone());
@@ -161,24 +167,26 @@ enum InitSecret {
     Nothing,
 }
 
-fn read_secret(
+fn read_init_secret(
     args: &Args,
     context: &CommandContext,
     state: &StateDir,
     new: &NewWorktree,
 ) -> Result<InitSecret> {
-    Ok(match Volume::look_before_init(state, new)? {
-        // What is wrong with asking for a plain volume then, `Volume::prepare` tells.
+    Ok(match Volume::inspect_store(state, new)? {
+        // What is wrong with asking for a plain volume then, `Volume::prepare_init` tells.
         _ if args.plain => InitSecret::Nothing,
-        StoreContent::LockedVolume => InitSecret::Existing(args.secret.read_existing(&context.ui, QUESTION)?),
-        StoreContent::Nothing | StoreContent::OpenVolume if args.secret.is_wanted() => {
-            InitSecret::New(args.secret.read_new(&context.ui)?)
+        StoreContent::LockedVolume => {
+            InitSecret::Existing(args.secret.read_existing_secret(&context.ui, QUESTION)?)
+        }
+        StoreContent::Nothing | StoreContent::OpenVolume if args.secret.is_requested() => {
+            InitSecret::New(args.secret.read_new_secret(&context.ui)?)
         }
         StoreContent::Nothing | StoreContent::OpenVolume => InitSecret::Nothing,
     })
 }
 
-fn make(
+fn initialise_volume(
     context: &CommandContext,
     args: &Args,
     (state, new): (&StateDir, &NewWorktree),
@@ -186,12 +194,12 @@ fn make(
 ) -> Result<InitialisedVolume> {
     // The volume knows its own errors only: ours waits beside it.
     let mut refused = None;
-    let made = Volume::prepare(state, new, || {
+    let made = Volume::prepare_init(state, new, || {
         if let InitSecret::Existing(secret) = given {
             return Ok(secret.clone());
         }
         // Somebody made a volume there in this very moment.
-        args.secret.read_existing(&context.ui, QUESTION).map_err(|error| {
+        args.secret.read_existing_secret(&context.ui, QUESTION).map_err(|error| {
             refused = Some(error);
             VolumeError::Locked
         })
@@ -199,7 +207,7 @@ fn make(
     match (made, refused) {
         (Ok(made), _) => Ok(made),
         (Err(_), Some(error)) => Err(error),
-        (Err(VolumeError::Exists { kind: "worktree", name }), None) => Err(CliError::usage(
+        (Err(VolumeError::Exists { kind: "worktree", name }), None) => Err(CliError::usage_error(
             format!("the volume has a worktree '{name}' already"),
             "choose another name with --name",
         )),
@@ -207,14 +215,14 @@ fn make(
     }
 }
 
-fn report(context: &CommandContext, made: &InitialisedVolume, passphrase: bool) -> Result<()> {
+fn report_initialised(context: &CommandContext, made: &InitialisedVolume, passphrase: bool) -> Result<()> {
     let volume = &made.volume;
     let code = made.recovery.as_ref().map(|code| code.to_text());
     let ui = &context.ui;
     let worktree = &volume.worktree;
-    let (directory, store) = (volume.state.root().display().to_string(), volume.objects.describe());
-    if ui.json() {
-        ui.object(&InitJson {
+    let (directory, store) = (volume.state.root().display().to_string(), volume.objects.describe_location());
+    if ui.is_json() {
+        ui.print_json(&InitJson {
             volume: worktree.volume.clone(),
             worktree: worktree.worktree.clone(),
             directory,
@@ -228,19 +236,27 @@ fn report(context: &CommandContext, made: &InitialisedVolume, passphrase: bool) 
     }
     let protection = if worktree.encrypted { "encrypted" } else { "not encrypted" };
     if made.attached {
-        ui.line(format!("{directory} is now the worktree '{}' of the volume in {store}", worktree.worktree))?;
+        ui.print_line(format!(
+            "{directory} is now the worktree '{}' of the volume in {store}",
+            worktree.worktree
+        ))?;
     } else {
-        ui.line(format!("Made a volume, {protection}: {directory} is its worktree '{}'", worktree.worktree))?;
-        ui.line(format!("Its store is {store}"))?;
-        ui.note(
+        ui.print_line(format!(
+            "Made a volume, {protection}: {directory} is its worktree '{}'",
+            worktree.worktree
+        ))?;
+        ui.print_line(format!("Its store is {store}"))?;
+        ui.print_note(
             "It holds nothing yet. The first snapshot copies every file of the directory into it, compressed and equal \
              content once; each later one takes what changed. 'vellum mount' and 'vellum fork --mount' copy nothing.",
         )?;
     }
     if let Some(code) = code {
-        ui.line(format!("\nRecovery code: {}\n", ui.style.bold(&code)))?;
-        ui.line("Write it down and keep it elsewhere: it opens the volume when this directory is lost,")?;
-        ui.line("and it is not shown again.")?;
+        ui.print_line(format!("\nRecovery code: {}\n", ui.style.paint_bold(&code)))?;
+        ui.print_line(
+            "Write it down and keep it elsewhere: it opens the volume when this directory is lost,",
+        )?;
+        ui.print_line("and it is not shown again.")?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use vellum_crypto::{KeySlot, SlotSecret};
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 use vellum_volume::{Volume, VolumeError, keyring};
 
 use crate::context::CommandContext;
@@ -71,89 +71,99 @@ struct KeyRemovedJson {
 
 /// Adds, lists or removes.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
-    let volume = context.volume()?;
+    let volume = context.open_volume()?;
     if !volume.config.encrypted {
         let hint = "make a new volume without --plain to have an encrypted one";
-        return Err(CliError::usage("this volume is not encrypted: it has no keys", hint));
+        return Err(CliError::usage_error("this volume is not encrypted: it has no keys", hint));
     }
     match command {
-        Command::Add(add) => add.run(context, &volume),
-        Command::List => list(context, &volume),
-        Command::Remove { id } => remove(context, &volume, id),
+        Command::Add(add) => add.add_key(context, &volume),
+        Command::List => list_keys(context, &volume),
+        Command::Remove { id } => remove_key(context, &volume, id),
     }
 }
 
 impl AddKeyArgs {
-    fn run(&self, context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
-        let master = volume.state.master_key()?.ok_or(VolumeError::Locked)?;
+    fn add_key(&self, context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
+        let master = volume.state.read_master_key()?.ok_or(VolumeError::Locked)?;
         let (objects, id) = (&*volume.objects, volume.config.volume);
         let ui = &context.ui;
         let label = |kind: &str| self.label.clone().unwrap_or_else(|| kind.into());
         let mut code = None;
         let slot = if self.recovery {
-            let new = vellum_crypto::RecoveryCode::random();
-            let slot =
-                keyring::add(objects, SlotSecret::Recovery(&new), &label("recovery code"), &master, id)?;
+            let new = vellum_crypto::RecoveryCode::generate();
+            let slot = keyring::add_key_slot(
+                objects,
+                SlotSecret::Recovery(&new),
+                &label("recovery code"),
+                &master,
+                id,
+            )?;
             code = Some(new.to_text());
             slot
         } else {
-            let new = self.secret.read_new(ui)?;
-            keyring::add(objects, new.secret(), &label(new.label()), &master, id)?
+            let new = self.secret.read_new_secret(ui)?;
+            keyring::add_key_slot(objects, new.as_slot_secret(), &label(new.default_label()), &master, id)?
         };
-        keyring::notice(volume)?;
+        keyring::record_seen_slots(volume)?;
         let code = code.as_ref().map(|code| code.to_string());
-        if ui.json() {
-            ui.object(&KeySlotJson { recovery_code: code, ..KeySlotJson::new(&slot) })?;
+        if ui.is_json() {
+            ui.print_json(&KeySlotJson { recovery_code: code, ..KeySlotJson::new(&slot) })?;
             return Ok(CommandOutcome::Done);
         }
         if !ui.voice.quiet {
-            ui.line(format!("Added key {} ({}: {})", slot.id(), slot.kind(), show(slot.label().as_bytes())))?;
+            ui.print_line(format!(
+                "Added key {} ({}: {})",
+                slot.id(),
+                slot.kind(),
+                format_path(slot.label().as_bytes())
+            ))?;
         }
         if let Some(code) = code {
-            ui.line(format!("\nRecovery code: {}\n", ui.style.bold(&code)))?;
-            ui.line("Write it down and keep it elsewhere: it is not shown again.")?;
+            ui.print_line(format!("\nRecovery code: {}\n", ui.style.paint_bold(&code)))?;
+            ui.print_line("Write it down and keep it elsewhere: it is not shown again.")?;
         }
         Ok(CommandOutcome::Done)
     }
 }
 
-fn list(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
-    let slots = keyring::list(&*volume.objects)?;
-    if context.ui.json() {
-        context
-            .ui
-            .object(&KeyListJson { keys: slots.iter().map(|(_, slot)| KeySlotJson::new(slot)).collect() })?;
+fn list_keys(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
+    let slots = keyring::list_key_slots(&*volume.objects)?;
+    if context.ui.is_json() {
+        context.ui.print_json(&KeyListJson {
+            keys: slots.iter().map(|(_, slot)| KeySlotJson::new(slot)).collect(),
+        })?;
         return Ok(CommandOutcome::Done);
     }
     let mut table = TextTable::new(&[ColumnAlignment::Left; 3]);
     for (_, slot) in &slots {
         let kind = slot.kind().to_string();
-        let label = if slot.label() == kind { String::new() } else { show(slot.label().as_bytes()) };
-        table.row([slot.id().to_string().into(), kind.into(), label.into()]);
+        let label = if slot.label() == kind { String::new() } else { format_path(slot.label().as_bytes()) };
+        table.add_row([slot.id().to_string().into(), kind.into(), label.into()]);
     }
-    for line in table.lines() {
-        context.ui.line(line)?;
+    for line in table.format_lines() {
+        context.ui.print_line(line)?;
     }
     if slots.is_empty() {
-        context
-            .ui
-            .warn("nothing opens this volume but the key in .vellum: 'vellum key add' adds something")?;
+        context.ui.print_warning(
+            "nothing opens this volume but the key in .vellum: 'vellum key add' adds something",
+        )?;
     }
     Ok(CommandOutcome::Done)
 }
 
-fn remove(context: &CommandContext, volume: &Volume, typed: &str) -> Result<CommandOutcome> {
-    let id = keyring::remove(volume, typed)?;
+fn remove_key(context: &CommandContext, volume: &Volume, typed: &str) -> Result<CommandOutcome> {
+    let id = keyring::remove_key_slot(volume, typed)?;
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&KeyRemovedJson { id })?;
+    if ui.is_json() {
+        ui.print_json(&KeyRemovedJson { id })?;
         return Ok(CommandOutcome::Done);
     }
     if !ui.voice.quiet {
-        ui.line(format!("Removed key {id}"))?;
+        ui.print_line(format!("Removed key {id}"))?;
     }
-    if keyring::list(&*volume.objects)?.is_empty() {
-        ui.warn("that was the last one: only the key in .vellum opens this volume now; 'vellum key add' adds another")?;
+    if keyring::list_key_slots(&*volume.objects)?.is_empty() {
+        ui.print_warning("that was the last one: only the key in .vellum opens this volume now; 'vellum key add' adds another")?;
     }
     Ok(CommandOutcome::Done)
 }

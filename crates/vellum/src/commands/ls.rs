@@ -7,7 +7,7 @@ use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::FsTree;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::context::place::SnapshotPath;
@@ -50,7 +50,7 @@ impl Serialize for Entries<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
         let mut printed = Ok(());
-        let visited = visit(self.place, self.recursive, |entry| {
+        let visited = visit_listed_files(self.place, self.recursive, |entry| {
             printed = list.serialize_element(&FileJson::new(&entry.name, entry.ino, &entry.attr));
             // What could not be printed is reported as it is; this one only ends the walk.
             if printed.is_ok() { Ok(()) } else { Err(CliError::Output(io::ErrorKind::Other.into())) }
@@ -83,13 +83,13 @@ impl FileJson {
     pub fn new(name: &[u8], ino: Ino, attr: &InodeAttr) -> Self {
         Self {
             name: NameJson::new(name),
-            kind: json::kind(attr.kind),
+            kind: json::file_kind_name(attr.kind),
             mode: format!("{:04o}", attr.mode),
             uid: attr.uid,
             gid: attr.gid,
             size: attr.size,
             links: attr.nlink,
-            modified: json::time(attr.mtime),
+            modified: json::format_json_time(attr.mtime),
             inode: ino.0,
             target: (attr.kind == FileKind::Symlink).then(|| NameJson::new(&attr.target)),
         }
@@ -98,20 +98,21 @@ impl FileJson {
 
 /// Lists the directory.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let volume = context.volume()?;
-    let place = SnapshotPath::find(context, &volume, &args.snapshot, args.path.as_deref())?;
+    let volume = context.open_volume()?;
+    let place = SnapshotPath::find_path(context, &volume, &args.snapshot, args.path.as_deref())?;
     let ui = &context.ui;
-    if ui.json() {
+    if ui.is_json() {
         // All of it is read once before: a tree that cannot be read is an error in place of half an object.
-        visit(&place, args.recursive, |_| Ok(()))?;
+        visit_listed_files(&place, args.recursive, |_| Ok(()))?;
         let entries = Entries { place: &place, recursive: args.recursive };
-        ui.object(&ListJson { snapshot: place.entry.id.to_string(), entries })?;
+        ui.print_json(&ListJson { snapshot: place.entry.id.to_string(), entries })?;
     } else if args.long {
         // Columns are aligned in portions: a whole deep tree would take memory with the square of its depth.
         let (mut portion, mut bytes) = (Vec::new(), 0);
-        let print =
-            |portion: &[ListedFile]| long(context, portion).into_iter().try_for_each(|line| ui.line(line));
-        visit(&place, args.recursive, |entry| {
+        let print = |portion: &[ListedFile]| {
+            format_long_listing(context, portion).into_iter().try_for_each(|line| ui.print_line(line))
+        };
+        visit_listed_files(&place, args.recursive, |entry| {
             bytes += entry.name.len();
             portion.push(entry);
             if bytes > PORTION_BYTES {
@@ -122,7 +123,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         })?;
         print(&portion)?;
     } else {
-        visit(&place, args.recursive, |entry| ui.line(painted(context, &entry)))?;
+        visit_listed_files(&place, args.recursive, |entry| ui.print_line(paint_file_name(context, &entry)))?;
     }
     Ok(CommandOutcome::Done)
 }
@@ -131,13 +132,13 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 const PORTION_BYTES: usize = 4 << 20;
 
 /// Visits what is listed of a place.
-fn visit(
+fn visit_listed_files(
     place: &SnapshotPath,
     recursive: bool,
     mut each: impl FnMut(ListedFile) -> Result<()>,
 ) -> Result<()> {
     if place.attr.kind == FileKind::Dir {
-        return visit_directory(&place.tree, place.ino, recursive, &mut each);
+        return visit_dir(&place.tree, place.ino, recursive, &mut each);
     }
     each(ListedFile { name: base_name(&place.path).to_vec(), ino: place.ino, attr: place.attr.clone() })
 }
@@ -153,9 +154,9 @@ pub struct ListedFile {
 }
 
 /// The entries of a directory by name.
-pub fn list(tree: &FsTree, dir: Ino) -> Result<Vec<ListedFile>> {
+pub fn list_dir(tree: &FsTree, dir: Ino) -> Result<Vec<ListedFile>> {
     let mut listing = Vec::new();
-    visit_directory(tree, dir, false, &mut |entry| {
+    visit_dir(tree, dir, false, &mut |entry| {
         listing.push(entry);
         Ok(())
     })?;
@@ -163,7 +164,7 @@ pub fn list(tree: &FsTree, dir: Ino) -> Result<Vec<ListedFile>> {
 }
 
 /// Visits the entries of a directory by name; if `recursive`, what is in a directory comes right after it.
-fn visit_directory(
+fn visit_dir(
     tree: &FsTree,
     dir: Ino,
     recursive: bool,
@@ -172,16 +173,16 @@ fn visit_directory(
     // Of each entry that waits only its name, and how much of the path at hand comes before it.
     let mut path = Vec::new();
     let mut pending: Vec<_> =
-        tree.entries(dir)?.into_iter().rev().map(|(name, dentry)| (0, name, dentry)).collect();
+        tree.list_entries(dir)?.into_iter().rev().map(|(name, dentry)| (0, name, dentry)).collect();
     while let Some((before, name, dentry)) = pending.pop() {
         path.truncate(before);
         if !path.is_empty() {
             path.push(b'/');
         }
         path.extend_from_slice(&name);
-        each(ListedFile { name: path.clone(), ino: dentry.ino, attr: tree.attr_of(dentry.ino)? })?;
+        each(ListedFile { name: path.clone(), ino: dentry.ino, attr: tree.expect_inode_attr(dentry.ino)? })?;
         if recursive && dentry.kind == FileKind::Dir {
-            let below = tree.entries(dentry.ino)?;
+            let below = tree.list_entries(dentry.ino)?;
             pending.extend(below.into_iter().rev().map(|(name, dentry)| (path.len(), name, dentry)));
         }
     }
@@ -194,7 +195,7 @@ pub fn base_name(path: &[u8]) -> &[u8] {
 }
 
 /// Lines as `ls -l` has them.
-pub fn long(context: &CommandContext, listing: &[ListedFile]) -> Vec<String> {
+pub fn format_long_listing(context: &CommandContext, listing: &[ListedFile]) -> Vec<String> {
     use ColumnAlignment::{Left, Right};
     let mut table = TextTable::new(&[Left, Right, Right, Right, Right, Left, Left]);
     for entry in listing {
@@ -204,36 +205,36 @@ pub fn long(context: &CommandContext, listing: &[ListedFile]) -> Vec<String> {
                 format!("{}, {}", rustix::fs::major(attr.rdev), rustix::fs::minor(attr.rdev))
             }
             FileKind::Dir => "-".into(),
-            _ => format::size(attr.size),
+            _ => format::format_size(attr.size),
         };
         let target = match attr.kind {
-            FileKind::Symlink => format!(" -> {}", show(&attr.target)),
+            FileKind::Symlink => format!(" -> {}", format_path(&attr.target)),
             _ => String::new(),
         };
         let cells: [TableCell; 7] = [
-            format::mode(attr.kind, attr.mode).into(),
+            format::format_mode(attr.kind, attr.mode).into(),
             attr.nlink.to_string().into(),
             attr.uid.to_string().into(),
             attr.gid.to_string().into(),
             size.into(),
-            format::local_minute(attr.mtime).into(),
-            format!("{}{target}", painted(context, entry)).into(),
+            format::format_local_minute(attr.mtime).into(),
+            format!("{}{target}", paint_file_name(context, entry)).into(),
         ];
-        table.row(cells);
+        table.add_row(cells);
     }
-    table.lines()
+    table.format_lines()
 }
 
-fn painted(context: &CommandContext, entry: &ListedFile) -> String {
+fn paint_file_name(context: &CommandContext, entry: &ListedFile) -> String {
     let style = context.ui.style;
-    let name = show(&entry.name);
+    let name = format_path(&entry.name);
     match entry.attr.kind {
-        FileKind::Dir => format!("{}/", style.bold(&name)),
-        FileKind::Symlink => style.cyan(&name),
-        FileKind::File if entry.attr.mode & 0o111 != 0 => style.green(&name),
+        FileKind::Dir => format!("{}/", style.paint_bold(&name)),
+        FileKind::Symlink => style.paint_cyan(&name),
+        FileKind::File if entry.attr.mode & 0o111 != 0 => style.paint_green(&name),
         FileKind::File => name,
         FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
-            style.yellow(&name)
+            style.paint_yellow(&name)
         }
     }
 }

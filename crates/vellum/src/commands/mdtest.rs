@@ -35,13 +35,13 @@ pub struct Args {
 
 /// Measures.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let path = context.local_path(&args.path);
+    let path = context.resolve_local_path(&args.path);
     let Args { depth, branch, files, threads, runs, .. } = *args;
     let parameters = MdtestParameters { depth, branch, files, threads, runs };
     let task = ProgressTask { first: "Measuring", verb: "Measuring", item: "name" };
     let report = context
-        .watch(task, |meter| mdtest::run(&path, &parameters, meter))
-        .map_err(|error| CliError::from(error).or_resume(bench::REMOVED))?;
-    bench::print(&context.ui, &report)?;
+        .run_with_progress(task, |meter| mdtest::run_mdtest(&path, &parameters, meter))
+        .map_err(|error| CliError::from(error).with_resume_hint(bench::REMOVED))?;
+    bench::print_bench_result(&context.ui, &report)?;
     Ok(CommandOutcome::Done)
 }

@@ -11,7 +11,7 @@ use vellum_fuse::{MountFile, MountOptions, MountSource, ServedFilesystem};
 use vellum_library::live::{self, LiveLimits, LiveStateClaim};
 use vellum_types::SnapshotId;
 use vellum_volume::lease::{Lease, TERM};
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 use vellum_volume::{StateDir, Volume, VolumeError};
 
 use crate::context::CommandContext;
@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "snapshot")]
     take_over: bool,
     /// Answer at ADDRESS over HTTP with figures for Prometheus: a port of this machine alone, or ADDRESS:PORT
-    #[arg(long, value_name = "ADDRESS", value_parser = metrics::parse)]
+    #[arg(long, value_name = "ADDRESS", value_parser = metrics::parse_listen_address)]
     metrics: Option<SocketAddr>,
     /// Seconds for which the lease counts that is not renewed
     #[arg(long, hide = true)]
@@ -81,7 +81,7 @@ pub struct Args {
 
 impl Args {
     /// A worktree that exists, of the volume of this directory.
-    pub fn of_worktree(volume: &Path, mountpoint: &Path, name: &str) -> Self {
+    pub fn for_worktree(volume: &Path, mountpoint: &Path, name: &str) -> Self {
         Self {
             volume: Some(volume.into()),
             mountpoint: mountpoint.into(),
@@ -140,16 +140,16 @@ impl FencedHolder {
 /// Mounts.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if args.foreground || args.detach {
-        return serve(args, context);
+        return serve_mount(args, context);
     }
-    let said = daemon::start(&arguments(args, context))?;
+    let said = daemon::start_daemon(&daemon_arguments(args, context))?;
     let report = MountJson::deserialize(&said).map_err(|error| CliError::Output(error.into()))?;
-    tell(context, &report)?;
+    report_mount(context, &report)?;
     Ok(CommandOutcome::Done)
 }
 
 /// The arguments with which the process in the background is started.
-fn arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
+fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     let mut words: Vec<OsString> = ["--json", "-C"].map(OsString::from).into();
     words.extend([context.cwd.clone().into(), "mount".into(), "--detach".into()]);
     let mut option = |name: &str, value: Option<OsString>| {
@@ -170,45 +170,49 @@ fn arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     ];
     words.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name.into()));
     // Absolute: neither can be taken for an option, and '--' before an optional word is not understood.
-    words.extend(args.volume.as_deref().map(|typed| context.local_path(typed).into()));
-    words.push(context.local_path(&args.mountpoint).into());
+    words.extend(args.volume.as_deref().map(|typed| context.resolve_local_path(typed).into()));
+    words.push(context.resolve_local_path(&args.mountpoint).into());
     words
 }
 
 /// Mounts in this process, and serves until the mount is ended.
-fn serve(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    heap::share();
-    heap::start_returning().map_err(CliError::io("start", "a thread"))?;
+fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    heap::limit_heap_count();
+    heap::start_memory_release().map_err(CliError::io_error("start", "a thread"))?;
     if args.detach {
-        rustix::process::setsid().map_err(|error| CliError::io("leave", "the terminal")(error.into()))?;
+        rustix::process::setsid()
+            .map_err(|error| CliError::io_error("leave", "the terminal")(error.into()))?;
     }
-    let start = args.volume.as_ref().map_or_else(|| context.cwd.clone(), |typed| context.local_path(typed));
-    let start = start.canonicalize().map_err(CliError::io("work in", start.display().to_string()))?;
-    let state = match (&args.volume, context.mounted()?) {
+    let start =
+        args.volume.as_ref().map_or_else(|| context.cwd.clone(), |typed| context.resolve_local_path(typed));
+    let start = start.canonicalize().map_err(CliError::io_error("work in", start.display().to_string()))?;
+    let state = match (&args.volume, context.open_mounted_worktree()?) {
         (None, Some(here)) => here.volume.state,
-        _ => StateDir::find(&start)?,
+        _ => StateDir::find_enclosing(&start)?,
     };
     let volume = Arc::new(Volume::open(&state)?);
-    let mountpoint = mountpoint::resolve(&context.local_path(&args.mountpoint))?;
+    let mountpoint = mountpoint::resolve_mountpoint(&context.resolve_local_path(&args.mountpoint))?;
     let ready = match &args.snapshot {
-        Some(typed) => mount_snapshot(args, &volume, volume.resolve(typed)?.id, &mountpoint)?,
+        Some(typed) => mount_snapshot(args, &volume, volume.resolve_snapshot(typed)?.id, &mountpoint)?,
         None => mount_worktree(args, &volume, &mountpoint)?,
     };
-    tell(context, &ready.report)?;
-    context.ui.flush()?;
+    report_mount(context, &ready.report)?;
+    context.ui.flush_output()?;
     if args.detach {
-        ready.log.take_output()?;
+        ready.log.redirect_output()?;
     }
     let ReadyMount { mounted, live, log, end, keep, report } = ready;
     let mut needed = vec![volume.state.path().to_path_buf()];
-    needed.extend(volume.objects.directory().map(Path::to_path_buf));
-    let is_whole = daemon::serve(ServedMount { mounted, live, mountpoint, needed, log, end })?;
+    needed.extend(volume.objects.local_dir().map(Path::to_path_buf));
+    let is_whole = daemon::serve_until_unmount(ServedMount { mounted, live, mountpoint, needed, log, end })?;
     match (&args.snapshot, report.worktree) {
         (Some(_), _) => report.snapshot.and_then(|id| id.parse().ok()).iter().for_each(|id| {
-            live::remove_snapshot_folder(&volume, id);
+            live::remove_snapshot_log_dir(&volume, id);
         }),
         // What could not be put into the store is kept, also of a temporary one.
-        (None, Some(name)) if keep == MountRetention::Nothing && is_whole => live::remove(&volume, &name)?,
+        (None, Some(name)) if keep == MountRetention::Nothing && is_whole => {
+            live::remove_live_worktree(&volume, &name)?
+        }
         (None, _) => {}
     }
     Ok(CommandOutcome::Done)
@@ -249,9 +253,9 @@ fn mount_snapshot(
     id: SnapshotId,
     mountpoint: &Path,
 ) -> Result<ReadyMount> {
-    mountpoint::prepare(mountpoint)?;
-    let dir = live::snapshot_folder(volume, &id);
-    live::make(&dir)?;
+    mountpoint::prepare_mountpoint(mountpoint)?;
+    let dir = live::snapshot_log_dir(volume, &id);
+    live::create_state_dir(&dir)?;
     let shown = MountTarget {
         source: MountSource::Snapshot(id),
         worktree: None,
@@ -259,26 +263,26 @@ fn mount_snapshot(
         dir,
         control: None,
     };
-    let shown = mount(args, volume, mountpoint, shown);
-    let (mounted, log, report) = shown.inspect_err(|_| live::remove_snapshot_folder(volume, &id))?;
+    let shown = mount_target(args, volume, mountpoint, shown);
+    let (mounted, log, report) = shown.inspect_err(|_| live::remove_snapshot_log_dir(volume, &id))?;
     Ok(ReadyMount { mounted, live: None, log, end: Arc::default(), keep: MountRetention::Nothing, report })
 }
 
 fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Result<ReadyMount> {
     let name = worktree_name(args, mountpoint)?;
-    let found = live::find(volume, &name)?;
+    let found = live::find_live_worktree(volume, &name)?;
     if found.is_none() && args.worktree.is_some() {
         return Err(VolumeError::NoSuchRef { kind: "worktree", name }.into());
     }
     if found.is_some() && args.temporary {
         return Err(VolumeError::Exists { kind: "worktree", name }.into());
     }
-    mountpoint::prepare(mountpoint)?;
+    mountpoint::prepare_mountpoint(mountpoint)?;
     let made = found.is_none();
     let ready = serve_worktree(args, volume, mountpoint, (&name, made));
     if ready.is_err() && made {
         // That it failed is what the user wants to know, not what became of the attempt.
-        let _ = live::remove(volume, &name);
+        let _ = live::remove_live_worktree(volume, &name);
     }
     ready
 }
@@ -289,9 +293,9 @@ fn serve_worktree(
     mountpoint: &Path,
     (name, made): (&str, bool),
 ) -> Result<ReadyMount> {
-    let claim = LiveStateClaim::take(volume, name, Some(mountpoint))?;
+    let claim = LiveStateClaim::acquire(volume, name, Some(mountpoint))?;
     if made {
-        live::create(volume, name, volume.head()?)?;
+        live::create_live_worktree(volume, name, volume.read_head()?)?;
     }
     let limits = LiveLimits {
         cache: args.cache_size,
@@ -300,12 +304,12 @@ fn serve_worktree(
         take_over: args.take_over,
     };
     // Before the lease is taken, which would stay if the log could not be opened.
-    let log = Arc::new(MountLog::open(&claim.dir().join(LOG_FILE))?);
-    let opened = claim.open(volume, limits)?;
+    let log = Arc::new(MountLog::open_log(&claim.dir().join(LOG_FILE))?);
+    let opened = claim.open_filesystem(volume, limits)?;
     let put_out = opened.put_out.as_ref().map(|(lease, place)| FencedHolder::new(lease, place));
-    let live = MountedLiveWorktree::start(claim, opened, &log)?;
+    let live = MountedLiveWorktree::start_threads(claim, opened, &log)?;
     let end = Arc::<ShutdownSignal>::default();
-    match show_worktree(args, volume, mountpoint, (name, &live, &log, &end)) {
+    match mount_live_worktree(args, volume, mountpoint, (name, &live, &log, &end)) {
         Ok((mounted, report)) => {
             let report = MountJson { made, put_out, temporary: args.temporary, ..report };
             let keep = if args.temporary { MountRetention::Nothing } else { MountRetention::Everything };
@@ -313,13 +317,13 @@ fn serve_worktree(
         }
         Err(error) => {
             // The lease goes back: nobody must wait for a mount that never was.
-            let _ = live.end(&log);
+            let _ = live.publish_and_release(&log);
             Err(error)
         }
     }
 }
 
-fn show_worktree(
+fn mount_live_worktree(
     args: &Args,
     volume: &Arc<Volume>,
     mountpoint: &Path,
@@ -335,12 +339,12 @@ fn show_worktree(
         claim: live.claim.clone(),
         end: end.clone(),
     });
-    let control = Some(control::listen(&dir, service.clone())?);
+    let control = Some(control::listen_for_control(&dir, service.clone())?);
     let shown =
         MountTarget { source: MountSource::Live(fs), worktree: Some(name), snapshot: None, dir, control };
-    let (mounted, _, report) = mount(args, volume, mountpoint, shown)?;
+    let (mounted, _, report) = mount_target(args, volume, mountpoint, shown)?;
     // Nobody else sets it.
-    let _ = service.forgetter.set(mounted.forgetter());
+    let _ = service.forgetter.set(mounted.cache_invalidator());
     Ok((mounted, report))
 }
 
@@ -351,20 +355,22 @@ fn worktree_name(args: &Args, mountpoint: &Path) -> Result<String> {
     let name = mountpoint.file_name().and_then(|name| name.to_str());
     let named = name.filter(|name| vellum_volume::refs::check_ref_name(name).is_ok());
     named.map(String::from).ok_or_else(|| {
-        let message =
-            format!("{} cannot be the name of a worktree", show(mountpoint.as_os_str().as_encoded_bytes()));
-        CliError::usage(message, "name the worktree with --worktree")
+        let message = format!(
+            "{} cannot be the name of a worktree",
+            format_path(mountpoint.as_os_str().as_encoded_bytes())
+        );
+        CliError::usage_error(message, "name the worktree with --worktree")
     })
 }
 
-fn mount(
+fn mount_target(
     args: &Args,
     volume: &Arc<Volume>,
     mountpoint: &Path,
     shown: MountTarget<'_>,
 ) -> Result<(ServedFilesystem, Arc<MountLog>, MountJson)> {
     let log_file = shown.dir.join(LOG_FILE);
-    let log = Arc::new(MountLog::open(&log_file)?);
+    let log = Arc::new(MountLog::open_log(&log_file)?);
     let pid = std::process::id();
     remove_old_access_logs(&shown.dir);
     let snapshot = shown.snapshot.map(|id| id.to_string());
@@ -374,7 +380,7 @@ fn mount(
         snapshot: snapshot.clone(),
         state: volume.state.path().display().to_string(),
         control: shown.control.map(|path| path.display().to_string()),
-        store: volume.objects.describe(),
+        store: volume.objects.describe_location(),
     };
     let name = shown.worktree.map(String::from).or_else(|| snapshot.clone()).unwrap_or_default();
     let read_only = args.read_only || shown.snapshot.is_some();
@@ -385,14 +391,15 @@ fn mount(
         no_rings: args.no_io_uring,
         name: format!("vellum:{name}"),
         file,
-        report: Arc::new(move |text: &str| report_log.line(text)),
+        report: Arc::new(move |text: &str| report_log.write_line(text)),
         // A snapshot may be mounted several times.
         access_log: shown.dir.join(format!("accesslog-{pid}")),
-        tally: tally(&shown.source, volume),
+        tally: new_mount_tally(&shown.source, volume),
     };
-    let metrics = args.metrics.map(|address| answer(address, options.tally.clone())).transpose()?;
-    let mounted =
-        vellum_fuse::mount(shown.source, volume, mountpoint, options).map_err(MountingError::from)?;
+    let metrics =
+        args.metrics.map(|address| serve_mount_metrics(address, options.tally.clone())).transpose()?;
+    let mounted = vellum_fuse::mount_filesystem(shown.source, volume, mountpoint, options)
+        .map_err(MountingError::from)?;
     let report = MountJson {
         mountpoint: mountpoint.display().to_string(),
         worktree: shown.worktree.map(String::from),
@@ -409,41 +416,41 @@ fn mount(
 }
 
 /// What counts the requests of a mount, and tells what lies beneath it and what its process takes.
-fn tally(source: &MountSource, volume: &Arc<Volume>) -> Arc<RequestMetrics> {
+fn new_mount_tally(source: &MountSource, volume: &Arc<Volume>) -> Arc<RequestMetrics> {
     let live = match source {
         MountSource::Live(fs) => Some(fs.clone()),
         MountSource::Snapshot(_) => None,
     };
     let volume = volume.clone();
-    Arc::new(RequestMetrics::over(move |out| {
-        metrics::expose_process(out);
+    Arc::new(RequestMetrics::with_exposer(move |out| {
+        metrics::expose_process_metrics(out);
         if let Some(fs) = &live {
-            fs.expose(out);
+            fs.expose_metrics(out);
         }
-        if let Some(objects) = volume.objects.metered() {
-            objects.expose(out);
+        if let Some(objects) = volume.objects.as_metered() {
+            objects.expose_metrics(out);
         }
     }))
 }
 
 /// Answers with the figures; gives the address.
-fn answer(address: SocketAddr, tally: Arc<RequestMetrics>) -> Result<SocketAddr> {
-    metrics::serve(address, Box::new(move || tally.text()))
+fn serve_mount_metrics(address: SocketAddr, tally: Arc<RequestMetrics>) -> Result<SocketAddr> {
+    metrics::serve_metrics(address, Box::new(move || tally.format_metrics()))
 }
 
-fn tell(context: &CommandContext, report: &MountJson) -> Result<()> {
+fn report_mount(context: &CommandContext, report: &MountJson) -> Result<()> {
     let ui = &context.ui;
-    if ui.json() {
-        return ui.object(report);
+    if ui.is_json() {
+        return ui.print_json(report);
     }
     if ui.voice.quiet {
         return Ok(());
     }
     let what = match (&report.worktree, &report.snapshot) {
-        (Some(name), _) => format!("worktree {}", ui.style.cyan(name)),
+        (Some(name), _) => format!("worktree {}", ui.style.paint_cyan(name)),
         (None, id) => {
             let id = id.as_deref().unwrap_or_default();
-            format!("snapshot {}", ui.style.yellow(format::short(id)))
+            format!("snapshot {}", ui.style.paint_yellow(format::shorten_id(id)))
         }
     };
     let what = match (report.made, report.temporary) {
@@ -452,15 +459,15 @@ fn tell(context: &CommandContext, report: &MountJson) -> Result<()> {
         (false, _) => format!("the {what}"),
     };
     let how = if report.read_only { ", read-only" } else { "" };
-    ui.line(format!("Mounted {what} on {}{how}", show(report.mountpoint.as_bytes())))?;
+    ui.print_line(format!("Mounted {what} on {}{how}", format_path(report.mountpoint.as_bytes())))?;
     if let Some(address) = &report.metrics {
-        ui.line(format!("Figures at http://{address}/metrics"))?;
+        ui.print_line(format!("Figures at http://{address}/metrics"))?;
     }
     let Some(FencedHolder { host, process, directory }) = &report.put_out else { return Ok(()) };
-    ui.warn(format!(
+    ui.print_warning(format!(
         "taken over from process {process} on {}: what it had not put into the store is in {} there",
-        show(host.as_bytes()),
-        show(directory.as_bytes())
+        format_path(host.as_bytes()),
+        format_path(directory.as_bytes())
     ))
 }
 

@@ -1,7 +1,7 @@
 //! `vellum mounts`: what is mounted on this machine.
 
 use serde::Serialize;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::error::{CommandOutcome, Result};
@@ -31,10 +31,10 @@ struct MountItemJson {
 }
 
 impl MountItemJson {
-    fn of(mount: &MountTableEntry) -> Self {
+    fn from_mount(mount: &MountTableEntry) -> Self {
         let dead = mount.is_dead();
         // Somebody else's mount does not let us in; then what the kernel knows has to do.
-        let file = (!dead).then(|| mount.describe().ok()).flatten();
+        let file = (!dead).then(|| mount.read_mount_file().ok()).flatten();
         let named = mount.source.strip_prefix("vellum:").map(String::from);
         let (worktree, snapshot) = match &file {
             Some(file) => (file.worktree.clone(), file.snapshot.clone()),
@@ -56,31 +56,37 @@ impl MountItemJson {
 
 /// Lists them.
 pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let mounts = table::all()?.iter().filter(|mount| mount.is_ours()).map(MountItemJson::of).collect();
+    let mounts = table::read_mounts()?
+        .iter()
+        .filter(|mount| mount.is_vellum_mount())
+        .map(MountItemJson::from_mount)
+        .collect();
     let listing = MountListJson { mounts };
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&listing)?;
+    if ui.is_json() {
+        ui.print_json(&listing)?;
         return Ok(CommandOutcome::Done);
     }
     let mut table = TextTable::new(&[ColumnAlignment::Left; 4]);
     for item in &listing.mounts {
-        table.row(row(context, item));
+        table.add_row(mount_row(context, item));
     }
-    for line in table.lines() {
-        ui.line(line)?;
+    for line in table.format_lines() {
+        ui.print_line(line)?;
     }
     if listing.mounts.is_empty() {
-        ui.note("nothing is mounted: 'vellum mount MOUNTPOINT' mounts a worktree")?;
+        ui.print_note("nothing is mounted: 'vellum mount MOUNTPOINT' mounts a worktree")?;
     }
     Ok(CommandOutcome::Done)
 }
 
-fn row(context: &CommandContext, item: &MountItemJson) -> [TableCell; 4] {
+fn mount_row(context: &CommandContext, item: &MountItemJson) -> [TableCell; 4] {
     let style = context.ui.style;
     let shown = match (&item.worktree, &item.snapshot) {
-        (Some(name), _) => TableCell::painted(&show(name.as_bytes()), |text| style.cyan(text)),
-        (None, Some(id)) => TableCell::painted(format::short(id), |text| style.yellow(text)),
+        (Some(name), _) => {
+            TableCell::from_painted(&format_path(name.as_bytes()), |text| style.paint_cyan(text))
+        }
+        (None, Some(id)) => TableCell::from_painted(format::shorten_id(id), |text| style.paint_yellow(text)),
         (None, None) => TableCell::from("?"),
     };
     let how = match (item.dead, item.read_only) {
@@ -89,6 +95,6 @@ fn row(context: &CommandContext, item: &MountItemJson) -> [TableCell; 4] {
         (false, false) => "",
     };
     // The dead do not tell where their volume is, nor do other users' mounts.
-    let state = item.state.as_deref().map_or_else(String::new, |state| show(state.as_bytes()));
-    [shown, show(item.mountpoint.as_bytes()).into(), state.into(), how.into()]
+    let state = item.state.as_deref().map_or_else(String::new, |state| format_path(state.as_bytes()));
+    [shown, format_path(item.mountpoint.as_bytes()).into(), state.into(), how.into()]
 }

@@ -6,7 +6,7 @@ use vellum_bench::BenchError;
 use vellum_bench::objects::{
     self, BenchStore, CheckedPromise, ObjectBenchFindings, ObjectBenchParameters, StoreVerdict,
 };
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use super::bench;
 use crate::context::CommandContext;
@@ -60,56 +60,60 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         patience: Duration::from_secs(args.patience),
     };
     // From here on there may be a store that has to go again.
-    let _asked = interrupt::listen();
-    let url = vellum_store::absolute(&args.url, &context.cwd).map_err(BenchError::from)?;
-    let container = BenchStore::open(&url).map_err(BenchError::from)?;
+    let _asked = interrupt::install_signal_handlers();
+    let url = vellum_store::resolve_store_url(&args.url, &context.cwd).map_err(BenchError::from)?;
+    let container = BenchStore::open_or_create(&url).map_err(BenchError::from)?;
     let task = ProgressTask { first: "Trying", verb: "Trying", item: "request" };
     let found = context
-        .watch(task, |meter| objects::run(&*container.store, &parameters, meter))
-        .map_err(|error| CliError::from(error).or_resume(bench::REMOVED))?;
+        .run_with_progress(task, |meter| objects::run_object_bench(&*container.store, &parameters, meter))
+        .map_err(|error| CliError::from(error).with_resume_hint(bench::REMOVED))?;
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&found)?;
+    if ui.is_json() {
+        ui.print_json(&found)?;
     } else {
         if container.is_new() {
-            ui.line("made the store, which goes again")?;
+            ui.print_line("made the store, which goes again")?;
         }
-        print(ui, &found)?;
+        print_findings(ui, &found)?;
     }
-    Ok(CommandOutcome::findings(found.verdict != StoreVerdict::Fit))
+    Ok(CommandOutcome::from_findings(found.verdict != StoreVerdict::Fit))
 }
 
-fn print(ui: &UserInterface, found: &ObjectBenchFindings) -> Result<()> {
+fn print_findings(ui: &UserInterface, found: &ObjectBenchFindings) -> Result<()> {
     for promise in &found.promises {
-        for line in describe(ui, promise) {
-            ui.line(line)?;
+        for line in describe_promise(ui, promise) {
+            ui.print_line(line)?;
         }
     }
-    ui.line(match found.verdict {
-        StoreVerdict::Fit => ui.style.green("Vellum can use this store"),
-        StoreVerdict::Limited => ui.style.yellow("Vellum can use this store, and live with what is missing"),
-        StoreVerdict::Unfit => ui.style.red("Vellum cannot use this store"),
+    ui.print_line(match found.verdict {
+        StoreVerdict::Fit => ui.style.paint_green("Vellum can use this store"),
+        StoreVerdict::Limited => {
+            ui.style.paint_yellow("Vellum can use this store, and live with what is missing")
+        }
+        StoreVerdict::Unfit => ui.style.paint_red("Vellum cannot use this store"),
     })?;
     if found.report.rows.is_empty() {
         return Ok(());
     }
-    ui.line("")?;
-    figures::print(ui, &found.report)
+    ui.print_line("")?;
+    figures::print_bench_report(ui, &found.report)
 }
 
-fn describe(ui: &UserInterface, promise: &CheckedPromise) -> Vec<String> {
+fn describe_promise(ui: &UserInterface, promise: &CheckedPromise) -> Vec<String> {
     let style = ui.style;
     let state = match (promise.holds, promise.livable) {
-        (true, _) => style.green("holds  "),
-        (false, true) => style.yellow("missing"),
-        (false, false) => style.red("BROKEN "),
+        (true, _) => style.paint_green("holds  "),
+        (false, true) => style.paint_yellow("missing"),
+        (false, false) => style.paint_red("BROKEN "),
     };
     let mut lines = vec![format!("{state}  {}", promise.promise)];
     if promise.slow {
-        let took = format::span(Duration::from_secs_f64(promise.seconds));
+        let took = format::format_duration(Duration::from_secs_f64(promise.seconds));
         lines.push(format!("         slow: {took}; Vellum lives with it, and everything waits"));
     }
-    lines.extend(promise.problem.as_ref().map(|problem| format!("         {}", show(problem.as_bytes()))));
+    lines.extend(
+        promise.problem.as_ref().map(|problem| format!("         {}", format_path(problem.as_bytes()))),
+    );
     if let Some(consequence) = promise.consequence {
         let weight = if promise.livable { "Vellum can live with it" } else { "Vellum cannot live with it" };
         lines.push(format!("         {weight}: {consequence}"));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vellum_bench::access::{AccessFilter, AccessProfile, AccessSummary, OperationSummary};
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(value_name = "MOUNTPOINT|LOGFILE")]
     from: PathBuf,
     /// Seconds of each table; 0: one of all [default: 2 of a mount, 0 of a file]
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = parse_interval)]
     interval: Option<f64>,
     /// Requests of this user only
     #[arg(long, value_name = "UID")]
@@ -52,7 +52,7 @@ const LINE_MAX: u64 = 64 << 10;
 const HINT: &str = "name a mountpoint ('vellum mounts' lists them) or a file with lines of an access log";
 
 /// A typed time.
-pub fn seconds(typed: &str) -> std::result::Result<f64, String> {
+pub fn parse_interval(typed: &str) -> std::result::Result<f64, String> {
     let seconds: Option<f64> = typed.parse().ok();
     let known = seconds.filter(|seconds| (0.0..=INTERVAL_MAX).contains(seconds));
     known.ok_or_else(|| "write seconds, like 1 or 0.5".into())
@@ -60,8 +60,8 @@ pub fn seconds(typed: &str) -> std::result::Result<f64, String> {
 
 /// Profiles.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let path = context.local_path(&args.from);
-    let (log, live) = open(&path)?;
+    let path = context.resolve_local_path(&args.from);
+    let (log, live) = open_access_log(&path)?;
     let interval = args.interval.unwrap_or(if live { INTERVAL } else { 0.0 });
     let filter = AccessFilter { uid: args.uid, pid: args.pid };
     let mut tables = ProfileTables {
@@ -71,26 +71,26 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         damaged: false,
     };
     if live {
-        tables.follow(log, interval)?;
+        tables.follow_log(log, interval)?;
     } else {
-        tables.replay(log, interval, &path)?;
+        tables.replay_log(log, interval, &path)?;
     }
-    Ok(CommandOutcome::findings(tables.damaged))
+    Ok(CommandOutcome::from_findings(tables.damaged))
 }
 
 /// The log, and whether it is one of a mount at work.
-fn open(path: &Path) -> Result<(File, bool)> {
+fn open_access_log(path: &Path) -> Result<(File, bool)> {
     let shown = path.display().to_string();
-    let metadata = path.metadata().map_err(CliError::io("open", shown.clone()))?;
+    let metadata = path.metadata().map_err(CliError::io_error("open", shown.clone()))?;
     if !metadata.is_dir() {
         let live = metadata.file_type().is_fifo();
-        return Ok((File::open(path).map_err(CliError::io("open", shown))?, live));
+        return Ok((File::open(path).map_err(CliError::io_error("open", shown))?, live));
     }
     let log = path.join(".vellum/accesslog");
     if !log.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
-        return Err(CliError::usage(format!("{shown} is no mount"), HINT));
+        return Err(CliError::usage_error(format!("{shown} is no mount"), HINT));
     }
-    Ok((File::open(&log).map_err(CliError::io("open", log.display().to_string()))?, true))
+    Ok((File::open(&log).map_err(CliError::io_error("open", log.display().to_string()))?, true))
 }
 
 struct ProfileTables<'a> {
@@ -102,81 +102,81 @@ struct ProfileTables<'a> {
 
 impl ProfileTables<'_> {
     /// A file, to its end; the interval is of the log's own time.
-    fn replay(&mut self, log: File, interval: f64, path: &Path) -> Result<()> {
+    fn replay_log(&mut self, log: File, interval: f64, path: &Path) -> Result<()> {
         let (mut log, mut line, mut end) = (BufReader::new(log), Vec::new(), None);
         loop {
             line.clear();
             let read = (&mut log).take(LINE_MAX).read_until(b'\n', &mut line);
-            if read.map_err(CliError::io("read", path.display().to_string()))? == 0 {
+            if read.map_err(CliError::io_error("read", path.display().to_string()))? == 0 {
                 break;
             }
             let whole = line.pop_if(|last| *last == b'\n').is_some();
-            let Some(time) = self.profile.line(&line, whole) else { continue };
+            let Some(time) = self.profile.read_line(&line, whole) else { continue };
             let until = *end.get_or_insert(time + interval);
             if interval > 0.0 && time >= until {
-                self.tell()?;
+                self.print_interval()?;
                 end = Some(time + interval);
             }
         }
-        if self.profile.is_foreign() {
-            return Err(CliError::usage(
+        if self.profile.has_no_valid_line() {
+            return Err(CliError::usage_error(
                 format!("no line of {} is one of an access log", path.display()),
                 HINT,
             ));
         }
-        self.tell()
+        self.print_interval()
     }
 
     /// A mount, until it ends or somebody asks to stop.
-    fn follow(&mut self, mut log: File, interval: f64) -> Result<()> {
-        let asked = interrupt::listen();
+    fn follow_log(&mut self, mut log: File, interval: f64) -> Result<()> {
+        let asked = interrupt::install_signal_handlers();
         let every = if interval > 0.0 { interval } else { INTERVAL_MAX };
         let mut next = Instant::now() + Duration::from_secs_f64(every);
         let (mut rest, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
-        while !interrupt::asked(&asked) {
-            if wait(&log, next)? {
+        while !interrupt::is_stop_requested(&asked) {
+            if wait_for_log_data(&log, next)? {
                 match log.read(&mut buffer) {
                     Ok(0) => break,
-                    Ok(read) => self.lines(&mut rest, buffer.get(..read).unwrap_or_default()),
+                    Ok(read) => self.read_complete_lines(&mut rest, buffer.get(..read).unwrap_or_default()),
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(CliError::io("read", "the access log")(error)),
+                    Err(error) => return Err(CliError::io_error("read", "the access log")(error)),
                 }
             }
             if Instant::now() >= next {
                 next = Instant::now() + Duration::from_secs_f64(every);
-                self.tell()?;
-                self.ui.flush()?;
+                self.print_interval()?;
+                self.ui.flush_output()?;
             }
         }
-        self.tell()
+        self.print_interval()
     }
 
     /// Takes bytes that end anywhere.
-    fn lines(&mut self, rest: &mut Vec<u8>, bytes: &[u8]) {
+    fn read_complete_lines(&mut self, rest: &mut Vec<u8>, bytes: &[u8]) {
         rest.extend_from_slice(bytes);
         let mut used = 0;
         while let Some(line) =
             rest.get(used..).and_then(|rest| rest.split_inclusive(|byte| *byte == b'\n').next())
         {
             let Some(text) = line.strip_suffix(b"\n") else { break };
-            self.profile.line(text, true);
+            self.profile.read_line(text, true);
             used += line.len();
         }
         rest.drain(..used);
     }
 
-    fn tell(&mut self) -> Result<()> {
-        let summary = self.profile.take(self.files);
+    fn print_interval(&mut self) -> Result<()> {
+        let summary = self.profile.take_summary(self.files);
         self.damaged |= summary.damaged_lines > 0;
-        if self.ui.json() {
-            return self.ui.object(&summary);
+        if self.ui.is_json() {
+            return self.ui.print_json(&summary);
         }
-        print(self.ui, &summary)
+        print_access_summary(self.ui, &summary)
     }
 }
 
 /// Waits for more to read; whether there is. Comes back early when a signal arrives.
-fn wait(log: &File, until: Instant) -> Result<bool> {
+fn wait_for_log_data(log: &File, until: Instant) -> Result<bool> {
     let left = until.saturating_duration_since(Instant::now());
     let timeout = Timespec {
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -186,11 +186,11 @@ fn wait(log: &File, until: Instant) -> Result<bool> {
     match poll(&mut polled, Some(&timeout)) {
         Ok(ready) => Ok(ready > 0),
         Err(Errno::INTR) => Ok(false),
-        Err(errno) => Err(CliError::io("wait for", "the access log")(errno.into())),
+        Err(errno) => Err(CliError::io_error("wait for", "the access log")(errno.into())),
     }
 }
 
-fn print(ui: &UserInterface, summary: &AccessSummary) -> Result<()> {
+fn print_access_summary(ui: &UserInterface, summary: &AccessSummary) -> Result<()> {
     let mut table = TextTable::new(&[
         ColumnAlignment::Left,
         ColumnAlignment::Right,
@@ -202,12 +202,12 @@ fn print(ui: &UserInterface, summary: &AccessSummary) -> Result<()> {
         ColumnAlignment::Right,
     ]);
     let head = ["operation", "count", "failed", "total", "average", "p50", "p99", "share"];
-    table.row(head.map(|word| TableCell::painted(word, |text| ui.style.dim(text))));
+    table.add_row(head.map(|word| TableCell::from_painted(word, |text| ui.style.paint_dim(text))));
     for operation in &summary.operations {
-        table.row(cells(operation));
+        table.add_row(operation_cells(operation));
     }
-    for line in table.lines() {
-        ui.line(line)?;
+    for line in table.format_lines() {
+        ui.print_line(line)?;
     }
     if !summary.slowest.is_empty() {
         let mut table = TextTable::new(&[
@@ -217,51 +217,58 @@ fn print(ui: &UserInterface, summary: &AccessSummary) -> Result<()> {
             ColumnAlignment::Right,
         ]);
         let head = ["file", "count", "total", "longest"];
-        table.row(head.map(|word| TableCell::painted(word, |text| ui.style.dim(text))));
+        table.add_row(head.map(|word| TableCell::from_painted(word, |text| ui.style.paint_dim(text))));
         for file in &summary.slowest {
-            let about = show(file.about.as_bytes());
-            table.row([
+            let about = format_path(file.about.as_bytes());
+            table.add_row([
                 about.into(),
-                format::number(file.count).into(),
-                time(file.total).into(),
-                time(file.longest).into(),
+                format::format_number(file.count).into(),
+                format_seconds(file.total).into(),
+                format_seconds(file.longest).into(),
             ]);
         }
-        for line in table.lines() {
-            ui.line(line)?;
+        for line in table.format_lines() {
+            ui.print_line(line)?;
         }
     }
-    ui.line("")?;
+    ui.print_line("")?;
     if summary.dropped > 0 {
-        ui.warn(format!(
+        ui.print_warning(format!(
             "lines are missing in {}: the log was read too slowly",
-            format::count(summary.dropped, "place")
+            format::format_count(summary.dropped, "place")
         ))?;
     }
     for damaged in &summary.damaged {
-        ui.warn(format!("line {} of the log is damaged: {}", damaged.line, show(damaged.text.as_bytes())))?;
+        ui.print_warning(format!(
+            "line {} of the log is damaged: {}",
+            damaged.line,
+            format_path(damaged.text.as_bytes())
+        ))?;
     }
     if summary.damaged_lines > summary.damaged.len() as u64 {
-        ui.warn(format!("{} are damaged in all", format::count(summary.damaged_lines, "line")))?;
+        ui.print_warning(format!(
+            "{} are damaged in all",
+            format::format_count(summary.damaged_lines, "line")
+        ))?;
     }
     Ok(())
 }
 
-fn cells(operation: &OperationSummary) -> [TableCell; 8] {
+fn operation_cells(operation: &OperationSummary) -> [TableCell; 8] {
     [
-        show(operation.operation.as_bytes()).into(),
-        format::number(operation.count).into(),
-        format::number(operation.failed).into(),
-        time(operation.total).into(),
-        time(operation.average).into(),
-        time(operation.p50).into(),
-        time(operation.p99).into(),
+        format_path(operation.operation.as_bytes()).into(),
+        format::format_number(operation.count).into(),
+        format::format_number(operation.failed).into(),
+        format_seconds(operation.total).into(),
+        format_seconds(operation.average).into(),
+        format_seconds(operation.p50).into(),
+        format_seconds(operation.p99).into(),
         format!("{:.1} %", operation.share * 100.0).into(),
     ]
 }
 
 /// Seconds as people read them: "12 µs", "3.4 ms", "1.20 s".
-pub fn time(seconds: f64) -> String {
+pub fn format_seconds(seconds: f64) -> String {
     match seconds {
         _ if seconds < 1e-3 => format!("{:.0} µs", seconds * 1e6),
         _ if seconds < 1.0 => format!("{:.1} ms", seconds * 1e3),

@@ -13,7 +13,7 @@ use crate::context::mounted::MountedWorktree;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::control::ControlRequest;
-use crate::ui::changes::{self, ChangeDetail, collapse_deleted, list};
+use crate::ui::changes::{self, ChangeDetail, collapse_deleted_dirs, format_change_list};
 use crate::ui::format;
 use crate::ui::json::{NameJson, ProblemJson};
 use crate::ui::progress::ProgressTask;
@@ -84,41 +84,41 @@ struct MountRestorePlan {
 
 /// Restores.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    if let Some(mounted) = context.mounted()? {
-        return in_mount(args, context, &mounted);
+    if let Some(mounted) = context.open_mounted_worktree()? {
+        return restore_in_mount(args, context, &mounted);
     }
-    let worktree = context.worktree()?;
-    let target = target(args, context, &worktree.volume)?;
-    let paths = context.paths(worktree.root()).parse_all(&args.paths)?;
-    let lock = worktree.lock(context.waiting())?;
+    let worktree = context.open_worktree()?;
+    let target = resolve_target(args, context, &worktree.volume)?;
+    let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
+    let lock = worktree.lock_worktree(context.lock_wait_notice())?;
     let request = RestoreRequest { target: target.clone(), paths, discard: args.discard };
     let plan = context
-        .watch(ProgressTask { first: "Scanning", verb: "Comparing", item: "file" }, |meter| {
+        .run_with_progress(ProgressTask { first: "Scanning", verb: "Comparing", item: "file" }, |meter| {
             worktree.plan_restore(&request, meter)
         })
-        .map_err(|error| CliError::from(error).or_resume("nothing was changed"))?;
+        .map_err(|error| CliError::from(error).with_resume_hint("nothing was changed"))?;
     if args.dry_run {
-        return show_plan(context, &worktree, &target, &plan);
+        return print_restore_plan(context, &worktree, &target, &plan);
     }
     let short = worktree.volume.short_id(&target.id)?;
     let done = context
-        .watch(ProgressTask { first: "Preparing", verb: "Restoring", item: "file" }, |meter| {
-            worktree.restore(plan, meter)
+        .run_with_progress(ProgressTask { first: "Preparing", verb: "Restoring", item: "file" }, |meter| {
+            worktree.execute_restore(plan, meter)
         })
-        .map_err(|error| CliError::from(error).or_resume(resume(&worktree, &short)))?;
+        .map_err(|error| CliError::from(error).with_resume_hint(resume_command(&worktree, &short)))?;
     drop(lock);
-    report(context, &worktree, &target, &done)
+    report_restore(context, &worktree, &target, &done)
 }
 
-fn target(args: &Args, context: &CommandContext, volume: &Volume) -> Result<HistoryEntry> {
-    match volume.resolve(&args.snapshot) {
+fn resolve_target(args: &Args, context: &CommandContext, volume: &Volume) -> Result<HistoryEntry> {
+    match volume.resolve_snapshot(&args.snapshot) {
         Ok(entry) => Ok(entry),
         Err(VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. })
             if context.cwd.join(&args.snapshot).symlink_metadata().is_ok() =>
         {
             let typed = &args.snapshot;
             let message = format!("'{typed}' is a file, where the name of a snapshot belongs");
-            Err(CliError::usage(
+            Err(CliError::usage_error(
                 message,
                 format!("'vellum restore HEAD {typed}' restores it from the last snapshot"),
             ))
@@ -129,68 +129,81 @@ fn target(args: &Args, context: &CommandContext, volume: &Volume) -> Result<Hist
 
 /// The worktree is mounted: it stands on another tree at once, however many files that has; of paths, the files are
 /// made anew, and share their content.
-fn in_mount(args: &Args, context: &CommandContext, mounted: &MountedWorktree) -> Result<CommandOutcome> {
-    let paths = context.paths(&mounted.mountpoint).parse_all(&args.paths)?;
+fn restore_in_mount(
+    args: &Args,
+    context: &CommandContext,
+    mounted: &MountedWorktree,
+) -> Result<CommandOutcome> {
+    let paths = context.paths_at_root(&mounted.mountpoint).parse_paths(&args.paths)?;
     if args.dry_run {
-        return would_change(context, mounted, &settled_target(args, context, mounted)?, &paths);
+        return print_mount_plan(
+            context,
+            mounted,
+            &resolve_published_target(args, context, mounted)?,
+            &paths,
+        );
     }
     // To stand on a snapshot, the mount need not wait until it is in the store.
     let target = match mounted.find_unpublished(&args.snapshot)? {
         Some(id) => id,
-        None => settled_target(args, context, mounted)?.id,
+        None => resolve_published_target(args, context, mounted)?.id,
     };
     let short = mounted.volume.short_id(&target)?;
-    mounted.sync()?;
+    mounted.sync_filesystem()?;
     let (id, discard) = (target.to_string(), args.discard);
     let request = match paths.is_empty() {
         true => ControlRequest::Restore { target: id, discard },
         false => ControlRequest::RestorePaths { target: id, paths, discard },
     };
-    let safety = mounted.ask(&request)?.snapshot;
+    let safety = mounted.send_request(&request)?.snapshot;
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&MountRestoreJson { target: target.to_string(), safety })?;
+    if ui.is_json() {
+        ui.print_json(&MountRestoreJson { target: target.to_string(), safety })?;
     } else if !ui.voice.quiet {
-        ui.line(format!("Restored {}", ui.style.yellow(&short)))?;
+        ui.print_line(format!("Restored {}", ui.style.paint_yellow(&short)))?;
         if let Some(id) = safety {
-            ui.note(format!("'vellum restore {}' undoes it", format::short(&id)))?;
+            ui.print_note(format!("'vellum restore {}' undoes it", format::shorten_id(&id)))?;
         }
     }
     Ok(CommandOutcome::Done)
 }
 
 /// The snapshot that was named, once all are in the store.
-fn settled_target(args: &Args, context: &CommandContext, mounted: &MountedWorktree) -> Result<HistoryEntry> {
-    mounted.ask(&ControlRequest::Settle)?;
-    target(args, context, &mounted.volume)
+fn resolve_published_target(
+    args: &Args,
+    context: &CommandContext,
+    mounted: &MountedWorktree,
+) -> Result<HistoryEntry> {
+    mounted.send_request(&ControlRequest::Settle)?;
+    resolve_target(args, context, &mounted.volume)
 }
 
-fn would_change(
+fn print_mount_plan(
     context: &CommandContext,
     mounted: &MountedWorktree,
     target: &HistoryEntry,
     paths: &[Vec<u8>],
 ) -> Result<CommandOutcome> {
-    let roots = (mounted.now()?, target.record.root);
-    let lines = mounted.volume.head()?.map(|head| (head, target.id));
-    let compared = ComparedSnapshots::trees(&mounted.volume, roots, lines, paths)?;
+    let roots = (mounted.publish_current_tree()?, target.record.root);
+    let lines = mounted.volume.read_head()?.map(|head| (head, target.id));
+    let compared = ComparedSnapshots::compare_trees(&mounted.volume, roots, lines, paths)?;
     let ui = &context.ui;
-    if ui.json() {
+    if ui.is_json() {
         let changes = compared.changes.iter().map(changes::ChangeJson::from).collect();
-        ui.object(&MountRestorePlan { target: target.id.to_string(), dry_run: true, changes })?;
+        ui.print_json(&MountRestorePlan { target: target.id.to_string(), dry_run: true, changes })?;
     } else {
-        let paths = context.paths(&mounted.mountpoint);
-        let each = compared.shown(collapse_deleted(&compared.changes));
-        for line in list(ui.style, &each, ChangeDetail::Sizes, |path| paths.show(path)) {
-            ui.line(line)?;
+        let paths = context.paths_at_root(&mounted.mountpoint);
+        let each = compared.mark_ignored_files(collapse_deleted_dirs(&compared.changes));
+        for line in format_change_list(ui.style, &each, ChangeDetail::Sizes, |path| paths.format_path(path)) {
+            ui.print_line(line)?;
         }
     }
-    Ok(CommandOutcome::findings(!compared.changes.is_empty()))
+    Ok(CommandOutcome::from_findings(!compared.changes.is_empty()))
 }
 
 /// How to go on after a restore that was stopped.
-fn resume(worktree: &CheckoutWorktree, short: &str) -> String {
-    let safety = worktree.interrupted_restore().ok().flatten().and_then(|found| found.safety);
+fn resume_command(worktree: &CheckoutWorktree, short: &str) -> String {
+    let safety = worktree.find_interrupted_restore().ok().flatten().and_then(|found| found.safety);
     match safety.and_then(|id| worktree.volume.short_id(&id).ok()) {
         Some(safety) => {
             format!("'vellum restore {short}' finishes the work, 'vellum restore {safety}' undoes it")
@@ -199,20 +212,20 @@ fn resume(worktree: &CheckoutWorktree, short: &str) -> String {
     }
 }
 
-fn show_plan(
+fn print_restore_plan(
     context: &CommandContext,
     worktree: &CheckoutWorktree,
     target: &HistoryEntry,
     plan: &RestorePlan,
 ) -> Result<CommandOutcome> {
     let ui = &context.ui;
-    let steps = plan.steps()?;
+    let steps = plan.list_steps()?;
     let problems: Vec<_> = plan.problems.iter().map(ProblemJson::from).collect();
-    let outcome = CommandOutcome::findings(!steps.is_empty() || !problems.is_empty());
-    if ui.json() {
+    let outcome = CommandOutcome::from_findings(!steps.is_empty() || !problems.is_empty());
+    if ui.is_json() {
         let step =
             |step: &RestoreStep| RestoreStepJson { action: step.verb(), name: NameJson::new(&step.path) };
-        ui.object(&RestorePlanJson {
+        ui.print_json(&RestorePlanJson {
             target: target.id.to_string(),
             dry_run: true,
             steps: steps.iter().map(step).collect(),
@@ -221,22 +234,22 @@ fn show_plan(
         })?;
         return Ok(outcome);
     }
-    ui.warn_of(&problems)?;
-    let paths = context.paths(worktree.root());
+    ui.print_problems(&problems)?;
+    let paths = context.paths_at_root(worktree.root_path());
     for step in &steps {
-        ui.line(format!("{:<7}  {}", step.verb(), paths.show(&step.path)))?;
+        ui.print_line(format!("{:<7}  {}", step.verb(), paths.format_path(&step.path)))?;
     }
     if steps.is_empty() {
-        ui.note("nothing to do: the directory is as the snapshot has it")?;
+        ui.print_note("nothing to do: the directory is as the snapshot has it")?;
     }
     if !plan.unsaved.is_empty() && !plan.request.discard {
-        let count = format::count(plan.unsaved.len() as u64, "path");
-        ui.note(format!("{count} that no snapshot holds would be snapshotted first"))?;
+        let count = format::format_count(plan.unsaved.len() as u64, "path");
+        ui.print_note(format!("{count} that no snapshot holds would be snapshotted first"))?;
     }
     Ok(outcome)
 }
 
-fn report(
+fn report_restore(
     context: &CommandContext,
     worktree: &CheckoutWorktree,
     target: &HistoryEntry,
@@ -244,9 +257,9 @@ fn report(
 ) -> Result<CommandOutcome> {
     let ui = &context.ui;
     let problems: Vec<_> = done.problems.iter().map(ProblemJson::from).collect();
-    let outcome = CommandOutcome::findings(!problems.is_empty());
-    if ui.json() {
-        ui.object(&RestoreJson {
+    let outcome = CommandOutcome::from_findings(!problems.is_empty());
+    if ui.is_json() {
+        ui.print_json(&RestoreJson {
             target: target.id.to_string(),
             safety: done.safety.map(|id| id.to_string()),
             written: done.written,
@@ -256,26 +269,26 @@ fn report(
         })?;
         return Ok(outcome);
     }
-    ui.warn_of(&problems)?;
+    ui.print_problems(&problems)?;
     if ui.voice.quiet {
         return Ok(outcome);
     }
-    let names = SnapshotNames::load(&worktree.volume)?;
+    let names = SnapshotNames::load_all(&worktree.volume)?;
     let what = match (done.written, done.deleted) {
         (0, 0) => "nothing had to change".into(),
         (written, deleted) => format!(
             "{} written, {}, {} deleted",
-            format::number(written),
-            format::size(done.bytes),
-            format::number(deleted)
+            format::format_number(written),
+            format::format_size(done.bytes),
+            format::format_number(deleted)
         ),
     };
-    ui.line(format!("Restored {}: {what}", names.describe(target)))?;
+    ui.print_line(format!("Restored {}: {what}", names.describe_snapshot(target)))?;
     if let Some(safety) = &done.safety {
-        let short = names.short(safety);
-        ui.line(format!(
+        let short = names.short_id(safety);
+        ui.print_line(format!(
             "What no snapshot held is in {}: 'vellum restore {short}' brings it back",
-            ui.style.yellow(&short)
+            ui.style.paint_yellow(&short)
         ))?;
     }
     Ok(outcome)

@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use serde::Serialize;
 use vellum_types::FileKind;
 use vellum_volume::record::SnapshotOrigin;
-use vellum_volume::tree::{InodeRecord, kind_noun, show};
+use vellum_volume::tree::{InodeRecord, file_kind_name, format_path};
 
-use super::ls::{FileJson, list, long};
+use super::ls::{FileJson, format_long_listing, list_dir};
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::context::place::SnapshotPath;
@@ -55,22 +55,22 @@ struct XattrJson {
 
 /// Describes the snapshot or file.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let volume = context.volume()?;
-    let root = context.paths_of(&volume)?.root().as_os_str().to_owned();
+    let volume = context.open_volume()?;
+    let root = context.paths_for_volume(&volume)?.root().as_os_str().to_owned();
     let path = args.path.clone().unwrap_or(root);
-    let place = SnapshotPath::find(context, &volume, &args.snapshot, Some(&path))?;
-    let inode = place.tree.inode(place.ino)?;
+    let place = SnapshotPath::find_path(context, &volume, &args.snapshot, Some(&path))?;
+    let inode = place.tree.read_inode(place.ino)?;
     let listing = match place.attr.kind {
-        FileKind::Dir => Some(list(&place.tree, place.ino)?),
+        FileKind::Dir => Some(list_dir(&place.tree, place.ino)?),
         _ => None,
     };
-    let names = SnapshotNames::load(&volume)?;
+    let names = SnapshotNames::load_all(&volume)?;
     let ui = &context.ui;
-    if ui.json() {
-        let items = |listing: &Vec<_>| listing.iter().map(item).collect();
-        ui.object(&ShowSnapshotJson {
-            snapshot: names.json(&place.entry),
-            file: args.path.as_ref().map(|_| file(&place.path, &inode)),
+    if ui.is_json() {
+        let items = |listing: &Vec<_>| listing.iter().map(new_file_item).collect();
+        ui.print_json(&ShowSnapshotJson {
+            snapshot: names.to_snapshot_json(&place.entry),
+            file: args.path.as_ref().map(|_| new_file_json(&place.path, &inode)),
             entries: listing.as_ref().map(items),
         })?;
         return Ok(CommandOutcome::Done);
@@ -79,27 +79,27 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         None => snapshot_facts(&names, &place),
         Some(_) => file_facts(&names, &place, &inode),
     };
-    for line in facts.lines() {
-        ui.line(line)?;
+    for line in facts.format_lines() {
+        ui.print_line(line)?;
     }
     if let Some(listing) = listing {
-        ui.line("")?;
-        for line in long(context, &listing) {
-            ui.line(line)?;
+        ui.print_line("")?;
+        for line in format_long_listing(context, &listing) {
+            ui.print_line(line)?;
         }
     }
     Ok(CommandOutcome::Done)
 }
 
-fn item(entry: &super::ls::ListedFile) -> FileJson {
+fn new_file_item(entry: &super::ls::ListedFile) -> FileJson {
     FileJson::new(&entry.name, entry.ino, &entry.attr)
 }
 
-fn file(path: &[u8], inode: &InodeRecord) -> ShowFileJson {
+fn new_file_json(path: &[u8], inode: &InodeRecord) -> ShowFileJson {
     ShowFileJson {
         item: FileJson::new(path, inode.ino, &inode.attr),
-        chunks: chunks(inode),
-        holes: holes(inode),
+        chunks: count_chunks(inode),
+        holes: count_hole_bytes(inode),
         xattrs: inode
             .xattrs
             .iter()
@@ -108,12 +108,12 @@ fn file(path: &[u8], inode: &InodeRecord) -> ShowFileJson {
     }
 }
 
-fn chunks(inode: &InodeRecord) -> usize {
+fn count_chunks(inode: &InodeRecord) -> usize {
     inode.extents.iter().filter(|(_, extent)| extent.source != vellum_types::ExtentSource::Hole).count()
 }
 
 /// Bytes that nothing was written to.
-fn holes(inode: &InodeRecord) -> u64 {
+fn count_hole_bytes(inode: &InodeRecord) -> u64 {
     let is_data = |extent: &vellum_types::Extent| extent.source != vellum_types::ExtentSource::Hole;
     let data: u64 =
         inode.extents.iter().filter(|(_, extent)| is_data(extent)).map(|(_, extent)| extent.len).sum();
@@ -127,69 +127,75 @@ fn snapshot_facts(names: &SnapshotNames, place: &SnapshotPath) -> FactList {
     let record = &place.entry.record;
     let stats = &record.statistics;
     let mut facts = FactList::default();
-    facts.add("Snapshot", place.entry.id.to_string());
-    facts.add("Made", format!("{} ({})", format::local_time(record.time), format::ago(record.time)));
-    facts.add("By", show(format!("{}@{}", record.author, record.host).as_bytes()));
-    facts.add("Worktree", show(record.worktree.as_bytes()));
+    facts.add_fact("Snapshot", place.entry.id.to_string());
+    facts.add_fact(
+        "Made",
+        format!("{} ({})", format::format_local_time(record.time), format::format_age(record.time)),
+    );
+    facts.add_fact("By", format_path(format!("{}@{}", record.author, record.host).as_bytes()));
+    facts.add_fact("Worktree", format_path(record.worktree.as_bytes()));
     if record.origin == SnapshotOrigin::Safety {
-        facts.add("Why", "to keep what a restore was about to overwrite");
+        facts.add_fact("Why", "to keep what a restore was about to overwrite");
     }
     for line in record.note.lines() {
-        facts.add("Note", show_line(line));
+        facts.add_fact("Note", escape_note_line(line));
     }
-    if !names.labels(&place.entry.id).is_empty() {
-        facts.add("Names", names.labels(&place.entry.id).join(", "));
+    if !names.snapshot_labels(&place.entry.id).is_empty() {
+        facts.add_fact("Names", names.snapshot_labels(&place.entry.id).join(", "));
     }
     for parent in &record.parents {
-        facts.add("Parent", parent.to_string());
+        facts.add_fact("Parent", parent.to_string());
     }
     for path in &record.paths {
-        facts.add("Only of", show(path));
+        facts.add_fact("Only of", format_path(path));
     }
     let holds = [
-        format::count(stats.files, "file"),
-        format::count(stats.dirs, "directory"),
-        format::count(stats.others, "other entry"),
+        format::format_count(stats.files, "file"),
+        format::format_count(stats.dirs, "directory"),
+        format::format_count(stats.others, "other entry"),
     ];
     let shown = if stats.others == 0 { &holds[..2] } else { &holds[..] };
-    facts.add("Holds", format!("{}, {}", shown.join(", "), format::size(stats.bytes)));
-    facts.add("Changed", format!("{} against its parent", format::number(stats.changed)));
-    facts.add("Stored", format!("{} added to the store", format::size(stats.stored)));
+    facts.add_fact("Holds", format!("{}, {}", shown.join(", "), format::format_size(stats.bytes)));
+    facts.add_fact("Changed", format!("{} against its parent", format::format_number(stats.changed)));
+    facts.add_fact("Stored", format!("{} added to the store", format::format_size(stats.stored)));
     facts
 }
 
 fn file_facts(names: &SnapshotNames, place: &SnapshotPath, inode: &InodeRecord) -> FactList {
     let attr = &inode.attr;
     let mut facts = FactList::default();
-    facts.add("Path", show(&place.path));
-    facts.add("Snapshot", names.describe(&place.entry));
-    facts.add("Kind", kind_noun(attr.kind).split_once(' ').map_or("", |(_, noun)| noun));
-    facts.add("Mode", format!("{} ({:04o})", format::mode(attr.kind, attr.mode), attr.mode));
-    facts.add("Owner", format!("user {}, group {}", attr.uid, attr.gid));
-    facts.add("Modified", format::local_exact(attr.mtime));
+    facts.add_fact("Path", format_path(&place.path));
+    facts.add_fact("Snapshot", names.describe_snapshot(&place.entry));
+    facts.add_fact("Kind", file_kind_name(attr.kind).split_once(' ').map_or("", |(_, noun)| noun));
+    facts.add_fact("Mode", format!("{} ({:04o})", format::format_mode(attr.kind, attr.mode), attr.mode));
+    facts.add_fact("Owner", format!("user {}, group {}", attr.uid, attr.gid));
+    facts.add_fact("Modified", format::format_exact_time(attr.mtime));
     if attr.kind == FileKind::File {
-        facts.add("Size", format!("{} ({} bytes)", format::size(attr.size), format::number(attr.size)));
+        facts.add_fact(
+            "Size",
+            format!("{} ({} bytes)", format::format_size(attr.size), format::format_number(attr.size)),
+        );
         let stored = match &attr.inline {
             Some(_) => "within the tree".into(),
-            None => format::count(chunks(inode) as u64, "chunk"),
+            None => format::format_count(count_chunks(inode) as u64, "chunk"),
         };
-        facts.add("Stored", stored);
-        if holes(inode) > 0 {
-            facts.add("Holes", format::size(holes(inode)));
+        facts.add_fact("Stored", stored);
+        if count_hole_bytes(inode) > 0 {
+            facts.add_fact("Holes", format::format_size(count_hole_bytes(inode)));
         }
     }
     if attr.nlink > 1 && attr.kind != FileKind::Dir {
-        facts.add("Links", attr.nlink.to_string());
+        facts.add_fact("Links", attr.nlink.to_string());
     }
     if attr.kind == FileKind::Symlink {
-        facts.add("Target", show(&attr.target));
+        facts.add_fact("Target", format_path(&attr.target));
     }
     for (name, value) in &inode.xattrs {
-        facts.add("Attribute", format!("{}: {} bytes", show(name), value.len()));
+        facts.add_fact("Attribute", format!("{}: {} bytes", format_path(name), value.len()));
     }
     facts
 }
 
-fn show_line(line: &str) -> String {
-    if line.is_empty() { String::new() } else { show(line.as_bytes()) }
+fn escape_note_line(line: &str) -> String {
+    if line.is_empty() { String::new() } else { format_path(line.as_bytes()) }
 }

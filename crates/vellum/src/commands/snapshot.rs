@@ -60,66 +60,66 @@ struct SnapshotNameJson {
 
 /// Makes the snapshot.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    if let Some(process) = context.mount_process()? {
-        return of_mount(args, context, process);
+    if let Some(process) = context.find_mount_process()? {
+        return snapshot_mount(args, context, process);
     }
-    let worktree = context.worktree()?;
-    let paths = context.paths(worktree.root()).parse_all(&args.paths)?;
-    let note = note(args)?;
-    check_tags(args, &worktree.volume)?;
-    let _lock = worktree.lock(context.waiting())?;
-    warn_of_interrupted(context, &worktree)?;
+    let worktree = context.open_worktree()?;
+    let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
+    let note = read_note(args)?;
+    check_new_tags(args, &worktree.volume)?;
+    let _lock = worktree.lock_worktree(context.lock_wait_notice())?;
+    warn_about_interrupted(context, &worktree)?;
     let request = CheckoutSnapshotRequest { note, paths, origin: SnapshotOrigin::User };
     let made = context
-        .watch(ProgressTask { first: "Scanning", verb: "Recording", item: "file" }, |meter| {
-            worktree.snapshot(&request, meter)
+        .run_with_progress(ProgressTask { first: "Scanning", verb: "Recording", item: "file" }, |meter| {
+            worktree.create_snapshot(&request, meter)
         })
         .map_err(|error| {
-            CliError::from(error).or_resume(
+            CliError::from(error).with_resume_hint(
                 "no snapshot was made; run the command again: what was stored already is not stored twice",
             )
         })?;
     for tag in &args.tags {
         worktree.volume.add_tag(tag, made.id)?;
     }
-    report(context, &worktree, made)
+    report_snapshot(context, &worktree, made)
 }
 
 /// The worktree is mounted: its snapshot is made at once, and its tree is stored in the background; one of some paths is
 /// stored before it is told.
-fn of_mount(args: &Args, context: &CommandContext, process: MountProcess) -> Result<CommandOutcome> {
-    let paths = context.paths(&process.mountpoint).parse_all(&args.paths)?;
-    let note = note(args)?;
-    process.sync()?;
-    let process = check_tags_of_mount(args, process)?;
-    let answer = process.ask(&ControlRequest::Snapshot { note, tags: args.tags.clone(), paths })?;
+fn snapshot_mount(args: &Args, context: &CommandContext, process: MountProcess) -> Result<CommandOutcome> {
+    let paths = context.paths_at_root(&process.mountpoint).parse_paths(&args.paths)?;
+    let note = read_note(args)?;
+    process.sync_filesystem()?;
+    let process = check_mount_tags(args, process)?;
+    let answer = process.send_request(&ControlRequest::Snapshot { note, tags: args.tags.clone(), paths })?;
     let waits = answer.waiting > 0;
     let id = answer.snapshot.unwrap_or_default();
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&MountSnapshotJson { snapshot: SnapshotNameJson { id }, published: !waits })?;
+    if ui.is_json() {
+        ui.print_json(&MountSnapshotJson { snapshot: SnapshotNameJson { id }, published: !waits })?;
     } else if ui.voice.quiet {
-        ui.line(id)?;
+        ui.print_line(id)?;
     } else {
-        let short = ui.style.yellow(format::short(&id));
+        let short = ui.style.paint_yellow(format::shorten_id(&id));
         let place =
             if waits { "kept here; it goes into the store in the background" } else { "in the store" };
-        ui.line(format!("Snapshot {short}: {place}"))?;
+        ui.print_line(format!("Snapshot {short}: {place}"))?;
     }
     Ok(CommandOutcome::Done)
 }
 
-fn note(args: &Args) -> Result<String> {
+fn read_note(args: &Args) -> Result<String> {
     let Some(typed) = &args.note else { return Ok(String::new()) };
     let mut note = typed.clone();
     if typed == "-" {
         note.clear();
         let read = std::io::stdin().lock().take(NOTE_MAX as u64 + 1).read_to_string(&mut note);
-        read.map_err(CliError::io("read", "the note from standard input"))?;
+        read.map_err(CliError::io_error("read", "the note from standard input"))?;
     }
     if note.len() > NOTE_MAX {
-        return Err(CliError::usage(
-            format!("the note is longer than {}", format::size(NOTE_MAX as u64)),
+        return Err(CliError::usage_error(
+            format!("the note is longer than {}", format::format_size(NOTE_MAX as u64)),
             "",
         ));
     }
@@ -127,25 +127,25 @@ fn note(args: &Args) -> Result<String> {
 }
 
 /// The same for a mount. Whether a store that is away has the tag cannot be told: a snapshot does not wait for that.
-fn check_tags_of_mount(args: &Args, process: MountProcess) -> Result<MountProcess> {
+fn check_mount_tags(args: &Args, process: MountProcess) -> Result<MountProcess> {
     if args.tags.is_empty() {
         return Ok(process);
     }
     args.tags.iter().try_for_each(|tag| check_ref_name(tag))?;
     let again = process.clone();
-    match process.open().and_then(|mounted| check_tags(args, &mounted.volume)) {
-        Err(error) if !error.is_of_store() => Err(error),
+    match process.open_volume().and_then(|mounted| check_new_tags(args, &mounted.volume)) {
+        Err(error) if !error.is_store_failure() => Err(error),
         Ok(()) | Err(_) => Ok(again),
     }
 }
 
 /// Before the work, not after it.
-fn check_tags(args: &Args, volume: &Volume) -> Result<()> {
+fn check_new_tags(args: &Args, volume: &Volume) -> Result<()> {
     for tag in &args.tags {
         check_ref_name(tag)?;
-        if volume.refs.get(RefKind::Tag, tag)?.is_some() {
+        if volume.refs.get_ref(RefKind::Tag, tag)?.is_some() {
             let hint = format!("'vellum tag remove {tag}' takes it away; no snapshot was made");
-            return Err(CliError::usage(format!("the tag '{tag}' exists already"), hint));
+            return Err(CliError::usage_error(format!("the tag '{tag}' exists already"), hint));
         }
         volume.check_new_tag(tag)?;
     }
@@ -153,61 +153,66 @@ fn check_tags(args: &Args, volume: &Volume) -> Result<()> {
 }
 
 /// What a half-done restore left is no state that anyone made.
-pub fn warn_of_interrupted(context: &CommandContext, worktree: &CheckoutWorktree) -> Result<()> {
-    let Some(interrupted) = worktree.interrupted_restore()? else { return Ok(()) };
+pub fn warn_about_interrupted(context: &CommandContext, worktree: &CheckoutWorktree) -> Result<()> {
+    let Some(interrupted) = worktree.find_interrupted_restore()? else { return Ok(()) };
     let short = |id| worktree.volume.short_id(id);
     let target = short(&interrupted.target)?;
     let undo = match &interrupted.safety {
         Some(safety) => format!(", 'vellum restore {}' undoes it", short(safety)?),
         None => String::new(),
     };
-    context.ui.warn(format!(
+    context.ui.print_warning(format!(
         "a restore of {target} was interrupted, and the directory is a mixture: 'vellum restore {target}' finishes it{undo}"
     ))
 }
 
-fn report(
+fn report_snapshot(
     context: &CommandContext,
     worktree: &CheckoutWorktree,
     made: SnapshotReport,
 ) -> Result<CommandOutcome> {
     let problems: Vec<_> = made.problems.iter().map(ProblemJson::from).collect();
-    let outcome = CommandOutcome::findings(!problems.is_empty());
+    let outcome = CommandOutcome::from_findings(!problems.is_empty());
     let ui = &context.ui;
     let entry = HistoryEntry { id: made.id, record: made.record.into() };
-    if ui.json() {
-        let names = SnapshotNames::load(&worktree.volume)?;
-        ui.object(&SnapshotCreatedJson {
-            snapshot: names.json(&entry),
+    if ui.is_json() {
+        let names = SnapshotNames::load_all(&worktree.volume)?;
+        ui.print_json(&SnapshotCreatedJson {
+            snapshot: names.to_snapshot_json(&entry),
             unchanged: made.unchanged,
             problems,
         })?;
         return Ok(outcome);
     }
-    ui.warn_of(&problems)?;
+    ui.print_problems(&problems)?;
     if ui.voice.quiet {
-        ui.line(entry.id)?;
+        ui.print_line(entry.id)?;
         return Ok(outcome);
     }
     let stats = &entry.record.statistics;
-    let id = ui.style.yellow(&worktree.volume.short_id(&entry.id)?);
-    let holds = format!("{}, {}", format::count(stats.files, "file"), format::size(stats.bytes));
+    let id = ui.style.paint_yellow(&worktree.volume.short_id(&entry.id)?);
+    let holds =
+        format!("{}, {}", format::format_count(stats.files, "file"), format::format_size(stats.bytes));
     let news = if made.unchanged {
         "nothing changed".into()
     } else {
-        format!("{} changed, {} stored", format::number(stats.changed), format::size(stats.stored))
+        format!(
+            "{} changed, {} stored",
+            format::format_number(stats.changed),
+            format::format_size(stats.stored)
+        )
     };
-    ui.line(format!("Snapshot {id}: {holds}; {news}"))?;
+    ui.print_line(format!("Snapshot {id}: {holds}; {news}"))?;
     if made.renewed > 0 {
-        let pieces = format::count(made.renewed, "blob");
-        ui.note(format!(
+        let pieces = format::format_count(made.renewed, "blob");
+        ui.print_note(format!(
             "stored again {pieces} that the store had lost; 'vellum verify --all' says what else is missing or damaged"
         ))?;
     }
     if !problems.is_empty() {
-        ui.warn(format!(
+        ui.print_warning(format!(
             "{} could not be recorded as they are",
-            format::count(problems.len() as u64, "path")
+            format::format_count(problems.len() as u64, "path")
         ))?;
     }
     Ok(outcome)

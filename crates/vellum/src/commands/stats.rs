@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use vellum_types::exposition;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -26,7 +26,7 @@ pub struct Args {
     /// The mount
     mountpoint: PathBuf,
     /// Seconds between two lines
-    #[arg(long, value_name = "S", default_value = "1", value_parser = super::profile::seconds)]
+    #[arg(long, value_name = "S", default_value = "1", value_parser = super::profile::parse_interval)]
     interval: f64,
     /// Stop after so many lines; 0: never
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -47,66 +47,67 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Shows them.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let mountpoint = context.local_path(&args.mountpoint);
+    let mountpoint = context.resolve_local_path(&args.mountpoint);
     let every = Duration::from_secs_f64(args.interval.max(INTERVAL_MIN));
-    let mut before = look(&mountpoint)?;
-    let asked = interrupt::listen();
-    let screen = if args.tui { Some(StatsScreen::open(&context.ui)?) } else { None };
+    let mut before = read_metrics_sample(&mountpoint)?;
+    let asked = interrupt::install_signal_handlers();
+    let screen = if args.tui { Some(StatsScreen::open_terminal(&context.ui)?) } else { None };
     let mut lines = 0;
-    while !interrupt::asked(&asked) && (args.count == 0 || lines < args.count) {
+    while !interrupt::is_stop_requested(&asked) && (args.count == 0 || lines < args.count) {
         let until = before.taken + every;
         let mut leaves = false;
         while Instant::now() < until && !leaves {
             let tick = TICK.min(until.saturating_duration_since(Instant::now()));
-            let left = screen.as_ref().map(|screen| screen.wait(tick));
+            let left = screen.as_ref().map(|screen| screen.wait_for_quit(tick));
             if left.is_none() {
                 std::thread::sleep(tick);
             }
-            leaves = left == Some(true) || interrupt::asked(&asked);
+            leaves = left == Some(true) || interrupt::is_stop_requested(&asked);
         }
         if leaves {
             break;
         }
         // A mount that has ended is no failure of whoever watches it.
-        let Ok(now) = look(&mountpoint) else {
+        let Ok(now) = read_metrics_sample(&mountpoint) else {
             drop(screen);
-            context
-                .ui
-                .note(format!("{} is not mounted any more", show(mountpoint.as_os_str().as_bytes())))?;
+            context.ui.print_note(format!(
+                "{} is not mounted any more",
+                format_path(mountpoint.as_os_str().as_bytes())
+            ))?;
             break;
         };
-        let figures = IntervalFigures::between(&before, &now);
+        let figures = IntervalFigures::from_samples(&before, &now);
         match &screen {
-            Some(screen) => screen.draw(&mountpoint, &figures)?,
-            None => tell(&context.ui, &figures, lines)?,
+            Some(screen) => screen.draw_figures(&mountpoint, &figures)?,
+            None => print_figures(&context.ui, &figures, lines)?,
         }
         (before, lines) = (now, lines + 1);
     }
     Ok(CommandOutcome::Done)
 }
 
-fn look(mountpoint: &Path) -> Result<MetricsSample> {
+fn read_metrics_sample(mountpoint: &Path) -> Result<MetricsSample> {
     let path = mountpoint.join(".vellum/stats");
     let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
             let message = format!("{} is no mount", mountpoint.display());
-            CliError::usage(message, "'vellum mounts' lists them")
+            CliError::usage_error(message, "'vellum mounts' lists them")
         }
-        _ => CliError::io("read", path.display().to_string())(error),
+        _ => CliError::io_error("read", path.display().to_string())(error),
     })?;
-    Ok(MetricsSample { taken: Instant::now(), samples: exposition::parse(&text) })
+    Ok(MetricsSample { taken: Instant::now(), samples: exposition::parse_samples(&text) })
 }
 
-fn tell(ui: &UserInterface, figures: &IntervalFigures, line: u64) -> Result<()> {
-    if ui.json() {
-        ui.object(figures)?;
-        return ui.flush();
+fn print_figures(ui: &UserInterface, figures: &IntervalFigures, line: u64) -> Result<()> {
+    if ui.is_json() {
+        ui.print_json(figures)?;
+        return ui.flush_output();
     }
     if line.is_multiple_of(HEAD_EVERY) {
         for head in figures::HEAD {
-            ui.line(ui.style.dim(head))?;
+            ui.print_line(ui.style.paint_dim(head))?;
         }
     }
-    ui.line(figures.line())?;
-    ui.flush()
+    ui.print_line(figures.format_line())?;
+    ui.flush_output()
 }

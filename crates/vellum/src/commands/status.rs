@@ -6,17 +6,19 @@ use std::path::Path;
 use serde::Serialize;
 use vellum_volume::Volume;
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::session::now;
-use vellum_volume::tree::show;
+use vellum_volume::session::current_time;
+use vellum_volume::tree::format_path;
 
-use super::snapshot::warn_of_interrupted;
+use super::snapshot::warn_about_interrupted;
 use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
 use crate::context::mounted::MountProcess;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::control::{ControlReply, ControlRequest};
-use crate::ui::changes::{self, ChangeCounts, ChangeDetail, GroupedChange, collapse, list};
+use crate::ui::changes::{
+    self, ChangeCounts, ChangeDetail, GroupedChange, collapse_changes, format_change_list,
+};
 use crate::ui::format;
 use crate::ui::json::{self, ProblemJson};
 use crate::ui::progress::ProgressTask;
@@ -91,57 +93,71 @@ struct MountStatusJson {
 
 /// Shows it.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    if let Some(process) = context.mount_process()? {
-        return of_mount(args, context, &process);
+    if let Some(process) = context.find_mount_process()? {
+        return report_mount_status(args, context, &process);
     }
-    let worktree = context.worktree()?;
-    let paths = context.paths(worktree.root()).parse_all(&args.paths)?;
+    let worktree = context.open_worktree()?;
+    let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
     let compared = context
-        .watch(ProgressTask { first: "Scanning", verb: "Comparing", item: "file" }, |meter| {
-            ComparedSnapshots::with_directory(&worktree, None, &paths, meter)
+        .run_with_progress(ProgressTask { first: "Scanning", verb: "Comparing", item: "file" }, |meter| {
+            ComparedSnapshots::compare_dir(&worktree, None, &paths, meter)
         })
-        .map_err(|error| error.or_resume("nothing was changed"))?;
-    if !context.ui.json() {
-        warn_of_interrupted(context, &worktree)?;
+        .map_err(|error| error.with_resume_hint("nothing was changed"))?;
+    if !context.ui.is_json() {
+        warn_about_interrupted(context, &worktree)?;
     }
-    let interrupted = worktree.interrupted_restore()?.map(|found| InterruptedJson {
+    let interrupted = worktree.find_interrupted_restore()?.map(|found| InterruptedJson {
         target: found.target.to_string(),
         safety: found.safety.map(|id| id.to_string()),
     });
-    let (volume, directory) = (&worktree.volume, worktree.root());
-    let head = worktree.head()?;
-    tell(args, context, &WorktreePosition { volume, directory, head, interrupted, mount: None }, compared)
+    let (volume, directory) = (&worktree.volume, worktree.root_path());
+    let head = worktree.head_snapshot()?;
+    report_status(
+        args,
+        context,
+        &WorktreePosition { volume, directory, head, interrupted, mount: None },
+        compared,
+    )
 }
 
 /// The worktree is mounted: what changed is put into the store and compared there. Without the store, what its process
 /// knows is told.
-fn of_mount(args: &Args, context: &CommandContext, process: &MountProcess) -> Result<CommandOutcome> {
-    process.sync()?;
-    let found = process.clone().open().and_then(|mounted| Ok((mounted.now()?, mounted)));
+fn report_mount_status(
+    args: &Args,
+    context: &CommandContext,
+    process: &MountProcess,
+) -> Result<CommandOutcome> {
+    process.sync_filesystem()?;
+    let found =
+        process.clone().open_volume().and_then(|mounted| Ok((mounted.publish_current_tree()?, mounted)));
     let (now, mounted) = match found {
         Ok(found) => found,
-        Err(error) if error.is_of_store() => return without_store(context, process, &error),
+        Err(error) if error.is_store_failure() => return report_storeless_status(context, process, &error),
         Err(error) => return Err(error),
     };
-    let paths = context.paths(&mounted.mountpoint).parse_all(&args.paths)?;
-    let head = mounted.head()?;
-    let mount = mount_of(process)?;
+    let paths = context.paths_at_root(&mounted.mountpoint).parse_paths(&args.paths)?;
+    let head = mounted.published_head()?;
+    let mount = query_mount_status(process)?;
     let volume = &mounted.volume;
     let from = head.as_ref().map_or(volume.empty_root(), |entry| entry.record.root);
-    let compared = ComparedSnapshots::trees(volume, (from, now), None, &paths)?;
+    let compared = ComparedSnapshots::compare_trees(volume, (from, now), None, &paths)?;
     let directory = &mounted.mountpoint;
     let standing = WorktreePosition { volume, directory, head, interrupted: None, mount: Some(mount) };
-    tell(args, context, &standing, compared)
+    report_status(args, context, &standing, compared)
 }
 
 /// What the process of the mount knows while the store cannot be had.
-fn without_store(context: &CommandContext, process: &MountProcess, why: &CliError) -> Result<CommandOutcome> {
-    let answer = process.ask(&ControlRequest::Status)?;
-    let outcome = CommandOutcome::findings(answer.changed);
-    let mount = mount_from(&answer);
+fn report_storeless_status(
+    context: &CommandContext,
+    process: &MountProcess,
+    why: &CliError,
+) -> Result<CommandOutcome> {
+    let answer = process.send_request(&ControlRequest::Status)?;
+    let outcome = CommandOutcome::from_findings(answer.changed);
+    let mount = mount_status_from_reply(&answer);
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&StorelessStatusJson {
+    if ui.is_json() {
+        ui.print_json(&StorelessStatusJson {
             worktree: &process.worktree,
             directory: process.mountpoint.display().to_string(),
             snapshot: answer.head.as_deref(),
@@ -152,18 +168,21 @@ fn without_store(context: &CommandContext, process: &MountProcess, why: &CliErro
         })?;
         return Ok(outcome);
     }
-    let name = ui.style.cyan(&process.worktree);
-    let id = answer.head.as_deref().map(|id| ui.style.yellow(format::short(id)));
-    ui.note(match id {
+    let name = ui.style.paint_cyan(&process.worktree);
+    let id = answer.head.as_deref().map(|id| ui.style.paint_yellow(format::shorten_id(id)));
+    ui.print_note(match id {
         Some(id) => format!("Worktree {name} at {id}"),
         None => format!("Worktree {name} without a snapshot"),
     })?;
-    print_log(context, &MountStatusJson { failure: None, ..mount })?;
+    print_write_log(context, &MountStatusJson { failure: None, ..mount })?;
     if answer.waiting > 0 {
-        ui.note(format!("{} kept here until the store is back", format::count(answer.waiting, "snapshot")))?;
+        ui.print_note(format!(
+            "{} kept here until the store is back",
+            format::format_count(answer.waiting, "snapshot")
+        ))?;
     }
-    ui.warn(format!("the store cannot be used, work goes on here: {why}"))?;
-    ui.note(if answer.changed {
+    ui.print_warning(format!("the store cannot be used, work goes on here: {why}"))?;
+    ui.print_note(if answer.changed {
         "something changed since the last snapshot; what it is can be listed when the store is back"
     } else {
         "nothing changed since"
@@ -171,11 +190,11 @@ fn without_store(context: &CommandContext, process: &MountProcess, why: &CliErro
     Ok(outcome)
 }
 
-fn mount_of(process: &MountProcess) -> Result<MountStatusJson> {
-    Ok(mount_from(&process.ask(&ControlRequest::Status)?))
+fn query_mount_status(process: &MountProcess) -> Result<MountStatusJson> {
+    Ok(mount_status_from_reply(&process.send_request(&ControlRequest::Status)?))
 }
 
-fn mount_from(answer: &ControlReply) -> MountStatusJson {
+fn mount_status_from_reply(answer: &ControlReply) -> MountStatusJson {
     MountStatusJson {
         log_bytes: answer.log_bytes,
         log_limit: answer.log_limit,
@@ -183,106 +202,111 @@ fn mount_from(answer: &ControlReply) -> MountStatusJson {
     }
 }
 
-fn tell(
+fn report_status(
     args: &Args,
     context: &CommandContext,
     standing: &WorktreePosition<'_>,
     compared: ComparedSnapshots<'_>,
 ) -> Result<CommandOutcome> {
-    let outcome = CommandOutcome::findings(!compared.changes.is_empty() || !compared.problems.is_empty());
-    if context.ui.json() {
-        report(context, standing, compared)?;
+    let outcome =
+        CommandOutcome::from_findings(!compared.changes.is_empty() || !compared.problems.is_empty());
+    if context.ui.is_json() {
+        print_status_json(context, standing, compared)?;
     } else {
-        print(args, context, standing, &compared)?;
+        print_status(args, context, standing, &compared)?;
     }
     Ok(outcome)
 }
 
 /// Who has which mounted worktree of the volume.
-fn leases(volume: &Volume) -> Result<Vec<json::LeaseJson>> {
-    let (worktrees, _) = volume.read_worktrees()?;
-    Ok(worktrees.iter().filter_map(|(name, head)| json::LeaseJson::of(name, head)).collect())
+fn list_leases(volume: &Volume) -> Result<Vec<json::LeaseJson>> {
+    let (worktrees, _) = volume.list_readable_worktrees()?;
+    Ok(worktrees.iter().filter_map(|(name, head)| json::LeaseJson::from_worktree_head(name, head)).collect())
 }
 
-fn tell_lease(context: &CommandContext, lease: &json::LeaseJson) -> Result<()> {
+fn print_lease(context: &CommandContext, lease: &json::LeaseJson) -> Result<()> {
     let json::LeaseJson { host, process, mountpoint, ends, .. } = lease;
-    let ends = format::local_time(*ends);
-    let name = context.ui.style.cyan(&lease.worktree);
+    let ends = format::format_local_time(*ends);
+    let name = context.ui.style.paint_cyan(&lease.worktree);
     let what = match mountpoint {
-        Some(place) => format!("is mounted on {} by", show(place.as_bytes())),
+        Some(place) => format!("is mounted on {} by", format_path(place.as_bytes())),
         None => "is open in".into(),
     };
-    let host = show(host.as_bytes());
-    let until = if lease.ends.secs < now().secs { "did not renew it after" } else { "has it until" };
-    context.ui.note(format!("{name} {what} process {process} on {host}, which {until} {ends}"))
+    let host = format_path(host.as_bytes());
+    let until = if lease.ends.secs < current_time().secs { "did not renew it after" } else { "has it until" };
+    context.ui.print_note(format!("{name} {what} process {process} on {host}, which {until} {ends}"))
 }
 
-fn report(
+fn print_status_json(
     context: &CommandContext,
     standing: &WorktreePosition<'_>,
     compared: ComparedSnapshots<'_>,
 ) -> Result<()> {
-    let names = SnapshotNames::load(standing.volume)?;
-    names.warn_of_damaged(&context.ui)?;
-    context.ui.object(&StatusJson {
+    let names = SnapshotNames::load_all(standing.volume)?;
+    names.warn_about_damaged(&context.ui)?;
+    context.ui.print_json(&StatusJson {
         worktree: &standing.volume.worktree.worktree,
         directory: standing.directory.display().to_string(),
-        head: standing.head.as_ref().map(|entry| names.json(entry)),
+        head: standing.head.as_ref().map(|entry| names.to_snapshot_json(entry)),
         clean: compared.changes.is_empty(),
-        counts: ChangeCounts::of(&compared.changes),
+        counts: ChangeCounts::from_changes(&compared.changes),
         changes: compared.changes.iter().map(changes::ChangeJson::from).collect(),
         problems: compared.problems,
         interrupted_restore: standing.interrupted.as_ref(),
         mount: standing.mount.as_ref(),
-        leases: leases(standing.volume)?,
+        leases: list_leases(standing.volume)?,
     })
 }
 
-fn print_log(context: &CommandContext, mount: &MountStatusJson) -> Result<()> {
+fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<()> {
     let (ui, MountStatusJson { log_bytes, log_limit, failure }) = (&context.ui, mount);
-    ui.note(format!("Write log: {} of {}", format::size(*log_bytes), format::size(*log_limit)))?;
+    ui.print_note(format!(
+        "Write log: {} of {}",
+        format::format_size(*log_bytes),
+        format::format_size(*log_limit)
+    ))?;
     match failure {
-        Some(failure) => ui.warn(format!("the store does not take what was written: {failure}")),
+        Some(failure) => ui.print_warning(format!("the store does not take what was written: {failure}")),
         None => Ok(()),
     }
 }
 
-fn print(
+fn print_status(
     args: &Args,
     context: &CommandContext,
     standing: &WorktreePosition<'_>,
     compared: &ComparedSnapshots<'_>,
 ) -> Result<()> {
     let ui = &context.ui;
-    let names = SnapshotNames::load(standing.volume)?;
-    names.warn_of_damaged(&context.ui)?;
-    let name = ui.style.cyan(&standing.volume.worktree.worktree);
+    let names = SnapshotNames::load_all(standing.volume)?;
+    names.warn_about_damaged(&context.ui)?;
+    let name = ui.style.paint_cyan(&standing.volume.worktree.worktree);
     let head = &standing.head;
     let stands = match head {
-        Some(entry) => format!("at {}", names.describe(entry)),
+        Some(entry) => format!("at {}", names.describe_snapshot(entry)),
         None => "without a snapshot".into(),
     };
-    ui.note(format!("Worktree {name} {stands}"))?;
+    ui.print_note(format!("Worktree {name} {stands}"))?;
     if let Some(mount) = &standing.mount {
-        print_log(context, mount)?;
+        print_write_log(context, mount)?;
     }
-    ui.warn_of(&compared.problems)?;
+    ui.print_problems(&compared.problems)?;
     let shown = if args.all {
-        compared.changes.iter().map(GroupedChange::one).collect()
+        compared.changes.iter().map(GroupedChange::from_change).collect()
     } else {
-        collapse(&compared.changes)
+        collapse_changes(&compared.changes)
     };
-    let shown = compared.shown(shown);
-    let paths = context.paths(standing.directory);
-    for line in list(ui.style, &shown, ChangeDetail::Aspects, |path| paths.show(path)) {
-        ui.line(line)?;
+    let shown = compared.mark_ignored_files(shown);
+    let paths = context.paths_at_root(standing.directory);
+    for line in format_change_list(ui.style, &shown, ChangeDetail::Aspects, |path| paths.format_path(path)) {
+        ui.print_line(line)?;
     }
     match (compared.changes.is_empty(), head) {
         (true, _) if !compared.problems.is_empty() => {}
-        (true, Some(_)) => ui.note("nothing changed since")?,
-        (true, None) => ui.note("and nothing to record")?,
-        (false, _) => ui.note(ChangeCounts::of(&compared.changes))?,
+        (true, Some(_)) => ui.print_note("nothing changed since")?,
+        (true, None) => ui.print_note("and nothing to record")?,
+        (false, _) => ui.print_note(ChangeCounts::from_changes(&compared.changes))?,
     }
     // Who has which worktree comes behind what was asked.
-    leases(standing.volume)?.iter().try_for_each(|lease| tell_lease(context, lease))
+    list_leases(standing.volume)?.iter().try_for_each(|lease| print_lease(context, lease))
 }

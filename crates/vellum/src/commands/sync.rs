@@ -31,13 +31,13 @@ use vellum_sync::listing::{EntryFlags, ListingEntryId, TreeListing};
 use vellum_sync::moving;
 use vellum_sync::options::{DeletePhase, FollowSymlinks, SyncOptions};
 use vellum_sync::owners;
-use vellum_sync::plan::{SyncPlan, unsettled};
+use vellum_sync::plan::{SyncPlan, find_undecided_files};
 use vellum_sync::receive::{DestinationEnd, StagingDirectories, SyncJob, SyncReport};
 use vellum_sync::remote::RemoteEnd;
 use vellum_sync::source::{ListingRequest, SyncEnd, SyncSide};
 use vellum_sync::two_way::ConnectionHealth;
 use vellum_volume::ProgressMeter;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 pub use args::Args;
 
@@ -61,55 +61,66 @@ const TASK: ProgressTask = ProgressTask { first: "Listing", verb: "Synchronising
 type PlannedRun = (TreeListing, TreeListing, SyncPlan, Option<SyncReport>);
 
 /// The command line with the options of the profile that was named, if one was.
-pub fn with_profile(args: &Args, typed: impl Iterator<Item = OsString>) -> Result<Option<Vec<OsString>>> {
-    args.show.profile.as_ref().map(|name| profile::expand(name, typed)).transpose()
+pub fn expand_named_profile(
+    args: &Args,
+    typed: impl Iterator<Item = OsString>,
+) -> Result<Option<Vec<OsString>>> {
+    args.show.profile.as_ref().map(|name| profile::expand_profile(name, typed)).transpose()
 }
 
 /// Synchronises.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     match (args.effort.server, args.watch.watch) {
-        (true, _) => remote::be_server(),
+        (true, _) => remote::run_sync_server(),
         (false, true) => watch::run(args, context),
-        (false, false) => once(args, context),
+        (false, false) => run_once(args, context),
     }
 }
 
 /// One run.
-fn once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    args.rsync.check()?;
+fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    args.rsync.refuse_unsupported()?;
     let (sources, destination) = match args.ends.as_slice() {
-        [] => return Err(CliError::usage("a source and a destination are needed", "vellum sync SRC DST")),
+        [] => {
+            return Err(CliError::usage_error(
+                "a source and a destination are needed",
+                "vellum sync SRC DST",
+            ));
+        }
         sources @ [_] if args.show.list_only => (sources, None),
         [_] => {
             let hint = "vellum sync SRC DST; 'vellum sync --list-only SRC' lists what is there";
-            return Err(CliError::usage("a source and a destination are needed", hint));
+            return Err(CliError::usage_error("a source and a destination are needed", hint));
         }
         [sources @ .., destination] => (sources, Some(destination)),
     };
-    let options = Arc::new(meaning::options(args)?);
-    let mut filters = args.rules.filters(context, args.preserve.recursive, args.delete.delete_excluded)?;
+    let options = Arc::new(meaning::parse_sync_options(args)?);
+    let mut filters =
+        args.rules.load_filters(context, args.preserve.recursive, args.delete.delete_excluded)?;
     filters.selection = filters.selection.map(|listed| listed.deleting_missing(options.delete.missing));
     let filters = Arc::new(filters);
     if args.two_way.two_way {
         if args.places.relative || args.places.mkpath || args.delete.remove_source_files {
             let message = "--relative, --mkpath and --remove-source-files have no meaning with --two-way";
-            return Err(CliError::usage(message, "leave them out"));
+            return Err(CliError::usage_error(message, "leave them out"));
         }
         if args.show.out_format.is_some() || args.show.log_file.is_some() {
             let message = "--out-format and --log-file are for one direction, not for --two-way";
-            return Err(CliError::usage(message, "use --itemize, or --json for programs"));
+            return Err(CliError::usage_error(message, "use --itemize, or --json for programs"));
         }
         return two_way::run(args, &options, &filters, context);
     }
     if options.delete.when != DeletePhase::Never && !(options.preserve.recursive) {
-        return Err(CliError::usage("--delete looks into directories", "give -r or -a too"));
+        return Err(CliError::usage_error("--delete looks into directories", "give -r or -a too"));
     }
     if options.moves {
-        can_move(&options)?;
+        check_move_options(&options)?;
     }
-    let asked =
-        sources.iter().map(|typed| SourceArg::parse(typed, args, context)).collect::<Result<Vec<_>>>()?;
-    check_places(&asked, args, &options)?;
+    let asked = sources
+        .iter()
+        .map(|typed| SourceArg::parse_source(typed, args, context))
+        .collect::<Result<Vec<_>>>()?;
+    check_destination_args(&asked, args, &options)?;
     let Some(destination) = destination.filter(|_| !args.show.list_only) else {
         let is_listed = |asked: &SourceArg| !(options.ignore_missing && asked.is_missing(context));
         let asked: Vec<SourceArg> = asked.into_iter().filter(is_listed).collect();
@@ -119,40 +130,42 @@ fn once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         return SourceLister { options: &options, filters: &filters, args, context }.list_sources(&asked);
     };
     if let Some(typed) = &args.show.out_format {
-        LineFormat::parse("--out-format", typed)?;
+        LineFormat::parse_format("--out-format", typed)?;
     }
-    let log = SyncLog::open(&args.show, context)?;
-    let pair =
-        SyncPair { opened: sources::open(&asked, destination, (&options, &filters), args, context)?, log };
+    let log = SyncLog::open_log(&args.show, context)?;
+    let pair = SyncPair {
+        opened: sources::open_sources(&asked, destination, (&options, &filters), args, context)?,
+        log,
+    };
     if pair.opened.is_nothing && !options.delete.missing {
         return Ok(CommandOutcome::Done);
     }
     if pair.opened.remotes.is_empty() {
-        remote::check_here(args)?;
+        remote::refuse_remote_options(args)?;
     }
     if pair.opened.into.remote.is_none() {
-        backups::check(&options, &pair.opened.into.path)?;
-        staging::check(&options, &pair.opened.into.path)?;
+        backups::check_backup_dir(&options, &pair.opened.into.path)?;
+        staging::check_staging_dirs(&options, &pair.opened.into.path)?;
     }
     if let Some(log) = &pair.log {
-        log.begin(&pair.opened.words, args.show.dry_run)?;
+        log.log_start(&pair.opened.words, args.show.dry_run)?;
     }
-    let outcome = pair.run(args, &pair.adapted(&options), context);
+    let outcome = pair.run_pair(args, &pair.adapt_options(&options), context);
     if let (Some(log), Err(error)) = (&pair.log, &outcome) {
-        log.fail(error)?;
+        log.log_failure(error)?;
     }
     outcome
 }
 
 /// Refuses what cannot be meant by where things are to go.
-fn check_places(asked: &[SourceArg], args: &Args, options: &SyncOptions) -> Result<()> {
-    if args.rules.lists() && args.rsync.flattens {
+fn check_destination_args(asked: &[SourceArg], args: &Args, options: &SyncOptions) -> Result<()> {
+    if args.rules.has_path_lists() && args.rsync.flattens {
         let message = "--no-relative has no meaning with --files-from: listed paths keep their directories";
-        return Err(CliError::usage(message, "leave it out"));
+        return Err(CliError::usage_error(message, "leave it out"));
     }
     let is_whole = args.places.relative && asked.iter().any(|asked| asked.named.is_none());
-    if is_whole && !args.rules.lists() && !options.preserve.recursive && !args.preserve.dirs {
-        return Err(CliError::usage(
+    if is_whole && !args.rules.has_path_lists() && !options.preserve.recursive && !args.preserve.dirs {
+        return Err(CliError::usage_error(
             "the source is a directory, and nothing says what of it",
             "give -r or -d",
         ));
@@ -161,21 +174,21 @@ fn check_places(asked: &[SourceArg], args: &Args, options: &SyncOptions) -> Resu
 }
 
 /// Refuses what would take away more than was copied.
-fn can_move(options: &SyncOptions) -> Result<()> {
+fn check_move_options(options: &SyncOptions) -> Result<()> {
     if options.delete.when != DeletePhase::Never {
         let message =
             "with --delete, what --remove-source-files took away would be deleted at the destination";
-        return Err(CliError::usage(message, "give one of them"));
+        return Err(CliError::usage_error(message, "give one of them"));
     }
     if options.preserve.follow != FollowSymlinks::Never {
         let message = "--remove-source-files does not take away what symlinks lead to";
-        return Err(CliError::usage(message, "leave out -L, -k and the like"));
+        return Err(CliError::usage_error(message, "leave out -L, -k and the like"));
     }
     Ok(())
 }
 
 /// Refuses one directory as both ends; of two that lie one in the other, the inner one is not entered.
-fn nesting(
+fn check_nesting(
     from: &SourceEndpoint,
     into: &mut DestinationEndpoint,
     typed: &OsString,
@@ -185,11 +198,14 @@ fn nesting(
     let Some(source) = from.path.as_ref().filter(|_| into.remote.is_none()) else {
         return Ok([None, None]);
     };
-    let base = context.local_path(std::path::Path::new(typed)).canonicalize().ok();
+    let base = context.resolve_local_path(std::path::Path::new(typed)).canonicalize().ok();
     let target = into.path.canonicalize().ok();
     if target.as_ref() == Some(source) {
-        let shown = show(&ends::typed_bytes(typed));
-        return Err(CliError::usage(format!("source and destination are one directory, '{shown}'"), ""));
+        let shown = format_path(&ends::argument_bytes(typed));
+        return Err(CliError::usage_error(
+            format!("source and destination are one directory, '{shown}'"),
+            "",
+        ));
     }
     let number = |path: &std::path::Path| {
         let found = std::fs::metadata(path).ok()?;
@@ -209,7 +225,7 @@ struct SyncPair {
 }
 
 impl SyncPair {
-    fn run(
+    fn run_pair(
         &self,
         args: &Args,
         options: &Arc<SyncOptions>,
@@ -218,8 +234,9 @@ impl SyncPair {
         let loud = args.show.progress
             || args.show.partial_progress
             || args.show.info.iter().any(|words| words.split(',').any(|word| word.starts_with("progress")));
-        let done = context.watch_loud(TASK, loud, |meter| self.persist(args, options, meter));
-        let (from, to, plan, done) = done.map_err(|error| CliError::from(error).or_resume(AGAIN))?;
+        let done =
+            context.run_with_forced_progress(TASK, loud, |meter| self.run_with_retries(args, options, meter));
+        let (from, to, plan, done) = done.map_err(|error| CliError::from(error).with_resume_hint(AGAIN))?;
         let run = SyncRun {
             words: self.opened.words.clone(),
             from: &from,
@@ -229,14 +246,14 @@ impl SyncPair {
             direction: self.direction(),
         };
         if let Some(log) = &self.log {
-            log.finish(&run, args.show.dry_run)?;
+            log.log_result(&run, args.show.dry_run)?;
         }
         let stopped = done.as_ref().is_some_and(|done| done.stopped);
         // A failure is an object of its own.
-        if stopped && context.ui.json() {
+        if stopped && context.ui.is_json() {
             return Err(CliError::Stopped { resume: AGAIN.into() });
         }
-        let outcome = run.tell(args, context)?;
+        let outcome = run.report_run(args, context)?;
         if stopped { Err(CliError::Stopped { resume: AGAIN.into() }) } else { Ok(outcome) }
     }
 
@@ -246,16 +263,16 @@ impl SyncPair {
     }
 
     /// The options as they are for these ends.
-    fn adapted(&self, options: &Arc<SyncOptions>) -> Arc<SyncOptions> {
+    fn adapt_options(&self, options: &Arc<SyncOptions>) -> Arc<SyncOptions> {
         let adapted = match self.opened.remotes.is_empty() {
-            false => Arc::new(remote::adapted(options, self.opened.is_single)),
-            true => backups::within(options, &self.opened.into.path),
+            false => Arc::new(remote::adapt_remote_options(options, self.opened.is_single)),
+            true => backups::relativize_backup_dir(options, &self.opened.into.path),
         };
-        staging::resolved(basis::resolved(adapted, &self.opened), &self.opened)
+        staging::resolve_staging_options(basis::resolve_basis_options(adapted, &self.opened), &self.opened)
     }
 
     /// Works, and again from the start if the connection was lost: what arrived is there, and not sent again.
-    fn persist(
+    fn run_with_retries(
         &self,
         args: &Args,
         options: &Arc<SyncOptions>,
@@ -263,20 +280,20 @@ impl SyncPair {
     ) -> vellum_sync::Result<PlannedRun> {
         let mut patience = RetryBudget::new(options);
         loop {
-            let outcome = self.work(args, options, meter);
+            let outcome = self.run_attempt(args, options, meter);
             let remotes = &self.opened.remotes;
             let lines = ConnectionHealth {
-                cuts: remotes.iter().map(RemoteEnd::cuts).sum(),
+                cuts: remotes.iter().map(RemoteEnd::count_disconnects).sum(),
                 is_lost: remotes.iter().any(RemoteEnd::is_lost),
             };
             let failed = matches!(&outcome, Ok((.., Some(report))) if !report.problems.is_empty());
-            if meter.stopped() || !patience.again(lines, failed, meter) {
+            if meter.is_stopped() || !patience.should_retry(lines, failed, meter) {
                 return outcome;
             }
         }
     }
 
-    fn work(
+    fn run_attempt(
         &self,
         args: &Args,
         options: &Arc<SyncOptions>,
@@ -286,13 +303,13 @@ impl SyncPair {
         let source = &**source;
         // A run that was cut off may have made it.
         let is_missing = into.is_new && !into.path.is_dir();
-        let present = if is_missing { None } else { Some(into.open()?) };
-        let (mut from, mut to, basis) = self.list_all(present.as_deref(), options, meter)?;
-        let options = &owners::settle(&mut from, &to, options)?;
-        let (ours, theirs) = unsettled(&from, &to, options);
-        settle(source, &mut from, &ours, meter)?;
+        let present = if is_missing { None } else { Some(into.open_existing()?) };
+        let (mut from, mut to, basis) = self.list_all_trees(present.as_deref(), options, meter)?;
+        let options = &owners::map_owners(&mut from, &to, options)?;
+        let (ours, theirs) = find_undecided_files(&from, &to, options);
+        collect_digests(source, &mut from, &ours, meter)?;
         if let Some(present) = &present {
-            settle(&**present, &mut to, &theirs, meter)?;
+            collect_digests(&**present, &mut to, &theirs, meter)?;
         }
         let missing = match options.delete.missing {
             true => self.opened.missing_from(&from),
@@ -312,55 +329,58 @@ impl SyncPair {
         let target = match present {
             Some(present) => present,
             // A rule leaves out all that was named: nothing is made for it.
-            None if from.root().flags().has(EntryFlags::WITHHELD) => {
+            None if from.root().flags().contains(EntryFlags::WITHHELD) => {
                 return Ok((from, to, plan, Some(SyncReport::default())));
             }
             None => {
-                StagingDirectories::check(&into.path, &options.writing)?;
-                into.ready()?
+                StagingDirectories::check_dirs(&into.path, &options.writing)?;
+                into.open_or_create()?
             }
         };
         let job = SyncJob { plan: &plan, source, from: &from, to: &to, options };
-        let mut report = target.carry_out(&job, meter)?;
-        moving::take_away(&job, &mut report, meter)?;
+        let mut report = target.execute_plan(&job, meter)?;
+        moving::remove_moved_entries(&job, &mut report, meter)?;
         Ok((from, to, plan, Some(report)))
     }
 
     /// Lists the source, the destination, if it is there, and the basis directories.
-    fn list_all(
+    fn list_all_trees(
         &self,
         present: Option<&dyn DestinationEnd>,
         options: &Arc<SyncOptions>,
         meter: &ProgressMeter,
     ) -> vellum_sync::Result<(TreeListing, TreeListing, basis::Found)> {
         let list_destination = || match present {
-            Some(present) => present.list(&self.wish(SyncSide::Destination, options)?, meter),
-            None => Ok(DestinationEndpoint::nothing()),
+            Some(present) => {
+                present.list_entries(&self.new_list_request(SyncSide::Destination, options)?, meter)
+            }
+            None => Ok(DestinationEndpoint::empty_listing()),
         };
         if options.basis.is_some() {
             // The end that has the destination lists one directory after the other, and that last into which it writes.
-            let mut from = self.list_source(options, meter)?;
-            let wish = self.wish(SyncSide::Destination, options)?;
+            let mut from = self.list_source_files(options, meter)?;
+            let wish = self.new_list_request(SyncSide::Destination, options)?;
             let source = (&*self.opened.source, &mut from);
-            let basis = basis::list(&self.opened.into, &wish, source, meter)?;
+            let basis = basis::list_basis_dirs(&self.opened.into, &wish, source, meter)?;
             return Ok((from, list_destination()?, basis));
         }
         std::thread::scope(|scope| {
             let to = scope.spawn(list_destination);
-            let from = self.list_source(options, meter);
+            let from = self.list_source_files(options, meter);
             let to = to.join().unwrap_or(Err(SyncError::Stopped));
             Ok((from?, to?, basis::Found::default()))
         })
     }
 
-    fn list_source(
+    fn list_source_files(
         &self,
         options: &Arc<SyncOptions>,
         meter: &ProgressMeter,
     ) -> vellum_sync::Result<TreeListing> {
-        let listing = self.opened.source.list(&self.wish(SyncSide::Source, options)?, meter)?;
-        for named in self.opened.named.iter().filter(|named| listing.find(&named.path).is_none()) {
-            if !options.ignore_missing && !named.is_left_out(&self.opened.filters)? {
+        let listing =
+            self.opened.source.list_entries(&self.new_list_request(SyncSide::Source, options)?, meter)?;
+        for named in self.opened.named.iter().filter(|named| listing.find_path(&named.path).is_none()) {
+            if !options.ignore_missing && !named.is_excluded(&self.opened.filters)? {
                 let (what, why) = ("cannot read the source", "it is not there".to_owned());
                 return Err(SyncError::End { what, path: named.path.clone(), why });
             }
@@ -368,7 +388,11 @@ impl SyncPair {
         Ok(listing)
     }
 
-    fn wish(&self, side: SyncSide, options: &Arc<SyncOptions>) -> vellum_sync::Result<ListingRequest> {
+    fn new_list_request(
+        &self,
+        side: SyncSide,
+        options: &Arc<SyncOptions>,
+    ) -> vellum_sync::Result<ListingRequest> {
         let OpenedSources { root, into, avoid: [source, destination], filters, top, remotes, .. } =
             &self.opened;
         let root = match side {
@@ -378,7 +402,7 @@ impl SyncPair {
         Ok(ListingRequest {
             side,
             options: options.clone(),
-            rules: filters.judge_named(side, root, top)?,
+            rules: filters.create_named_filter(side, root, top)?,
             top: top.clone(),
             avoid: if side == SyncSide::Source { *source } else { *destination },
             owners: match side {
@@ -393,7 +417,7 @@ impl SyncPair {
 }
 
 /// Notes what files hash to of which the plan has to know it.
-fn settle(
+fn collect_digests(
     end: &(impl SyncEnd + ?Sized),
     listing: &mut TreeListing,
     files: &[ListingEntryId],
@@ -402,16 +426,16 @@ fn settle(
     if files.is_empty() {
         return Ok(());
     }
-    for (id, digest) in files.iter().zip(end.digest(listing, files, meter)?) {
+    for (id, digest) in files.iter().zip(end.hash_files(listing, files, meter)?) {
         if let Some(digest) = digest {
-            listing.set_digest(*id, digest);
+            listing.set_content_digest(*id, digest);
         }
     }
     Ok(())
 }
 
 /// A path in a worktree, from its root.
-fn in_worktree(directory: &std::path::Path, path: &OsString) -> OsString {
+fn worktree_file_path(directory: &std::path::Path, path: &OsString) -> OsString {
     let mut typed = directory.as_os_str().to_os_string();
     typed.push("/");
     typed.push(path.to_string_lossy().trim_start_matches('/'));

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use vellum_types::SnapshotId;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
-use crate::context::names::{SnapshotNames, first_line, warn_of_damaged};
+use crate::context::names::{SnapshotNames, first_note_line, warn_about_damaged_refs};
 use crate::error::{CommandOutcome, Result};
 use crate::ui::format;
 use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
@@ -47,85 +47,86 @@ struct TagJson {
 /// Adds, lists or removes.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
     match command {
-        Command::Add { name, snapshot } => add(name, snapshot, context),
-        Command::List => list(context),
-        Command::Remove { names } => remove(names, context),
+        Command::Add { name, snapshot } => add_tag(name, snapshot, context),
+        Command::List => list_tags(context),
+        Command::Remove { names } => remove_tags(names, context),
     }
 }
 
-fn add(name: &str, snapshot: &str, context: &CommandContext) -> Result<CommandOutcome> {
-    let volume = context.volume()?;
-    let entry = volume.resolve(snapshot)?;
+fn add_tag(name: &str, snapshot: &str, context: &CommandContext) -> Result<CommandOutcome> {
+    let volume = context.open_volume()?;
+    let entry = volume.resolve_snapshot(snapshot)?;
     volume.add_tag(name, entry.id)?;
-    let names = SnapshotNames::load(&volume)?;
-    report(context, vec![(name.into(), entry.id)], |item| {
-        format!("{} is snapshot {}", item.name, names.describe(&entry))
+    let names = SnapshotNames::load_all(&volume)?;
+    report_tags(context, vec![(name.into(), entry.id)], |item| {
+        format!("{} is snapshot {}", item.name, names.describe_snapshot(&entry))
     })
 }
 
-fn remove(removed: &[String], context: &CommandContext) -> Result<CommandOutcome> {
-    let volume = context.volume()?;
+fn remove_tags(removed: &[String], context: &CommandContext) -> Result<CommandOutcome> {
+    let volume = context.open_volume()?;
     let mut targets = Vec::with_capacity(removed.len());
     for name in removed {
         match volume.remove_tag(name)? {
             Some(target) => targets.push((name.clone(), target)),
-            None if context.ui.voice.quiet || context.ui.json() => {}
-            None => context
-                .ui
-                .note(format!("removed the tag {}, which was damaged or lost", show(name.as_bytes())))?,
+            None if context.ui.voice.quiet || context.ui.is_json() => {}
+            None => context.ui.print_note(format!(
+                "removed the tag {}, which was damaged or lost",
+                format_path(name.as_bytes())
+            ))?,
         }
     }
-    report(context, targets, |item| {
-        let short = format::short(&item.snapshot);
+    report_tags(context, targets, |item| {
+        let short = format::shorten_id(&item.snapshot);
         format!("Removed the tag {}; it was snapshot {short}", item.name)
     })
 }
 
-fn report(
+fn report_tags(
     context: &CommandContext,
     tags: Vec<(String, SnapshotId)>,
     line: impl Fn(&TagJson) -> String,
 ) -> Result<CommandOutcome> {
     let tags = tags.into_iter().map(|(name, id)| TagJson { name, snapshot: id.to_string() }).collect();
     let listing = TagListJson { tags };
-    if context.ui.json() {
-        context.ui.object(&listing)?;
+    if context.ui.is_json() {
+        context.ui.print_json(&listing)?;
     } else if !context.ui.voice.quiet {
         for item in &listing.tags {
-            context.ui.line(line(item))?;
+            context.ui.print_line(line(item))?;
         }
     }
     Ok(CommandOutcome::Done)
 }
 
-fn list(context: &CommandContext) -> Result<CommandOutcome> {
-    let volume = context.volume()?;
-    let (tags, damaged) = volume.read_tags()?;
+fn list_tags(context: &CommandContext) -> Result<CommandOutcome> {
+    let volume = context.open_volume()?;
+    let (tags, damaged) = volume.list_readable_tags()?;
     let ui = &context.ui;
-    warn_of_damaged(ui, &damaged)?;
-    if ui.json() {
-        return report(context, tags, |_| String::new());
+    warn_about_damaged_refs(ui, &damaged)?;
+    if ui.is_json() {
+        return report_tags(context, tags, |_| String::new());
     }
-    let names = SnapshotNames::load(&volume)?;
+    let names = SnapshotNames::load_all(&volume)?;
     let mut table = TextTable::new(&[ColumnAlignment::Left; 4]);
     for (name, id) in &tags {
-        let (time, note) = match volume.catalog.get(id) {
-            Ok(record) => (format::local_time(record.time), first_line(&record.note)),
+        let (time, note) = match volume.catalog.get_record(id) {
+            Ok(record) => (format::format_local_time(record.time), first_note_line(&record.note)),
             Err(error) => (String::new(), format!("({error})")),
         };
         let cells: [TableCell; 4] = [
-            TableCell::painted(name, |text| ui.style.cyan(text)),
-            TableCell::painted(&names.short(id), |text| ui.style.yellow(text)),
+            TableCell::from_painted(name, |text| ui.style.paint_cyan(text)),
+            TableCell::from_painted(&names.short_id(id), |text| ui.style.paint_yellow(text)),
             time.into(),
             note.into(),
         ];
-        table.row(cells);
+        table.add_row(cells);
     }
-    for line in table.lines() {
-        ui.line(line)?;
+    for line in table.format_lines() {
+        ui.print_line(line)?;
     }
     if tags.is_empty() {
-        ui.note("no tags yet: 'vellum tag add NAME [SNAP]' makes one")?;
+        ui.print_note("no tags yet: 'vellum tag add NAME [SNAP]' makes one")?;
     }
     Ok(CommandOutcome::Done)
 }

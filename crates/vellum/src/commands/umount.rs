@@ -10,7 +10,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 use vellum_fuse::{MountError, MountFile};
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -74,83 +74,86 @@ struct EndingMount {
 
 /// Unmounts.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let mountpoint = mountpoint::resolve(&context.local_path(&args.mountpoint))?;
-    let found = table::at(&mountpoint)?.filter(MountTableEntry::is_ours);
+    let mountpoint = mountpoint::resolve_mountpoint(&context.resolve_local_path(&args.mountpoint))?;
+    let found = table::find_mount_at(&mountpoint)?.filter(MountTableEntry::is_vellum_mount);
     let mount = found.ok_or_else(|| MountingError::NotMounted(mountpoint.clone()))?;
     let mut report = UmountJson { mountpoint: mountpoint.display().to_string(), ..UmountJson::default() };
-    let others = table::all()?.into_iter().filter(|other| other.device == mount.device && *other != mount);
+    let others =
+        table::read_mounts()?.into_iter().filter(|other| other.device == mount.device && *other != mount);
     report.elsewhere = others.map(|other| other.mountpoint.display().to_string()).collect();
     if mount.is_dead() {
         report.was_dead = true;
-        vellum_fuse::mounting::detach(&mountpoint).map_err(MountingError::from)?;
+        vellum_fuse::mounting::detach_mount(&mountpoint).map_err(MountingError::from)?;
     } else if !report.elsewhere.is_empty() {
         // It is bound somewhere else, too: there it goes on.
-        unmount(&mountpoint)?;
+        unmount_with_retries(&mountpoint)?;
     } else {
-        let ending = EndingMount::of(mount);
-        write_back(context, &mountpoint)?;
+        let ending = EndingMount::from_mount(mount);
+        flush_mount_writes(context, &mountpoint)?;
         if args.lazy {
-            ending.detach(&mut report)?
+            ending.detach_mount(&mut report)?
         } else {
-            ending.finish(context, &mut report)?
+            ending.unmount_and_wait(context, &mut report)?
         };
     }
-    tell(context, &report)
+    report_unmount(context, &report)
 }
 
 impl EndingMount {
-    fn of(mount: MountTableEntry) -> Self {
-        let file = mount.describe().ok();
+    fn from_mount(mount: MountTableEntry) -> Self {
+        let file = mount.read_mount_file().ok();
         let pid = file.as_ref().and_then(|file| Pid::from_raw(i32::try_from(file.pid).ok()?));
         let server = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         Self { mount, file, server }
     }
 
-    fn control(&self) -> Option<&Path> {
+    fn control_socket(&self) -> Option<&Path> {
         self.file.as_ref()?.control.as_deref().map(Path::new)
     }
 
-    fn holders(&self) -> Vec<HoldingProcess> {
+    fn find_holders(&self) -> Vec<HoldingProcess> {
         let server = self.file.as_ref().map(|file| file.pid);
         let except: Vec<u32> = server.into_iter().chain([std::process::id()]).collect();
-        holders::find(self.mount.device, &except)
+        holders::find_holding_processes(self.mount.device, &except)
     }
 
     /// Takes the mount out of sight. What was written so far goes into the store now, the rest when it ends.
-    fn detach(&self, report: &mut UmountJson) -> Result<()> {
-        if let Some(control) = self.control() {
-            report.unpublished =
-                self.unpublished(control::ask(control, &ControlRequest::Flush).err().map(failure));
-            control::ask(control, &ControlRequest::NoteDetached)?;
+    fn detach_mount(&self, report: &mut UmountJson) -> Result<()> {
+        if let Some(control) = self.control_socket() {
+            report.unpublished = self.unpublished_json(
+                control::request_reply(control, &ControlRequest::Flush).err().map(failed_reply),
+            );
+            control::request_reply(control, &ControlRequest::NoteDetached)?;
         }
-        report.users = self.holders().iter().map(ToString::to_string).collect();
-        Ok(vellum_fuse::mounting::detach(&self.mount.mountpoint).map_err(MountingError::from)?)
+        report.users = self.find_holders().iter().map(ToString::to_string).collect();
+        Ok(vellum_fuse::mounting::detach_mount(&self.mount.mountpoint).map_err(MountingError::from)?)
     }
 
     /// Unmounts, and waits until the process has put everything into the store.
-    fn finish(&self, context: &CommandContext, report: &mut UmountJson) -> Result<()> {
+    fn unmount_and_wait(&self, context: &CommandContext, report: &mut UmountJson) -> Result<()> {
         let mountpoint = self.mount.mountpoint.clone();
-        let users: Vec<_> = self.holders().into_iter().filter(|process| process.used.is_some()).collect();
+        let users: Vec<_> =
+            self.find_holders().into_iter().filter(|process| process.used.is_some()).collect();
         if !users.is_empty() && users.iter().all(|process| process.is_elsewhere) {
-            let by = holders::list(&users);
+            let by = holders::format_process_list(&users);
             return Err(MountingError::UsedElsewhere { mountpoint, by }.into());
         }
         let mut question = self
-            .control()
-            .map(|control| PendingReply::put(control, &ControlRequest::AwaitEnd))
+            .control_socket()
+            .map(|control| PendingReply::send_request(control, &ControlRequest::AwaitEnd))
             .transpose()?;
         if let Some(question) = &mut question {
             // From now on it does not end without an answer.
-            question.wait(None)?;
+            question.poll_reply(None)?;
         }
-        unmount(&mountpoint)?;
-        let answer = self.wait(context, question)?;
-        report.unpublished = self.unpublished(answer);
+        unmount_with_retries(&mountpoint)?;
+        let answer = self.wait_for_shutdown(context, question)?;
+        report.unpublished = self.unpublished_json(answer);
         Ok(())
     }
 
     /// Waits until the process has ended, and ends it if other mount namespaces keep it from that. Gives what it says.
-    fn wait(
+    fn wait_for_shutdown(
         &self,
         context: &CommandContext,
         mut question: Option<PendingReply>,
@@ -159,45 +162,45 @@ impl EndingMount {
         loop {
             let answer = match &mut question {
                 // That it died is no reason to fail: what was acknowledged is kept.
-                Some(question) => question.wait(Some(SOON)).unwrap_or(Some(ControlReply::default())),
-                None => self.has_ended(SOON)?.then(ControlReply::default),
+                Some(question) => question.poll_reply(Some(SOON)).unwrap_or(Some(ControlReply::default())),
+                None => self.wait_for_process_end(SOON)?.then(ControlReply::default),
             };
             if answer.is_some() {
-                self.has_ended(SOON)?;
+                self.wait_for_process_end(SOON)?;
                 return Ok(answer);
             }
             if is_told {
                 continue;
             }
             is_told = true;
-            let holding = self.holders();
+            let holding = self.find_holders();
             match (&self.server, holding.is_empty()) {
                 (Some(server), false) => {
-                    let by = holders::list(&holding);
-                    context.ui.warn(format!(
+                    let by = holders::format_process_list(&holding);
+                    context.ui.print_warning(format!(
                         "another mount namespace shows it, that of {by}: it is dead there from now on"
                     ))?;
                     // A process that is gone has ended.
                     let _ = pidfd_send_signal(server, Signal::TERM);
                 }
-                _ => context.ui.note("putting what was written into the store")?,
+                _ => context.ui.print_note("putting what was written into the store")?,
             }
         }
     }
 
     /// Waits for the end of the process for some time: from then on the worktree can be mounted again.
-    fn has_ended(&self, time: Duration) -> Result<bool> {
+    fn wait_for_process_end(&self, time: Duration) -> Result<bool> {
         let Some(server) = &self.server else { return Ok(true) };
-        let failed = |error: Errno| CliError::io("wait for", "the mount's process")(error.into());
+        let failed = |error: Errno| CliError::io_error("wait for", "the mount's process")(error.into());
         let time = time.try_into().map_err(|_| failed(Errno::INVAL))?;
         let ended = retry_on_intr(|| poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&time)));
         Ok(ended.map_err(failed)? > 0)
     }
 
     /// What is not in the store, by what the process said.
-    fn unpublished(&self, answer: Option<ControlReply>) -> Option<UnpublishedJson> {
+    fn unpublished_json(&self, answer: Option<ControlReply>) -> Option<UnpublishedJson> {
         let answer = answer?;
-        let (file, control) = (self.file.as_ref()?, self.control()?);
+        let (file, control) = (self.file.as_ref()?, self.control_socket()?);
         Some(UnpublishedJson {
             worktree: file.worktree.clone()?,
             reason: answer.failure?,
@@ -209,25 +212,25 @@ impl EndingMount {
     }
 }
 
-fn failure(error: CliError) -> ControlReply {
+fn failed_reply(error: CliError) -> ControlReply {
     ControlReply { failure: Some(error.to_string()), ..ControlReply::default() }
 }
 
 /// Unmounts. What was closed a moment ago may count as open a moment longer.
-fn unmount(mountpoint: &Path) -> Result<()> {
+fn unmount_with_retries(mountpoint: &Path) -> Result<()> {
     for _ in 0..BUSY_TRIES {
-        match vellum_fuse::mounting::unmount(mountpoint) {
+        match vellum_fuse::mounting::unmount_filesystem(mountpoint) {
             Err(MountError::Busy(_)) => std::thread::sleep(BUSY_PAUSE),
             done => return Ok(done.map_err(MountingError::from)?),
         }
     }
-    Ok(vellum_fuse::mounting::unmount(mountpoint).map_err(MountingError::from)?)
+    Ok(vellum_fuse::mounting::unmount_filesystem(mountpoint).map_err(MountingError::from)?)
 }
 
 /// Hands the kernel's pages to the mount's process, and lets that make everything durable: the root directory's
 /// `fsync` means all of it. What fails now is told, and must not keep the mount: its process says at the end what it
 /// could not keep.
-fn write_back(context: &CommandContext, mountpoint: &Path) -> Result<()> {
+fn flush_mount_writes(context: &CommandContext, mountpoint: &Path) -> Result<()> {
     let done = File::open(mountpoint).and_then(|root| {
         match retry_on_intr(|| rustix::fs::syncfs(&root)) {
             // Once: somebody wrote to a file that was open when the worktree was restored, and was told.
@@ -240,39 +243,42 @@ fn write_back(context: &CommandContext, mountpoint: &Path) -> Result<()> {
         Ok(()) => Ok(()),
         // Another took the worktree over: what that means is told at the end.
         Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => Ok(()),
-        Err(error) => context.ui.warn(format!(
+        Err(error) => context.ui.print_warning(format!(
             "what was written last may be incomplete: cannot flush {}: {error}",
             mountpoint.display()
         )),
     }
 }
 
-fn tell(context: &CommandContext, report: &UmountJson) -> Result<CommandOutcome> {
-    let outcome = CommandOutcome::findings(report.unpublished.is_some());
+fn report_unmount(context: &CommandContext, report: &UmountJson) -> Result<CommandOutcome> {
+    let outcome = CommandOutcome::from_findings(report.unpublished.is_some());
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(report)?;
+    if ui.is_json() {
+        ui.print_json(report)?;
         return Ok(outcome);
     }
-    let shown = show(report.mountpoint.as_bytes());
+    let shown = format_path(report.mountpoint.as_bytes());
     if let Some(unpublished) = &report.unpublished {
-        warn_of_unpublished(context, &shown, unpublished)?;
+        warn_about_unpublished(context, &shown, unpublished)?;
     }
     if ui.voice.quiet {
         return Ok(outcome);
     }
     let how = if report.was_dead { "; its process had died" } else { "" };
-    ui.line(format!("Unmounted {shown}{how}"))?;
+    ui.print_line(format!("Unmounted {shown}{how}"))?;
     if !report.users.is_empty() {
-        ui.note(format!("it ends when those who use it have: {}", report.users.join(", ")))?;
+        ui.print_note(format!("it ends when those who use it have: {}", report.users.join(", ")))?;
     }
     if !report.elsewhere.is_empty() {
-        ui.note(format!("it is still mounted on {}", show(report.elsewhere.join(", ").as_bytes())))?;
+        ui.print_note(format!(
+            "it is still mounted on {}",
+            format_path(report.elsewhere.join(", ").as_bytes())
+        ))?;
     }
     Ok(outcome)
 }
 
-fn warn_of_unpublished(
+fn warn_about_unpublished(
     context: &CommandContext,
     mountpoint: &str,
     unpublished: &UnpublishedJson,
@@ -280,20 +286,20 @@ fn warn_of_unpublished(
     let UnpublishedJson { worktree, reason, snapshots, bytes, directory, taken_over } = unpublished;
     let mut parts = Vec::new();
     if *snapshots > 0 {
-        parts.push(format::count(*snapshots, "snapshot"));
+        parts.push(format::format_count(*snapshots, "snapshot"));
     }
     if *bytes > 0 {
-        parts.push(format!("{} of file data", format::size(*bytes)));
+        parts.push(format!("{} of file data", format::format_size(*bytes)));
     }
     if parts.is_empty() {
         parts.push("the last changes".into());
     }
-    context.ui.warn(format!(
+    context.ui.print_warning(format!(
         "the worktree {worktree} is not whole in the store ({} missing there): {reason}",
         parts.join(" and ")
     ))?;
-    let directory = show(directory.as_bytes());
-    context.ui.warn(match taken_over {
+    let directory = format_path(directory.as_bytes());
+    context.ui.print_warning(match taken_over {
         true => format!("it is kept in {directory}: 'vellum worktree keep {worktree} NEW' makes a worktree of its own of it"),
         false => format!(
             "it is kept in {directory}, and goes into the store when it can: 'vellum mount --worktree {worktree} {mountpoint}'"

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 use vellum_volume::Volume;
-use vellum_volume::history::{HistoryEntry, all};
-use vellum_volume::tree::show;
-use vellum_volume::verify::{AffectedSnapshot, VerifyFinding, VerifyReport, VerifyScope, verify};
+use vellum_volume::history::{HistoryEntry, list_history};
+use vellum_volume::tree::format_path;
+use vellum_volume::verify::{AffectedSnapshot, VerifyFinding, VerifyReport, VerifyScope, verify_volume};
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -44,47 +44,53 @@ struct VerifyJson<'a> {
 
 /// Verifies.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let volume = context.volume()?;
-    let scope =
-        if args.all { VerifyScope::All } else { VerifyScope::Snapshot(volume.resolve(&args.snapshot)?) };
+    let volume = context.open_volume()?;
+    let scope = if args.all {
+        VerifyScope::All
+    } else {
+        VerifyScope::Snapshot(volume.resolve_snapshot(&args.snapshot)?)
+    };
     let start = std::time::Instant::now();
     let report = context
-        .watch(ProgressTask { first: "Reading the index", verb: "Verifying", item: "object" }, |meter| {
-            verify(&volume, &scope, args.metadata_only, meter)
-        })
+        .run_with_progress(
+            ProgressTask { first: "Reading the index", verb: "Verifying", item: "object" },
+            |meter| verify_volume(&volume, &scope, args.metadata_only, meter),
+        )
         .map_err(|error| {
-            CliError::from(error).or_resume("nothing was changed; a verification starts from the beginning")
+            CliError::from(error)
+                .with_resume_hint("nothing was changed; a verification starts from the beginning")
         })?;
-    let outcome = CommandOutcome::findings(!report.findings.is_empty());
+    let outcome = CommandOutcome::from_findings(!report.findings.is_empty());
     let ui = &context.ui;
-    if ui.json() {
+    if ui.is_json() {
         let (sound, metadata_only) = (report.findings.is_empty(), args.metadata_only);
-        ui.object(&VerifyJson { sound, metadata_only, report: &report })?;
+        ui.print_json(&VerifyJson { sound, metadata_only, report: &report })?;
         return Ok(outcome);
     }
     let read = format!(
         "{}, {} ({} stored) in {}",
-        format::count(report.snapshots, "snapshot"),
-        format::count(report.blobs, "blob"),
-        format::size(report.bytes),
-        format::span(start.elapsed())
+        format::format_count(report.snapshots, "snapshot"),
+        format::format_count(report.blobs, "blob"),
+        format::format_size(report.bytes),
+        format::format_duration(start.elapsed())
     );
     let verdict = match report.findings.len() as u64 {
-        0 => ui.style.green("All is intact"),
-        damaged => ui.style.red(&format!("Damaged: {}", format::count(damaged, "object"))),
+        0 => ui.style.paint_green("All is intact"),
+        damaged => ui.style.paint_red(&format!("Damaged: {}", format::format_count(damaged, "object"))),
     };
     let limits = if args.metadata_only { " (without the content of files)" } else { "" };
-    ui.line(format!("{verdict}: read {read}{limits}"))?;
-    let mut lines: Vec<_> = report.findings.iter().flat_map(|finding| describe(&volume, finding)).collect();
+    ui.print_line(format!("{verdict}: read {read}{limits}"))?;
+    let mut lines: Vec<_> =
+        report.findings.iter().flat_map(|finding| describe_finding(&volume, finding)).collect();
     if lines.len() > LINES_MAX && !ui.voice.verbose {
-        lines = summarize(&volume, &report.findings)?;
-        ui.note("--verbose lists every damaged blob and every file")?;
+        lines = summarize_findings(&volume, &report.findings)?;
+        ui.print_note("--verbose lists every damaged blob and every file")?;
     }
     for line in lines {
-        ui.line(line)?;
+        ui.print_line(line)?;
     }
     if report.findings.iter().any(|finding| !finding.affected.is_empty()) {
-        ui.note(
+        ui.print_note(
             "the next 'vellum snapshot' stores again what the directory still has of it, and older snapshots get it \
              back where they have the same content",
         )?;
@@ -102,8 +108,8 @@ struct DamagedDirectory {
 }
 
 /// The findings by object, and what they hit by directory, with the range of snapshots.
-fn summarize(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec<String>> {
-    let history = all(&volume.catalog)?;
+fn summarize_findings(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec<String>> {
+    let history = list_history(&volume.catalog)?;
     let age: HashMap<String, usize> =
         history.iter().rev().enumerate().map(|(age, entry)| (entry.id.to_string(), age)).collect();
     let mut lines = Vec::new();
@@ -114,8 +120,8 @@ fn summarize(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec<String>>
             Some((_, place)) => blobs.entry(place).or_insert((0, &finding.problem)).0 += 1,
             None => lines.push(format!(
                 "{}: {}",
-                show(finding.object.as_bytes()),
-                show(finding.problem.as_bytes())
+                format_path(finding.object.as_bytes()),
+                format_path(finding.problem.as_bytes())
             )),
         }
         for affected in &finding.affected {
@@ -138,22 +144,33 @@ fn summarize(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec<String>>
         }
     }
     for (place, (count, problem)) in blobs {
-        let count = format::count(count, "blob");
-        lines.push(format!("{}: {count} damaged: {}", show(place.as_bytes()), show(problem.as_bytes())));
+        let count = format::format_count(count, "blob");
+        lines.push(format!(
+            "{}: {count} damaged: {}",
+            format_path(place.as_bytes()),
+            format_path(problem.as_bytes())
+        ));
     }
     for (directory, hits) in directories {
         let files = match (hits.files.len() as u64, hits.more) {
             (0, 0) => String::new(),
-            (0, more) => format!(": {} or more", format::count(more, "file")),
-            (files, _) => format!(": {}", format::count(files, "file")),
+            (0, more) => format!(": {} or more", format::format_count(more, "file")),
+            (files, _) => format!(": {}", format::format_count(files, "file")),
         };
-        lines.push(format!("    {directory}{files}, {}", range(volume, &history, &hits.snapshots)?));
+        lines.push(format!(
+            "    {directory}{files}, {}",
+            format_snapshot_range(volume, &history, &hits.snapshots)?
+        ));
     }
     Ok(lines)
 }
 
 /// Snapshots by their age, oldest 0, as a range.
-fn range(volume: &Volume, history: &[HistoryEntry], ages: &BTreeSet<usize>) -> Result<String> {
+fn format_snapshot_range(
+    volume: &Volume,
+    history: &[HistoryEntry],
+    ages: &BTreeSet<usize>,
+) -> Result<String> {
     let short = |age: Option<&usize>| {
         let entry = age.and_then(|age| history.iter().rev().nth(*age));
         entry.map_or(Ok(String::new()), |entry| volume.short_id(&entry.id))
@@ -161,20 +178,26 @@ fn range(volume: &Volume, history: &[HistoryEntry], ages: &BTreeSet<usize>) -> R
     let (first, last) = (short(ages.first())?, short(ages.last())?);
     Ok(match ages.len() as u64 {
         0 | 1 => format!("in snapshot {first}"),
-        count => format!("in {} from {first} to {last}", format::count(count, "snapshot")),
+        count => format!("in {} from {first} to {last}", format::format_count(count, "snapshot")),
     })
 }
 
-fn describe(volume: &Volume, finding: &VerifyFinding) -> Vec<String> {
-    let mut lines =
-        vec![format!("{}: {}", show(finding.object.as_bytes()), show(finding.problem.as_bytes()))];
+fn describe_finding(volume: &Volume, finding: &VerifyFinding) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{}: {}",
+        format_path(finding.object.as_bytes()),
+        format_path(finding.problem.as_bytes())
+    )];
     for AffectedSnapshot { snapshot, paths, count } in &finding.affected {
         let short = snapshot.parse().ok().and_then(|id| volume.short_id(&id).ok());
         let short = short.unwrap_or_else(|| snapshot.clone());
         lines.extend(paths.iter().map(|path| format!("    in {short}: {path}")));
         match count {
             Some(count) if *count > paths.len() as u64 => {
-                lines.push(format!("    in {short}: {} more", format::number(count - paths.len() as u64)));
+                lines.push(format!(
+                    "    in {short}: {} more",
+                    format::format_number(count - paths.len() as u64)
+                ));
             }
             None => lines
                 .push(format!("    in {short}: files that cannot be named, because a directory is damaged")),

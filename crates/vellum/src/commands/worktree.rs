@@ -9,11 +9,11 @@ use vellum_checkout::CheckoutWorktree;
 use vellum_library::live;
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::session::host_name;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 use vellum_volume::{Volume, VolumeError};
 
 use crate::context::CommandContext;
-use crate::context::names::{SnapshotNames, warn_of_damaged};
+use crate::context::names::{SnapshotNames, warn_about_damaged_refs};
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 use crate::ui::{format, json};
@@ -121,181 +121,203 @@ struct WorktreeRemovedJson<'a> {
 /// Lists worktrees, or changes one.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
     match command {
-        Command::List => list(context, &context.volume()?),
-        Command::Rename { old, new } => rename(context, &context.volume()?, old, new),
-        Command::Keep { old, new } => keep(context, &context.volume()?, old, new),
-        Command::Quota(args) => quota::run(args, context, &context.volume()?),
-        Command::Adopt { name } => adopt(context, name),
-        Command::Relocate { store } => relocate(context, store.as_deref()),
-        Command::Remove { name } => remove(context, &context.volume()?, name),
+        Command::List => list_worktrees(context, &context.open_volume()?),
+        Command::Rename { old, new } => rename_worktree(context, &context.open_volume()?, old, new),
+        Command::Keep { old, new } => keep_unpublished(context, &context.open_volume()?, old, new),
+        Command::Quota(args) => quota::run(args, context, &context.open_volume()?),
+        Command::Adopt { name } => adopt_worktree(context, name),
+        Command::Relocate { store } => relocate_worktree(context, store.as_deref()),
+        Command::Remove { name } => remove_worktree(context, &context.open_volume()?, name),
     }
 }
 
 /// Whether the directory should be on this machine and is not that worktree any more.
-fn is_missing(volume: &Volume, name: &str, head: &WorktreeHead) -> bool {
+fn is_dir_missing(volume: &Volume, name: &str, head: &WorktreeHead) -> bool {
     if head.host != host_name() {
         return false;
     }
     // A live state has no directory of files beside it.
-    if live::is_live(head) {
+    if live::is_live_worktree(head) {
         return !Path::new(&head.place).is_dir();
     }
-    !matches!(volume.state_of(name, head), Ok(Some(_)))
+    !matches!(volume.find_worktree_state(name, head), Ok(Some(_)))
 }
 
 /// Whether it is a worktree to be mounted that nobody has mounted or open.
-fn is_unused(name: &str, head: &WorktreeHead) -> bool {
-    live::is_live(head) && json::LeaseJson::of(name, head).is_none()
+fn is_unused_live(name: &str, head: &WorktreeHead) -> bool {
+    live::is_live_worktree(head) && json::LeaseJson::from_worktree_head(name, head).is_none()
 }
 
-fn list(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
-    let (worktrees, damaged) = volume.read_worktrees()?;
-    warn_of_damaged(&context.ui, &damaged)?;
+fn list_worktrees(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
+    let (worktrees, damaged) = volume.list_readable_worktrees()?;
+    warn_about_damaged_refs(&context.ui, &damaged)?;
     let here = &volume.worktree.worktree;
     let ui = &context.ui;
-    if ui.json() {
+    if ui.is_json() {
         let item = |(name, head): &(String, WorktreeHead)| WorktreeJson {
             name: name.clone(),
             here: name == here,
             snapshot: head.head.map(|id| id.to_string()),
             host: head.host.clone(),
             directory: head.place.clone(),
-            created: json::time(head.created),
-            missing: is_missing(volume, name, head),
-            unused: is_unused(name, head),
+            created: json::format_json_time(head.created),
+            missing: is_dir_missing(volume, name, head),
+            unused: is_unused_live(name, head),
         };
-        ui.object(&WorktreeListJson { worktrees: worktrees.iter().map(item).collect() })?;
+        ui.print_json(&WorktreeListJson { worktrees: worktrees.iter().map(item).collect() })?;
         return Ok(CommandOutcome::Done);
     }
-    let names = SnapshotNames::load(volume)?;
+    let names = SnapshotNames::load_all(volume)?;
     let mut table = TextTable::new(&[ColumnAlignment::Left; 4]);
     for (name, head) in &worktrees {
-        table.row(row(context, volume, &names, (name, head)));
+        table.add_row(worktree_row(context, volume, &names, (name, head)));
     }
-    for line in table.lines() {
-        ui.line(line)?;
+    for line in table.format_lines() {
+        ui.print_line(line)?;
     }
-    if worktrees.iter().any(|(name, head)| is_unused(name, head)) {
-        ui.note("'vellum worktree remove NAME' removes one that is not needed any more; its snapshots stay")?;
+    if worktrees.iter().any(|(name, head)| is_unused_live(name, head)) {
+        ui.print_note(
+            "'vellum worktree remove NAME' removes one that is not needed any more; its snapshots stay",
+        )?;
     }
     Ok(CommandOutcome::Done)
 }
 
-fn row(
+fn worktree_row(
     context: &CommandContext,
     volume: &Volume,
     names: &SnapshotNames,
     (name, head): (&str, &WorktreeHead),
 ) -> [TableCell; 4] {
     let style = context.ui.style;
-    let place = show(head.place.as_bytes());
-    let place = match (head.host == host_name(), is_missing(volume, name, head)) {
+    let place = format_path(head.place.as_bytes());
+    let place = match (head.host == host_name(), is_dir_missing(volume, name, head)) {
         (true, false) => place,
-        (true, true) => format!("{place} {}", style.dim("(not there any more)")),
-        (false, _) => format!("{}:{place}", show(head.host.as_bytes())),
+        (true, true) => format!("{place} {}", style.paint_dim("(not there any more)")),
+        (false, _) => format!("{}:{place}", format_path(head.host.as_bytes())),
     };
-    let place = match (is_unused(name, head), json::LeaseJson::of(name, head)) {
+    let place = match (is_unused_live(name, head), json::LeaseJson::from_worktree_head(name, head)) {
         (true, _) => {
             let since = head.lease.as_ref().map_or(head.created, |lease| lease.session.renewed);
-            format!("{place} {}", style.dim(&format!("(unused, last mounted {})", format::ago(since))))
+            format!(
+                "{place} {}",
+                style.paint_dim(&format!("(unused, last mounted {})", format::format_age(since)))
+            )
         }
         (false, Some(json::LeaseJson { mountpoint: Some(mountpoint), .. })) => {
-            format!("{place} {}", style.dim(&format!("(mounted on {})", show(mountpoint.as_bytes()))))
+            format!(
+                "{place} {}",
+                style.paint_dim(&format!("(mounted on {})", format_path(mountpoint.as_bytes())))
+            )
         }
         (false, _) => place,
     };
     let mark = if name == volume.worktree.worktree { "*" } else { " " };
-    let id = head.head.map_or_else(|| "no snapshot".into(), |id| names.short(&id));
+    let id = head.head.map_or_else(|| "no snapshot".into(), |id| names.short_id(&id));
     [
         TableCell::from(mark),
-        TableCell::painted(name, |text| style.cyan(text)),
-        TableCell::painted(&id, |text| style.yellow(text)),
+        TableCell::from_painted(name, |text| style.paint_cyan(text)),
+        TableCell::from_painted(&id, |text| style.paint_yellow(text)),
         place.into(),
     ]
 }
 
-fn rename(context: &CommandContext, volume: &Volume, old: &str, new: &str) -> Result<CommandOutcome> {
-    live::rename(volume, old, new)?;
-    if context.ui.json() {
-        context.ui.object(&WorktreeRenamedJson { old, new })?;
+fn rename_worktree(
+    context: &CommandContext,
+    volume: &Volume,
+    old: &str,
+    new: &str,
+) -> Result<CommandOutcome> {
+    live::rename_worktree(volume, old, new)?;
+    if context.ui.is_json() {
+        context.ui.print_json(&WorktreeRenamedJson { old, new })?;
     } else if !context.ui.voice.quiet {
-        context.ui.line(format!("The worktree {old} is now called {new}"))?;
+        context.ui.print_line(format!("The worktree {old} is now called {new}"))?;
     }
     Ok(CommandOutcome::Done)
 }
 
-fn keep(context: &CommandContext, volume: &Volume, old: &str, new: &str) -> Result<CommandOutcome> {
-    live::keep(volume, old, new)?;
+fn keep_unpublished(
+    context: &CommandContext,
+    volume: &Volume,
+    old: &str,
+    new: &str,
+) -> Result<CommandOutcome> {
+    live::keep_unpublished(volume, old, new)?;
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&WorktreeRenamedJson { old, new })?;
+    if ui.is_json() {
+        ui.print_json(&WorktreeRenamedJson { old, new })?;
     } else if !ui.voice.quiet {
-        ui.line(format!("What was left of {old} here is the worktree {}", ui.style.cyan(new)))?;
-        ui.note(format!("'vellum mount --worktree {new} MOUNTPOINT' shows it"))?;
+        ui.print_line(format!("What was left of {old} here is the worktree {}", ui.style.paint_cyan(new)))?;
+        ui.print_note(format!("'vellum mount --worktree {new} MOUNTPOINT' shows it"))?;
     }
     Ok(CommandOutcome::Done)
 }
 
-fn adopt(context: &CommandContext, name: &str) -> Result<CommandOutcome> {
+fn adopt_worktree(context: &CommandContext, name: &str) -> Result<CommandOutcome> {
     // Not by the context: that it is a copy need not be said.
     let worktree = CheckoutWorktree::open(&context.cwd)?;
-    let snapshot = worktree.adopt(name, context.waiting())?;
-    let directory = show(worktree.root().as_os_str().as_encoded_bytes());
+    let snapshot = worktree.adopt_copy(name, context.lock_wait_notice())?;
+    let directory = format_path(worktree.root_path().as_os_str().as_encoded_bytes());
     let ui = &context.ui;
-    if ui.json() {
+    if ui.is_json() {
         let snapshot = snapshot.map(|id| id.to_string());
-        ui.object(&Adopted { name, snapshot, directory: &directory })?;
+        ui.print_json(&Adopted { name, snapshot, directory: &directory })?;
     } else if !ui.voice.quiet {
-        let names = SnapshotNames::load(&worktree.volume)?;
+        let names = SnapshotNames::load_all(&worktree.volume)?;
         let place =
-            snapshot.map_or_else(|| "no snapshot".into(), |id| format!("snapshot {}", names.short(&id)));
-        ui.line(format!("{directory} is now the worktree {}, at {place}", ui.style.cyan(name)))?;
-        ui.note("'vellum status' shows what differs from that")?;
+            snapshot.map_or_else(|| "no snapshot".into(), |id| format!("snapshot {}", names.short_id(&id)));
+        ui.print_line(format!("{directory} is now the worktree {}, at {place}", ui.style.paint_cyan(name)))?;
+        ui.print_note("'vellum status' shows what differs from that")?;
     }
     Ok(CommandOutcome::Done)
 }
 
-fn relocate(context: &CommandContext, store: Option<&str>) -> Result<CommandOutcome> {
-    let state = context.state()?;
+fn relocate_worktree(context: &CommandContext, store: Option<&str>) -> Result<CommandOutcome> {
+    let state = context.open_state_dir()?;
     // Before anything is read that it changes.
-    let _lock = state.lock(context.waiting())?;
+    let _lock = state.lock_worktree(context.lock_wait_notice())?;
     let volume = match store {
         Some(store) => {
-            let store = vellum_store::absolute(store, &context.cwd).map_err(VolumeError::from)?;
+            let store = vellum_store::resolve_store_url(store, &context.cwd).map_err(VolumeError::from)?;
             Volume::relocate_store(&state, &store)?
         }
         None => Volume::open(&state)?,
     };
-    volume.confirm_directory()?;
-    let (directory, store) = (show(state.root().as_os_str().as_encoded_bytes()), volume.objects.describe());
+    volume.confirm_own_dir()?;
+    let (directory, store) =
+        (format_path(state.root().as_os_str().as_encoded_bytes()), volume.objects.describe_location());
     let name = &volume.worktree.worktree;
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&Relocated { name, directory: &directory, store: &store })?;
+    if ui.is_json() {
+        ui.print_json(&Relocated { name, directory: &directory, store: &store })?;
     } else if !ui.voice.quiet {
-        ui.line(format!(
+        ui.print_line(format!(
             "The worktree {name} is in {directory}, and its store is {}",
-            show(store.as_bytes())
+            format_path(store.as_bytes())
         ))?;
     }
     Ok(CommandOutcome::Done)
 }
 
-fn remove(context: &CommandContext, volume: &Volume, name: &str) -> Result<CommandOutcome> {
+fn remove_worktree(context: &CommandContext, volume: &Volume, name: &str) -> Result<CommandOutcome> {
     if name == volume.worktree.worktree {
         let message = format!("'{name}' is the worktree that you stand in");
         let hint = "remove it from another worktree; to give up the whole volume, delete its directories";
-        return Err(CliError::usage(message, hint));
+        return Err(CliError::usage_error(message, hint));
     }
     let head = volume.remove_worktree(name)?;
     let ui = &context.ui;
-    if ui.json() {
+    if ui.is_json() {
         let snapshot = head.head.map(|id| id.to_string());
-        ui.object(&WorktreeRemovedJson { name, snapshot, directory: &head.place })?;
+        ui.print_json(&WorktreeRemovedJson { name, snapshot, directory: &head.place })?;
     } else if !ui.voice.quiet {
-        ui.line(format!("Removed the worktree {name} from the list; its snapshots stay"))?;
+        ui.print_line(format!("Removed the worktree {name} from the list; its snapshots stay"))?;
         if head.host == host_name() && std::path::Path::new(&head.place).exists() {
-            ui.note(format!("its files are still in {}: delete them yourself", show(head.place.as_bytes())))?;
+            ui.print_note(format!(
+                "its files are still in {}: delete them yourself",
+                format_path(head.place.as_bytes())
+            ))?;
         }
     }
     Ok(CommandOutcome::Done)

@@ -44,37 +44,37 @@ impl Deref for MountedWorktree {
 
 impl CommandContext {
     /// The mounted worktree that the user stands in, if it is one.
-    pub fn mounted(&self) -> Result<Option<MountedWorktree>> {
-        self.mount_process()?.map(MountProcess::open).transpose()
+    pub fn open_mounted_worktree(&self) -> Result<Option<MountedWorktree>> {
+        self.find_mount_process()?.map(MountProcess::open_volume).transpose()
     }
 
     /// The process that serves the mounted worktree that the user stands in, if it is one.
-    pub fn mount_process(&self) -> Result<Option<MountProcess>> {
-        mount_above(&self.cwd)?.map(|mount| MountProcess::find(&mount)).transpose()
+    pub fn find_mount_process(&self) -> Result<Option<MountProcess>> {
+        find_mount_above(&self.cwd)?.map(|mount| MountProcess::find_for_mount(&mount)).transpose()
     }
 }
 
 /// The mount that a directory lies in, if it is one of ours.
-pub fn mount_above(cwd: &Path) -> Result<Option<MountTableEntry>> {
+pub fn find_mount_above(cwd: &Path) -> Result<Option<MountTableEntry>> {
     for dir in cwd.ancestors() {
-        if let Some(mount) = table::at(dir)? {
-            return Ok(mount.is_ours().then_some(mount));
+        if let Some(mount) = table::find_mount_at(dir)? {
+            return Ok(mount.is_vellum_mount().then_some(mount));
         }
     }
     Ok(None)
 }
 
 /// Where the mount begins that a directory lies in, if it is one of ours.
-pub fn mountpoint_above(cwd: &Path) -> Result<Option<PathBuf>> {
-    Ok(mount_above(cwd)?.map(|mount| mount.mountpoint))
+pub fn find_mountpoint_above(cwd: &Path) -> Result<Option<PathBuf>> {
+    Ok(find_mount_above(cwd)?.map(|mount| mount.mountpoint))
 }
 
 impl MountProcess {
-    fn find(mount: &MountTableEntry) -> Result<Self> {
-        let failed = || CliError::io("ask", mount.mountpoint.display().to_string());
+    fn find_for_mount(mount: &MountTableEntry) -> Result<Self> {
+        let failed = || CliError::io_error("ask", mount.mountpoint.display().to_string());
         // What tells of the process is at the root, which a bind of a directory does not show.
-        let whole = if mount.is_whole() { None } else { table::whole(mount.device)? };
-        let file = whole.as_ref().unwrap_or(mount).describe().map_err(failed())?;
+        let whole = if mount.is_whole_filesystem() { None } else { table::find_whole_mount(mount.device)? };
+        let file = whole.as_ref().unwrap_or(mount).read_mount_file().map_err(failed())?;
         let (Some(worktree), Some(control)) = (file.worktree, file.control) else {
             return Err(MountingError::OnlySnapshot(mount.mountpoint.clone()).into());
         };
@@ -83,21 +83,21 @@ impl MountProcess {
     }
 
     /// Opens the volume for the worktree.
-    pub fn open(self) -> Result<MountedWorktree> {
+    pub fn open_volume(self) -> Result<MountedWorktree> {
         let root = self.state.parent().unwrap_or(Path::new("/"));
-        let mut volume = Volume::open(&StateDir::find(root)?)?;
+        let mut volume = Volume::open(&StateDir::find_enclosing(root)?)?;
         volume.worktree.worktree.clone_from(&self.worktree);
         Ok(MountedWorktree { volume, process: self })
     }
 
     /// Asks the process.
-    pub fn ask(&self, request: &ControlRequest) -> Result<ControlReply> {
-        control::ask(&self.control, request)
+    pub fn send_request(&self, request: &ControlRequest) -> Result<ControlReply> {
+        control::request_reply(&self.control, request)
     }
 
     /// Lets the kernel hand over what it has not written yet.
-    pub fn sync(&self) -> Result<()> {
-        let failed = || CliError::io("write back", self.mountpoint.display().to_string());
+    pub fn sync_filesystem(&self) -> Result<()> {
+        let failed = || CliError::io_error("write back", self.mountpoint.display().to_string());
         let dir = std::fs::File::open(&self.mountpoint).map_err(failed())?;
         let sync = || retry_on_intr(|| rustix::fs::syncfs(&dir));
         match sync() {
@@ -112,17 +112,17 @@ impl MountProcess {
 
 impl MountedWorktree {
     /// The last snapshot, in the store. Those that wait are published first.
-    pub fn head(&self) -> Result<Option<HistoryEntry>> {
-        self.ask(&ControlRequest::Settle)?;
-        let Some(id) = self.volume.head()? else { return Ok(None) };
-        Ok(Some(HistoryEntry { id, record: self.volume.catalog.get(&id)? }))
+    pub fn published_head(&self) -> Result<Option<HistoryEntry>> {
+        self.send_request(&ControlRequest::Settle)?;
+        let Some(id) = self.volume.read_head()? else { return Ok(None) };
+        Ok(Some(HistoryEntry { id, record: self.volume.catalog.get_record(&id)? }))
     }
 
     /// The tree of the worktree as it is now, published.
-    pub fn now(&self) -> Result<MapRoot> {
-        self.sync()?;
-        let answer = self.ask(&ControlRequest::Flush)?;
-        self.volume.blobs.refresh().map_err(vellum_volume::VolumeError::from)?;
+    pub fn publish_current_tree(&self) -> Result<MapRoot> {
+        self.sync_filesystem()?;
+        let answer = self.send_request(&ControlRequest::Flush)?;
+        self.volume.blobs.refresh_index().map_err(vellum_volume::VolumeError::from)?;
         let root: Option<BlobId> = answer.root.and_then(|text| text.parse().ok());
         root.map(MapRoot).ok_or_else(|| MountingError::NoAnswer(self.control.clone()).into())
     }

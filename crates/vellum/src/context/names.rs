@@ -26,25 +26,25 @@ pub struct SnapshotNames {
 
 impl SnapshotNames {
     /// Reads them. Short ids are told from all that the store has.
-    pub fn load(volume: &Volume) -> Result<Self> {
-        Self::among(volume, volume.catalog.ids_seen()?)
+    pub fn load_all(volume: &Volume) -> Result<Self> {
+        Self::load_among_ids(volume, volume.catalog.last_listed_ids()?)
     }
 
     /// Reads them. Short ids are told from all that are known here, without asking the store for its list.
     pub fn load_known(volume: &Volume) -> Result<Self> {
-        Self::among(volume, volume.catalog.remembered_ids())
+        Self::load_among_ids(volume, volume.catalog.cached_ids())
     }
 
-    fn among(volume: &Volume, ids: Arc<[SnapshotId]>) -> Result<Self> {
+    fn load_among_ids(volume: &Volume, ids: Arc<[SnapshotId]>) -> Result<Self> {
         let mut tags: HashMap<_, Vec<_>> = HashMap::new();
-        let (all_tags, mut damaged) = volume.read_tags()?;
+        let (all_tags, mut damaged) = volume.list_readable_tags()?;
         for (name, id) in all_tags {
             tags.entry(id).or_default().push(name);
         }
         let mut heads: HashMap<_, Vec<_>> = HashMap::new();
         let mut here = None;
         let worktree = volume.worktree.worktree.clone();
-        let (worktrees, damaged_heads) = volume.read_worktrees()?;
+        let (worktrees, damaged_heads) = volume.list_readable_worktrees()?;
         damaged.extend(damaged_heads);
         for (name, head) in worktrees {
             let Some(id) = head.head else { continue };
@@ -57,8 +57,8 @@ impl SnapshotNames {
     }
 
     /// Says which tags and worktrees were left out, because they cannot be read.
-    pub fn warn_of_damaged(&self, ui: &UserInterface) -> Result<()> {
-        warn_of_damaged(ui, &self.damaged)
+    pub fn warn_about_damaged(&self, ui: &UserInterface) -> Result<()> {
+        warn_about_damaged_refs(ui, &self.damaged)
     }
 
     /// How many snapshots there are.
@@ -72,72 +72,76 @@ impl SnapshotNames {
     }
 
     /// As much of the id as tells it from all others.
-    pub fn short(&self, id: &SnapshotId) -> String {
-        resolve::short(id, &self.ids)
+    pub fn short_id(&self, id: &SnapshotId) -> String {
+        resolve::shorten_id(id, &self.ids)
     }
 
     /// Tags of a snapshot.
-    pub fn tags(&self, id: &SnapshotId) -> &[String] {
+    pub fn tags_of_snapshot(&self, id: &SnapshotId) -> &[String] {
         self.tags.get(id).map_or(&[], Vec::as_slice)
     }
 
     /// Snapshots with a tag that is wanted.
-    pub fn tagged(&self, wanted: impl Fn(&str) -> bool) -> Vec<SnapshotId> {
+    pub fn find_tagged(&self, wanted: impl Fn(&str) -> bool) -> Vec<SnapshotId> {
         let tagged = self.tags.iter().filter(|(_, tags)| tags.iter().any(|tag| wanted(tag)));
         tagged.map(|(id, _)| *id).collect()
     }
 
     /// Worktrees that stand on a snapshot.
-    pub fn heads(&self, id: &SnapshotId) -> &[String] {
+    pub fn heads_at_snapshot(&self, id: &SnapshotId) -> &[String] {
         self.heads.get(id).map_or(&[], Vec::as_slice)
     }
 
     /// HEAD, other worktrees and tags that name a snapshot, for people.
-    pub fn labels(&self, id: &SnapshotId) -> Vec<String> {
+    pub fn snapshot_labels(&self, id: &SnapshotId) -> Vec<String> {
         let mut labels = Vec::new();
         if self.here == Some(*id) {
             labels.push("HEAD".into());
         }
-        let others = self.heads(id).iter().filter(|name| **name != self.worktree);
+        let others = self.heads_at_snapshot(id).iter().filter(|name| **name != self.worktree);
         labels.extend(others.map(|name| format!("worktree {name}")));
-        labels.extend(self.tags(id).iter().cloned());
+        labels.extend(self.tags_of_snapshot(id).iter().cloned());
         labels
     }
 
     /// A snapshot in JSON.
-    pub fn json(&self, entry: &HistoryEntry) -> json::SnapshotJson {
-        json::SnapshotJson::new(entry, self.tags(&entry.id).to_vec(), self.heads(&entry.id).to_vec())
+    pub fn to_snapshot_json(&self, entry: &HistoryEntry) -> json::SnapshotJson {
+        json::SnapshotJson::new(
+            entry,
+            self.tags_of_snapshot(&entry.id).to_vec(),
+            self.heads_at_snapshot(&entry.id).to_vec(),
+        )
     }
 
     /// A snapshot in half a line: `4f3a2b1c "a day's work", 2 hours ago`.
-    pub fn describe(&self, entry: &HistoryEntry) -> String {
-        let note = first_line(&entry.record.note);
+    pub fn describe_snapshot(&self, entry: &HistoryEntry) -> String {
+        let note = first_note_line(&entry.record.note);
         let note = if note.is_empty() { String::new() } else { format!(" \"{note}\"") };
-        format!("{}{note}, {}", self.short(&entry.id), format::ago(entry.record.time))
+        format!("{}{note}, {}", self.short_id(&entry.id), format::format_age(entry.record.time))
     }
 }
 
 /// Says which tags and worktrees were left out, because they cannot be read.
-pub fn warn_of_damaged(ui: &UserInterface, damaged: &[DamagedRef]) -> Result<()> {
+pub fn warn_about_damaged_refs(ui: &UserInterface, damaged: &[DamagedRef]) -> Result<()> {
     for DamagedRef { kind, key, error } in damaged {
-        let noun = kind.noun();
+        let noun = kind.display_name();
         let remedy = match (kind, error) {
             (RefKind::Tag, _) => format!("'vellum tag remove {key}' removes it"),
             (RefKind::Worktree, _) => "put the object back from a copy of the store".into(),
         };
-        ui.warn(format!("a {noun} is left out: {error}; {remedy}"))?;
+        ui.print_warning(format!("a {noun} is left out: {error}; {remedy}"))?;
     }
     Ok(())
 }
 
 /// The first line of a note, shortened, without anything that could drive a terminal.
-pub fn first_line(note: &str) -> String {
+pub fn first_note_line(note: &str) -> String {
     let line = note.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
     let mut shown: String = line.chars().take(NOTE_SHOWN).collect();
     if line.chars().nth(NOTE_SHOWN).is_some() {
         shown.push('…');
     }
-    if shown.is_empty() { shown } else { vellum_volume::tree::show(shown.as_bytes()) }
+    if shown.is_empty() { shown } else { vellum_volume::tree::format_path(shown.as_bytes()) }
 }
 
 #[cfg(test)]
@@ -146,9 +150,9 @@ mod tests {
 
     #[test]
     fn notes_are_shortened_and_escaped() {
-        assert_eq!(first_line("\n  a note \nmore"), "a note");
-        assert_eq!(first_line(""), "");
-        assert_eq!(first_line("a\x1b[2Jb"), "a\\u{1b}[2Jb");
-        assert_eq!(first_line(&"x".repeat(61)).chars().count(), 61);
+        assert_eq!(first_note_line("\n  a note \nmore"), "a note");
+        assert_eq!(first_note_line(""), "");
+        assert_eq!(first_note_line("a\x1b[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(first_note_line(&"x".repeat(61)).chars().count(), 61);
     }
 }

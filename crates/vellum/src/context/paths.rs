@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use vellum_volume::state::STATE_DIR;
-use vellum_volume::tree::{components, show};
+use vellum_volume::tree::{format_path, path_components};
 
 use crate::error::{CliError, Result};
 
@@ -28,7 +28,7 @@ impl UserPaths {
     }
 
     /// The same where `root` shows no more than a directory of the worktree: a mount of it that is bound there.
-    pub fn showing(mut self, directory: &Path) -> Self {
+    pub fn with_shown_dir(mut self, directory: &Path) -> Self {
         self.shown = directory.strip_prefix("/").unwrap_or(directory).into();
         self
     }
@@ -39,67 +39,75 @@ impl UserPaths {
     }
 
     /// A typed path, relative to where the user stands, as a path from the root; the root itself is empty.
-    pub fn parse(&self, typed: &OsStr) -> Result<Vec<u8>> {
+    pub fn parse_path(&self, typed: &OsStr) -> Result<Vec<u8>> {
         if typed.is_empty() {
-            return Err(CliError::usage("an empty path names nothing", "the directory you stand in is '.'"));
+            return Err(CliError::usage_error(
+                "an empty path names nothing",
+                "the directory you stand in is '.'",
+            ));
         }
-        let full = normal(&self.cwd.join(typed));
+        let full = normalize_path(&self.cwd.join(typed));
         let inside = full.strip_prefix(&self.root).map(Path::to_path_buf).ok();
-        let relative = inside.or_else(|| self.through_symlinks(&full)).ok_or_else(|| self.outside(typed))?;
-        let path = self.inside(&relative);
-        if components(&path).next() == Some(STATE_DIR.as_bytes()) {
+        let relative = inside
+            .or_else(|| self.resolve_symlinked_path(&full))
+            .ok_or_else(|| self.outside_worktree_error(typed))?;
+        let path = self.path_from_root(&relative);
+        if path_components(&path).next() == Some(STATE_DIR.as_bytes()) {
             let message =
-                format!("'{}' belongs to Vellum itself and is in no snapshot", show(typed.as_bytes()));
-            return Err(CliError::usage(message, ""));
+                format!("'{}' belongs to Vellum itself and is in no snapshot", format_path(typed.as_bytes()));
+            return Err(CliError::usage_error(message, ""));
         }
         Ok(path)
     }
 
     /// All of some typed paths.
-    pub fn parse_all(&self, typed: &[std::ffi::OsString]) -> Result<Vec<Vec<u8>>> {
-        typed.iter().map(|path| self.parse(path)).collect()
+    pub fn parse_paths(&self, typed: &[std::ffi::OsString]) -> Result<Vec<Vec<u8>>> {
+        typed.iter().map(|path| self.parse_path(path)).collect()
     }
 
     /// A path may name the worktree through a symlink outside of it: its directory decides.
-    fn through_symlinks(&self, full: &Path) -> Option<PathBuf> {
+    fn resolve_symlinked_path(&self, full: &Path) -> Option<PathBuf> {
         let parent = full.parent()?.canonicalize().ok()?;
         let full = full.file_name().map_or_else(|| parent.clone(), |name| parent.join(name));
         full.strip_prefix(&self.root).map(Path::to_path_buf).ok()
     }
 
-    fn outside(&self, typed: &OsStr) -> CliError {
-        let message =
-            format!("'{}' lies outside of the worktree {}", show(typed.as_bytes()), self.root.display());
-        CliError::usage(message, "paths are relative to the directory you stand in")
+    fn outside_worktree_error(&self, typed: &OsStr) -> CliError {
+        let message = format!(
+            "'{}' lies outside of the worktree {}",
+            format_path(typed.as_bytes()),
+            self.root.display()
+        );
+        CliError::usage_error(message, "paths are relative to the directory you stand in")
     }
 
     /// Where the user stands, as a path from the root.
-    pub fn here(&self) -> Vec<u8> {
-        self.inside(self.cwd.strip_prefix(&self.root).unwrap_or(Path::new("")))
+    pub fn current_path(&self) -> Vec<u8> {
+        self.path_from_root(self.cwd.strip_prefix(&self.root).unwrap_or(Path::new("")))
     }
 
     /// What lies there below `root`, as a path from the root of the worktree.
-    fn inside(&self, relative: &Path) -> Vec<u8> {
+    fn path_from_root(&self, relative: &Path) -> Vec<u8> {
         let path =
             if relative.as_os_str().is_empty() { self.shown.clone() } else { self.shown.join(relative) };
         path.into_os_string().into_vec()
     }
 
     /// A path from the root as the user would type it, escaped for the terminal.
-    pub fn show(&self, path: &[u8]) -> String {
-        let here = self.here();
-        let (mut from, mut to) = (components(&here).peekable(), components(path).peekable());
+    pub fn format_path(&self, path: &[u8]) -> String {
+        let here = self.current_path();
+        let (mut from, mut to) = (path_components(&here).peekable(), path_components(path).peekable());
         while from.peek().is_some() && from.peek() == to.peek() {
             from.next();
             to.next();
         }
         let parts: Vec<&[u8]> = from.map(|_| &b".."[..]).chain(to).collect();
-        if parts.is_empty() { ".".into() } else { show(&parts.join(&b'/')) }
+        if parts.is_empty() { ".".into() } else { format_path(&parts.join(&b'/')) }
     }
 }
 
 /// The path without `.` and `..`, by the names alone.
-fn normal(path: &Path) -> PathBuf {
+fn normalize_path(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {
         match component {
@@ -122,7 +130,7 @@ mod tests {
     }
 
     fn parse(typed: &str) -> Option<String> {
-        paths().parse(OsStr::new(typed)).ok().map(|path| String::from_utf8_lossy(&path).into_owned())
+        paths().parse_path(OsStr::new(typed)).ok().map(|path| String::from_utf8_lossy(&path).into_owned())
     }
 
     #[test]
@@ -137,13 +145,13 @@ mod tests {
 
     #[test]
     fn below_a_bind_paths_are_from_the_root_of_the_worktree() {
-        let paths = UserPaths::new(Path::new("/w/sub"), Path::new("/w")).showing(Path::new("/a/b"));
-        let parse = |typed: &str| paths.parse(OsStr::new(typed)).ok();
+        let paths = UserPaths::new(Path::new("/w/sub"), Path::new("/w")).with_shown_dir(Path::new("/a/b"));
+        let parse = |typed: &str| paths.parse_path(OsStr::new(typed)).ok();
         assert_eq!(parse("x"), Some(b"a/b/sub/x".to_vec()));
         assert_eq!(parse(".."), Some(b"a/b".to_vec()));
         assert_eq!(parse("../.."), None);
-        assert_eq!(paths.show(b"a/b/c"), "../c");
-        assert_eq!(paths.show(b"d"), "../../../d");
+        assert_eq!(paths.format_path(b"a/b/c"), "../c");
+        assert_eq!(paths.format_path(b"d"), "../../../d");
     }
 
     #[test]
@@ -156,7 +164,7 @@ mod tests {
 
     #[test]
     fn paths_are_shown_as_they_would_be_typed() {
-        let shown = |path: &str| paths().show(path.as_bytes());
+        let shown = |path: &str| paths().format_path(path.as_bytes());
         assert_eq!(shown("sub/dir/a"), "a");
         assert_eq!(shown("sub/dir"), ".");
         assert_eq!(shown("sub/other"), "../other");

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::tree::{kind_noun, show};
+use vellum_volume::tree::{file_kind_name, format_path};
 use vellum_volume::{FsTree, Volume, VolumeError};
 
 use super::CommandContext;
@@ -26,30 +26,30 @@ pub struct SnapshotPath {
 
 impl SnapshotPath {
     /// Finds it. Without a path it is where the user stands.
-    pub fn find(
+    pub fn find_path(
         context: &CommandContext,
         volume: &Volume,
         snapshot: &str,
         path: Option<&OsStr>,
     ) -> Result<Self> {
-        let paths = context.paths_of(volume)?;
-        let entry = volume.resolve(snapshot)?;
-        let tree = volume.tree(entry.record.root);
+        let paths = context.paths_for_volume(volume)?;
+        let entry = volume.resolve_snapshot(snapshot)?;
+        let tree = volume.open_tree(entry.record.root);
         let place = format!("snapshot {}", volume.short_id(&entry.id)?);
         let path = match path {
-            Some(typed) => paths.parse(typed)?,
-            None => paths.here(),
+            Some(typed) => paths.parse_path(typed)?,
+            None => paths.current_path(),
         };
-        let (ino, attr) = tree.find(&path, &place)?;
+        let (ino, attr) = tree.find_path(&path, &place)?;
         Ok(Self { entry, tree, path, ino, attr })
     }
 
     /// An error unless it is of this kind.
-    pub fn must_be(&self, kind: FileKind) -> Result<()> {
+    pub fn expect_kind(&self, kind: FileKind) -> Result<()> {
         if self.attr.kind == kind {
             return Ok(());
         }
-        let (found, wanted) = (kind_noun(self.attr.kind), kind_noun(kind));
-        Err(VolumeError::WrongKind { path: show(&self.path), found, wanted }.into())
+        let (found, wanted) = (file_kind_name(self.attr.kind), file_kind_name(kind));
+        Err(VolumeError::WrongKind { path: format_path(&self.path), found, wanted }.into())
     }
 }

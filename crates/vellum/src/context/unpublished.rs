@@ -36,13 +36,13 @@ struct UnpublishedHistory {
 impl MountedWorktree {
     /// The snapshot that a name means, if that can be told before everything is published.
     pub fn find_unpublished(&self, text: &str) -> Result<Option<SnapshotId>> {
-        let answer = self.ask(&ControlRequest::Unpublished)?;
+        let answer = self.send_request(&ControlRequest::Unpublished)?;
         let Some(waiting) = answer.unpublished.filter(|waiting| !waiting.is_empty()) else { return Ok(None) };
         let head = answer.head.and_then(|id| id.parse().ok());
         let Some(unpublished) = UnpublishedHistory::new(head, &waiting) else { return Ok(None) };
-        match unpublished.meaning(text, |name| is_published(&self.volume, name))? {
+        match unpublished.resolve_name(text, |name| is_published_name(&self.volume, name))? {
             NameMeaning::Unpublished(id) => Ok(Some(id)),
-            NameMeaning::Published(text) => match self.volume.resolve(&text) {
+            NameMeaning::Published(text) => match self.volume.resolve_snapshot(&text) {
                 Ok(entry) => Ok(Some(entry.id)),
                 Err(VolumeError::UnknownSnapshot(_) | VolumeError::MissingRecord(_)) => Ok(None),
                 Err(error) => Err(error.into()),
@@ -53,15 +53,15 @@ impl MountedWorktree {
 }
 
 /// Whether the store knows a name as a tag, or as the beginning of an id; None if it is a worktree's, too.
-fn is_published(volume: &Volume, name: &str) -> Result<Option<bool>> {
-    if volume.worktrees()?.iter().any(|(worktree, _)| worktree == name) {
+fn is_published_name(volume: &Volume, name: &str) -> Result<Option<bool>> {
+    if volume.list_worktrees()?.iter().any(|(worktree, _)| worktree == name) {
         return Ok(None);
     }
-    if volume.tags()?.iter().any(|(tag, _)| tag == name) {
+    if volume.list_tags()?.iter().any(|(tag, _)| tag == name) {
         return Ok(Some(true));
     }
     let begins = |id: &SnapshotId| id.to_string().starts_with(name);
-    Ok(Some(is_id_like(name) && volume.catalog.ids_seen()?.iter().any(begins)))
+    Ok(Some(is_id_like(name) && volume.catalog.last_listed_ids()?.iter().any(begins)))
 }
 
 fn is_id_like(name: &str) -> bool {
@@ -84,7 +84,7 @@ impl UnpublishedHistory {
         Some(Self { head, parents, tags })
     }
 
-    fn meaning(
+    fn resolve_name(
         &self,
         text: &str,
         is_published: impl Fn(&str) -> Result<Option<bool>>,
@@ -98,18 +98,18 @@ impl UnpublishedHistory {
             },
         };
         if base == "HEAD" {
-            return Ok(self.head.map_or(NameMeaning::Unknown, |head| self.step_back(head, steps)));
+            return Ok(self.head.map_or(NameMeaning::Unknown, |head| self.resolve_ancestor(head, steps)));
         }
         let mut begun = self.parents.keys().filter(|id| is_id_like(base) && id.to_string().starts_with(base));
         let (one, other) = (begun.next(), begun.next());
         Ok(match (is_published(base)?, one.or(self.tags.get(base))) {
             (Some(true), None) => NameMeaning::Published(text.into()),
-            (Some(false), Some(id)) if other.is_none() => self.step_back(*id, steps),
+            (Some(false), Some(id)) if other.is_none() => self.resolve_ancestor(*id, steps),
             _ => NameMeaning::Unknown,
         })
     }
 
-    fn step_back(&self, from: SnapshotId, steps: u64) -> NameMeaning {
+    fn resolve_ancestor(&self, from: SnapshotId, steps: u64) -> NameMeaning {
         let (mut at, mut left) = (from, steps);
         loop {
             match (self.parents.get(&at), left) {
@@ -144,7 +144,7 @@ mod tests {
     fn meaning(text: &str) -> NameMeaning {
         let published =
             |name: &str| Ok(Some(name == "old" || is_id_like(name) && id(2).to_string().starts_with(name)));
-        line().meaning(text, published).expect("a meaning")
+        line().resolve_name(text, published).expect("a meaning")
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
         for known in [Some(true), None] {
             for text in ["good", "0303"] {
                 assert_eq!(
-                    line.meaning(text, |_| Ok(known)).expect("a meaning"),
+                    line.resolve_name(text, |_| Ok(known)).expect("a meaning"),
                     NameMeaning::Unknown,
                     "{text}"
                 );

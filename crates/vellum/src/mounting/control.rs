@@ -24,7 +24,7 @@ use vellum_volume::refs::WorktreeQuota;
 use super::MountingError;
 use super::end::{ShutdownSignal, UnmountReport};
 use super::log::MountLog;
-use crate::error::{CliError, Result, kind_name, kind_of_name};
+use crate::error::{CliError, Result, kind_name, parse_kind_name};
 
 /// Name of the socket.
 pub const SOCKET: &str = "control";
@@ -156,9 +156,9 @@ pub struct ControlService {
 }
 
 /// Listens until the process ends; gives the socket's path.
-pub fn listen(dir: &Path, service: Arc<ControlService>) -> Result<PathBuf> {
+pub fn listen_for_control(dir: &Path, service: Arc<ControlService>) -> Result<PathBuf> {
     let path = dir.join(SOCKET);
-    let failed = || CliError::io("listen on", path.display().to_string());
+    let failed = || CliError::io_error("listen on", path.display().to_string());
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed()(error)),
         // A daemon that was killed leaves its socket; the claim says that there is none now.
@@ -169,7 +169,9 @@ pub fn listen(dir: &Path, service: Arc<ControlService>) -> Result<PathBuf> {
         for stream in listener.incoming().flatten() {
             let service = service.clone();
             // Without a thread for it the caller sees the connection closed, and says so.
-            let _ = std::thread::Builder::new().name("control".into()).spawn(move || service.answer(&stream));
+            let _ = std::thread::Builder::new()
+                .name("control".into())
+                .spawn(move || service.handle_connection(&stream));
         }
     };
     std::thread::Builder::new().name("control".into()).spawn(serve).map_err(failed())?;
@@ -177,7 +179,7 @@ pub fn listen(dir: &Path, service: Arc<ControlService>) -> Result<PathBuf> {
 }
 
 impl ControlService {
-    fn answer(&self, stream: &UnixStream) {
+    fn handle_connection(&self, stream: &UnixStream) {
         let mut line = String::new();
         let read = BufReader::new(stream.take(LINE_MAX)).read_line(&mut line);
         let request = read.ok().and_then(|_| serde_json::from_str::<ControlRequest>(&line).ok());
@@ -188,28 +190,28 @@ impl ControlService {
             }
             Some(ControlRequest::AwaitEnd) => {
                 // Whoever asked may be gone.
-                let begun = || drop(send(stream, &ControlLine::Done(ControlReply::default())));
-                return self.end.listen(begun, |report| answer_end(stream, report));
+                let begun = || drop(send_json_line(stream, &ControlLine::Done(ControlReply::default())));
+                return self.end.wait_for_report(begun, |report| send_unmount_reply(stream, report));
             }
-            Some(request) => match self.run(&request) {
+            Some(request) => match self.handle_request(&request) {
                 Ok(answer) => ControlLine::Done(answer),
                 Err(error) => {
-                    self.log.line(&format!("a command failed: {error}"));
+                    self.log.write_line(&format!("a command failed: {error}"));
                     let (kind, message) = (kind_name(error.kind()).into(), error.to_string());
                     ControlLine::Failed { kind, message, hint: MountingError::from(error).hint() }
                 }
             },
         };
         // Whoever asked may be gone.
-        let _ = send(stream, &answer);
+        let _ = send_json_line(stream, &answer);
     }
 
-    fn run(&self, request: &ControlRequest) -> std::result::Result<ControlReply, OpenError> {
+    fn handle_request(&self, request: &ControlRequest) -> std::result::Result<ControlReply, OpenError> {
         let mut answer = ControlReply::default();
         match request {
             ControlRequest::Status | ControlRequest::AwaitEnd => {}
-            ControlRequest::Unpublished => answer.unpublished = self.unpublished()?,
-            ControlRequest::NoteDetached => self.claim.tell_stage(HolderStage::Detached)?,
+            ControlRequest::Unpublished => answer.unpublished = self.unpublished_snapshots()?,
+            ControlRequest::NoteDetached => self.claim.record_stage(HolderStage::Detached)?,
             ControlRequest::Snapshot { note, tags, paths } => {
                 let request = LiveSnapshotRequest {
                     note: note.clone(),
@@ -217,55 +219,62 @@ impl ControlService {
                     origin: SnapshotOrigin::User,
                 };
                 let made = match paths.is_empty() {
-                    true => self.fs.snapshot(&request),
+                    true => self.fs.create_snapshot(&request),
                     false => self.fs.snapshot_paths(&request, paths),
                 };
                 answer.snapshot = Some(made?.to_string());
-                self.publisher.ask();
+                self.publisher.request_publish();
             }
-            ControlRequest::Fork { name } => live::fork(&self.fs, name)?,
-            ControlRequest::Flush => self.fs.flush()?,
+            ControlRequest::Fork { name } => live::fork_live_worktree(&self.fs, name)?,
+            ControlRequest::Flush => self.fs.publish_all()?,
             ControlRequest::Quota { bytes, inodes } => {
-                self.fs.set_quota(WorktreeQuota { bytes: *bytes, inodes: *inodes })?;
+                self.fs.set_worktree_quota(WorktreeQuota { bytes: *bytes, inodes: *inodes })?;
             }
             ControlRequest::Settle => {
-                self.fs.settle()?;
+                self.fs.publish_pending()?;
             }
             ControlRequest::RestorePaths { target, paths, discard } => {
-                let restored = self.fs.restore_paths(id_of(target)?, paths, *discard)?;
+                let restored = self.fs.restore_paths(parse_snapshot_id(target)?, paths, *discard)?;
                 for name in restored.replaced {
-                    self.forgetter.get().inspect(|to| to.forget_name(self.fs.epoch(), name.dir, &name.name));
+                    self.forgetter
+                        .get()
+                        .inspect(|to| to.invalidate_name(self.fs.current_epoch(), name.dir, &name.name));
                 }
                 answer.snapshot = restored.saved.map(|id| id.to_string());
-                self.publisher.ask();
+                self.publisher.request_publish();
             }
             ControlRequest::Restore { target, discard } => {
-                answer.snapshot = self.restore(id_of(target)?, *discard)?.map(|id| id.to_string());
-                self.publisher.ask();
+                answer.snapshot =
+                    self.restore_snapshot(parse_snapshot_id(target)?, *discard)?.map(|id| id.to_string());
+                self.publisher.request_publish();
             }
         }
-        Ok(self.stand(answer)?)
+        Ok(self.add_worktree_status(answer)?)
     }
 
-    fn restore(&self, target: SnapshotId, discard: bool) -> std::result::Result<Option<SnapshotId>, FsError> {
-        let wanted = self.forgetter.get().is_some_and(|forgetter| forgetter.wants_names());
+    fn restore_snapshot(
+        &self,
+        target: SnapshotId,
+        discard: bool,
+    ) -> std::result::Result<Option<SnapshotId>, FsError> {
+        let wanted = self.forgetter.get().is_some_and(|forgetter| forgetter.needs_root_names());
         let names = || match wanted {
             true => self
                 .fs
-                .entries(Ino::ROOT)
+                .list_entries(Ino::ROOT)
                 .map(|entries| entries.into_iter().map(|entry| entry.name).collect()),
             false => Ok(Vec::new()),
         };
         let before = names()?;
-        let saved = self.fs.restore(target, discard)?;
+        let saved = self.fs.restore_snapshot(target, discard)?;
         if let Some(forgetter) = self.forgetter.get() {
-            forgetter.forget(before.into_iter().chain(names()?));
+            forgetter.invalidate_worktree(before.into_iter().chain(names()?));
         }
         Ok(saved)
     }
 
-    fn unpublished(&self) -> std::result::Result<Option<Vec<UnpublishedSnapshot>>, FsError> {
-        let waiting = self.fs.pending()?;
+    fn unpublished_snapshots(&self) -> std::result::Result<Option<Vec<UnpublishedSnapshot>>, FsError> {
+        let waiting = self.fs.pending_snapshots()?;
         let named =
             waiting.into_iter().map(|(_, PendingSnapshot { id, record, tags, .. })| UnpublishedSnapshot {
                 id: id.to_string(),
@@ -275,41 +284,41 @@ impl ControlService {
         Ok((named.len() <= UNPUBLISHED_MAX).then(|| named.collect()))
     }
 
-    fn stand(&self, answer: ControlReply) -> std::result::Result<ControlReply, FsError> {
-        let unpublished = self.fs.unpublished()?;
-        let head = self.fs.tree().head().clone();
-        let used = self.fs.tree().usage().used();
+    fn add_worktree_status(&self, answer: ControlReply) -> std::result::Result<ControlReply, FsError> {
+        let unpublished = self.fs.unpublished_changes()?;
+        let head = self.fs.live_map().lock_head().clone();
+        let used = self.fs.live_map().worktree_usage().used_amount();
         Ok(ControlReply {
             root: Some(head.state.base.0.to_string()),
             head: head.snapshot.map(|last| last.id.to_string()),
             changed: self.fs.is_changed()?,
             waiting: unpublished.snapshots,
             log_bytes: unpublished.log_bytes,
-            log_limit: self.fs.log().usage().limit,
+            log_limit: self.fs.write_log().usage().limit,
             metadata_bytes: unpublished.metadata_bytes,
             used_bytes: u64::try_from(used.bytes).unwrap_or(0),
             used_inodes: u64::try_from(used.inodes).unwrap_or(0),
-            failure: self.publisher.failure(),
+            failure: self.publisher.last_failure(),
             ..answer
         })
     }
 }
 
-fn answer_end(stream: &UnixStream, report: &UnmountReport) {
+fn send_unmount_reply(stream: &UnixStream, report: &UnmountReport) {
     let UnmountReport { failure, is_fenced, snapshots, log_bytes } = report.clone();
     let answer =
         ControlReply { failure, fenced: is_fenced, waiting: snapshots, log_bytes, ..ControlReply::default() };
     // Whoever asked may be gone.
-    let _ = send(stream, &ControlLine::Done(answer));
+    let _ = send_json_line(stream, &ControlLine::Done(answer));
 }
 
-fn id_of(text: &str) -> std::result::Result<SnapshotId, FsError> {
+fn parse_snapshot_id(text: &str) -> std::result::Result<SnapshotId, FsError> {
     text.parse().map_err(|_| FsError::Posix(rustix::io::Errno::INVAL))
 }
 
 /// Asks the daemon behind a socket.
-pub fn ask(socket: &Path, request: &ControlRequest) -> Result<ControlReply> {
-    PendingReply::put(socket, request)?.answer()
+pub fn request_reply(socket: &Path, request: &ControlRequest) -> Result<ControlReply> {
+    PendingReply::send_request(socket, request)?.wait_for_reply()
 }
 
 /// A request that was sent, and is not answered yet.
@@ -322,21 +331,21 @@ pub struct PendingReply {
 
 impl PendingReply {
     /// Sends a request to the daemon behind a socket.
-    pub fn put(socket: &Path, request: &ControlRequest) -> Result<Self> {
+    pub fn send_request(socket: &Path, request: &ControlRequest) -> Result<Self> {
         let gone = |source| MountingError::Unreachable { socket: socket.into(), source };
         let stream = UnixStream::connect(socket).map_err(gone)?;
-        send(&stream, request).map_err(gone)?;
+        send_json_line(&stream, request).map_err(gone)?;
         Ok(Self { socket: socket.into(), stream: BufReader::new(stream), line: Vec::new() })
     }
 
     /// Waits for the answer.
-    pub fn answer(mut self) -> Result<ControlReply> {
-        let answer = self.wait(None)?;
+    pub fn wait_for_reply(mut self) -> Result<ControlReply> {
+        let answer = self.poll_reply(None)?;
         answer.ok_or_else(|| MountingError::NoAnswer(self.socket).into())
     }
 
     /// Waits for the next answer for some time at most; None: it has not come yet.
-    pub fn wait(&mut self, time: Option<Duration>) -> Result<Option<ControlReply>> {
+    pub fn poll_reply(&mut self, time: Option<Duration>) -> Result<Option<ControlReply>> {
         let gone = |source| MountingError::Unreachable { socket: self.socket.clone(), source };
         self.stream.get_ref().set_read_timeout(time).map_err(gone)?;
         match (&mut self.stream).take(LINE_MAX).read_until(b'\n', &mut self.line) {
@@ -350,14 +359,14 @@ impl PendingReply {
         match serde_json::from_slice(&line) {
             Ok(ControlLine::Done(answer)) => Ok(Some(answer)),
             Ok(ControlLine::Failed { kind, message, hint }) => {
-                Err(MountingError::Daemon { kind: kind_of_name(&kind), message, hint }.into())
+                Err(MountingError::Daemon { kind: parse_kind_name(&kind), message, hint }.into())
             }
             Err(_) => Err(MountingError::NoAnswer(self.socket.clone()).into()),
         }
     }
 }
 
-fn send(mut stream: &UnixStream, what: &impl Serialize) -> std::io::Result<()> {
+fn send_json_line(mut stream: &UnixStream, what: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
     stream.write_all(&line)

@@ -27,7 +27,7 @@ use super::live::MountedLiveWorktree;
 use super::log::MountLog;
 use super::table::{self, FilesystemDevice};
 use super::{MountingError, holders, watch};
-use crate::error::{CliError, Result, kind_of_name};
+use crate::error::{CliError, Result, parse_kind_name};
 
 /// How long those who use a mount may go on after a signal has asked its process to end.
 const GRACE: Duration = Duration::from_secs(4);
@@ -49,33 +49,33 @@ pub struct ServedMount {
 }
 
 /// Serves a mount until it is ended, then makes everything durable. Gives whether all of it is in the store.
-pub fn serve(serving: ServedMount) -> Result<bool> {
+pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
     let ServedMount { mounted, live, mountpoint, needed, log, end } = serving;
-    log.line(&format!("mounted on {}", mountpoint.display()));
-    let device = table::at(&mountpoint)?.map(|mount| mount.device);
+    log.write_line(&format!("mounted on {}", mountpoint.display()));
+    let device = table::find_mount_at(&mountpoint)?.map(|mount| mount.device);
     let claim = live.as_ref().map(|live| live.claim.clone());
     let ending = MountShutdown { mountpoint, device, claim, log: log.clone(), end: end.clone() };
-    unmount_at_signals(ending)?;
-    let failed = || CliError::io("start", "a thread");
+    unmount_on_signal(ending)?;
+    let failed = || CliError::io_error("start", "a thread");
     if let Some(device) = device {
-        watch::start(device, needed, log.clone()).map_err(failed())?;
+        watch::start_mount_watch(device, needed, log.clone()).map_err(failed())?;
     }
     let served = Arc::new(Mutex::new(None));
     let (outcome, ended) = (served.clone(), end.clone());
     let wait = move || {
-        let done = mounted.wait();
+        let done = mounted.wait_until_unmounted();
         *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
-        ended.note_unmounted();
+        ended.signal_unmounted();
     };
     std::thread::Builder::new().name("vellum-served".into()).spawn(wait).map_err(failed())?;
-    if end.wait() == ShutdownCause::Asked {
-        log.line("the mount is still seen somewhere: it is dead there from now on");
+    if end.wait_for_cause() == ShutdownCause::Asked {
+        log.write_line("the mount is still seen somewhere: it is dead there from now on");
     }
-    let ended = live.map_or_else(|| Ok(UnmountReport::default()), |live| live.end(&log));
+    let ended = live.map_or_else(|| Ok(UnmountReport::default()), |live| live.publish_and_release(&log));
     let (report, ended) = match ended {
         Ok(report) => (report, Ok(())),
         Err(error) => {
-            let is_fenced = matches!(&error, MountingError::Fs(error) if error.is_fenced());
+            let is_fenced = matches!(&error, MountingError::Fs(error) if error.is_fenced_error());
             let report =
                 UnmountReport { failure: Some(error.to_string()), is_fenced, ..UnmountReport::default() };
             (report, Err(error))
@@ -84,11 +84,11 @@ pub fn serve(serving: ServedMount) -> Result<bool> {
     let served = served.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(Ok(()));
     let done = served.map_err(MountingError::from).and(ended);
     match &done {
-        Ok(()) => log.line("unmounted"),
-        Err(error) => log.line(&format!("unmounted after a failure: {error}")),
+        Ok(()) => log.write_line("unmounted"),
+        Err(error) => log.write_line(&format!("unmounted after a failure: {error}")),
     }
     let is_whole = report.failure.is_none();
-    end.report(report);
+    end.publish_report(report);
     done?;
     Ok(is_whole)
 }
@@ -103,8 +103,8 @@ struct MountShutdown {
 }
 
 /// The first signal unmounts, or takes out of sight what is in use. A second one finds the usual reaction: death.
-fn unmount_at_signals(ending: MountShutdown) -> Result<()> {
-    let failed = || CliError::io("wait for", "signals");
+fn unmount_on_signal(ending: MountShutdown) -> Result<()> {
+    let failed = || CliError::io_error("wait for", "signals");
     let (mut received, sender) = UnixStream::pair().map_err(failed())?;
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -117,8 +117,8 @@ fn unmount_at_signals(ending: MountShutdown) -> Result<()> {
     }
     let unmount = move || {
         if received.read_exact(&mut [0]).is_ok() {
-            ending.log.line("a signal asks to end");
-            ending.run();
+            ending.log.write_line("a signal asks to end");
+            ending.unmount_within_grace();
         }
     };
     std::thread::Builder::new().name("vellum-signals".into()).spawn(unmount).map_err(failed())?;
@@ -127,36 +127,39 @@ fn unmount_at_signals(ending: MountShutdown) -> Result<()> {
 
 impl MountShutdown {
     /// Ends the mount within [`GRACE`], whoever uses it still: what they wrote until then is kept.
-    fn run(&self) {
-        let done = match vellum_fuse::mounting::unmount(&self.mountpoint) {
+    fn unmount_within_grace(&self) {
+        let done = match vellum_fuse::mounting::unmount_filesystem(&self.mountpoint) {
             Err(MountError::Busy(_)) => {
-                self.log.line("the mount is in use: it goes out of sight");
+                self.log.write_line("the mount is in use: it goes out of sight");
                 self.claim.iter().for_each(|claim| {
                     // It only tells others why they have to wait.
-                    let _ = claim.tell_stage(HolderStage::Detached);
+                    let _ = claim.record_stage(HolderStage::Detached);
                 });
-                vellum_fuse::mounting::detach(&self.mountpoint)
+                vellum_fuse::mounting::detach_mount(&self.mountpoint)
             }
             done => done,
         };
         if let Err(error) = done {
-            self.log.line(&error.to_string());
+            self.log.write_line(&error.to_string());
         }
-        if self.end.wait_unmounted(SETTLING) {
+        if self.end.wait_until_unmounted(SETTLING) {
             return;
         }
-        let find =
-            || self.device.map_or_else(Vec::new, |device| holders::find(device, &[std::process::id()]));
+        let find = || {
+            self.device.map_or_else(Vec::new, |device| {
+                holders::find_holding_processes(device, &[std::process::id()])
+            })
+        };
         let holding = find();
         if !holding.is_empty() {
-            self.log.line(&format!("held by {}", holders::list(&holding)));
+            self.log.write_line(&format!("held by {}", holders::format_process_list(&holding)));
         }
         let is_used = holding.iter().any(|process| process.used.is_some());
-        if is_used && self.end.wait_unmounted(GRACE) {
+        if is_used && self.end.wait_until_unmounted(GRACE) {
             return;
         }
-        holders::write_back(&find());
-        self.end.ask();
+        holders::flush_held_pages(&find());
+        self.end.request_shutdown();
     }
 }
 
@@ -172,9 +175,9 @@ struct DaemonFailure {
 }
 
 /// Starts this program again in the background with these arguments; gives what it reports when it is ready.
-pub fn start(arguments: &[std::ffi::OsString]) -> Result<Value> {
-    let program = std::env::current_exe().map_err(CliError::io("find", "this program"))?;
-    let failed = || CliError::io("start", program.display().to_string());
+pub fn start_daemon(arguments: &[std::ffi::OsString]) -> Result<Value> {
+    let program = std::env::current_exe().map_err(CliError::io_error("find", "this program"))?;
+    let failed = || CliError::io_error("start", program.display().to_string());
     let mut command = Command::new(&program);
     // It must not stand in a directory that somebody wants to unmount.
     command
@@ -184,16 +187,16 @@ pub fn start(arguments: &[std::ffi::OsString]) -> Result<Value> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let child = command.spawn().map_err(failed())?;
-    report(child)
+    read_daemon_report(child)
 }
 
 /// Waits for the one object that the process prints. It ends its output when it is ready, or by dying.
-fn report(mut child: Child) -> Result<Value> {
+fn read_daemon_report(mut child: Child) -> Result<Value> {
     let out = child.stdout.take();
     let said = out.and_then(|out| serde_json::Deserializer::from_reader(out).into_iter().next());
     let said: Value = match said {
         Some(Ok(said)) => said,
-        Some(Err(_)) | None => return Err(died(child)),
+        Some(Err(_)) | None => return Err(daemon_death_error(child)),
     };
     match said.get("error") {
         None => Ok(said),
@@ -201,14 +204,14 @@ fn report(mut child: Child) -> Result<Value> {
             // The end of a process that failed is near; nobody else would collect it.
             let _ = child.wait();
             let Ok(DaemonFailure { kind, message, hint }) = DaemonFailure::deserialize(error) else {
-                return Err(died(child));
+                return Err(daemon_death_error(child));
             };
-            Err(MountingError::Daemon { kind: kind_of_name(&kind), message, hint }.into())
+            Err(MountingError::Daemon { kind: parse_kind_name(&kind), message, hint }.into())
         }
     }
 }
 
-fn died(mut child: Child) -> CliError {
+fn daemon_death_error(mut child: Child) -> CliError {
     let mut text = String::new();
     if let Some(mut err) = child.stderr.take() {
         let _ = err.read_to_string(&mut text);

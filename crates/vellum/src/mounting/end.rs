@@ -48,19 +48,19 @@ pub struct ShutdownSignal {
 
 impl ShutdownSignal {
     /// Asks the process to end, whoever still sees the mount.
-    pub fn ask(&self) {
+    pub fn request_shutdown(&self) {
         self.lock().is_asked = true;
         self.changed.notify_all();
     }
 
     /// The mount is gone.
-    pub fn note_unmounted(&self) {
+    pub fn signal_unmounted(&self) {
         self.lock().is_unmounted = true;
         self.changed.notify_all();
     }
 
     /// Waits until the process has to end.
-    pub fn wait(&self) -> ShutdownCause {
+    pub fn wait_for_cause(&self) -> ShutdownCause {
         let begun = |progress: &mut UnmountProgress| !progress.is_asked && !progress.is_unmounted;
         let waited = self.changed.wait_while(self.lock(), begun);
         let progress = waited.unwrap_or_else(PoisonError::into_inner);
@@ -68,13 +68,13 @@ impl ShutdownSignal {
     }
 
     /// Waits until the kernel has ended the mount, for some time; whether it has.
-    pub fn wait_unmounted(&self, time: Duration) -> bool {
+    pub fn wait_until_unmounted(&self, time: Duration) -> bool {
         let waited = self.changed.wait_timeout_while(self.lock(), time, |progress| !progress.is_unmounted);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_unmounted
     }
 
     /// Waits for the report, and hands it to `answer`. From when `begun` is called, the process does not end before that.
-    pub fn listen(&self, begun: impl FnOnce(), answer: impl FnOnce(&UnmountReport)) {
+    pub fn wait_for_report(&self, begun: impl FnOnce(), answer: impl FnOnce(&UnmountReport)) {
         self.lock().listeners += 1;
         begun();
         let progress = self.lock();
@@ -86,7 +86,7 @@ impl ShutdownSignal {
     }
 
     /// Tells everybody; returns when those who wait have been answered.
-    pub fn report(&self, report: UnmountReport) {
+    pub fn publish_report(&self, report: UnmountReport) {
         self.lock().report = Some(report);
         self.changed.notify_all();
         let answering = |progress: &mut UnmountProgress| progress.listeners > 0;

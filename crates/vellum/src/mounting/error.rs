@@ -82,7 +82,7 @@ impl MountingError {
         match self {
             Self::Missing(_) => ErrorKind::NotFound,
             Self::OnlySnapshot(_) => ErrorKind::Usage,
-            Self::Unreachable { source, .. } => ErrorKind::of_io(source),
+            Self::Unreachable { source, .. } => ErrorKind::from_io_error(source),
             Self::NoAnswer(_) => ErrorKind::Io,
             Self::NotDirectory(_) | Self::NotMounted(_) => ErrorKind::Usage,
             Self::NotEmpty(_) | Self::Mounted { .. } | Self::UsedElsewhere { .. } => ErrorKind::Conflict,
@@ -94,7 +94,7 @@ impl MountingError {
                 | MountError::Refused { source: error, .. }
                 | MountError::Unmount { source: error, .. }
                 | MountError::Session(error),
-            ) => ErrorKind::of_io(error),
+            ) => ErrorKind::from_io_error(error),
             Self::Fs(error) => error.kind(),
             Self::Daemon { kind, .. } => *kind,
         }
@@ -109,7 +109,7 @@ impl MountingError {
                 return Some(format!("'vellum umount {}' ends that mount", mountpoint.display()));
             }
             Self::NotMounted(_) => "'vellum mounts' shows what is mounted",
-            Self::Open(error) => return open_hint(error),
+            Self::Open(error) => return open_error_hint(error),
             Self::Mount(MountError::Busy(path)) => {
                 return Some(format!(
                     "close what uses it: 'fuser -vm {0}' lists the processes; a shell that stands in it is one; 'vellum \
@@ -151,7 +151,7 @@ impl MountingError {
     }
 }
 
-fn open_hint(error: &OpenError) -> Option<String> {
+fn open_error_hint(error: &OpenError) -> Option<String> {
     let hint = match error {
         OpenError::CheckedOut { .. } => {
             "mount another worktree, or one of its snapshots read-only with --snapshot"

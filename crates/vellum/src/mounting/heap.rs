@@ -19,17 +19,17 @@ const RETURN_PERIOD: Duration = Duration::from_secs(60);
 const FREE_MIN: usize = 16 << 20;
 
 /// How many heaps a process that serves a mount has at most.
-fn most_heaps() -> usize {
+fn max_heap_count() -> usize {
     std::thread::available_parallelism().map_or(FEWEST, usize::from).clamp(FEWEST, MOST)
 }
 
 /// Shares few heaps among all threads. To be called before there are any.
-pub fn share() {
-    set_most(most_heaps());
+pub fn limit_heap_count() {
+    set_max_arenas(max_heap_count());
 }
 
 /// Starts a thread that gives memory which nobody uses back to the system, for as long as the process lives.
-pub fn start_returning() -> std::io::Result<()> {
+pub fn start_memory_release() -> std::io::Result<()> {
     let run = || {
         loop {
             std::thread::sleep(RETURN_PERIOD);
@@ -54,7 +54,7 @@ fn return_free_memory() {
 fn return_free_memory() {}
 
 #[cfg(target_env = "gnu")]
-fn set_most(heaps: usize) {
+fn set_max_arenas(heaps: usize) {
     let heaps = libc::c_int::try_from(heaps).unwrap_or(libc::c_int::MAX);
     #[expect(unsafe_code, reason = "no safe call sets options of the allocator")]
     // SAFETY: the function takes two numbers, of which the first names an option; it locks what it changes.
@@ -65,7 +65,7 @@ fn set_most(heaps: usize) {
 }
 
 #[cfg(not(target_env = "gnu"))]
-fn set_most(_heaps: usize) {}
+fn set_max_arenas(_heaps: usize) {}
 
 #[cfg(all(test, target_env = "gnu"))]
 mod tests {

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use super::table::{self, FilesystemDevice};
 
@@ -31,12 +31,12 @@ pub struct HoldingProcess {
 
 impl fmt::Display for HoldingProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} ({})", self.pid, show(self.name.as_bytes()))
+        write!(f, "process {} ({})", self.pid, format_path(self.name.as_bytes()))
     }
 }
 
 /// Several of them, for a message.
-pub fn list(processes: &[HoldingProcess]) -> String {
+pub fn format_process_list(processes: &[HoldingProcess]) -> String {
     /// More make a message no clearer.
     const SHOWN: usize = 5;
     let shown: Vec<_> = processes.iter().take(SHOWN).map(ToString::to_string).collect();
@@ -47,16 +47,17 @@ pub fn list(processes: &[HoldingProcess]) -> String {
 
 /// The processes that use a filesystem, and one for each other mount namespace that shows it, but for `except`. Those
 /// that this user may not look into are not found.
-pub fn find(device: FilesystemDevice, except: &[u32]) -> Vec<HoldingProcess> {
-    let here = namespace("self");
+pub fn find_holding_processes(device: FilesystemDevice, except: &[u32]) -> Vec<HoldingProcess> {
+    let here = mount_namespace("self");
     let mut shown: BTreeMap<OsString, Option<PathBuf>> = BTreeMap::new();
     let mut told = BTreeSet::new();
     let (mut users, mut viewers) = (Vec::new(), Vec::new());
-    for pid in processes().into_iter().filter(|pid| !except.contains(pid)) {
-        let Some(namespace) = namespace(&pid.to_string()) else { continue };
+    for pid in list_process_ids().into_iter().filter(|pid| !except.contains(pid)) {
+        let Some(namespace) = mount_namespace(&pid.to_string()) else { continue };
         let is_elsewhere = here.as_ref() != Some(&namespace);
-        let mountpoint = shown.entry(namespace.clone()).or_insert_with(|| mountpoint_of(pid, device)).clone();
-        let used = used_by(pid, device);
+        let mountpoint =
+            shown.entry(namespace.clone()).or_insert_with(|| find_process_mountpoint(pid, device)).clone();
+        let used = find_used_path(pid, device);
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned();
         let process = HoldingProcess { pid, name, used, is_elsewhere, mountpoint };
         if process.used.is_some() {
@@ -70,7 +71,7 @@ pub fn find(device: FilesystemDevice, except: &[u32]) -> Vec<HoldingProcess> {
 }
 
 /// Hands what the kernel keeps of a filesystem to its process, by way of whoever still has something of it open.
-pub fn write_back(processes: &[HoldingProcess]) {
+pub fn flush_held_pages(processes: &[HoldingProcess]) {
     let through = |process: &HoldingProcess| match (&process.used, &process.mountpoint) {
         (Some(used), _) => Some(used.clone()),
         (None, Some(mountpoint)) => {
@@ -85,36 +86,39 @@ pub fn write_back(processes: &[HoldingProcess]) {
     }
 }
 
-fn processes() -> Vec<u32> {
+fn list_process_ids() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-fn namespace(process: &str) -> Option<OsString> {
+fn mount_namespace(process: &str) -> Option<OsString> {
     Some(fs::read_link(format!("/proc/{process}/ns/mnt")).ok()?.into_os_string())
 }
 
-fn mountpoint_of(pid: u32, device: FilesystemDevice) -> Option<PathBuf> {
-    let mounts = table::of_process(pid).ok()?;
+fn find_process_mountpoint(pid: u32, device: FilesystemDevice) -> Option<PathBuf> {
+    let mounts = table::read_process_mounts(pid).ok()?;
     mounts.into_iter().find(|mount| mount.device == device).map(|mount| mount.mountpoint)
 }
 
 /// Something of the filesystem that a process has: where it stands, what it has open or mapped, its program.
-fn used_by(pid: u32, device: FilesystemDevice) -> Option<PathBuf> {
+fn find_used_path(pid: u32, device: FilesystemDevice) -> Option<PathBuf> {
     let own = ["cwd", "root", "exe"].map(|name| PathBuf::from(format!("/proc/{pid}/{name}")));
     let open =
         fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().map(|entry| entry.path());
-    own.into_iter().chain(open).find(|path| is_on(path, device)).or_else(|| mapped_by(pid, device))
+    own.into_iter()
+        .chain(open)
+        .find(|path| is_on_device(path, device))
+        .or_else(|| find_mapped_path(pid, device))
 }
 
 /// Whether what a link of `/proc` leads to is on a device, by what the kernel knows without asking.
-fn is_on(path: &Path, device: FilesystemDevice) -> bool {
+fn is_on_device(path: &Path, device: FilesystemDevice) -> bool {
     let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
     found.is_ok_and(|found| (found.stx_dev_major, found.stx_dev_minor) == (device.major, device.minor))
 }
 
 /// A line of `/proc/PID/maps`: addresses, permissions, offset, device in hexadecimal, inode, path.
-fn mapped_by(pid: u32, device: FilesystemDevice) -> Option<PathBuf> {
+fn find_mapped_path(pid: u32, device: FilesystemDevice) -> Option<PathBuf> {
     let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
     let wanted = format!("{:02x}:{:02x}", device.major, device.minor);
     let line = maps

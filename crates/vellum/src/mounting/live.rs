@@ -27,15 +27,15 @@ pub struct MountedLiveWorktree {
 
 impl MountedLiveWorktree {
     /// Starts the threads.
-    pub fn start(claim: LiveStateClaim, live: OpenedLiveState, log: &Arc<MountLog>) -> Result<Self> {
+    pub fn start_threads(claim: LiveStateClaim, live: OpenedLiveState, log: &Arc<MountLog>) -> Result<Self> {
         let OpenedLiveState { fs, tenure, put_out } = live;
         if let Some((lease, place)) = put_out {
-            log.line(&format!("taken over from {lease}: what it did not publish is in {place}"));
+            log.write_line(&format!("taken over from {lease}: what it did not publish is in {place}"));
         }
-        let failed = || CliError::io("start", "a thread");
+        let failed = || CliError::io_error("start", "a thread");
         let (told, dir) = (log.clone(), claim.dir().display().to_string());
         let when_lost = move |error: &vellum_volume::VolumeError| {
-            told.line(&format!("{error}; what was not published stays in {dir}"));
+            told.write_line(&format!("{error}; what was not published stays in {dir}"));
         };
         let keeper = LeaseKeeper::start(tenure.clone(), when_lost).map_err(failed())?;
         let publisher = Arc::new(BackgroundPublisher::start(fs.clone()).map_err(failed())?);
@@ -44,25 +44,25 @@ impl MountedLiveWorktree {
 
     /// Makes everything durable, publishes it, and gives the lease up. What cannot be published is safe here, and is
     /// told.
-    pub fn end(self, log: &MountLog) -> std::result::Result<UnmountReport, MountingError> {
+    pub fn publish_and_release(self, log: &MountLog) -> std::result::Result<UnmountReport, MountingError> {
         let Self { fs, publisher, tenure, keeper, claim } = self;
         // Whoever wants the worktree waits. If that cannot be told, they are refused until the lock is free.
-        let _ = claim.tell_stage(HolderStage::Ending);
+        let _ = claim.record_stage(HolderStage::Ending);
         drop(keeper);
-        let synced = fs.sync();
-        let report = match fs.flush() {
+        let synced = fs.sync_all();
+        let report = match fs.publish_all() {
             Ok(()) => {
                 drop(publisher);
-                if let Err(error) = tenure.end() {
-                    log.line(&format!("the lease could not be given up: {error}"));
+                if let Err(error) = tenure.release_lease() {
+                    log.write_line(&format!("the lease could not be given up: {error}"));
                 }
                 UnmountReport::default()
             }
             // It is safe here, and goes into the store when the worktree is mounted again.
             Err(error) => {
-                log.line(&format!("not everything could be put into the store: {error}"));
-                let left = fs.unpublished().unwrap_or_default();
-                let (failure, is_fenced) = (Some(error.to_string()), error.is_fenced());
+                log.write_line(&format!("not everything could be put into the store: {error}"));
+                let left = fs.unpublished_changes().unwrap_or_default();
+                let (failure, is_fenced) = (Some(error.to_string()), error.is_fenced_error());
                 UnmountReport { failure, is_fenced, snapshots: left.snapshots, log_bytes: left.log_bytes }
             }
         };

@@ -21,27 +21,27 @@ pub struct MountLog {
 
 impl MountLog {
     /// Opens the log of a process to come.
-    pub fn open(path: &Path) -> Result<Self> {
-        let failed = || CliError::io("open the log", path.display().to_string());
+    pub fn open_log(path: &Path) -> Result<Self> {
+        let failed = || CliError::io_error("open the log", path.display().to_string());
         if path.metadata().is_ok_and(|found| found.len() > ROTATE_AT) {
             std::fs::rename(path, path.with_extension("log.old")).map_err(failed())?;
         }
         let file = File::options().create(true).append(true).mode(0o600).open(path).map_err(failed())?;
-        live::give_to_owner_above(path).map_err(failed())?;
+        live::set_owner_from_ancestor(path).map_err(failed())?;
         Ok(Self { file })
     }
 
     /// Adds a line. What it says must be fit to be shown.
-    pub fn line(&self, text: &str) {
+    pub fn write_line(&self, text: &str) {
         let now = Timestamp::now();
         // There is nobody to tell that the log cannot be written.
         let _ = (&self.file).write_all(format!("{now:.3} {text}\n").as_bytes());
     }
 
     /// From now on what this process prints goes here: it has no terminal any more.
-    pub fn take_output(&self) -> Result<()> {
+    pub fn redirect_output(&self) -> Result<()> {
         rustix::stdio::dup2_stdout(&self.file)
             .and_then(|()| rustix::stdio::dup2_stderr(&self.file))
-            .map_err(|error| CliError::io("redirect the output to", "the log")(error.into()))
+            .map_err(|error| CliError::io_error("redirect the output to", "the log")(error.into()))
     }
 }

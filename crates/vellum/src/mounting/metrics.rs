@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub type MetricsText = Box<dyn Fn() -> String + Send>;
 
 /// Where figures are to be had, as typed: `PORT`, `:PORT` or `ADDRESS:PORT`. Without an address it is the loopback.
-pub fn parse(typed: &str) -> std::result::Result<SocketAddr, String> {
+pub fn parse_listen_address(typed: &str) -> std::result::Result<SocketAddr, String> {
     let port = typed.strip_prefix(':').unwrap_or(typed).parse().ok();
     port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
         .or_else(|| typed.replace("localhost:", "127.0.0.1:").parse().ok())
@@ -30,7 +30,7 @@ pub fn parse(typed: &str) -> std::result::Result<SocketAddr, String> {
 }
 
 /// Tells what this process takes of the machine, by the names that others use for it.
-pub fn expose_process(out: &mut MetricsExposition) {
+pub fn expose_process_metrics(out: &mut MetricsExposition) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name, which may hold anything, ends with the last bracket; after it come user and system time as the 12th and
     // 13th word, and resident pages as the 22nd, counted from 1.
@@ -38,21 +38,21 @@ pub fn expose_process(out: &mut MetricsExposition) {
     let word =
         |number: usize| words.get(number - 1).and_then(|word| word.parse::<u64>().ok()).unwrap_or_default();
     let ticks = rustix::param::clock_ticks_per_second().max(1) as f64;
-    out.counter("process_cpu_seconds_total", "", (word(12) + word(13)) as f64 / ticks);
-    out.gauge("process_resident_memory_bytes", "", word(22) * rustix::param::page_size() as u64);
+    out.write_counter("process_cpu_seconds_total", "", (word(12) + word(13)) as f64 / ticks);
+    out.write_gauge("process_resident_memory_bytes", "", word(22) * rustix::param::page_size() as u64);
 }
 
 /// Answers at an address, in a thread of its own, as long as the process lives. Gives the address, with the port that
 /// the system chose where 0 was asked for.
-pub fn serve(address: SocketAddr, text: MetricsText) -> Result<SocketAddr> {
-    let failed = |error: io::Error| CliError::io("answer at", address.to_string())(error);
+pub fn serve_metrics(address: SocketAddr, text: MetricsText) -> Result<SocketAddr> {
+    let failed = |error: io::Error| CliError::io_error("answer at", address.to_string())(error);
     let listener = TcpListener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     let answer = move || {
         for stream in listener.incoming() {
             match stream {
                 // Whoever asked may be gone.
-                Ok(stream) => drop(one(stream, &text)),
+                Ok(stream) => drop(serve_connection(stream, &text)),
                 // Descriptors may be scarce; nobody is served by trying at once.
                 Err(_) => std::thread::sleep(PATIENCE),
             }
@@ -62,9 +62,9 @@ pub fn serve(address: SocketAddr, text: MetricsText) -> Result<SocketAddr> {
     Ok(bound)
 }
 
-fn one(mut stream: TcpStream, text: &MetricsText) -> io::Result<()> {
+fn serve_connection(mut stream: TcpStream, text: &MetricsText) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let request = read(&mut stream)?;
+    let request = read_request_head(&mut stream)?;
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let words: Vec<_> = line.split(|byte| *byte == b' ').collect();
     let (status, body, with_body) = match words.as_slice() {
@@ -95,7 +95,7 @@ fn one(mut stream: TcpStream, text: &MetricsText) -> io::Result<()> {
 }
 
 /// The head of a request.
-fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+fn read_request_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let (mut request, end) = (Vec::new(), Instant::now() + PATIENCE);
     let mut buffer = [0; 1024];
     while !request.windows(4).any(|four| four == b"\r\n\r\n") {
@@ -118,7 +118,8 @@ mod tests {
     use super::*;
 
     fn ask(request: &[u8]) -> String {
-        let address = serve(parse("0").unwrap(), Box::new(|| "figure 1\n".into())).unwrap();
+        let address =
+            serve_metrics(parse_listen_address("0").unwrap(), Box::new(|| "figure 1\n".into())).unwrap();
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(request).unwrap();
         let mut answer = String::new();
@@ -136,10 +137,10 @@ mod tests {
             ("0.0.0.0:9567", "0.0.0.0:9567"),
             ("[::1]:9567", "[::1]:9567"),
         ] {
-            assert_eq!(parse(typed).unwrap().to_string(), meant);
+            assert_eq!(parse_listen_address(typed).unwrap().to_string(), meant);
         }
         for wrong in ["", ":", "x", "1.2.3.4", "99999", "host:1"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
+            assert!(parse_listen_address(wrong).is_err(), "{wrong}");
         }
     }
 

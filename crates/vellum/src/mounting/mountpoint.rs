@@ -10,7 +10,7 @@ use crate::error::{CliError, Result};
 
 /// The absolute path of a typed mountpoint, without symlinks above it. The directory itself is not looked at: a mount
 /// whose process is gone refuses even that.
-pub fn resolve(typed: &Path) -> Result<PathBuf> {
+pub fn resolve_mountpoint(typed: &Path) -> Result<PathBuf> {
     let missing = || MountingError::Missing(typed.into());
     let (Some(parent), Some(name)) = (typed.parent(), typed.file_name()) else {
         // `/`, or a path that ends in `..`.
@@ -25,25 +25,25 @@ pub fn resolve(typed: &Path) -> Result<PathBuf> {
 }
 
 /// Makes sure that something can be mounted here. What a killed process left mounted is taken away.
-pub fn prepare(mountpoint: &Path) -> Result<()> {
-    if let Some(mount) = table::at(mountpoint)? {
-        if !mount.is_ours() || !is_or_becomes_dead(&mount) {
-            let what = if mount.is_ours() { "a volume".into() } else { mount.kind };
+pub fn prepare_mountpoint(mountpoint: &Path) -> Result<()> {
+    if let Some(mount) = table::find_mount_at(mountpoint)? {
+        if !mount.is_vellum_mount() || !is_dead_or_dying(&mount) {
+            let what = if mount.is_vellum_mount() { "a volume".into() } else { mount.kind };
             return Err(MountingError::Mounted { what, mountpoint: mountpoint.into() }.into());
         }
-        vellum_fuse::mounting::detach(mountpoint).map_err(MountingError::from)?;
-        return prepare(mountpoint);
+        vellum_fuse::mounting::detach_mount(mountpoint).map_err(MountingError::from)?;
+        return prepare_mountpoint(mountpoint);
     }
     match mountpoint.metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(MountingError::Missing(mountpoint.into()).into());
         }
-        Err(error) => return Err(CliError::io("look at", mountpoint.display().to_string())(error)),
+        Err(error) => return Err(CliError::io_error("look at", mountpoint.display().to_string())(error)),
         Ok(found) if !found.is_dir() => return Err(MountingError::NotDirectory(mountpoint.into()).into()),
         Ok(_) => {}
     }
     let mut entries =
-        mountpoint.read_dir().map_err(CliError::io("list", mountpoint.display().to_string()))?;
+        mountpoint.read_dir().map_err(CliError::io_error("list", mountpoint.display().to_string()))?;
     if entries.next().is_some() {
         return Err(MountingError::NotEmpty(mountpoint.into()).into());
     }
@@ -58,10 +58,10 @@ const TEARDOWN_STEP: Duration = Duration::from_millis(10);
 
 /// Whether nobody serves a mount. A process that was killed a moment ago still has it until the kernel has closed what
 /// it had open: that is waited for.
-fn is_or_becomes_dead(mount: &table::MountTableEntry) -> bool {
+fn is_dead_or_dying(mount: &table::MountTableEntry) -> bool {
     let start = Instant::now();
     while !mount.is_dead() {
-        if mount.describe().is_ok() || start.elapsed() > TEARDOWN {
+        if mount.read_mount_file().is_ok() || start.elapsed() > TEARDOWN {
             return false;
         }
         std::thread::sleep(TEARDOWN_STEP);

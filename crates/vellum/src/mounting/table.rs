@@ -41,17 +41,17 @@ pub struct MountTableEntry {
 
 impl MountTableEntry {
     /// Whether it is a volume's.
-    pub fn is_ours(&self) -> bool {
+    pub fn is_vellum_mount(&self) -> bool {
         self.kind == KIND
     }
 
     /// Whether it shows all of its filesystem, and not a directory of it alone.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_whole_filesystem(&self) -> bool {
         self.root == Path::new("/")
     }
 
     /// What the mount says of itself. An error if its process is gone.
-    pub fn describe(&self) -> std::io::Result<MountFile> {
+    pub fn read_mount_file(&self) -> std::io::Result<MountFile> {
         let text = std::fs::read(self.mountpoint.join(".vellum/mount.json"))?;
         serde_json::from_slice(&text).map_err(std::io::Error::other)
     }
@@ -64,42 +64,42 @@ impl MountTableEntry {
 }
 
 /// All mounts, in the order in which they were made.
-pub fn all() -> Result<Vec<MountTableEntry>> {
-    let text = std::fs::read(TABLE).map_err(CliError::io("read", TABLE))?;
-    Ok(parse_all(&text))
+pub fn read_mounts() -> Result<Vec<MountTableEntry>> {
+    let text = std::fs::read(TABLE).map_err(CliError::io_error("read", TABLE))?;
+    Ok(parse_mounts(&text))
 }
 
 /// A mount that shows all of a filesystem.
-pub fn whole(device: FilesystemDevice) -> Result<Option<MountTableEntry>> {
-    Ok(all()?.into_iter().find(|mount| mount.device == device && mount.is_whole()))
+pub fn find_whole_mount(device: FilesystemDevice) -> Result<Option<MountTableEntry>> {
+    Ok(read_mounts()?.into_iter().find(|mount| mount.device == device && mount.is_whole_filesystem()))
 }
 
 /// All mounts that a process sees.
-pub fn of_process(pid: u32) -> std::io::Result<Vec<MountTableEntry>> {
-    Ok(parse_all(&std::fs::read(format!("/proc/{pid}/mountinfo"))?))
+pub fn read_process_mounts(pid: u32) -> std::io::Result<Vec<MountTableEntry>> {
+    Ok(parse_mounts(&std::fs::read(format!("/proc/{pid}/mountinfo"))?))
 }
 
-fn parse_all(text: &[u8]) -> Vec<MountTableEntry> {
-    text.split(|byte| *byte == b'\n').filter_map(parse).collect()
+fn parse_mounts(text: &[u8]) -> Vec<MountTableEntry> {
+    text.split(|byte| *byte == b'\n').filter_map(parse_mount_line).collect()
 }
 
 /// What is seen at a path: the last that was mounted there.
-pub fn at(mountpoint: &Path) -> Result<Option<MountTableEntry>> {
-    Ok(all()?.into_iter().rev().find(|mount| mount.mountpoint == mountpoint))
+pub fn find_mount_at(mountpoint: &Path) -> Result<Option<MountTableEntry>> {
+    Ok(read_mounts()?.into_iter().rev().find(|mount| mount.mountpoint == mountpoint))
 }
 
 /// A line: number, parent, device, root, mountpoint, options, optional fields, `-`, kind, source, more options.
-fn parse(line: &[u8]) -> Option<MountTableEntry> {
+fn parse_mount_line(line: &[u8]) -> Option<MountTableEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
     let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
     let device = FilesystemDevice { major: major.parse().ok()?, minor: minor.parse().ok()? };
     let (root, mountpoint, options) = (fields.next()?, fields.next()?, fields.next()?);
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(&unescape(bytes)).into_owned();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(&unescape_octal(bytes)).into_owned();
     Some(MountTableEntry {
         device,
-        root: OsString::from_vec(unescape(root)).into(),
-        mountpoint: OsString::from_vec(unescape(mountpoint)).into(),
+        root: OsString::from_vec(unescape_octal(root)).into(),
+        mountpoint: OsString::from_vec(unescape_octal(mountpoint)).into(),
         kind: text(rest.next()?),
         source: text(rest.next()?),
         read_only: options.split(|byte| *byte == b',').any(|option| option == b"ro"),
@@ -107,11 +107,12 @@ fn parse(line: &[u8]) -> Option<MountTableEntry> {
 }
 
 /// The kernel writes space, tab, newline and backslash as a backslash and three octal digits.
-fn unescape(bytes: &[u8]) -> Vec<u8> {
+fn unescape_octal(bytes: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
     while let Some((first, after)) = rest.split_first() {
-        let escaped = after.first_chunk::<3>().filter(|_| *first == b'\\').and_then(|digits| octal(*digits));
+        let escaped =
+            after.first_chunk::<3>().filter(|_| *first == b'\\').and_then(|digits| parse_octal_byte(*digits));
         match escaped {
             Some(byte) => {
                 plain.push(byte);
@@ -126,7 +127,7 @@ fn unescape(bytes: &[u8]) -> Vec<u8> {
     plain
 }
 
-fn octal(digits: [u8; 3]) -> Option<u8> {
+fn parse_octal_byte(digits: [u8; 3]) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 8).ok()
 }
 
@@ -140,15 +141,15 @@ mod tests {
     fn a_line_of_the_table_is_understood() {
         let line =
             b"36 35 0:41 / /mnt/a\\040b\\134 ro,nosuid shared:1 master:2 - fuse.vellum vellum:w rw,user_id=0";
-        let mount = parse(line).unwrap();
+        let mount = parse_mount_line(line).unwrap();
         assert_eq!(
             (mount.device, mount.root.as_path()),
             (FilesystemDevice { major: 0, minor: 41 }, Path::new("/"))
         );
         assert_eq!(mount.mountpoint, Path::new("/mnt/a b\\"));
         assert_eq!((mount.kind.as_str(), mount.source.as_str()), (KIND, "vellum:w"));
-        assert!(mount.read_only && mount.is_ours());
-        assert_eq!(parse(b""), None);
-        assert_eq!(parse(b"36 35 0:41 / /mnt rw -"), None);
+        assert!(mount.read_only && mount.is_vellum_mount());
+        assert_eq!(parse_mount_line(b""), None);
+        assert_eq!(parse_mount_line(b"36 35 0:41 / /mnt rw -"), None);
     }
 }

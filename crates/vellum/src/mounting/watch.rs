@@ -13,15 +13,21 @@ use super::log::MountLog;
 use super::table::{self, FilesystemDevice, MountTableEntry};
 
 /// Watches the table from now on, for a filesystem that needs these directories.
-pub fn start(device: FilesystemDevice, needed: Vec<PathBuf>, log: Arc<MountLog>) -> std::io::Result<()> {
+pub fn start_mount_watch(
+    device: FilesystemDevice,
+    needed: Vec<PathBuf>,
+    log: Arc<MountLog>,
+) -> std::io::Result<()> {
     let changes = File::open("/proc/self/mountinfo")?;
     let watch = move || {
         loop {
-            take_away(device, &needed, &log);
+            detach_filesystem(device, &needed, &log);
             // The table is always readable; that it changed is told as an exception.
             match poll(&mut [PollFd::new(&changes, PollFlags::PRI)], None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return log.line(&format!("the table of mounts cannot be watched: {error}")),
+                Err(error) => {
+                    return log.write_line(&format!("the table of mounts cannot be watched: {error}"));
+                }
             }
         }
     };
@@ -29,18 +35,18 @@ pub fn start(device: FilesystemDevice, needed: Vec<PathBuf>, log: Arc<MountLog>)
     Ok(())
 }
 
-fn take_away(device: FilesystemDevice, needed: &[PathBuf], log: &MountLog) {
+fn detach_filesystem(device: FilesystemDevice, needed: &[PathBuf], log: &MountLog) {
     // If the table cannot be read now, the next change is another chance.
-    let mounts = table::all().unwrap_or_default();
+    let mounts = table::read_mounts().unwrap_or_default();
     let hides = |mount: &&MountTableEntry| {
         mount.device == device && needed.iter().any(|path| path.starts_with(&mount.mountpoint))
     };
     for mount in mounts.iter().filter(hides) {
         let place = mount.mountpoint.display();
-        let done = match vellum_fuse::mounting::detach(&mount.mountpoint) {
+        let done = match vellum_fuse::mounting::detach_mount(&mount.mountpoint) {
             Ok(()) => "it was taken away there".into(),
             Err(error) => error.to_string(),
         };
-        log.line(&format!("the mount was bound over {place}, which it needs itself: {done}"));
+        log.write_line(&format!("the mount was bound over {place}, which it needs itself: {done}"));
     }
 }

@@ -18,7 +18,7 @@ pub const NAME_COLUMN: usize = 56;
 const IGNORED: &str = "(ignored now)";
 
 /// The letter that lists show for a kind of change.
-pub fn letter(kind: ChangeKind) -> &'static str {
+pub fn change_letter(kind: ChangeKind) -> &'static str {
     match kind {
         ChangeKind::Added => "A",
         ChangeKind::Deleted => "D",
@@ -27,7 +27,7 @@ pub fn letter(kind: ChangeKind) -> &'static str {
     }
 }
 
-fn word(kind: ChangeKind) -> &'static str {
+fn change_word(kind: ChangeKind) -> &'static str {
     match kind {
         ChangeKind::Added => "added",
         ChangeKind::Deleted => "deleted",
@@ -37,17 +37,17 @@ fn word(kind: ChangeKind) -> &'static str {
 }
 
 /// Paints by kind of change.
-pub fn paint(style: TextStyle, kind: ChangeKind, text: &str) -> String {
+pub fn paint_change(style: TextStyle, kind: ChangeKind, text: &str) -> String {
     match kind {
-        ChangeKind::Added => style.green(text),
-        ChangeKind::Deleted => style.red(text),
-        ChangeKind::Modified => style.yellow(text),
-        ChangeKind::Renamed => style.cyan(text),
+        ChangeKind::Added => style.paint_green(text),
+        ChangeKind::Deleted => style.paint_red(text),
+        ChangeKind::Modified => style.paint_yellow(text),
+        ChangeKind::Renamed => style.paint_cyan(text),
     }
 }
 
 /// In which respects a file differs, as words.
-pub fn aspects(aspects: ChangeAspects) -> Vec<&'static str> {
+pub fn aspect_words(aspects: ChangeAspects) -> Vec<&'static str> {
     let all = [
         (aspects.kind, "kind"),
         (aspects.content, "content"),
@@ -80,13 +80,13 @@ impl From<&FileChange> for ChangeJson {
         let either = change.new.as_ref().or(change.old.as_ref());
         let moved = change.old.as_ref().filter(|_| change.kind == ChangeKind::Renamed);
         Self {
-            change: word(change.kind),
+            change: change_word(change.kind),
             name: NameJson::new(change.path()),
-            kind: either.map_or("file", |side| json::kind(side.kind)),
+            kind: either.map_or("file", |side| json::file_kind_name(side.kind)),
             old_path: moved.map(|side| NameJson::new(&side.path)),
             old_size: change.old.as_ref().map(|side| side.size),
             size: change.new.as_ref().map(|side| side.size),
-            aspects: aspects(change.aspects),
+            aspects: aspect_words(change.aspects),
         }
     }
 }
@@ -102,7 +102,7 @@ pub struct ChangeCounts {
 
 impl ChangeCounts {
     /// Counts them.
-    pub fn of<'a>(kinds: impl IntoIterator<Item = &'a FileChange>) -> Self {
+    pub fn from_changes<'a>(kinds: impl IntoIterator<Item = &'a FileChange>) -> Self {
         let mut counts = Self::default();
         for change in kinds {
             match change.kind {
@@ -127,7 +127,7 @@ impl std::fmt::Display for ChangeCounts {
         let parts: Vec<_> = all
             .into_iter()
             .filter(|(count, _)| *count > 0)
-            .map(|(count, word)| format!("{} {word}", format::number(count)))
+            .map(|(count, word)| format!("{} {word}", format::format_number(count)))
             .collect();
         f.write_str(&parts.join(", "))
     }
@@ -145,18 +145,18 @@ pub struct GroupedChange<'a> {
 
 impl<'a> GroupedChange<'a> {
     /// A difference that stands for itself.
-    pub fn one(change: &'a FileChange) -> Self {
+    pub fn from_change(change: &'a FileChange) -> Self {
         Self { change, below: 0, is_ignored: false }
     }
 }
 
 /// Directories that came or went stand for all that came or went with them.
-pub fn collapse(changes: &[FileChange]) -> Vec<GroupedChange<'_>> {
+pub fn collapse_changes(changes: &[FileChange]) -> Vec<GroupedChange<'_>> {
     collapse_kinds(changes, &[ChangeKind::Added, ChangeKind::Deleted])
 }
 
 /// Directories that went stand for all that went with them; what came is listed one by one.
-pub fn collapse_deleted(changes: &[FileChange]) -> Vec<GroupedChange<'_>> {
+pub fn collapse_deleted_dirs(changes: &[FileChange]) -> Vec<GroupedChange<'_>> {
     collapse_kinds(changes, &[ChangeKind::Deleted])
 }
 
@@ -171,16 +171,16 @@ fn collapse_kinds<'a>(changes: &'a [FileChange], kinds: &[ChangeKind]) -> Vec<Gr
         let at = top.unwrap_or(shown.len());
         match shown.get_mut(at) {
             Some(dir) => dir.below += 1,
-            None => shown.push(GroupedChange::one(change)),
+            None => shown.push(GroupedChange::from_change(change)),
         }
-        if whole && either(change).is_some_and(|side| side.kind == FileKind::Dir) {
+        if whole && existing_side(change).is_some_and(|side| side.kind == FileKind::Dir) {
             tops.insert((change.kind, path), at);
         }
     }
     shown
 }
 
-fn either(change: &FileChange) -> Option<&ChangeSide> {
+fn existing_side(change: &FileChange) -> Option<&ChangeSide> {
     change.new.as_ref().or(change.old.as_ref())
 }
 
@@ -194,42 +194,45 @@ pub enum ChangeDetail {
 }
 
 /// The list, a line each. `show` turns a path into what the user would type.
-pub fn list(
+pub fn format_change_list(
     style: TextStyle,
     changes: &[GroupedChange<'_>],
     detail: ChangeDetail,
     show: impl Fn(&[u8]) -> String,
 ) -> Vec<String> {
     let mut table = TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Left, ColumnAlignment::Left])
-        .limit(NAME_COLUMN);
+        .with_max_cell_width(NAME_COLUMN);
     for GroupedChange { change, below, is_ignored } in changes {
-        let slash = if either(change).is_some_and(|side| side.kind == FileKind::Dir) { "/" } else { "" };
+        let slash =
+            if existing_side(change).is_some_and(|side| side.kind == FileKind::Dir) { "/" } else { "" };
         let mut name = format!("{}{slash}", show(change.path()));
         if let (ChangeKind::Renamed, Some(old)) = (change.kind, &change.old) {
             name = format!("{}{slash} -> {name}", show(&old.path));
         }
-        let mut remark = remark(change, *below, detail);
+        let mut remark = format_remark(change, *below, detail);
         if *is_ignored {
             remark = if remark.is_empty() { IGNORED.into() } else { format!("{remark} {IGNORED}") };
         }
-        table.row([
-            TableCell::painted(letter(change.kind), |text| paint(style, change.kind, text)),
-            TableCell::painted(&name, |text| paint(style, change.kind, text)),
-            TableCell::painted(&remark, |text| style.dim(text)),
+        table.add_row([
+            TableCell::from_painted(change_letter(change.kind), |text| {
+                paint_change(style, change.kind, text)
+            }),
+            TableCell::from_painted(&name, |text| paint_change(style, change.kind, text)),
+            TableCell::from_painted(&remark, |text| style.paint_dim(text)),
         ]);
     }
-    table.lines()
+    table.format_lines()
 }
 
-fn remark(change: &FileChange, below: u64, detail: ChangeDetail) -> String {
+fn format_remark(change: &FileChange, below: u64, detail: ChangeDetail) -> String {
     let mut parts = Vec::new();
     if below > 0 {
-        parts.push(format!("with {} in it", format::count(below, "entry")));
+        parts.push(format!("with {} in it", format::format_count(below, "entry")));
     }
     if detail == ChangeDetail::Sizes {
-        parts.extend(sizes(change));
+        parts.extend(format_size_change(change));
     }
-    let mut words = aspects(change.aspects);
+    let mut words = aspect_words(change.aspects);
     // A change of content brings a new time with it: only what is worth a word gets one.
     if change.aspects.content {
         words.retain(|word| *word != "time");
@@ -241,15 +244,15 @@ fn remark(change: &FileChange, below: u64, detail: ChangeDetail) -> String {
     parts.join("; ")
 }
 
-fn sizes(change: &FileChange) -> Option<String> {
+fn format_size_change(change: &FileChange) -> Option<String> {
     let size = |side: &Option<ChangeSide>| {
         side.as_ref().filter(|side| side.kind == FileKind::File).map(|side| side.size)
     };
     match (size(&change.old), size(&change.new)) {
         (Some(old), Some(new)) if old != new => {
-            Some(format!("{} -> {}", format::size(old), format::size(new)))
+            Some(format!("{} -> {}", format::format_size(old), format::format_size(new)))
         }
-        (_, Some(size)) | (Some(size), None) => Some(format::size(size)),
+        (_, Some(size)) | (Some(size), None) => Some(format::format_size(size)),
         (None, None) => None,
     }
 }
@@ -276,9 +279,12 @@ mod tests {
             change(Added, "a/b/c", FileKind::File),
             change(Deleted, "a/gone", FileKind::File),
         ];
-        let lines = list(TextStyle::default(), &collapse(&changes), ChangeDetail::Aspects, |path| {
-            String::from_utf8_lossy(path).into_owned()
-        });
+        let lines = format_change_list(
+            TextStyle::default(),
+            &collapse_changes(&changes),
+            ChangeDetail::Aspects,
+            |path| String::from_utf8_lossy(path).into_owned(),
+        );
         assert_eq!(lines, ["A  a/      with 2 entries in it", "A  a-b", "D  a/gone"]);
     }
 
@@ -291,9 +297,9 @@ mod tests {
             change(Deleted, "d", FileKind::Dir),
             change(Deleted, "d/e", FileKind::File),
         ];
-        let mut shown = collapse_deleted(&changes);
+        let mut shown = collapse_deleted_dirs(&changes);
         shown.iter_mut().for_each(|shown| shown.is_ignored = shown.change.kind == Deleted);
-        let lines = list(TextStyle::default(), &shown, ChangeDetail::Aspects, |path| {
+        let lines = format_change_list(TextStyle::default(), &shown, ChangeDetail::Aspects, |path| {
             String::from_utf8_lossy(path).into_owned()
         });
         assert_eq!(lines, ["A  a/", "A  a/b", "D  d/   with 1 entry in it (ignored now)"]);
@@ -305,6 +311,6 @@ mod tests {
             change(ChangeKind::Added, "a", FileKind::File),
             change(ChangeKind::Deleted, "b", FileKind::File),
         ];
-        assert_eq!(ChangeCounts::of(&changes).to_string(), "1 added, 1 deleted");
+        assert_eq!(ChangeCounts::from_changes(&changes).to_string(), "1 added, 1 deleted");
     }
 }

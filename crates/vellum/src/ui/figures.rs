@@ -10,16 +10,16 @@ use super::table::{ColumnAlignment, TableCell, TextTable};
 use crate::error::Result;
 
 /// Prints what was measured, on what, and the rows.
-pub fn print(ui: &UserInterface, report: &BenchReport) -> Result<()> {
+pub fn print_bench_report(ui: &UserInterface, report: &BenchReport) -> Result<()> {
     let machine = &report.machine;
-    ui.line(format!("{}, {} of it, Linux {}", machine.processor, machine.cores, machine.kernel))?;
+    ui.print_line(format!("{}, {} of it, Linux {}", machine.processor, machine.cores, machine.kernel))?;
     let what: Vec<_> = ["path", "store", "filesystem", "device"]
         .iter()
         .filter_map(|name| report.target.get(*name))
-        .map(|fact| vellum_volume::tree::show(fact.as_bytes()))
+        .map(|fact| vellum_volume::tree::format_path(fact.as_bytes()))
         .collect();
-    ui.line(what.join(", "))?;
-    ui.line("")?;
+    ui.print_line(what.join(", "))?;
+    ui.print_line("")?;
     let mut table = TextTable::new(&[
         ColumnAlignment::Left,
         ColumnAlignment::Right,
@@ -28,16 +28,16 @@ pub fn print(ui: &UserInterface, report: &BenchReport) -> Result<()> {
         ColumnAlignment::Left,
     ]);
     for row in &report.rows {
-        table.row(cells(ui.style, row));
+        table.add_row(bench_row_cells(ui.style, row));
     }
-    for line in table.lines() {
-        ui.line(line)?;
+    for line in table.format_lines() {
+        ui.print_line(line)?;
     }
     if report.rows.iter().any(|row| row.graded.is_some()) {
-        ui.note(format!("expected: what {RECORDED_ON} did, scaled to how fast this machine is"))?;
+        ui.print_note(format!("expected: what {RECORDED_ON} did, scaled to how fast this machine is"))?;
     }
     if machine.load > machine.cores as f64 {
-        ui.warn(format!(
+        ui.print_warning(format!(
             "the machine was busy before ({} processes on {} cores): the figures are lower than they could be",
             machine.load, machine.cores
         ))?;
@@ -45,30 +45,36 @@ pub fn print(ui: &UserInterface, report: &BenchReport) -> Result<()> {
     Ok(())
 }
 
-fn cells(style: TextStyle, row: &BenchRow) -> [TableCell; 5] {
-    let Some(summary) = row.summary() else { return [(); 5].map(|()| "".into()) };
+fn bench_row_cells(style: TextStyle, row: &BenchRow) -> [TableCell; 5] {
+    let Some(summary) = row.summarize_runs() else { return [(); 5].map(|()| "".into()) };
     let spread = match row.runs.len() {
         0 | 1 => String::new(),
-        _ => format!("± {:.0} %", summary.spread() * 100.0),
+        _ => format!("± {:.0} %", summary.relative_spread() * 100.0),
     };
-    let grade = row.graded.as_ref().map_or("".into(), |graded| grade(style, graded));
-    [row.name.as_str().into(), figure(summary.median).into(), row.unit.as_str().into(), spread.into(), grade]
+    let grade = row.graded.as_ref().map_or("".into(), |graded| graded_cell(style, graded));
+    [
+        row.name.as_str().into(),
+        format_figure(summary.median).into(),
+        row.unit.as_str().into(),
+        spread.into(),
+        grade,
+    ]
 }
 
-fn grade(style: TextStyle, graded: &GradedFigure) -> TableCell {
+fn graded_cell(style: TextStyle, graded: &GradedFigure) -> TableCell {
     let (word, paint): (_, fn(TextStyle, &str) -> String) = match graded.grade {
-        ExpectationGrade::Green => ("green", TextStyle::green),
-        ExpectationGrade::Yellow => ("yellow", TextStyle::yellow),
-        ExpectationGrade::Red => ("red", TextStyle::red),
+        ExpectationGrade::Green => ("green", TextStyle::paint_green),
+        ExpectationGrade::Yellow => ("yellow", TextStyle::paint_yellow),
+        ExpectationGrade::Red => ("red", TextStyle::paint_red),
     };
-    let text = format!("{word} (expected {})", figure(graded.expected));
-    TableCell::painted(&text, |text| paint(style, text))
+    let text = format!("{word} (expected {})", format_figure(graded.expected));
+    TableCell::from_painted(&text, |text| paint(style, text))
 }
 
 /// A figure with the digits that count.
-pub fn figure(figure: f64) -> String {
+pub fn format_figure(figure: f64) -> String {
     match figure.abs() {
-        size if size >= 1000.0 => super::format::number(figure.round() as u64),
+        size if size >= 1000.0 => super::format::format_number(figure.round() as u64),
         size if size >= 100.0 => format!("{figure:.0}"),
         size if size >= 10.0 => format!("{figure:.1}"),
         size if size >= 1.0 => format!("{figure:.2}"),
@@ -82,7 +88,7 @@ mod tests {
 
     #[test]
     fn figures_have_the_digits_that_count() {
-        let shown = [1234.5, 123.45, 12.345, 1.2345, 0.012345, 0.0].map(figure);
+        let shown = [1234.5, 123.45, 12.345, 1.2345, 0.012345, 0.0].map(format_figure);
         assert_eq!(shown, ["1,235", "123", "12.3", "1.23", "0.0123", "0.0000"]);
     }
 }

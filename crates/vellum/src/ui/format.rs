@@ -7,7 +7,7 @@ use vellum_types::{FileKind, UnixTime};
 const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /// Bytes: "512 B", "12.3 KiB", "1.0 GiB".
-pub fn size(bytes: u64) -> String {
+pub fn format_size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
     }
@@ -25,7 +25,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// A typed size: bytes, or a number with K, M, G, T, P or E in binary units, as [`size`] writes them (`1.5 GiB`) or short
+/// A typed size: bytes, or a number with K, M, G, T, P or E in binary units, as [`format_size`] writes them (`1.5 GiB`) or short
 /// (`1.5G`); with KB, MB and so on in decimal ones.
 pub fn parse_size(typed: &str) -> Result<u64, String> {
     vellum_sync::rules::parse_size(typed)
@@ -33,7 +33,7 @@ pub fn parse_size(typed: &str) -> Result<u64, String> {
 }
 
 /// A number with separators: "1,234,567".
-pub fn number(number: u64) -> String {
+pub fn format_number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -49,12 +49,12 @@ pub fn number(number: u64) -> String {
 const SHORT: usize = 8;
 
 /// The beginning of an id, where it is not known how much of it is unique.
-pub fn short(id: &str) -> &str {
+pub fn shorten_id(id: &str) -> &str {
     id.get(..SHORT).unwrap_or(id)
 }
 
 /// A number with its noun, the plural by adding the usual ending: "1 file", "2 files", "3 directories".
-pub fn count(how_many: u64, noun: &str) -> String {
+pub fn format_count(how_many: u64, noun: &str) -> String {
     if how_many == 1 {
         return format!("1 {noun}");
     }
@@ -62,42 +62,42 @@ pub fn count(how_many: u64, noun: &str) -> String {
         Some(stem) if !noun.ends_with("ey") => format!("{stem}ies"),
         _ => format!("{noun}s"),
     };
-    format!("{} {plural}", number(how_many))
+    format!("{} {plural}", format_number(how_many))
 }
 
-fn timestamp(time: UnixTime) -> Option<Timestamp> {
+fn to_timestamp(time: UnixTime) -> Option<Timestamp> {
     Timestamp::new(time.secs, i32::try_from(time.nanos).ok()?).ok()
 }
 
 /// Local time to the second: "2026-05-01 13:30:05".
-pub fn local_time(time: UnixTime) -> String {
-    local(time, "%Y-%m-%d %H:%M:%S")
+pub fn format_local_time(time: UnixTime) -> String {
+    format_with_pattern(time, "%Y-%m-%d %H:%M:%S")
 }
 
 /// Local time to the minute: "2026-05-01 13:30".
-pub fn local_minute(time: UnixTime) -> String {
-    local(time, "%Y-%m-%d %H:%M")
+pub fn format_local_minute(time: UnixTime) -> String {
+    format_with_pattern(time, "%Y-%m-%d %H:%M")
 }
 
 /// Local time to the nanosecond with its offset.
-pub fn local_exact(time: UnixTime) -> String {
-    local(time, "%Y-%m-%d %H:%M:%S.%9f %:z")
+pub fn format_exact_time(time: UnixTime) -> String {
+    format_with_pattern(time, "%Y-%m-%d %H:%M:%S.%9f %:z")
 }
 
-fn local(time: UnixTime, pattern: &str) -> String {
-    match timestamp(time) {
+fn format_with_pattern(time: UnixTime, pattern: &str) -> String {
+    match to_timestamp(time) {
         Some(moment) => moment.to_zoned(TimeZone::system()).strftime(pattern).to_string(),
         None => format!("@{}", time.secs),
     }
 }
 
 /// The moment as RFC 3339 in UTC, to the nanosecond; seconds since 1970 after an `@` where no year has four digits.
-pub fn utc(time: UnixTime) -> String {
-    timestamp(time).map_or_else(|| format!("@{}", time.secs), |moment| format!("{moment:.9}"))
+pub fn format_utc_time(time: UnixTime) -> String {
+    to_timestamp(time).map_or_else(|| format!("@{}", time.secs), |moment| format!("{moment:.9}"))
 }
 
 /// How long ago: "just now", "5 minutes ago", "3 days ago".
-pub fn ago(time: UnixTime) -> String {
+pub fn format_age(time: UnixTime) -> String {
     let seconds = Zoned::now().timestamp().as_second().saturating_sub(time.secs);
     let (amount, unit) = match seconds {
         i64::MIN..=-60 => return "in the future".into(),
@@ -109,11 +109,11 @@ pub fn ago(time: UnixTime) -> String {
         2_592_000..=31_535_999 => (seconds / 2_592_000, "month"),
         _ => (seconds / 31_536_000, "year"),
     };
-    format!("{} ago", count(amount.unsigned_abs(), unit))
+    format!("{} ago", format_count(amount.unsigned_abs(), unit))
 }
 
 /// A span as it passes: "43 ms", "1.4 s", "12 s", "3:05 min", "1:02:03 h".
-pub fn span(time: std::time::Duration) -> String {
+pub fn format_duration(time: std::time::Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0 => format!("{} ms", time.as_millis()),
@@ -126,9 +126,9 @@ pub fn span(time: std::time::Duration) -> String {
 }
 
 /// Kind and mode as `ls -l` writes them: "-rwsr-xr-x".
-pub fn mode(kind: FileKind, mode: u32) -> String {
+pub fn format_mode(kind: FileKind, mode: u32) -> String {
     let mut text = String::with_capacity(10);
-    text.push(kind.letter());
+    text.push(kind.type_letter());
     let special = [(0o4000, 's', 'S'), (0o2000, 's', 'S'), (0o1000, 't', 'T')];
     for (shift, (bit, with, without)) in [6, 3, 0].into_iter().zip(special) {
         let bits = mode >> shift;
@@ -163,8 +163,8 @@ mod tests {
     #[test]
     fn sizes_are_taken_as_they_are_printed() {
         for bytes in [0, 7, 1023, 1024, 1536, 10 << 20, 10 << 30, 3 << 40, 5 << 50, 2 << 60] {
-            assert_eq!(parse_size(&size(bytes)), Ok(bytes), "{}", size(bytes));
-            assert_eq!(parse_size(&size(bytes).replace(' ', "")), Ok(bytes), "{}", size(bytes));
+            assert_eq!(parse_size(&format_size(bytes)), Ok(bytes), "{}", format_size(bytes));
+            assert_eq!(parse_size(&format_size(bytes).replace(' ', "")), Ok(bytes), "{}", format_size(bytes));
         }
     }
 
@@ -180,36 +180,39 @@ mod tests {
             (u64::MAX, "16.0 EiB"),
         ];
         for (bytes, text) in cases {
-            assert_eq!(size(bytes), text);
+            assert_eq!(format_size(bytes), text);
         }
     }
 
     #[test]
     fn numbers_are_grouped_and_nouns_agree() {
-        assert_eq!(number(999), "999");
-        assert_eq!(number(1_234_567), "1,234,567");
-        assert_eq!(count(1, "directory"), "1 directory");
-        assert_eq!(count(2, "directory"), "2 directories");
-        assert_eq!(count(1000, "key"), "1,000 keys");
+        assert_eq!(format_number(999), "999");
+        assert_eq!(format_number(1_234_567), "1,234,567");
+        assert_eq!(format_count(1, "directory"), "1 directory");
+        assert_eq!(format_count(2, "directory"), "2 directories");
+        assert_eq!(format_count(1000, "key"), "1,000 keys");
     }
 
     #[test]
     fn modes_read_as_ls_writes_them() {
-        assert_eq!(mode(FileKind::Dir, 0o1777), "drwxrwxrwt");
-        assert_eq!(mode(FileKind::File, 0o4644), "-rwSr--r--");
-        assert_eq!(mode(FileKind::Symlink, 0o777), "lrwxrwxrwx");
+        assert_eq!(format_mode(FileKind::Dir, 0o1777), "drwxrwxrwt");
+        assert_eq!(format_mode(FileKind::File, 0o4644), "-rwSr--r--");
+        assert_eq!(format_mode(FileKind::Symlink, 0o777), "lrwxrwxrwx");
     }
 
     #[test]
     fn times_that_no_calendar_has_are_still_shown() {
         let far = UnixTime { secs: i64::MAX, nanos: 0 };
-        assert_eq!(utc(far), format!("@{}", i64::MAX));
-        assert_eq!(utc(UnixTime { secs: -1, nanos: 500_000_000 }), "1969-12-31T23:59:59.500000000Z");
+        assert_eq!(format_utc_time(far), format!("@{}", i64::MAX));
+        assert_eq!(
+            format_utc_time(UnixTime { secs: -1, nanos: 500_000_000 }),
+            "1969-12-31T23:59:59.500000000Z"
+        );
     }
 
     #[test]
     fn spans_grow_coarser() {
-        let of = |millis| span(std::time::Duration::from_millis(millis));
+        let of = |millis| format_duration(std::time::Duration::from_millis(millis));
         assert_eq!(of(430), "430 ms");
         assert_eq!(of(1430), "1.4 s");
         assert_eq!(of(12_900), "12 s");

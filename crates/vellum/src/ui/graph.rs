@@ -27,27 +27,27 @@ pub struct GraphRows {
 
 impl<T: Copy + PartialEq> HistoryGraph<T> {
     /// The next entry and its parents, as far as they will be listed too.
-    pub fn add(&mut self, id: T, parents: &[T]) -> GraphRows {
+    pub fn add_entry(&mut self, id: T, parents: &[T]) -> GraphRows {
         let mut waiting =
             self.lanes.iter().enumerate().filter(|(_, lane)| **lane == Some(id)).map(|(at, _)| at);
         let first = waiting.next();
         let others: Vec<usize> = waiting.collect();
-        let lane = first.unwrap_or_else(|| self.free_lane(id));
+        let lane = first.unwrap_or_else(|| self.allocate_lane(id));
         let mut before = Vec::with_capacity(others.len());
         for other in others.into_iter().rev() {
-            before.push(self.bridge(lane, other, '╯'));
-            self.set(other, None);
+            before.push(self.bridge_row(lane, other, '╯'));
+            self.set_lane(other, None);
         }
-        let node = self.node(lane);
-        self.set(lane, parents.first().copied());
+        let node = self.node_row(lane);
+        self.set_lane(lane, parents.first().copied());
         let mut after = Vec::new();
         for parent in parents.iter().skip(1) {
             let known = self.lanes.iter().position(|waiting| *waiting == Some(*parent));
             let (other, end) = match known {
                 Some(other) => (other, if other > lane { '┤' } else { '├' }),
-                None => (self.free_lane(*parent), '╮'),
+                None => (self.allocate_lane(*parent), '╮'),
             };
-            after.push(self.bridge(lane, other, end));
+            after.push(self.bridge_row(lane, other, end));
         }
         while let Some(None) = self.lanes.last() {
             self.lanes.pop();
@@ -55,33 +55,33 @@ impl<T: Copy + PartialEq> HistoryGraph<T> {
         GraphRows { before, node, after }
     }
 
-    fn set(&mut self, lane: usize, waiting: Option<T>) {
+    fn set_lane(&mut self, lane: usize, waiting: Option<T>) {
         if let Some(place) = self.lanes.get_mut(lane) {
             *place = waiting;
         }
     }
 
     /// A lane that waits for nothing, now waiting for `id`.
-    fn free_lane(&mut self, id: T) -> usize {
+    fn allocate_lane(&mut self, id: T) -> usize {
         let free = self.lanes.iter().position(Option::is_none).unwrap_or_else(|| {
             self.lanes.push(None);
             self.lanes.len() - 1
         });
-        self.set(free, Some(id));
+        self.set_lane(free, Some(id));
         free
     }
 
-    fn node(&self, node: usize) -> String {
+    fn node_row(&self, node: usize) -> String {
         let marks = self.lanes.iter().enumerate().map(|(at, lane)| match lane {
             _ if at == node => '●',
             Some(_) => '│',
             None => ' ',
         });
-        spaced(marks, ' ').trim_end().into()
+        join_with_gaps(marks, ' ').trim_end().into()
     }
 
     /// A line that connects two lanes; `end` is drawn at `other`.
-    fn bridge(&self, lane: usize, other: usize, end: char) -> String {
+    fn bridge_row(&self, lane: usize, other: usize, end: char) -> String {
         let (left, right) = (lane.min(other), lane.max(other));
         let mut line = String::new();
         for (at, waiting) in self.lanes.iter().enumerate() {
@@ -106,7 +106,7 @@ impl<T: Copy + PartialEq> HistoryGraph<T> {
     }
 }
 
-fn spaced(marks: impl Iterator<Item = char>, gap: char) -> String {
+fn join_with_gaps(marks: impl Iterator<Item = char>, gap: char) -> String {
     let mut line = String::new();
     for mark in marks {
         line.push(mark);
@@ -123,7 +123,7 @@ mod tests {
         let mut graph = HistoryGraph::default();
         let mut lines = Vec::new();
         for (id, parents) in entries {
-            let rows = graph.add(*id, parents);
+            let rows = graph.add_entry(*id, parents);
             lines.extend(rows.before);
             lines.push(format!("{} {id}", rows.node));
             lines.extend(rows.after);

@@ -78,7 +78,7 @@ impl From<&Path> for NameJson {
 }
 
 /// What `kind` says of a file.
-pub fn kind(kind: FileKind) -> &'static str {
+pub fn file_kind_name(kind: FileKind) -> &'static str {
     match kind {
         FileKind::File => "file",
         FileKind::Dir => "directory",
@@ -91,8 +91,8 @@ pub fn kind(kind: FileKind) -> &'static str {
 }
 
 /// A moment: RFC 3339, UTC, nanoseconds.
-pub fn time(time: UnixTime) -> String {
-    format::utc(time)
+pub fn format_json_time(time: UnixTime) -> String {
+    format::format_utc_time(time)
 }
 
 /// Who may change a mounted worktree.
@@ -118,18 +118,18 @@ pub struct LeaseJson {
 
 impl LeaseJson {
     /// The lease of a worktree, if somebody has it: a process that is gone has nothing.
-    pub fn of(worktree: &str, head: &WorktreeHead) -> Option<Self> {
-        let lease = head.lease.as_ref().filter(|lease| !lease.ended && !lease.session.process_is_gone())?;
+    pub fn from_worktree_head(worktree: &str, head: &WorktreeHead) -> Option<Self> {
+        let lease = head.lease.as_ref().filter(|lease| !lease.ended && !lease.session.is_process_dead())?;
         Some(Self {
             worktree: worktree.into(),
             host: lease.session.host.clone(),
             process: lease.session.pid,
             mountpoint: lease.mountpoint.clone(),
             directory: head.place.clone(),
-            since: time(lease.since),
-            renewed: time(lease.session.renewed),
-            expires: time(lease.expires()),
-            ends: lease.expires(),
+            since: format_json_time(lease.since),
+            renewed: format_json_time(lease.session.renewed),
+            expires: format_json_time(lease.expiry_time()),
+            ends: lease.expiry_time(),
         })
     }
 }
@@ -165,12 +165,12 @@ impl SnapshotJson {
         Self {
             id: entry.id.to_string(),
             parents: parents.iter().map(ToString::to_string).collect(),
-            time: format::utc(*time),
+            time: format::format_utc_time(*time),
             worktree: worktree.clone(),
             author: author.clone(),
             host: host.clone(),
             note: note.clone(),
-            origin: origin(entry.record.origin),
+            origin: origin_name(entry.record.origin),
             tags,
             heads,
             paths: paths.iter().map(|path| NameJson::new(path)).collect(),
@@ -186,7 +186,7 @@ impl SnapshotJson {
 }
 
 /// What `origin` says of a snapshot.
-pub fn origin(origin: SnapshotOrigin) -> &'static str {
+pub fn origin_name(origin: SnapshotOrigin) -> &'static str {
     match origin {
         SnapshotOrigin::User => "user",
         SnapshotOrigin::Safety => "safety",
@@ -206,7 +206,11 @@ pub struct ProblemJson {
 impl ProblemJson {
     /// A problem with this path.
     pub fn new(path: &[u8], message: impl Into<String>) -> Self {
-        Self { name: NameJson::new(path), message: message.into(), shown: vellum_volume::tree::show(path) }
+        Self {
+            name: NameJson::new(path),
+            message: message.into(),
+            shown: vellum_volume::tree::format_path(path),
+        }
     }
 }
 

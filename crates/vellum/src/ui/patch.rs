@@ -9,7 +9,7 @@ use std::time::Duration;
 use similar::{ChangeTag, TextDiff};
 use vellum_types::FileKind;
 use vellum_volume::diff::{ChangeKind, ChangeSide, FileChange};
-use vellum_volume::tree::is_invisible;
+use vellum_volume::tree::is_invisible_char;
 
 use super::changes;
 
@@ -35,14 +35,14 @@ pub enum PatchContent {
 }
 
 impl PatchContent {
-    fn text(&self) -> Option<&[u8]> {
+    fn as_text(&self) -> Option<&[u8]> {
         match self {
             Self::Whole { bytes, .. } if !bytes.iter().take(TEXT_PROBE).any(|byte| *byte == 0) => Some(bytes),
             Self::Whole { .. } | Self::TooLarge | Self::None => None,
         }
     }
 
-    fn mode(&self) -> Option<u32> {
+    fn file_mode(&self) -> Option<u32> {
         match self {
             Self::Whole { mode, .. } => Some(*mode),
             Self::TooLarge | Self::None => None,
@@ -51,8 +51,8 @@ impl PatchContent {
 }
 
 /// Lines added and removed; none if a side is no text.
-pub fn line_counts(old: &PatchContent, new: &PatchContent) -> Option<(u64, u64)> {
-    let (old, new) = (text_or_nothing(old)?, text_or_nothing(new)?);
+pub fn count_changed_lines(old: &PatchContent, new: &PatchContent) -> Option<(u64, u64)> {
+    let (old, new) = (text_or_empty(old)?, text_or_empty(new)?);
     let diff = TextDiff::configure().timeout(SEARCH).diff_lines(old, new);
     let (mut added, mut removed) = (0, 0);
     for change in diff.iter_all_changes() {
@@ -65,15 +65,15 @@ pub fn line_counts(old: &PatchContent, new: &PatchContent) -> Option<(u64, u64)>
     Some((added, removed))
 }
 
-fn text_or_nothing(content: &PatchContent) -> Option<&[u8]> {
+fn text_or_empty(content: &PatchContent) -> Option<&[u8]> {
     match content {
         PatchContent::None => Some(b""),
-        content => content.text(),
+        content => content.as_text(),
     }
 }
 
 /// Writes the patch of one file.
-pub fn write(
+pub fn write_patch(
     out: &mut impl Write,
     change: &FileChange,
     old: &PatchContent,
@@ -84,9 +84,9 @@ pub fn write(
     };
     let same_kind =
         change.old.as_ref().zip(change.new.as_ref()).is_none_or(|(old, new)| old.kind == new.kind);
-    let (name, words) = (quote(b"", change.path()), changes::aspects(change.aspects));
+    let (name, words) = (quote_git_path(b"", change.path()), changes::aspect_words(change.aspects));
     if !is_patchable(&change.old) || !is_patchable(&change.new) || !same_kind {
-        return remark_unpatchable(out, change, &name, &words);
+        return write_unpatchable_note(out, change, &name, &words);
     }
     let beside: Vec<_> =
         words.iter().copied().filter(|word| matches!(*word, "owner" | "xattr" | "time")).collect();
@@ -94,32 +94,32 @@ pub fn write(
     if !change.aspects.content && only_beside {
         return writeln!(out, "# {name}: {} differs", beside.join(", "));
     }
-    header(out, change, old, new)?;
-    body(out, change, old, new)
+    write_patch_header(out, change, old, new)?;
+    write_patch_hunks(out, change, old, new)
 }
 
-fn remark_unpatchable(
+fn write_unpatchable_note(
     out: &mut impl Write,
     change: &FileChange,
     name: &str,
     words: &[&str],
 ) -> io::Result<()> {
     let noun = |side: &Option<ChangeSide>| {
-        side.as_ref().map_or("nothing", |side| vellum_volume::tree::kind_noun(side.kind))
+        side.as_ref().map_or("nothing", |side| vellum_volume::tree::file_kind_name(side.kind))
     };
     let (old, new) = (noun(&change.old), noun(&change.new));
     match (&change.old, change.kind) {
         (_, ChangeKind::Added) => writeln!(out, "# {name}: {new} was added"),
         (_, ChangeKind::Deleted) => writeln!(out, "# {name}: {old} was deleted"),
         (Some(side), ChangeKind::Renamed) => {
-            writeln!(out, "# {name}: {new} was renamed from {}", quote(b"", &side.path))
+            writeln!(out, "# {name}: {new} was renamed from {}", quote_git_path(b"", &side.path))
         }
         _ if old != new => writeln!(out, "# {name}: {old} became {new}"),
         _ => writeln!(out, "# {name}: {} of {new} differs", words.join(", ")),
     }
 }
 
-fn header(
+fn write_patch_header(
     out: &mut impl Write,
     change: &FileChange,
     old: &PatchContent,
@@ -127,13 +127,13 @@ fn header(
 ) -> io::Result<()> {
     let path = |side: &Option<ChangeSide>| side.as_ref().map_or(change.path(), |side| &side.path).to_vec();
     let (old_path, new_path) = (path(&change.old), path(&change.new));
-    writeln!(out, "diff --git {} {}", quote(b"a/", &old_path), quote(b"b/", &new_path))?;
+    writeln!(out, "diff --git {} {}", quote_git_path(b"a/", &old_path), quote_git_path(b"b/", &new_path))?;
     let full = |side: &Option<ChangeSide>, mode: Option<u32>| {
         let link = side.as_ref().is_some_and(|side| side.kind == FileKind::Symlink);
         // Git has one mode for all symlinks.
         if link { "120000".into() } else { format!("100{:03o}", mode.unwrap_or(0o644) & 0o777) }
     };
-    let (old_mode, new_mode) = (full(&change.old, old.mode()), full(&change.new, new.mode()));
+    let (old_mode, new_mode) = (full(&change.old, old.file_mode()), full(&change.new, new.file_mode()));
     match change.kind {
         ChangeKind::Added => writeln!(out, "new file mode {new_mode}")?,
         ChangeKind::Deleted => writeln!(out, "deleted file mode {old_mode}")?,
@@ -143,16 +143,26 @@ fn header(
         ChangeKind::Modified | ChangeKind::Renamed => {}
     }
     if change.kind == ChangeKind::Renamed {
-        writeln!(out, "rename from {}\nrename to {}", quote(b"", &old_path), quote(b"", &new_path))?;
+        writeln!(
+            out,
+            "rename from {}\nrename to {}",
+            quote_git_path(b"", &old_path),
+            quote_git_path(b"", &new_path)
+        )?;
     }
     Ok(())
 }
 
-fn body(out: &mut impl Write, change: &FileChange, old: &PatchContent, new: &PatchContent) -> io::Result<()> {
+fn write_patch_hunks(
+    out: &mut impl Write,
+    change: &FileChange,
+    old: &PatchContent,
+    new: &PatchContent,
+) -> io::Result<()> {
     let label = |side: &Option<ChangeSide>, prefix: &[u8]| match side {
         None => "/dev/null".into(),
         Some(side) => {
-            let name = quote(prefix, &side.path);
+            let name = quote_git_path(prefix, &side.path);
             // A tab ends a name that has blanks in it, as in git.
             if name.contains(' ') { format!("{name}\t") } else { name }
         }
@@ -161,7 +171,7 @@ fn body(out: &mut impl Write, change: &FileChange, old: &PatchContent, new: &Pat
     if matches!((old, new), (PatchContent::TooLarge, _) | (_, PatchContent::TooLarge)) {
         return writeln!(out, "# {from} and {to} differ, and are too large for a patch");
     }
-    let (Some(old), Some(new)) = (text_or_nothing(old), text_or_nothing(new)) else {
+    let (Some(old), Some(new)) = (text_or_empty(old), text_or_empty(new)) else {
         return writeln!(out, "Binary files {} and {} differ", from.trim_end(), to.trim_end());
     };
     let diff = TextDiff::configure().timeout(SEARCH).diff_lines(old, new);
@@ -169,7 +179,7 @@ fn body(out: &mut impl Write, change: &FileChange, old: &PatchContent, new: &Pat
 }
 
 /// A patch with its lines coloured by what they are.
-pub fn paint(patch: &[u8]) -> Vec<u8> {
+pub fn paint_patch(patch: &[u8]) -> Vec<u8> {
     let mut painted = Vec::with_capacity(patch.len() * 5 / 4);
     for line in patch.split_inclusive(|byte| *byte == b'\n') {
         let code: &[u8] = match line.first() {
@@ -191,10 +201,12 @@ pub fn paint(patch: &[u8]) -> Vec<u8> {
 }
 
 /// A path as git writes it in patches: in quotes, with octal escapes, if it has characters that need them.
-fn quote(prefix: &[u8], path: &[u8]) -> String {
+fn quote_git_path(prefix: &[u8], path: &[u8]) -> String {
     let full = [prefix, path].concat();
     match std::str::from_utf8(&full) {
-        Ok(text) if !text.chars().any(|c| c.is_control() || is_invisible(c) || matches!(c, '"' | '\\')) => {
+        Ok(text)
+            if !text.chars().any(|c| c.is_control() || is_invisible_char(c) || matches!(c, '"' | '\\')) =>
+        {
             return text.into();
         }
         _ => {}
@@ -229,7 +241,7 @@ mod tests {
 
     fn patch(change: &FileChange, old: &PatchContent, new: &PatchContent) -> String {
         let mut out = Vec::new();
-        write(&mut out, change, old, new)
+        write_patch(&mut out, change, old, new)
             .map(|()| String::from_utf8_lossy(&out).into_owned())
             .unwrap_or_default()
     }
@@ -276,8 +288,8 @@ mod tests {
 
     #[test]
     fn odd_names_are_quoted_as_git_does() {
-        assert_eq!(quote(b"a/", b"plain name"), "a/plain name");
-        assert_eq!(quote(b"a/", "é".as_bytes()), "a/é");
-        assert_eq!(quote(b"", b"a\n\"\xff"), "\"a\\n\\\"\\377\"");
+        assert_eq!(quote_git_path(b"a/", b"plain name"), "a/plain name");
+        assert_eq!(quote_git_path(b"a/", "é".as_bytes()), "a/é");
+        assert_eq!(quote_git_path(b"", b"a\n\"\xff"), "\"a\\n\\\"\\377\"");
     }
 }

@@ -43,12 +43,16 @@ enum ProgressDisplay {
 }
 
 /// Runs `work` with a meter that is shown while it runs.
-pub fn watch<T>(ui: &UserInterface, task: ProgressTask, work: impl FnOnce(&ProgressMeter) -> T) -> T {
-    watch_loud(ui, task, false, work)
+pub fn run_with_progress<T>(
+    ui: &UserInterface,
+    task: ProgressTask,
+    work: impl FnOnce(&ProgressMeter) -> T,
+) -> T {
+    run_with_forced_progress(ui, task, false, work)
 }
 
-/// As [`watch`]; with `loud`, plain lines are shown where standard error is not a terminal.
-pub fn watch_loud<T>(
+/// As [`run_with_progress`]; with `loud`, plain lines are shown where standard error is not a terminal.
+pub fn run_with_forced_progress<T>(
     ui: &UserInterface,
     task: ProgressTask,
     loud: bool,
@@ -65,10 +69,10 @@ pub fn watch_loud<T>(
     };
     let meter = ProgressMeter::default();
     // Before the work begins: what it makes first has to be removed, too.
-    let asked = interrupt::listen();
+    let asked = interrupt::install_signal_handlers();
     let (end, ended) = sync_channel::<()>(0);
     std::thread::scope(|scope| {
-        scope.spawn(|| follow(&meter, task, shown, &asked, ended));
+        scope.spawn(|| display_until_done(&meter, task, shown, &asked, ended));
         let result = work(&meter);
         drop(end);
         result
@@ -76,7 +80,7 @@ pub fn watch_loud<T>(
 }
 
 /// Until `ended` hangs up: shows the meter, and hands on Ctrl-C.
-fn follow(
+fn display_until_done(
     meter: &ProgressMeter,
     task: ProgressTask,
     shown: ProgressDisplay,
@@ -87,18 +91,18 @@ fn follow(
     let mut last_plain = start;
     let mut recent = RecentProgress::default();
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TICK) {
-        if interrupt::stops(asked) {
-            meter.stop();
+        if interrupt::should_stop(asked) {
+            meter.request_stop();
         }
-        let (elapsed, now) = (start.elapsed(), meter.read());
-        recent.note(elapsed, now);
+        let (elapsed, now) = (start.elapsed(), meter.read_progress());
+        recent.record_progress(elapsed, now);
         match &shown {
             ProgressDisplay::Bar(bar) if elapsed >= PATIENCE => {
-                draw(bar, line(task, now, &recent, columns()))
+                draw_progress(bar, format_progress_line(task, now, &recent, terminal_columns()))
             }
             ProgressDisplay::Plain if last_plain.elapsed() >= PLAIN_EVERY => {
                 last_plain = Instant::now();
-                eprintln!("{}", line(task, now, &recent, usize::MAX));
+                eprintln!("{}", format_progress_line(task, now, &recent, usize::MAX));
             }
             ProgressDisplay::Bar(_) | ProgressDisplay::Plain | ProgressDisplay::Nothing => {}
         }
@@ -109,11 +113,11 @@ fn follow(
 }
 
 /// Columns of the terminal.
-fn columns() -> usize {
+fn terminal_columns() -> usize {
     rustix::termios::tcgetwinsize(io::stderr()).map_or(usize::MAX, |size| usize::from(size.ws_col))
 }
 
-fn draw(bar: &ProgressBar, line: String) {
+fn draw_progress(bar: &ProgressBar, line: String) {
     if bar.is_hidden() {
         bar.set_draw_target(ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
@@ -130,7 +134,7 @@ struct RecentProgress {
 }
 
 impl RecentProgress {
-    fn note(&mut self, elapsed: Duration, now: ProgressReading) {
+    fn record_progress(&mut self, elapsed: Duration, now: ProgressReading) {
         // Nothing counted yet says nothing of the speed.
         if (now.items, now.bytes) == (0, 0) {
             self.readings.clear();
@@ -142,43 +146,50 @@ impl RecentProgress {
     }
 
     /// How much a second of what `count` reads.
-    fn per_second(&self, count: impl Fn(ProgressReading) -> u64) -> Option<u64> {
+    fn rate_per_second(&self, count: impl Fn(ProgressReading) -> u64) -> Option<u64> {
         let ((first, before), (last, after)) = (*self.readings.front()?, *self.readings.back()?);
         let millis = u64::try_from(last.saturating_sub(first).as_millis()).ok()?;
         count(after).saturating_sub(count(before)).checked_mul(1000)?.checked_div(millis)
     }
 
     /// By bytes where they are known, else by items.
-    fn time_left(&self, now: ProgressReading) -> Option<Duration> {
+    fn estimate_time_left(&self, now: ProgressReading) -> Option<Duration> {
         let (left, rate) = match (now.total_bytes, now.total_items) {
             (0, 0) => return None,
-            (0, items) => (items.saturating_sub(now.items), self.per_second(|now| now.items)?),
-            (bytes, _) => (bytes.saturating_sub(now.bytes), self.per_second(|now| now.bytes)?),
+            (0, items) => (items.saturating_sub(now.items), self.rate_per_second(|now| now.items)?),
+            (bytes, _) => (bytes.saturating_sub(now.bytes), self.rate_per_second(|now| now.bytes)?),
         };
         left.checked_mul(1000)?.checked_div(rate).map(Duration::from_millis)
     }
 }
 
 /// Up to the next second: nobody can tell more of what is to come.
-fn whole_seconds(left: Duration) -> Duration {
+fn round_up_to_second(left: Duration) -> Duration {
     Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0))
 }
 
 /// One line: what, how much of how much, how fast, how long still. What does not fit into so many columns is left out: how
 /// long it takes still is the last that goes.
-fn line(task: ProgressTask, now: ProgressReading, recent: &RecentProgress, columns: usize) -> String {
+fn format_progress_line(
+    task: ProgressTask,
+    now: ProgressReading,
+    recent: &RecentProgress,
+    columns: usize,
+) -> String {
     if now == ProgressReading::default() {
         return format!("{}…", task.first);
     }
     let mut parts = Vec::with_capacity(4);
     parts.push(match now.total_items {
-        0 => format::count(now.items, task.item),
-        total => format!("{} of {}", format::number(now.items), format::count(total, task.item)),
+        0 => format::format_count(now.items, task.item),
+        total => {
+            format!("{} of {}", format::format_number(now.items), format::format_count(total, task.item))
+        }
     });
     if now.bytes > 0 || now.total_bytes > 0 {
         parts.push(match now.total_bytes {
-            0 => format::size(now.bytes),
-            total => format!("{} of {}", format::size(now.bytes), format::size(total)),
+            0 => format::format_size(now.bytes),
+            total => format!("{} of {}", format::format_size(now.bytes), format::format_size(total)),
         });
     }
     let known = now.total_items > 0 || now.total_bytes > 0;
@@ -187,11 +198,15 @@ fn line(task: ProgressTask, now: ProgressReading, recent: &RecentProgress, colum
     } else {
         parts.extend(
             recent
-                .per_second(|now| now.bytes)
+                .rate_per_second(|now| now.bytes)
                 .filter(|rate| *rate > 0)
-                .map(|rate| format!("{}/s", format::size(rate))),
+                .map(|rate| format!("{}/s", format::format_size(rate))),
         );
-        parts.extend(recent.time_left(now).map(|left| format!("{} left", format::span(whole_seconds(left)))));
+        parts.extend(
+            recent
+                .estimate_time_left(now)
+                .map(|left| format!("{} left", format::format_duration(round_up_to_second(left)))),
+        );
     }
     loop {
         let line = format!("{}: {}", task.verb, parts.join(", "));
@@ -210,9 +225,9 @@ mod tests {
 
     fn shown(start: ProgressReading, now: ProgressReading, seconds: u64) -> String {
         let mut recent = RecentProgress::default();
-        recent.note(Duration::from_secs(100), start);
-        recent.note(Duration::from_secs(100 + seconds), now);
-        line(TASK, now, &recent, 80)
+        recent.record_progress(Duration::from_secs(100), start);
+        recent.record_progress(Duration::from_secs(100 + seconds), now);
+        format_progress_line(TASK, now, &recent, 80)
     }
 
     #[test]
@@ -234,9 +249,9 @@ mod tests {
         let start = ProgressReading { items: 1, bytes: 1 << 20, total_items: 400_000, total_bytes: 40 << 30 };
         let now = ProgressReading { items: 200_000, bytes: 20 << 30, ..start };
         let mut recent = RecentProgress::default();
-        recent.note(Duration::from_secs(100), start);
-        recent.note(Duration::from_millis(120_618), now);
-        let at = |columns| line(TASK, now, &recent, columns);
+        recent.record_progress(Duration::from_secs(100), start);
+        recent.record_progress(Duration::from_millis(120_618), now);
+        let at = |columns| format_progress_line(TASK, now, &recent, columns);
         assert_eq!(at(60), "Recording: 20.0 GiB of 40.0 GiB, 993.3 MiB/s, 21 s left");
         assert_eq!(at(40), "Recording: 993.3 MiB/s, 21 s left");
         assert_eq!(at(10), "Recording: 21 s left");

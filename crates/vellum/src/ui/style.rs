@@ -8,48 +8,48 @@ pub struct TextStyle {
 
 impl TextStyle {
     /// The style for a stream that is a terminal or is not.
-    pub fn of(terminal: bool) -> Self {
+    pub fn for_terminal(terminal: bool) -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
         Self { on: terminal && !refused }
     }
 
     /// Whether it colours.
-    pub fn is_on(self) -> bool {
+    pub fn is_coloured(self) -> bool {
         self.on
     }
 
-    fn paint(self, code: &str, text: &str) -> String {
+    fn paint_with_code(self, code: &str, text: &str) -> String {
         if self.on && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.into() }
     }
 
     /// Errors, and what is gone.
-    pub fn red(self, text: &str) -> String {
-        self.paint("31", text)
+    pub fn paint_red(self, text: &str) -> String {
+        self.paint_with_code("31", text)
     }
 
     /// What is new.
-    pub fn green(self, text: &str) -> String {
-        self.paint("32", text)
+    pub fn paint_green(self, text: &str) -> String {
+        self.paint_with_code("32", text)
     }
 
     /// Warnings, ids, and what changed.
-    pub fn yellow(self, text: &str) -> String {
-        self.paint("33", text)
+    pub fn paint_yellow(self, text: &str) -> String {
+        self.paint_with_code("33", text)
     }
 
     /// Hints, names, and what moved.
-    pub fn cyan(self, text: &str) -> String {
-        self.paint("36", text)
+    pub fn paint_cyan(self, text: &str) -> String {
+        self.paint_with_code("36", text)
     }
 
     /// What matters most.
-    pub fn bold(self, text: &str) -> String {
-        self.paint("1", text)
+    pub fn paint_bold(self, text: &str) -> String {
+        self.paint_with_code("1", text)
     }
 
     /// What matters least.
-    pub fn dim(self, text: &str) -> String {
-        self.paint("2", text)
+    pub fn paint_dim(self, text: &str) -> String {
+        self.paint_with_code("2", text)
     }
 }

@@ -26,7 +26,7 @@ pub struct TableCell {
 
 impl TableCell {
     /// A cell whose text is painted by `paint`.
-    pub fn painted(plain: &str, paint: impl FnOnce(&str) -> String) -> Self {
+    pub fn from_painted(plain: &str, paint: impl FnOnce(&str) -> String) -> Self {
         Self { width: plain.width(), text: paint(plain) }
     }
 }
@@ -45,18 +45,18 @@ impl TextTable {
     }
 
     /// Cells wider than this push the rest of their own row aside, not that of all others.
-    pub fn limit(mut self, width: usize) -> Self {
+    pub fn with_max_cell_width(mut self, width: usize) -> Self {
         self.limit = width;
         self
     }
 
     /// Adds a row.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = TableCell>) {
+    pub fn add_row(&mut self, cells: impl IntoIterator<Item = TableCell>) {
         self.rows.push(cells.into_iter().collect());
     }
 
     /// The lines, without blanks at their ends.
-    pub fn lines(&self) -> Vec<String> {
+    pub fn format_lines(&self) -> Vec<String> {
         let widths: Vec<usize> = (0..self.aligns.len())
             .map(|column| {
                 self.rows
@@ -68,10 +68,10 @@ impl TextTable {
             })
             .map(Option::unwrap_or_default)
             .collect();
-        self.rows.iter().map(|row| self.line(row, &widths)).collect()
+        self.rows.iter().map(|row| self.format_row(row, &widths)).collect()
     }
 
-    fn line(&self, row: &[TableCell], widths: &[usize]) -> String {
+    fn format_row(&self, row: &[TableCell], widths: &[usize]) -> String {
         let mut line = String::new();
         let mut gap = 0;
         for ((cell, align), width) in row.iter().zip(&self.aligns).zip(widths) {
@@ -106,15 +106,15 @@ impl Default for FactList {
 
 impl FactList {
     /// Adds one.
-    pub fn add(&mut self, name: &'static str, fact: impl Into<String>) {
+    pub fn add_fact(&mut self, name: &'static str, fact: impl Into<String>) {
         let shown = if self.last == name { "" } else { name };
-        self.table.row([shown.into(), fact.into().into()]);
+        self.table.add_row([shown.into(), fact.into().into()]);
         self.last = name;
     }
 
     /// The lines.
-    pub fn lines(&self) -> Vec<String> {
-        self.table.lines()
+    pub fn format_lines(&self) -> Vec<String> {
+        self.table.format_lines()
     }
 }
 
@@ -126,17 +126,18 @@ mod tests {
     fn columns_line_up_also_with_wide_and_empty_cells() {
         let mut table =
             TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Right, ColumnAlignment::Left]);
-        table.row(["a".into(), "1".into(), "x".into()]);
-        table.row(["日本".into(), "".into(), "y".into()]);
-        table.row(["bcd".into(), "100".into(), "".into()]);
-        assert_eq!(table.lines(), ["a       1  x", "日本       y", "bcd   100"]);
+        table.add_row(["a".into(), "1".into(), "x".into()]);
+        table.add_row(["日本".into(), "".into(), "y".into()]);
+        table.add_row(["bcd".into(), "100".into(), "".into()]);
+        assert_eq!(table.format_lines(), ["a       1  x", "日本       y", "bcd   100"]);
     }
 
     #[test]
     fn one_long_cell_does_not_push_all_others_aside() {
-        let mut table = TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Left]).limit(4);
-        table.row(["abc".into(), "x".into()]);
-        table.row(["abcdefgh".into(), "y".into()]);
-        assert_eq!(table.lines(), ["abc  x", "abcdefgh  y"]);
+        let mut table =
+            TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Left]).with_max_cell_width(4);
+        table.add_row(["abc".into(), "x".into()]);
+        table.add_row(["abcdefgh".into(), "y".into()]);
+        assert_eq!(table.format_lines(), ["abc  x", "abcdefgh  y"]);
     }
 }

@@ -38,7 +38,7 @@ fn world_with_packs() -> World {
 
 /// The packs of a kind that the index knows.
 fn packs(world: &World, kind: BlobKind) -> BTreeSet<PathBuf> {
-    let volume = Volume::open(&StateDir::find(&world.tree()).unwrap()).unwrap();
+    let volume = Volume::open(&StateDir::find_enclosing(&world.tree()).unwrap()).unwrap();
     let store = world.tree().join(".vellum/store");
     let mut found = BTreeSet::new();
     volume.blobs.for_each_entry(|_, place| {

@@ -37,7 +37,7 @@ impl ForgedTree {
     fn with_root() -> Self {
         let mut tree = Self::default();
         let numbers = SuperBlock { next_ino: Ino(1 << 20) };
-        tree.entries.insert(MapKey::attr(Ino::SUPER).into_bytes(), numbers.encode());
+        tree.entries.insert(MapKey::for_attr(Ino::SUPER).into_bytes(), numbers.encode());
         tree.set_attr(1, &InodeAttr::new(FileKind::Dir, 0o755));
         tree
     }
@@ -53,11 +53,11 @@ impl ForgedTree {
     }
 
     fn set_attr(&mut self, ino: u64, attr: &InodeAttr) {
-        self.entries.insert(MapKey::attr(Ino(ino)).into_bytes(), attr.encode());
+        self.entries.insert(MapKey::for_attr(Ino(ino)).into_bytes(), attr.encode());
     }
 
     fn set_name(&mut self, dir: u64, name: &str, ino: u64, kind: FileKind) {
-        let key = MapKey::first(Ino(dir), MapKeyTag::Dentry).into_bytes();
+        let key = MapKey::first_for_tag(Ino(dir), MapKeyTag::Dentry).into_bytes();
         self.entries.insert([&key, name.as_bytes()].concat(), Dentry { ino: Ino(ino), kind }.encode());
     }
 
@@ -70,19 +70,19 @@ impl ForgedTree {
 
     /// Records a snapshot of it on top of the last one, and tags it.
     fn record(&self, world: &World, tag: &str) {
-        let volume = Volume::open(&StateDir::find(&world.tree()).unwrap()).unwrap();
-        let head = volume.head().unwrap().unwrap();
-        let mut record = (*volume.catalog.get(&head).unwrap()).clone();
+        let volume = Volume::open(&StateDir::find_enclosing(&world.tree()).unwrap()).unwrap();
+        let head = volume.read_head().unwrap().unwrap();
+        let mut record = (*volume.catalog.get_record(&head).unwrap()).clone();
         record.parents = vec![head];
-        let mut session = volume.begin_write().unwrap();
+        let mut session = volume.begin_write_session().unwrap();
         record.root = {
-            let mut builder = MapBuilder::new(volume.shape(), &session);
-            self.entries.iter().for_each(|(key, value)| builder.push(key, value).unwrap());
-            builder.finish().unwrap()
+            let mut builder = MapBuilder::new(volume.map_shape(), &session);
+            self.entries.iter().for_each(|(key, value)| builder.push_entry(key, value).unwrap());
+            builder.finish_tree().unwrap()
         };
-        session.flush().unwrap();
-        let id = volume.commit(record).unwrap();
-        session.end().unwrap();
+        session.flush_blobs().unwrap();
+        let id = volume.commit_snapshot(record).unwrap();
+        session.end_session().unwrap();
         volume.add_tag(tag, id).unwrap();
     }
 }

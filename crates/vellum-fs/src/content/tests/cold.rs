@@ -31,31 +31,31 @@ impl LiveStore for Watched {
         self.inner.scan(span, visit)
     }
 
-    fn transact(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError> {
-        let before = self.objects.counts().gets;
-        let done = self.inner.transact(body);
-        self.within.fetch_add(self.objects.counts().gets - before, Ordering::Relaxed);
+    fn run_transaction(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError> {
+        let before = self.objects.request_counts().gets;
+        let done = self.inner.run_transaction(body);
+        self.within.fetch_add(self.objects.request_counts().gets - before, Ordering::Relaxed);
         done
     }
 
-    fn wait_durable(&self, upto: CommitSequence) -> Result<(), LiveError> {
-        self.inner.wait_durable(upto)
+    fn wait_until_durable(&self, upto: CommitSequence) -> Result<(), LiveError> {
+        self.inner.wait_until_durable(upto)
     }
 
-    fn settle(&self, upto: CommitSequence) -> Result<(), LiveError> {
-        self.inner.settle(upto)
+    fn wait_until_confirmed(&self, upto: CommitSequence) -> Result<(), LiveError> {
+        self.inner.wait_until_confirmed(upto)
     }
 
-    fn freeze(&self, prefix: &[u8]) -> Result<(), LiveError> {
-        self.inner.freeze(prefix)
+    fn freeze_prefix(&self, prefix: &[u8]) -> Result<(), LiveError> {
+        self.inner.freeze_prefix(prefix)
     }
 
     fn fork_into(&self, dir: &std::path::Path) -> Result<(), LiveError> {
         self.inner.fork_into(dir)
     }
 
-    fn memory(&self) -> usize {
-        self.inner.memory()
+    fn memory_size(&self) -> usize {
+        self.inner.memory_size()
     }
 }
 
@@ -69,9 +69,9 @@ fn a_transaction_waits_for_no_object() {
     let log = Arc::new(WriteLog::open(&world.dir.path().join("log"), world.limit).unwrap());
     let fresh = LiveHead::new(world.base, SnapshotStatistics::default(), None);
     let fs = LiveFilesystem::open(volume, live.clone(), log, &fresh, LiveOptions::default()).unwrap();
-    let before = objects.counts().gets;
+    let before = objects.request_counts().gets;
     fs.truncate(FAR, 100).unwrap();
-    assert!(objects.counts().gets > before, "all was in memory before");
+    assert!(objects.request_counts().gets > before, "all was in memory before");
     assert_eq!(live.within.load(Ordering::Relaxed), 0);
     assert_eq!(content(&fs, FAR), far()[..100]);
 }

@@ -20,9 +20,9 @@ fn errno<T>(result: Result<T>) -> Option<Errno> {
 fn set_mode(fs: &LiveFilesystem, ino: Ino, mode: u32) {
     let mut attr = attr(fs, ino);
     attr.mode = mode;
-    fs.change(|txn| {
-        txn.put_attr(ino, &attr);
-        txn.put(MapKey::xattr(ino, b"security.capability"), b"all");
+    fs.apply_change(|txn| {
+        txn.set_inode_attr(ino, &attr);
+        txn.set_key(MapKey::for_xattr(ino, b"security.capability"), b"all");
         Ok(())
     })
     .unwrap();
@@ -34,11 +34,11 @@ fn small_content_never_goes_to_the_log() {
     let fs = world.open();
     make(&fs, NEW);
     fs.write(NEW, 0, &[1; 1000], false).unwrap();
-    fs.append(NEW, &vec![2; INLINE_MAX - 1000]).unwrap();
+    fs.append_to_file(NEW, &vec![2; INLINE_MAX - 1000]).unwrap();
     fs.write(NEW, 0, &vec![3; INLINE_MAX], false).unwrap();
-    assert_eq!((fs.log().used(), attr(&fs, NEW).inline), (0, Some(vec![3; INLINE_MAX])));
-    fs.append(NEW, &[4]).unwrap();
-    assert!(fs.log().used() > 0);
+    assert_eq!((fs.write_log().used_bytes(), attr(&fs, NEW).inline), (0, Some(vec![3; INLINE_MAX])));
+    fs.append_to_file(NEW, &[4]).unwrap();
+    assert!(fs.write_log().used_bytes() > 0);
     assert_eq!(attr(&fs, NEW).inline, None);
     check(&fs, NEW);
 }
@@ -54,10 +54,10 @@ fn a_file_grows_to_the_largest_size_and_no_further() {
     assert_eq!(errno(fs.fallocate(NEW, AllocateMode::default(), u64::MAX, 2)), Some(Errno::FBIG));
     assert_eq!(fs.write(NEW, FILE_SIZE_MAX - 3, b"12345", false).unwrap(), 3);
     assert_eq!(attr(&fs, NEW).size, FILE_SIZE_MAX);
-    assert_eq!(errno(fs.append(NEW, b"x")), Some(Errno::FBIG));
+    assert_eq!(errno(fs.append_to_file(NEW, b"x")), Some(Errno::FBIG));
     assert_eq!(fs.read(NEW, FILE_SIZE_MAX - 4, 100).unwrap(), b"\x00123");
-    assert_eq!(fs.seek(NEW, 5, SeekTarget::Data).unwrap(), FILE_SIZE_MAX - 3);
-    assert_eq!(fs.seek(NEW, FILE_SIZE_MAX - 1, SeekTarget::Hole).unwrap(), FILE_SIZE_MAX);
+    assert_eq!(fs.seek_data_or_hole(NEW, 5, SeekTarget::Data).unwrap(), FILE_SIZE_MAX - 3);
+    assert_eq!(fs.seek_data_or_hole(NEW, FILE_SIZE_MAX - 1, SeekTarget::Hole).unwrap(), FILE_SIZE_MAX);
     assert_eq!(errno(fs.copy_range(SMALL, 0, NEW, FILE_SIZE_MAX, 1)), Some(Errno::FBIG));
     check(&fs, NEW);
 }
@@ -101,7 +101,7 @@ fn copies_share_extents() {
     let len = chunked().len() as u64;
     assert_eq!(fs.copy_range(CHUNKED, 0, NEW, 0, u64::MAX).unwrap(), len);
     assert_eq!(extents(&fs, NEW), extents(&fs, CHUNKED));
-    assert_eq!((content(&fs, NEW), fs.log().used()), (chunked(), 0));
+    assert_eq!((content(&fs, NEW), fs.write_log().used_bytes()), (chunked(), 0));
 }
 
 #[test]
@@ -110,16 +110,16 @@ fn what_is_shared_keeps_its_segment() {
     let fs = world.open();
     [NEW, Ino(101)].iter().for_each(|ino| make(&fs, *ino));
     fs.write(NEW, 0, &[1; 5000], false).unwrap();
-    fs.log().rotate();
-    let sealed = fs.log().sealed();
+    fs.write_log().rotate_segment();
+    let sealed = fs.write_log().sealed_segments();
     // After the question, before the answer: what it is named by now, a look at the map may have passed already.
     fs.copy_range(NEW, 0, Ino(101), 0, 5000).unwrap();
     fs.truncate(NEW, 0).unwrap();
-    fs.log().retain(&sealed, &BTreeSet::new()).unwrap();
+    fs.write_log().remove_unnamed(&sealed, &BTreeSet::new()).unwrap();
     assert_eq!(content(&fs, Ino(101)), [1; 5000]);
     fs.truncate(Ino(101), 0).unwrap();
-    fs.log().retain(&fs.log().sealed(), &BTreeSet::new()).unwrap();
-    assert_eq!(fs.log().used(), 0);
+    fs.write_log().remove_unnamed(&fs.write_log().sealed_segments(), &BTreeSet::new()).unwrap();
+    assert_eq!(fs.write_log().used_bytes(), 0);
 }
 
 #[test]
@@ -165,8 +165,8 @@ fn an_unprivileged_write_takes_privileges_away() {
             assert_eq!(attr(&fs, ino).mode, mode);
             fs.write(ino, 0, &vec![1; len], true).unwrap();
             assert_eq!(attr(&fs, ino).mode, after);
-            let key = MapKey::xattr(ino, b"security.capability");
-            assert_eq!(fs.tree.read(|view| view.value(&key)).unwrap(), None);
+            let key = MapKey::for_xattr(ino, b"security.capability");
+            assert_eq!(fs.tree.read_head_state(|view| view.get_value(&key)).unwrap(), None);
         }
     }
 }
@@ -194,9 +194,9 @@ fn a_damaged_chunk_fails_the_reads_that_need_it() {
     let fs = world.open();
     let [.., (last, _)] = extents(&fs, CHUNKED)[..] else { panic!("no extents") };
     let other = vellum_types::BlobId([7; 32]);
-    fs.change(|txn| {
+    fs.apply_change(|txn| {
         let extent = vellum_types::Extent { len: 17, source: ExtentSource::Chunk { id: other, skip: 0 } };
-        txn.put(MapKey::extent(CHUNKED, last), &extent.encode());
+        txn.set_key(MapKey::for_extent(CHUNKED, last), &extent.encode());
         Ok(())
     })
     .unwrap();

@@ -97,19 +97,22 @@ fn copy(fs: &LiveFilesystem, models: &mut [Vec<u8>], op: &Op) {
 /// What is a hole reads as zeros, and data and holes alternate up to the end.
 fn seek(fs: &LiveFilesystem, ino: Ino, model: &[u8], at: u64) {
     if at >= model.len() as u64 {
-        assert!(fs.seek(ino, at, SeekTarget::Data).is_err() && fs.seek(ino, at, SeekTarget::Hole).is_err());
+        assert!(
+            fs.seek_data_or_hole(ino, at, SeekTarget::Data).is_err()
+                && fs.seek_data_or_hole(ino, at, SeekTarget::Hole).is_err()
+        );
         return;
     }
-    let data = fs.seek(ino, at, SeekTarget::Data).unwrap_or(model.len() as u64);
+    let data = fs.seek_data_or_hole(ino, at, SeekTarget::Data).unwrap_or(model.len() as u64);
     assert!(model[at as usize..data as usize].iter().all(|byte| *byte == 0));
-    let hole = fs.seek(ino, at, SeekTarget::Hole).unwrap();
+    let hole = fs.seek_data_or_hole(ino, at, SeekTarget::Hole).unwrap();
     if data > at {
         assert_eq!(hole, at);
     } else {
         assert!(hole > at && hole <= model.len() as u64);
         assert!(
             hole == model.len() as u64
-                || fs.seek(ino, hole, SeekTarget::Data).map_or(true, |data| data > hole)
+                || fs.seek_data_or_hole(ino, hole, SeekTarget::Data).map_or(true, |data| data > hole)
         );
     }
 }
@@ -123,7 +126,7 @@ fn apply(fs: &LiveFilesystem, models: &mut [Vec<u8>], op: &Op) {
         }
         Op::Append { file, len, seed } => {
             let data = pattern(len, seed);
-            assert_eq!(fs.append(FILES[file], &data).unwrap(), len);
+            assert_eq!(fs.append_to_file(FILES[file], &data).unwrap(), len);
             models[file].extend(data);
         }
         Op::Truncate { file, size } => {

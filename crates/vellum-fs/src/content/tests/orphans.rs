@@ -9,11 +9,11 @@ use crate::{LiveFilesystem, OpenFlags};
 
 /// What taking the last name away does to the inode.
 fn unlink(fs: &LiveFilesystem, ino: Ino) {
-    fs.change(|txn| {
-        let mut attr = crate::tree::MapReader::attr_of(txn, ino)?;
+    fs.apply_change(|txn| {
+        let mut attr = crate::tree::MapReader::expect_inode_attr(txn, ino)?;
         (attr.nlink, attr.parent, attr.name) = (0, Ino::SUPER, Vec::new());
-        txn.put_attr(ino, &attr);
-        txn.put_orphan(ino);
+        txn.set_inode_attr(ino, &attr);
+        txn.add_orphan(ino);
         Ok(())
     })
     .unwrap();
@@ -32,11 +32,11 @@ fn a_file_without_a_name_goes_at_the_last_close() {
     let first = fs.open_file(CHUNKED, OpenFlags::default()).unwrap();
     let second = fs.open_file(CHUNKED, OpenFlags { write: true, ..OpenFlags::default() }).unwrap();
     unlink(&fs, CHUNKED);
-    fs.reap(CHUNKED).unwrap();
-    fs.release(first).unwrap();
-    fs.append(CHUNKED, b"more").unwrap();
+    fs.remove_if_unused(CHUNKED).unwrap();
+    fs.close_handle(first).unwrap();
+    fs.append_to_file(CHUNKED, b"more").unwrap();
     assert_eq!(content(&fs, CHUNKED), [&chunked(), b"more".as_slice()].concat());
-    fs.release(second).unwrap();
+    fs.close_handle(second).unwrap();
     assert!(is_gone(&fs, CHUNKED));
     assert!(fs.open_file(CHUNKED, OpenFlags::default()).is_err());
 }
@@ -46,7 +46,7 @@ fn a_file_with_a_name_stays_at_the_last_close() {
     let world = World::new();
     let fs = world.open();
     let handle = fs.open_file(CHUNKED, OpenFlags::default()).unwrap();
-    fs.release(handle).unwrap();
+    fs.close_handle(handle).unwrap();
     assert_eq!(content(&fs, CHUNKED), chunked());
 }
 

@@ -19,7 +19,7 @@ fn appends_at_once_are_all_there_and_whole() {
             let fs = &fs;
             scope.spawn(move || {
                 for _ in 0..TIMES {
-                    assert_eq!(fs.append(NEW, &vec![writer; len(writer)]).unwrap(), len(writer));
+                    assert_eq!(fs.append_to_file(NEW, &vec![writer; len(writer)]).unwrap(), len(writer));
                 }
             });
         }

@@ -64,7 +64,7 @@ impl World {
         std::fs::create_dir(dir.path().join("worktree")).unwrap();
         let state = StateDir::create(&dir.path().join("worktree")).unwrap();
         let new = NewWorktree { store: None, name: "main".into(), encrypted: true };
-        let made = Volume::init(&state, &new, || panic!("a new volume asks for nothing"));
+        let made = Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing"));
         let volume = Arc::new(made.unwrap().volume);
         let base = publish(&volume);
         Self { dir, volume, live: Arc::new(MemoryStore::default()), base, limit: 1 << 30 }
@@ -81,7 +81,7 @@ impl World {
 
 /// Makes a tree with a file in chunks and an inline one.
 fn publish(volume: &Volume) -> MapRoot {
-    let mut session = volume.begin_write().unwrap();
+    let mut session = volume.begin_write_session().unwrap();
     let mut entries: Vec<(MapKey, Vec<u8>)> = Vec::new();
     let file = |name: &[u8], size: usize| {
         let mut attr = InodeAttr::new(FileKind::File, 0o644);
@@ -90,33 +90,33 @@ fn publish(volume: &Volume) -> MapRoot {
     };
     let mut root = InodeAttr::new(FileKind::Dir, 0o755);
     root.nlink = 2;
-    entries.push((MapKey::attr(Ino::SUPER), SuperBlock { next_ino: Ino(FAR.0 + 1) }.encode()));
-    entries.push((MapKey::attr(Ino::ROOT), root.encode()));
+    entries.push((MapKey::for_attr(Ino::SUPER), SuperBlock { next_ino: Ino(FAR.0 + 1) }.encode()));
+    entries.push((MapKey::for_attr(Ino::ROOT), root.encode()));
     for (name, ino) in [(b"chunked".as_slice(), CHUNKED), (b"small", SMALL)] {
-        entries.push((MapKey::dentry(Ino::ROOT, name), Dentry { ino, kind: FileKind::File }.encode()));
+        entries.push((MapKey::for_dentry(Ino::ROOT, name), Dentry { ino, kind: FileKind::File }.encode()));
     }
-    entries.push((MapKey::attr(CHUNKED), file(b"chunked", chunked().len()).encode()));
+    entries.push((MapKey::for_attr(CHUNKED), file(b"chunked", chunked().len()).encode()));
     for (number, bytes) in chunked().chunks(CHUNK).enumerate() {
-        let id = session.put(BlobKind::Chunk, bytes).unwrap();
+        let id = session.put_blob(BlobKind::Chunk, bytes).unwrap();
         let extent = Extent { len: bytes.len() as u64, source: ExtentSource::Chunk { id, skip: 0 } };
-        entries.push((MapKey::extent(CHUNKED, (number * CHUNK) as u64), extent.encode()));
+        entries.push((MapKey::for_extent(CHUNKED, (number * CHUNK) as u64), extent.encode()));
     }
     let inline = InodeAttr { inline: Some(small()), ..file(b"small", small().len()) };
-    entries.push((MapKey::attr(SMALL), inline.encode()));
+    entries.push((MapKey::for_attr(SMALL), inline.encode()));
     for number in 200..=FAR.0 {
         let inline = Some(pattern(far().len(), number));
         let attr = InodeAttr { inline, ..file(number.to_string().as_bytes(), far().len()) };
-        entries.push((MapKey::attr(Ino(number)), attr.encode()));
+        entries.push((MapKey::for_attr(Ino(number)), attr.encode()));
     }
     let root = {
-        let mut builder = MapBuilder::new(volume.shape(), &session);
+        let mut builder = MapBuilder::new(volume.map_shape(), &session);
         for (key, value) in &entries {
-            builder.push(key.as_bytes(), value).unwrap();
+            builder.push_entry(key.as_bytes(), value).unwrap();
         }
-        builder.finish().unwrap()
+        builder.finish_tree().unwrap()
     };
-    session.flush().unwrap();
-    session.end().unwrap();
+    session.flush_blobs().unwrap();
+    session.end_session().unwrap();
     root
 }
 
@@ -124,27 +124,27 @@ fn publish(volume: &Volume) -> MapRoot {
 pub fn make(fs: &LiveFilesystem, ino: Ino) {
     let mut attr = InodeAttr::new(FileKind::File, 0o644);
     (attr.parent, attr.name) = (Ino::ROOT, ino.to_string().into_bytes());
-    fs.change(|txn| {
-        txn.put_attr(ino, &attr);
+    fs.apply_change(|txn| {
+        txn.set_inode_attr(ino, &attr);
         Ok(())
     })
     .unwrap();
 }
 
 pub fn attr(fs: &LiveFilesystem, ino: Ino) -> InodeAttr {
-    fs.tree.read(|view| view.attr_of(ino)).unwrap()
+    fs.tree.read_head_state(|view| view.expect_inode_attr(ino)).unwrap()
 }
 
 pub fn extents(fs: &LiveFilesystem, ino: Ino) -> Vec<(u64, Extent)> {
     let mut found = Vec::new();
-    let end = MapKey::first(Ino(ino.0 + 1), MapKeyTag::Attr);
-    let span = KeySpan::between(MapKey::first(ino, MapKeyTag::Extent).as_bytes(), end.as_bytes());
+    let end = MapKey::first_for_tag(Ino(ino.0 + 1), MapKeyTag::Attr);
+    let span = KeySpan::from_bounds(MapKey::first_for_tag(ino, MapKeyTag::Extent).as_bytes(), end.as_bytes());
     let visit = &mut |key: &[u8], value: &[u8]| {
         let Ok(MapKeyRef::Extent(_, offset)) = MapKeyRef::parse(key) else { panic!("not an extent") };
         found.push((offset, Extent::decode(value).unwrap()));
         ControlFlow::Continue(())
     };
-    fs.tree.read(|view| view.scan(span.clone(), visit)).unwrap();
+    fs.tree.read_head_state(|view| view.scan(span.clone(), visit)).unwrap();
     found
 }
 

@@ -12,18 +12,18 @@ const LIMIT: u64 = 1000;
 /// A room with somebody to ask, and a disk with so many bytes free.
 fn room(has_store: bool) -> (Arc<LogRoom>, Arc<AtomicU64>) {
     let (room, free) = (Arc::new(LogRoom::new(0, LIMIT)), Arc::new(AtomicU64::new(1 << 40)));
-    room.on_pressure(Box::new(|| {}));
+    room.set_pressure_hook(Box::new(|| {}));
     let seen = Arc::clone(&free);
     let disk =
         move || Some(LogDisk { size: 64 << 20, free: seen.load(Ordering::SeqCst), metadata: 10, has_store });
-    room.on_disk(Box::new(disk));
+    room.set_disk_probe(Box::new(disk));
     (room, free)
 }
 
 /// Waits in a thread, and gives what comes of it after `meanwhile`, during which the waiting goes on.
 fn waiting(room: &LogRoom, bytes: u64, meanwhile: impl FnOnce()) -> Result<()> {
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| room.wait(bytes));
+        let waits = scope.spawn(|| room.wait_for_log_space(bytes));
         while room.usage().waiting == 0 {
             std::thread::yield_now();
         }
@@ -39,14 +39,14 @@ fn is_full(outcome: &Result<()>) -> bool {
 #[test]
 fn a_store_that_is_away_lets_writers_wait_until_there_is_room() {
     let (room, _free) = room(false);
-    room.take(LIMIT);
+    room.reserve_bytes(LIMIT);
     let went_on = waiting(&room, 1, || {
         for _ in 0..3 {
-            let attempt = room.begin();
-            room.end(attempt, false);
+            let attempt = room.begin_publish_attempt();
+            room.end_publish_attempt(attempt, false);
             assert_eq!(room.usage().waiting, 1);
         }
-        room.give(LIMIT);
+        room.return_bytes(LIMIT);
     });
     went_on.unwrap();
 }
@@ -54,41 +54,41 @@ fn a_store_that_is_away_lets_writers_wait_until_there_is_room() {
 #[test]
 fn a_store_without_room_is_told_after_an_attempt_that_began_later() {
     let (room, _free) = room(false);
-    room.take(LIMIT);
-    let early = room.begin();
+    room.reserve_bytes(LIMIT);
+    let early = room.begin_publish_attempt();
     let told = waiting(&room, 1, || {
-        room.end(early, true);
+        room.end_publish_attempt(early, true);
         assert_eq!(room.usage().waiting, 1, "what was written last was no part of that attempt");
-        let late = room.begin();
-        room.end(late, true);
+        let late = room.begin_publish_attempt();
+        room.end_publish_attempt(late, true);
     });
     assert!(is_full(&told));
     // The next one waits for an attempt of its own.
-    assert!(is_full(&waiting(&room, 1, || room.end(room.begin(), true))));
+    assert!(is_full(&waiting(&room, 1, || room.end_publish_attempt(room.begin_publish_attempt(), true))));
 }
 
 #[test]
 fn a_full_disk_is_told_unless_publishing_makes_room() {
     let (room, free) = room(false);
     free.store(RESERVED.0 + 10 + 99, Ordering::SeqCst);
-    assert!(is_full(&waiting(&room, 100, || room.end(room.begin(), false))));
+    assert!(is_full(&waiting(&room, 100, || room.end_publish_attempt(room.begin_publish_attempt(), false))));
     let went_on = waiting(&room, 100, || {
         free.fetch_add(1, Ordering::SeqCst);
-        room.end(room.begin(), false);
+        room.end_publish_attempt(room.begin_publish_attempt(), false);
     });
     went_on.unwrap();
     // What stands in the log already is no reason to wait: the store is elsewhere.
-    room.take(500);
-    room.wait(100).unwrap();
-    assert!(is_full(&waiting(&room, 101, || room.end(room.begin(), false))));
+    room.reserve_bytes(500);
+    room.wait_for_log_space(100).unwrap();
+    assert!(is_full(&waiting(&room, 101, || room.end_publish_attempt(room.begin_publish_attempt(), false))));
 }
 
 #[test]
 fn what_is_to_be_published_onto_the_same_disk_has_its_room_kept() {
     let (room, free) = room(true);
-    room.take(500);
+    room.reserve_bytes(500);
     free.store(RESERVED.0 + 10 + 100 + (10 + 500 + 100), Ordering::SeqCst);
-    room.wait(100).unwrap();
+    room.wait_for_log_space(100).unwrap();
     free.fetch_sub(1, Ordering::SeqCst);
-    assert!(is_full(&waiting(&room, 100, || room.end(room.begin(), false))));
+    assert!(is_full(&waiting(&room, 100, || room.end_publish_attempt(room.begin_publish_attempt(), false))));
 }

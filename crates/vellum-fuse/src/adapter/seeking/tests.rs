@@ -50,14 +50,16 @@ fn seek(file: File, goal: SeekGoal) -> (SeekDone, Vec<(u64, u64)>) {
     let file = Arc::new(Mutex::new(file));
     let ours = file.clone();
     let find = move |at, seek| File::find(&ours.lock().unwrap().known, at, seek);
-    let look = goal.look(&find).unwrap();
+    let look = goal.search_content(&find).unwrap();
     let (tell, told) = channel();
     let written = Mutex::new(Vec::new());
-    UncertainSeek::new(7, goal, look, find, move |done| tell.send(done).unwrap()).settle(|node, range| {
-        assert_eq!(node, 7);
-        file.lock().unwrap().write_back(range);
-        written.lock().unwrap().push((range.start, range.end));
-    });
+    UncertainSeek::new(7, goal, look, find, move |done| tell.send(done).unwrap()).resolve_seek(
+        |node, range| {
+            assert_eq!(node, 7);
+            file.lock().unwrap().write_back(range);
+            written.lock().unwrap().push((range.start, range.end));
+        },
+    );
     (told.recv().unwrap(), written.into_inner().unwrap())
 }
 

@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use rustix::thread::gettid;
 
 use super::*;
-use crate::connection::schedule::policy_of;
+use crate::connection::schedule::get_thread_policy;
 
 const NODE: u64 = 5;
 
@@ -19,19 +19,19 @@ fn me() -> u32 {
 
 /// Readers of which one may be alone; none on a machine where that is no use, or not allowed.
 fn readers() -> Option<DeviceReaders> {
-    let count = processors().unwrap().count();
-    (count > 1 && can_change_policy()).then(|| DeviceReaders::with(true, |_| false))
+    let count = allowed_processors().unwrap().count();
+    (count > 1 && can_change_policy()).then(|| DeviceReaders::with_settings(true, |_| false))
 }
 
 /// This thread reads and answers small requests of a program.
 fn answer(readers: &DeviceReaders, asker: u32, times: u32) {
     for _ in 0..times {
-        readers.begin(gettid(), &head(asker), false);
-        assert_eq!(policy_of(gettid()), Some(SchedulingPolicy::Normal), "while it is carried out");
+        readers.begin_request(gettid(), &head(asker), false);
+        assert_eq!(get_thread_policy(gettid()), Some(SchedulingPolicy::Normal), "while it is carried out");
         let mut policy = None;
-        readers.answer(gettid(), || policy = policy_of(gettid()));
+        readers.answer_request(gettid(), || policy = get_thread_policy(gettid()));
         let expected =
-            if readers.is_alone(gettid()) { SchedulingPolicy::Idle } else { SchedulingPolicy::Normal };
+            if readers.is_sole_reader(gettid()) { SchedulingPolicy::Idle } else { SchedulingPolicy::Normal };
         assert_eq!(policy, Some(expected), "while the answer is told");
     }
 }
@@ -40,14 +40,14 @@ fn answer(readers: &DeviceReaders, asker: u32, times: u32) {
 fn alone() -> Option<DeviceReaders> {
     let readers = readers()?;
     answer(&readers, me(), STREAK + 1);
-    assert!(readers.is_alone(gettid()));
+    assert!(readers.is_sole_reader(gettid()));
     Some(readers)
 }
 
 fn assert_all_read(readers: &DeviceReaders) {
     assert_eq!(readers.sole.load(Ordering::Relaxed), ALL);
-    assert_eq!(policy_of(gettid()), Some(SchedulingPolicy::Normal));
-    assert!(processors().unwrap().count() > 1);
+    assert_eq!(get_thread_policy(gettid()), Some(SchedulingPolicy::Normal));
+    assert!(allowed_processors().unwrap().count() > 1);
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn one_reads_alone_while_one_program_asks_and_all_when_another_does() {
     let Some(readers) = alone() else { return };
     // What the kernel does by itself is nobody's.
     answer(&readers, 0, 3);
-    assert!(readers.is_alone(gettid()));
+    assert!(readers.is_sole_reader(gettid()));
     answer(&readers, 1, 1);
     assert_all_read(&readers);
     // It was in the way: not at once again.
-    readers.lock().free = Instant::now() + PAUSE.1;
+    readers.lock_state().free = Instant::now() + PAUSE.1;
     answer(&readers, me(), 2 * STREAK);
     assert_all_read(&readers);
 }
@@ -67,12 +67,12 @@ fn one_reads_alone_while_one_program_asks_and_all_when_another_does() {
 #[test]
 fn all_read_while_a_request_takes_long_and_one_soon_after_it() {
     let Some(readers) = alone() else { return };
-    readers.begin(gettid(), &head(me()), true);
+    readers.begin_request(gettid(), &head(me()), true);
     assert_all_read(&readers);
-    readers.answer(gettid(), || {});
+    readers.answer_request(gettid(), || {});
     answer(&readers, me(), STREAK + 1);
-    assert!(readers.is_alone(gettid()));
-    readers.finish();
+    assert!(readers.is_sole_reader(gettid()));
+    readers.finish_readers();
     assert_all_read(&readers);
 }
 
@@ -103,7 +103,7 @@ fn nobody_is_alone_on_a_machine_whose_processors_are_all_taken() {
 
 #[test]
 fn nobody_is_alone_where_the_policy_cannot_be_taken_back() {
-    let readers = DeviceReaders::with(false, |_| false);
+    let readers = DeviceReaders::with_settings(false, |_| false);
     answer(&readers, me(), 2 * STREAK);
     assert_all_read(&readers);
 }
@@ -111,9 +111,9 @@ fn nobody_is_alone_where_the_policy_cannot_be_taken_back() {
 #[test]
 fn others_read_when_who_is_alone_is_held_up_by_a_request() {
     let Some(readers) = alone() else { return };
-    readers.begin(gettid(), &head(me()), false);
+    readers.begin_request(gettid(), &head(me()), false);
     let looks = Cell::new(0);
-    readers.watch_sole(|| false, || looks.set(looks.get() + 1));
+    readers.watch_sole_reader(|| false, || looks.set(looks.get() + 1));
     assert_eq!(looks.get(), 2);
     assert_all_read(&readers);
 }
@@ -122,7 +122,7 @@ fn others_read_when_who_is_alone_is_held_up_by_a_request() {
 fn others_read_when_who_is_alone_gets_no_time_for_a_request_that_waits() {
     let Some(readers) = alone() else { return };
     let looks = Cell::new(0);
-    readers.watch_sole(|| true, || looks.set(looks.get() + 1));
+    readers.watch_sole_reader(|| true, || looks.set(looks.get() + 1));
     assert_eq!(looks.get(), 2);
     assert_all_read(&readers);
 }
@@ -134,11 +134,11 @@ fn who_goes_on_stays_alone_and_ends_when_nothing_is_asked() {
     let look = || {
         looks.set(looks.get() + 1);
         if looks.get() <= 50 {
-            assert!(readers.is_alone(gettid()));
+            assert!(readers.is_sole_reader(gettid()));
             answer(&readers, me(), 1);
         }
     };
-    readers.watch_sole(|| false, look);
+    readers.watch_sole_reader(|| false, look);
     assert_eq!(looks.get(), 50 + QUIET_TICKS);
     assert_all_read(&readers);
 }
@@ -146,10 +146,10 @@ fn who_goes_on_stays_alone_and_ends_when_nothing_is_asked() {
 #[test]
 fn who_gets_no_time_while_it_tells_an_answer_has_the_normal_policy_again() {
     let Some(readers) = alone() else { return };
-    readers.begin(gettid(), &head(me()), false);
-    readers.answer(gettid(), || {
-        assert_eq!(policy_of(gettid()), Some(SchedulingPolicy::Idle));
-        readers.watch_sole(|| true, || {});
+    readers.begin_request(gettid(), &head(me()), false);
+    readers.answer_request(gettid(), || {
+        assert_eq!(get_thread_policy(gettid()), Some(SchedulingPolicy::Idle));
+        readers.watch_sole_reader(|| true, || {});
         assert_all_read(&readers);
     });
     assert_all_read(&readers);
@@ -161,12 +161,12 @@ fn others_wait_while_one_is_alone_and_go_on_when_it_is_not() {
     let (gone_on, told) = channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            readers.wait(gettid());
+            readers.wait_for_sole_reader(gettid());
             gone_on.send(readers.sole.load(Ordering::Relaxed)).unwrap();
         });
         // Who is alone does not wait for itself.
-        readers.wait(gettid());
-        readers.end_alone(SoleReaderEnd::Useless);
+        readers.wait_for_sole_reader(gettid());
+        readers.end_sole_reading(SoleReaderEnd::Useless);
         assert_eq!(told.recv().unwrap(), ALL);
     });
 }
@@ -178,20 +178,20 @@ fn programs_that_come_one_after_the_other_are_each_answered_by_one_alone() {
         // Each program is another thread, which stays until the next one asks.
         let asker = if number % 2 == 0 { me() } else { 1 };
         answer(&readers, asker, STREAK + 1 + WORTH_REQUESTS as u32);
-        assert!(readers.is_alone(gettid()), "program {number}");
+        assert!(readers.is_sole_reader(gettid()), "program {number}");
     }
-    readers.finish();
+    readers.finish_readers();
     assert_all_read(&readers);
 }
 
 #[test]
 fn who_is_alone_for_nothing_is_so_again_after_longer_and_longer() {
-    let readers = DeviceReaders::with(false, |_| false);
+    let readers = DeviceReaders::with_settings(false, |_| false);
     let start = Instant::now();
-    let mut state = readers.lock();
+    let mut state = readers.lock_state();
     let mut rest = |ending, lasted, answered| {
         state.free = start;
-        state.rest(ending, (lasted, answered), start);
+        state.schedule_next_sole(ending, (lasted, answered), start);
         state.free.saturating_duration_since(start).as_millis()
     };
     let pauses: Vec<_> = (0..12).map(|_| rest(SoleReaderEnd::HeldUp, PAUSE.0, 0)).collect();
@@ -208,18 +208,18 @@ fn who_is_alone_for_nothing_is_so_again_after_longer_and_longer() {
 #[test]
 fn a_policy_that_was_taken_on_as_another_ended_it_is_not_kept() {
     let Some(readers) = alone() else { return };
-    readers.end_alone(SoleReaderEnd::HeldUp);
-    set_policy(gettid(), SchedulingPolicy::Idle).unwrap();
-    readers.look_after_ended();
+    readers.end_sole_reading(SoleReaderEnd::HeldUp);
+    set_thread_policy(gettid(), SchedulingPolicy::Idle).unwrap();
+    readers.restore_ended_reader();
     assert_all_read(&readers);
     // Who is alone again by then has it by right.
-    readers.lock().free = Instant::now();
+    readers.lock_state().free = Instant::now();
     answer(&readers, me(), STREAK + 1);
-    assert!(readers.is_alone(gettid()));
-    readers.lock().ended = Some(gettid());
-    set_policy(gettid(), SchedulingPolicy::Idle).unwrap();
-    readers.look_after_ended();
-    assert_eq!(policy_of(gettid()), Some(SchedulingPolicy::Idle));
-    readers.finish();
+    assert!(readers.is_sole_reader(gettid()));
+    readers.lock_state().ended = Some(gettid());
+    set_thread_policy(gettid(), SchedulingPolicy::Idle).unwrap();
+    readers.restore_ended_reader();
+    assert_eq!(get_thread_policy(gettid()), Some(SchedulingPolicy::Idle));
+    readers.finish_readers();
     assert_all_read(&readers);
 }

@@ -16,7 +16,7 @@ fn told<T: LineDetail>(
     let head = RequestHeader { opcode: 0, unique: 0, node: 17, uid: 5, gid: 6, pid: 7 };
     let timed = (Instant::now(), Duration::from_micros(120));
     let noted = LineNote::new(ServedRequest { op, head: &head, what: &what }, timed, &done);
-    let text = noted.told_by(&ClockPair::now()).to_string();
+    let text = noted.to_log_line(&ClockPair::now()).to_string();
     let rest = text.split_once(" [uid:5,gid:6,pid:7] ").unwrap().1;
     rest.strip_suffix(" <0.000120>\n").unwrap().to_owned()
 }
@@ -105,7 +105,7 @@ fn arguments_of_attributes_are_told() {
 #[test]
 fn what_came_of_it_is_told() {
     let attr = InodeAttr { size: 12, ..InodeAttr::new(FileKind::File, 0o644) };
-    let attr = crate::attr::attributes(Ino(18).0, &attr, 0);
+    let attr = crate::attr::to_node_attributes(Ino(18).0, &attr, 0);
     let entry = EntryAnswer { attr, generation: 0, patience: Duration::ZERO };
     let found = told(RequestKind::Lookup, FuseOperation::Lookup { name: b"a" }, Ok(entry));
     assert_eq!(found, r#"lookup (17,"a"): ok 18,0100644,12"#);
@@ -131,6 +131,6 @@ fn the_time_of_day_is_that_of_when_it_was_done() {
         ClockPair { moment: Instant::now(), of_day: UNIX_EPOCH + Duration::from_millis(1_700_000_000_500) };
     let began = clock.moment.checked_sub(Duration::from_millis(400)).unwrap();
     let noted = LineNote::new(asked, (began, Duration::from_millis(150)), &Ok(()));
-    let line = noted.told_by(&clock).to_string();
+    let line = noted.to_log_line(&clock).to_string();
     assert_eq!(line, "1700000000.250000 [uid:0,gid:0,pid:1] getattr (1): ok <0.150000>\n");
 }

@@ -5,7 +5,7 @@ use std::io;
 use vellum_types::FieldWriter;
 
 use super::MAGIC;
-use super::filter::{KeyHash, RunFilter, hash};
+use super::filter::{KeyHash, RunFilter, hash_key};
 use crate::embedded::folder::EngineFile;
 use crate::embedded::frame::{FileHeader, FrameWriter};
 use crate::embedded::suffix::{GROUP_LEN, GroupKey};
@@ -45,7 +45,7 @@ impl<'f> RunBuilder<'f> {
     }
 
     /// Adds an entry; keys ascend.
-    pub(crate) fn push(&mut self, rest: &[u8], value: &[u8]) -> io::Result<()> {
+    pub(crate) fn push_entry(&mut self, rest: &[u8], value: &[u8]) -> io::Result<()> {
         if self.filled >= BLOCK_TARGET {
             self.end_block()?;
         }
@@ -56,40 +56,40 @@ impl<'f> RunBuilder<'f> {
             rest.iter().zip(&self.last).take_while(|(a, b)| a == b).count()
         };
         let own = rest.get(shared..).unwrap_or_default();
-        self.block.varint(shared as u64).bytes(own).bytes(value);
+        self.block.write_varint(shared as u64).write_bytes(own).write_bytes(value);
         self.filled += own.len() + value.len() + 3;
         self.last.clear();
         self.last.extend_from_slice(rest);
-        self.hashes.push(hash(rest));
+        self.hashes.push(hash_key(rest));
         Ok(())
     }
 
     /// Writes what is left and makes the file durable.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
+    pub(crate) fn finish_run(mut self) -> io::Result<()> {
         if self.filled > 0 {
             self.end_block()?;
         }
         let index = self.frames.offset();
         let mut body = FieldWriter::new();
-        body.varint(self.blocks).raw(&self.index.into_vec());
-        self.frames.push(&body.into_vec())?;
+        body.write_varint(self.blocks).write_raw(&self.index.into_vec());
+        self.frames.push_frame(&body.into_vec())?;
         let filter = self.frames.offset();
-        self.frames.push(RunFilter::of(&self.hashes).as_bytes())?;
+        self.frames.push_frame(RunFilter::from_hashes(&self.hashes).as_bytes())?;
         let mut trailer = FieldWriter::new();
         let mut padded = [0; GROUP_LEN];
         for (to, from) in padded.iter_mut().zip(self.group.as_bytes()) {
             *to = *from;
         }
-        trailer.u8(self.group.as_bytes().len() as u8).raw(&padded);
-        trailer.u64(self.hashes.len() as u64).u64(index).u64(filter);
-        self.frames.push(&trailer.into_vec())?;
-        self.frames.finish()
+        trailer.write_u8(self.group.as_bytes().len() as u8).write_raw(&padded);
+        trailer.write_u64(self.hashes.len() as u64).write_u64(index).write_u64(filter);
+        self.frames.push_frame(&trailer.into_vec())?;
+        self.frames.finish_file()
     }
 
     fn end_block(&mut self) -> io::Result<()> {
         let offset = self.frames.offset();
-        self.frames.push(&std::mem::take(&mut self.block).into_vec())?;
-        self.index.bytes(&self.first).varint(offset).varint(self.frames.offset() - offset);
+        self.frames.push_frame(&std::mem::take(&mut self.block).into_vec())?;
+        self.index.write_bytes(&self.first).write_varint(offset).write_varint(self.frames.offset() - offset);
         self.blocks += 1;
         self.filled = 0;
         Ok(())

@@ -20,17 +20,17 @@ pub(super) struct RunFilter(Vec<u8>);
 /// What a key's bits are computed from.
 pub(super) type KeyHash = u128;
 
-pub(super) fn hash(key: &[u8]) -> KeyHash {
+pub(super) fn hash_key(key: &[u8]) -> KeyHash {
     xxh3_128(key)
 }
 
 impl RunFilter {
     /// The filter of some keys.
-    pub(super) fn of(hashes: &[KeyHash]) -> Self {
+    pub(super) fn from_hashes(hashes: &[KeyHash]) -> Self {
         let mut filter = Self(vec![0; hashes.len().div_ceil(KEYS_PER_BLOCK).max(1) * BLOCK_LEN]);
         for hash in hashes {
-            let start = filter.start(*hash);
-            for (byte, bit) in probes(*hash) {
+            let start = filter.block_start(*hash);
+            for (byte, bit) in probe_bits(*hash) {
                 if let Some(byte) = filter.0.get_mut(start + byte) {
                     *byte |= bit;
                 }
@@ -54,20 +54,20 @@ impl RunFilter {
     }
 
     pub(super) fn may_contain(&self, key: &[u8]) -> bool {
-        let hash = hash(key);
-        let start = self.start(hash);
+        let hash = hash_key(key);
+        let start = self.block_start(hash);
         let block = self.0.get(start..start + BLOCK_LEN).unwrap_or_default();
-        probes(hash).all(|(byte, bit)| block.get(byte).is_some_and(|byte| byte & bit != 0))
+        probe_bits(hash).all(|(byte, bit)| block.get(byte).is_some_and(|byte| byte & bit != 0))
     }
 
     /// Scales the hash to the number of blocks without a division.
-    fn start(&self, hash: KeyHash) -> usize {
+    fn block_start(&self, hash: KeyHash) -> usize {
         let blocks = (self.0.len() / BLOCK_LEN) as u128;
         (((hash >> 64) * blocks) >> 64) as usize * BLOCK_LEN
     }
 }
 
-fn probes(hash: KeyHash) -> impl Iterator<Item = (usize, u8)> {
+fn probe_bits(hash: KeyHash) -> impl Iterator<Item = (usize, u8)> {
     let low = hash as u64;
     (0..PROBES).map(move |i| {
         let bit = (low >> (9 * i)) as usize & 511;
@@ -82,8 +82,8 @@ mod tests {
     #[test]
     fn it_holds_its_keys_and_few_others() {
         let key = |number: u32| number.to_be_bytes();
-        let hashes: Vec<_> = (0..10_000).map(|number| hash(&key(number))).collect();
-        let filter = RunFilter::of(&hashes);
+        let hashes: Vec<_> = (0..10_000).map(|number| hash_key(&key(number))).collect();
+        let filter = RunFilter::from_hashes(&hashes);
         assert!((0..10_000).all(|number| filter.may_contain(&key(number))));
         let wrong = (10_000..110_000).filter(|number| filter.may_contain(&key(*number))).count();
         assert!(wrong < 2_000, "{wrong} of 100000 absent keys");

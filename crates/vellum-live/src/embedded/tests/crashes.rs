@@ -31,9 +31,9 @@ impl Story {
         let mut state = self.states.last().unwrap().clone();
         change(&mut state);
         self.states.push(state);
-        let sequence = engine.transact(body).unwrap();
+        let sequence = engine.run_transaction(body).unwrap();
         assert_eq!(sequence as usize, self.states.len() - 1);
-        self.committed.push((self.folder.ops(), sequence));
+        self.committed.push((self.folder.operation_count(), sequence));
     }
 
     fn put(&mut self, engine: &EmbeddedEngine, keys: &[Vec<u8>], value: &[u8]) {
@@ -41,14 +41,14 @@ impl Story {
             keys.iter().for_each(|key| drop(state.insert(key.clone(), value.to_vec())));
         };
         self.transact(engine, change, &mut |txn| {
-            keys.iter().for_each(|key| txn.put(key, value.into()));
+            keys.iter().for_each(|key| txn.set_key(key, value.into()));
             Ok(())
         });
     }
 
     fn delete(&mut self, engine: &EmbeddedEngine, key: &[u8]) {
         self.transact(engine, |state| drop(state.remove(key)), &mut |txn| {
-            txn.delete(key);
+            txn.delete_key(key);
             Ok(())
         });
     }
@@ -62,8 +62,8 @@ impl Story {
 
     fn sync(&mut self, engine: &EmbeddedEngine) {
         let sequence = self.states.len() as u64 - 1;
-        engine.wait_durable(sequence).unwrap();
-        self.durable.push((self.folder.ops(), sequence));
+        engine.wait_until_durable(sequence).unwrap();
+        self.durable.push((self.folder.operation_count(), sequence));
     }
 
     /// What a worktree does: changes, a sealed layer that is frozen, more changes, layers that are published and go.
@@ -72,11 +72,11 @@ impl Story {
         for top in 1..=4_u8 {
             for step in 0..8 {
                 let names: Vec<_> =
-                    (0..=random.below(3)).map(|_| format!("name {}", random.below(9))).collect();
+                    (0..=random.next_below(3)).map(|_| format!("name {}", random.next_below(9))).collect();
                 let keys: Vec<_> = names.iter().map(|name| key(top, name)).collect();
-                let len = if random.below(6) == 0 { 2000 } else { 20 };
+                let len = if random.next_below(6) == 0 { 2000 } else { 20 };
                 self.put(&engine, &keys, &vec![step + 10 * top; len]);
-                match random.below(8) {
+                match random.next_below(8) {
                     0 => self.sync(&engine),
                     1 => self.delete(&engine, &keys[0]),
                     2 => self.put(&engine, &[vec![b'o', 1, step]], b""),
@@ -84,16 +84,16 @@ impl Story {
                     _ => {}
                 }
             }
-            match random.below(4) {
+            match random.next_below(4) {
                 0 => self.sync(&engine),
                 1 => checkpoint(&engine).unwrap(),
-                _ => engine.freeze(&layer(top)).unwrap(),
+                _ => engine.freeze_prefix(&layer(top)).unwrap(),
             }
             if top > 2 {
                 self.drop_prefix(&engine, &layer(top - 2));
                 self.put(&engine, &[key(top - 2, "again")], b"again");
             }
-            engine.tidy().unwrap();
+            engine.run_maintenance().unwrap();
         }
     }
 
@@ -125,44 +125,44 @@ fn crash_again(
     (least, most): (usize, usize),
     random: &mut SimRandom,
 ) {
-    let start = image.ops();
+    let start = image.operation_count();
     let engine = open(image).unwrap();
     let before = engine.written.load(std::sync::atomic::Ordering::Acquire) as usize;
-    let opened = image.ops();
+    let opened = image.operation_count();
     put(&engine, b"new", b"new").unwrap();
-    engine.wait_durable(u64::MAX).unwrap();
-    engine.tidy().unwrap();
+    engine.wait_until_durable(u64::MAX).unwrap();
+    engine.run_maintenance().unwrap();
     drop(engine);
     let mut states = states[..=before].to_vec();
     let mut last = states[before].clone();
     last.insert(b"new".to_vec(), b"new".to_vec());
     states.push(last);
-    for ops in start..=image.ops() {
-        let loss = LOSSES[random.below(5) as usize];
-        let folder = SimFolder::with(image.crash(ops, loss, random));
+    for ops in start..=image.operation_count() {
+        let loss = LOSSES[random.next_below(5) as usize];
+        let folder = SimFolder::with_files(image.simulate_crash(ops, loss, random));
         let most = if ops > opened { before + 1 } else { before.min(most) };
         // What was not durable before the first crash may go in the second, for all that opening saw of it.
         recover(&folder, &states, (least.min(before), most), &format!("second crash at {ops} with {loss:?}"));
     }
-    let folder = SimFolder::with(image.files());
+    let folder = SimFolder::with_files(image.file_contents());
     recover(&folder, &states, (before + 1, before + 1), "after a clean end");
 }
 
 fn tell(seed: u64) {
     let mut random = SimRandom(seed);
-    let mut story = Story::new(SimFolder::with(BTreeMap::new()), State::new());
+    let mut story = Story::new(SimFolder::with_files(BTreeMap::new()), State::new());
     story.live(&mut random);
-    for ops in 0..=story.folder.ops() {
+    for ops in 0..=story.folder.operation_count() {
         for loss in LOSSES {
             let bounds = story.bounds(ops, loss);
-            let files = story.folder.crash(ops, loss, &mut random);
+            let files = story.folder.simulate_crash(ops, loss, &mut random);
             let what = format!("seed {seed}, crash at {ops} with {loss:?}");
-            recover(&SimFolder::with(files.clone()), &story.states, bounds, &what);
-            if random.below(6) == 0 {
+            recover(&SimFolder::with_files(files.clone()), &story.states, bounds, &what);
+            if random.next_below(6) == 0 {
                 let (lasting, _) = story.bounds(ops, SimLoss::Everything);
                 let image = match loss {
-                    SimLoss::Nothing => story.folder.killed(ops),
-                    _ => SimFolder::with(files),
+                    SimLoss::Nothing => story.folder.folder_after_kill(ops),
+                    _ => SimFolder::with_files(files),
                 };
                 crash_again(&image, &story.states, (lasting, bounds.1), &mut random);
             }
@@ -177,28 +177,31 @@ fn whatever_crashes_when_a_prefix_with_all_that_was_durable_is_there() {
 
 #[test]
 fn a_fork_is_there_whole_or_empty() {
-    let folder = SimFolder::with(BTreeMap::new());
+    let folder = SimFolder::with_files(BTreeMap::new());
     let engine = open(&folder).unwrap();
     for number in 0..20 {
         put(&engine, &key(1, &format!("{number}")), &[number; 50]).unwrap();
     }
-    engine.freeze(&layer(1)).unwrap();
+    engine.freeze_prefix(&layer(1)).unwrap();
     put(&engine, &key(2, "top"), b"top").unwrap();
     let whole = state(&engine).unwrap();
-    let to = SimFolder::with(BTreeMap::new());
-    engine.fork(&*to).unwrap();
+    let to = SimFolder::with_files(BTreeMap::new());
+    engine.fork_to_folder(&*to).unwrap();
     let mut random = SimRandom(1);
-    for ops in 0..=to.ops() {
+    for ops in 0..=to.operation_count() {
         for loss in LOSSES {
-            let fork = open(&SimFolder::with(to.crash(ops, loss, &mut random))).unwrap();
+            let fork = open(&SimFolder::with_files(to.simulate_crash(ops, loss, &mut random))).unwrap();
             let found = state(&fork).unwrap();
-            assert!(found == whole || found.is_empty() && ops < to.ops(), "crash at {ops} with {loss:?}");
+            assert!(
+                found == whole || found.is_empty() && ops < to.operation_count(),
+                "crash at {ops} with {loss:?}"
+            );
         }
     }
     put(&engine, &key(2, "later"), b"not in the fork").unwrap();
     drop_prefix(&engine, &layer(1)).unwrap();
-    engine.wait_durable(u64::MAX).unwrap();
-    engine.tidy().unwrap();
+    engine.wait_until_durable(u64::MAX).unwrap();
+    engine.run_maintenance().unwrap();
     let fork = open(&to).unwrap();
     assert_eq!(state(&fork).unwrap(), whole, "what happens to the original is not seen in the fork");
     put(&fork, b"fork", b"fork").unwrap();

@@ -7,29 +7,29 @@ use crate::embedded::sim::SimFolder;
 
 /// A store with runs, a checkpoint and a journal, and its states from the checkpoint on.
 fn build() -> (BTreeMap<String, Vec<u8>>, Vec<State>, usize) {
-    let folder = SimFolder::with(BTreeMap::new());
+    let folder = SimFolder::with_files(BTreeMap::new());
     let engine = open(&folder).unwrap();
     for number in 0..12 {
         put(&engine, &key(1, &format!("{number}")), &[number; 30]).unwrap();
     }
     put(&engine, b"orphan", b"").unwrap();
-    engine.freeze(&layer(1)).unwrap();
+    engine.freeze_prefix(&layer(1)).unwrap();
     let mut states = vec![state(&engine).unwrap()];
     let mut durable = 0;
     for number in 0..8 {
         put(&engine, &key(2, &format!("{}", number % 5)), &[number; 10]).unwrap();
         states.push(state(&engine).unwrap());
         if number == 4 {
-            engine.wait_durable(u64::MAX).unwrap();
+            engine.wait_until_durable(u64::MAX).unwrap();
             durable = states.len() - 1;
         }
     }
-    (folder.files(), states, durable)
+    (folder.file_contents(), states, durable)
 }
 
 /// What is found in changed files: the number of a state, or None if they were refused, at once or when read.
 fn outcome(files: BTreeMap<String, Vec<u8>>, states: &[State], what: &str) -> Option<usize> {
-    let found = open(&SimFolder::with(files)).and_then(|engine| state(&engine));
+    let found = open(&SimFolder::with_files(files)).and_then(|engine| state(&engine));
     match found {
         Ok(found) => {
             let number = states.iter().rposition(|state| *state == found);
@@ -54,7 +54,7 @@ fn every_flipped_bit_is_noticed_or_at_the_end() {
                 let what = format!("bit {bit} of byte {at} of {name}");
                 let found = outcome(files, &states, &what);
                 assert!(found.is_none_or(|number| number >= durable), "{what}: {found:?}");
-                assert!(found.is_none() || journal::number_in(name).is_some(), "{what} passed");
+                assert!(found.is_none() || journal::parse_journal_number(name).is_some(), "{what} passed");
             }
         }
     }
@@ -70,7 +70,7 @@ fn a_file_that_ends_early_is_noticed_or_was_not_durable() {
             files.get_mut(name).unwrap().truncate(len);
             kept.extend(outcome(files, &states, &format!("{len} bytes of {name}")));
         }
-        let is_journal = journal::number_in(name).is_some();
+        let is_journal = journal::parse_journal_number(name).is_some();
         assert!(is_journal || kept.is_empty(), "{name} was cut");
         assert!(kept.is_sorted(), "longer journals hold more");
         // Without a mark behind it, a missing end cannot be told from one that never was.
@@ -91,11 +91,12 @@ fn a_missing_file_is_noticed() {
 #[test]
 fn damage_names_file_and_offset() {
     let (mut files, ..) = build();
-    let (name, bytes) = files.iter_mut().find(|(name, _)| journal::number_in(name).is_some()).unwrap();
+    let (name, bytes) =
+        files.iter_mut().find(|(name, _)| journal::parse_journal_number(name).is_some()).unwrap();
     let name = name.clone();
     // Behind the header and the mark that the checkpoint left.
     bytes[36 + 21 + 12] ^= 1;
-    let Err(error) = open(&SimFolder::with(files)) else { panic!("damage was not noticed") };
+    let Err(error) = open(&SimFolder::with_files(files)) else { panic!("damage was not noticed") };
     assert_eq!(
         error.to_string(),
         format!("{name} is damaged: at byte 57: its field 'checksum' is out of range")
@@ -104,19 +105,23 @@ fn damage_names_file_and_offset() {
 
 #[test]
 fn a_mark_that_a_value_imitates_is_none() {
-    let folder = SimFolder::with(BTreeMap::new());
+    let folder = SimFolder::with_files(BTreeMap::new());
     let engine = open(&folder).unwrap();
     put(&engine, b"a", b"1").unwrap();
-    engine.wait_durable(u64::MAX).unwrap();
+    engine.wait_until_durable(u64::MAX).unwrap();
     // A real mark's bytes, as somebody may find them in a file and write them into another.
-    let end = lock(&engine.writer).journal.end as usize;
-    let name = folder.files().into_keys().find(|name| journal::number_in(name).is_some()).unwrap();
-    let mark = folder.files()[&name][end - 21..end].to_vec();
+    let end = lock_mutex(&engine.writer).journal.end as usize;
+    let name = folder
+        .file_contents()
+        .into_keys()
+        .find(|name| journal::parse_journal_number(name).is_some())
+        .unwrap();
+    let mark = folder.file_contents()[&name][end - 21..end].to_vec();
     put(&engine, b"b", b"torn").unwrap();
     put(&engine, b"c", &mark).unwrap();
     drop(engine);
-    let mut files = folder.files();
+    let mut files = folder.file_contents();
     files.get_mut(&name).unwrap()[end + 15] ^= 1;
-    let engine = open(&SimFolder::with(files)).unwrap();
+    let engine = open(&SimFolder::with_files(files)).unwrap();
     assert_eq!(state(&engine).unwrap(), State::from([(b"a".to_vec(), b"1".to_vec())]));
 }

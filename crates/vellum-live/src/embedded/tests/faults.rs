@@ -9,10 +9,10 @@ use crate::embedded::hooks::DurabilityHooks;
 use crate::embedded::sim::{SimFault, SimFolder, SimLoss};
 
 fn fresh() -> (Arc<SimFolder>, EmbeddedEngine) {
-    let folder = SimFolder::with(BTreeMap::new());
+    let folder = SimFolder::with_files(BTreeMap::new());
     let engine = open(&folder).unwrap();
     put(&engine, b"before", b"1").unwrap();
-    engine.wait_durable(u64::MAX).unwrap();
+    engine.wait_until_durable(u64::MAX).unwrap();
     (folder, engine)
 }
 
@@ -20,16 +20,20 @@ fn fresh() -> (Arc<SimFolder>, EmbeddedEngine) {
 fn a_full_disk_refuses_and_poisons_nothing() {
     let (folder, engine) = fresh();
     let before = state(&engine).unwrap();
-    folder.fail(0, SimFault::Full, true);
+    folder.inject_fault(0, SimFault::Full, true);
     for _ in 0..3 {
         let refused = put(&engine, b"refused", &[7; 1000]).unwrap_err();
         assert_eq!(refused.kind(), vellum_types::ErrorKind::NoSpace, "{refused}");
         assert_eq!(state(&engine).unwrap(), before, "a refused transaction changes nothing");
     }
-    assert_eq!(state(&open(&SimFolder::with(folder.files())).unwrap()).unwrap(), before, "nor on the disk");
-    folder.heal();
+    assert_eq!(
+        state(&open(&SimFolder::with_files(folder.file_contents())).unwrap()).unwrap(),
+        before,
+        "nor on the disk"
+    );
+    folder.clear_fault();
     put(&engine, b"after", b"2").unwrap();
-    engine.wait_durable(u64::MAX).unwrap();
+    engine.wait_until_durable(u64::MAX).unwrap();
     let after = state(&engine).unwrap();
     drop(engine);
     assert_eq!(state(&open(&folder).unwrap()).unwrap(), after);
@@ -39,35 +43,35 @@ fn a_full_disk_refuses_and_poisons_nothing() {
 fn nothing_is_settled_without_space_for_the_mark() {
     let (folder, engine) = fresh();
     let last = put(&engine, b"a", b"1").unwrap();
-    folder.fail(1, SimFault::Full, true);
-    engine.wait_durable(last).expect("one sync needs no space");
-    assert_eq!(engine.settle(last).unwrap_err().kind(), vellum_types::ErrorKind::NoSpace);
-    folder.heal();
-    engine.settle(last).unwrap();
+    folder.inject_fault(1, SimFault::Full, true);
+    engine.wait_until_durable(last).expect("one sync needs no space");
+    assert_eq!(engine.wait_until_confirmed(last).unwrap_err().kind(), vellum_types::ErrorKind::NoSpace);
+    folder.clear_fault();
+    engine.wait_until_confirmed(last).unwrap();
 }
 
 #[test]
 fn a_failed_sync_poisons() {
     let (folder, engine) = fresh();
     put(&engine, b"in doubt", b"1").unwrap();
-    folder.fail(0, SimFault::Broken, false);
-    assert!(matches!(engine.wait_durable(u64::MAX), Err(LiveError::Poisoned(_))));
+    folder.inject_fault(0, SimFault::Broken, false);
+    assert!(matches!(engine.wait_until_durable(u64::MAX), Err(LiveError::Poisoned(_))));
     assert!(
-        matches!(engine.wait_durable(u64::MAX), Err(LiveError::Poisoned(_))),
+        matches!(engine.wait_until_durable(u64::MAX), Err(LiveError::Poisoned(_))),
         "a second sync is not believed"
     );
-    engine.wait_durable(1).expect("what was durable stays so");
+    engine.wait_until_durable(1).expect("what was durable stays so");
     assert!(matches!(put(&engine, b"a", b""), Err(LiveError::Poisoned(_))));
     assert!(matches!(checkpoint(&engine), Err(LiveError::Poisoned(_))));
-    assert!(matches!(engine.freeze(b"l"), Err(LiveError::Poisoned(_))));
-    assert!(engine.fork(&*SimFolder::with(BTreeMap::new())).is_err());
+    assert!(matches!(engine.freeze_prefix(b"l"), Err(LiveError::Poisoned(_))));
+    assert!(engine.fork_to_folder(&*SimFolder::with_files(BTreeMap::new())).is_err());
     assert!(state(&engine).unwrap().contains_key(&b"in doubt"[..]), "reads go on");
 }
 
 #[test]
 fn a_failed_write_poisons_and_is_not_seen() {
     let (folder, engine) = fresh();
-    folder.fail(0, SimFault::Broken, false);
+    folder.inject_fault(0, SimFault::Broken, false);
     assert!(matches!(put(&engine, b"lost", b"1"), Err(LiveError::Io { .. })));
     assert!(matches!(put(&engine, b"later", b"1"), Err(LiveError::Poisoned(_))));
     assert_eq!(state(&engine).unwrap().len(), 1);
@@ -78,25 +82,25 @@ fn a_failed_write_poisons_and_is_not_seen() {
 /// Fails at every operation in turn, once or for good: whoever opens the store then finds what was acknowledged.
 fn fail_everywhere(fault: SimFault, lasting: bool) {
     for after in 0.. {
-        let folder = SimFolder::with(BTreeMap::new());
+        let folder = SimFolder::with_files(BTreeMap::new());
         let engine = open(&folder).unwrap();
-        folder.fail(after, fault, lasting);
+        folder.inject_fault(after, fault, lasting);
         let mut acknowledged = State::new();
         for number in 0..6 {
             let key = key(number, "x");
             if put(&engine, &key, &[number + 1; 100]).is_ok() {
                 acknowledged.insert(key, vec![number + 1; 100]);
             }
-            let _ = engine.freeze(&layer(number));
+            let _ = engine.freeze_prefix(&layer(number));
             if number > 2 && drop_prefix(&engine, &layer(number - 2)).is_ok() {
                 acknowledged.retain(|key, _| !key.starts_with(&layer(number - 2)));
             }
-            let _ = engine.wait_durable(u64::MAX);
-            let _ = engine.tidy();
+            let _ = engine.wait_until_durable(u64::MAX);
+            let _ = engine.run_maintenance();
             assert_eq!(state(&engine).unwrap(), acknowledged, "operation {after}");
         }
         drop(engine);
-        let came = folder.heal();
+        let came = folder.clear_fault();
         let engine = open(&folder).unwrap_or_else(|error| panic!("operation {after}: {error}"));
         assert_eq!(state(&engine).unwrap(), acknowledged, "operation {after}, opened again");
         if !came {
@@ -137,11 +141,11 @@ impl DurabilityHooks for Companion {
 
 #[test]
 fn what_points_to_nothing_is_left_out_and_so_is_what_follows() {
-    let (folder, companion) = (SimFolder::with(BTreeMap::new()), Companion::default());
-    let open = || EmbeddedEngine::open(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
+    let (folder, companion) = (SimFolder::with_files(BTreeMap::new()), Companion::default());
+    let open = || EmbeddedEngine::open_folder(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
     let engine = open();
     put(&engine, b"durable", b"pointer").unwrap();
-    engine.wait_durable(u64::MAX).unwrap();
+    engine.wait_until_durable(u64::MAX).unwrap();
     put(&engine, b"a", b"").unwrap();
     put(&engine, b"b", b"pointer").unwrap();
     put(&engine, b"c", b"").unwrap();
@@ -161,42 +165,44 @@ fn what_points_to_nothing_is_left_out_and_so_is_what_follows() {
 #[test]
 fn what_is_settled_is_not_asked_for() {
     for settled in [false, true] {
-        let (folder, companion) = (SimFolder::with(BTreeMap::new()), Companion::default());
-        let engine = EmbeddedEngine::open(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
+        let (folder, companion) = (SimFolder::with_files(BTreeMap::new()), Companion::default());
+        let engine =
+            EmbeddedEngine::open_folder(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
         put(&engine, b"a", b"pointer").unwrap();
         put(&engine, b"a", b"published").unwrap();
-        engine.wait_durable(u64::MAX).unwrap();
+        engine.wait_until_durable(u64::MAX).unwrap();
         if settled {
-            engine.settle(u64::MAX).unwrap();
+            engine.wait_until_confirmed(u64::MAX).unwrap();
         }
         companion.lost.store(true, Ordering::Relaxed);
-        let files = folder.crash(folder.ops(), SimLoss::Everything, &mut SimRandom(1));
-        let engine = EmbeddedEngine::open(SimFolder::with(files), Box::new(companion), LIMITS).unwrap();
+        let files = folder.simulate_crash(folder.operation_count(), SimLoss::Everything, &mut SimRandom(1));
+        let engine =
+            EmbeddedEngine::open_folder(SimFolder::with_files(files), Box::new(companion), LIMITS).unwrap();
         assert_eq!(state(&engine).unwrap().contains_key(&b"a"[..]), settled);
     }
 }
 
 #[test]
 fn what_entries_point_to_must_become_durable_first() {
-    let (folder, companion) = (SimFolder::with(BTreeMap::new()), Companion::default());
-    let engine = EmbeddedEngine::open(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
+    let (folder, companion) = (SimFolder::with_files(BTreeMap::new()), Companion::default());
+    let engine = EmbeddedEngine::open_folder(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
     put(&engine, b"a", b"pointer").unwrap();
     companion.fails.store(true, Ordering::Relaxed);
-    let before = folder.ops();
-    assert!(matches!(engine.wait_durable(u64::MAX), Err(LiveError::Poisoned(_))));
-    assert_eq!(folder.ops(), before, "the journal is not synced without it");
+    let before = folder.operation_count();
+    assert!(matches!(engine.wait_until_durable(u64::MAX), Err(LiveError::Poisoned(_))));
+    assert_eq!(folder.operation_count(), before, "the journal is not synced without it");
 }
 
 #[test]
 fn frozen_keys_cannot_change() {
     let (_, engine) = fresh();
     put(&engine, &key(1, "a"), b"1").unwrap();
-    engine.freeze(&layer(1)).unwrap();
+    engine.freeze_prefix(&layer(1)).unwrap();
     let before = state(&engine).unwrap();
     assert!(matches!(put(&engine, &key(1, "b"), b""), Err(LiveError::Frozen(_))));
     assert!(matches!(drop_prefix(&engine, &key(1, "a")), Err(LiveError::Frozen(_))));
-    let deleted = engine.transact(&mut |txn| {
-        txn.delete(&key(1, "a"));
+    let deleted = engine.run_transaction(&mut |txn| {
+        txn.delete_key(&key(1, "a"));
         Ok(())
     });
     assert!(matches!(deleted, Err(LiveError::Frozen(_))));

@@ -9,7 +9,7 @@ use vellum_types::limits::BLOB_MAX;
 use vellum_types::{BlobId, BlobKind, DecodeError, FieldReader, FieldWriter};
 use zstd::zstd_safe::{CCtx, CParameter, DCtx};
 
-use super::{BlobBodyFault, DIFFERENCE, DecodedBody, plaintext_len, unseal};
+use super::{BlobBodyFault, DIFFERENCE, DecodedBody, read_plaintext_len, unseal_body};
 
 /// A difference must have at most this fraction of the plaintext, a divisor: what saves less is not worth decoding
 /// two blobs for one.
@@ -27,7 +27,7 @@ pub(crate) struct BasePlace {
 
 impl BasePlace {
     /// The base's sealed bytes in the bytes of its pack.
-    pub(crate) fn slice<'a>(&self, pack: &'a [u8]) -> Option<&'a [u8]> {
+    pub(crate) fn slice_base<'a>(&self, pack: &'a [u8]) -> Option<&'a [u8]> {
         let start = usize::try_from(self.offset).ok()?;
         pack.get(start..start.checked_add(usize::try_from(self.len).ok()?)?)
     }
@@ -43,20 +43,20 @@ pub(crate) struct Difference {
 
 impl Difference {
     pub(super) fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
-        let len = plaintext_len(reader)?;
+        let len = read_plaintext_len(reader)?;
         let base = BasePlace {
-            id: BlobId(reader.array()?),
-            offset: reader.varint_u32()?,
-            len: reader.varint_u32()?,
+            id: BlobId(reader.read_array()?),
+            offset: reader.read_varint_u32()?,
+            len: reader.read_varint_u32()?,
         };
         if base.len as usize > crate::pack::SEALED_MAX {
             return Err(DecodeError::Invalid("length of the base"));
         }
-        Ok(Self { base, len, data: reader.take_rest().to_vec() })
+        Ok(Self { base, len, data: reader.read_rest().to_vec() })
     }
 
     /// The plaintext, checked.
-    pub(super) fn resolve(
+    pub(super) fn resolve_plaintext(
         self,
         keys: &VolumeKeys,
         kind: BlobKind,
@@ -64,14 +64,18 @@ impl Difference {
         base_sealed: &[u8],
     ) -> Result<Vec<u8>, BlobBodyFault> {
         // That the base is the right one shows in the result, which is checked.
-        let Ok(DecodedBody::Content(base)) = unseal(keys, kind, &self.base.id, base_sealed) else {
+        let Ok(DecodedBody::Content(base)) = unseal_body(keys, kind, &self.base.id, base_sealed) else {
             return Err(BlobBodyFault::Base);
         };
-        let plaintext = self.apply(&base)?;
-        if keys.blob_id(kind, &plaintext) == *id { Ok(plaintext) } else { Err(BlobBodyFault::Identity) }
+        let plaintext = self.apply_to_base(&base)?;
+        if keys.compute_blob_id(kind, &plaintext) == *id {
+            Ok(plaintext)
+        } else {
+            Err(BlobBodyFault::Identity)
+        }
     }
 
-    pub(crate) fn apply(&self, base: &[u8]) -> Result<Vec<u8>, BlobBodyFault> {
+    pub(crate) fn apply_to_base(&self, base: &[u8]) -> Result<Vec<u8>, BlobBodyFault> {
         // A context that borrows a prefix cannot outlive it: one a thread, as for whole blobs, is not to be had.
         let mut context = DCtx::try_create().ok_or(BlobBodyFault::Compression)?;
         context.ref_prefix(base).map_err(|_| BlobBodyFault::Compression)?;
@@ -94,20 +98,22 @@ pub(crate) struct NewDifference<'a> {
 impl NewDifference<'_> {
     /// Appends the sealed form to `out` and returns the length of its body; appends nothing if that would not be much
     /// shorter than the plaintext.
-    pub(crate) fn seal(&self, keys: &VolumeKeys, level: i32, out: &mut Vec<u8>) -> Option<usize> {
+    pub(crate) fn seal_difference(&self, keys: &VolumeKeys, level: i32, out: &mut Vec<u8>) -> Option<usize> {
         let mut head = FieldWriter::new();
-        head.u8(DIFFERENCE).varint(self.plaintext.len() as u64).raw(self.base.id.as_bytes());
-        head.varint(u64::from(self.base.offset)).varint(u64::from(self.base.len));
+        head.write_u8(DIFFERENCE)
+            .write_varint(self.plaintext.len() as u64)
+            .write_raw(self.base.id.as_bytes());
+        head.write_varint(u64::from(self.base.offset)).write_varint(u64::from(self.base.len));
         let mut body = head.into_vec();
         let room = (self.plaintext.len() / GAIN_MIN).checked_sub(body.len())?;
-        body.extend_from_slice(&compress(level, self.plaintext, self.base_plaintext, room)?);
-        out.reserve(body.len() + keys.overhead());
-        keys.seal(RecordDomain::Blob(self.kind), self.id.as_bytes(), &body, out);
+        body.extend_from_slice(&compress_with_base(level, self.plaintext, self.base_plaintext, room)?);
+        out.reserve(body.len() + keys.seal_overhead());
+        keys.seal_record(RecordDomain::Blob(self.kind), self.id.as_bytes(), &body, out);
         Some(body.len())
     }
 }
 
-fn compress(level: i32, plaintext: &[u8], base: &[u8], room: usize) -> Option<Vec<u8>> {
+fn compress_with_base(level: i32, plaintext: &[u8], base: &[u8], room: usize) -> Option<Vec<u8>> {
     if plaintext.len() > BLOB_MAX {
         return None;
     }

@@ -34,14 +34,14 @@ impl Default for PendingBlobs {
 }
 
 impl PendingBlobs {
-    fn shard(&self, id: &BlobId) -> MutexGuard<'_, PendingShard> {
+    fn lock_shard(&self, id: &BlobId) -> MutexGuard<'_, PendingShard> {
         let [first, ..] = id.0;
         self.shards[usize::from(first) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True for the first who asks.
-    pub(super) fn claim(&self, id: &BlobId) -> bool {
-        match self.shard(id).entry(*id) {
+    pub(super) fn claim_blob(&self, id: &BlobId) -> bool {
+        match self.lock_shard(id).entry(*id) {
             Entry::Occupied(_) => false,
             Entry::Vacant(vacant) => {
                 vacant.insert(None);
@@ -50,16 +50,16 @@ impl PendingBlobs {
         }
     }
 
-    pub(super) fn place(&self, id: &BlobId, spot: PendingLocation) {
-        self.shard(id).insert(*id, Some(spot));
+    pub(super) fn set_location(&self, id: &BlobId, spot: PendingLocation) {
+        self.lock_shard(id).insert(*id, Some(spot));
     }
 
     /// `None`: not pending; `Some(None)`: claimed, and not placed yet.
     pub(super) fn get(&self, id: &BlobId) -> Option<Option<PendingLocation>> {
-        self.shard(id).get(id).copied()
+        self.lock_shard(id).get(id).copied()
     }
 
-    pub(super) fn forget(&self, id: &BlobId) {
-        self.shard(id).remove(id);
+    pub(super) fn remove_blob(&self, id: &BlobId) {
+        self.lock_shard(id).remove(id);
     }
 }

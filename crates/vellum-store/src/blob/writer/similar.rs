@@ -26,16 +26,16 @@ pub(super) struct BlobEnds {
 
 impl BlobEnds {
     /// `None` for blobs that are too short to be compared.
-    pub(super) fn of(plaintext: &[u8]) -> Option<Self> {
+    pub(super) fn from_plaintext(plaintext: &[u8]) -> Option<Self> {
         if plaintext.len() < SIMILAR_MIN {
             return None;
         }
         let (first, last) = (plaintext.first_chunk::<END_LEN>()?, plaintext.last_chunk::<END_LEN>()?);
-        Some(Self { first: hash(0, first), last: hash(1, last) })
+        Some(Self { first: hash_end(0, first), last: hash_end(1, last) })
     }
 }
 
-fn hash(end: u8, bytes: &[u8]) -> EndHash {
+fn hash_end(end: u8, bytes: &[u8]) -> EndHash {
     let hash = blake3::Hasher::new().update(&[end]).update(bytes).finalize();
     hash.as_bytes().first_chunk().copied().unwrap_or_default()
 }
@@ -47,14 +47,14 @@ pub(super) struct SimilarBlobs {
 }
 
 impl SimilarBlobs {
-    pub(super) fn add(&mut self, ends: &BlobEnds, entry: &PackEntry) {
+    pub(super) fn add_blob(&mut self, ends: &BlobEnds, entry: &PackEntry) {
         let place = BasePlace { id: entry.id, offset: entry.offset, len: entry.len };
         self.by_end.insert(ends.first, place);
         self.by_end.insert(ends.last, place);
     }
 
     /// The latest blob that begins like this one, else one that ends like it.
-    pub(super) fn find(&self, ends: &BlobEnds, id: &BlobId) -> Option<BasePlace> {
+    pub(super) fn find_base(&self, ends: &BlobEnds, id: &BlobId) -> Option<BasePlace> {
         let found = self.by_end.get(&ends.first).or_else(|| self.by_end.get(&ends.last))?;
         (found.id != *id).then_some(*found)
     }

@@ -35,37 +35,37 @@ pub(super) struct WriterCounters {
     blobs_renewed: AtomicU64,
 }
 
-fn add(counter: &AtomicU64, count: usize) {
+fn add_to_counter(counter: &AtomicU64, count: usize) {
     counter.fetch_add(count as u64, Ordering::Relaxed);
 }
 
 impl WriterCounters {
-    pub(super) fn duplicate(&self, len: usize) {
-        add(&self.blobs_duplicate, 1);
-        add(&self.bytes_given, len);
+    pub(super) fn count_duplicate(&self, len: usize) {
+        add_to_counter(&self.blobs_duplicate, 1);
+        add_to_counter(&self.bytes_given, len);
     }
 
-    pub(super) fn new_blob(&self, len: usize, body_len: usize) {
-        add(&self.blobs_new, 1);
-        add(&self.bytes_given, len);
-        add(&self.bytes_new, len);
-        add(&self.bytes_compressed, body_len);
+    pub(super) fn count_new_blob(&self, len: usize, body_len: usize) {
+        add_to_counter(&self.blobs_new, 1);
+        add_to_counter(&self.bytes_given, len);
+        add_to_counter(&self.bytes_new, len);
+        add_to_counter(&self.bytes_compressed, body_len);
     }
 
-    pub(super) fn renewed_blob(&self) {
-        add(&self.blobs_renewed, 1);
+    pub(super) fn count_renewed_blob(&self) {
+        add_to_counter(&self.blobs_renewed, 1);
     }
 
-    pub(super) fn pack(&self, len: usize) {
-        add(&self.packs, 1);
-        add(&self.bytes_stored, len);
+    pub(super) fn count_pack(&self, len: usize) {
+        add_to_counter(&self.packs, 1);
+        add_to_counter(&self.bytes_stored, len);
     }
 
-    pub(super) fn index(&self, len: u64) {
+    pub(super) fn count_index(&self, len: u64) {
         self.bytes_stored.fetch_add(len, Ordering::Relaxed);
     }
 
-    pub(super) fn read(&self) -> WriteStats {
+    pub(super) fn read_stats(&self) -> WriteStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         WriteStats {
             blobs_new: read(&self.blobs_new),

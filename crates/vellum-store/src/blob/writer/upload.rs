@@ -49,43 +49,43 @@ impl UploadQueue {
     }
 
     /// A number for a new pack, unique in this writer.
-    pub(super) fn next_number(&self) -> u32 {
+    pub(super) fn next_pack_number(&self) -> u32 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Hands over a full pack; waits while two are under way.
-    pub(super) fn submit(&self, job: UploadJob) -> Result<(), BlobError> {
-        let lane = self.lane.get_or_init(|| self.start());
+    pub(super) fn submit_pack(&self, job: UploadJob) -> Result<(), BlobError> {
+        let lane = self.lane.get_or_init(|| self.start_lane());
         // The threads end only when the lane does, unless one panicked.
-        lane.sender.send(job).map_err(|_| self.shared.stop(BlobError::Unsettled))
+        lane.sender.send(job).map_err(|_| self.shared.record_failure(BlobError::Unsettled))
     }
 
-    fn start(&self) -> UploadLane {
+    fn start_lane(&self) -> UploadLane {
         let (sender, receiver) = sync_channel(0);
         let receiver = Arc::new(Mutex::new(receiver));
-        let count = if self.shared.store.inner.objects.parallel_gets() > 1 { THREADS_REMOTE } else { 1 };
+        let count = if self.shared.store.inner.objects.parallel_get_count() > 1 { THREADS_REMOTE } else { 1 };
         let threads = (0..count).map(|_| {
             let (shared, track, receiver) = (self.shared.clone(), self.track.clone(), receiver.clone());
-            std::thread::spawn(move || work(&shared, &track, &receiver))
+            std::thread::spawn(move || run_upload_worker(&shared, &track, &receiver))
         });
         UploadLane { sender, threads: threads.collect() }
     }
 
-    pub(super) fn under_way(&self, number: u32) -> Option<Arc<Vec<u8>>> {
+    pub(super) fn find_pending_pack(&self, number: u32) -> Option<Arc<Vec<u8>>> {
         lock(&self.track).under_way.get(&number).cloned()
     }
 
-    pub(super) fn pack(&self, number: u32) -> Option<PackId> {
+    pub(super) fn find_uploaded_pack(&self, number: u32) -> Option<PackId> {
         lock(&self.track).arrived.get(&number).copied()
     }
 
     /// Waits for all packs that were handed over.
-    pub(super) fn join(&mut self) {
+    pub(super) fn join_uploads(&mut self) {
         let Some(UploadLane { sender, threads }) = self.lane.take() else { return };
         drop(sender);
         for thread in threads {
             if thread.join().is_err() {
-                self.shared.stop(BlobError::Unsettled);
+                self.shared.record_failure(BlobError::Unsettled);
             }
         }
     }
@@ -94,7 +94,7 @@ impl UploadQueue {
 /// A writer that is given up leaves no thread behind that still puts.
 impl Drop for UploadQueue {
     fn drop(&mut self) {
-        self.join();
+        self.join_uploads();
     }
 }
 
@@ -102,41 +102,50 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn work(shared: &BlobWriterShared, track: &Mutex<UploadTracker>, receiver: &Mutex<Receiver<UploadJob>>) {
+fn run_upload_worker(
+    shared: &BlobWriterShared,
+    track: &Mutex<UploadTracker>,
+    receiver: &Mutex<Receiver<UploadJob>>,
+) {
     loop {
         let Ok(job) = lock(receiver).recv() else { return };
         // After a failure, jobs are taken and dropped, so that nobody waits for ever.
-        if shared.check().is_err() {
+        if shared.check_failure().is_err() {
             continue;
         }
-        if let Err(error) = upload(shared, track, job) {
-            shared.stop(error);
+        if let Err(error) = upload_pack(shared, track, job) {
+            shared.record_failure(error);
         }
     }
 }
 
-fn upload(shared: &BlobWriterShared, track: &Mutex<UploadTracker>, job: UploadJob) -> Result<(), BlobError> {
+fn upload_pack(
+    shared: &BlobWriterShared,
+    track: &Mutex<UploadTracker>,
+    job: UploadJob,
+) -> Result<(), BlobError> {
     let inner = &shared.store.inner;
-    let built = job.builder.build(&inner.keys);
+    let built = job.builder.build_pack(&inner.keys);
     let bytes = Arc::new(built.bytes);
     lock(track).under_way.insert(job.number, bytes.clone());
-    inner.objects.put(&pack_key(&built.id), &bytes)?;
+    inner.objects.put_object(&pack_key(&built.id), &bytes)?;
     let mut tracked = lock(track);
     tracked.arrived.insert(job.number, built.id);
     tracked.under_way.remove(&job.number);
     drop(tracked);
-    shared.stats.pack(bytes.len());
+    shared.stats.count_pack(bytes.len());
     let mut uploaded = lock(&shared.uploaded);
-    uploaded.extend(built.entries.iter().map(|entry| (entry.id, BlobLocation::of(built.id, entry))));
+    uploaded
+        .extend(built.entries.iter().map(|entry| (entry.id, BlobLocation::from_pack_entry(built.id, entry))));
     if uploaded.len() < INDEX_AFTER {
         return Ok(());
     }
     let blobs = std::mem::take(&mut *uploaded);
     drop(uploaded);
     let ids: Vec<_> = blobs.iter().map(|(id, _)| *id).collect();
-    let index_bytes = inner.index.commit(IndexAddition { blobs, ..IndexAddition::default() })?;
-    shared.stats.index(index_bytes);
+    let index_bytes = inner.index.commit_addition(IndexAddition { blobs, ..IndexAddition::default() })?;
+    shared.stats.count_index(index_bytes);
     // The index knows them now.
-    ids.iter().for_each(|id| shared.pending.forget(id));
+    ids.iter().for_each(|id| shared.pending.remove_blob(id));
     Ok(())
 }

@@ -36,7 +36,7 @@ impl FileHandles {
     }
 
     /// Keeps a descriptor, at the price of the one unused for longest.
-    pub(super) fn hold(&self, key: &ObjectKey, fd: &Arc<OwnedFd>) {
+    pub(super) fn insert_handle(&self, key: &ObjectKey, fd: &Arc<OwnedFd>) {
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         if held.len() >= HANDLES_MAX {
@@ -49,18 +49,18 @@ impl FileHandles {
     }
 
     /// Lets go of what others have deleted: it takes space on the disk as long as it is held.
-    pub(super) fn sweep(&self) {
+    pub(super) fn evict_deleted(&self) {
         let is_there = |held: &HeldHandle| rustix::fs::fstat(&held.fd).is_ok_and(|stat| stat.st_nlink > 0);
         self.held.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| is_there(held));
     }
 
-    pub(super) fn forget(&self, key: &ObjectKey) {
+    pub(super) fn evict_handle(&self, key: &ObjectKey) {
         self.held.write().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }
 
 /// Up to `len` bytes from `offset` on: fewer only at the file's end.
-pub(super) fn read_at(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<Vec<u8>> {
+pub(super) fn read_range_at(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<Vec<u8>> {
     let len = usize::try_from(len).map_err(|_| Errno::NOMEM)?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;
@@ -78,6 +78,6 @@ pub(super) fn read_at(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<Vec<u8>
 }
 
 /// The length of the file in bytes.
-pub(super) fn size(fd: &OwnedFd) -> io::Result<u64> {
+pub(super) fn file_size(fd: &OwnedFd) -> io::Result<u64> {
     Ok(u64::try_from(rustix::fs::fstat(fd)?.st_size).map_err(|_| Errno::OVERFLOW)?)
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::owner::give_to_owner_of;
+use crate::owner::set_owner_from_dir;
 
 /// Files of writers that died are removed when they are this old: longer than any write takes, also on a
 /// machine that slept.
@@ -29,12 +29,12 @@ impl TempFile {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&*folder, name.as_str(), flags, mode)?;
         let temp = Self { folder, name, fd, published: false };
-        give_to_owner_of(&*temp.folder, &temp.fd)?;
-        write_all(&temp.fd, bytes)?;
+        set_owner_from_dir(&*temp.folder, &temp.fd)?;
+        write_all_bytes(&temp.fd, bytes)?;
         Ok(temp)
     }
 
-    pub(super) fn sync(&self) -> io::Result<()> {
+    pub(super) fn sync_file(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&self.fd)?)
     }
 
@@ -72,11 +72,11 @@ impl TempFile {
             }
             Err(errno) => return Err(errno.into()),
         }
-        self.publish_over(folder, name)
+        self.publish_replacing(folder, name)
     }
 
     /// Names the file, in place of whatever has the name.
-    pub(super) fn publish_over(&mut self, folder: &OwnedFd, name: &str) -> io::Result<()> {
+    pub(super) fn publish_replacing(&mut self, folder: &OwnedFd, name: &str) -> io::Result<()> {
         rustix::fs::renameat(&*self.folder, self.name.as_str(), folder, name)?;
         self.published = true;
         Ok(())
@@ -92,7 +92,7 @@ impl Drop for TempFile {
     }
 }
 
-fn write_all(fd: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
+fn write_all_bytes(fd: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(fd, bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -105,7 +105,7 @@ fn write_all(fd: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Removes leftovers. Failures are left for the next time: nothing depends on it.
-pub(super) fn sweep(folder: &OwnedFd) {
+pub(super) fn remove_leftovers(folder: &OwnedFd) {
     let Ok(entries) = rustix::fs::Dir::read_from(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();

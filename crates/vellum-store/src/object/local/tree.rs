@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::{ObjectInfo, ObjectKey, PRIVATE_DIR};
 use crate::object::key;
-use crate::owner::give_to_owner_of;
+use crate::owner::set_owner_from_dir;
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
@@ -74,13 +74,13 @@ impl StoreFolders {
     fn open_beneath(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve) {
-            Err(Errno::NOSYS) => self.open_by_steps(path, flags),
+            Err(Errno::NOSYS) => self.open_by_components(path, flags),
             answer => Ok(answer?),
         }
     }
 
     /// For kernels before 5.6: the same, one component at a time.
-    fn open_by_steps(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    fn open_by_components(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
         let mut dir = self.root.try_clone()?;
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         for part in folder.split('/').filter(|part| !part.is_empty()) {
@@ -94,16 +94,20 @@ impl StoreFolders {
     }
 
     /// The folder, made if need be, to put files into.
-    pub(super) fn writable(&self, folder: &str) -> io::Result<Arc<OwnedFd>> {
+    pub(super) fn open_writable_folder(&self, folder: &str) -> io::Result<Arc<OwnedFd>> {
         let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
-        self.settle(&mut folders, folder)
+        self.ensure_folder(&mut folders, folder)
     }
 
-    fn settle(&self, folders: &mut HashMap<String, StoreFolder>, path: &str) -> io::Result<Arc<OwnedFd>> {
+    fn ensure_folder(
+        &self,
+        folders: &mut HashMap<String, StoreFolder>,
+        path: &str,
+    ) -> io::Result<Arc<OwnedFd>> {
         if let Some(known) = folders.get(path) {
             return Ok(known.fd.clone());
         }
-        let fd = if path.is_empty() { self.root.try_clone()? } else { self.settle_below(folders, path)? };
+        let fd = if path.is_empty() { self.root.try_clone()? } else { self.ensure_subfolder(folders, path)? };
         let folder = StoreFolder { fd: Arc::new(fd), settled: HashSet::new() };
         let fd = folder.fd.clone();
         if folders.len() >= FOLDERS_MAX {
@@ -114,9 +118,13 @@ impl StoreFolders {
         Ok(fd)
     }
 
-    fn settle_below(&self, folders: &mut HashMap<String, StoreFolder>, path: &str) -> io::Result<OwnedFd> {
+    fn ensure_subfolder(
+        &self,
+        folders: &mut HashMap<String, StoreFolder>,
+        path: &str,
+    ) -> io::Result<OwnedFd> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let parent_fd = self.settle(folders, parent)?;
+        let parent_fd = self.ensure_folder(folders, parent)?;
         let is_new = match rustix::fs::mkdirat(&*parent_fd, name, self.mode | PRIVATE_DIR) {
             Ok(()) => true,
             // Also a folder that another process made just now may not be durable yet.
@@ -125,11 +133,11 @@ impl StoreFolders {
         };
         let fd = rustix::fs::openat(&*parent_fd, name, DIR, Mode::empty())?;
         if is_new {
-            give_to_owner_of(&*parent_fd, &fd)?;
+            set_owner_from_dir(&*parent_fd, &fd)?;
         }
         let known = folders.get_mut(parent).ok_or(Errno::NOENT)?;
         if !known.settled.contains(name) {
-            known.settled = subfolders(&parent_fd)?;
+            known.settled = list_subfolders(&parent_fd)?;
             rustix::fs::fsync(&*parent_fd)?;
         }
         Ok(fd)
@@ -142,7 +150,12 @@ impl StoreFolders {
 
     /// Adds every object in `folder` and below. Names that no key can have are not objects and are passed over. What is
     /// not a file and stands where an object should be is listed, so that whoever reads it finds out.
-    pub(super) fn walk(&self, folder: &str, sizes: bool, found: &mut Vec<ObjectInfo>) -> io::Result<()> {
+    pub(super) fn walk_objects(
+        &self,
+        folder: &str,
+        sizes: bool,
+        found: &mut Vec<ObjectInfo>,
+    ) -> io::Result<()> {
         let dir = match self.open_folder(folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened?,
@@ -151,14 +164,14 @@ impl StoreFolders {
         for entry in rustix::fs::Dir::read_from(&dir)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else { continue };
-            if !key::is_component(name.as_bytes()) {
+            if !key::is_key_component(name.as_bytes()) {
                 continue;
             }
             let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
-            match file_type(&dir, name, entry.file_type())? {
+            match resolve_file_type(&dir, name, entry.file_type())? {
                 FileType::Unknown => {}
                 FileType::Directory => {
-                    if is_id(name) {
+                    if is_object_id(name) {
                         add_object(&dir, name, path.clone(), sizes, found)?;
                     }
                     below.push(path);
@@ -170,16 +183,16 @@ impl StoreFolders {
         below
             .iter()
             .filter(|path| path.split('/').count() < key::DEPTH_MAX)
-            .try_for_each(|path| self.walk(path, sizes, found))
+            .try_for_each(|path| self.walk_objects(path, sizes, found))
     }
 }
 
 /// Whether a name is that of an object and not of a folder: most objects are named by ids.
-fn is_id(name: &str) -> bool {
+fn is_object_id(name: &str) -> bool {
     name.len() >= ID_LEN_MIN && name.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
-fn file_type(dir: &OwnedFd, name: &str, seen: FileType) -> io::Result<FileType> {
+fn resolve_file_type(dir: &OwnedFd, name: &str, seen: FileType) -> io::Result<FileType> {
     if seen != FileType::Unknown {
         return Ok(seen);
     }
@@ -216,7 +229,7 @@ fn add_object(
     }
 }
 
-fn subfolders(fd: &OwnedFd) -> io::Result<HashSet<String>> {
+fn list_subfolders(fd: &OwnedFd) -> io::Result<HashSet<String>> {
     let mut names = HashSet::new();
     for entry in rustix::fs::Dir::read_from(fd)? {
         let entry = entry?;
@@ -229,13 +242,13 @@ fn subfolders(fd: &OwnedFd) -> io::Result<HashSet<String>> {
 }
 
 /// Makes a directory and its parents, durably, readable by the owner only.
-pub(super) fn make_path(path: &Path) -> io::Result<()> {
+pub(super) fn create_path(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !parent.is_dir() {
-        make_path(parent)?;
+        create_path(parent)?;
     }
     match rustix::fs::mkdir(path, PRIVATE_DIR) {
         Ok(()) | Err(Errno::EXIST) => {}

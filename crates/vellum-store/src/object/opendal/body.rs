@@ -9,17 +9,17 @@ use futures_core::Stream;
 use opendal::{Buffer, BytesRange, Operator};
 
 /// The bytes of a range of an object; `None` if there are more than `max`.
-pub(super) async fn read(
+pub(super) async fn read_object_range(
     operator: &Operator,
     path: &str,
     range: impl Into<BytesRange>,
     max: u64,
 ) -> opendal::Result<Option<Vec<u8>>> {
-    collect(operator.reader(path).await?.into_stream(range).await?, max).await
+    collect_pieces(operator.reader(path).await?.into_stream(range).await?, max).await
 }
 
 /// All pieces as one; `None` as soon as they are more than `max` bytes.
-async fn collect(
+async fn collect_pieces(
     pieces: impl Stream<Item = opendal::Result<Buffer>>,
     max: u64,
 ) -> opendal::Result<Option<Vec<u8>>> {
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn an_answer_without_end_is_cut_off() -> Result<(), Box<dyn std::error::Error>> {
         let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
-        assert_eq!(runtime.block_on(collect(Endless { sent: 0 }, 1000))?, None);
+        assert_eq!(runtime.block_on(collect_pieces(Endless { sent: 0 }, 1000))?, None);
         Ok(())
     }
 }

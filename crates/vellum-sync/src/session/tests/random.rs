@@ -88,11 +88,14 @@ fn run(way: Way, root: &Path, options: &SyncOptions) -> SyncReport {
         Way::Local => {
             let (source, target) = (LocalEnd::open(&from).unwrap(), LocalEnd::open(&to).unwrap());
             let meter = ProgressMeter::default();
-            let from = source.list(&wish(SyncSide::Source, options), &meter).unwrap();
-            let to = target.list(&wish(SyncSide::Destination, options), &meter).unwrap();
+            let from = source.list_entries(&wish(SyncSide::Source, options), &meter).unwrap();
+            let to = target.list_entries(&wish(SyncSide::Destination, options), &meter).unwrap();
             let plan = SyncPlan::new(&from, &to, options);
             target
-                .carry_out(&SyncJob { plan: &plan, source: &source, from: &from, to: &to, options }, &meter)
+                .execute_plan(
+                    &SyncJob { plan: &plan, source: &source, from: &from, to: &to, options },
+                    &meter,
+                )
                 .unwrap()
         }
     }

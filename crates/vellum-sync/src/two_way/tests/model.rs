@@ -193,19 +193,19 @@ impl World {
         let asked = self.asked(rule);
         let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
         let meter = vellum_volume::ProgressMeter::default();
-        let sight = two_way.look(&self.archive, &meter).unwrap();
-        let mut plan = two_way.plan(&self.archive, &sight).unwrap();
+        let sight = two_way.collect_listings(&self.archive, &meter).unwrap();
+        let mut plan = two_way.build_plan(&self.archive, &sight).unwrap();
         let _ = show(&plan, &sight);
         if plan.renamings.iter().any(|renamings| !renamings.is_empty()) {
             // The names are given first, all of them; the rest comes with the next run.
-            two_way.rename(&plan, &sight, &meter).unwrap();
+            two_way.execute_renames(&plan, &sight, &meter).unwrap();
             return;
         }
         for part in &mut plan.plans {
             part.steps.truncate(steps);
             steps -= part.steps.len();
         }
-        two_way.carry_out(&plan, &sight, &meter).unwrap();
+        two_way.execute_transfers(&plan, &sight, &meter).unwrap();
     }
 
     fn assert_kept_somewhere(&self, before: &BTreeSet<String>, agreed: &BTreeSet<String>) {

@@ -109,7 +109,7 @@ fn an_edit_within_the_tick_of_the_agreement_is_seen() {
         world.archive.stamps.clear();
         let edit = write_unseen(&world, which, "a");
         let (shown, _) = world.sync(ConflictRule::Dest);
-        assert_eq!(world.read(which.other(), "a").as_ref(), Some(&edit), "{shown:?}");
+        assert_eq!(world.read(which.opposite(), "a").as_ref(), Some(&edit), "{shown:?}");
         assert_eq!(shown.len(), 1, "{shown:?}");
         world.assert_settled(ConflictRule::Dest);
     }
@@ -136,14 +136,14 @@ fn an_edit_that_keeps_size_and_time_is_seen() {
         let mut world = agreed(&["a", "b"]);
         // Time passes: whatever the clock's tick, the change is later than the agreement.
         for stamps in world.archive.stamps.values_mut() {
-            *which.of_mut(stamps) -= 1;
+            *which.select_from_mut(stamps) -= 1;
         }
         let edit = write_unseen(&world, which, "a");
         // A name more, or the same content again, is no edit.
         fs::hard_link(world.path(which, "b"), world.path(which, "c")).unwrap();
         fs::remove_file(world.path(which, "c")).unwrap();
         let (shown, _) = world.sync(ConflictRule::KeepBoth);
-        assert_eq!(world.read(which.other(), "a").as_ref(), Some(&edit), "{shown:?}");
+        assert_eq!(world.read(which.opposite(), "a").as_ref(), Some(&edit), "{shown:?}");
         assert_eq!(shown.len(), 1, "{shown:?}");
         world.assert_settled(ConflictRule::KeepBoth);
     }
@@ -160,7 +160,7 @@ fn the_loser_of_a_rule_is_in_the_trash() {
         let mut world = agreed(&["a"]);
         let mut versions = [String::new(), String::new()];
         for which in TwoWaySide::BOTH {
-            *which.of_mut(&mut versions) = world.write(which, "a");
+            *which.select_from_mut(&mut versions) = world.write(which, "a");
         }
         if rule == ConflictRule::Larger {
             fs::write(world.path(First, "a"), "larger than the other").unwrap();
@@ -168,10 +168,10 @@ fn the_loser_of_a_rule_is_in_the_trash() {
         }
         world.sync(rule);
         for which in TwoWaySide::BOTH {
-            assert_eq!(world.read(which, "a").as_ref(), Some(winner.of(&versions)), "{rule:?}");
+            assert_eq!(world.read(which, "a").as_ref(), Some(winner.select_from(&versions)), "{rule:?}");
         }
-        let trash = world.versions(winner.other(), true);
-        assert_eq!(trash.iter().collect::<Vec<_>>(), [winner.other().of(&versions)], "{rule:?}");
+        let trash = world.versions(winner.opposite(), true);
+        assert_eq!(trash.iter().collect::<Vec<_>>(), [winner.opposite().select_from(&versions)], "{rule:?}");
         world.assert_settled(rule);
     }
 }
@@ -278,10 +278,10 @@ fn an_empty_side_and_most_of_a_side_are_not_deleted_unless_forced() {
         asked.options.delete.force = false;
         let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
         let meter = vellum_volume::ProgressMeter::default();
-        let sight = two_way.look(&world.archive, &meter).unwrap();
-        let plan = two_way.plan(&world.archive, &sight).unwrap();
+        let sight = two_way.collect_listings(&world.archive, &meter).unwrap();
+        let plan = two_way.build_plan(&world.archive, &sight).unwrap();
         let refusal = plan.refusal.clone();
-        assert_eq!(two_way.perform(&world.archive, &sight, &plan, &meter).is_err(), refusal.is_some());
+        assert_eq!(two_way.execute_plan(&world.archive, &sight, &plan, &meter).is_err(), refusal.is_some());
         refusal
     };
     let world = agreed(&["a", "b", "c"]);
@@ -319,11 +319,11 @@ fn a_side_that_lost_too_much_gets_what_is_new_and_nothing_is_deleted() {
         asked.options.delete.force = force;
         let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
         let meter = vellum_volume::ProgressMeter::default();
-        let sight = two_way.look(&world.archive, &meter).unwrap();
-        let plan = two_way.plan(&world.archive, &sight).unwrap();
+        let sight = two_way.collect_listings(&world.archive, &meter).unwrap();
+        let plan = two_way.build_plan(&world.archive, &sight).unwrap();
         let held = plan.plans.iter().flat_map(|plan| &plan.remarks).any(|remark| remark.is_problem());
         assert_eq!((plan.refusal.clone(), held), (None, !force));
-        let (_, archive) = two_way.perform(&world.archive, &sight, &plan, &meter).unwrap();
+        let (_, archive) = two_way.execute_plan(&world.archive, &sight, &plan, &meter).unwrap();
         if let Some(archive) = archive {
             world.archive = archive;
         }
@@ -356,9 +356,9 @@ fn what_a_rule_hides_on_one_side_was_not_deleted_there() {
     use crate::source::SyncSide;
     let mut world = agreed(&["a.log", "d/b.log", "c"]);
     let args = [RuleArg::Exclude(b"*.log".to_vec())];
-    let rules = RuleSet::compile(&args, false, &mut |_: &[u8]| Err("no files".into())).unwrap();
+    let rules = RuleSet::compile_args(&args, false, &mut |_: &[u8]| Err("no files".into())).unwrap();
     let filters = std::sync::Arc::new(SyncFilters { rules, ..SyncFilters::default() });
-    world.rules[0] = filters.judge(SyncSide::Source, b"/").unwrap();
+    world.rules[0] = filters.create_filter(SyncSide::Source, b"/").unwrap();
     world.write(Second, "new.log");
     world.write(First, "new.log");
     assert_eq!(world.dry(ConflictRule::KeepBoth), Vec::<String>::new());
@@ -388,10 +388,10 @@ fn an_edit_made_after_the_plan_is_not_lost() {
     let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
     let meter = vellum_volume::ProgressMeter::default();
     let archive = world.archive.clone();
-    let sight = two_way.look(&archive, &meter).unwrap();
-    let plan = two_way.plan(&archive, &sight).unwrap();
+    let sight = two_way.collect_listings(&archive, &meter).unwrap();
+    let plan = two_way.build_plan(&archive, &sight).unwrap();
     let late: Vec<String> = ["a", "b", "c"].map(|path| world.write(Second, path)).into();
-    let (report, archive) = two_way.perform(&archive, &sight, &plan, &meter).unwrap();
+    let (report, archive) = two_way.execute_plan(&archive, &sight, &plan, &meter).unwrap();
     assert!(report.reports[0].problems.len() >= 3, "{report:?}");
     for (path, version) in ["a", "b", "c"].iter().zip(&late) {
         assert_eq!(world.read(Second, path).as_ref(), Some(version));
@@ -448,13 +448,13 @@ mod archive {
         let archive = TwoWayArchive::decode_body(body, TwoWayPair([0; 32])).unwrap();
         let encoded = archive.encode();
         assert_eq!(encoded.strip_prefix(body).map(<[u8]>::len), Some(32));
-        let file = archive.root().child(b"f").unwrap();
-        let [first, second] = archive.seen(file).unwrap();
+        let file = archive.root().find_child(b"f").unwrap();
+        let [first, second] = archive.entry_facts(file).unwrap();
         assert_eq!((first.state.size, first.state.mark, second.state.mark), (5, 1, 2));
-        let dir = archive.root().child(b"d").unwrap();
-        assert!(archive.seen(dir).is_none());
-        assert_eq!(archive.seen(dir.child(b"n").unwrap()).unwrap()[0].state.rdev, 259);
-        assert_eq!(archive.root().child(b"l").unwrap().target(), b"to");
+        let dir = archive.root().find_child(b"d").unwrap();
+        assert!(archive.entry_facts(dir).is_none());
+        assert_eq!(archive.entry_facts(dir.find_child(b"n").unwrap()).unwrap()[0].state.rdev, 259);
+        assert_eq!(archive.root().find_child(b"l").unwrap().symlink_target(), b"to");
     }
 
     #[test]
@@ -463,15 +463,15 @@ mod archive {
         let place = dir.path().join("state/vellum/sync");
         let archive = some();
         let shelf = LockedArchive::open(&place, archive.pair).unwrap();
-        assert!(matches!(shelf.load().unwrap(), FoundArchive::Nothing));
-        shelf.save(&archive).unwrap();
+        assert!(matches!(shelf.load_archive().unwrap(), FoundArchive::Nothing));
+        shelf.save_archive(&archive).unwrap();
         assert!(LockedArchive::open(&place, archive.pair).is_err());
         assert!(LockedArchive::open(&place, TwoWayPair([8; 32])).is_ok());
         drop(shelf);
         let shelf = LockedArchive::open(&place, archive.pair).unwrap();
-        assert!(matches!(shelf.load().unwrap(), FoundArchive::Archive(found) if *found == archive));
-        let file = place.join(format!("{}.archive", archive.pair.name()));
+        assert!(matches!(shelf.load_archive().unwrap(), FoundArchive::Archive(found) if *found == archive));
+        let file = place.join(format!("{}.archive", archive.pair.archive_name()));
         fs::write(&file, b"VLMPAIRS and then something else").unwrap();
-        assert!(matches!(shelf.load().unwrap(), FoundArchive::Unusable(ArchiveError::Checksum)));
+        assert!(matches!(shelf.load_archive().unwrap(), FoundArchive::Unusable(ArchiveError::Checksum)));
     }
 }

@@ -110,10 +110,10 @@ impl World {
         let ends = self.ends();
         let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
         let meter = ProgressMeter::default();
-        let sight = two_way.look(&self.archive, &meter).unwrap();
-        let plan = two_way.plan(&self.archive, &sight).unwrap();
+        let sight = two_way.collect_listings(&self.archive, &meter).unwrap();
+        let plan = two_way.build_plan(&self.archive, &sight).unwrap();
         let shown = show(&plan, &sight);
-        let (report, archive) = two_way.perform(&self.archive, &sight, &plan, &meter).unwrap();
+        let (report, archive) = two_way.execute_plan(&self.archive, &sight, &plan, &meter).unwrap();
         // Through its bytes, as between two runs.
         self.archive = TwoWayArchive::decode(&archive.unwrap().encode(), self.archive.pair).unwrap();
         (shown, report)
@@ -124,8 +124,8 @@ impl World {
         let ends = self.ends();
         let asked = self.asked(rule);
         let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
-        let sight = two_way.look(&self.archive, &ProgressMeter::default()).unwrap();
-        show(&two_way.plan(&self.archive, &sight).unwrap(), &sight)
+        let sight = two_way.collect_listings(&self.archive, &ProgressMeter::default()).unwrap();
+        show(&two_way.build_plan(&self.archive, &sight).unwrap(), &sight)
     }
 
     pub fn forget(&mut self) {
@@ -198,17 +198,17 @@ fn walk(dir: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata)) {
 pub fn show(plan: &TwoWayPlan, sight: &TwoWayListings) -> Vec<String> {
     let mut lines = Vec::new();
     for which in TwoWaySide::BOTH {
-        for one in which.of(&plan.renamings).iter() {
+        for one in which.select_from(&plan.renamings).iter() {
             let (path, name) = (String::from_utf8(one.path).unwrap(), String::from_utf8(one.name).unwrap());
             lines.push(format!("{which:?} {path} becomes {name}"));
         }
     }
-    let listings = plan.listings(sight.both());
+    let listings = plan.renamed_listings(sight.both_listings());
     for from in TwoWaySide::BOTH {
-        for step in &from.of(&plan.plans).steps {
+        for step in &from.select_from(&plan.plans).steps {
             let entry = match (step.source, step.old) {
-                (Some(source), _) => from.of(&listings).entry(source),
-                (None, Some(old)) => from.other().of(&listings).entry(old),
+                (Some(source), _) => from.select_from(&listings).entry(source),
+                (None, Some(old)) => from.opposite().select_from(&listings).entry(old),
                 (None, None) => continue,
             };
             lines.push(format!("{from:?} {:?} {}", step.action, String::from_utf8(entry.path()).unwrap()));

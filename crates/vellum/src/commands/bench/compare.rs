@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use vellum_bench::BenchReport;
-use vellum_bench::compare::{ComparedRow, ComparisonVerdict, ReportComparison, compare};
+use vellum_bench::compare::{ComparedRow, ComparisonVerdict, ReportComparison, compare_reports};
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
-use crate::ui::figures::figure;
+use crate::ui::figures::format_figure;
 use crate::ui::style::TextStyle;
 use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 
@@ -34,30 +34,30 @@ pub struct Args {
 /// Compares.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if !(0.0..=1000.0).contains(&args.tolerance) {
-        return Err(CliError::usage("a tolerance is 0 to 1000 per cent", ""));
+        return Err(CliError::usage_error("a tolerance is 0 to 1000 per cent", ""));
     }
-    let (base, new) = (read(context, &args.base)?, read(context, &args.new)?);
-    let comparison = compare(&base, &new, args.tolerance / 100.0)?;
-    let outcome = CommandOutcome::findings(comparison.regressions() > 0);
+    let (base, new) = (read_bench_report(context, &args.base)?, read_bench_report(context, &args.new)?);
+    let comparison = compare_reports(&base, &new, args.tolerance / 100.0)?;
+    let outcome = CommandOutcome::from_findings(comparison.count_regressions() > 0);
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&comparison)?;
+    if ui.is_json() {
+        ui.print_json(&comparison)?;
         return Ok(outcome);
     }
-    print(context, &comparison)?;
+    print_comparison(context, &comparison)?;
     Ok(outcome)
 }
 
-fn read(context: &CommandContext, path: &Path) -> Result<BenchReport> {
+fn read_bench_report(context: &CommandContext, path: &Path) -> Result<BenchReport> {
     use std::io::Read;
-    let (shown, path) = (path.display().to_string(), context.local_path(path));
+    let (shown, path) = (path.display().to_string(), context.resolve_local_path(path));
     let mut json = Vec::new();
-    let file = std::fs::File::open(path).map_err(CliError::io("open", shown.clone()))?;
-    file.take(REPORT_MAX).read_to_end(&mut json).map_err(CliError::io("read", shown.clone()))?;
-    Ok(BenchReport::parse(&shown, &json)?)
+    let file = std::fs::File::open(path).map_err(CliError::io_error("open", shown.clone()))?;
+    file.take(REPORT_MAX).read_to_end(&mut json).map_err(CliError::io_error("read", shown.clone()))?;
+    Ok(BenchReport::parse_json(&shown, &json)?)
 }
 
-fn print(context: &CommandContext, comparison: &ReportComparison) -> Result<()> {
+fn print_comparison(context: &CommandContext, comparison: &ReportComparison) -> Result<()> {
     let ui = &context.ui;
     let mut table = TextTable::new(&[
         ColumnAlignment::Left,
@@ -68,36 +68,40 @@ fn print(context: &CommandContext, comparison: &ReportComparison) -> Result<()> 
         ColumnAlignment::Left,
     ]);
     for row in &comparison.rows {
-        table.row(cells(ui.style, row));
+        table.add_row(comparison_cells(ui.style, row));
     }
-    for line in table.lines() {
-        ui.line(line)?;
+    for line in table.format_lines() {
+        ui.print_line(line)?;
     }
     for (names, side) in [(&comparison.only_base, "first"), (&comparison.only_new, "second")] {
         if !names.is_empty() {
-            ui.warn(format!("only the {side} has: {}", names.join(", ")))?;
+            ui.print_warning(format!("only the {side} has: {}", names.join(", ")))?;
         }
     }
     if comparison.elsewhere {
-        ui.warn("the two are not of one machine and one place: they say little of each other")?;
+        ui.print_warning("the two are not of one machine and one place: they say little of each other")?;
     }
     Ok(())
 }
 
-fn cells(style: TextStyle, row: &ComparedRow) -> [TableCell; 6] {
+fn comparison_cells(style: TextStyle, row: &ComparedRow) -> [TableCell; 6] {
     let (word, paint): (_, fn(TextStyle, &str) -> String) = match row.verdict {
-        ComparisonVerdict::Ok => ("OK", TextStyle::green),
-        ComparisonVerdict::Regression => ("REGRESSION", TextStyle::red),
+        ComparisonVerdict::Ok => ("OK", TextStyle::paint_green),
+        ComparisonVerdict::Regression => ("REGRESSION", TextStyle::paint_red),
     };
     let tolerance = format!("(down to -{:.0} % is noise)", row.tolerance * 100.0);
     [
         row.name.as_str().into(),
-        figure(row.base).into(),
-        figure(row.new).into(),
+        format_figure(row.base).into(),
+        format_figure(row.new).into(),
         row.unit.as_str().into(),
         format!("{:+.0} %", row.change * 100.0).into(),
-        TableCell::painted(&format!("{word} {tolerance}"), |text| {
-            format!("{} {}", paint(style, text.split(' ').next().unwrap_or_default()), style.dim(&tolerance))
+        TableCell::from_painted(&format!("{word} {tolerance}"), |text| {
+            format!(
+                "{} {}",
+                paint(style, text.split(' ').next().unwrap_or_default()),
+                style.paint_dim(&tolerance)
+            )
         }),
     ]
 }

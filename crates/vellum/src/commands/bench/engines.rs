@@ -31,17 +31,18 @@ pub struct Args {
 
 /// Measures.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let program = std::env::current_exe().map_err(CliError::io("find", "this program"))?;
+    let program = std::env::current_exe().map_err(CliError::io_error("find", "this program"))?;
     let (sizes, counts, runs) = (args.sizes.clone(), args.counts.clone(), args.runs);
     let parameters = EngineBenchParameters { sizes, counts, runs, program };
-    let path = args.path.as_ref().map_or_else(|| context.cwd.clone(), |path| context.local_path(path));
+    let path =
+        args.path.as_ref().map_or_else(|| context.cwd.clone(), |path| context.resolve_local_path(path));
     let task = ProgressTask { first: "Measuring", verb: "Measuring", item: "command" };
     let (report, left_out) = context
-        .watch(task, |meter| engines::run(&path, &parameters, meter))
-        .map_err(|error| CliError::from(error).or_resume(super::REMOVED))?;
-    super::print(&context.ui, &report)?;
+        .run_with_progress(task, |meter| engines::run_engine_bench(&path, &parameters, meter))
+        .map_err(|error| CliError::from(error).with_resume_hint(super::REMOVED))?;
+    super::print_bench_result(&context.ui, &report)?;
     for remark in left_out {
-        context.ui.warn(format!("left out: {remark}"))?;
+        context.ui.print_warning(format!("left out: {remark}"))?;
     }
     Ok(CommandOutcome::Done)
 }

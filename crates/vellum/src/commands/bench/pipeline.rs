@@ -32,21 +32,21 @@ pub struct Args {
 /// Measures.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let paths = args.paths.iter().map(|path| context.local_path(path)).collect();
+    let paths = args.paths.iter().map(|path| context.resolve_local_path(path)).collect();
     let threads = args.threads.unwrap_or(processors);
     let parameters = PipelineParameters { sizes: args.sizes.clone(), threads, runs: args.runs, paths };
     let task = ProgressTask { first: "Measuring", verb: "Measuring", item: "piece" };
     let found = context
-        .watch(task, |meter| pipeline::run(&parameters, meter))
-        .map_err(|error| CliError::from(error).or_resume("nothing was changed"))?;
+        .run_with_progress(task, |meter| pipeline::run_pipeline_bench(&parameters, meter))
+        .map_err(|error| CliError::from(error).with_resume_hint("nothing was changed"))?;
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(&found)?;
+    if ui.is_json() {
+        ui.print_json(&found)?;
         return Ok(CommandOutcome::Done);
     }
-    super::figures::print(ui, &found.report)?;
+    super::figures::print_bench_report(ui, &found.report)?;
     if !found.kinds.is_empty() {
-        ui.line("")?;
+        ui.print_line("")?;
         let mut table = TextTable::new(&[
             ColumnAlignment::Left,
             ColumnAlignment::Right,
@@ -55,27 +55,27 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             ColumnAlignment::Right,
         ]);
         let head = ["kind", "files", "size", "not twice", "and compressed"];
-        table.row(head.map(TableCell::from));
-        found.kinds.iter().for_each(|kind| table.row(cells(kind)));
-        for line in table.lines() {
-            ui.line(line)?;
+        table.add_row(head.map(TableCell::from));
+        found.kinds.iter().for_each(|kind| table.add_row(file_kind_cells(kind)));
+        for line in table.format_lines() {
+            ui.print_line(line)?;
         }
     }
     if found.unread > 0 {
-        ui.warn(format!("{} could not be read", format::count(found.unread, "file")))?;
+        ui.print_warning(format!("{} could not be read", format::format_count(found.unread, "file")))?;
     }
     Ok(CommandOutcome::Done)
 }
 
-fn cells(kind: &FileKindSavings) -> [TableCell; 5] {
+fn file_kind_cells(kind: &FileKindSavings) -> [TableCell; 5] {
     let part = |bytes: u64| {
         let percent = bytes as f64 * 100.0 / (kind.bytes.max(1)) as f64;
-        TableCell::from(format!("{} ({percent:.0} %)", format::size(bytes)))
+        TableCell::from(format!("{} ({percent:.0} %)", format::format_size(bytes)))
     };
     [
-        vellum_volume::tree::show(kind.kind.as_bytes()).into(),
-        format::number(kind.files).into(),
-        format::size(kind.bytes).into(),
+        vellum_volume::tree::format_path(kind.kind.as_bytes()).into(),
+        format::format_number(kind.files).into(),
+        format::format_size(kind.bytes).into(),
         part(kind.unique),
         part(kind.compressed),
     ]

@@ -73,7 +73,7 @@ const REQUESTS: &str = "vellum_fuse_request_seconds";
 
 impl IntervalFigures {
     /// What happened in between.
-    pub fn between(before: &MetricsSample, now: &MetricsSample) -> Self {
+    pub fn from_samples(before: &MetricsSample, now: &MetricsSample) -> Self {
         let seconds = now.taken.duration_since(before.taken).as_secs_f64().max(1e-6);
         let gauge = |name: &str| now.samples.get(name).copied().unwrap_or_default().max(0.0) as u64;
         let grown = |name: &str| {
@@ -90,26 +90,26 @@ impl IntervalFigures {
             }
         };
         let object = |kind: &str| rate("vellum_object_request_seconds", &format!("request=\"{kind}\""));
-        let mut operations: Vec<_> = kinds(now)
+        let mut operations: Vec<_> = operation_kinds(now)
             .map(|kind| (kind.to_owned(), rate(REQUESTS, &format!("operation=\"{kind}\""))))
             .filter(|(_, rate)| rate.rate > 0.0)
             .collect();
         operations.sort_by(|a, b| b.1.rate.total_cmp(&a.1.rate).then_with(|| a.0.cmp(&b.0)));
-        let hits = both("hits_total", grown);
-        let asked = hits + both("misses_total", grown);
+        let hits = sum_cache_metric("hits_total", grown);
+        let asked = hits + sum_cache_metric("misses_total", grown);
         Self {
             seconds,
             cpu_percent: grown("process_cpu_seconds_total") / seconds * 100.0,
             memory: gauge("process_resident_memory_bytes"),
             log: gauge("vellum_log_used_bytes"),
             buffer: gauge("vellum_live_memory_bytes"),
-            fuse: together(operations.iter().map(|(_, rate)| *rate)),
+            fuse: sum_rates(operations.iter().map(|(_, rate)| *rate)),
             read: grown("vellum_fuse_read_bytes_total") / seconds,
             written: grown("vellum_fuse_written_bytes_total") / seconds,
             transactions: rate("vellum_live_transaction_seconds", ""),
             retries: grown("vellum_live_retries_total") / seconds,
             cache_hits: (asked > 0.0).then(|| hits / asked * 100.0),
-            cache: both("bytes", |name| gauge(name) as f64) as u64,
+            cache: sum_cache_metric("bytes", |name| gauge(name) as f64) as u64,
             get: object("get"),
             put: object("put"),
             delete: object("delete"),
@@ -120,52 +120,52 @@ impl IntervalFigures {
     }
 
     /// One line below [`HEAD`].
-    pub fn line(&self) -> String {
+    pub fn format_line(&self) -> String {
         let hits = self.cache_hits.map_or("-".into(), |hits| format!("{hits:.0}"));
         format!(
             "{:>5.1} {:>5} {:>5} {:>4} {:>5} {:>5} {:>7} {:>7} {:>5} {:>4} {:>4} {hits:>4} {:>4} {:>5} {:>5} {:>5} \
              {:>5} {:>4} {:>4}",
             self.cpu_percent,
-            bytes(self.memory as f64),
-            bytes(self.log as f64),
-            bytes(self.buffer as f64),
-            count(self.fuse.rate),
-            latency(self.fuse),
-            bytes(self.read),
-            bytes(self.written),
-            count(self.transactions.rate),
-            latency(self.transactions),
-            count(self.retries),
-            bytes(self.cache as f64),
-            count(self.get.rate),
-            latency(self.get),
-            count(self.put.rate),
-            latency(self.put),
-            count(self.delete.rate),
-            latency(self.delete),
+            format_short_bytes(self.memory as f64),
+            format_short_bytes(self.log as f64),
+            format_short_bytes(self.buffer as f64),
+            format_short_rate(self.fuse.rate),
+            format_short_latency(self.fuse),
+            format_short_bytes(self.read),
+            format_short_bytes(self.written),
+            format_short_rate(self.transactions.rate),
+            format_short_latency(self.transactions),
+            format_short_rate(self.retries),
+            format_short_bytes(self.cache as f64),
+            format_short_rate(self.get.rate),
+            format_short_latency(self.get),
+            format_short_rate(self.put.rate),
+            format_short_latency(self.put),
+            format_short_rate(self.delete.rate),
+            format_short_latency(self.delete),
         )
     }
 }
 
 /// The kinds of requests that there have been.
-fn kinds(moment: &MetricsSample) -> impl Iterator<Item = &str> {
+fn operation_kinds(moment: &MetricsSample) -> impl Iterator<Item = &str> {
     let prefix = "vellum_fuse_request_seconds_count{operation=\"";
     moment.samples.keys().filter_map(move |name| name.strip_prefix(prefix)?.strip_suffix("\"}"))
 }
 
 /// A figure of both caches.
-fn both(what: &str, figure: impl Fn(&str) -> f64) -> f64 {
+fn sum_cache_metric(what: &str, figure: impl Fn(&str) -> f64) -> f64 {
     ["inode", "chunk"].iter().map(|cache| figure(&format!("vellum_cache_{what}{{cache=\"{cache}\"}}"))).sum()
 }
 
-fn together(rates: impl Iterator<Item = OperationRate>) -> OperationRate {
+fn sum_rates(rates: impl Iterator<Item = OperationRate>) -> OperationRate {
     let (rate, busy) =
         rates.fold((0.0, 0.0), |(rate, busy), one| (rate + one.rate, busy + one.rate * one.latency_ms));
     OperationRate { rate, latency_ms: if rate > 0.0 { busy / rate } else { 0.0 } }
 }
 
 /// A rate in four characters: "0", "12", "3.4k".
-pub fn count(rate: f64) -> String {
+pub fn format_short_rate(rate: f64) -> String {
     match rate {
         _ if rate < 0.5 => "0".into(),
         _ if rate < 999.5 => format!("{rate:.0}"),
@@ -176,7 +176,7 @@ pub fn count(rate: f64) -> String {
 }
 
 /// Bytes in four characters: "0", "512", "12K", "3.4M".
-pub fn bytes(bytes: f64) -> String {
+pub fn format_short_bytes(bytes: f64) -> String {
     let (mut rest, mut units) = (bytes, ["", "K", "M", "G", "T", "P"].into_iter());
     let mut unit = units.next().unwrap_or_default();
     while rest >= 999.5 {
@@ -187,7 +187,7 @@ pub fn bytes(bytes: f64) -> String {
 }
 
 /// A time in five characters; nothing where nothing happened.
-pub fn latency(rate: OperationRate) -> String {
+pub fn format_short_latency(rate: OperationRate) -> String {
     match rate.latency_ms {
         _ if rate.rate <= 0.0 => "-".into(),
         ms if ms < 0.9995 => format!("{:.0}u", ms * 1e3),
@@ -227,13 +227,13 @@ mod tests {
                 ("vellum_cache_misses_total{cache=\"chunk\"}", 3.0),
             ],
         );
-        let figures = IntervalFigures::between(&before, &now);
+        let figures = IntervalFigures::from_samples(&before, &now);
         assert_eq!((figures.fuse.rate, figures.cpu_percent), (100.0, 25.0));
         assert!((figures.fuse.latency_ms - 2.0).abs() < 1e-9);
         assert_eq!(figures.cache_hits, Some(75.0));
         assert_eq!(figures.operations.len(), 1);
-        assert_eq!(figures.line().chars().count(), HEAD[1].chars().count());
-        assert!(figures.line().starts_with(" 25.0  2.9M"), "{}", figures.line());
+        assert_eq!(figures.format_line().chars().count(), HEAD[1].chars().count());
+        assert!(figures.format_line().starts_with(" 25.0  2.9M"), "{}", figures.format_line());
     }
 
     #[test]
@@ -242,15 +242,18 @@ mod tests {
         let name = "vellum_fuse_read_bytes_total";
         let before = moment(start, &[(name, 100.0)]);
         let now = moment(start + Duration::from_secs(1), &[(name, 1.0)]);
-        assert_eq!(IntervalFigures::between(&before, &now).read, 0.0);
+        assert_eq!(IntervalFigures::from_samples(&before, &now).read, 0.0);
     }
 
     #[test]
     fn figures_keep_to_their_columns() {
-        assert_eq!([0.2, 12.0, 3449.0, 34_490.0, 2e6].map(count), ["0", "12", "3.4k", "34k", "2.0M"]);
-        assert_eq!([0.0, 999.0, 1024.0, 5e8].map(bytes), ["0", "999", "1.0K", "477M"]);
-        let of = |latency_ms| latency(OperationRate { rate: 1.0, latency_ms });
+        assert_eq!(
+            [0.2, 12.0, 3449.0, 34_490.0, 2e6].map(format_short_rate),
+            ["0", "12", "3.4k", "34k", "2.0M"]
+        );
+        assert_eq!([0.0, 999.0, 1024.0, 5e8].map(format_short_bytes), ["0", "999", "1.0K", "477M"]);
+        let of = |latency_ms| format_short_latency(OperationRate { rate: 1.0, latency_ms });
         assert_eq!([0.012, 1.25, 45.0, 2500.0].map(of), ["12u", "1.2m", "45m", "2.5s"]);
-        assert_eq!(latency(OperationRate::default()), "-");
+        assert_eq!(format_short_latency(OperationRate::default()), "-");
     }
 }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
-use super::figures::{IntervalFigures, OperationRate, bytes, count, latency};
+use super::figures::{
+    IntervalFigures, OperationRate, format_short_bytes, format_short_latency, format_short_rate,
+};
 use crate::error::{CliError, Result};
 use crate::ui::UserInterface;
 use crate::ui::style::TextStyle;
@@ -35,17 +37,17 @@ pub struct StatsScreen<'a> {
 
 impl<'a> StatsScreen<'a> {
     /// Takes the terminal.
-    pub fn open(ui: &'a UserInterface) -> Result<Self> {
-        if !ui.out_is_terminal() {
-            return Err(CliError::usage("there is no terminal to draw on", "leave out --tui"));
+    pub fn open_terminal(ui: &'a UserInterface) -> Result<Self> {
+        if !ui.is_output_terminal() {
+            return Err(CliError::usage_error("there is no terminal to draw on", "leave out --tui"));
         }
-        let screen = Self { ui, typing: take_keys() };
-        ui.bytes(OPEN)?;
+        let screen = Self { ui, typing: enable_key_input() };
+        ui.write_bytes(OPEN)?;
         Ok(screen)
     }
 
     /// Waits so long at most; whether somebody asked to leave meanwhile.
-    pub fn wait(&self, at_most: Duration) -> bool {
+    pub fn wait_for_quit(&self, at_most: Duration) -> bool {
         if self.typing.is_none() {
             std::thread::sleep(at_most);
             return false;
@@ -66,24 +68,24 @@ impl<'a> StatsScreen<'a> {
     }
 
     /// Draws what happened.
-    pub fn draw(&self, mountpoint: &Path, figures: &IntervalFigures) -> Result<()> {
+    pub fn draw_figures(&self, mountpoint: &Path, figures: &IntervalFigures) -> Result<()> {
         let size = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| usize::from(size.ws_row));
         let lines = size.ok().filter(|lines| *lines > 0).unwrap_or(LINES);
-        self.ui.bytes(HOME)?;
-        let mut drawn = page(self.ui.style, mountpoint, figures);
+        self.ui.write_bytes(HOME)?;
+        let mut drawn = format_screen(self.ui.style, mountpoint, figures);
         drawn.truncate(lines.saturating_sub(1));
         for line in drawn {
-            self.ui.line(format!("{line}\x1b[K"))?;
+            self.ui.print_line(format!("{line}\x1b[K"))?;
         }
-        self.ui.bytes(REST)?;
-        self.ui.flush()
+        self.ui.write_bytes(REST)?;
+        self.ui.flush_output()
     }
 }
 
 impl Drop for StatsScreen<'_> {
     fn drop(&mut self) {
         // A terminal that is gone needs nothing.
-        let _ = self.ui.bytes(CLOSE).and_then(|()| self.ui.flush());
+        let _ = self.ui.write_bytes(CLOSE).and_then(|()| self.ui.flush_output());
         if let Some(before) = &self.typing {
             let _ = tcsetattr(stdin(), OptionalActions::Flush, before);
         }
@@ -91,7 +93,7 @@ impl Drop for StatsScreen<'_> {
 }
 
 /// Each key comes at once and is not shown; Ctrl-C stays a signal. Gives how it was before.
-fn take_keys() -> Option<Termios> {
+fn enable_key_input() -> Option<Termios> {
     let before = tcgetattr(stdin()).ok()?;
     let mut keys = before.clone();
     keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
@@ -100,29 +102,37 @@ fn take_keys() -> Option<Termios> {
 }
 
 /// What is drawn, line by line.
-fn page(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures) -> Vec<String> {
+fn format_screen(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures) -> Vec<String> {
     let hits = figures.cache_hits.map_or("-".into(), |hits| format!("{hits:.1} %"));
     let mut lines = vec![
-        style.bold(&format!("vellum {}", show(mountpoint.as_os_str().as_encoded_bytes())))
-            + &style.dim("   q: leave"),
+        style.paint_bold(&format!("vellum {}", format_path(mountpoint.as_os_str().as_encoded_bytes())))
+            + &style.paint_dim("   q: leave"),
         String::new(),
         format!(
             "process  cpu {:.1} %   memory {}   write log {}   metadata {}",
             figures.cpu_percent,
-            bytes(figures.memory as f64),
-            bytes(figures.log as f64),
-            bytes(figures.buffer as f64)
+            format_short_bytes(figures.memory as f64),
+            format_short_bytes(figures.log as f64),
+            format_short_bytes(figures.buffer as f64)
         ),
-        format!("mount    read {}/s   write {}/s", bytes(figures.read), bytes(figures.written)),
-        format!("cache    hits {hits}   holds {}", bytes(figures.cache as f64)),
-        format!("store    received {}/s   sent {}/s", bytes(figures.received), bytes(figures.sent)),
+        format!(
+            "mount    read {}/s   write {}/s",
+            format_short_bytes(figures.read),
+            format_short_bytes(figures.written)
+        ),
+        format!("cache    hits {hits}   holds {}", format_short_bytes(figures.cache as f64)),
+        format!(
+            "store    received {}/s   sent {}/s",
+            format_short_bytes(figures.received),
+            format_short_bytes(figures.sent)
+        ),
         String::new(),
     ];
     let mut table = TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Right, ColumnAlignment::Right]);
     let head = ["", "a second", "took"];
-    table.row(head.map(|word| TableCell::painted(word, |text| style.dim(text))));
+    table.add_row(head.map(|word| TableCell::from_painted(word, |text| style.paint_dim(text))));
     let mut row = |name: &str, rate: OperationRate| {
-        table.row([name.into(), count(rate.rate).into(), latency(rate).into()])
+        table.add_row([name.into(), format_short_rate(rate.rate).into(), format_short_latency(rate).into()])
     };
     row("transactions", figures.transactions);
     row("object get", figures.get);
@@ -132,7 +142,7 @@ fn page(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures) -> Vec<S
     for (kind, rate) in &figures.operations {
         row(&format!("  {kind}"), *rate);
     }
-    lines.extend(table.lines());
+    lines.extend(table.format_lines());
     lines
 }
 
@@ -154,7 +164,7 @@ mod tests {
             operations: vec![("read".into(), rate(1000.0, 0.01)), ("lookup".into(), rate(500.0, 0.016))],
             ..IntervalFigures::default()
         };
-        let lines = page(TextStyle::default(), Path::new("/mnt/a\x1b[2J"), &figures);
+        let lines = format_screen(TextStyle::default(), Path::new("/mnt/a\x1b[2J"), &figures);
         assert_eq!(lines.len(), 15, "{lines:#?}");
         assert!(lines[0].starts_with("vellum /mnt/a\\") && lines[0].ends_with("q: leave"), "{}", lines[0]);
         assert_eq!(lines[2], "process  cpu 12.5 %   memory 64M   write log 0   metadata 0");

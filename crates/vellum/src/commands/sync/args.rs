@@ -418,7 +418,7 @@ pub struct EffortArgs {
 }
 
 /// Where the options of a profile stand.
-pub fn config_file() -> Option<PathBuf> {
+pub fn profile_config_path() -> Option<PathBuf> {
     let home = std::env::var_os("XDG_CONFIG_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")))?;
     Some(home.join("vellum/config.toml"))

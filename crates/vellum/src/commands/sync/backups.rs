@@ -9,14 +9,17 @@ use std::sync::Arc;
 
 use vellum_sync::options::{BackupLocation, SyncOptions};
 
-use super::ends::refuse_own_place;
+use super::ends::refuse_reserved_dir;
 use crate::error::Result;
 
 /// The options with the backup directory as a path from the destination, if it lies there.
-pub fn within(options: &Arc<SyncOptions>, destination: &Path) -> Arc<SyncOptions> {
+pub fn relativize_backup_dir(options: &Arc<SyncOptions>, destination: &Path) -> Arc<SyncOptions> {
     let dir = options.writing.backup.as_ref().and_then(|backup| backup.dir.as_deref());
-    let dir = dir.filter(|dir| dir.starts_with(b"/")).map(|dir| real(Path::new(OsStr::from_bytes(dir))));
-    let below = dir.and_then(|dir| Some(dir.strip_prefix(real(destination)).ok()?.to_path_buf()));
+    let dir = dir
+        .filter(|dir| dir.starts_with(b"/"))
+        .map(|dir| resolve_existing_path(Path::new(OsStr::from_bytes(dir))));
+    let below =
+        dir.and_then(|dir| Some(dir.strip_prefix(resolve_existing_path(destination)).ok()?.to_path_buf()));
     let Some(below) = below.filter(|below| !below.as_os_str().is_empty()) else { return Arc::clone(options) };
     let mut options = (**options).clone();
     let suffix = options.writing.backup.map(|backup| backup.suffix).unwrap_or_default();
@@ -25,16 +28,16 @@ pub fn within(options: &Arc<SyncOptions>, destination: &Path) -> Arc<SyncOptions
 }
 
 /// Refuses a backup directory that Vellum keeps for itself.
-pub fn check(options: &SyncOptions, destination: &Path) -> Result<()> {
+pub fn check_backup_dir(options: &SyncOptions, destination: &Path) -> Result<()> {
     let dir = options.writing.backup.as_ref().and_then(|backup| backup.dir.as_deref());
-    dir.map_or(Ok(()), |dir| refuse_own_place(&destination.join(OsStr::from_bytes(dir))))
+    dir.map_or(Ok(()), |dir| refuse_reserved_dir(&destination.join(OsStr::from_bytes(dir))))
 }
 
 /// The path without symlinks, as far as there is something.
-pub fn real(path: &Path) -> PathBuf {
+pub fn resolve_existing_path(path: &Path) -> PathBuf {
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Ok(real), _, _) => real,
-        (Err(_), Some(parent), Some(name)) => real(parent).join(name),
+        (Err(_), Some(parent), Some(name)) => resolve_existing_path(parent).join(name),
         (Err(_), _, _) => path.to_path_buf(),
     }
 }

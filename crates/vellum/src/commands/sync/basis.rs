@@ -10,19 +10,21 @@ use std::sync::Arc;
 
 use vellum_sync::listing::{EntryFlags, TreeListing};
 use vellum_sync::local::LocalEnd;
-use vellum_sync::options::{BASIS_DIRS_MAX, Basis, BasisUsage, CompareMethod, SyncOptions, through_missing};
-use vellum_sync::plan::{PlanRemark, unsettled_in_basis};
+use vellum_sync::options::{
+    BASIS_DIRS_MAX, Basis, BasisUsage, CompareMethod, SyncOptions, resolve_missing_path,
+};
+use vellum_sync::plan::{PlanRemark, find_undecided_in_basis};
 use vellum_sync::source::{ListingRequest, SourceEnd, SyncEnd};
 use vellum_volume::ProgressMeter;
 
 use super::args::WriteArgs;
+use super::collect_digests;
 use super::ends::DestinationEndpoint;
-use super::settle;
 use super::sources::OpenedSources;
 use crate::error::{CliError, Result};
 
 /// The directories as typed.
-pub fn typed(typed: &WriteArgs) -> Result<Option<Basis>> {
+pub fn parse_basis_dirs(typed: &WriteArgs) -> Result<Option<Basis>> {
     let uses = [
         (BasisUsage::Link, &typed.link_dest),
         (BasisUsage::Copy, &typed.copy_dest),
@@ -32,14 +34,14 @@ pub fn typed(typed: &WriteArgs) -> Result<Option<Basis>> {
     if dirs.len() > BASIS_DIRS_MAX {
         let message =
             format!("{} directories are given, and at most {BASIS_DIRS_MAX} are looked at", dirs.len());
-        return Err(CliError::usage(message, "name the newest ones"));
+        return Err(CliError::usage_error(message, "name the newest ones"));
     }
     Ok(Some(Basis { usage, dirs: dirs.iter().map(|dir| dir.clone().into_vec()).collect() }))
 }
 
 /// The options with paths that do not depend on DST any more. What goes into DST under the name of a directory is looked
 /// for under the same name.
-pub fn resolved(options: Arc<SyncOptions>, opened: &OpenedSources) -> Arc<SyncOptions> {
+pub fn resolve_basis_options(options: Arc<SyncOptions>, opened: &OpenedSources) -> Arc<SyncOptions> {
     let Some(basis) = &options.basis else { return options };
     let root = match &opened.into.remote {
         Some(remote) => Path::new(OsStr::from_bytes(&remote.path())).to_path_buf(),
@@ -63,7 +65,7 @@ pub struct Found {
 }
 
 /// Lists the basis directories, and hashes there, and in the source, what is compared by content.
-pub fn list(
+pub fn list_basis_dirs(
     into: &DestinationEndpoint,
     wish: &ListingRequest,
     (source, from): (&dyn SourceEnd, &mut TreeListing),
@@ -75,20 +77,20 @@ pub fn list(
         let listing = match &into.remote {
             Some(remote) => {
                 let destination = remote.path();
-                remote.aim(path.clone(), None);
-                let listed = list_one(remote, wish, (source, from), meter);
-                remote.aim(destination, None);
+                remote.set_target(path.clone(), None);
+                let listed = list_basis_dir(remote, wish, (source, from), meter);
+                remote.set_target(destination, None);
                 listed?
             }
-            None => match LocalEnd::open(&through_missing(Path::new(OsStr::from_bytes(path)))) {
-                Ok(local) => list_one(&local, wish, (source, from), meter)?,
+            None => match LocalEnd::open(&resolve_missing_path(Path::new(OsStr::from_bytes(path)))) {
+                Ok(local) => list_basis_dir(&local, wish, (source, from), meter)?,
                 Err(error) if error.kind() == vellum_types::ErrorKind::NotFound => {
-                    DestinationEndpoint::nothing()
+                    DestinationEndpoint::empty_listing()
                 }
                 Err(error) => return Err(error),
             },
         };
-        if listing.root().flags().has(EntryFlags::IMPLIED) {
+        if listing.root().flags().contains(EntryFlags::IMPLIED) {
             found.missing.push(PlanRemark::BasisMissing { path: path.clone() });
         }
         found.listings.push(listing);
@@ -96,17 +98,17 @@ pub fn list(
     Ok(found)
 }
 
-fn list_one(
+fn list_basis_dir(
     end: &dyn SyncEnd,
     wish: &ListingRequest,
     (source, from): (&dyn SourceEnd, &mut TreeListing),
     meter: &ProgressMeter,
 ) -> vellum_sync::Result<TreeListing> {
-    let mut listing = end.list(wish, meter)?;
+    let mut listing = end.list_entries(wish, meter)?;
     if wish.options.compare.by == CompareMethod::Content {
-        let (ours, theirs) = unsettled_in_basis(from, &listing, &wish.options);
-        settle(source, from, &ours, meter)?;
-        settle(end, &mut listing, &theirs, meter)?;
+        let (ours, theirs) = find_undecided_in_basis(from, &listing, &wish.options);
+        collect_digests(source, from, &ours, meter)?;
+        collect_digests(end, &mut listing, &theirs, meter)?;
     }
     Ok(listing)
 }

@@ -10,16 +10,19 @@ const OTHERS: u32 = 0o1007;
 
 /// Changes of modes: clauses with commas between them, each perhaps with a `D` or an `F` in front.
 /// Where nobody is named in one, `umask` says who is not meant.
-pub fn changes(typed: &str, umask: u32) -> Result<Vec<ModeChange>> {
-    typed.split(',').map(|clause| change(clause, umask).ok_or_else(|| wrong(typed))).collect()
+pub fn parse_mode_changes(typed: &str, umask: u32) -> Result<Vec<ModeChange>> {
+    typed
+        .split(',')
+        .map(|clause| parse_mode_clause(clause, umask).ok_or_else(|| invalid_mode_error(typed)))
+        .collect()
 }
 
-fn wrong(typed: &str) -> CliError {
+fn invalid_mode_error(typed: &str) -> CliError {
     let message = format!("'{typed}' is no change of modes");
-    CliError::usage(message, "for example 'D755,F644', 'go-w', 'Dg+s,u=rwX'")
+    CliError::usage_error(message, "for example 'D755,F644', 'go-w', 'Dg+s,u=rwX'")
 }
 
-fn change(clause: &str, umask: u32) -> Option<ModeChange> {
+fn parse_mode_clause(clause: &str, umask: u32) -> Option<ModeChange> {
     let (of, rest) = match clause.as_bytes().first()? {
         b'D' => (ModeSubjects::Dirs, clause.get(1..)?),
         b'F' => (ModeSubjects::Files, clause.get(1..)?),
@@ -75,12 +78,12 @@ fn change(clause: &str, umask: u32) -> Option<ModeChange> {
 }
 
 /// `USER`, `USER:GROUP`, `:GROUP`, by name or by number.
-pub fn owners(typed: &str) -> Result<(Option<u32>, Option<u32>)> {
+pub fn parse_owner_and_group(typed: &str) -> Result<(Option<u32>, Option<u32>)> {
     let (user, group) = typed.split_once(':').unwrap_or((typed, ""));
     let find = |name: &str, file: &str, noun: &str| match name {
         "" => Ok(None),
-        name => number(name, file).map(Some).ok_or_else(|| {
-            CliError::usage(format!("there is no {noun} '{name}'"), "a number works without a name")
+        name => lookup_account_id(name, file).map(Some).ok_or_else(|| {
+            CliError::usage_error(format!("there is no {noun} '{name}'"), "a number works without a name")
         }),
     };
     Ok((find(user, "/etc/passwd", "user")?, find(group, "/etc/group", "group")?))
@@ -88,10 +91,10 @@ pub fn owners(typed: &str) -> Result<(Option<u32>, Option<u32>)> {
 
 /// Whom owners become: `FROM:TO` with commas between, FROM a name, a pattern of names, a number, `FIRST-LAST`, or nothing
 /// for numbers without a name.
-pub fn owner_rules(typed: &str) -> Result<Vec<OwnerRule>> {
+pub fn parse_owner_rules(typed: &str) -> Result<Vec<OwnerRule>> {
     let wrong = || {
         let message = format!("'{typed}' does not say whom owners become");
-        CliError::usage(message, "for example 'ann:bob,1000-1999:nobody,*:root'")
+        CliError::usage_error(message, "for example 'ann:bob,1000-1999:nobody,*:root'")
     };
     let rule = |text: &str| {
         let (from, to) = text.split_once(':').filter(|(_, to)| !to.is_empty())?;
@@ -107,7 +110,7 @@ pub fn owner_rules(typed: &str) -> Result<Vec<OwnerRule>> {
 }
 
 /// The number of a name in the system's table.
-fn number(name: &str, file: &str) -> Option<u32> {
+fn lookup_account_id(name: &str, file: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {
         return Some(number);
     }
@@ -121,9 +124,9 @@ mod tests {
     use super::*;
 
     fn applied(typed: &str, mode: u32, is_dir: bool) -> u32 {
-        let changes = changes(typed, 0o022).unwrap_or_default();
+        let changes = parse_mode_changes(typed, 0o022).unwrap_or_default();
         assert!(!changes.is_empty());
-        changes.iter().fold(mode, |mode, change| change.apply(mode, is_dir))
+        changes.iter().fold(mode, |mode, change| change.apply_to_mode(mode, is_dir))
     }
 
     #[test]
@@ -138,19 +141,19 @@ mod tests {
         assert_eq!(applied("a-s", 0o4755, false), 0o755);
         assert_eq!(applied("+X", 0o744, false), 0o755);
         for wrong in ["", "q+r", "u+q", "99", "D", "u", "u=gr", "u=go", "g=a"] {
-            assert!(changes(wrong, 0).is_err(), "{wrong}");
+            assert!(parse_mode_changes(wrong, 0).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn owners_are_mapped_by_name_and_number() {
-        let rules = owner_rules("ann:bob,5:6,10-20:7,:8,a*:9").unwrap_or_default();
+        let rules = parse_owner_rules("ann:bob,5:6,10-20:7,:8,a*:9").unwrap_or_default();
         let from: Vec<_> = rules.iter().map(|rule| rule.from.clone()).collect();
         let name = |name: &str| OwnerPattern::Name(name.to_owned());
         use OwnerPattern::{Nameless, Numbers};
         assert_eq!(from, [name("ann"), Numbers(5, 5), Numbers(10, 20), Nameless, name("a*")]);
         for wrong in ["", "a", "a:", "a:b,"] {
-            assert!(owner_rules(wrong).is_err(), "{wrong}");
+            assert!(parse_owner_rules(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -175,9 +178,9 @@ mod tests {
 
     #[test]
     fn owners_have_names_or_numbers() {
-        assert_eq!(owners("0:0").ok(), Some((Some(0), Some(0))));
-        assert_eq!(owners("root").ok(), Some((Some(0), None)));
-        assert_eq!(owners(":12").ok(), Some((None, Some(12))));
-        assert!(owners("nobody-of-this-name").is_err());
+        assert_eq!(parse_owner_and_group("0:0").ok(), Some((Some(0), Some(0))));
+        assert_eq!(parse_owner_and_group("root").ok(), Some((Some(0), None)));
+        assert_eq!(parse_owner_and_group(":12").ok(), Some((None, Some(12))));
+        assert!(parse_owner_and_group("nobody-of-this-name").is_err());
     }
 }

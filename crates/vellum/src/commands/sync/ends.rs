@@ -15,7 +15,7 @@ use vellum_sync::receive::DestinationEnd;
 use vellum_sync::remote::RemoteEnd;
 use vellum_sync::source::{SourceEnd, SyncSide};
 use vellum_volume::own_place::ReservedDirectory;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use super::snapshot;
 use crate::context::CommandContext;
@@ -46,17 +46,17 @@ pub enum EndpointArg {
 
 impl EndpointArg {
     /// What was typed, as far as its look and what is there tell.
-    pub fn parse(typed: &OsStr, context: &CommandContext) -> Self {
+    pub fn parse_endpoint(typed: &OsStr, context: &CommandContext) -> Self {
         let bytes = typed.as_bytes();
         let Some(colon) = bytes.iter().position(|byte| *byte == b':') else {
             return Self::Path(typed.into());
         };
-        if std::fs::symlink_metadata(context.local_path(Path::new(typed))).is_ok() {
+        if std::fs::symlink_metadata(context.resolve_local_path(Path::new(typed))).is_ok() {
             return Self::Path(typed.into());
         }
         let (before, after) =
             (bytes.get(..colon).unwrap_or_default(), bytes.get(colon + 1..).unwrap_or_default());
-        if let Some(volume) = Self::in_volume(before, after, context) {
+        if let Some(volume) = Self::parse_volume_endpoint(before, after, context) {
             return volume;
         }
         if before.is_empty() || before.contains(&b'/') {
@@ -66,7 +66,7 @@ impl EndpointArg {
         Self::Host { host: word(before), path: word(after) }
     }
 
-    fn in_volume(before: &[u8], after: &[u8], context: &CommandContext) -> Option<Self> {
+    fn parse_volume_endpoint(before: &[u8], after: &[u8], context: &CommandContext) -> Option<Self> {
         let at = before.iter().position(|byte| *byte == b'@');
         let (volume, snapshot) = match at {
             Some(at) => {
@@ -74,7 +74,7 @@ impl EndpointArg {
             }
             None => (before, None),
         };
-        let directory = context.local_path(Path::new(OsStr::from_bytes(volume)));
+        let directory = context.resolve_local_path(Path::new(OsStr::from_bytes(volume)));
         let known = if volume.is_empty() { at.is_some() } else { directory.is_dir() };
         (known && snapshot::is_in_volume(&directory)).then(|| Self::Volume {
             directory,
@@ -121,12 +121,12 @@ pub struct DestinationEndpoint {
     pub remote: Option<RemoteEnd>,
 }
 
-fn end(what: &'static str, path: &Path, why: impl ToString) -> SyncError {
+fn endpoint_error(what: &'static str, path: &Path, why: impl ToString) -> SyncError {
     SyncError::End { what, path: path.as_os_str().as_bytes().to_vec(), why: why.to_string() }
 }
 
 /// Whether what is in it is meant, not the directory itself.
-pub fn means_content(typed: &OsStr) -> bool {
+pub fn names_dir_content(typed: &OsStr) -> bool {
     let bytes = typed.as_bytes();
     bytes.ends_with(b"/")
         || bytes == b"."
@@ -136,21 +136,25 @@ pub fn means_content(typed: &OsStr) -> bool {
 }
 
 /// Opens a source on this host.
-pub fn from_path(context: &CommandContext, typed: &OsStr, follow: FollowSymlinks) -> Result<SourceEndpoint> {
+pub fn open_local_source(
+    context: &CommandContext,
+    typed: &OsStr,
+    follow: FollowSymlinks,
+) -> Result<SourceEndpoint> {
     const WHAT: &str = "cannot read the source";
-    let path = context.local_path(Path::new(typed));
-    let shown = show(typed.as_bytes());
+    let path = context.resolve_local_path(Path::new(typed));
+    let shown = format_path(typed.as_bytes());
     let behind = || std::fs::metadata(&path);
-    let looked = match (means_content(typed), follow) {
+    let looked = match (names_dir_content(typed), follow) {
         (true, _) | (_, FollowSymlinks::Always) => behind(),
         (_, FollowSymlinks::Dirs) if behind().is_ok_and(|found| found.is_dir()) => behind(),
         _ => std::fs::symlink_metadata(&path),
     };
-    let found = looked.map_err(|error| end(WHAT, Path::new(typed), error))?;
+    let found = looked.map_err(|error| endpoint_error(WHAT, Path::new(typed), error))?;
     if found.is_dir() {
-        let real = path.canonicalize().map_err(|error| end(WHAT, Path::new(typed), error))?;
+        let real = path.canonicalize().map_err(|error| endpoint_error(WHAT, Path::new(typed), error))?;
         let local = LocalEnd::open(&path)?;
-        let content = means_content(typed);
+        let content = names_dir_content(typed);
         let name = if content { None } else { path.file_name().map(|name| name.as_bytes().to_vec()) };
         let words =
             if content { format!("what is in '{shown}'") } else { format!("the directory '{shown}'") };
@@ -165,38 +169,44 @@ pub fn from_path(context: &CommandContext, typed: &OsStr, follow: FollowSymlinks
             remote: None,
         });
     }
-    if means_content(typed) {
-        return Err(end(WHAT, Path::new(typed), "it is not a directory, though a slash is at its end").into());
+    if names_dir_content(typed) {
+        return Err(endpoint_error(
+            WHAT,
+            Path::new(typed),
+            "it is not a directory, though a slash is at its end",
+        )
+        .into());
     }
     let (parent, name) =
         (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default().as_bytes());
     let (dir, name) = (HeldDir::open_root(parent).map_err(SyncError::from)?, name.to_vec());
     let own = name.clone();
-    let open =
-        Box::new(move |shown: &[u8]| -> Box<dyn SourceEnd> { Box::new(LocalEnd::single(dir, &own, shown)) });
+    let open = Box::new(move |shown: &[u8]| -> Box<dyn SourceEnd> {
+        Box::new(LocalEnd::from_single_entry(dir, &own, shown))
+    });
     let words = format!("the file '{shown}'");
     let root = parent.canonicalize().ok();
     Ok(SourceEndpoint { open, words, name: Some(name), is_dir: false, path: None, root, remote: None })
 }
 
 /// Where a source goes on this host.
-pub fn into_path(
+pub fn find_local_destination(
     context: &CommandContext,
     typed: &OsStr,
     from: &SourceEndpoint,
 ) -> Result<DestinationEndpoint> {
     const WHAT: &str = "cannot write to the destination";
-    let base = context.local_path(Path::new(typed));
-    let shown = show(typed.as_bytes());
+    let base = context.resolve_local_path(Path::new(typed));
+    let shown = format_path(typed.as_bytes());
     let found = match std::fs::metadata(&base) {
         Ok(found) => Some(found),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => return Err(end(WHAT, Path::new(typed), error).into()),
+        Err(error) => return Err(endpoint_error(WHAT, Path::new(typed), error).into()),
     };
     let there = found.as_ref().is_some_and(std::fs::Metadata::is_dir);
     if from.is_dir {
         if found.is_some() && !there {
-            return Err(end(
+            return Err(endpoint_error(
                 WHAT,
                 Path::new(typed),
                 "it is not a directory, and more than a file goes there",
@@ -208,7 +218,7 @@ pub fn into_path(
             None => base,
         };
         let words = match &from.name {
-            Some(name) => format!("'{shown}', as '{}'", show(name)),
+            Some(name) => format!("'{shown}', as '{}'", format_path(name)),
             None => format!("'{shown}'"),
         };
         let standing = std::fs::symlink_metadata(&path).ok();
@@ -216,7 +226,7 @@ pub fn into_path(
         if from.name.is_some() && standing.as_ref().is_some_and(|standing| !standing.is_dir()) {
             let why =
                 "something else than a directory stands there: remove it, or end the source with a slash";
-            return Err(end(WHAT, &path, why).into());
+            return Err(endpoint_error(WHAT, &path, why).into());
         }
         let is_new = from.name.is_some() && standing.is_none() || !there;
         return Ok(DestinationEndpoint { path, is_new, makes_path: false, shown: None, words, remote: None });
@@ -233,7 +243,7 @@ pub fn into_path(
         });
     }
     let name = base.file_name().map(|name| name.as_bytes().to_vec());
-    let name = name.ok_or_else(|| end(WHAT, Path::new(typed), "it names nothing"))?;
+    let name = name.ok_or_else(|| endpoint_error(WHAT, Path::new(typed), "it names nothing"))?;
     let path = base.parent().unwrap_or(Path::new("/")).to_path_buf();
     Ok(DestinationEndpoint {
         is_new: !path.is_dir(),
@@ -247,15 +257,17 @@ pub fn into_path(
 
 impl DestinationEndpoint {
     /// What is there when there is nothing.
-    pub fn nothing() -> TreeListing {
-        let mut nothing =
-            TreeListing::new(&NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::dir() }, None);
-        nothing.owners = OwnerNames::here(SyncSide::Destination, &nothing, true);
+    pub fn empty_listing() -> TreeListing {
+        let mut nothing = TreeListing::new(
+            &NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::unknown_dir() },
+            None,
+        );
+        nothing.owners = OwnerNames::read_local(SyncSide::Destination, &nothing, true);
         nothing
     }
 
     /// The directory, made if it is not there: with at most one above it.
-    pub fn ready(&self) -> vellum_sync::Result<Box<dyn DestinationEnd>> {
+    pub fn open_or_create(&self) -> vellum_sync::Result<Box<dyn DestinationEnd>> {
         if self.is_new && self.remote.is_none() {
             let make = |path: &Path| match std::fs::create_dir(path) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
@@ -271,14 +283,14 @@ impl DestinationEndpoint {
                     std::io::ErrorKind::NotFound => "; --mkpath makes all directories above it",
                     _ => "",
                 };
-                end("cannot make the destination", &self.path, format!("{error}{hint}"))
+                endpoint_error("cannot make the destination", &self.path, format!("{error}{hint}"))
             })?;
         }
-        self.open()
+        self.open_existing()
     }
 
     /// The directory, which is there.
-    pub fn open(&self) -> vellum_sync::Result<Box<dyn DestinationEnd>> {
+    pub fn open_existing(&self) -> vellum_sync::Result<Box<dyn DestinationEnd>> {
         Ok(match &self.remote {
             Some(remote) => Box::new(remote.clone()),
             None => Box::new(LocalEnd::open(&self.path)?),
@@ -287,14 +299,14 @@ impl DestinationEndpoint {
 }
 
 /// Refuses a directory that Vellum keeps for itself, and what lies in one.
-pub fn refuse_own_place(path: &Path) -> Result<()> {
-    match ReservedDirectory::of(path) {
-        Some(place) => Err(SyncError::own_place(path, &place).into()),
+pub fn refuse_reserved_dir(path: &Path) -> Result<()> {
+    match ReservedDirectory::find_containing(path) {
+        Some(place) => Err(SyncError::for_own_place(path, &place).into()),
         None => Ok(()),
     }
 }
 
 /// A path as it may be shown.
-pub fn typed_bytes(typed: &OsString) -> Vec<u8> {
+pub fn argument_bytes(typed: &OsString) -> Vec<u8> {
     typed.clone().into_vec()
 }

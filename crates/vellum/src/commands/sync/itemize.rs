@@ -3,7 +3,7 @@
 use vellum_sync::listing::{ListingEntry, TreeListing};
 use vellum_sync::plan::{Differences, StepAction, StepPhase, SyncPlan, SyncStep, WriteMethod};
 use vellum_types::FileKind;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use crate::ui::format;
 
@@ -15,35 +15,35 @@ pub struct ItemizedStep<'a> {
 }
 
 /// The steps that a person is told of: those that only mend what others touch are left out.
-pub fn told<'a>(
+pub fn itemize_steps<'a>(
     plan: &'a SyncPlan,
     from: &'a TreeListing,
     to: &'a TreeListing,
 ) -> impl Iterator<Item = ItemizedStep<'a>> {
     let tells = |step: &&SyncStep| {
-        step.phase != StepPhase::Finish || !step.what.is_empty() && !step.what.has(Differences::NEW)
+        step.phase != StepPhase::Finish || !step.what.is_empty() && !step.what.contains(Differences::NEW)
     };
     plan.steps.iter().filter(tells).map(move |step| ItemizedStep { step, from, to })
 }
 
 impl ItemizedStep<'_> {
-    fn source(&self) -> Option<ListingEntry<'_>> {
+    fn source_entry(&self) -> Option<ListingEntry<'_>> {
         self.step.source.and_then(|id| self.from.get(id))
     }
 
-    fn old(&self) -> Option<ListingEntry<'_>> {
+    fn old_entry(&self) -> Option<ListingEntry<'_>> {
         self.step.old.and_then(|id| self.to.get(id))
     }
 
     /// The path that it is about.
     pub fn path(&self) -> Vec<u8> {
-        self.source().or_else(|| self.old()).map(|entry| entry.path()).unwrap_or_default()
+        self.source_entry().or_else(|| self.old_entry()).map(|entry| entry.path()).unwrap_or_default()
     }
 
     /// The path that it had, or that of the file that it becomes a name of.
     pub fn other_path(&self) -> Option<Vec<u8>> {
         match self.step.action {
-            StepAction::Rename => self.old().map(|old| old.path()),
+            StepAction::Rename => self.old_entry().map(|old| old.path()),
             StepAction::Link => self.step.other.and_then(|id| self.from.get(id)).map(|entry| entry.path()),
             _ => None,
         }
@@ -51,80 +51,86 @@ impl ItemizedStep<'_> {
 
     /// What is at the source, or what is deleted.
     pub fn entry(&self) -> Option<ListingEntry<'_>> {
-        self.source().or_else(|| self.old())
+        self.source_entry().or_else(|| self.old_entry())
     }
 
     /// The path as it is shown: of a directory with a slash behind it.
     pub fn name(&self) -> String {
         let path = self.path();
-        let is_dir = self.source().or_else(|| self.old()).is_some_and(|entry| entry.is_dir());
+        let is_dir = self.source_entry().or_else(|| self.old_entry()).is_some_and(|entry| entry.is_dir());
         match (path.is_empty(), is_dir) {
             (true, _) => "./".into(),
-            (false, true) => format!("{}/", show(&path)),
-            (false, false) => show(&path),
+            (false, true) => format!("{}/", format_path(&path)),
+            (false, false) => format_path(&path),
         }
     }
 
     /// Bytes that the file has.
-    pub fn bytes(&self) -> Option<u64> {
+    pub fn content_bytes(&self) -> Option<u64> {
         matches!(self.step.action, StepAction::Write(_) | StepAction::CopyBasis(_))
-            .then(|| self.source().map(|entry| entry.size()))
+            .then(|| self.source_entry().map(|entry| entry.size()))
             .flatten()
     }
 
     /// In words: what is done to it.
-    pub fn words(&self) -> String {
+    pub fn format_description(&self) -> String {
         let path = self.name();
-        let new = self.step.what.has(Differences::NEW);
+        let new = self.step.what.contains(Differences::NEW);
         match self.step.action {
             StepAction::MakeDir => format!("make    {path}"),
             StepAction::Write(how) => {
                 let verb = if new { "write   " } else { "update  " };
-                let size = format::size(self.bytes().unwrap_or_default());
+                let size = format::format_size(self.content_bytes().unwrap_or_default());
                 let how = match how {
                     WriteMethod::Whole | WriteMethod::Delta => "",
                     WriteMethod::InPlace => ", in place",
                     WriteMethod::Append => ", appended",
                 };
-                format!("{verb}{path} ({size}{}{how})", self.because())
+                format!("{verb}{path} ({size}{}{how})", self.format_difference())
             }
             StepAction::Symlink => {
-                let target = self.source().map(|entry| show(entry.target())).unwrap_or_default();
+                let target =
+                    self.source_entry().map(|entry| format_path(entry.symlink_target())).unwrap_or_default();
                 format!("link    {path} -> {target}")
             }
-            StepAction::Special => format!("make    {path} ({})", self.kind()),
+            StepAction::Special => format!("make    {path} ({})", self.kind_name()),
             StepAction::Link => {
-                let first = self.other_path().map(|path| show(&path)).unwrap_or_default();
+                let first = self.other_path().map(|path| format_path(&path)).unwrap_or_default();
                 format!("link    {path} => {first}")
             }
             StepAction::LinkBasis(_) => format!("link    {path} (unchanged in a basis directory)"),
             StepAction::CopyBasis(_) => {
-                let size = format::size(self.bytes().unwrap_or_default());
+                let size = format::format_size(self.content_bytes().unwrap_or_default());
                 format!("copy    {path} ({size}, from a basis directory)")
             }
-            StepAction::Attributes => format!("set     {path} ({})", names(self.step.what).join(", ")),
+            StepAction::Attributes => {
+                format!("set     {path} ({})", attribute_names(self.step.what).join(", "))
+            }
             StepAction::Rename => {
-                let old = self.other_path().map(|path| show(&path)).unwrap_or_default();
+                let old = self.other_path().map(|path| format_path(&path)).unwrap_or_default();
                 format!("rename  {old} -> {path}")
             }
             StepAction::Delete => format!("delete  {path}"),
         }
     }
 
-    fn because(&self) -> String {
-        if self.step.what.has(Differences::NEW) {
+    fn format_difference(&self) -> String {
+        if self.step.what.contains(Differences::NEW) {
             return String::new();
         }
-        let names: Vec<_> = names(self.step.what).into_iter().filter(|name| *name != "content").collect();
+        let names: Vec<_> =
+            attribute_names(self.step.what).into_iter().filter(|name| *name != "content").collect();
         if names.is_empty() { String::new() } else { format!("; {} differ", names.join(", ")) }
     }
 
-    fn kind(&self) -> &'static str {
-        self.source().or_else(|| self.old()).map_or("", |entry| crate::ui::json::kind(entry.kind()))
+    fn kind_name(&self) -> &'static str {
+        self.source_entry()
+            .or_else(|| self.old_entry())
+            .map_or("", |entry| crate::ui::json::file_kind_name(entry.kind()))
     }
 
     /// In rsync's letters.
-    pub fn letters(&self) -> String {
+    pub fn format_rsync_letters(&self) -> String {
         format!("{} {}{}", self.change_letters(), self.name(), self.link())
     }
 
@@ -134,7 +140,7 @@ impl ItemizedStep<'_> {
             return "*deleting  ".into();
         }
         let what = self.step.what;
-        let letter = match self.source().map(|entry| entry.kind()) {
+        let letter = match self.source_entry().map(|entry| entry.kind()) {
             Some(FileKind::Dir) => 'd',
             Some(FileKind::Symlink) => 'L',
             Some(FileKind::CharDevice | FileKind::BlockDevice) => 'D',
@@ -147,10 +153,10 @@ impl ItemizedStep<'_> {
             StepAction::Attributes => '.',
             _ => 'c',
         };
-        if what.has(Differences::NEW) && self.step.action != StepAction::Link {
+        if what.contains(Differences::NEW) && self.step.action != StepAction::Link {
             return format!("{kind}{letter}+++++++++");
         }
-        let mark = |flag: Differences, letter: char| if what.has(flag) { letter } else { '.' };
+        let mark = |flag: Differences, letter: char| if what.contains(flag) { letter } else { '.' };
         let marks: String = [
             mark(Differences::CONTENT, 'c'),
             mark(Differences::SIZE, 's'),
@@ -170,10 +176,13 @@ impl ItemizedStep<'_> {
     /// What a symlink leads to, which file a name is another name of, or which path a file had.
     pub fn link(&self) -> String {
         match (self.step.action, self.other_path()) {
-            (StepAction::Link, Some(first)) => format!(" => {}", show(&first)),
-            (StepAction::Rename, Some(old)) => format!(" <- {}", show(&old)),
+            (StepAction::Link, Some(first)) => format!(" => {}", format_path(&first)),
+            (StepAction::Rename, Some(old)) => format!(" <- {}", format_path(&old)),
             (StepAction::Symlink, _) => {
-                format!(" -> {}", self.source().map(|entry| show(entry.target())).unwrap_or_default())
+                format!(
+                    " -> {}",
+                    self.source_entry().map(|entry| format_path(entry.symlink_target())).unwrap_or_default()
+                )
             }
             _ => String::new(),
         }
@@ -181,7 +190,7 @@ impl ItemizedStep<'_> {
 }
 
 /// What differs, in words.
-pub fn names(what: Differences) -> Vec<&'static str> {
+pub fn attribute_names(what: Differences) -> Vec<&'static str> {
     const NAMES: [(Differences, &str); 10] = [
         (Differences::KIND, "kind"),
         (Differences::CONTENT, "content"),
@@ -194,11 +203,11 @@ pub fn names(what: Differences) -> Vec<&'static str> {
         (Differences::ACL, "ACL"),
         (Differences::XATTR, "attributes"),
     ];
-    NAMES.iter().filter(|(flag, _)| what.has(*flag)).map(|(_, name)| *name).collect()
+    NAMES.iter().filter(|(flag, _)| what.contains(*flag)).map(|(_, name)| *name).collect()
 }
 
 /// What an action is called in JSON.
-pub fn action(step: &SyncStep) -> &'static str {
+pub fn action_name(step: &SyncStep) -> &'static str {
     match step.action {
         StepAction::MakeDir => "make_directory",
         StepAction::Write(WriteMethod::Whole) => "write",

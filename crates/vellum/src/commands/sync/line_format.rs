@@ -9,7 +9,7 @@ use jiff::{Timestamp, Zoned};
 use vellum_sync::listing::ListingEntry;
 use vellum_sync::plan::StepAction;
 use vellum_types::UnixTime;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use super::itemize::ItemizedStep;
 use crate::error::{CliError, Result};
@@ -62,13 +62,13 @@ pub enum TransferDirection {
 
 impl Default for LineFormat {
     fn default() -> Self {
-        Self::parse("--log-file-format", DEFAULT).unwrap_or(Self(Vec::new()))
+        Self::parse_format("--log-file-format", DEFAULT).unwrap_or(Self(Vec::new()))
     }
 }
 
 impl LineFormat {
     /// Understands the format that was given to `option`.
-    pub fn parse(option: &str, typed: &str) -> Result<Self> {
+    pub fn parse_format(option: &str, typed: &str) -> Result<Self> {
         let mut parts = Vec::new();
         let mut text = String::new();
         let mut rest = typed.chars().peekable();
@@ -87,7 +87,9 @@ impl LineFormat {
                 text.push('%');
                 continue;
             }
-            let field = letter.and_then(LineField::of_letter).ok_or_else(|| unknown(option, letter))?;
+            let field = letter
+                .and_then(LineField::from_letter)
+                .ok_or_else(|| unknown_letter_error(option, letter))?;
             if !text.is_empty() {
                 parts.push(FormatPart::Text(std::mem::take(&mut text)));
             }
@@ -105,13 +107,13 @@ impl LineFormat {
     }
 
     /// The line of a step.
-    pub fn line(&self, step: &ItemizedStep<'_>, direction: TransferDirection) -> String {
+    pub fn format_line(&self, step: &ItemizedStep<'_>, direction: TransferDirection) -> String {
         let mut line = String::new();
         for part in &self.0 {
             match part {
                 FormatPart::Text(text) => line.push_str(text),
                 FormatPart::Field { field, width } => {
-                    let value = field.value(step, direction);
+                    let value = field.format_value(step, direction);
                     let missing = width.columns.saturating_sub(value.chars().count());
                     let spaces = " ".repeat(missing);
                     line.extend(if width.is_left { [value, spaces] } else { [spaces, value] });
@@ -125,7 +127,7 @@ impl LineFormat {
 /// Most columns that a field is padded to.
 const COLUMNS_MAX: usize = 1000;
 
-fn unknown(option: &str, letter: Option<char>) -> CliError {
+fn unknown_letter_error(option: &str, letter: Option<char>) -> CliError {
     let message = match letter {
         Some(letter @ ('b' | 'c')) => {
             format!("{option} has %{letter}: bytes are counted for the whole run, not for one file")
@@ -133,14 +135,16 @@ fn unknown(option: &str, letter: Option<char>) -> CliError {
         Some(letter @ ('a' | 'h' | 'm' | 'P' | 'u')) => {
             format!("{option} has %{letter}, which only rsync daemons know")
         }
-        Some(letter) => format!("{option} has %{}, which means nothing", show(letter.to_string().as_bytes())),
+        Some(letter) => {
+            format!("{option} has %{}, which means nothing", format_path(letter.to_string().as_bytes()))
+        }
         None => format!("{option} ends with a '%'"),
     };
-    CliError::usage(message, "it takes %i %n %L %l %f %o %t %M %U %G %B %p, and %% for a percent sign")
+    CliError::usage_error(message, "it takes %i %n %L %l %f %o %t %M %U %G %B %p, and %% for a percent sign")
 }
 
 impl LineField {
-    fn of_letter(letter: char) -> Option<Self> {
+    fn from_letter(letter: char) -> Option<Self> {
         Some(match letter {
             'i' => Self::Letters,
             'n' => Self::Name,
@@ -158,25 +162,25 @@ impl LineField {
         })
     }
 
-    fn value(self, step: &ItemizedStep<'_>, direction: TransferDirection) -> String {
+    fn format_value(self, step: &ItemizedStep<'_>, direction: TransferDirection) -> String {
         let of = |value: &dyn Fn(ListingEntry<'_>) -> String| step.entry().map(value).unwrap_or_default();
         match self {
             Self::Letters => step.change_letters(),
             Self::Name => step.name(),
             Self::Link => step.link(),
             Self::Length => of(&|entry| entry.size().to_string()),
-            Self::Path => show(&step.path()),
+            Self::Path => format_path(&step.path()),
             Self::Operation => match (step.step.action, direction) {
                 (StepAction::Delete, _) => "del.".into(),
                 (_, TransferDirection::Send) => "send".into(),
                 (_, TransferDirection::Receive) => "recv".into(),
             },
-            Self::Now => now(),
-            Self::Modified => of(&|entry| modified(entry.mtime())),
+            Self::Now => format_log_time(),
+            Self::Modified => of(&|entry| format_modified_time(entry.mtime())),
             Self::User => of(&|entry| entry.uid().to_string()),
             Self::Group => of(&|entry| entry.gid().to_string()),
             Self::Permissions => {
-                of(&|entry| format::mode(entry.kind(), entry.mode()).chars().skip(1).collect())
+                of(&|entry| format::format_mode(entry.kind(), entry.mode()).chars().skip(1).collect())
             }
             Self::Process => std::process::id().to_string(),
         }
@@ -184,12 +188,12 @@ impl LineField {
 }
 
 /// The present time, as lines of logs begin.
-pub fn now() -> String {
+pub fn format_log_time() -> String {
     Zoned::now().strftime("%Y/%m/%d %H:%M:%S").to_string()
 }
 
 /// When something was modified, as rsync writes it.
-fn modified(time: UnixTime) -> String {
+fn format_modified_time(time: UnixTime) -> String {
     local_time(time, "%Y/%m/%d-%H:%M:%S")
 }
 
@@ -208,7 +212,7 @@ mod tests {
 
     #[test]
     fn formats_are_read_with_widths_and_percent_signs() {
-        let format = LineFormat::parse("--out-format", "a%%b %-10n|%5l").unwrap();
+        let format = LineFormat::parse_format("--out-format", "a%%b %-10n|%5l").unwrap();
         let field =
             |field, columns, is_left| FormatPart::Field { field, width: FieldWidth { columns, is_left } };
         let text = |text: &str| FormatPart::Text(text.into());
@@ -216,14 +220,14 @@ mod tests {
             format.0,
             [text("a%b "), field(LineField::Name, 10, true), text("|"), field(LineField::Length, 5, false)]
         );
-        assert!(LineFormat::parse("--out-format", "").unwrap().is_empty());
+        assert!(LineFormat::parse_format("--out-format", "").unwrap().is_empty());
         assert_eq!(LineFormat::default().0.len(), 4);
     }
 
     #[test]
     fn what_means_nothing_is_refused_by_name() {
         for (typed, said) in [("%z", "%z"), ("%b", "whole run"), ("%h", "daemons"), ("100%", "ends with")] {
-            let error = LineFormat::parse("--out-format", typed).unwrap_err();
+            let error = LineFormat::parse_format("--out-format", typed).unwrap_err();
             assert!(error.to_string().contains(said), "{error}");
         }
     }

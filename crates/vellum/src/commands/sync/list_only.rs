@@ -12,7 +12,7 @@ use vellum_sync::options::{SymlinkHandling, SyncOptions};
 use vellum_sync::rules::SyncFilters;
 use vellum_sync::source::{ListingRequest, SyncSide};
 use vellum_types::FileKind;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use super::args::Args;
 use super::line_format::local_time;
@@ -62,16 +62,16 @@ impl SourceLister<'_> {
         for asked in asked {
             self.list_source(asked, &mut listed)?;
         }
-        if ui.json() {
-            ui.object(&listed)?;
+        if ui.is_json() {
+            ui.print_json(&listed)?;
         } else {
-            ui.warn_of(&listed.problems)?;
+            ui.print_problems(&listed.problems)?;
         }
         Ok(if listed.problems.is_empty() { CommandOutcome::Done } else { CommandOutcome::Findings })
     }
 
     fn list_source(&self, asked: &SourceArg, listed: &mut SourceListJson) -> Result<()> {
-        let from = asked.open(self.args, self.context)?;
+        let from = asked.open_source(self.args, self.context)?;
         let top = from.name.clone().filter(|_| from.is_dir).unwrap_or_default();
         let root = from.root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
         let mut options = SyncOptions::clone(self.options);
@@ -81,18 +81,18 @@ impl SourceLister<'_> {
         // The bytes of a symlink are those of where it leads.
         options.preserve.symlinks = SymlinkHandling::Keep;
         let options = Arc::new(options);
-        let rules = asked.filters(self.filters, &options)?;
+        let rules = asked.restrict_filters(self.filters, &options)?;
         let request = ListingRequest {
             side: SyncSide::Source,
-            rules: rules.judge_named(SyncSide::Source, root, &top).map_err(SyncError::from)?,
+            rules: rules.create_named_filter(SyncSide::Source, root, &top).map_err(SyncError::from)?,
             options,
             top: top.clone(),
             avoid: None,
             owners: false,
         };
         let source = (from.open)(from.name.as_deref().unwrap_or_default());
-        let found = self.context.watch(TASK, |meter| source.list(&request, meter))?;
-        for entry in found.iter().filter(|entry| !entry.flags().has(EntryFlags::WITHHELD)) {
+        let found = self.context.run_with_progress(TASK, |meter| source.list_entries(&request, meter))?;
+        for entry in found.iter().filter(|entry| !entry.flags().contains(EntryFlags::WITHHELD)) {
             let path = entry.path();
             let is_shown = is_recursive || top.is_empty() || path.is_empty();
             // The root of a single entry is no directory of the source's.
@@ -118,22 +118,25 @@ impl SourceLister<'_> {
         let is_link = entry.kind() == FileKind::Symlink;
         // As with rsync, where a symlink leads is shown if symlinks are copied.
         let shows_target = is_link && self.options.preserve.symlinks != SymlinkHandling::Skip;
-        let size = if is_link { entry.target().len() as u64 } else { entry.size() };
-        if self.context.ui.json() {
+        let size = if is_link { entry.symlink_target().len() as u64 } else { entry.size() };
+        if self.context.ui.is_json() {
             listed.entries.push(SourceEntryJson {
                 name: NameJson::new(path),
-                kind: json::kind(entry.kind()),
+                kind: json::file_kind_name(entry.kind()),
                 mode: format!("{:04o}", entry.mode() & 0o7777),
                 size,
-                modified: json::time(entry.mtime()),
-                target: shows_target.then(|| NameJson::new(entry.target())),
+                modified: json::format_json_time(entry.mtime()),
+                target: shows_target.then(|| NameJson::new(entry.symlink_target())),
             });
             return Ok(());
         }
-        let mode = format::mode(entry.kind(), entry.mode());
-        let size = format::number(size);
+        let mode = format::format_mode(entry.kind(), entry.mode());
+        let size = format::format_number(size);
         let time = local_time(entry.mtime(), "%Y/%m/%d %H:%M:%S");
-        let target = if shows_target { format!(" -> {}", show(entry.target())) } else { String::new() };
-        self.context.ui.line(format!("{mode} {size:>SIZE_COLUMNS$} {time} {}{target}", show(path)))
+        let target =
+            if shows_target { format!(" -> {}", format_path(entry.symlink_target())) } else { String::new() };
+        self.context
+            .ui
+            .print_line(format!("{mode} {size:>SIZE_COLUMNS$} {time} {}{target}", format_path(path)))
     }
 }

@@ -6,10 +6,10 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use super::args::DisplayArgs;
-use super::itemize::told;
+use super::itemize::itemize_steps;
 use super::line_format::{self, LineFormat};
 use super::report::SyncRun;
 use crate::context::CommandContext;
@@ -24,48 +24,51 @@ pub struct SyncLog {
 
 impl SyncLog {
     /// Opens the file, if one was named.
-    pub fn open(args: &DisplayArgs, context: &CommandContext) -> Result<Option<Self>> {
+    pub fn open_log(args: &DisplayArgs, context: &CommandContext) -> Result<Option<Self>> {
         let Some(typed) = &args.log_file else {
             let hint = "name the file with --log-file";
             return match args.log_file_format {
-                Some(_) => Err(CliError::usage("--log-file-format says how, and nothing says where", hint)),
+                Some(_) => {
+                    Err(CliError::usage_error("--log-file-format says how, and nothing says where", hint))
+                }
                 None => Ok(None),
             };
         };
         let format = match &args.log_file_format {
-            Some(typed) => LineFormat::parse("--log-file-format", typed)?,
+            Some(typed) => LineFormat::parse_format("--log-file-format", typed)?,
             None => LineFormat::default(),
         };
-        let path = context.local_path(Path::new(typed));
+        let path = context.resolve_local_path(Path::new(typed));
         let shown = path.display().to_string();
         let opened = File::options().create(true).append(true).open(&path);
-        Ok(Some(Self { file: opened.map_err(CliError::io("open", &shown))?, shown, format }))
+        Ok(Some(Self { file: opened.map_err(CliError::io_error("open", &shown))?, shown, format }))
     }
 
     /// Appends what a run does, or would do.
-    pub fn begin(&self, words: &str, is_dry: bool) -> Result<()> {
-        self.append(&[if is_dry { format!("dry run: {words}") } else { words.to_owned() }])
+    pub fn log_start(&self, words: &str, is_dry: bool) -> Result<()> {
+        self.append_lines(&[if is_dry { format!("dry run: {words}") } else { words.to_owned() }])
     }
 
     /// Appends what a run did.
-    pub fn finish(&self, run: &SyncRun<'_>, is_dry: bool) -> Result<()> {
-        let steps = told(run.plan, run.from, run.to).map(|step| self.format.line(&step, run.direction));
-        let problems = run.problems();
+    pub fn log_result(&self, run: &SyncRun<'_>, is_dry: bool) -> Result<()> {
+        let steps = itemize_steps(run.plan, run.from, run.to)
+            .map(|step| self.format.format_line(&step, run.direction));
+        let problems = run.collect_problems();
         let problems = problems.iter().map(|problem| format!("error: {problem}"));
         let refusal = run.plan.refusal.iter().map(|refusal| format!("would be refused: {refusal}"));
-        let end = std::iter::once(run.summary(is_dry));
-        self.append(&steps.chain(problems).chain(refusal).chain(end).collect::<Vec<_>>())
+        let end = std::iter::once(run.format_summary(is_dry));
+        self.append_lines(&steps.chain(problems).chain(refusal).chain(end).collect::<Vec<_>>())
     }
 
     /// Appends why a run ended.
-    pub fn fail(&self, error: &CliError) -> Result<()> {
-        self.append(&[format!("error: {}", show(error.to_string().as_bytes()))])
+    pub fn log_failure(&self, error: &CliError) -> Result<()> {
+        self.append_lines(&[format!("error: {}", format_path(error.to_string().as_bytes()))])
     }
 
     /// In one call, so that lines of runs at the same time do not mix.
-    fn append(&self, lines: &[String]) -> Result<()> {
-        let (now, pid) = (line_format::now(), std::process::id());
+    fn append_lines(&self, lines: &[String]) -> Result<()> {
+        let (now, pid) = (line_format::format_log_time(), std::process::id());
         let text: String = lines.iter().map(|line| format!("{now} [{pid}] {line}\n")).collect();
-        (&self.file).write_all(text.as_bytes()).map_err(CliError::io("write", &self.shown))
+        (&self.file).write_all(text.as_bytes()).map_err(CliError::io_error("write", &self.shown))
     }
 }

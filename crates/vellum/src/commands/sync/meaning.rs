@@ -8,7 +8,7 @@ use vellum_sync::options::{
     DeletePhase, DeltaMode, EffortOptions, FollowSymlinks, PreserveOptions, SymlinkHandling, SyncOptions,
     WriteOptions,
 };
-use vellum_sync::receive::umask;
+use vellum_sync::receive::read_umask;
 
 use super::args::{self, Args};
 use super::{basis, chmod, staging};
@@ -18,15 +18,15 @@ use crate::error::{CliError, Result};
 const NANOS: f64 = 1e9;
 
 /// The options of the run.
-pub fn options(args: &Args) -> Result<SyncOptions> {
+pub fn parse_sync_options(args: &Args) -> Result<SyncOptions> {
     Ok(SyncOptions {
-        preserve: preserve(args),
-        compare: compare(&args.which)?,
-        delete: delete(&args.delete)?,
-        writing: writing(args)?,
-        basis: basis::typed(&args.writing)?,
-        changes: changes(&args.preserve)?,
-        effort: effort(&args.effort)?,
+        preserve: parse_preserve(args),
+        compare: parse_compare(&args.which)?,
+        delete: parse_delete(&args.delete)?,
+        writing: parse_write_options(args)?,
+        basis: basis::parse_basis_dirs(&args.writing)?,
+        changes: parse_attribute_changes(&args.preserve)?,
+        effort: parse_effort(&args.effort)?,
         detect_renames: args.which.detect_renames,
         one_filesystem: args.preserve.one_file_system,
         ignore_missing: args.which.ignore_missing_args || args.delete.delete_missing_args,
@@ -35,7 +35,7 @@ pub fn options(args: &Args) -> Result<SyncOptions> {
     })
 }
 
-fn preserve(args: &Args) -> PreserveOptions {
+fn parse_preserve(args: &Args) -> PreserveOptions {
     let typed = &args.preserve;
     let any = [
         typed.recursive,
@@ -68,10 +68,10 @@ fn preserve(args: &Args) -> PreserveOptions {
         receiver: None,
         numeric_ids: typed.numeric_ids,
         // What was named by its whole path is reached through directories, and they are made.
-        dirs: typed.dirs || args.places.relative || args.rules.lists(),
+        dirs: typed.dirs || args.places.relative || args.rules.has_path_lists(),
         prune_empty: args.which.prune_empty_dirs,
         bare_way: args.places.no_implied_dirs,
-        follow: follow(typed),
+        follow: parse_follow_mode(typed),
         safe_links: typed.safe_links,
         symlinks: if (archive || typed.links) && !typed.no_links {
             SymlinkHandling::Keep
@@ -92,7 +92,7 @@ fn preserve(args: &Args) -> PreserveOptions {
 }
 
 /// Which symlinks are followed.
-pub fn follow(typed: &args::PreserveArgs) -> FollowSymlinks {
+pub fn parse_follow_mode(typed: &args::PreserveArgs) -> FollowSymlinks {
     match (typed.copy_links, typed.copy_unsafe_links, typed.copy_dirlinks) {
         (true, _, _) => FollowSymlinks::Always,
         (_, true, _) => FollowSymlinks::Outside,
@@ -101,7 +101,7 @@ pub fn follow(typed: &args::PreserveArgs) -> FollowSymlinks {
     }
 }
 
-fn compare(typed: &args::SelectionArgs) -> Result<CompareOptions> {
+fn parse_compare(typed: &args::SelectionArgs) -> Result<CompareOptions> {
     let by = match (typed.ignore_times, typed.checksum, typed.size_only) {
         (true, _, _) => CompareMethod::Nothing,
         (_, true, _) => CompareMethod::Content,
@@ -110,7 +110,7 @@ fn compare(typed: &args::SelectionArgs) -> Result<CompareOptions> {
     };
     let window = typed.modify_window.unwrap_or(0.0);
     if !(0.0..=1e9).contains(&window) {
-        return Err(CliError::usage(format!("'{window}' seconds are no window"), "--modify-window=1"));
+        return Err(CliError::usage_error(format!("'{window}' seconds are no window"), "--modify-window=1"));
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
     let modify_window = (window * NANOS) as u64;
@@ -118,32 +118,32 @@ fn compare(typed: &args::SelectionArgs) -> Result<CompareOptions> {
     Ok(CompareOptions { by, modify_window, update, existing, ignore_existing })
 }
 
-fn delete(typed: &args::DeleteArgs) -> Result<DeleteOptions> {
+fn parse_delete(typed: &args::DeleteArgs) -> Result<DeleteOptions> {
     let when = match (typed.delete_before, typed.delete || typed.delete_after || typed.delete_excluded) {
         (true, _) => DeletePhase::Before,
         (_, true) => DeletePhase::After,
         _ => DeletePhase::Never,
     };
-    let max = typed.max_delete.as_ref().map(|typed| most(typed)).transpose()?;
+    let max = typed.max_delete.as_ref().map(|typed| parse_delete_limit(typed)).transpose()?;
     let (force, excluded, obstacles) = (typed.force_delete, typed.delete_excluded, typed.force);
     let missing = typed.delete_missing_args;
     Ok(DeleteOptions { when, max, force, excluded, missing, obstacles })
 }
 
-fn most(typed: &str) -> Result<DeleteLimit> {
+fn parse_delete_limit(typed: &str) -> Result<DeleteLimit> {
     let parsed = match typed.strip_suffix('%') {
         Some(share) => share.parse().ok().filter(|share| *share <= 100).map(DeleteLimit::Percent),
         None => typed.parse().ok().map(DeleteLimit::Entries),
     };
     parsed.ok_or_else(|| {
-        CliError::usage(
+        CliError::usage_error(
             format!("'{typed}' is no limit on what is deleted"),
             "--max-delete=100 or --max-delete=10%",
         )
     })
 }
 
-fn writing(args: &Args) -> Result<WriteOptions> {
+fn parse_write_options(args: &Args) -> Result<WriteOptions> {
     let (typed, kept) = (&args.writing, &args.delete);
     let delta = match typed.delta {
         Some(args::DeltaArg::Always) => DeltaMode::Always,
@@ -160,16 +160,16 @@ fn writing(args: &Args) -> Result<WriteOptions> {
     };
     let bad = |bytes: &[u8]| bytes.split(|byte| *byte == b'/').any(|name| name == b"..");
     if suffix.contains(&b'/') || dir.is_none() && suffix.is_empty() || dir.as_deref().is_some_and(bad) {
-        return Err(CliError::usage(
+        return Err(CliError::usage_error(
             "backups would not stay where they belong",
             "--backup-dir DIR, --suffix .old",
         ));
     }
     if typed.delay_updates && (typed.in_place || typed.append || typed.append_verify) {
         let message = "--delay-updates has no meaning where files are written over in place";
-        return Err(CliError::usage(message, "leave out --in-place, --append or --append-verify"));
+        return Err(CliError::usage_error(message, "leave out --in-place, --append or --append-verify"));
     }
-    let staging = staging::typed(typed)?;
+    let staging = staging::parse_staging_dirs(typed)?;
     let backup = (kept.backup || dir.is_some()).then_some(BackupLocation { dir, suffix });
     Ok(WriteOptions {
         delta,
@@ -188,22 +188,27 @@ fn writing(args: &Args) -> Result<WriteOptions> {
     })
 }
 
-fn changes(typed: &args::PreserveArgs) -> Result<AttributeRewrites> {
+fn parse_attribute_changes(typed: &args::PreserveArgs) -> Result<AttributeRewrites> {
     let mut modes = Vec::new();
     for typed in &typed.chmod {
-        modes.extend(chmod::changes(typed, umask())?);
+        modes.extend(chmod::parse_mode_changes(typed, read_umask())?);
     }
-    let (owner, group) = typed.chown.as_ref().map_or(Ok((None, None)), |typed| chmod::owners(typed))?;
+    let (owner, group) =
+        typed.chown.as_ref().map_or(Ok((None, None)), |typed| chmod::parse_owner_and_group(typed))?;
     if (typed.usermap.is_some() && owner.is_some()) || (typed.groupmap.is_some() && group.is_some()) {
-        return Err(CliError::usage("--chown and a map both say whose everything is", "give one of them"));
+        return Err(CliError::usage_error(
+            "--chown and a map both say whose everything is",
+            "give one of them",
+        ));
     }
-    let rules =
-        |typed: &Option<String>| typed.as_ref().map_or(Ok(Vec::new()), |typed| chmod::owner_rules(typed));
+    let rules = |typed: &Option<String>| {
+        typed.as_ref().map_or(Ok(Vec::new()), |typed| chmod::parse_owner_rules(typed))
+    };
     let (users, groups) = (rules(&typed.usermap)?, rules(&typed.groupmap)?);
     Ok(AttributeRewrites { modes, owner, group, users, groups })
 }
 
-fn effort(typed: &args::EffortArgs) -> Result<EffortOptions> {
+fn parse_effort(typed: &args::EffortArgs) -> Result<EffortOptions> {
     let rate = |typed: &String| {
         let size = typed.strip_suffix("/s").unwrap_or(typed);
         // As with rsync, a number alone counts kibibytes.
@@ -211,8 +216,9 @@ fn effort(typed: &args::EffortArgs) -> Result<EffortOptions> {
             true => format!("{size}K"),
             false => size.to_owned(),
         };
-        vellum_sync::rules::parse_size(&text)
-            .ok_or_else(|| CliError::usage(format!("'{typed}' is no rate"), "--bwlimit=500K, --bwlimit=1.5M"))
+        vellum_sync::rules::parse_size(&text).ok_or_else(|| {
+            CliError::usage_error(format!("'{typed}' is no rate"), "--bwlimit=500K, --bwlimit=1.5M")
+        })
     };
     let bandwidth = typed.bwlimit.as_ref().map(rate).transpose()?.filter(|rate| *rate > 0);
     let timeout = typed.timeout.filter(|seconds| *seconds > 0).map(|seconds| u64::from(seconds) * 1000);

@@ -33,7 +33,7 @@ impl RetryBudget {
 
     /// Whether to work again, as connections have fared; after a pause, if so. `failed` says that something could not be
     /// done: what the other side was still writing after a cut can be in the way of the run that follows.
-    pub fn again(&mut self, lines: ConnectionHealth, failed: bool, meter: &ProgressMeter) -> bool {
+    pub fn should_retry(&mut self, lines: ConnectionHealth, failed: bool, meter: &ProgressMeter) -> bool {
         let is_cut = lines.cuts > self.cuts;
         let is_worth = is_cut || self.cuts > 0 && (lines.is_lost || failed);
         self.cuts = lines.cuts;
@@ -42,11 +42,11 @@ impl RetryBudget {
         }
         self.tries -= 1;
         let start = Instant::now();
-        while start.elapsed() < self.pause && !meter.stopped() {
+        while start.elapsed() < self.pause && !meter.is_stopped() {
             std::thread::sleep(LOOK);
         }
         self.pause = (self.pause * 2).min(PAUSE_MAX);
-        !meter.stopped()
+        !meter.is_stopped()
     }
 }
 
@@ -61,12 +61,15 @@ mod tests {
         options.effort.retries = Some(2);
         let lost = |cuts| ConnectionHealth { cuts, is_lost: true };
         let mut patience = RetryBudget { pause: Duration::ZERO, ..RetryBudget::new(&options) };
-        assert!(!patience.again(lost(0), true, &meter), "it never stood");
-        assert!(patience.again(lost(1), false, &meter));
-        assert!(patience.again(lost(1), false, &meter), "the other host is not back yet");
-        assert!(!patience.again(lost(2), true, &meter), "it was tried often enough");
+        assert!(!patience.should_retry(lost(0), true, &meter), "it never stood");
+        assert!(patience.should_retry(lost(1), false, &meter));
+        assert!(patience.should_retry(lost(1), false, &meter), "the other host is not back yet");
+        assert!(!patience.should_retry(lost(2), true, &meter), "it was tried often enough");
         let mut patience = RetryBudget { pause: Duration::ZERO, ..RetryBudget::new(&options) };
-        assert!(patience.again(ConnectionHealth { cuts: 1, is_lost: false }, false, &meter));
-        assert!(!patience.again(ConnectionHealth { cuts: 1, is_lost: false }, false, &meter), "all is well");
+        assert!(patience.should_retry(ConnectionHealth { cuts: 1, is_lost: false }, false, &meter));
+        assert!(
+            !patience.should_retry(ConnectionHealth { cuts: 1, is_lost: false }, false, &meter),
+            "all is well"
+        );
     }
 }

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 
 use serde::Deserialize;
 
-use super::args::config_file;
+use super::args::profile_config_path;
 use crate::error::{CliError, Result};
 
 #[derive(Deserialize)]
@@ -25,30 +25,34 @@ struct SyncProfile {
 }
 
 /// The command line with the options of a profile in it.
-pub fn expand(name: &str, typed: impl Iterator<Item = OsString>) -> Result<Vec<OsString>> {
-    let options = read(name)?;
+pub fn expand_profile(name: &str, typed: impl Iterator<Item = OsString>) -> Result<Vec<OsString>> {
+    let options = read_profile_options(name)?;
     let mut words: Vec<OsString> = typed.collect();
     let place = words.iter().skip(1).position(|word| word == "sync").map_or(words.len(), |place| place + 2);
     words.splice(place..place, options.into_iter().map(OsString::from));
     Ok(words)
 }
 
-fn read(name: &str) -> Result<Vec<String>> {
-    let none =
-        || CliError::usage("there is no config file to take a profile from", "~/.config/vellum/config.toml");
-    let path = config_file().ok_or_else(none)?;
+fn read_profile_options(name: &str) -> Result<Vec<String>> {
+    let none = || {
+        CliError::usage_error(
+            "there is no config file to take a profile from",
+            "~/.config/vellum/config.toml",
+        )
+    };
+    let path = profile_config_path().ok_or_else(none)?;
     let shown = path.display().to_string();
-    let text = std::fs::read_to_string(&path).map_err(CliError::io("read", shown.clone()))?;
+    let text = std::fs::read_to_string(&path).map_err(CliError::io_error("read", shown.clone()))?;
     let config: ProfileFile = toml::from_str(&text).map_err(|error| {
-        CliError::usage(format!("{shown}: {}", error.message()), "docs/sync.md shows one")
+        CliError::usage_error(format!("{shown}: {}", error.message()), "docs/sync.md shows one")
     })?;
     let mut profiles = config.sync;
     let known: Vec<&String> = profiles.keys().collect();
     let hint = format!("it has: {}", known.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "));
-    let missing = CliError::usage(format!("{shown} has no section [sync.{name}]"), hint);
+    let missing = CliError::usage_error(format!("{shown} has no section [sync.{name}]"), hint);
     let profile = profiles.remove(name).ok_or(missing)?;
     if profile.options.iter().any(|option| option.starts_with("--profile")) {
-        return Err(CliError::usage(
+        return Err(CliError::usage_error(
             format!("the profile '{name}' names a profile"),
             "write its options out",
         ));

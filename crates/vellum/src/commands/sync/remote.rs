@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use vellum_sync::options::{DeltaMode, SyncOptions};
 use vellum_sync::remote::{AddressError, RemoteAddress, RemoteEnd, RemoteShell};
-use vellum_sync::session::{FoundPath, LinkSettings, ServerRole, SessionLink, serve};
+use vellum_sync::session::{FoundPath, LinkSettings, ServerRole, SessionLink, serve_session};
 use vellum_sync::source::SourceEnd;
 use vellum_sync::wire::WireCodec;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use super::args::{Args, CompressArg};
-use super::ends::{DestinationEndpoint, SourceEndpoint, means_content};
+use super::ends::{DestinationEndpoint, SourceEndpoint, names_dir_content};
 use crate::error::{CliError, CommandOutcome, Result};
 
 /// Without a byte for so long the other side is gone, milliseconds, unless told otherwise: far longer than a pause
@@ -26,51 +26,52 @@ const SILENCE: u64 = 60_000;
 /// Threads that receive: they wait for the line, not for the machine.
 const JOBS: u32 = 8;
 /// Be the other side, until whoever started this has enough.
-pub fn be_server() -> Result<CommandOutcome> {
+pub fn run_sync_server() -> Result<CommandOutcome> {
     let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
-    let read = own(std::io::stdin().as_fd()).map_err(CliError::io("use", "standard input"))?;
-    let write = own(std::io::stdout().as_fd()).map_err(CliError::io("use", "standard output"))?;
+    let read = own(std::io::stdin().as_fd()).map_err(CliError::io_error("use", "standard input"))?;
+    let write = own(std::io::stdout().as_fd()).map_err(CliError::io_error("use", "standard output"))?;
     // The files above are copies: the stream ends for the other side when both are closed.
-    let home = std::env::current_dir().map_err(CliError::io("find", "the current directory"))?;
-    let link = SessionLink::start(read, write, &LinkSettings { codec: WireCodec::Zstd, timeout: SILENCE });
-    let outcome = serve(&link, &home);
-    link.finish();
+    let home = std::env::current_dir().map_err(CliError::io_error("find", "the current directory"))?;
+    let link =
+        SessionLink::start_link(read, write, &LinkSettings { codec: WireCodec::Zstd, timeout: SILENCE });
+    let outcome = serve_session(&link, &home);
+    link.finish_sending();
     outcome?;
     Ok(CommandOutcome::Done)
 }
 
-fn wrong(error: &AddressError) -> CliError {
-    CliError::usage(error.to_string(), "HOST:PATH, USER@HOST:PATH")
+fn address_error(error: &AddressError) -> CliError {
+    CliError::usage_error(error.to_string(), "HOST:PATH, USER@HOST:PATH")
 }
 
 /// Connects to a place on another host.
-pub fn connect(host: &OsStr, path: &OsStr, role: ServerRole, args: &Args) -> Result<RemoteEnd> {
+pub fn connect_remote(host: &OsStr, path: &OsStr, role: ServerRole, args: &Args) -> Result<RemoteEnd> {
     let typed = [host.as_bytes(), b":", path.as_bytes()].concat();
     if typed.starts_with(b"rsync://") {
         let message =
-            format!("'{}' is a place at an rsync daemon, and these are not spoken to", show(&typed));
-        return Err(CliError::usage(message, "HOST:PATH, over ssh"));
+            format!("'{}' is a place at an rsync daemon, and these are not spoken to", format_path(&typed));
+        return Err(CliError::usage_error(message, "HOST:PATH, over ssh"));
     }
     let scheme = typed.windows(3).position(|bytes| bytes == b"://").and_then(|at| typed.get(..at));
     if scheme.is_some_and(|scheme| scheme.iter().all(u8::is_ascii_alphanumeric)) {
-        let message = format!("'{}' is an address of a kind that is not spoken to", show(&typed));
+        let message = format!("'{}' is an address of a kind that is not spoken to", format_path(&typed));
         let hint = match typed.strip_prefix(b"file://") {
-            Some(path) => format!("the path alone: {}", show(path)),
+            Some(path) => format!("the path alone: {}", format_path(path)),
             None => {
                 "a path of this host, or HOST:PATH, over ssh; './' begins a path that has such a name".into()
             }
         };
-        return Err(CliError::usage(message, hint));
+        return Err(CliError::usage_error(message, hint));
     }
     let address = match RemoteAddress::parse(&typed) {
-        Some(parsed) => parsed.map_err(|error| wrong(&error))?,
-        None => return Err(wrong(&AddressError::Host(show(&typed).to_string()))),
+        Some(parsed) => parsed.map_err(|error| address_error(&error))?,
+        None => return Err(address_error(&AddressError::Host(format_path(&typed).to_string()))),
     };
     let mut shell = RemoteShell::default();
     let typed = args.effort.rsh.clone().or_else(|| std::env::var_os("VELLUM_RSH"));
     let typed = typed.or_else(|| std::env::var_os("RSYNC_RSH").filter(|words| !words.is_empty()));
     if let Some(typed) = typed {
-        shell.words = RemoteShell::split(typed.as_bytes()).map_err(|error| wrong(&error))?;
+        shell.words = RemoteShell::parse_words(typed.as_bytes()).map_err(|error| address_error(&error))?;
     }
     if let Some(program) = &args.effort.remote_program {
         shell.program.clone_from(program);
@@ -87,35 +88,35 @@ pub fn connect(host: &OsStr, path: &OsStr, role: ServerRole, args: &Args) -> Res
 }
 
 /// Refuses what only a connection can have.
-pub fn check_here(args: &Args) -> Result<()> {
+pub fn refuse_remote_options(args: &Args) -> Result<()> {
     if args.effort.timeout.is_some_and(|seconds| seconds > 0) {
         let message = "--timeout bounds how long the other host may be silent, and both ends are on this one";
         let hint = "leave it out: a filesystem that does not answer cannot be told from a slow one";
-        return Err(CliError::usage(message, hint));
+        return Err(CliError::usage_error(message, hint));
     }
     Ok(())
 }
 
-fn name_of(path: &[u8]) -> Vec<u8> {
+fn last_path_component(path: &[u8]) -> Vec<u8> {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec()
 }
 
 /// Opens a source on another host.
-pub fn from_host(host: &OsStr, path: &OsStr, args: &Args) -> Result<SourceEndpoint> {
-    let remote = connect(host, path, ServerRole::Source, args)?;
-    let shown = show(&[host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
-    let content = means_content(path) || path.is_empty() || path == "~";
-    let is_dir = content || found(&remote, path)? == FoundPath::Directory;
+pub fn open_remote_source(host: &OsStr, path: &OsStr, args: &Args) -> Result<SourceEndpoint> {
+    let remote = connect_remote(host, path, ServerRole::Source, args)?;
+    let shown = format_path(&[host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
+    let content = names_dir_content(path) || path.is_empty() || path == "~";
+    let is_dir = content || stat_remote_path(&remote, path)? == FoundPath::Directory;
     let words = match (content, is_dir) {
         (true, _) => format!("what is in '{shown}'"),
         (false, true) => format!("the directory '{shown}'"),
         (false, false) => format!("the file '{shown}'"),
     };
-    let name = (!content).then(|| name_of(path.as_bytes()));
+    let name = (!content).then(|| last_path_component(path.as_bytes()));
     let (source, path) = (remote.clone(), path.as_bytes().to_vec());
     let open = Box::new(move |shown: &[u8]| -> Box<dyn SourceEnd> {
         if !is_dir {
-            source.aim(path, Some(shown.to_vec()));
+            source.set_target(path, Some(shown.to_vec()));
         }
         Box::new(source)
     });
@@ -123,26 +124,26 @@ pub fn from_host(host: &OsStr, path: &OsStr, args: &Args) -> Result<SourceEndpoi
 }
 
 /// What stands at a path of another host.
-fn found(remote: &RemoteEnd, path: &OsStr) -> Result<FoundPath> {
-    remote.look().map_err(|error| {
+fn stat_remote_path(remote: &RemoteEnd, path: &OsStr) -> Result<FoundPath> {
+    remote.inspect_target().map_err(|error| {
         let is_pattern = path.as_bytes().iter().any(|byte| b"*?[".contains(byte));
         if !(is_pattern && error.kind() == vellum_types::ErrorKind::NotFound) {
             return CliError::from(error);
         }
-        let message = format!("no shell of the other host expands '{}'", show(path.as_bytes()));
-        CliError::usage(message, "name the directory, and choose with --include and --exclude")
+        let message = format!("no shell of the other host expands '{}'", format_path(path.as_bytes()));
+        CliError::usage_error(message, "name the directory, and choose with --include and --exclude")
     })
 }
 
 /// Where a source goes on another host.
-pub fn into_host(
+pub fn find_remote_destination(
     host: &OsStr,
     path: &OsStr,
     from: &SourceEndpoint,
     args: &Args,
 ) -> Result<DestinationEndpoint> {
-    let remote = connect(host, path, ServerRole::Destination, args)?;
-    let shown = show(&[host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
+    let remote = connect_remote(host, path, ServerRole::Destination, args)?;
+    let shown = format_path(&[host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
     let typed = path.as_bytes();
     let into = |words: String, shown: Option<Vec<u8>>| DestinationEndpoint {
         path: PathBuf::from(path),
@@ -156,21 +157,21 @@ pub fn into_host(
         let Some(name) = &from.name else { return Ok(into(format!("'{shown}'"), None)) };
         let below =
             Path::new(if typed.is_empty() { OsStr::new(".") } else { path }).join(OsStr::from_bytes(name));
-        remote.aim(below.into_os_string().into_vec(), None);
-        return Ok(into(format!("'{shown}', as '{}'", show(name)), None));
+        remote.set_target(below.into_os_string().into_vec(), None);
+        return Ok(into(format!("'{shown}', as '{}'", format_path(name)), None));
     }
-    if typed.is_empty() || typed.ends_with(b"/") || remote.look()? == FoundPath::Directory {
+    if typed.is_empty() || typed.ends_with(b"/") || remote.inspect_target()? == FoundPath::Directory {
         return Ok(into(format!("the directory '{shown}'"), from.name.clone()));
     }
-    let name = name_of(typed);
+    let name = last_path_component(typed);
     let parent = typed.get(..typed.len() - name.len()).unwrap_or_default();
     let parent = if parent.is_empty() { b"." } else { parent };
-    remote.aim(parent.to_vec(), None);
+    remote.set_target(parent.to_vec(), None);
     Ok(into(format!("the file '{shown}'"), Some(name)))
 }
 
 /// The options of a run with an end on another host.
-pub fn adapted(options: &SyncOptions, is_single: bool) -> SyncOptions {
+pub fn adapt_remote_options(options: &SyncOptions, is_single: bool) -> SyncOptions {
     let mut options = options.clone();
     if options.writing.delta == DeltaMode::Auto {
         options.writing.delta = DeltaMode::Always;
@@ -189,8 +190,8 @@ mod tests {
 
     #[test]
     fn names_are_what_is_behind_the_last_slash() {
-        assert_eq!(name_of(b"a/b"), b"b");
-        assert_eq!(name_of(b"b"), b"b");
-        assert_eq!(name_of(b"a/"), b"");
+        assert_eq!(last_path_component(b"a/b"), b"b");
+        assert_eq!(last_path_component(b"b"), b"b");
+        assert_eq!(last_path_component(b"a/"), b"");
     }
 }

@@ -4,10 +4,10 @@ use serde::Serialize;
 use vellum_sync::listing::TreeListing;
 use vellum_sync::plan::{PlanRemark, SyncPlan};
 use vellum_sync::receive::SyncReport;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use super::args::Args;
-use super::itemize::{self, told};
+use super::itemize::{self, itemize_steps};
 use super::line_format::{LineFormat, TransferDirection};
 use crate::context::CommandContext;
 use crate::error::{CommandOutcome, Result};
@@ -73,39 +73,39 @@ struct SyncStepJson {
 
 impl SyncRun<'_> {
     /// Tells of the run; gives how it ended.
-    pub fn tell(&self, args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-        let problems = self.problems();
-        if context.ui.json() {
-            context.ui.object(&self.shown(args, problems))?;
+    pub fn report_run(&self, args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+        let problems = self.collect_problems();
+        if context.ui.is_json() {
+            context.ui.print_json(&self.to_json(args, problems))?;
         } else {
-            self.lines(args, context)?;
-            context.ui.warn_of(&problems)?;
+            self.print_lines(args, context)?;
+            context.ui.print_problems(&problems)?;
         }
-        Ok(self.outcome())
+        Ok(self.command_outcome())
     }
 
     /// How it ended.
-    pub fn outcome(&self) -> CommandOutcome {
-        match (self.failed(), self.vanished()) {
+    pub fn command_outcome(&self) -> CommandOutcome {
+        match (self.has_failures(), self.has_vanished_files()) {
             (true, _) => CommandOutcome::Findings,
             (false, true) => CommandOutcome::Vanished,
             (false, false) => CommandOutcome::Done,
         }
     }
 
-    fn failed(&self) -> bool {
+    fn has_failures(&self) -> bool {
         let unlisted = self.from.unlisted.iter().chain(&self.to.unlisted).any(|unlisted| !unlisted.vanished);
         let reported = self.done.is_some_and(|done| done.problems.iter().any(|problem| !problem.vanished));
         unlisted || reported || self.plan.remarks.iter().any(PlanRemark::is_problem)
     }
 
-    fn vanished(&self) -> bool {
+    fn has_vanished_files(&self) -> bool {
         self.from.unlisted.iter().any(|unlisted| unlisted.vanished)
             || self.done.is_some_and(|done| done.problems.iter().any(|problem| problem.vanished))
     }
 
     /// What could not be done.
-    pub fn problems(&self) -> Vec<ProblemJson> {
+    pub fn collect_problems(&self) -> Vec<ProblemJson> {
         let unlisted = self.from.unlisted.iter().chain(&self.to.unlisted);
         let mut problems: Vec<ProblemJson> =
             unlisted.map(|unlisted| ProblemJson::new(&unlisted.path, unlisted.message.clone())).collect();
@@ -117,7 +117,7 @@ impl SyncRun<'_> {
     }
 
     /// What a person is told.
-    pub fn lines(&self, args: &Args, context: &CommandContext) -> Result<()> {
+    pub fn print_lines(&self, args: &Args, context: &CommandContext) -> Result<()> {
         let ui = &context.ui;
         if ui.voice.quiet
             || args.show.only_changes.get() && self.plan.is_empty() && self.plan.moved.is_empty()
@@ -125,20 +125,24 @@ impl SyncRun<'_> {
             return Ok(());
         }
         if let Some(typed) = &args.show.out_format {
-            return self.formatted_lines(&LineFormat::parse("--out-format", typed)?, args, context);
+            return self.formatted_lines(&LineFormat::parse_format("--out-format", typed)?, args, context);
         }
         if args.show.dry_run {
-            ui.line(format!("Dry run: {}", self.words))?;
+            ui.print_line(format!("Dry run: {}", self.words))?;
         }
         if args.show.itemize || args.show.dry_run || ui.voice.verbose {
-            for step in told(self.plan, self.from, self.to) {
-                let line = if args.show.itemize { step.letters() } else { format!("  {}", step.words()) };
-                ui.line(line)?;
+            for step in itemize_steps(self.plan, self.from, self.to) {
+                let line = if args.show.itemize {
+                    step.format_rsync_letters()
+                } else {
+                    format!("  {}", step.format_description())
+                };
+                ui.print_line(line)?;
             }
         }
         if args.show.dry_run || ui.voice.verbose {
             for entry in self.plan.moved.iter().map(|id| self.from.entry(*id)) {
-                ui.line(format!("  remove  {} at the source", show(&entry.path())))?;
+                ui.print_line(format!("  remove  {} at the source", format_path(&entry.path())))?;
             }
         }
         for remark in self.plan.remarks.iter().filter(|remark| !remark.is_problem()) {
@@ -149,36 +153,40 @@ impl SyncRun<'_> {
                 _ => false,
             };
             if ui.voice.verbose || is_told {
-                ui.note(ProblemJson::new(remark.path(), remark.to_string()))?;
+                ui.print_note(ProblemJson::new(remark.path(), remark.to_string()))?;
             }
         }
         if let Some(refusal) = &self.plan.refusal {
-            ui.line(format!("This would be refused: {refusal}"))?;
+            ui.print_line(format!("This would be refused: {refusal}"))?;
         }
         let info = args.show.info.iter().any(|words| words.split(',').any(|word| word.starts_with("stats")));
-        if args.show.stats || info { self.facts(context) } else { ui.line(self.summary(args.show.dry_run)) }
+        if args.show.stats || info {
+            self.print_facts(context)
+        } else {
+            ui.print_line(self.format_summary(args.show.dry_run))
+        }
     }
 
     /// Lines in the user's own format, and no others unless they are asked for.
     fn formatted_lines(&self, format: &LineFormat, args: &Args, context: &CommandContext) -> Result<()> {
         if !format.is_empty() {
-            for step in told(self.plan, self.from, self.to) {
-                context.ui.line(format.line(&step, self.direction))?;
+            for step in itemize_steps(self.plan, self.from, self.to) {
+                context.ui.print_line(format.format_line(&step, self.direction))?;
             }
         }
         if let Some(refusal) = &self.plan.refusal {
-            context.ui.note(format!("this would be refused: {refusal}"))?;
+            context.ui.print_note(format!("this would be refused: {refusal}"))?;
         }
-        if args.show.stats { self.facts(context) } else { Ok(()) }
+        if args.show.stats { self.print_facts(context) } else { Ok(()) }
     }
 
     /// One line: what was done.
-    pub fn summary(&self, dry: bool) -> String {
+    pub fn format_summary(&self, dry: bool) -> String {
         let counts = &self.plan.counts;
         if self.plan.is_empty() && self.plan.moved.is_empty() {
             return match counts.entries {
                 1 => "Nothing to do: 1 entry is the same".to_owned(),
-                entries => format!("Nothing to do: {} entries are the same", format::number(entries)),
+                entries => format!("Nothing to do: {} entries are the same", format::format_number(entries)),
             };
         }
         let parts = [
@@ -192,7 +200,7 @@ impl SyncRun<'_> {
         let mut words: Vec<String> = parts
             .iter()
             .filter(|(count, _)| *count > 0)
-            .map(|(count, verb)| format!("{} {verb}", format::number(*count)))
+            .map(|(count, verb)| format!("{} {verb}", format::format_number(*count)))
             .collect();
         if words.is_empty() {
             words.push("times of directories mended".into());
@@ -200,54 +208,63 @@ impl SyncRun<'_> {
         if counts.write_bytes > 0 {
             words.push(format!(
                 "{} in {}",
-                format::size(counts.write_bytes),
-                format::count(counts.writes, "file")
+                format::format_size(counts.write_bytes),
+                format::format_count(counts.writes, "file")
             ));
         }
         let words = words.join(", ");
         match self.done {
             _ if dry => format!("Would be done: {words}"),
-            Some(done) if done.stopped || done.steps < self.planned() => {
+            Some(done) if done.stopped || done.steps < self.planned_step_count() => {
                 let how =
                     if done.stopped { "Stopped before all was done" } else { "Done as far as possible" };
-                format!("{how}: {} of {} of {words}", format::number(done.steps), self.steps_in_words())
+                format!(
+                    "{how}: {} of {} of {words}",
+                    format::format_number(done.steps),
+                    self.format_step_count()
+                )
             }
-            _ if self.failed() => format!("Done as far as possible: {words}"),
+            _ if self.has_failures() => format!("Done as far as possible: {words}"),
             _ => format!("Done: {words}"),
         }
     }
 
-    fn planned(&self) -> u64 {
+    fn planned_step_count(&self) -> u64 {
         self.plan.steps.len() as u64
     }
 
-    fn steps_in_words(&self) -> String {
-        format::count(self.planned(), "step")
+    fn format_step_count(&self) -> String {
+        format::format_count(self.planned_step_count(), "step")
     }
 
-    fn facts(&self, context: &CommandContext) -> Result<()> {
+    fn print_facts(&self, context: &CommandContext) -> Result<()> {
         let counts = &self.plan.counts;
         let mut facts = FactList::default();
-        let bytes = |files, bytes| format!("{}, {}", format::count(files, "file"), format::size(bytes));
-        facts.add("source", bytes(counts.files, counts.bytes));
-        facts.add("to write", bytes(counts.writes, counts.write_bytes));
-        facts.add("to make", format::number(counts.made));
-        facts.add("to update", format::number(counts.updated));
-        facts.add("to give other attributes", format::number(counts.attributes));
-        facts.add("to rename", format::number(counts.renamed));
-        facts.add("to delete", format::number(counts.deleted));
+        let bytes =
+            |files, bytes| format!("{}, {}", format::format_count(files, "file"), format::format_size(bytes));
+        facts.add_fact("source", bytes(counts.files, counts.bytes));
+        facts.add_fact("to write", bytes(counts.writes, counts.write_bytes));
+        facts.add_fact("to make", format::format_number(counts.made));
+        facts.add_fact("to update", format::format_number(counts.updated));
+        facts.add_fact("to give other attributes", format::format_number(counts.attributes));
+        facts.add_fact("to rename", format::format_number(counts.renamed));
+        facts.add_fact("to delete", format::format_number(counts.deleted));
         if let Some(done) = self.done {
-            facts.add("carried out", format!("{} of {}", format::number(done.steps), self.steps_in_words()));
-            facts.add("written", format::size(done.written));
-            facts.add("shared or reused", format::size(done.spared));
+            facts.add_fact(
+                "carried out",
+                format!("{} of {}", format::format_number(done.steps), self.format_step_count()),
+            );
+            facts.add_fact("written", format::format_size(done.written));
+            facts.add_fact("shared or reused", format::format_size(done.spared));
         }
-        facts.lines().into_iter().try_for_each(|line| context.ui.line(line))
+        facts.format_lines().into_iter().try_for_each(|line| context.ui.print_line(line))
     }
 
     /// What a program is told.
-    pub fn shown(&self, args: &Args, problems: Vec<ProblemJson>) -> SyncRunJson {
+    pub fn to_json(&self, args: &Args, problems: Vec<ProblemJson>) -> SyncRunJson {
         let counts = self.plan.counts;
-        let steps = (args.show.dry_run || args.show.itemize || self.done.is_none()).then(|| self.steps());
+        let steps = (args.show.dry_run || args.show.itemize || self.done.is_none())
+            .then(|| self.collect_json_steps());
         let named = |wanted: fn(&PlanRemark) -> bool| {
             let remarks = self.plan.remarks.iter().filter(move |remark| wanted(remark));
             remarks.map(|remark| NameJson::new(remark.path())).collect()
@@ -277,14 +294,14 @@ impl SyncRun<'_> {
         }
     }
 
-    fn steps(&self) -> Vec<SyncStepJson> {
-        let shown = told(self.plan, self.from, self.to).map(|told| SyncStepJson {
-            action: itemize::action(told.step),
+    fn collect_json_steps(&self) -> Vec<SyncStepJson> {
+        let shown = itemize_steps(self.plan, self.from, self.to).map(|told| SyncStepJson {
+            action: itemize::action_name(told.step),
             name: NameJson::new(&told.path()),
             other: told.other_path().map(|path| NameJson::new(&path)),
-            differs: itemize::names(told.step.what),
-            new: told.step.what.has(vellum_sync::plan::Differences::NEW),
-            bytes: told.bytes(),
+            differs: itemize::attribute_names(told.step.what),
+            new: told.step.what.contains(vellum_sync::plan::Differences::NEW),
+            bytes: told.content_bytes(),
         });
         shown.collect()
     }

@@ -29,15 +29,15 @@ pub struct RsyncOption {
     pub meaning: RsyncOptionSupport,
 }
 
-const fn flag(name: &'static str, meaning: RsyncOptionSupport) -> RsyncOption {
+const fn new_flag_option(name: &'static str, meaning: RsyncOptionSupport) -> RsyncOption {
     RsyncOption { name, letter: None, takes: false, meaning }
 }
 
-const fn value(name: &'static str, meaning: RsyncOptionSupport) -> RsyncOption {
+const fn new_value_option(name: &'static str, meaning: RsyncOptionSupport) -> RsyncOption {
     RsyncOption { name, letter: None, takes: true, meaning }
 }
 
-const fn short(letter: char, row: RsyncOption) -> RsyncOption {
+const fn with_short_letter(letter: char, row: RsyncOption) -> RsyncOption {
     RsyncOption { letter: Some(letter), ..row }
 }
 
@@ -49,79 +49,91 @@ const COMPARED: RsyncOptionSupport = No("content is hashed with BLAKE3");
 
 /// All of them, as rsync's help orders them, and those that older versions had.
 pub const TABLE: &[RsyncOption] = &[
-    value("debug", Ours("-v")),
-    value("stderr", STDERR),
-    flag("msgs2stderr", STDERR),
-    flag("no-msgs2stderr", STDERR),
-    flag("no-motd", DAEMON),
-    flag("inc-recursive", ORDER),
-    flag("i-r", ORDER),
-    flag("no-inc-recursive", ORDER),
-    flag("no-i-r", ORDER),
-    flag("old-dirs", Ours("--dirs")),
-    flag("old-d", Ours("--dirs")),
-    flag("insecure-links", No("symlinks at the destination are never followed")),
-    value("confine-root", Anyway("nothing outside of the destination is written to")),
-    flag("munge-links", Ours("--safe-links")),
-    short('K', flag("keep-dirlinks", No("symlinks at the destination are replaced, never followed"))),
-    flag("copy-devices", No("devices are never opened")),
-    flag("write-devices", No("devices are never opened")),
-    flag("drop-D", Ours("--no-D")),
-    flag("open-noatime", Anyway("reading leaves the times of one's own files alone")),
-    short('N', flag("crtimes", No("Linux cannot set them"))),
-    flag("super", Anyway("root sets owners and makes devices, others cannot")),
-    flag("fake-super", No("a snapshot ('vellum snapshot') keeps what only root may set")),
-    flag("preallocate", No("blocks are taken as they are written; holes stay holes")),
-    value("checksum-choice", COMPARED),
-    value("cc", COMPARED),
-    short('B', value("block-size", No("the length of blocks follows from that of the file"))),
-    flag("remove-sent-files", Ours("--remove-source-files")),
-    flag("ignore-errors", No("nothing is deleted while part of the source cannot be read")),
-    value("max-alloc", Anyway("what comes from the other side is bounded")),
-    value("contimeout", DAEMON),
-    short('y', flag("fuzzy", Ours("--detect-renames"))),
-    value("compress-choice", Ours("--compress=zstd, --compress=none")),
-    value("zc", Ours("--compress=zstd, --compress=none")),
-    flag("old-compress", Ours("--compress")),
-    flag("new-compress", Ours("--compress")),
-    value("compress-level", No("one level is right for all lines: --compress=none turns it off")),
-    value("zl", No("one level is right for all lines: --compress=none turns it off")),
-    value("compress-threads", No("each direction is one stream")),
-    value("zt", No("each direction is one stream")),
-    value("skip-compress", Ours("--compress=none")),
-    flag("old-args", Anyway("no shell sees a path")),
-    flag("no-old-args", Anyway("no shell sees a path")),
-    short('s', flag("secluded-args", Anyway("no shell sees a path"))),
-    flag("protect-args", Anyway("no shell sees a path")),
-    flag("no-secluded-args", Anyway("no shell sees a path")),
-    flag("no-protect-args", Anyway("no shell sees a path")),
-    flag("no-s", Anyway("no shell sees a path")),
-    flag("trust-sender", No("neither side ever trusts the other")),
-    value("copy-as", Ours("sudo -u USER vellum sync")),
-    value("address", Ours("-e 'ssh -b ADDRESS'")),
-    value("port", Ours("-e 'ssh -p PORT'")),
-    value("sockopts", DAEMON),
-    flag("blocking-io", Anyway("it makes no difference to ssh")),
-    flag("no-blocking-io", Anyway("it makes no difference to ssh")),
-    value("outbuf", Anyway("lines come when they are complete")),
-    short('8', flag("8-bit-output", No("what a terminal could obey is shown escaped; --json has all bytes"))),
-    short('M', value("remote-option", No("the other side is told all options"))),
-    value("password-file", DAEMON),
-    value("early-input", DAEMON),
-    value("stop-after", Ours("timeout -s INT 10m vellum sync: the next run goes on")),
-    value("time-limit", Ours("timeout -s INT 10m vellum sync: the next run goes on")),
-    value("stop-at", Ours("timeout -s INT 10m vellum sync: the next run goes on")),
-    value("write-batch", BATCH),
-    value("only-write-batch", BATCH),
-    value("read-batch", BATCH),
-    value("protocol", Anyway("both sides agree on a version")),
-    value("iconv", No("names are bytes, and stay what they are")),
-    value("checksum-seed", COMPARED),
-    short('4', flag("ipv4", Ours("-e 'ssh -4'"))),
-    short('6', flag("ipv6", Ours("-e 'ssh -6'"))),
-    short('V', flag("version", Ours("vellum --version"))),
-    flag("daemon", DAEMON),
-    value("config", DAEMON),
+    new_value_option("debug", Ours("-v")),
+    new_value_option("stderr", STDERR),
+    new_flag_option("msgs2stderr", STDERR),
+    new_flag_option("no-msgs2stderr", STDERR),
+    new_flag_option("no-motd", DAEMON),
+    new_flag_option("inc-recursive", ORDER),
+    new_flag_option("i-r", ORDER),
+    new_flag_option("no-inc-recursive", ORDER),
+    new_flag_option("no-i-r", ORDER),
+    new_flag_option("old-dirs", Ours("--dirs")),
+    new_flag_option("old-d", Ours("--dirs")),
+    new_flag_option("insecure-links", No("symlinks at the destination are never followed")),
+    new_value_option("confine-root", Anyway("nothing outside of the destination is written to")),
+    new_flag_option("munge-links", Ours("--safe-links")),
+    with_short_letter(
+        'K',
+        new_flag_option("keep-dirlinks", No("symlinks at the destination are replaced, never followed")),
+    ),
+    new_flag_option("copy-devices", No("devices are never opened")),
+    new_flag_option("write-devices", No("devices are never opened")),
+    new_flag_option("drop-D", Ours("--no-D")),
+    new_flag_option("open-noatime", Anyway("reading leaves the times of one's own files alone")),
+    with_short_letter('N', new_flag_option("crtimes", No("Linux cannot set them"))),
+    new_flag_option("super", Anyway("root sets owners and makes devices, others cannot")),
+    new_flag_option("fake-super", No("a snapshot ('vellum snapshot') keeps what only root may set")),
+    new_flag_option("preallocate", No("blocks are taken as they are written; holes stay holes")),
+    new_value_option("checksum-choice", COMPARED),
+    new_value_option("cc", COMPARED),
+    with_short_letter(
+        'B',
+        new_value_option("block-size", No("the length of blocks follows from that of the file")),
+    ),
+    new_flag_option("remove-sent-files", Ours("--remove-source-files")),
+    new_flag_option("ignore-errors", No("nothing is deleted while part of the source cannot be read")),
+    new_value_option("max-alloc", Anyway("what comes from the other side is bounded")),
+    new_value_option("contimeout", DAEMON),
+    with_short_letter('y', new_flag_option("fuzzy", Ours("--detect-renames"))),
+    new_value_option("compress-choice", Ours("--compress=zstd, --compress=none")),
+    new_value_option("zc", Ours("--compress=zstd, --compress=none")),
+    new_flag_option("old-compress", Ours("--compress")),
+    new_flag_option("new-compress", Ours("--compress")),
+    new_value_option("compress-level", No("one level is right for all lines: --compress=none turns it off")),
+    new_value_option("zl", No("one level is right for all lines: --compress=none turns it off")),
+    new_value_option("compress-threads", No("each direction is one stream")),
+    new_value_option("zt", No("each direction is one stream")),
+    new_value_option("skip-compress", Ours("--compress=none")),
+    new_flag_option("old-args", Anyway("no shell sees a path")),
+    new_flag_option("no-old-args", Anyway("no shell sees a path")),
+    with_short_letter('s', new_flag_option("secluded-args", Anyway("no shell sees a path"))),
+    new_flag_option("protect-args", Anyway("no shell sees a path")),
+    new_flag_option("no-secluded-args", Anyway("no shell sees a path")),
+    new_flag_option("no-protect-args", Anyway("no shell sees a path")),
+    new_flag_option("no-s", Anyway("no shell sees a path")),
+    new_flag_option("trust-sender", No("neither side ever trusts the other")),
+    new_value_option("copy-as", Ours("sudo -u USER vellum sync")),
+    new_value_option("address", Ours("-e 'ssh -b ADDRESS'")),
+    new_value_option("port", Ours("-e 'ssh -p PORT'")),
+    new_value_option("sockopts", DAEMON),
+    new_flag_option("blocking-io", Anyway("it makes no difference to ssh")),
+    new_flag_option("no-blocking-io", Anyway("it makes no difference to ssh")),
+    new_value_option("outbuf", Anyway("lines come when they are complete")),
+    with_short_letter(
+        '8',
+        new_flag_option(
+            "8-bit-output",
+            No("what a terminal could obey is shown escaped; --json has all bytes"),
+        ),
+    ),
+    with_short_letter('M', new_value_option("remote-option", No("the other side is told all options"))),
+    new_value_option("password-file", DAEMON),
+    new_value_option("early-input", DAEMON),
+    new_value_option("stop-after", Ours("timeout -s INT 10m vellum sync: the next run goes on")),
+    new_value_option("time-limit", Ours("timeout -s INT 10m vellum sync: the next run goes on")),
+    new_value_option("stop-at", Ours("timeout -s INT 10m vellum sync: the next run goes on")),
+    new_value_option("write-batch", BATCH),
+    new_value_option("only-write-batch", BATCH),
+    new_value_option("read-batch", BATCH),
+    new_value_option("protocol", Anyway("both sides agree on a version")),
+    new_value_option("iconv", No("names are bytes, and stay what they are")),
+    new_value_option("checksum-seed", COMPARED),
+    with_short_letter('4', new_flag_option("ipv4", Ours("-e 'ssh -4'"))),
+    with_short_letter('6', new_flag_option("ipv6", Ours("-e 'ssh -6'"))),
+    with_short_letter('V', new_flag_option("version", Ours("vellum --version"))),
+    new_flag_option("daemon", DAEMON),
+    new_value_option("config", DAEMON),
 ];
 
 /// Options that are turned off again by `--no-NAME`, and how else rsync calls that; those of `-a` stand in `args`.
@@ -170,14 +182,14 @@ pub struct RsyncArgs {
 
 impl RsyncArgs {
     /// Refuses what there is none of here, and says why, or what there is instead.
-    pub fn check(&self) -> Result<()> {
+    pub fn refuse_unsupported(&self) -> Result<()> {
         let refused = self.typed.iter().find_map(|row| match row.meaning {
             Anyway(_) => None,
             Ours(ours) => Some((row.name, format!("here it is {ours}"))),
             No(why) => Some((row.name, format!("there is none here: {why}"))),
         });
         refused.map_or(Ok(()), |(name, hint)| {
-            Err(CliError::usage(format!("--{name} is an option of rsync's"), hint))
+            Err(CliError::usage_error(format!("--{name} is an option of rsync's"), hint))
         })
     }
 }

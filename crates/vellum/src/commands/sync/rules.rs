@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, value_parser};
 use vellum_sync::rules::{FileLimits, ListedPaths, RuleArg, RuleError, RuleSet, SyncFilters};
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, Result};
@@ -72,8 +72,11 @@ impl clap::Args for RuleArgs {
             .arg(flag("cvs-exclude", "Leave out what CVS does: *.o, *~, core, .git/ and the like").short('C'))
             .arg(flag("gitignore", "Leave out what .gitignore files say"))
             .arg(flag("vellumignore", "Leave out what .vellumignore files say"))
-            .arg(value("min-size", "SIZE", "Write no file that is smaller (10K, 1.5M)").value_parser(size))
-            .arg(value("max-size", "SIZE", "Write no file that is larger").value_parser(size))
+            .arg(
+                value("min-size", "SIZE", "Write no file that is smaller (10K, 1.5M)")
+                    .value_parser(parse_rule_size),
+            )
+            .arg(value("max-size", "SIZE", "Write no file that is larger").value_parser(parse_rule_size))
             .arg(value("newer-than", "TIME", "Write no file last changed before TIME or FILE's time"))
     }
 
@@ -82,7 +85,7 @@ impl clap::Args for RuleArgs {
     }
 }
 
-fn size(text: &str) -> std::result::Result<u64, String> {
+fn parse_rule_size(text: &str) -> std::result::Result<u64, String> {
     crate::ui::format::parse_size(text)
 }
 
@@ -124,67 +127,69 @@ impl FromArgMatches for RuleArgs {
 
 impl RuleArgs {
     /// All rules in their order; what CVS leaves out comes last, unless its place was typed.
-    fn all(&self) -> Vec<RuleArg> {
+    fn ordered_rules(&self) -> Vec<RuleArg> {
         let cvs = |arg: &RuleArg| matches!(arg, RuleArg::Filter(text) if text.trim_ascii() == b"-C");
         let mut all = Vec::new();
         for arg in &self.args {
             all.push(arg.clone());
             if cvs(arg) {
-                all.extend(own_cvs());
+                all.extend(user_cvs_rules());
             }
         }
         if self.cvs_exclude {
             all.extend([b":C".to_vec(), b"-C".to_vec()].map(RuleArg::Filter));
-            all.extend(own_cvs());
+            all.extend(user_cvs_rules());
         }
         all
     }
 
     /// Whether paths are listed in a file.
-    pub fn lists(&self) -> bool {
+    pub fn has_path_lists(&self) -> bool {
         self.files_from.is_some()
     }
 
     /// What they mean; files that they name are read.
-    pub fn filters(
+    pub fn load_filters(
         &self,
         context: &CommandContext,
         recursive: bool,
         delete_excluded: bool,
     ) -> Result<SyncFilters> {
         let mut read = |name: &[u8]| -> std::result::Result<Vec<u8>, String> {
-            let path = context.local_path(Path::new(std::ffi::OsStr::from_bytes(name)));
-            read_file(&path, name).map_err(|error| error.to_string())
+            let path = context.resolve_local_path(Path::new(std::ffi::OsStr::from_bytes(name)));
+            read_rule_file(&path, name).map_err(|error| error.to_string())
         };
-        let mut rules = RuleSet::compile(&self.all(), self.from0, &mut read).map_err(wrong)?;
+        let mut rules =
+            RuleSet::compile_args(&self.ordered_rules(), self.from0, &mut read).map_err(rule_usage_error)?;
         rules.delete_excluded = delete_excluded;
         rules.gitignore = self.gitignore;
         rules.vellumignore = self.vellumignore;
         let selection = match &self.files_from {
             None => None,
             Some(file) => {
-                let path = context.local_path(Path::new(file));
-                check_here(file, &path)?;
+                let path = context.resolve_local_path(Path::new(file));
+                refuse_remote_list(file, &path)?;
                 let shown = path.display().to_string();
-                let text = read_file(&path, file.as_bytes()).map_err(CliError::io("read", shown))?;
-                if let Some(line) = ListedPaths::mark_in(&text, self.from0) {
-                    let message = format!("'/./' has no meaning in a list: '{}'", show(line));
-                    return Err(CliError::usage(
+                let text =
+                    read_rule_file(&path, file.as_bytes()).map_err(CliError::io_error("read", shown))?;
+                if let Some(line) = ListedPaths::find_marked_line(&text, self.from0) {
+                    let message = format!("'/./' has no meaning in a list: '{}'", format_path(line));
+                    return Err(CliError::usage_error(
                         message,
                         "list paths from SRC on, and let SRC be where they begin",
                     ));
                 }
-                Some(ListedPaths::parse(&text, self.from0, recursive).map_err(wrong)?)
+                Some(ListedPaths::parse(&text, self.from0, recursive).map_err(rule_usage_error)?)
             }
         };
-        let newer_than = self.newer_than.as_ref().map(|typed| moment(context, typed)).transpose()?;
+        let newer_than = self.newer_than.as_ref().map(|typed| parse_time(context, typed)).transpose()?;
         let limits = FileLimits { min_size: self.min_size, max_size: self.max_size, newer_than };
         Ok(SyncFilters { rules, selection, limits })
     }
 }
 
 /// What a user has CVS leave out besides, in rsync's places for it.
-fn own_cvs() -> Vec<RuleArg> {
+fn user_cvs_rules() -> Vec<RuleArg> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cvsignore"));
     let file = home.and_then(|path| std::fs::read(path).ok());
     let variable = std::env::var_os("CVSIGNORE").map(OsString::into_vec);
@@ -192,23 +197,25 @@ fn own_cvs() -> Vec<RuleArg> {
 }
 
 /// Refuses a list on another host.
-fn check_here(typed: &OsString, path: &Path) -> Result<()> {
+fn refuse_remote_list(typed: &OsString, path: &Path) -> Result<()> {
     let bytes = typed.as_bytes();
     let colon = bytes.iter().position(|byte| *byte == b':');
     let is_host = colon.is_some_and(|colon| !bytes.get(..colon).unwrap_or_default().contains(&b'/'));
     if !is_host || path.exists() {
         return Ok(());
     }
-    let message =
-        format!("the list '{}' is on another host, and --files-from reads it on this one", show(bytes));
-    Err(CliError::usage(message, "ssh HOST cat FILE | vellum sync --files-from=- SRC DST"))
+    let message = format!(
+        "the list '{}' is on another host, and --files-from reads it on this one",
+        format_path(bytes)
+    );
+    Err(CliError::usage_error(message, "ssh HOST cat FILE | vellum sync --files-from=- SRC DST"))
 }
 
-fn wrong(error: RuleError) -> CliError {
-    CliError::usage(error.to_string(), "docs/sync.md describes the rules")
+fn rule_usage_error(error: RuleError) -> CliError {
+    CliError::usage_error(error.to_string(), "docs/sync.md describes the rules")
 }
 
-fn read_file(path: &Path, typed: &[u8]) -> std::io::Result<Vec<u8>> {
+fn read_rule_file(path: &Path, typed: &[u8]) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
     if typed == b"-" {
         let mut text = Vec::new();
@@ -219,9 +226,9 @@ fn read_file(path: &Path, typed: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 /// A time as typed: of a file, a date, or so long ago.
-fn moment(context: &CommandContext, typed: &str) -> Result<i64> {
+fn parse_time(context: &CommandContext, typed: &str) -> Result<i64> {
     use std::os::unix::fs::MetadataExt;
-    if let Ok(found) = std::fs::metadata(context.local_path(Path::new(typed))) {
+    if let Ok(found) = std::fs::metadata(context.resolve_local_path(Path::new(typed))) {
         return Ok(found.mtime());
     }
     let zone = jiff::tz::TimeZone::system();
@@ -237,6 +244,6 @@ fn moment(context: &CommandContext, typed: &str) -> Result<i64> {
     };
     date.or_else(ago).ok_or_else(|| {
         let message = format!("'{typed}' is neither a file nor a time");
-        CliError::usage(message, "'2026-05-01', '2026-05-01 13:30', '2 days ago', or a file")
+        CliError::usage_error(message, "'2026-05-01', '2026-05-01 13:30', '2 days ago', or a file")
     })
 }

@@ -14,11 +14,11 @@ use vellum_sync::remote::RemoteEnd;
 use vellum_sync::rules::{ListedPaths, SyncFilters};
 use vellum_sync::source::{SourceEnd, SyncSide};
 use vellum_sync::union::{SourceUnion, UnionPart};
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use super::args::Args;
 use super::ends::{self, DestinationEndpoint, EndpointArg, SourceEndpoint};
-use super::{in_worktree, remote, snapshot};
+use super::{remote, snapshot, worktree_file_path};
 use crate::context::CommandContext;
 use crate::error::{CliError, Result};
 
@@ -34,15 +34,15 @@ pub struct SourceArg {
 
 impl SourceArg {
     /// What was typed.
-    pub fn parse(typed: &OsStr, args: &Args, context: &CommandContext) -> Result<Self> {
-        let mut typed = EndpointArg::parse(typed, context);
+    pub fn parse_source(typed: &OsStr, args: &Args, context: &CommandContext) -> Result<Self> {
+        let mut typed = EndpointArg::parse_endpoint(typed, context);
         let path = match &mut typed {
             EndpointArg::Path(path) | EndpointArg::Host { path, .. } | EndpointArg::Volume { path, .. } => {
                 path
             }
         };
         // Listed paths are paths in what is named.
-        if args.rules.lists() {
+        if args.rules.has_path_lists() {
             if !path.is_empty() {
                 path.push("/");
             }
@@ -52,10 +52,13 @@ impl SourceArg {
             return Ok(Self { typed, named: None, with_root: false });
         }
         let with_root = path.as_bytes().starts_with(b"./") && !args.places.no_implied_dirs;
-        let (base, named) = cut(path.as_bytes());
+        let (base, named) = split_relative_path(path.as_bytes());
         if named.split(|byte| *byte == b'/').any(|name| name == b"..") {
-            let message = format!("'{}' goes up and down again", show(path.as_bytes()));
-            return Err(CliError::usage(message, "a path without '..', or one that begins behind '/./'"));
+            let message = format!("'{}' goes up and down again", format_path(path.as_bytes()));
+            return Err(CliError::usage_error(
+                message,
+                "a path without '..', or one that begins behind '/./'",
+            ));
         }
         let with_root = with_root && base == b"./";
         *path = OsString::from_vec(base);
@@ -63,49 +66,53 @@ impl SourceArg {
     }
 
     /// Opens it.
-    pub fn open(&self, args: &Args, context: &CommandContext) -> Result<SourceEndpoint> {
-        let from = self.open_any(args, context)?;
+    pub fn open_source(&self, args: &Args, context: &CommandContext) -> Result<SourceEndpoint> {
+        let from = self.open_endpoint(args, context)?;
         if args.delete.remove_source_files
             && let Some(root) = &from.root
         {
-            ends::refuse_own_place(root)?;
+            ends::refuse_reserved_dir(root)?;
         }
         Ok(from)
     }
 
-    fn open_any(&self, args: &Args, context: &CommandContext) -> Result<SourceEndpoint> {
-        let follow = super::meaning::follow(&args.preserve);
+    fn open_endpoint(&self, args: &Args, context: &CommandContext) -> Result<SourceEndpoint> {
+        let follow = super::meaning::parse_follow_mode(&args.preserve);
         match &self.typed {
-            EndpointArg::Path(path) => ends::from_path(context, path, follow),
-            EndpointArg::Host { host, path } => remote::from_host(host, path, args),
+            EndpointArg::Path(path) => ends::open_local_source(context, path, follow),
+            EndpointArg::Host { host, path } => remote::open_remote_source(host, path, args),
             EndpointArg::Volume { directory, snapshot: Some(snapshot), path } => {
                 if follow != FollowSymlinks::Never || args.preserve.safe_links {
                     let message = "symlinks of a snapshot cannot be followed, nor judged by where they lead";
-                    return Err(CliError::usage(message, "leave out -L, -k and the like"));
+                    return Err(CliError::usage_error(message, "leave out -L, -k and the like"));
                 }
                 if args.delete.remove_source_files {
                     let message = format!("nothing can be taken away from the snapshot {snapshot}");
-                    return Err(CliError::usage(message, "leave out --remove-source-files"));
+                    return Err(CliError::usage_error(message, "leave out --remove-source-files"));
                 }
-                snapshot::source(context, directory, snapshot, path)
+                snapshot::open_snapshot_source(context, directory, snapshot, path)
             }
             EndpointArg::Volume { directory, snapshot: None, path } => {
-                ends::from_path(context, &in_worktree(directory, path), follow)
+                ends::open_local_source(context, &worktree_file_path(directory, path), follow)
             }
         }
     }
 
     /// What of it is meant, opened as `from`.
-    fn named_in(&self, from: &SourceEndpoint) -> Option<RelativePath> {
+    fn relative_path_in(&self, from: &SourceEndpoint) -> Option<RelativePath> {
         self.named.clone().map(|path| RelativePath { path, root: from.root.clone() })
     }
 
     /// The rules that hold in it.
-    pub fn filters(&self, filters: &Arc<SyncFilters>, options: &SyncOptions) -> Result<Arc<SyncFilters>> {
+    pub fn restrict_filters(
+        &self,
+        filters: &Arc<SyncFilters>,
+        options: &SyncOptions,
+    ) -> Result<Arc<SyncFilters>> {
         let Some(named) = &self.named else { return Ok(Arc::clone(filters)) };
         let selection = ListedPaths::parse(named, true, options.preserve.recursive)
-            .map_err(|error| CliError::usage(error.to_string(), ""))?;
-        let selection = if self.with_root { selection.and_root() } else { selection };
+            .map_err(|error| CliError::usage_error(error.to_string(), ""))?;
+        let selection = if self.with_root { selection.with_root() } else { selection };
         let selection = selection.deleting_missing(options.delete.missing);
         Ok(Arc::new(SyncFilters { selection: Some(selection), ..(**filters).clone() }))
     }
@@ -117,7 +124,7 @@ impl SourceArg {
             EndpointArg::Host { .. } | EndpointArg::Volume { .. } => return false,
         };
         let named = self.named.as_deref().unwrap_or_default();
-        let whole = context.local_path(&std::path::Path::new(path).join(OsStr::from_bytes(named)));
+        let whole = context.resolve_local_path(&std::path::Path::new(path).join(OsStr::from_bytes(named)));
         whole.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
     }
 
@@ -129,7 +136,7 @@ impl SourceArg {
         let (EndpointArg::Path(path) | EndpointArg::Host { path, .. } | EndpointArg::Volume { path, .. }) =
             &self.typed;
         let name = path.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        (!ends::means_content(path) && !name.is_empty()).then(|| name.to_vec())
+        (!ends::names_dir_content(path) && !name.is_empty()).then(|| name.to_vec())
     }
 }
 
@@ -151,7 +158,7 @@ impl<'a> PresentSources<'a> {
         for asked in asked {
             let opened = match may_be_missing && asked.is_missing(context) {
                 true => None,
-                false => match asked.open(args, context) {
+                false => match asked.open_source(args, context) {
                     Err(error) if may_be_missing && error.kind() == vellum_types::ErrorKind::NotFound => None,
                     opened => Some(opened?),
                 },
@@ -166,18 +173,18 @@ impl<'a> PresentSources<'a> {
 }
 
 /// With `--relative`: where a path begins that goes into the destination, and it.
-fn cut(path: &[u8]) -> (Vec<u8>, Vec<u8>) {
+fn split_relative_path(path: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mark = path.windows(3).position(|bytes| bytes == b"/./");
     match (path, mark) {
-        (_, Some(at)) => (path.get(..=at).unwrap_or_default().to_vec(), after(path, at + 3)),
-        ([b'.', b'/', ..], None) => (b"./".to_vec(), after(path, 2)),
-        ([b'/', ..], None) => (b"/".to_vec(), after(path, 1)),
+        (_, Some(at)) => (path.get(..=at).unwrap_or_default().to_vec(), strip_path_prefix(path, at + 3)),
+        ([b'.', b'/', ..], None) => (b"./".to_vec(), strip_path_prefix(path, 2)),
+        ([b'/', ..], None) => (b"/".to_vec(), strip_path_prefix(path, 1)),
         (b"." | b"", None) => (b"./".to_vec(), Vec::new()),
         _ => (b"./".to_vec(), path.to_vec()),
     }
 }
 
-fn after(path: &[u8], start: usize) -> Vec<u8> {
+fn strip_path_prefix(path: &[u8], start: usize) -> Vec<u8> {
     let rest = path.get(start..).unwrap_or_default();
     let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
     match rest.get(slashes..).unwrap_or_default() {
@@ -196,13 +203,13 @@ pub struct RelativePath {
 
 impl RelativePath {
     /// Whether a rule leaves it out. What is on the way to it is not asked about.
-    pub fn is_left_out(&self, filters: &SyncFilters) -> vellum_sync::Result<bool> {
+    pub fn is_excluded(&self, filters: &SyncFilters) -> vellum_sync::Result<bool> {
         let rules = Arc::new(SyncFilters { selection: None, ..filters.clone() });
         let root = self.root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
-        let judge = rules.judge(SyncSide::Source, root)?;
-        let judge = judge.enter(b"", &|_| Ok(None))?.unwrap_or(judge);
+        let judge = rules.create_filter(SyncSide::Source, root)?;
+        let judge = judge.enter_dir(b"", &|_| Ok(None))?.unwrap_or(judge);
         let path = self.path.strip_suffix(b"/").unwrap_or(&self.path);
-        let takes = |is_dir| judge.judge(path, is_dir).transfer;
+        let takes = |is_dir| judge.evaluate_entry(path, is_dir).transfer;
         // What is not there cannot be left out; on another host nobody knows.
         Ok(match &self.root {
             Some(root) => std::fs::symlink_metadata(root.join(OsStr::from_bytes(path)))
@@ -240,7 +247,7 @@ impl OpenedSources {
     pub fn missing_from(&self, from: &TreeListing) -> Vec<Vec<u8>> {
         let is_gone = |path: &&[u8]| {
             let there = |root: &PathBuf| root.join(OsStr::from_bytes(path)).symlink_metadata().is_ok();
-            from.find(path).is_none() && !self.root.as_ref().is_some_and(there)
+            from.find_path(path).is_none() && !self.root.as_ref().is_some_and(there)
         };
         let listed = self.filters.selection.iter().flat_map(ListedPaths::listed).filter(is_gone);
         self.missing.iter().cloned().chain(listed.map(<[u8]>::to_vec)).collect()
@@ -248,7 +255,7 @@ impl OpenedSources {
 }
 
 /// Opens one source, or the union of several, and the destination.
-pub fn open(
+pub fn open_sources(
     asked: &[SourceArg],
     destination: &OsString,
     base: (&Arc<SyncOptions>, &Arc<SyncFilters>),
@@ -263,14 +270,14 @@ pub fn open(
     let mut present = PresentSources::open(asked, options.ignore_missing, args, context)?;
     let is_alone = present.opened.len() == 1 && (present.missing.is_empty() || !options.delete.missing);
     if let Some((asked, from)) = present.opened.pop_if(|_| is_alone) {
-        let mut into = into(destination, &from, args, context)?;
-        let words = format!("{} goes into {}", said(&from, asked), into.words);
-        let avoid = super::nesting(&from, &mut into, destination, context)?;
+        let mut into = open_destination(destination, &from, args, context)?;
+        let words = format!("{} goes into {}", describe_source(&from, asked), into.words);
+        let avoid = super::check_nesting(&from, &mut into, destination, context)?;
         let top = from.name.clone().filter(|_| from.is_dir).unwrap_or_default();
         let shown = into.shown.clone().unwrap_or_default();
         let remotes = from.remote.iter().chain(&into.remote).cloned().collect();
-        let (is_single, filters) = (!from.is_dir, asked.filters(filters, options)?);
-        let named = asked.named_in(&from).into_iter().collect();
+        let (is_single, filters) = (!from.is_dir, asked.restrict_filters(filters, options)?);
+        let named = asked.relative_path_in(&from).into_iter().collect();
         let source = (from.open)(&shown);
         return Ok(OpenedSources {
             source,
@@ -287,18 +294,18 @@ pub fn open(
             is_nothing: false,
         });
     }
-    union(present, destination, base, args, context)
+    open_union(present, destination, base, args, context)
 }
 
-fn said(from: &SourceEndpoint, asked: &SourceArg) -> String {
+fn describe_source(from: &SourceEndpoint, asked: &SourceArg) -> String {
     match &asked.named {
-        Some(named) => format!("'{}', with the directories on its way,", show(named)),
+        Some(named) => format!("'{}', with the directories on its way,", format_path(named)),
         None => from.words.clone(),
     }
 }
 
 /// Several sources as one, which goes into the destination itself.
-fn union(
+fn open_union(
     present: PresentSources<'_>,
     destination: &OsString,
     (options, filters): (&Arc<SyncOptions>, &Arc<SyncFilters>),
@@ -313,46 +320,47 @@ fn union(
         // Nothing was selected, unless paths were.
         selection = selection.filter(|_| args.places.relative).or_else(|| filters.selection.clone());
         is_single = false;
-        target = Some(into(destination, &nothing(), args, context)?);
+        target = Some(open_destination(destination, &nothing(), args, context)?);
     }
     for (asked, from) in present.opened {
         if let Some(remote) = &from.remote {
             // A host lets few connect at once.
-            remote.look()?;
+            remote.inspect_target()?;
         }
-        named.extend(asked.named_in(&from));
+        named.extend(asked.relative_path_in(&from));
         is_single &= !from.is_dir;
-        let rules = asked.filters(filters, options)?;
-        let whole = as_directory(&from);
+        let rules = asked.restrict_filters(filters, options)?;
+        let whole = as_dir_source(&from);
         let mut into = match target.take() {
             Some(DestinationEndpoint { remote: Some(_), .. }) if from.remote.is_some() => {
-                return Err(two_hosts());
+                return Err(two_remotes_error());
             }
             Some(into) => into,
-            None => into(destination, &whole, args, context)?,
+            None => open_destination(destination, &whole, args, context)?,
         };
-        into_itself(&from, &into)?;
-        let [avoid, inside] = super::nesting(&whole, &mut into, destination, context)?;
+        refuse_copy_onto_itself(&from, &into)?;
+        let [avoid, inside] = super::check_nesting(&whole, &mut into, destination, context)?;
         outer.extend(inside);
         target = Some(into);
-        selection = selection.zip(rules.selection.clone()).map(|(all, one)| all.with(one));
-        words.push(said(&from, asked));
+        selection = selection.zip(rules.selection.clone()).map(|(all, one)| all.merge_with(one));
+        words.push(describe_source(&from, asked));
         remotes.extend(from.remote.clone());
         let root = from.root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
         let under = from.name.clone().filter(|_| from.is_dir);
         let top = under.as_deref().unwrap_or_default();
-        let rules = rules.judge_named(SyncSide::Source, root, top).map_err(vellum_sync::SyncError::from)?;
+        let rules =
+            rules.create_named_filter(SyncSide::Source, root, top).map_err(vellum_sync::SyncError::from)?;
         let shown = from.name.clone().unwrap_or_default();
         parts.push(UnionPart { source: (from.open)(&shown), rules, under, avoid });
     }
-    let outer = only(outer, options)?;
-    let into = target.ok_or_else(|| CliError::usage("a source is needed", "vellum sync SRC DST"))?;
+    let outer = single_nested_source(outer, options)?;
+    let into = target.ok_or_else(|| CliError::usage_error("a source is needed", "vellum sync SRC DST"))?;
     remotes.extend(into.remote.clone());
     let words = match is_nothing {
         true => format!("nothing goes into {}", into.words),
-        false => format!("{} go into {}", listed(&words), into.words),
+        false => format!("{} go into {}", format_source_list(&words), into.words),
     };
-    let selection = selection.map(|all| all.with(asked_for(&present.missing, args, options)));
+    let selection = selection.map(|all| all.merge_with(asked_for(&present.missing, args, options)));
     let filters = with_selection(filters, selection);
     Ok(OpenedSources {
         source: Box::new(SourceUnion::new(parts)),
@@ -384,7 +392,7 @@ fn asked_for(missing: &[Vec<u8>], args: &Args, options: &SyncOptions) -> ListedP
         return ListedPaths::default();
     }
     let parsed = missing.iter().filter_map(|path| ListedPaths::parse(path, true, false).ok());
-    parsed.fold(ListedPaths::default().deleting_missing(true), ListedPaths::with)
+    parsed.fold(ListedPaths::default().deleting_missing(true), ListedPaths::merge_with)
 }
 
 /// A source in which there is nothing.
@@ -401,7 +409,7 @@ fn nothing() -> SourceEndpoint {
 }
 
 /// A source as one of several: whatever it is, it goes into a directory.
-fn as_directory(from: &SourceEndpoint) -> SourceEndpoint {
+fn as_dir_source(from: &SourceEndpoint) -> SourceEndpoint {
     SourceEndpoint {
         path: from.path.clone(),
         root: from.root.clone(),
@@ -411,7 +419,7 @@ fn as_directory(from: &SourceEndpoint) -> SourceEndpoint {
 }
 
 /// The one of the sources that lies in the destination and is not entered there.
-fn only(inside: Vec<(u64, u64)>, options: &SyncOptions) -> Result<Option<(u64, u64)>> {
+fn single_nested_source(inside: Vec<(u64, u64)>, options: &SyncOptions) -> Result<Option<(u64, u64)>> {
     match inside.as_slice() {
         [] => Ok(None),
         [one] => Ok(Some(*one)),
@@ -419,23 +427,23 @@ fn only(inside: Vec<(u64, u64)>, options: &SyncOptions) -> Result<Option<(u64, u
         _ if options.delete.when == DeletePhase::Never => Ok(None),
         _ => {
             let message = "several of the sources lie in the destination, where --delete could delete them";
-            Err(CliError::usage(message, "synchronise them one after the other"))
+            Err(CliError::usage_error(message, "synchronise them one after the other"))
         }
     }
 }
 
 /// Refuses a directory that would go into the destination as itself.
-fn into_itself(from: &SourceEndpoint, into: &DestinationEndpoint) -> Result<()> {
+fn refuse_copy_onto_itself(from: &SourceEndpoint, into: &DestinationEndpoint) -> Result<()> {
     let (Some(source), Some(name), None) = (&from.path, &from.name, &into.remote) else { return Ok(()) };
     if into.path.join(OsStr::from_bytes(name)).canonicalize().is_ok_and(|target| target == *source) {
         let message = format!("source and destination are one directory: {} is there already", from.words);
-        return Err(CliError::usage(message, "leave it out"));
+        return Err(CliError::usage_error(message, "leave it out"));
     }
     Ok(())
 }
 
 /// Sources in words: the first ones, and how many more there are.
-fn listed(words: &[String]) -> String {
+fn format_source_list(words: &[String]) -> String {
     /// So many are told by name.
     const NAMED: usize = 4;
     match words.get(..NAMED).filter(|_| words.len() > NAMED + 1) {
@@ -444,43 +452,43 @@ fn listed(words: &[String]) -> String {
     }
 }
 
-fn two_hosts() -> CliError {
+fn two_remotes_error() -> CliError {
     let message = "one of the two ends has to be on this host";
-    CliError::usage(message, "run the command on one of the other hosts")
+    CliError::usage_error(message, "run the command on one of the other hosts")
 }
 
 /// Opens the destination.
-fn into(
+fn open_destination(
     destination: &OsString,
     from: &SourceEndpoint,
     args: &Args,
     context: &CommandContext,
 ) -> Result<DestinationEndpoint> {
-    let into = match EndpointArg::parse(destination, context) {
-        EndpointArg::Path(path) => ends::into_path(context, &path, from)?,
-        EndpointArg::Host { .. } if from.remote.is_some() => return Err(two_hosts()),
-        EndpointArg::Host { host, path } => remote::into_host(&host, &path, from, args)?,
+    let into = match EndpointArg::parse_endpoint(destination, context) {
+        EndpointArg::Path(path) => ends::find_local_destination(context, &path, from)?,
+        EndpointArg::Host { .. } if from.remote.is_some() => return Err(two_remotes_error()),
+        EndpointArg::Host { host, path } => remote::find_remote_destination(&host, &path, from, args)?,
         EndpointArg::Volume { snapshot: Some(snapshot), .. } => {
             let message = format!("the snapshot {snapshot} never changes");
-            return Err(CliError::usage(message, "a worktree is written to: VOLUME:/PATH"));
+            return Err(CliError::usage_error(message, "a worktree is written to: VOLUME:/PATH"));
         }
         EndpointArg::Volume { directory, snapshot: None, path } => {
-            ends::into_path(context, &in_worktree(&directory, &path), from)?
+            ends::find_local_destination(context, &worktree_file_path(&directory, &path), from)?
         }
     };
     if into.remote.is_none() {
-        ends::refuse_own_place(&into.path)?;
+        ends::refuse_reserved_dir(&into.path)?;
     }
     if args.places.mkpath && into.remote.is_some() {
         let message = "--mkpath is for directories of this host";
-        return Err(CliError::usage(message, "the other host makes one directory above DST by itself"));
+        return Err(CliError::usage_error(message, "the other host makes one directory above DST by itself"));
     }
     Ok(DestinationEndpoint { makes_path: args.places.mkpath, ..into })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::cut;
+    use super::split_relative_path;
 
     #[test]
     fn a_path_is_cut_where_it_begins_to_matter() {
@@ -493,7 +501,7 @@ mod tests {
             ("./", "./", ""),
             ("a/./.", "a/", ""),
         ] {
-            assert_eq!(cut(path.as_bytes()), (base.into(), named.into()), "{path}");
+            assert_eq!(split_relative_path(path.as_bytes()), (base.into(), named.into()), "{path}");
         }
     }
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use vellum_sync::options::SyncOptions;
 
 use super::args::WriteArgs;
-use super::backups::real;
-use super::ends::refuse_own_place;
+use super::backups::resolve_existing_path;
+use super::ends::refuse_reserved_dir;
 use super::sources::OpenedSources;
 use crate::error::{CliError, Result};
 
@@ -25,15 +25,18 @@ pub struct StagingArgs {
 }
 
 /// The temporary directory and the partial directory as typed.
-pub fn typed(typed: &WriteArgs) -> Result<StagingArgs> {
+pub fn parse_staging_dirs(typed: &WriteArgs) -> Result<StagingArgs> {
     let temp = typed.temp_dir.clone().map(OsStringExt::into_vec);
     let partial = typed.partial_dir.clone().map(OsStringExt::into_vec);
     if temp.as_ref().is_some_and(Vec::is_empty) {
-        return Err(CliError::usage("--temp-dir names no directory", "for example --temp-dir /var/tmp"));
+        return Err(CliError::usage_error(
+            "--temp-dir names no directory",
+            "for example --temp-dir /var/tmp",
+        ));
     }
     let is_name = |dir: &[u8]| !dir.is_empty() && !dir.contains(&b'/') && dir != b"." && dir != b"..";
     if partial.as_ref().is_some_and(|dir| !dir.starts_with(b"/") && !is_name(dir)) {
-        return Err(CliError::usage(
+        return Err(CliError::usage_error(
             "--partial-dir takes one name, or an absolute path",
             "for example --partial-dir .partial",
         ));
@@ -42,15 +45,15 @@ pub fn typed(typed: &WriteArgs) -> Result<StagingArgs> {
 }
 
 /// The options with the temporary directory as a path from the directory into which is written.
-pub fn resolved(options: Arc<SyncOptions>, opened: &OpenedSources) -> Arc<SyncOptions> {
+pub fn resolve_staging_options(options: Arc<SyncOptions>, opened: &OpenedSources) -> Arc<SyncOptions> {
     let Some(typed) = &options.writing.temp_dir else { return options };
     let is_absolute = typed.starts_with(b"/");
     let temp_dir = match opened.into.remote {
         // What goes into DST under the name of a directory has DST above it.
         _ if !is_absolute && !opened.top.is_empty() => [b"../", &typed[..]].concat(),
         None if is_absolute => {
-            let real_temp = real(Path::new(OsStr::from_bytes(typed)));
-            let below = real_temp.strip_prefix(real(&opened.into.path)).ok();
+            let real_temp = resolve_existing_path(Path::new(OsStr::from_bytes(typed)));
+            let below = real_temp.strip_prefix(resolve_existing_path(&opened.into.path)).ok();
             below
                 .map_or_else(|| typed.clone(), |below| Path::new(".").join(below).into_os_string().into_vec())
         }
@@ -62,10 +65,10 @@ pub fn resolved(options: Arc<SyncOptions>, opened: &OpenedSources) -> Arc<SyncOp
 }
 
 /// Refuses directories that Vellum keeps for itself.
-pub fn check(options: &SyncOptions, destination: &Path) -> Result<()> {
+pub fn check_staging_dirs(options: &SyncOptions, destination: &Path) -> Result<()> {
     let writing = &options.writing;
     [&writing.temp_dir, &writing.partial_dir]
         .into_iter()
         .flatten()
-        .try_for_each(|dir| refuse_own_place(&destination.join(OsStr::from_bytes(dir))))
+        .try_for_each(|dir| refuse_reserved_dir(&destination.join(OsStr::from_bytes(dir))))
 }

@@ -22,12 +22,12 @@ use vellum_sync::two_way::{
     TwoWayPair, TwoWayPlan, TwoWayReport, TwoWayRequest, TwoWaySide, TwoWaySync,
 };
 use vellum_volume::ProgressMeter;
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use super::args::Args;
 use super::ends::{self, EndpointArg};
 use super::patience::RetryBudget;
-use super::{TASK, in_worktree, remote};
+use super::{TASK, remote, worktree_file_path};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 
@@ -67,7 +67,7 @@ pub enum ConflictArg {
 }
 
 impl ConflictArg {
-    fn rule(self) -> ConflictRule {
+    fn to_rule(self) -> ConflictRule {
         match self {
             Self::Newer => ConflictRule::Newer,
             Self::Larger => ConflictRule::Larger,
@@ -96,42 +96,48 @@ pub fn run(
     context: &CommandContext,
 ) -> Result<CommandOutcome> {
     let [first, second] = args.ends.as_slice() else {
-        return Err(CliError::usage("--two-way brings two sides together", "vellum sync --two-way A B"));
+        return Err(CliError::usage_error(
+            "--two-way brings two sides together",
+            "vellum sync --two-way A B",
+        ));
     };
-    let mut options = meant(options, filters)?;
+    let mut options = validate_options(options, filters)?;
     let ask = args.two_way.conflict == ConflictArg::Ask && !args.show.dry_run;
-    if ask && !context.ui.can_ask() {
+    if ask && !context.ui.can_prompt() {
         let message = "--conflict ask asks on a terminal, and there is none";
-        return Err(CliError::usage(message, "choose another rule, for example --conflict keep-both"));
+        return Err(CliError::usage_error(message, "choose another rule, for example --conflict keep-both"));
     }
     let sides = TwoWayEndpoints::new([first, second], context)?;
-    if sides.is_far() {
-        options = remote::adapted(&options, false);
+    if sides.has_remote() {
+        options = remote::adapt_remote_options(&options, false);
     } else {
-        remote::check_here(args)?;
+        remote::refuse_remote_options(args)?;
     }
-    let shelf = LockedArchive::open(&archives()?, sides.pair())?;
-    let (archive, first) = match shelf.load()? {
+    let shelf = LockedArchive::open(&archive_dir()?, sides.archive_pair())?;
+    let (archive, first) = match shelf.load_archive()? {
         FoundArchive::Archive(archive) => (*archive, None),
-        FoundArchive::Nothing => (TwoWayArchive::new(sides.pair()), Some(None)),
-        FoundArchive::Unusable(why) => (TwoWayArchive::new(sides.pair()), Some(Some(why.to_string()))),
+        FoundArchive::Nothing => (TwoWayArchive::new(sides.archive_pair()), Some(None)),
+        FoundArchive::Unusable(why) => {
+            (TwoWayArchive::new(sides.archive_pair()), Some(Some(why.to_string())))
+        }
     };
-    let ends = sides.open(first.is_some(), args)?;
-    let rules = [sides.judge(filters, TwoWaySide::First)?, sides.judge(filters, TwoWaySide::Second)?];
+    let ends = sides.open_endpoints(first.is_some(), args)?;
+    let rules =
+        [sides.filter_judge(filters, TwoWaySide::First)?, sides.filter_judge(filters, TwoWaySide::Second)?];
     let asked = TwoWayRequest {
         options,
-        rule: args.two_way.conflict.rule(),
+        rule: args.two_way.conflict.to_rule(),
         answers: Default::default(),
         held: Default::default(),
-        labels: sides.labels(),
+        labels: sides.version_labels(),
         hidden: Default::default(),
     };
     let mut two_way = TwoWaySync { ends: [&*ends[0], &*ends[1]], rules, asked };
-    let ran = go(&mut two_way, &archive, &shelf, (args, context), ask)?;
-    told::tell(&TwoWayRun { first, ..ran }, &sides, args, context)
+    let ran = execute_two_way(&mut two_way, &archive, &shelf, (args, context), ask)?;
+    told::report_two_way_run(&TwoWayRun { first, ..ran }, &sides, args, context)
 }
 
-fn go(
+fn execute_two_way(
     two_way: &mut TwoWaySync<'_>,
     archive: &TwoWayArchive,
     shelf: &LockedArchive,
@@ -139,36 +145,39 @@ fn go(
     ask: bool,
 ) -> Result<TwoWayRun> {
     let stopped = |error: vellum_sync::SyncError| {
-        CliError::from(error).or_resume("run the command again: it goes on where it stopped")
+        CliError::from(error).with_resume_hint("run the command again: it goes on where it stopped")
     };
     let loud = args.show.progress || args.show.partial_progress;
     let mut patience = RetryBudget::new(&two_way.asked.options);
-    let looked = context.watch_loud(TASK, loud, |meter| {
+    let looked = context.run_with_forced_progress(TASK, loud, |meter| {
         loop {
-            let looked = look(two_way, archive, meter);
-            if looked.is_ok() || meter.stopped() || !patience.again(two_way.lines(), false, meter) {
+            let looked = scan_and_plan(two_way, archive, meter);
+            if looked.is_ok()
+                || meter.is_stopped()
+                || !patience.should_retry(two_way.connection_health(), false, meter)
+            {
                 return looked;
             }
         }
     });
     let (sight, mut plan) = looked.map_err(stopped)?;
-    if ask && plan.open().next().is_some() {
-        two_way.asked.answers = ask::ask(&plan, &sight, context)?;
-        plan = two_way.plan(archive, &sight)?;
+    if ask && plan.open_conflicts().next().is_some() {
+        two_way.asked.answers = ask::ask_about_conflicts(&plan, &sight, context)?;
+        plan = two_way.build_plan(archive, &sight)?;
     }
     if args.show.dry_run {
         return Ok(TwoWayRun { sight, plan, done: None, first: None });
     }
     let mut work =
         TwoWayExecution { two_way, archive: archive.clone(), shelf, report: TwoWayReport::default() };
-    let done = context.watch_loud(TASK, loud, |meter: &ProgressMeter| {
-        let mut outcome = work.perform(&sight, &plan, meter);
-        while !meter.stopped() {
+    let done = context.run_with_forced_progress(TASK, loud, |meter: &ProgressMeter| {
+        let mut outcome = work.perform_plan(&sight, &plan, meter);
+        while !meter.is_stopped() {
             let failed = outcome.is_ok() && work.report.has_problems();
-            if !patience.again(work.two_way.lines(), failed, meter) {
+            if !patience.should_retry(work.two_way.connection_health(), failed, meter) {
                 break;
             }
-            outcome = work.perform_again(meter);
+            outcome = work.retry_plan(meter);
         }
         outcome
     });
@@ -176,13 +185,13 @@ fn go(
     Ok(TwoWayRun { sight, plan, done: Some(work.report), first: None })
 }
 
-fn look(
+fn scan_and_plan(
     two_way: &mut TwoWaySync<'_>,
     archive: &TwoWayArchive,
     meter: &ProgressMeter,
 ) -> vellum_sync::Result<(TwoWayListings, TwoWayPlan)> {
-    let sight = two_way.look(archive, meter)?;
-    let plan = two_way.plan(archive, &sight)?;
+    let sight = two_way.collect_listings(archive, meter)?;
+    let plan = two_way.build_plan(archive, &sight)?;
     Ok((sight, plan))
 }
 
@@ -195,31 +204,31 @@ struct TwoWayExecution<'w, 'e> {
 }
 
 impl TwoWayExecution<'_, '_> {
-    fn perform(
+    fn perform_plan(
         &mut self,
         sight: &TwoWayListings,
         plan: &TwoWayPlan,
         meter: &ProgressMeter,
     ) -> vellum_sync::Result<()> {
-        let (report, after) = self.two_way.perform(&self.archive, sight, plan, meter)?;
-        self.report.go_on(report);
+        let (report, after) = self.two_way.execute_plan(&self.archive, sight, plan, meter)?;
+        self.report.merge_later(report);
         // That there is nothing to know is worth knowing, too.
         if let Some(after) = after.filter(|after| self.archive.is_empty() || *after != self.archive) {
-            self.shelf.save(&after)?;
+            self.shelf.save_archive(&after)?;
             self.archive = after;
         }
         Ok(())
     }
 
     /// Does what is left to do: what arrived is on both sides, and not sent again.
-    fn perform_again(&mut self, meter: &ProgressMeter) -> vellum_sync::Result<()> {
-        let (sight, plan) = look(self.two_way, &self.archive, meter)?;
-        self.perform(&sight, &plan, meter)
+    fn retry_plan(&mut self, meter: &ProgressMeter) -> vellum_sync::Result<()> {
+        let (sight, plan) = scan_and_plan(self.two_way, &self.archive, meter)?;
+        self.perform_plan(&sight, &plan, meter)
     }
 }
 
 /// The options of a two-way run; some of a one-way run have no meaning here.
-fn meant(options: &SyncOptions, filters: &SyncFilters) -> Result<SyncOptions> {
+fn validate_options(options: &SyncOptions, filters: &SyncFilters) -> Result<SyncOptions> {
     let (compare, writing) = (&options.compare, &options.writing);
     let senseless = [
         (
@@ -245,21 +254,21 @@ fn meant(options: &SyncOptions, filters: &SyncFilters) -> Result<SyncOptions> {
     ];
     if let Some((_, names)) = senseless.iter().find(|(is, _)| *is) {
         let message = format!("{names} have no meaning with --two-way");
-        return Err(CliError::usage(message, "leave them out"));
+        return Err(CliError::usage_error(message, "leave them out"));
     }
     Ok(SyncOptions { stamps: true, ..options.clone() })
 }
 
 /// Where archives are kept.
-fn archives() -> Result<PathBuf> {
+fn archive_dir() -> Result<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").filter(|state| !state.is_empty()).map(PathBuf::from);
     let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
     let message = "there is no place for the archive: neither XDG_STATE_HOME nor HOME is set";
-    Ok(state.ok_or_else(|| CliError::usage(message, "set one of them"))?.join("vellum/sync"))
+    Ok(state.ok_or_else(|| CliError::usage_error(message, "set one of them"))?.join("vellum/sync"))
 }
 
 /// What this host calls itself.
-fn host() -> String {
+fn local_host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -280,32 +289,34 @@ enum EndpointLocation {
 
 impl TwoWayEndpoints {
     fn new(typed: [&OsString; 2], context: &CommandContext) -> Result<Self> {
-        let [first, second] = typed.map(|typed| place(typed, context));
+        let [first, second] = typed.map(|typed| resolve_location(typed, context));
         let places = [first?, second?];
         if let [EndpointLocation::Here(a), EndpointLocation::Here(b)] = &places
             && (a.starts_with(b) || b.starts_with(a))
         {
             let message = format!("'{}' and '{}' are not two directories apart", a.display(), b.display());
-            return Err(CliError::usage(message, "neither side may lie in the other"));
+            return Err(CliError::usage_error(message, "neither side may lie in the other"));
         }
-        Ok(Self { typed: typed.map(|typed| show(typed.as_bytes())), places })
+        Ok(Self { typed: typed.map(|typed| format_path(typed.as_bytes())), places })
     }
 
     /// Who they are, whatever was typed.
-    fn pair(&self) -> TwoWayPair {
+    fn archive_pair(&self) -> TwoWayPair {
         let [first, second] = self.places.each_ref().map(|place| match place {
-            EndpointLocation::Here(path) => [host().as_bytes(), b":", path.as_os_str().as_bytes()].concat(),
+            EndpointLocation::Here(path) => {
+                [local_host_name().as_bytes(), b":", path.as_os_str().as_bytes()].concat()
+            }
             EndpointLocation::There { host, path } => {
                 [b"ssh:", host.as_bytes(), b":", path.as_bytes()].concat()
             }
         });
-        TwoWayPair::of(&first, &second)
+        TwoWayPair::from_names(&first, &second)
     }
 
     /// What each is called in names of kept versions.
-    fn labels(&self) -> [String; 2] {
+    fn version_labels(&self) -> [String; 2] {
         self.places.each_ref().map(|place| match place {
-            EndpointLocation::Here(_) => host(),
+            EndpointLocation::Here(_) => local_host_name(),
             EndpointLocation::There { host, .. } => {
                 let host = host.to_string_lossy();
                 host.rsplit('@').next().unwrap_or_default().to_owned()
@@ -313,21 +324,21 @@ impl TwoWayEndpoints {
         })
     }
 
-    fn open(&self, first: bool, args: &Args) -> Result<[Box<dyn TwoWayEnd>; 2]> {
+    fn open_endpoints(&self, first: bool, args: &Args) -> Result<[Box<dyn TwoWayEnd>; 2]> {
         let open = |place: &EndpointLocation| -> Result<Box<dyn TwoWayEnd>> {
             match place {
                 EndpointLocation::Here(path) => {
-                    ends::refuse_own_place(path)?;
+                    ends::refuse_reserved_dir(path)?;
                     // A side that both agreed on and that is gone was not mounted, rather than deleted: nobody makes it
                     // anew.
                     if first && !args.show.dry_run && !path.exists() {
                         let object = format!("the directory '{}'", path.display());
-                        std::fs::create_dir(path).map_err(CliError::io("make", object))?;
+                        std::fs::create_dir(path).map_err(CliError::io_error("make", object))?;
                     }
                     Ok(Box::new(LocalEnd::open(path)?))
                 }
                 EndpointLocation::There { host, path } => {
-                    let connect = |role| remote::connect(host, path, role, args);
+                    let connect = |role| remote::connect_remote(host, path, role, args);
                     Ok(Box::new(FarDirectory::new(
                         connect(ServerRole::Source)?,
                         connect(ServerRole::Destination)?,
@@ -339,45 +350,47 @@ impl TwoWayEndpoints {
         Ok([first?, second?])
     }
 
-    fn is_far(&self) -> bool {
+    fn has_remote(&self) -> bool {
         self.places.iter().any(|place| matches!(place, EndpointLocation::There { .. }))
     }
 
-    fn judge(
+    fn filter_judge(
         &self,
         filters: &Arc<SyncFilters>,
         which: TwoWaySide,
     ) -> Result<Arc<dyn vellum_sync::scan::EntryFilter>> {
-        let root = match which.of(&self.places) {
+        let root = match which.select_from(&self.places) {
             EndpointLocation::Here(path) => path.as_os_str().as_bytes(),
             EndpointLocation::There { path, .. } => path.as_bytes(),
         };
-        Ok(filters.judge(SyncSide::Source, root).map_err(vellum_sync::SyncError::from)?)
+        Ok(filters.create_filter(SyncSide::Source, root).map_err(vellum_sync::SyncError::from)?)
     }
 }
 
 /// The directory that was typed.
-fn place(typed: &OsString, context: &CommandContext) -> Result<EndpointLocation> {
-    match EndpointArg::parse(typed, context) {
-        EndpointArg::Path(path) => Ok(EndpointLocation::Here(real(&context.local_path(Path::new(&path)))?)),
-        EndpointArg::Volume { directory, snapshot: None, path } => {
-            Ok(EndpointLocation::Here(real(&context.local_path(Path::new(&in_worktree(&directory, &path))))?))
+fn resolve_location(typed: &OsString, context: &CommandContext) -> Result<EndpointLocation> {
+    match EndpointArg::parse_endpoint(typed, context) {
+        EndpointArg::Path(path) => {
+            Ok(EndpointLocation::Here(resolve_new_path(&context.resolve_local_path(Path::new(&path)))?))
         }
+        EndpointArg::Volume { directory, snapshot: None, path } => Ok(EndpointLocation::Here(
+            resolve_new_path(&context.resolve_local_path(Path::new(&worktree_file_path(&directory, &path))))?,
+        )),
         EndpointArg::Volume { snapshot: Some(snapshot), .. } => {
             let message = format!("the snapshot {snapshot} never changes: nothing can be brought to it");
-            Err(CliError::usage(message, "a worktree is written to: VOLUME:/PATH"))
+            Err(CliError::usage_error(message, "a worktree is written to: VOLUME:/PATH"))
         }
         EndpointArg::Host { host, path } => Ok(EndpointLocation::There { host, path }),
     }
 }
 
 /// A path without symlinks; its last name may be one of what does not exist.
-fn real(path: &Path) -> Result<PathBuf> {
-    let object = || format!("the directory '{}'", show(path.as_os_str().as_bytes()));
+fn resolve_new_path(path: &Path) -> Result<PathBuf> {
+    let object = || format!("the directory '{}'", format_path(path.as_os_str().as_bytes()));
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.kind() == std::io::ErrorKind::NotFound => {
-            Ok(parent.canonicalize().map_err(CliError::io("find", object()))?.join(name))
+            Ok(parent.canonicalize().map_err(CliError::io_error("find", object()))?.join(name))
         }
-        (found, _, _) => found.map_err(CliError::io("find", object())),
+        (found, _, _) => found.map_err(CliError::io_error("find", object())),
     }
 }

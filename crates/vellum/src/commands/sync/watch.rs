@@ -18,7 +18,7 @@ use vellum_sync::watch::{SettleTimer, WatchCoverage, WatchEvent, WatchPace, Watc
 
 use super::args::Args;
 use super::ends::EndpointArg;
-use super::{in_worktree, once};
+use super::{run_once, worktree_file_path};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
@@ -59,11 +59,11 @@ pub struct WatchArgs {
 /// Synchronises until somebody asks to stop.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mut watch = SyncWatch::new(args, context)?;
-    let asked = interrupt::listen();
-    interrupt::finish_first();
+    let asked = interrupt::install_signal_handlers();
+    interrupt::finish_before_stop();
     let mut retry = RETRY_MIN;
-    while !interrupt::asked(&asked) {
-        let outcome = watch.refresh(context).and_then(|()| once(args, context));
+    while !interrupt::is_stop_requested(&asked) {
+        let outcome = watch.refresh_watches(context).and_then(|()| run_once(args, context));
         let failed = match outcome {
             Ok(CommandOutcome::Done) => false,
             // What could not be done may be possible later.
@@ -72,20 +72,20 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             Err(error) if error.kind() == vellum_types::ErrorKind::Usage && !watch.ran => return Err(error),
             Err(error) if error.is_broken_pipe() => return Err(error),
             Err(error) => {
-                context.ui.fail(&error);
+                context.ui.print_error(&error);
                 true
             }
         };
         watch.ran = true;
         args.show.only_changes.set(true);
-        context.ui.flush()?;
+        context.ui.flush_output()?;
         if watch.trees.is_empty() && watch.poll.is_none() {
-            return Err(CliError::usage("nothing here ever changes", "leave --watch out"));
+            return Err(CliError::usage_error("nothing here ever changes", "leave --watch out"));
         }
         retry = if failed { (retry * 2).min(RETRY_MAX) } else { RETRY_MIN };
-        watch.wait(failed.then_some(retry), &|| interrupt::asked(&asked))?;
+        watch.wait_for_changes(failed.then_some(retry), &|| interrupt::is_stop_requested(&asked))?;
     }
-    context.ui.note("Stopped watching")?;
+    context.ui.print_note("Stopped watching")?;
     Ok(CommandOutcome::Done)
 }
 
@@ -102,11 +102,11 @@ struct SyncWatch {
 
 impl SyncWatch {
     fn new(args: &Args, context: &CommandContext) -> Result<Self> {
-        let (quiet, every) = (seconds(args.watch.settle)?, seconds(args.watch.poll)?);
+        let (quiet, every) = (parse_duration(args.watch.settle)?, parse_duration(args.watch.poll)?);
         let mut pace = WatchPace { quiet, ..WatchPace::default() };
         pace.longest = pace.longest.max(quiet);
         let excluded = args.delete.delete_excluded;
-        let filters = Arc::new(args.rules.filters(context, args.preserve.recursive, excluded)?);
+        let filters = Arc::new(args.rules.load_filters(context, args.preserve.recursive, excluded)?);
         let mut watch = Self {
             trees: Vec::new(),
             poll: None,
@@ -121,10 +121,15 @@ impl SyncWatch {
             (false, None) => &[],
         };
         for typed in ends {
-            match EndpointArg::parse(typed, context) {
-                EndpointArg::Path(path) => watch.add(&context.local_path(Path::new(&path)), &filters)?,
+            match EndpointArg::parse_endpoint(typed, context) {
+                EndpointArg::Path(path) => {
+                    watch.add_source(&context.resolve_local_path(Path::new(&path)), &filters)?
+                }
                 EndpointArg::Volume { directory, snapshot: None, path } => {
-                    watch.add(&context.local_path(Path::new(&in_worktree(&directory, &path))), &filters)?;
+                    watch.add_source(
+                        &context.resolve_local_path(Path::new(&worktree_file_path(&directory, &path))),
+                        &filters,
+                    )?;
                 }
                 // It never changes.
                 EndpointArg::Volume { snapshot: Some(_), .. } => {}
@@ -134,7 +139,7 @@ impl SyncWatch {
         Ok(watch)
     }
 
-    fn add(&mut self, path: &Path, filters: &Arc<SyncFilters>) -> Result<()> {
+    fn add_source(&mut self, path: &Path, filters: &Arc<SyncFilters>) -> Result<()> {
         // A single file is watched with its directory; what is not there yet, too.
         let dir = if path.is_dir() {
             path.to_path_buf()
@@ -142,19 +147,20 @@ impl SyncWatch {
             path.parent().map(PathBuf::from).unwrap_or_default()
         };
         let root = HeldDir::open_root(&dir).map_err(SyncError::from)?;
-        let rules =
-            filters.judge(SyncSide::Source, dir.as_os_str().as_encoded_bytes()).map_err(SyncError::from)?;
+        let rules = filters
+            .create_filter(SyncSide::Source, dir.as_os_str().as_encoded_bytes())
+            .map_err(SyncError::from)?;
         self.trees.push(WatchedTree::new(root, rules)?);
         Ok(())
     }
 
     /// Watches what there is now.
-    fn refresh(&mut self, context: &CommandContext) -> Result<()> {
+    fn refresh_watches(&mut self, context: &CommandContext) -> Result<()> {
         for tree in &mut self.trees {
-            if tree.refresh()? == WatchCoverage::Partial {
+            if tree.refresh_watches()? == WatchCoverage::Partial {
                 self.poll = Some(self.every);
                 if !std::mem::replace(&mut self.told, true) {
-                    context.ui.warn(format!(
+                    context.ui.print_warning(format!(
                         "the system has no room to watch all directories, so they are looked at every {} s; \
                          sysctl fs.inotify.max_user_watches makes room",
                         self.every.as_secs_f64()
@@ -166,45 +172,46 @@ impl SyncWatch {
     }
 
     /// Waits until something is to be done: something changed and there was quiet, it is time to look, or to try again.
-    fn wait(&mut self, retry: Option<Duration>, stop: &dyn Fn() -> bool) -> Result<()> {
+    fn wait_for_changes(&mut self, retry: Option<Duration>, stop: &dyn Fn() -> bool) -> Result<()> {
         let start = Instant::now();
         let due = [self.poll, retry].into_iter().flatten().min().map(|wait| start + wait);
         loop {
             let now = Instant::now();
-            let quiet = self.settle.wait(now);
+            let quiet = self.settle.remaining_wait(now);
             let rest = due.map(|due| due.saturating_duration_since(now));
             if stop() || quiet == Some(Duration::ZERO) || rest == Some(Duration::ZERO) {
-                self.settle.act();
+                self.settle.clear_events();
                 return Ok(());
             }
             let wait = [quiet, rest, Some(LOOK_UP)].into_iter().flatten().min().unwrap_or(LOOK_UP);
-            self.sleep(wait)?;
+            self.sleep_until_event(wait)?;
             for tree in &mut self.trees {
-                if tree.take()? != WatchEvent::Nothing {
-                    self.settle.notice(Instant::now());
+                if tree.read_events()? != WatchEvent::Nothing {
+                    self.settle.record_event(Instant::now());
                 }
             }
         }
     }
 
-    fn sleep(&self, wait: Duration) -> Result<()> {
+    fn sleep_until_event(&self, wait: Duration) -> Result<()> {
         let mut fds: Vec<PollFd<'_>> =
             self.trees.iter().map(|tree| PollFd::from_borrowed_fd(tree.as_fd(), PollFlags::IN)).collect();
         // A moment more: to wake too early is to go round for nothing.
         let wait = wait + Duration::from_millis(1);
-        let wait =
-            Timespec::try_from(wait).map_err(|_| CliError::usage("such a wait has no end", "--poll 10"))?;
+        let wait = Timespec::try_from(wait)
+            .map_err(|_| CliError::usage_error("such a wait has no end", "--poll 10"))?;
         match poll(&mut fds, Some(&wait)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(CliError::io("wait for", "changes")(errno.into())),
+            Err(errno) => Err(CliError::io_error("wait for", "changes")(errno.into())),
         }
     }
 }
 
-fn seconds(typed: f64) -> Result<Duration> {
+fn parse_duration(typed: f64) -> Result<Duration> {
     /// Longest wait, seconds: a day.
     const LONGEST: f64 = 86_400.0;
     let fits = (0.0..=LONGEST).contains(&typed);
-    let usage = || CliError::usage(format!("'{typed}' seconds are no wait"), "for example --settle 0.5");
+    let usage =
+        || CliError::usage_error(format!("'{typed}' seconds are no wait"), "for example --settle 0.5");
     fits.then(|| Duration::from_secs_f64(typed)).ok_or_else(usage)
 }

@@ -47,12 +47,12 @@ struct QuotaPartJson {
 pub fn run(args: &Args, context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
     let name = args.name.clone().unwrap_or_else(|| volume.worktree.worktree.clone());
     let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
-    let head = match live::find(volume, &name) {
+    let head = match live::find_live_worktree(volume, &name) {
         Err(OpenError::CheckedOut { name, place }) => {
             let message = format!("'{name}' is checked out in {place}: only mounted worktrees have a quota");
             let hint = "limit a directory of plain files with the quotas of its filesystem; 'vellum mount' makes a worktree \
                         that can have one";
-            return Err(CliError::usage(message, hint));
+            return Err(CliError::usage_error(message, hint));
         }
         found => found?.ok_or_else(missing)?,
     };
@@ -60,58 +60,58 @@ pub fn run(args: &Args, context: &CommandContext, volume: &Volume) -> Result<Com
     quota.bytes = args.bytes.or(quota.bytes);
     quota.inodes = args.inodes.or(quota.inodes);
     let changed = quota != head.quota;
-    let used = match of_mount(&head, changed.then_some(quota))? {
+    let used = match query_mounted_quota(&head, changed.then_some(quota))? {
         Some(answer) => (answer.used_bytes, answer.used_inodes),
         None => {
             if changed {
-                volume.update_worktree(&name, |head| head.quota = quota)?;
+                volume.update_worktree_ref(&name, |head| head.quota = quota)?;
             }
-            held(volume, &head)?
+            published_usage(volume, &head)?
         }
     };
     let bytes = QuotaPartJson { used: used.0, limit: quota.bytes };
     let inodes = QuotaPartJson { used: used.1, limit: quota.inodes };
-    tell(context, &QuotaJson { name, bytes, inodes })
+    report_quota(context, &QuotaJson { name, bytes, inodes })
 }
 
 /// Asks the process that has the worktree mounted on this machine, if one has, and lets it set another quota.
-fn of_mount(head: &WorktreeHead, quota: Option<WorktreeQuota>) -> Result<Option<ControlReply>> {
+fn query_mounted_quota(head: &WorktreeHead, quota: Option<WorktreeQuota>) -> Result<Option<ControlReply>> {
     let Some(lease) = head.lease.as_ref().filter(|lease| !lease.ended) else { return Ok(None) };
-    if head.host != host_name() || lease.session.process_is_gone() {
+    if head.host != host_name() || lease.session.is_process_dead() {
         return Ok(None);
     }
     let request = quota.map_or(ControlRequest::Status, |quota| ControlRequest::Quota {
         bytes: quota.bytes,
         inodes: quota.inodes,
     });
-    control::ask(&Path::new(&head.place).join(SOCKET), &request).map(Some)
+    control::request_reply(&Path::new(&head.place).join(SOCKET), &request).map(Some)
 }
 
 /// What a worktree holds that is not mounted here: what was published of it.
-fn held(volume: &Volume, head: &WorktreeHead) -> Result<(u64, u64)> {
+fn published_usage(volume: &Volume, head: &WorktreeHead) -> Result<(u64, u64)> {
     let counted = match (&head.live, &head.head) {
         (Some(live), _) => live.counted,
-        (None, Some(id)) => volume.catalog.get(id)?.statistics,
+        (None, Some(id)) => volume.catalog.get_record(id)?.statistics,
         (None, None) => SnapshotStatistics::default(),
     };
     Ok((counted.bytes, counted.files + counted.dirs + counted.others))
 }
 
-fn tell(context: &CommandContext, report: &QuotaJson) -> Result<CommandOutcome> {
+fn report_quota(context: &CommandContext, report: &QuotaJson) -> Result<CommandOutcome> {
     let ui = &context.ui;
-    if ui.json() {
-        ui.object(report)?;
+    if ui.is_json() {
+        ui.print_json(report)?;
         return Ok(CommandOutcome::Done);
     }
     let QuotaJson { name, bytes, inodes } = report;
     let of = |limit: Option<String>| limit.map_or_else(|| "no limit".into(), |limit| format!("of {limit}"));
-    ui.line(format!(
+    ui.print_line(format!(
         "{}: {} {}, {} inodes {}",
-        ui.style.cyan(name),
-        format::size(bytes.used),
-        of(bytes.limit.map(format::size)),
-        format::number(inodes.used),
-        of(inodes.limit.map(format::number)),
+        ui.style.paint_cyan(name),
+        format::format_size(bytes.used),
+        of(bytes.limit.map(format::format_size)),
+        format::format_number(inodes.used),
+        of(inodes.limit.map(format::format_number)),
     ))?;
     Ok(CommandOutcome::Done)
 }

@@ -3,10 +3,10 @@
 use serde::Serialize;
 use vellum_sync::listing::TreeListing;
 use vellum_sync::two_way::{ConflictEnding, EntryConflict, TwoWaySide};
-use vellum_volume::tree::show;
+use vellum_volume::tree::format_path;
 
 use super::super::args::Args;
-use super::super::itemize::told;
+use super::super::itemize::itemize_steps;
 use super::super::line_format::TransferDirection;
 use super::super::report::{SyncRun, SyncRunJson};
 use super::{TwoWayEndpoints, TwoWayRun};
@@ -43,13 +43,13 @@ struct ConflictJson {
 }
 
 /// Tells of a run; gives how it ended.
-pub fn tell(
+pub fn report_two_way_run(
     ran: &TwoWayRun,
     sides: &TwoWayEndpoints,
     args: &Args,
     context: &CommandContext,
 ) -> Result<CommandOutcome> {
-    let listings = ran.plan.listings(ran.sight.both());
+    let listings = ran.plan.renamed_listings(ran.sight.both_listings());
     let listing = |which: TwoWaySide| -> &TreeListing {
         match which {
             TwoWaySide::First => listings[0],
@@ -57,38 +57,42 @@ pub fn tell(
         }
     };
     let runs = TwoWaySide::BOTH.map(|from| SyncRun {
-        words: format!("from '{}' to '{}'", from.of(&sides.typed), from.other().of(&sides.typed)),
+        words: format!(
+            "from '{}' to '{}'",
+            from.select_from(&sides.typed),
+            from.opposite().select_from(&sides.typed)
+        ),
         from: listing(from),
-        to: listing(from.other()),
-        plan: from.of(&ran.plan.plans),
-        done: ran.done.as_ref().map(|done| from.of(&done.reports)),
+        to: listing(from.opposite()),
+        plan: from.select_from(&ran.plan.plans),
+        done: ran.done.as_ref().map(|done| from.select_from(&done.reports)),
         direction: TransferDirection::Send,
     });
-    let problems = problems(ran, &runs);
-    if context.ui.json() {
-        context.ui.object(&both(ran, &runs, args, problems.clone()))?;
+    let problems = collect_run_problems(ran, &runs);
+    if context.ui.is_json() {
+        context.ui.print_json(&to_two_way_json(ran, &runs, args, problems.clone()))?;
     } else {
-        lines(ran, &runs, args, context)?;
-        context.ui.warn_of(&problems)?;
+        print_two_way_lines(ran, &runs, args, context)?;
+        context.ui.print_problems(&problems)?;
     }
-    if ran.done.as_ref().is_some_and(|done| done.stopped()) {
+    if ran.done.as_ref().is_some_and(|done| done.is_stopped()) {
         return Err(CliError::Stopped {
             resume: "run the command again: it goes on where it stopped".into(),
         });
     }
-    let open = !args.show.dry_run && ran.plan.open().next().is_some();
-    let outcomes = runs.iter().map(SyncRun::outcome);
-    Ok(outcomes.fold(CommandOutcome::findings(open || !problems.is_empty()), CommandOutcome::max))
+    let open = !args.show.dry_run && ran.plan.open_conflicts().next().is_some();
+    let outcomes = runs.iter().map(SyncRun::command_outcome);
+    Ok(outcomes.fold(CommandOutcome::from_findings(open || !problems.is_empty()), CommandOutcome::max))
 }
 
-fn problems(ran: &TwoWayRun, runs: &[SyncRun<'_>; 2]) -> Vec<ProblemJson> {
+fn collect_run_problems(ran: &TwoWayRun, runs: &[SyncRun<'_>; 2]) -> Vec<ProblemJson> {
     let mut problems = Vec::new();
     for which in TwoWaySide::BOTH {
-        let done = ran.done.iter().flat_map(|done| &which.of(&done.renamed).problems);
+        let done = ran.done.iter().flat_map(|done| &which.select_from(&done.renamed).problems);
         problems.extend(done.map(|problem| ProblemJson::new(&problem.path, problem.message.clone())));
     }
     // Both directions have the same listings: what could not be listed is told once.
-    for problem in runs.iter().flat_map(SyncRun::problems) {
+    for problem in runs.iter().flat_map(SyncRun::collect_problems) {
         if !problems.contains(&problem) {
             problems.push(problem);
         }
@@ -96,47 +100,60 @@ fn problems(ran: &TwoWayRun, runs: &[SyncRun<'_>; 2]) -> Vec<ProblemJson> {
     problems
 }
 
-fn lines(ran: &TwoWayRun, runs: &[SyncRun<'_>; 2], args: &Args, context: &CommandContext) -> Result<()> {
+fn print_two_way_lines(
+    ran: &TwoWayRun,
+    runs: &[SyncRun<'_>; 2],
+    args: &Args,
+    context: &CommandContext,
+) -> Result<()> {
     let ui = &context.ui;
     if let Some(Some(why)) = &ran.first {
         let hint = "nothing is deleted, and what differs is a conflict, as in a first run";
-        ui.warn(format!("the archive of this pair counts for nothing, since {why}: {hint}"))?;
+        ui.print_warning(format!("the archive of this pair counts for nothing, since {why}: {hint}"))?;
     }
     if ui.voice.quiet {
         return Ok(());
     }
     if args.show.dry_run && ran.first.is_some() {
-        ui.note("These two have not met before: nothing is deleted on either side")?;
+        ui.print_note("These two have not met before: nothing is deleted on either side")?;
     }
     for conflict in &ran.plan.conflicts {
-        ui.note(format!("conflict: '{}' {}", show(&conflict.path), words(conflict)))?;
+        ui.print_note(format!(
+            "conflict: '{}' {}",
+            format_path(&conflict.path),
+            describe_conflict(conflict)
+        ))?;
     }
     for which in TwoWaySide::BOTH {
-        for one in which.of(&ran.plan.renamings).iter() {
+        for one in which.select_from(&ran.plan.renamings).iter() {
             let side = runs.get(which as usize).map(|run| run.words.as_str()).unwrap_or_default();
             let from = side.split(" to ").next().unwrap_or_default().trim_start_matches("from ");
-            ui.line(format!("  rename  {} -> {} (in {from})", show(&one.path), show(&one.name)))?;
+            ui.print_line(format!(
+                "  rename  {} -> {} (in {from})",
+                format_path(&one.path),
+                format_path(&one.name)
+            ))?;
         }
     }
     for run in runs {
-        if told(run.plan, run.from, run.to).next().is_some() || args.show.stats {
+        if itemize_steps(run.plan, run.from, run.to).next().is_some() || args.show.stats {
             if !args.show.dry_run {
-                ui.line(format!("{}:", run.words))?;
+                ui.print_line(format!("{}:", run.words))?;
             }
-            run.lines(args, context)?;
+            run.print_lines(args, context)?;
         }
     }
     if let Some((_, refusal)) = &ran.plan.refusal {
-        ui.line(format!("This would be refused: {refusal}"))?;
+        ui.print_line(format!("This would be refused: {refusal}"))?;
     }
     if ran.plan.is_empty() && !args.show.only_changes.get() {
         let entries = runs.first().map_or(0, |run| run.plan.counts.entries);
-        ui.line(format!("Nothing to do: {} agree", crate::ui::format::count(entries, "entry")))?;
+        ui.print_line(format!("Nothing to do: {} agree", crate::ui::format::format_count(entries, "entry")))?;
     }
     Ok(())
 }
 
-fn words(conflict: &EntryConflict) -> &'static str {
+fn describe_conflict(conflict: &EntryConflict) -> &'static str {
     let deleted = conflict.entries.iter().any(Option::is_none);
     match (conflict.ending, deleted) {
         (ConflictEnding::Wins(TwoWaySide::First), false) => "was changed on both sides: the first one stays",
@@ -149,10 +166,15 @@ fn words(conflict: &EntryConflict) -> &'static str {
     }
 }
 
-fn both(ran: &TwoWayRun, runs: &[SyncRun<'_>; 2], args: &Args, problems: Vec<ProblemJson>) -> TwoWayJson {
+fn to_two_way_json(
+    ran: &TwoWayRun,
+    runs: &[SyncRun<'_>; 2],
+    args: &Args,
+    problems: Vec<ProblemJson>,
+) -> TwoWayJson {
     let side = |which: TwoWaySide| if which == TwoWaySide::First { "first" } else { "second" };
     let renamed = TwoWaySide::BOTH.into_iter().flat_map(|which| {
-        let all = which.of(&ran.plan.renamings).iter();
+        let all = which.select_from(&ran.plan.renamings).iter();
         all.map(move |one| RenamedJson {
             side: side(which),
             name: NameJson::new(&one.path),
@@ -168,7 +190,7 @@ fn both(ran: &TwoWayRun, runs: &[SyncRun<'_>; 2], args: &Args, problems: Vec<Pro
             ConflictEnding::Open => "open",
         },
     });
-    let [forth, back] = runs.each_ref().map(|run| run.shown(args, Vec::new()));
+    let [forth, back] = runs.each_ref().map(|run| run.to_json(args, Vec::new()));
     TwoWayJson {
         dry_run: args.show.dry_run,
         first_run: ran.first.is_some(),
