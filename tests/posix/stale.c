@@ -1,7 +1,7 @@
 /* Writes to a file asynchronously and beside the kernel's pages, while another thread reads the same bytes through them.
  * Once a write is complete, a read through the pages must give what it wrote. Exit code 1: it gave older bytes.
  *
- *   stale FILE SECONDS
+ *   stale FILE WRITES
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BLOCK = 64 << 10, BLOCKS = 8, PAGE = 4096 };
@@ -59,7 +58,7 @@ int main(int argc, char **argv)
 		if (pwrite(direct, block, BLOCK, i * BLOCK) != BLOCK)
 			fail("write");
 	pthread_create(&reader, NULL, read_on, NULL);
-	for (time_t end = time(NULL) + atoi(argv[2]); time(NULL) < end && !stale; rounds++) {
+	for (long writes = atol(argv[2]); rounds < writes && !stale; rounds++) {
 		long at = rounds % BLOCKS * BLOCK;
 		struct iocb write = {
 			.aio_fildes = direct, .aio_lio_opcode = IOCB_CMD_PWRITE,

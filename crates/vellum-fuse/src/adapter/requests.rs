@@ -104,8 +104,13 @@ impl FuseAdapter {
             }
             Do::Write { offset, flags, data } => {
                 let at = FileRange { node, offset };
-                let stale = self.find_stale_cache(at, data.len(), flags);
+                // Before it is written, which takes them away.
+                let had_set_ids = flags.should_clear_set_ids() && self.has_set_ids(node);
                 let done = self.serve_request(RequestKind::Write, call, || self.write(at, data, flags));
+                let stale = self
+                    .find_stale_pages(at, data.len(), flags)
+                    // The kernel does not look at the mode again by itself: a program would go on to run as its owner.
+                    .or_else(|| had_set_ids.then_some(StaleCache::Attributes(node)));
                 self.answer_after_invalidation(
                     FuseAnswer::from_result(done, |&len| SmallAnswer::for_byte_count(len)),
                     stale,
@@ -154,15 +159,13 @@ impl FuseAdapter {
         }
     }
 
-    /// What the kernel will have to forget when a write is done.
-    fn find_stale_cache(&self, at: FileRange, len: usize, flags: WriteFlags) -> Option<StaleCache> {
+    /// The pages that the kernel must forget after a write. Call this when the write is done: a read that began during the
+    /// write may have returned the old bytes, and is recorded before it reads.
+    fn find_stale_pages(&self, at: FileRange, len: usize, flags: WriteFlags) -> Option<StaleCache> {
         let FileRange { node, offset } = at;
-        // Of an asynchronous write that passes its pages by the kernel does not forget what was read meanwhile.
-        if flags.is_direct_write() && !flags.is_write_back() && self.paged.contains_node(node) {
-            return Some(StaleCache::Pages(node, offset..offset.saturating_add(len as u64)));
-        }
-        // It does not look at the mode again by itself: a program would go on to run as its owner.
-        (flags.should_clear_set_ids() && self.has_set_ids(node)).then_some(StaleCache::Attributes(node))
+        // The kernel itself does not drop the pages that were read during an asynchronous direct write.
+        (flags.is_direct_write() && !flags.is_write_back() && self.paged.contains_node(node))
+            .then(|| StaleCache::Pages(node, offset..offset.saturating_add(len as u64)))
     }
 
     /// Answers when the kernel has forgotten what is stale.

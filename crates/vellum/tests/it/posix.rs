@@ -33,7 +33,10 @@ fn what_was_written_beside_the_pages_is_read_through_them() {
     let mount = Mount::new(&world, "work");
     let program = world.path("stale");
     sh(&world.path(""), &format!("cc -O1 -pthread -o {} {PROGRAMS}/stale.c", program.display()));
-    mount.sh(&format!("timeout 60 {} $PWD/file 5", program.display()));
+    let stale = program.display();
+    mount.sh(&format!("timeout 120 {stale} $PWD/file 2000"));
+    // The first read of a file can begin while the first write is carried out.
+    mount.sh(&format!("for i in $(seq 60); do timeout 60 {stale} $PWD/file-$i 3; done"));
 }
 
 #[test]
