@@ -181,7 +181,8 @@ impl AccessProfile {
 
     /// What was read since the last time; `slowest` files are told. Damaged lines are told once.
     pub fn take_summary(&mut self, slowest: usize) -> AccessSummary {
-        let (kinds, files) = (std::mem::take(&mut self.kinds), std::mem::take(&mut self.files));
+        let kinds = std::mem::take(&mut self.kinds);
+        let files = std::mem::take(&mut self.files);
         let all: Duration = files.values().map(|file| file.total).sum();
         let mut operations: Vec<_> =
             kinds.into_iter().map(|(operation, kind)| kind.into_summary(operation, all)).collect();
@@ -208,7 +209,8 @@ impl AccessProfile {
 impl OperationTotals {
     fn into_summary(self, operation: String, all: Duration) -> OperationSummary {
         let read = self.times.read_distribution();
-        let (count, total) = (read.count(), read.sum().as_secs_f64());
+        let count = read.count();
+        let total = read.sum().as_secs_f64();
         // A class of durations ends later than the longest of them.
         let quantile = |part| read.quantile(part).min(self.longest).as_secs_f64();
         OperationSummary {

@@ -111,7 +111,8 @@ fn find_different_parameter(base: &BenchReport, new: &BenchReport) -> Option<Str
 
 /// None where a side has no runs.
 fn compare_rows(base: &BenchRow, new: &BenchRow, least: f64) -> Option<ComparedRow> {
-    let (before, now) = (base.summarize_runs()?, new.summarize_runs()?);
+    let before = base.summarize_runs()?;
+    let now = new.summarize_runs()?;
     let few = base.runs.len().min(new.runs.len()) < RUNS_ENOUGH;
     let least = if few { least.max(TOLERANCE_OF_FEW) } else { least };
     let noise = SPREADS * before.relative_spread().hypot(now.relative_spread());
@@ -152,7 +153,8 @@ mod tests {
 
     #[test]
     fn steady_rows_that_are_worse_are_regressions_whichever_way_is_better() {
-        let (steady, less) = ([100.0, 101.0, 99.0], [80.0, 81.0, 79.0]);
+        let steady = [100.0, 101.0, 99.0];
+        let less = [80.0, 81.0, 79.0];
         assert_eq!(verdict(BetterDirection::Higher, &steady, &less), ComparisonVerdict::Regression);
         assert_eq!(verdict(BetterDirection::Higher, &less, &steady), ComparisonVerdict::Ok);
         assert_eq!(verdict(BetterDirection::Lower, &less, &steady), ComparisonVerdict::Regression);

@@ -135,7 +135,9 @@ impl EngineTrial<'_> {
     }
 
     fn measure_mounted(&mut self, shape: WorktreeShape, report: &mut BenchReport) -> Result<()> {
-        let (tree, work, fork) = (self.place.join("tree"), self.place.join("work"), self.place.join("fork"));
+        let tree = self.place.join("tree");
+        let work = self.place.join("work");
+        let fork = self.place.join("fork");
         for directory in [&tree, &work, &fork] {
             fs::create_dir_all(directory)
                 .map_err(BenchError::io_error("make", directory.display().to_string()))?;

@@ -131,7 +131,8 @@ mod tests {
             grade_report(&mut report);
             report.rows[0].graded.clone().unwrap()
         };
-        let (slow, fast) = (expected(1000.0), expected(50_000.0));
+        let slow = expected(1000.0);
+        let fast = expected(50_000.0);
         assert_eq!((slow.grade, fast.grade), (ExpectationGrade::Green, ExpectationGrade::Red));
         assert!(slow.expected < fast.expected);
         assert_eq!(report.rows[1].graded, None);

@@ -68,7 +68,8 @@ impl MachineDescription {
 
 impl MachineYardsticks {
     fn measure() -> Self {
-        let (from, mut to) = (vec![1_u8; COPIED], vec![0_u8; COPIED]);
+        let from = vec![1_u8; COPIED];
+        let mut to = vec![0_u8; COPIED];
         let copy = measure_best_rate(|| {
             black_box(&mut to).copy_from_slice(black_box(&from));
             (COPIED >> 20) as f64
@@ -86,7 +87,8 @@ impl MachineYardsticks {
 /// The best rate of a few rounds: what `work` says that it did, a second.
 fn measure_best_rate(mut work: impl FnMut() -> f64) -> f64 {
     let round = |_| {
-        let (start, mut done) = (Instant::now(), 0.0);
+        let start = Instant::now();
+        let mut done = 0.0;
         while start.elapsed() < YARD {
             done += work();
         }

@@ -58,7 +58,8 @@ impl MdtestParameters {
             let directories = self.dirs_per_tree()?;
             let files = directories.checked_add(1)?.checked_mul(self.files)?;
             let threads = threads as u64;
-            let (directories, files) = (directories.checked_mul(threads)?, files.checked_mul(threads)?);
+            let directories = directories.checked_mul(threads)?;
+            let files = files.checked_mul(threads)?;
             (directories.checked_add(files)? <= NAMES_MAX).then_some((directories, files))
         };
         match counts() {

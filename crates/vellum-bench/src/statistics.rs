@@ -46,7 +46,8 @@ fn interpolate_quantile(sorted: &[f64], part: f64) -> f64 {
     let place = part * (sorted.len().saturating_sub(1)) as f64;
     let below = place.floor();
     let at = |index: f64| sorted.get(index as usize).or(sorted.last()).copied().unwrap_or_default();
-    let (low, high) = (at(below), at(below + 1.0));
+    let low = at(below);
+    let high = at(below + 1.0);
     low + (high - low) * (place - below)
 }
 

@@ -76,8 +76,8 @@ mod tests {
     fn a_clock_of_work_moves_with_work() {
         let mut sum = 0_u64;
         let mut work = || (0..1_000_000_u64).for_each(|number| sum = std::hint::black_box(sum ^ number));
-        let (thread, process) =
-            (ProcessorTime::THREAD.measure_time(&mut work), ProcessorTime::PROCESS.measure_time(&mut work));
+        let thread = ProcessorTime::THREAD.measure_time(&mut work);
+        let process = ProcessorTime::PROCESS.measure_time(&mut work);
         assert!(thread > Duration::from_nanos(1), "{thread:?}");
         assert!(process > Duration::from_nanos(1), "{process:?}");
     }

@@ -26,7 +26,8 @@ impl<S, F: FnMut() -> S> RenewedFixture<S, F> {
         clock: impl Fn(&mut dyn FnMut()) -> Duration,
         mut each: impl FnMut(&mut S, u64),
     ) -> Duration {
-        let (mut left, mut took) = (times, Duration::ZERO);
+        let mut left = times;
+        let mut took = Duration::ZERO;
         while left > 0 {
             if self.held.as_ref().is_none_or(|(_, done)| *done >= self.limit) {
                 // The old one goes first: two at once would take twice the room.

@@ -47,13 +47,15 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let (tree, state) = (create_scratch_dir(), create_scratch_dir());
+        let tree = create_scratch_dir();
+        let state = create_scratch_dir();
         let path =
             std::env::var_os("VELLUM_BENCH_TREE").map_or_else(|| tree.path().to_owned(), PathBuf::from);
         if path == tree.path() {
             create_bench_files(tree.path(), setup_size("VELLUM_BENCH_FILES", FILES));
         }
-        let (root, open) = (HeldDir::open_root(&path).unwrap(), HeldDir::open_root(state.path()).unwrap());
+        let root = HeldDir::open_root(&path).unwrap();
+        let open = HeldDir::open_root(state.path()).unwrap();
         let place = Self { root, state: open, _dirs: [tree, state] };
         place.write_cache(&place.scan_files(None, 0));
         place

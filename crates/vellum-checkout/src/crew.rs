@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn all_that_tasks_bring_is_done_once() {
-        let (crew, done) = (WorkerPool::with_first_task(12), AtomicUsize::new(0));
+        let crew = WorkerPool::with_first_task(12);
+        let done = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -161,7 +162,8 @@ mod tests {
 
     #[test]
     fn nothing_is_begun_after_giving_up() {
-        let (crew, mut done) = (WorkerPool::with_first_task(9), 0);
+        let crew = WorkerPool::with_first_task(9);
+        let mut done = 0;
         crew.run_worker(|height| {
             done += 1;
             grow(&crew, height);

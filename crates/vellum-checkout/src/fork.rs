@@ -138,7 +138,8 @@ impl CheckoutWorktree {
     /// Tries to share a block between the two worktrees before anything depends on it.
     fn probe_reflink(&self, to: &Path) -> Result<()> {
         let state = |root: &HeldDir| root.open_dir(STATE_DIR.as_bytes()).and_then(|dir| dir.stage_file());
-        let (from, into) = (state(&self.root)?, state(&HeldDir::open_root(to)?)?);
+        let from = state(&self.root)?;
+        let into = state(&HeldDir::open_root(to)?)?;
         let failed = |error| CheckoutError::path_error("probe", STATE_DIR.as_bytes())(error);
         from.file()?.write_all_at(&[0; 4096], 0).map_err(failed)?;
         let stat = stat_file(from.file()?)?;
@@ -206,7 +207,8 @@ fn finish_fork(fork: &CheckoutWorktree, request: &ForkRequest, meter: &ProgressM
     let restore = RestoreRequest { target: request.from.clone(), paths: Vec::new(), discard: false };
     let plan = fork.plan_restore(&restore, meter)?;
     let done = fork.execute_restore(plan, meter)?;
-    let (reflinked, copied) = (0, 0);
+    let reflinked = 0;
+    let copied = 0;
     Ok(ForkReport {
         reflinked,
         copied,

@@ -391,7 +391,8 @@ impl<'a> PlanBuilder<'a> {
         }
         self.mark_dir_changed(place.dir);
         let there = there.map(|there| there.id());
-        let (replaces, same_content) = (there.filter(|_| !elsewhere), there.filter(|_| same_content));
+        let replaces = there.filter(|_| !elsewhere);
+        let same_content = there.filter(|_| same_content);
         self.steps.writes.push(FileWrite { place: place.clone(), replaces, overwrites: false, same_content });
         None
     }

@@ -157,7 +157,8 @@ impl CheckoutWorktree {
         } else if !found.in_the_way.is_empty() {
             return Err(CheckoutError::InTheWay(found.in_the_way));
         }
-        let (problems, unsaved) = (looked.captured.problems.clone(), found.unsaved);
+        let problems = looked.captured.problems.clone();
+        let unsaved = found.unsaved;
         Ok(RestorePlan { request: request.clone(), unsaved, problems, target, looked, work })
     }
 

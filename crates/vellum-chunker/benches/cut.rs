@@ -43,7 +43,8 @@ fn bench_cut(criterion: &mut Criterion<ProcessorTime>) {
 
 /// Cuts all of it, and says into how many.
 fn count_chunks(chunker: &Chunker, data: &[u8]) -> usize {
-    let (mut rest, mut chunks) = (data, 0);
+    let mut rest = data;
+    let mut chunks = 0;
     while let Some(len) = chunker.find_chunk_end(black_box(rest), true) {
         rest = &rest[len..];
         chunks += 1;

@@ -100,7 +100,8 @@ impl ChunkScan<'_> {
         // Locals, so that the loop keeps them in registers, and blocks of known length, so that it is unrolled: it
         // runs at half the speed otherwise.
         let ChunkerSecrets { gear, test, .. } = &*self.chunker.secrets;
-        let (test, mut hash) = (*test, self.hash);
+        let test = *test;
+        let mut hash = self.hash;
         let (blocks, rest) = bytes.as_chunks::<8>();
         for (index, block) in blocks.iter().enumerate() {
             for (place, byte) in block.iter().enumerate() {

@@ -227,7 +227,8 @@ impl KeySlot {
             len if len > SECRET_MAX => return Err(KeySlotError::LongSecret(kind)),
             _ => codec::check_label(label).map_err(|_| KeySlotError::Label)?,
         }
-        let (mut id, mut salt) = ([0; KeySlotId::LEN], [0; SALT_LEN]);
+        let mut id = [0; KeySlotId::LEN];
+        let mut salt = [0; SALT_LEN];
         fill_random(&mut id);
         fill_random(&mut salt);
         let kdf = if kind == KeySlotKind::Recovery { None } else { Some(params.check_limits()?) };

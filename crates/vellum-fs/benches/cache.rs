@@ -173,7 +173,8 @@ impl Deep {
     fn new() -> Self {
         let dir = create_scratch_dir();
         let fs = open_filesystem(dir.path());
-        let (mut at, mut path) = (Ino::ROOT, Vec::new());
+        let mut at = Ino::ROOT;
+        let mut path = Vec::new();
         for level in 0..9 {
             let name = format!("directory-{level}");
             at = fs.mkdir(at, name.as_bytes(), 0o755, CALLER).expect("made").ino;

@@ -159,7 +159,8 @@ fn bench_overwrites(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("content/overwrite");
     group.throughput(Throughput::Bytes(PAGE as u64));
     let mut benches = RenewedFixture::new(SMALL, Bench::with_random_file);
-    let (data, mut place) = ([1; PAGE], generate_page_offsets(1, FILE));
+    let data = [1; PAGE];
+    let mut place = generate_page_offsets(1, FILE);
     group.bench_function("4KiB", |bencher| {
         bencher.iter_custom(|times| {
             benches.measure_operations(
@@ -173,7 +174,8 @@ fn bench_overwrites(criterion: &mut Criterion<ProcessorTime>) {
     });
     group.finish();
     let held = LazyCell::new(|| {
-        let (bench, mut place) = (Bench::with_random_file(), generate_page_offsets(2, FILE));
+        let bench = Bench::with_random_file();
+        let mut place = generate_page_offsets(2, FILE);
         (0..SMALL)
             .for_each(|_| assert_eq!(bench.fs.write(bench.ino, place(), &[1; PAGE], false).unwrap(), PAGE));
         bench
@@ -181,7 +183,8 @@ fn bench_overwrites(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("content/read-overwritten");
     group.throughput(Throughput::Bytes(PAGE as u64));
     group.bench_function("4KiB", |bencher| {
-        let (bench, mut place) = (&*held, generate_page_offsets(3, FILE));
+        let bench = &*held;
+        let mut place = generate_page_offsets(3, FILE);
         bencher.iter(|| bench.fs.read(bench.ino, place(), PAGE).unwrap());
     });
     group.finish();
@@ -198,7 +201,8 @@ fn bench_cached_chunks(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("content/read-chunks");
     group.throughput(Throughput::Bytes(PAGE as u64));
     group.bench_function("4KiB", |bencher| {
-        let (bench, mut place) = (&*held, generate_page_offsets(1, HOT));
+        let bench = &*held;
+        let mut place = generate_page_offsets(1, HOT);
         bencher.iter(|| bench.fs.read(bench.ino, place(), PAGE).unwrap());
     });
     group.finish();

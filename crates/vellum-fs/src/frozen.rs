@@ -161,7 +161,8 @@ impl FrozenTree {
         to: u64,
         bytes: &mut Vec<u8>,
     ) -> Result<()> {
-        let (skip, len) = (from - piece.offset, to - from);
+        let skip = from - piece.offset;
+        let len = to - from;
         match piece.chunk {
             None => bytes.resize(bytes.len() + usize::try_from(len).map_err(|_| Errno::OVERFLOW)?, 0),
             Some((id, at)) => {

@@ -110,7 +110,8 @@ impl LiveFilesystem {
         let tree = LiveMap::open(live, volume.nodes.clone(), fresh)?;
         tree.worktree_usage().set_quota(options.quota);
         let chunks = ChunkCache::new(volume.blobs.clone(), options.chunk_cache);
-        let (inodes, opened) = (InodeCache::default(), OpenInodes::default());
+        let inodes = InodeCache::default();
+        let opened = OpenInodes::default();
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
         let worktree = options.worktree.unwrap_or_else(|| volume.worktree.worktree.clone());
         let fs = Self {

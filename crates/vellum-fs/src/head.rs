@@ -136,11 +136,13 @@ impl LiveHead {
         if version != VERSION {
             return Err(DecodeError::Version(u32::from(version)));
         }
-        let (next_layer, next_pending) = (LayerId(reader.read_varint()?), reader.read_varint()?);
+        let next_layer = LayerId(reader.read_varint()?);
+        let next_pending = reader.read_varint()?;
         let snapshot = match reader.read_u8()? {
             0 => None,
             1 => {
-                let (id, counter) = (SnapshotId(reader.read_array()?), reader.read_varint()?);
+                let id = SnapshotId(reader.read_array()?);
+                let counter = reader.read_varint()?;
                 let time = UnixTime { secs: reader.read_signed_varint()?, nanos: reader.read_varint_u32()? };
                 Some(AncestorSnapshot { id, counter, time })
             }

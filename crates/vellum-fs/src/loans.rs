@@ -46,7 +46,8 @@ impl RetainedRoot {
     fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let root = MapRoot(BlobId(reader.read_array()?));
-        let (first, last) = (LayerId(reader.read_varint()?), LayerId(reader.read_varint()?));
+        let first = LayerId(reader.read_varint()?);
+        let last = LayerId(reader.read_varint()?);
         reader.expect_end()?;
         Ok(Self { root, first, last })
     }

@@ -172,7 +172,8 @@ mod tests {
     #[test]
     fn the_last_close_is_told() {
         let opened = OpenInodes::default();
-        let (a, b) = (opened.add_handle(INO), opened.add_handle(INO));
+        let a = opened.add_handle(INO);
+        let b = opened.add_handle(INO);
         assert_ne!(a, b);
         assert_eq!(opened.close_handle(a), None);
         assert_eq!(opened.close_handle(a), None, "a handle counts once");

@@ -81,7 +81,8 @@ impl LiveFilesystem {
     fn restore_path(&self, view: &LiveView, path: &[u8], replaced: &mut Vec<ReplacedName>) -> Result<()> {
         let names: Vec<&[u8]> = path_components(path).collect();
         let Some((name, above)) = names.split_last() else { return Err(Errno::INVAL.into()) };
-        let (mut dir, mut was) = (Ino::ROOT, Some(Ino::ROOT));
+        let mut dir = Ino::ROOT;
+        let mut was = Some(Ino::ROOT);
         for name in above {
             was = was
                 .map(|was| allow_not_found(view.find_dentry(was, name)))

@@ -116,7 +116,8 @@ impl PublisherState {
     }
 
     fn run_publisher(&self, pool: &rayon::ThreadPool) {
-        let (now, seen) = (Instant::now(), self.fs.last_commit());
+        let now = Instant::now();
+        let seen = self.fs.last_commit();
         let mut watch = PublisherWatch {
             seen,
             seen_at: now,

@@ -274,7 +274,8 @@ impl SelectedRestore<'_> {
     fn find_created_dirs(&self, path: &[u8], around: Ino) -> Result<Vec<DirectoryPair>> {
         let names: Vec<&[u8]> = path_components(path).collect();
         let mut pair = DirectoryPair { now: Ino::ROOT, then: Ino::ROOT };
-        let (mut made, mut is_below) = (Vec::new(), false);
+        let mut made = Vec::new();
+        let mut is_below = false;
         for name in names.split_last().map_or(&[][..], |(_, above)| above) {
             is_below |= pair.then == around;
             pair = DirectoryPair {
@@ -301,7 +302,8 @@ impl SelectedRestore<'_> {
                 None => return Err(FsError::ParentGone(format_path(path))),
             }
         }
-        let (mut was, mut around) = (Some(Dentry { ino: Ino::ROOT, kind: FileKind::Dir }), Ino::ROOT);
+        let mut was = Some(Dentry { ino: Ino::ROOT, kind: FileKind::Dir });
+        let mut around = Ino::ROOT;
         for name in &names {
             let Some(dir) = was.filter(|was| was.kind == FileKind::Dir) else {
                 was = None;
@@ -345,7 +347,8 @@ impl SelectedRestore<'_> {
     }
 
     fn restore_times(&self, ino: Ino, attr: &InodeAttr) -> Result<()> {
-        let (atime, mtime) = (Some(TimeChange::At(attr.atime)), Some(TimeChange::At(attr.mtime)));
+        let atime = Some(TimeChange::At(attr.atime));
+        let mtime = Some(TimeChange::At(attr.mtime));
         self.fs.setattr(
             ino,
             &AttributeChanges { atime, mtime, ctime: Some(attr.ctime), ..AttributeChanges::default() },

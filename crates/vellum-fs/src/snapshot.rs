@@ -54,7 +54,8 @@ impl LiveFilesystem {
             }
             let id = self.volume.assign_snapshot_id(&mut record)?;
             head.seal_top_layer();
-            let (state, used) = (head.sealed_state(), self.tree.worktree_usage().used_amount());
+            let state = head.sealed_state();
+            let used = self.tree.worktree_usage().used_amount();
             let pending =
                 PendingSnapshot { state, used, id, record: record.clone(), tags: request.tags.clone() };
             live.set_key(&pending_snapshot_key_of(head.next_pending), pending.encode().into());
@@ -116,7 +117,8 @@ impl LiveFilesystem {
                 origin: SnapshotOrigin::Safety,
             })?)
         };
-        let (present, mut held) = (self.current_epoch(), None);
+        let present = self.current_epoch();
+        let mut held = None;
         let sequence = loop {
             let (stands, sequence) = self.tree.change_head(|head, live| {
                 // Looked up within: it may be published, and be no more among those that wait, at any moment.

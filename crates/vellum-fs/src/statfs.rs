@@ -36,7 +36,8 @@ impl LiveFilesystem {
     /// hold so much.
     pub fn statfs(&self) -> Result<FilesystemStatistics> {
         let mut room = self.disk_statistics()?;
-        let (used, quota) = (self.tree.worktree_usage().used_amount(), self.tree.worktree_usage().quota());
+        let used = self.tree.worktree_usage().used_amount();
+        let quota = self.tree.worktree_usage().quota();
         let [bytes, inodes] = [used.bytes, used.inodes].map(|used| u64::try_from(used).unwrap_or(0));
         if let Some(most) = quota.bytes {
             let size = u64::from(room.block_size).max(1);

@@ -180,7 +180,9 @@ impl LiveMap {
                 fresh.clone()
             }
         };
-        let (views, accesses, usage) = (OpenViews::new(&head), AccessTimes::default(), WorktreeUsage::new());
+        let views = OpenViews::new(&head);
+        let accesses = AccessTimes::default();
+        let usage = WorktreeUsage::new();
         let tree =
             Self { live, retries: AtomicU64::new(0), nodes, head: RwLock::new(head), views, accesses, usage };
         tree.usage.set_used_amount(tree.measure_usage()?);
@@ -308,7 +310,9 @@ impl LiveMap {
         body: &mut impl FnMut(&mut LiveTransaction<'_>) -> Result<T>,
     ) -> Result<(T, CommittedChanges)> {
         let (head, changing) = self.lock_for_change()?;
-        let (mut outcome, mut changed, mut grown) = (None, Vec::new(), UsageAmount::default());
+        let mut outcome = None;
+        let mut changed = Vec::new();
+        let mut grown = UsageAmount::default();
         let committed = self.live.run_transaction(&mut |live| {
             // It may be another try.
             self.usage.release_growth(std::mem::take(&mut grown));
@@ -370,7 +374,8 @@ impl LiveMap {
     ) -> Result<(T, CommitSequence)> {
         let mut held: RwLockWriteGuard<'_, LiveHead> =
             self.head.write().unwrap_or_else(PoisonError::into_inner);
-        let (mut outcome, mut new) = (None, held.clone());
+        let mut outcome = None;
+        let mut new = held.clone();
         let committed = self.live.run_transaction(&mut |live| {
             new = held.clone();
             let done = change(&mut new, live);

@@ -132,7 +132,8 @@ fn check_xattr_presence(txn: &LiveTransaction<'_>, ino: Ino, name: &[u8], flags:
 /// The names of an inode's extended attributes, in order.
 pub(crate) fn list_xattr_names(view: &(impl MapReader + ?Sized), ino: Ino) -> Result<Vec<Vec<u8>>> {
     let [start, end] = [MapKeyTag::Xattr, MapKeyTag::Extent].map(|tag| MapKey::first_for_tag(ino, tag));
-    let (mut names, mut failed) = (Vec::new(), None);
+    let mut names = Vec::new();
+    let mut failed = None;
     view.scan(KeySpan::from_bounds(start.as_bytes(), end.as_bytes()), &mut |key, _| {
         match MapKeyRef::parse(key) {
             Ok(MapKeyRef::Xattr(_, name)) => names.push(name.to_vec()),

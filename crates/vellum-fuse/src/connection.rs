@@ -87,7 +87,8 @@ impl DeferredReply<'_> {
     /// Takes the request along.
     #[must_use]
     pub fn into_pending(self) -> PendingAnswer {
-        let (way, in_hand) = (self.way.clone(), self.in_hand.cloned());
+        let way = self.way.clone();
+        let in_hand = self.in_hand.cloned();
         PendingAnswer { way, unique: self.unique, in_hand, answered: false }
     }
 }
@@ -148,7 +149,9 @@ impl FuseConnection {
         let clones: io::Result<Vec<FuseDevice>> = (1..threads).map(|_| device.reopen()).collect();
         let devices = clones?.into_iter().chain([device]);
         let start = |(i, device): (usize, FuseDevice)| {
-            let (service, flushes, readers) = (service.clone(), flushes.clone(), readers.clone());
+            let service = service.clone();
+            let flushes = flushes.clone();
+            let readers = readers.clone();
             let work = move || {
                 let thread = rustix::thread::gettid();
                 let reader = DeviceReader { thread, device: Arc::new(device), flushes, readers };
@@ -232,7 +235,8 @@ fn answer_device_request(
     request: &FuseRequest<'_>,
     operation: Result<FuseOperation<'_>, MalformedRequest>,
 ) -> FuseAnswer {
-    let (way, unique) = (ReplyPath::Device(device.clone()), request.header.unique);
+    let way = ReplyPath::Device(device.clone());
+    let unique = request.header.unique;
     match operation {
         Ok(operation) => {
             service.answer_request(request, operation, DeferredReply { way: &way, unique, in_hand: None })

@@ -246,7 +246,9 @@ mod tests {
             let dirs = DirListings::default();
             let before: Vec<_> = stays.iter().chain(&goes).map(String::as_str).collect();
             let after: Vec<_> = stays.iter().chain(&comes).map(String::as_str).collect();
-            let (mut place, mut met, mut changed) = (0, Vec::new(), false);
+            let mut place = 0;
+            let mut met = Vec::new();
+            let mut changed = false;
             loop {
                 // What was kept goes, as that of a directory that was not read for long.
                 dirs.take_listing(7);

@@ -181,7 +181,8 @@ fn build_adapter(
 /// root may say more. Gives the kernel's number of the mount.
 pub fn raise_mount_limits(mountpoint: &Path) -> Option<u32> {
     let stat = rustix::fs::stat(mountpoint).ok()?;
-    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let major = rustix::fs::major(stat.st_dev);
+    let minor = rustix::fs::minor(stat.st_dev);
     let limits = [("read_ahead_kb", READ_AHEAD_KIB), ("max_ratio", DIRTY_PERCENT)];
     for (name, value) in limits {
         // Without it, reading or writing is only slower.

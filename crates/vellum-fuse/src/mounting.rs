@@ -57,7 +57,8 @@ fn attach_directly(
     attachment: &MountParameters,
 ) -> rustix::io::Result<()> {
     let mode = rustix::fs::stat(mountpoint)?.st_mode;
-    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let uid = rustix::process::getuid().as_raw();
+    let gid = rustix::process::getgid().as_raw();
     let fd = device.as_fd().as_raw_fd();
     let options = attachment.format_mount_options();
     let options = format!("fd={fd},rootmode={mode:o},user_id={uid},group_id={gid},{options}");

@@ -157,34 +157,38 @@ fn bench_stats(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("library/stat");
     let files = LazyCell::new(|| Files::new(false));
     group.bench_function("path-of-10-levels", |bencher| {
-        let (work, path) = (&files.place.work, &files.path);
+        let work = &files.place.work;
+        let path = &files.path;
         bencher.iter(|| work.stat(path).expect("there"));
         assert_max_allocations("a warm stat", STAT_ALLOCATIONS, KEPT, |_| {
             drop(work.stat(path).expect("there"))
         });
     });
     group.bench_function("warm", |bencher| {
-        let (work, mut names) = (&files.place.work, files.names.iter().cycle());
+        let work = &files.place.work;
+        let mut names = files.names.iter().cycle();
         bencher.iter(|| work.stat(names.next().expect("a cycle has no end")).expect("there"));
     });
     let published = LazyCell::new(|| Files::new(true));
     group.bench_function("path-of-10-levels-not-cached", |bencher| {
-        let (work, path) = (&published.place.work, &published.path);
+        let work = &published.place.work;
+        let path = &published.path;
         work.resize_cache(0);
         bencher.iter(|| work.stat(path).expect("there"));
     });
     group.bench_function("not-cached-unpublished", |bencher| bench_uncached_stats(bencher, &files));
     group.bench_function("not-cached-published", |bencher| bench_uncached_stats(bencher, &published));
     group.bench_function("in-a-view", |bencher| {
-        let (view, mut names) =
-            (published.place.work.open_view().expect("a view"), published.names.iter().cycle());
+        let view = published.place.work.open_view().expect("a view");
+        let mut names = published.names.iter().cycle();
         bencher.iter(|| view.stat(names.next().expect("a cycle has no end")).expect("there"));
     });
     group.finish();
 }
 
 fn bench_uncached_stats(bencher: &mut Bencher<'_, ProcessorTime>, files: &Files) {
-    let (work, mut names) = (&files.place.work, files.names.iter().cycle());
+    let work = &files.place.work;
+    let mut names = files.names.iter().cycle();
     work.resize_cache(0);
     bencher.iter(|| work.stat(names.next().expect("a cycle has no end")).expect("there"));
 }

@@ -56,7 +56,8 @@ fn encode_dentry_key(number: u64) -> Vec<u8> {
 /// Creates a file: attributes of the directory and of the file, and a name.
 fn create_bench_file(store: &EmbeddedStore, number: u64) -> CommitSequence {
     let parent = encode_layer_key(1 + number / 1000, 0, b"");
-    let (name, child) = (encode_dentry_key(number), encode_layer_key(1_000_000 + number, 0, b""));
+    let name = encode_dentry_key(number);
+    let child = encode_layer_key(1_000_000 + number, 0, b"");
     let done = store.run_transaction(&mut |txn| {
         let _ = (txn.get(&parent)?, txn.get(&name)?);
         txn.set_key(&parent, [3; 120].into());
@@ -120,7 +121,8 @@ fn bench_reads<F: FnOnce() -> Filled>(
     let mut group = criterion.benchmark_group(format!("live/{place}"));
     for (name, end) in [("get", ""), ("get-absent", "x")] {
         group.bench_function(name, |bencher| {
-            let (store, mut random) = (&filled.store, RandomData(1));
+            let store = &filled.store;
+            let mut random = RandomData(1);
             let names = (0..10_000)
                 .map(|_| [&encode_dentry_key(random.next_below(filled.count))[..], end.as_bytes()].concat());
             let names: Vec<_> = names.collect();

@@ -121,7 +121,8 @@ impl<'a, C: Iterator<Item = LayerChange<'a>>, S: NodeSource + ?Sized> Iterator f
             }
             let (key, value) = self.changes.next()?;
             if let Some(value) = value {
-                let (key, value) = (SharedSlice::from(Arc::clone(key)), MapValue::from(Arc::clone(value)));
+                let key = SharedSlice::from(Arc::clone(key));
+                let value = MapValue::from(Arc::clone(value));
                 return Some(Ok(MapEntry { key, value }));
             }
         }

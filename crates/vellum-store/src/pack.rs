@@ -100,7 +100,8 @@ fn decode_header(bytes: &[u8]) -> Result<BlobKind, DecodeError> {
 }
 
 fn encode_footer(table_len: u32) -> [u8; FOOTER_LEN] {
-    let ([l0, l1, l2, l3], [m0, m1, m2, m3]) = (table_len.to_le_bytes(), FOOTER_MAGIC);
+    let [l0, l1, l2, l3] = table_len.to_le_bytes();
+    let [m0, m1, m2, m3] = FOOTER_MAGIC;
     [l0, l1, l2, l3, m0, m1, m2, m3]
 }
 

@@ -59,7 +59,8 @@ pub fn lock_exclusive(file: &impl AsFd, object: impl Fn() -> String) -> io::Resu
 /// The process that holds the lock of a file, as the kernel lists it.
 fn find_lock_holder(file: &impl AsFd) -> Option<u32> {
     let stat = rustix::fs::fstat(file).ok()?;
-    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let major = rustix::fs::major(stat.st_dev);
+    let minor = rustix::fs::minor(stat.st_dev);
     let wanted = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     // 1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF

@@ -121,11 +121,15 @@ mod tests {
 
     /// Copies `from` to `to`; meddles with `from` before it is taken away.
     fn moved(root: &Path, meddle: impl Fn(&Path, &mut SyncReport)) -> SyncReport {
-        let (from, to) = (root.join("from"), root.join("to"));
+        let from = root.join("from");
+        let to = root.join("to");
         fs::create_dir_all(&to).unwrap();
-        let (source, destination) = (LocalEnd::open(&from).unwrap(), LocalEnd::open(&to).unwrap());
-        let (ours, theirs) = (list(&source, SyncSide::Source), list(&destination, SyncSide::Destination));
-        let (options, meter) = (options(), ProgressMeter::default());
+        let source = LocalEnd::open(&from).unwrap();
+        let destination = LocalEnd::open(&to).unwrap();
+        let ours = list(&source, SyncSide::Source);
+        let theirs = list(&destination, SyncSide::Destination);
+        let options = options();
+        let meter = ProgressMeter::default();
         let plan = SyncPlan::new(&ours, &theirs, &options);
         let job = SyncJob { plan: &plan, source: &source, from: &ours, to: &theirs, options: &options };
         let mut report = destination.execute_plan(&job, &meter).unwrap();

@@ -25,11 +25,13 @@ impl OwnerNames {
     #[must_use]
     pub fn read_local(side: SyncSide, listing: &TreeListing, by_name: bool) -> Self {
         let names = |file: &[u8]| if by_name { read_id_names(file) } else { BTreeMap::new() };
-        let (users, groups) = (names(b"passwd"), names(b"group"));
+        let users = names(b"passwd");
+        let groups = names(b"group");
         match side {
             SyncSide::Destination => Self { users, groups, receiver: detect_receiver() },
             SyncSide::Source => {
-                let (mut uids, mut gids) = (BTreeSet::new(), BTreeSet::new());
+                let mut uids = BTreeSet::new();
+                let mut gids = BTreeSet::new();
                 for entry in listing.iter() {
                     uids.insert(entry.uid());
                     gids.insert(entry.gid());
@@ -101,7 +103,8 @@ pub fn map_owners(
             map_ids_by_name(&source.owners.groups, &destination.owners.groups),
         ),
     };
-    let (ours, theirs) = (&source.owners, &destination.owners);
+    let ours = &source.owners;
+    let theirs = &destination.owners;
     let ids: BTreeSet<(u32, u32)> = source.iter().map(|entry| (entry.uid(), entry.gid())).collect();
     let uids = ids.iter().map(|(uid, _)| *uid);
     users.extend(apply_owner_rules(&options.changes.users, uids, [&ours.users, &theirs.users])?);

@@ -61,8 +61,9 @@ impl RemoteEnd {
     /// The same end through a connection of its own: what is listed there changes no numbers here.
     pub fn connect_duplicate(&self) -> Result<Self> {
         let inner = &*self.inner;
-        let (begin, address, shell) =
-            (self.lock_state().begin.clone(), inner.address.clone(), inner.shell.clone());
+        let begin = self.lock_state().begin.clone();
+        let address = inner.address.clone();
+        let shell = inner.shell.clone();
         let other = Self::connect(address, shell, begin.role, inner.settings)?;
         other.lock_state().begin = begin;
         Ok(other)
@@ -131,7 +132,8 @@ impl RemoteEnd {
         if !self.is_lost() {
             return Ok(());
         }
-        let (before, cuts) = (self.traffic(), self.count_disconnects());
+        let before = self.traffic();
+        let cuts = self.count_disconnects();
         let inner = &*self.inner;
         let connected =
             Arc::new(ConnectedProgram::start_program(&inner.address, &inner.shell, &inner.settings)?);

@@ -76,7 +76,10 @@ impl SnapshotEnd {
 
     fn describe_inode(inode: &InodeRecord, flags: EntryFlags) -> NewListingEntry {
         let attr = &inode.attr;
-        let (kind, mode, uid, gid) = (attr.kind, attr.mode, attr.uid, attr.gid);
+        let kind = attr.kind;
+        let mode = attr.mode;
+        let uid = attr.uid;
+        let gid = attr.gid;
         NewListingEntry { kind, mode, uid, gid, size: attr.size, mtime: attr.mtime, flags }
     }
 
@@ -118,7 +121,8 @@ impl SnapshotEnd {
     ) -> Result<(DirectoryBlock, Vec<SnapshotDirEntry>, bool)> {
         let entries = self.tree.list_entries(task.ino)?;
         let mut block = DirectoryBlock::with_capacity(entries.len());
-        let (mut inodes, mut keeps) = (Vec::with_capacity(entries.len()), false);
+        let mut inodes = Vec::with_capacity(entries.len());
+        let mut keeps = false;
         for (name, dentry) in entries {
             let is_dir = dentry.kind == FileKind::Dir;
             let verdict = task.judge.evaluate_entry(&name, is_dir);
@@ -339,7 +343,10 @@ impl ContentPieces for SnapshotPieces {
     }
 
     fn split_parts(&self) -> Option<Vec<FilePart>> {
-        let (mut parts, mut first, mut start, mut end) = (Vec::new(), 0, 0, 0);
+        let mut parts = Vec::new();
+        let mut first = 0;
+        let mut start = 0;
+        let mut end = 0;
         for (place, piece) in self.stored.iter().enumerate() {
             end += piece.len;
             if end - start >= RANGE || place + 1 == self.stored.len() {

@@ -290,7 +290,8 @@ impl<'a> ListingMerge<'a> {
         });
         listing.add_flags(task.id, marks);
         let children = self.collect_children(task);
-        let (mut block, mut dirs) = (DirectoryBlock::with_capacity(children.len()), Vec::new());
+        let mut block = DirectoryBlock::with_capacity(children.len());
+        let mut dirs = Vec::new();
         let mut stamps = Vec::new();
         for same in children.chunk_by(|a, b| a.0 == b.0) {
             // One that was named goes before one that is on the way to something else.

@@ -61,7 +61,8 @@ fn check_put_and_get(store: &dyn ObjectStore) {
 }
 
 fn check_sizes(store: &dyn ObjectStore) {
-    let (name, large) = (object_key("packs/ab/one"), object_key("packs/cd/large"));
+    let name = object_key("packs/ab/one");
+    let large = object_key("packs/cd/large");
     assert_eq!(store.get_object(&name, 7).expect("get"), b"content", "an object may be as large as it may");
     assert_eq!(store.get_object(&object_key("empty"), 0).expect("get"), b"");
     for (name, max, len) in

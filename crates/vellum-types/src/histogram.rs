@@ -116,7 +116,8 @@ fn classify_duration(nanos: u64) -> usize {
 
 /// The greatest duration of a class, nanoseconds.
 fn class_upper_bound(class: usize) -> u64 {
-    let (octave, within) = (class / PER_OCTAVE, class % PER_OCTAVE);
+    let octave = class / PER_OCTAVE;
+    let within = class % PER_OCTAVE;
     match octave.checked_sub(1) {
         None => within as u64,
         Some(shift) => (((PER_OCTAVE + within) as u64 + 1) << shift) - 1,

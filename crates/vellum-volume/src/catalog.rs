@@ -223,7 +223,8 @@ impl SnapshotCatalog {
         let missing: Vec<_> = self.with_known_records(|known| {
             ids.iter().filter(|id| self.find_record(known, id).is_none()).copied().collect()
         });
-        let (mut fetched, mut damaged) = (Vec::with_capacity(missing.len()), Vec::new());
+        let mut fetched = Vec::with_capacity(missing.len());
+        let mut damaged = Vec::new();
         for id in missing {
             match self.fetch_record(&id) {
                 Ok(record) => fetched.push((id, record)),

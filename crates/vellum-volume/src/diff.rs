@@ -163,10 +163,12 @@ impl StateComparison<'_> {
     /// Every inode of which anything differs, link counts and directory times included; and whether one of them has
     /// several names, of which the list does not say where they are. Takes some bytes for each of them.
     pub fn find_touched_inodes(&self) -> Result<(BTreeSet<Ino>, bool)> {
-        let (mut touched, mut has_other_names) = (BTreeSet::new(), false);
+        let mut touched = BTreeSet::new();
+        let mut has_other_names = false;
         let is_linked = |attr: &InodeAttr| attr.kind != FileKind::Dir && attr.nlink > 1;
         // Of which the attributes, which come first, are the same.
-        let (mut last, mut unsure) = (Ino::SUPER, Vec::new());
+        let mut last = Ino::SUPER;
+        let mut unsure = Vec::new();
         self.visit_differences(|key, before, after| {
             let values = || [before, after].into_iter().flatten();
             match key {
@@ -239,7 +241,8 @@ impl StateComparison<'_> {
             let visited = MapKeyRef::parse(key).and_then(|key| each(key, before, after));
             visited.map_err(VolumeError::wrap_decode_error("a changed part of the tree"))
         };
-        let (from, to) = (self.from.map_view(), self.to.map_view());
+        let from = self.from.map_view();
+        let to = self.to.map_view();
         let is_layered = |key: &[u8]| {
             let layers = || from.layers.iter().chain(&to.layers);
             layers().any(|layer| layer.get(key).is_some())
@@ -330,7 +333,8 @@ impl<'a> ChangePairing<'a> {
         self.pair_renames()?;
         self.pair_replacements()?;
         self.pair_equal_content()?;
-        let (removed, added) = (std::mem::take(&mut self.removed), std::mem::take(&mut self.added));
+        let removed = std::mem::take(&mut self.removed);
+        let added = std::mem::take(&mut self.added);
         self.changes.reserve_exact(removed.len() + added.len());
         for (link, dentry) in removed {
             let old = self.read_change_side(self.states.from, &link, dentry)?;
@@ -468,7 +472,8 @@ impl<'a> ChangePairing<'a> {
             if !touched.is_in_both() || self.told.contains(&ino) {
                 continue;
             }
-            let (old, new) = (self.states.from.read_inode(ino)?, self.states.to.read_inode(ino)?);
+            let old = self.states.from.read_inode(ino)?;
+            let new = self.states.to.read_inode(ino)?;
             let aspects = compare_inodes(&old, &new);
             // Another file of this number: its names were told of already, unless both have the same one.
             let same_name = (old.attr.parent, &old.attr.name) == (new.attr.parent, &new.attr.name);
@@ -483,8 +488,8 @@ impl<'a> ChangePairing<'a> {
                 }
             };
             if aspects.has_change() && same_file && !aspects.kind {
-                let (old, new) =
-                    (new_change_side(self.states.from, &old)?, new_change_side(self.states.to, &new)?);
+                let old = new_change_side(self.states.from, &old)?;
+                let new = new_change_side(self.states.to, &new)?;
                 self.push_change(ChangeKind::Modified, Some(old), Some(new), aspects);
             }
         }
@@ -516,7 +521,8 @@ fn new_change_side(tree: &FsTree, inode: &InodeRecord) -> Result<ChangeSide> {
 /// How two inodes differ, for a person. A directory's time follows from what is in it, and is not told of.
 #[must_use]
 pub fn compare_inodes(old: &InodeRecord, new: &InodeRecord) -> ChangeAspects {
-    let (a, b) = (&old.attr, &new.attr);
+    let a = &old.attr;
+    let b = &new.attr;
     let is_dir = a.kind == FileKind::Dir && b.kind == FileKind::Dir;
     let extents_differ = !is_dir && !has_same_content(old, new);
     ChangeAspects {

@@ -47,7 +47,8 @@ fn decode_slot_object(key: &ObjectKey, bytes: &[u8]) -> Result<KeySlot> {
 /// The slot and its seal in the object of a slot.
 pub fn split_slot_seal(bytes: &[u8]) -> std::result::Result<(&[u8], &[u8]), DecodeError> {
     let mut reader = FieldReader::new(bytes);
-    let (slot, seal) = (reader.read_bytes(PART_MAX)?, reader.read_bytes(PART_MAX)?);
+    let slot = reader.read_bytes(PART_MAX)?;
+    let seal = reader.read_bytes(PART_MAX)?;
     reader.expect_end()?;
     Ok((slot, seal))
 }

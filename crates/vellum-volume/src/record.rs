@@ -162,8 +162,10 @@ impl SnapshotRecord {
         let counter = reader.read_varint()?;
         let time = UnixTime::decode(&mut reader)?;
         let mut text = |max| reader.read_string(max).map(str::to_owned);
-        let (worktree, author) = (text(REF_NAME_MAX)?, text(WHO_MAX)?);
-        let (host, note) = (text(WHO_MAX)?, text(NOTE_MAX)?);
+        let worktree = text(REF_NAME_MAX)?;
+        let author = text(WHO_MAX)?;
+        let host = text(WHO_MAX)?;
+        let note = text(NOTE_MAX)?;
         let origin = match reader.read_u8()? {
             0 => SnapshotOrigin::User,
             1 => SnapshotOrigin::Safety,

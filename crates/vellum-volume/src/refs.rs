@@ -153,7 +153,8 @@ impl RefStore {
 
     /// All refs of a kind that can be read, by name, and the objects of those that are damaged or lost.
     pub fn list_readable_refs(&self, kind: RefKind) -> Result<(Vec<StoredRef>, Vec<DamagedRef>)> {
-        let (mut refs, mut damaged) = (Vec::new(), Vec::new());
+        let mut refs = Vec::new();
+        let mut damaged = Vec::new();
         for key in self.list_ref_objects(kind)? {
             match self.read_ref(kind, &key) {
                 Ok(found) => refs.extend(found.filter(|found| !found.is_removed_ref())),

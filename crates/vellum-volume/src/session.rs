@@ -83,7 +83,8 @@ impl SessionObject {
         }
         let host = reader.read_string(TEXT_MAX)?.to_owned();
         let scope = reader.read_string(TEXT_MAX)?.to_owned();
-        let (pid, started) = (reader.read_u32()?, reader.read_varint()?);
+        let pid = reader.read_u32()?;
+        let started = reader.read_varint()?;
         let renewed = UnixTime { secs: reader.read_signed_varint()?, nanos: 0 };
         reader.expect_end()?;
         Ok(Self { host, scope, pid, started, renewed })

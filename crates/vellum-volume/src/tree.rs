@@ -215,7 +215,9 @@ impl FsTree {
     /// Everything of one inode, in one scan.
     pub fn read_inode(&self, ino: Ino) -> Result<InodeRecord> {
         let mut attr = None;
-        let (mut entries, mut xattrs, mut extents) = (Vec::new(), Vec::new(), Vec::new());
+        let mut entries = Vec::new();
+        let mut xattrs = Vec::new();
+        let mut extents = Vec::new();
         self.scan_inode(ino, |key, value| {
             match key {
                 MapKeyRef::Attr(_) => attr = Some(InodeAttr::decode_published(value)?),

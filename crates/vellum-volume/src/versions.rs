@@ -160,7 +160,8 @@ impl<'a> DirectoryComparison<'a> {
             if !self.may_dirs_differ(old, new) || !met.insert((old, new)) {
                 continue;
             }
-            let (old, new) = (self.states.from.read_inode(old)?, self.states.to.read_inode(new)?);
+            let old = self.states.from.read_inode(old)?;
+            let new = self.states.to.read_inode(new)?;
             if compare_inodes(&old, &new).has_change() || old.entries.len() != new.entries.len() {
                 return Ok(true);
             }

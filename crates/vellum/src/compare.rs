@@ -60,7 +60,8 @@ impl<'a> ComparedSnapshots<'a> {
         lines: Option<(SnapshotId, SnapshotId)>,
         paths: &[Vec<u8>],
     ) -> Result<Self> {
-        let (from, to) = (volume.open_tree(from), volume.open_tree(to));
+        let from = volume.open_tree(from);
+        let to = volume.open_tree(to);
         let shared = lines.map_or(Ok(None), |(from, to)| volume.find_shared_bound(from, to))?;
         let mut changes = StateComparison { from: &from, to: &to }.find_changes_sharing(shared)?;
         if !paths.is_empty() {
@@ -100,7 +101,8 @@ impl<'a> ComparedSnapshots<'a> {
 
     fn read_stored_content(&self, tree: &FsTree, side: &ChangeSide) -> Result<PatchContent> {
         let inode = tree.read_inode(side.ino)?;
-        let (attr, mode) = (&inode.attr, inode.attr.mode);
+        let attr = &inode.attr;
+        let mode = inode.attr.mode;
         match attr.kind {
             FileKind::Symlink => Ok(PatchContent::Whole { bytes: attr.target.clone(), mode }),
             FileKind::File if attr.size > PATCH_MAX => Ok(PatchContent::TooLarge),

@@ -123,9 +123,11 @@ fn for_each_block(
     step: &FilesystemBenchStep<'_>,
     mut work: impl FnMut(u64, u64, usize) -> Result<()>,
 ) -> Result<Vec<(Instant, u64)>> {
-    let (size, block) = (step.parameters.big_file_size, block_len(step) as u64);
+    let size = step.parameters.big_file_size;
+    let block = block_len(step) as u64;
     let every = (size / u64::from(POINTS)).max(block);
-    let (mut done, mut noted) = (Vec::with_capacity(POINTS as usize + 1), 0);
+    let mut done = Vec::with_capacity(POINTS as usize + 1);
+    let mut noted = 0;
     for number in 0..size.div_ceil(block) {
         let offset = number * block;
         let len = block.min(size - offset);

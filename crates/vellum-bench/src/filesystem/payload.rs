@@ -70,8 +70,8 @@ mod tests {
     #[test]
     fn no_two_pages_are_equal_and_blocks_are_known_again() {
         let mut payload = ThreadPayload::new(3 * PAGE, 7);
-        let (first, second) =
-            (payload.fill_block(0, 3 * PAGE).to_vec(), payload.fill_block(1, 3 * PAGE).to_vec());
+        let first = payload.fill_block(0, 3 * PAGE).to_vec();
+        let second = payload.fill_block(1, 3 * PAGE).to_vec();
         let other = ThreadPayload::new(3 * PAGE, 8).fill_block(0, 3 * PAGE).to_vec();
         let pages: std::collections::HashSet<_> =
             [&first, &second, &other].into_iter().flat_map(|bytes| bytes.chunks(PAGE)).collect();

@@ -26,7 +26,8 @@ pub fn draw_box_plot(row: &BenchRow, summary: RunSummary) -> String {
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" aria-label=\"{}\">",
         escape_html(&label)
     );
-    let (left, right) = (place(lower), place(upper));
+    let left = place(lower);
+    let right = place(upper);
     // Writing into a String does not fail.
     let _ = write!(
         svg,

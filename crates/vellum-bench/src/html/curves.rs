@@ -109,11 +109,13 @@ fn y_coordinate(axis: &ChartAxis, value: f64) -> f64 {
 }
 
 fn draw_axes(across: &ChartAxis, up: &ChartAxis, unit: &str) -> String {
-    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BELOW);
+    let right = WIDTH - RIGHT;
+    let bottom = HEIGHT - BELOW;
     let mut svg = format!("<path class=\"axis\" d=\"M{LEFT} {ABOVE}V{bottom}H{right}\"/>");
     for tick in 0..=TICKS {
         let part = f64::from(tick) / f64::from(TICKS);
-        let (x, y) = (x_coordinate(across, across.value_at(part)), y_coordinate(up, up.value_at(part)));
+        let x = x_coordinate(across, across.value_at(part));
+        let y = y_coordinate(up, up.value_at(part));
         let _ = write!(
             svg,
             "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\

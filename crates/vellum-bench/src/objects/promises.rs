@@ -357,13 +357,15 @@ fn check_empty_object(trial: &PromiseTrial<'_>) -> PromiseResult {
 }
 
 fn check_large_object(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let (key, bytes) = (trial.object_key("large")?, trial.large_content());
+    let key = trial.object_key("large")?;
+    let bytes = trial.large_content();
     trial.store.put_object(&key, &bytes)?;
     expect_equal(&trial.store.get_object(&key, bytes.len() as u64)?, &bytes)
 }
 
 fn check_parallel_ranges(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let (key, bytes) = (trial.object_key("large")?, trial.large_content());
+    let key = trial.object_key("large")?;
+    let bytes = trial.large_content();
     let quarter = bytes.len() / 4 + 1;
     let parts: Vec<_> = bytes.chunks(quarter).collect();
     let gang = run_in_threads(parts.len(), |number| {
@@ -379,7 +381,8 @@ fn check_parallel_ranges(trial: &PromiseTrial<'_>) -> PromiseResult {
 }
 
 fn check_put_all(trial: &PromiseTrial<'_>) -> PromiseResult {
-    let (first, second) = (trial.object_key("together-1")?, trial.object_key("together-2")?);
+    let first = trial.object_key("together-1")?;
+    let second = trial.object_key("together-2")?;
     trial.store.put_objects(&[(first.clone(), b"1".as_slice()), (second.clone(), b"22".as_slice())])?;
     expect_equal(&trial.store.get_object(&first, 9)?, b"1")?;
     expect_equal(&trial.store.get_object(&second, 9)?, b"22")

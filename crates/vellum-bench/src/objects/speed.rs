@@ -36,7 +36,8 @@ pub(super) fn run_speed_trial(trial: &SpeedTrial<'_>, report: &mut BenchReport) 
 
 impl SpeedTrial<'_> {
     fn measure_small_objects(&self, report: &mut BenchReport) -> Result<()> {
-        let (count, size) = (self.parameters.small_objects, self.parameters.small_object_size);
+        let count = self.parameters.small_objects;
+        let size = self.parameters.small_object_size;
         let bytes = random_bytes(size);
         let mut tell = |name: &str, gang: &ThreadGroupResult<Vec<Duration>>| {
             report.add_rate(name, "objects/s", count as f64, gang.elapsed_seconds());
@@ -78,7 +79,8 @@ impl SpeedTrial<'_> {
     fn measure_big_object(&self, report: &mut BenchReport) -> Result<()> {
         let block = self.parameters.block_size.min(self.parameters.big_object_size);
         let count = (self.parameters.big_object_size / block).max(1);
-        let (bytes, mebibytes) = (random_bytes(block), (count * block) as f64 / MIB);
+        let bytes = random_bytes(block);
+        let mebibytes = (count * block) as f64 / MIB;
         let put = self.for_each_object("big", count, |key| Ok(self.store.put_object(key, &bytes)?))?;
         report.add_rate("put big", "MiB/s", mebibytes, put.elapsed_seconds());
         let get =

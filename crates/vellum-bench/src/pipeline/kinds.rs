@@ -73,7 +73,8 @@ fn collect_files_by_kind(
     found: &mut BTreeMap<String, Vec<(PathBuf, u64)>>,
     meter: &ProgressMeter,
 ) -> Result<u64> {
-    let (mut pending, mut unread) = (vec![top.to_path_buf()], 0);
+    let mut pending = vec![top.to_path_buf()];
+    let mut unread = 0;
     while let Some(path) = pending.pop() {
         check_interrupted(meter)?;
         match path.symlink_metadata() {
@@ -107,7 +108,8 @@ fn measure_kind_savings(
     let (store, _local) = new_discarding_store(&keys)?;
     let chunker = Chunker::new(ChunkSizes::DEFAULT, &keys.chunker_key());
     let writer = store.create_writer();
-    let (mut read, mut unread) = (0, 0);
+    let mut read = 0;
+    let mut unread = 0;
     for (path, _) in files {
         check_interrupted(meter)?;
         match File::open(path) {
@@ -122,13 +124,16 @@ fn measure_kind_savings(
         }
     }
     let done = writer.finish()?;
-    let (bytes, unique) = (done.bytes_given, done.bytes_new);
+    let bytes = done.bytes_given;
+    let unique = done.bytes_new;
     Ok((FileKindSavings { kind, files: read, bytes, unique, compressed: done.bytes_compressed }, unread))
 }
 
 /// One file, chunk by chunk; None if it cannot be read to its end.
 fn store_file_chunks(file: &mut File, chunker: &Chunker, writer: &BlobWriter) -> Result<Option<u64>> {
-    let (mut buffer, mut total, mut eof) = (Vec::with_capacity(READ), 0, false);
+    let mut buffer = Vec::with_capacity(READ);
+    let mut total = 0;
+    let mut eof = false;
     loop {
         if !eof {
             let before = buffer.len();

@@ -27,12 +27,14 @@ pub fn run_stage_benches(
     meter: &ProgressMeter,
 ) -> Result<()> {
     let data = generate_text(usize::try_from(size).unwrap_or(usize::MAX), 0);
-    let (keys, shown) = (new_bench_keys(), format_block_size(size));
+    let keys = new_bench_keys();
+    let shown = format_block_size(size);
     let chunker = Chunker::new(ChunkSizes::DEFAULT, &keys.chunker_key());
     let chunks = split_chunks(&chunker, &data);
     let mut stage = |name: &str, work: &mut dyn FnMut() -> Result<()>| {
         check_interrupted(meter)?;
-        let (start, mut times) = (Instant::now(), 0_u32);
+        let start = Instant::now();
+        let mut times = 0_u32;
         while times == 0 || start.elapsed() < LEAST {
             work()?;
             times += 1;

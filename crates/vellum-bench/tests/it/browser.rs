@@ -26,7 +26,8 @@ impl Drop for Browser {
 
 /// What the browser made of a page, and what it said; None if it did not come to its end.
 fn dump(page: &Path, home: &Path) -> Option<(String, String)> {
-    let (out, err) = (home.join("out"), home.join("err"));
+    let out = home.join("out");
+    let err = home.join("err");
     let mut browser = Browser(
         Command::new("chromium")
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])

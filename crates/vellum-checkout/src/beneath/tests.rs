@@ -17,7 +17,8 @@ fn temp_dir() -> (tempfile::TempDir, HeldDir) {
 
 #[test]
 fn temporary_names_are_recognised_and_differ() {
-    let (one, other) = (new_temp_name().unwrap(), new_temp_name().unwrap());
+    let one = new_temp_name().unwrap();
+    let other = new_temp_name().unwrap();
     assert_ne!(one, other);
     assert!(is_temp_name(&one));
     for name in

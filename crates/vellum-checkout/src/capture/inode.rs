@@ -193,7 +193,8 @@ impl InodeReader<'_> {
     ) -> Result<(InodeRecord, Option<RecordedContent>)> {
         let dir = self.dirs.open_dir(entry.containing_dir().index())?;
         let mut attr = self.build_attributes(entry.stat(), Some(*entry), old);
-        let (mut extents, mut read) = (Vec::new(), None);
+        let mut extents = Vec::new();
+        let mut read = None;
         let xattrs = match entry.kind() {
             FileKind::File => {
                 let opened = dir.open_file(entry.name())?;

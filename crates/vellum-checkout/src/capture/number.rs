@@ -111,7 +111,8 @@ pub struct InoSet {
 impl InoSet {
     /// Adds a number; false if it was there.
     pub fn insert(&mut self, ino: Ino) -> bool {
-        let (word, bit) = (usize::try_from(ino.0 / 64).unwrap_or(usize::MAX), 1 << (ino.0 % 64));
+        let word = usize::try_from(ino.0 / 64).unwrap_or(usize::MAX);
+        let bit = 1 << (ino.0 % 64);
         if word >= self.words.len() {
             self.words.resize(word + 1, 0);
         }

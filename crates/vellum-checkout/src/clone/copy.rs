@@ -119,7 +119,8 @@ fn copy_segment(
 }
 
 fn copy_range_in_kernel(from: &File, to: &File, position: u64, end: u64) -> rustix::io::Result<u64> {
-    let (mut read_at, mut write_at) = (position, position);
+    let mut read_at = position;
+    let mut write_at = position;
     let step = usize::try_from(end - position).unwrap_or(KERNEL_STEP).min(KERNEL_STEP);
     copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), step).map(|count| count as u64)
 }

@@ -70,7 +70,8 @@ struct BatchItem<'a> {
 impl<'a> FileBatch<'a> {
     /// Takes as many files from the front of the list as should be written together, and fetches their chunks.
     pub fn collect_batch(what: &MaterializeRequest<'_>, writes: &'a [FileWrite]) -> Result<Self> {
-        let (mut items, mut chunks) = (Vec::new(), Vec::new());
+        let mut items = Vec::new();
+        let mut chunks = Vec::new();
         let mut bytes = 0;
         for portion in writes.get(..writes.len().min(BATCH_FILES)).unwrap_or_default().chunks(LOOKED_UP) {
             if bytes >= BATCH_BYTES {

@@ -69,7 +69,8 @@ fn number_dirs(mut nodes: Vec<WalkNode>) -> Vec<ScanDirRecord> {
         stack.extend(children.map(|(place, entry)| (entry.child, number, place)));
         stack[first..].reverse();
         let coverage = std::mem::replace(&mut listing.coverage, super::tree::DirCoverage::Unread);
-        let (cached, left_out) = (listing.cached, listing.left_out);
+        let cached = listing.cached;
+        let left_out = listing.left_out;
         dirs.push(ScanDirRecord { parent, entry, entries, names, coverage, cached, left_out });
     }
     dirs

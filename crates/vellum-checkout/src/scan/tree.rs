@@ -199,7 +199,8 @@ impl<'t> ScanDir<'t> {
 
     /// Its entries by name.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = ScanEntryRef<'t>> + use<'t> {
-        let (tree, dir) = (self.tree, self.index);
+        let tree = self.tree;
+        let dir = self.index;
         let numbered = self.record.entries.iter().enumerate();
         numbered.map(move |(place, entry)| ScanEntryRef {
             tree,

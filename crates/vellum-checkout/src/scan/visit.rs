@@ -110,7 +110,8 @@ impl ScanWalk<'_> {
             self.report_problem(task.node, &name, cause);
         }
         let found = self.match_entries(task, &mut examined);
-        let (mut entries, mut names) = (examined.entries, examined.names);
+        let mut entries = examined.entries;
+        let mut names = examined.names;
         entries.shrink_to_fit();
         names.shrink_to_fit();
         let listing =
@@ -272,7 +273,8 @@ impl DirSurroundings<'_> {
 impl ExaminedRange {
     fn push_entry(&mut self, name: &[u8], stat: FileStat) {
         // A name fits in 255 bytes and all names of a directory in 4 GiB: both were checked when they were listed.
-        let (name_start, name_len) = (self.names.len() as u32, name.len() as u8);
+        let name_start = self.names.len() as u32;
+        let name_len = name.len() as u8;
         self.names.extend_from_slice(name);
         self.entries.push(ScanEntry { stat, name_start, child: NONE, cached: NONE, name_len, flags: 0 });
     }

@@ -210,10 +210,12 @@ impl<'w> ScanWalk<'w> {
             let number = state.nodes.len() as u32;
             let entry = &mut listing.entries[found.entry as usize];
             entry.child = number;
-            let (name, stat) = (entry_name_in(&listing.names, entry).into(), entry.stat);
+            let name = entry_name_in(&listing.names, entry).into();
+            let stat = entry.stat;
             state.nodes.push(WalkNode::new(task.node, found.entry, found.cached));
             let rules = rules.cloned();
-            let (part, cached) = (found.part, found.cached);
+            let part = found.part;
+            let cached = found.cached;
             tasks.push(VisitTask { node: number, parent: task.node, name, stat, part, cached, rules });
         }
         let hold = !found.is_empty() && state.held < self.held_max;

@@ -134,19 +134,26 @@ impl StatCacheRecord {
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let (ino, host_ino, size_or_device) =
-            (Ino(reader.read_u64()?), reader.read_u64()?, reader.read_u64()?);
+        let ino = Ino(reader.read_u64()?);
+        let host_ino = reader.read_u64()?;
+        let size_or_device = reader.read_u64()?;
         let secs = [reader.read_u64()?, reader.read_u64()?, reader.read_u64()?].map(u64::cast_signed);
         let mut time =
             |secs| Ok::<_, DecodeError>(UnixTime { secs, nanos: check_nanoseconds(reader.read_u32()?)? });
         let [mtime, ctime, btime] = secs;
-        let (mtime, ctime, btime) = (time(mtime)?, time(ctime)?, time(btime)?);
-        let (uid, gid, nlink) = (reader.read_u32()?, reader.read_u32()?, reader.read_u32()?);
-        let (name_start, block) = (reader.read_u32()?, reader.read_u32()?);
+        let mtime = time(mtime)?;
+        let ctime = time(ctime)?;
+        let btime = time(btime)?;
+        let uid = reader.read_u32()?;
+        let gid = reader.read_u32()?;
+        let nlink = reader.read_u32()?;
+        let name_start = reader.read_u32()?;
+        let block = reader.read_u32()?;
         let device = u16::from_le_bytes(reader.read_array()?);
         let mode = u32::from(u16::from_le_bytes(reader.read_array()?));
         let kind = FileKind::from_byte(reader.read_u8()?)?;
-        let (flags, name_len) = (reader.read_u8()?, reader.read_u8()?);
+        let flags = reader.read_u8()?;
+        let name_len = reader.read_u8()?;
         expect_zero(u32::from(reader.read_u8()?), "reserved")?;
         reader.expect_end()?;
         if mode > 0o7777 || flags & !(IS_RACY | MAY_HAVE_HOLES | IS_MOUNT_ROOT) != 0 {

@@ -191,7 +191,8 @@ impl StatCache {
     /// The entry with a name.
     #[must_use]
     pub fn find_entry(&self, dir: CachedDir, name: &[u8]) -> Option<CachedEntry<'_>> {
-        let (mut low, mut high) = (0, self.entry_count(dir));
+        let mut low = 0;
+        let mut high = self.entry_count(dir);
         while low < high {
             let middle = low + (high - low) / 2;
             let entry = self.entry_at(dir, middle)?;

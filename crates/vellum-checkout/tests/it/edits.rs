@@ -85,7 +85,8 @@ impl<'a> Editor<'a> {
     }
 
     fn make_file(&mut self, found: &Found) -> String {
-        let (path, content) = (self.place(found), self.content());
+        let path = self.place(found);
+        let content = self.content();
         let done = File::options().write(true).create_new(true).open(&path);
         let done = done.and_then(|file| file.write_all_at(&content, 0));
         format!("file {path:?} of {} bytes: {done:?}", content.len())
@@ -145,7 +146,8 @@ impl<'a> Editor<'a> {
     }
 
     fn swap(&mut self, found: &Found) -> String {
-        let (a, b) = (self.chance.pick(&found.all).cloned(), self.chance.pick(&found.all).cloned());
+        let a = self.chance.pick(&found.all).cloned();
+        let b = self.chance.pick(&found.all).cloned();
         let (Some(a), Some(b)) = (a, b) else { return "nothing".into() };
         let done = fs::renameat_with(fs::CWD, &a, fs::CWD, &b, RenameFlags::EXCHANGE);
         format!("swap {a:?} and {b:?}: {done:?}")

@@ -99,7 +99,8 @@ fn files_that_come_and_go_leave_a_sound_snapshot() {
             let mut number = 0_u32;
             while !stop.load(Ordering::Relaxed) {
                 number += 1;
-                let (a, b) = (place.on(format!("d{}/x", number % 7)), place.on(format!("d{}/y", number % 5)));
+                let a = place.on(format!("d{}/x", number % 7));
+                let b = place.on(format!("d{}/y", number % 5));
                 let _ = std::fs::write(&a, "x");
                 let _ = std::fs::hard_link(&a, &b);
                 let _ = std::fs::remove_file(&a);

@@ -75,7 +75,8 @@ impl Picture {
     pub fn expect(&self, other: &Self, what: &str) {
         let mut differences = Vec::new();
         for path in self.0.keys().chain(other.0.keys()).collect::<std::collections::BTreeSet<_>>() {
-            let (here, there) = (self.0.get(path), other.0.get(path));
+            let here = self.0.get(path);
+            let there = other.0.get(path);
             if here != there {
                 let shown = vellum_volume::tree::format_path(path);
                 differences.push(format!("{shown}:\n  is     {here:?}\n  wanted {there:?}"));

@@ -24,7 +24,8 @@ pub struct Place {
 impl Place {
     pub fn new() -> Self {
         let temp = tempfile::tempdir().unwrap();
-        let (path, store) = (temp.path().join("tree"), temp.path().join("store"));
+        let path = temp.path().join("tree");
+        let store = temp.path().join("store");
         Self { _temp: Some(temp), ..Self::at(&path, &store) }
     }
 

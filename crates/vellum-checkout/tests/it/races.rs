@@ -61,7 +61,8 @@ fn nothing_is_written_through_a_symlink_that_was_a_directory() {
     let (space, outside) = with_outside();
     let swap = || space.root.exchange_names(b"d", &space.root, b"evil").unwrap();
     beside(swap, || {
-        let (mut attempts, mut written) = (0, 0);
+        let mut attempts = 0;
+        let mut written = 0;
         while attempts < 2000 || written < 100 {
             attempts += 1;
             let name = format!("d/new-{attempts}");

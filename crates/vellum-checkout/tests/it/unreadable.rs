@@ -67,7 +67,8 @@ fn what_cannot_be_read_is_reported_and_kept_from_the_parent() {
     audit(&state);
     let held = recorded(&place.tree.volume, &state);
     for kept in ["closed/a", "closed/deep/b", "closed/other name", "blind/c", "file"] {
-        let (held, old) = (&held.0[kept.as_bytes()], &old.0[kept.as_bytes()]);
+        let held = &held.0[kept.as_bytes()];
+        let old = &old.0[kept.as_bytes()];
         assert_eq!((&held.content, held.size), (&old.content, old.size), "{kept}");
     }
     assert!(held.0.contains_key(&b"moved out/b"[..]) && !held.0.contains_key(&b"linked"[..]));

@@ -20,10 +20,12 @@ pub struct Workspace {
 impl Workspace {
     pub fn new() -> Self {
         let temp = tempfile::tempdir().unwrap();
-        let (path, state) = (temp.path().join("tree"), temp.path().join("state"));
+        let path = temp.path().join("tree");
+        let state = temp.path().join("state");
         std::fs::create_dir(&path).unwrap();
         std::fs::create_dir(&state).unwrap();
-        let (root, state) = (HeldDir::open_root(&path).unwrap(), HeldDir::open_root(&state).unwrap());
+        let root = HeldDir::open_root(&path).unwrap();
+        let state = HeldDir::open_root(&state).unwrap();
         Self { _temp: temp, path, root, state }
     }
 

@@ -61,7 +61,8 @@ fn modes_and_owners(root: &Path) {
 }
 
 fn own(path: &Path, uid: u32, gid: u32) {
-    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    let uid = Uid::from_raw(uid);
+    let gid = Gid::from_raw(gid);
     fs::chownat(fs::CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 

@@ -22,7 +22,9 @@ fn ends(lengths: &[usize]) -> Vec<usize> {
 
 /// Feeds a file in pieces of the given sizes, as a reader with a growing buffer does.
 fn streamed(chunker: &Chunker, data: &[u8], pieces: &[usize]) -> Vec<usize> {
-    let (mut all, mut start, mut filled) = (Vec::new(), 0, 0);
+    let mut all = Vec::new();
+    let mut start = 0;
+    let mut filled = 0;
     let mut sizes = pieces.iter().cycle();
     loop {
         let eof = filled == data.len();
@@ -51,7 +53,8 @@ fn the_average_is_near_the_target() {
 fn other_keys_cut_elsewhere() {
     let data = noise(3, 4 << 20);
     let ends_of = |key| ends(&lengths(&Chunker::new(small(), &key), &data));
-    let (a, b) = (ends_of([1; 32]), ends_of([2; 32]));
+    let a = ends_of([1; 32]);
+    let b = ends_of([2; 32]);
     let shared = a.iter().collect::<HashSet<_>>().intersection(&b.iter().collect()).count();
     assert!(shared <= 3, "{shared} of {} boundaries are the same", a.len());
 }
@@ -101,7 +104,8 @@ proptest! {
         let before = noise(seed, 1_200_000);
         let after = [&before[..at], &noise(!seed, added), &before[at + removed..]].concat();
         let chunker = Chunker::new(small(), &KEY);
-        let (old, new) = (ends(&lengths(&chunker, &before)), ends(&lengths(&chunker, &after)));
+        let old = ends(&lengths(&chunker, &before));
+        let new = ends(&lengths(&chunker, &after));
         let untouched = |ends: &[usize]| ends.iter().copied().filter(|end| *end <= at).collect::<Vec<_>>();
         prop_assert_eq!(untouched(&old), untouched(&new));
         // Boundaries meet again within a few chunks; the last 200 kB are some 75 chunks behind any edit.

@@ -54,7 +54,8 @@ fn wrong_secrets_are_refused() {
         let error = slot.unlock_master_key(SlotSecret::Passphrase(secret), VOLUME).expect_err("it is wrong");
         assert_eq!(error, UnlockError::Wrong(KeySlotKind::Passphrase));
     }
-    let (wanted, given) = (KeySlotKind::Passphrase, KeySlotKind::KeyFile);
+    let wanted = KeySlotKind::Passphrase;
+    let given = KeySlotKind::KeyFile;
     let error = slot.unlock_master_key(SlotSecret::KeyFile(b"right"), VOLUME).expect_err("it is no key file");
     assert_eq!(error, UnlockError::OtherKind { wanted, given });
 }

@@ -130,7 +130,8 @@ proptest! {
         at in 1_usize..40,
         to in 1_usize..40,
     ) {
-        let (at, to) = (at % text.len(), to % text.len());
+        let at = at % text.len();
+        let to = to % text.len();
         prop_assume!(at != to);
         for keys in both() {
             let sealed = seal(&keys, CHUNK, &text[at..], &text[..at]);

@@ -78,7 +78,8 @@ impl ChunkCache {
         let jobs = Arc::new(Mutex::new(jobs));
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let start = |number| {
-            let (shared, jobs) = (shared.clone(), jobs.clone());
+            let shared = shared.clone();
+            let jobs = jobs.clone();
             std::thread::Builder::new()
                 .name(format!("vellum-ahead-{number}"))
                 .spawn(move || shared.run_prefetch_worker(&jobs))
@@ -113,7 +114,8 @@ impl ChunkCache {
     /// What it did and holds. Evictions are not counted.
     pub fn statistics(&self) -> CacheStatistics {
         let ChunkCacheState { cache, asked, missed, .. } = &*self.shared;
-        let (asked, misses) = (asked.load(Ordering::Relaxed), missed.load(Ordering::Relaxed));
+        let asked = asked.load(Ordering::Relaxed);
+        let misses = missed.load(Ordering::Relaxed);
         CacheStatistics {
             hits: asked.saturating_sub(misses),
             misses,

@@ -150,7 +150,9 @@ pub fn stored_file_bytes<R: MapReader + ?Sized>(view: &R, ino: Ino, attr: &Inode
     if attr.kind != FileKind::File || attr.inline.is_some() || attr.size == 0 {
         return Ok(attr.size);
     }
-    let (mut stored, mut end, mut count) = (0u64, 0, 0);
+    let mut stored = 0u64;
+    let mut end = 0;
+    let mut count = 0;
     visit_extents(view, ino, 0..attr.size, &mut |(start, extent)| {
         end = start + extent.len;
         count += 1;

@@ -82,7 +82,9 @@ impl LiveFilesystem {
 
     /// Removes inodes from the end of a list, as many as are little work.
     fn remove_orphan_batch(&self, batch: &mut Vec<Ino>) -> Result<()> {
-        let (mut claims, mut inodes, mut keys) = (Vec::new(), Vec::new(), 0);
+        let mut claims = Vec::new();
+        let mut inodes = Vec::new();
+        let mut keys = 0;
         while let Some(ino) = batch.pop() {
             // Who has it open again, or is removing it, lets go of it later, or is done with it.
             let Some(claim) = self.opened.try_claim_removal(ino) else { continue };

@@ -138,11 +138,13 @@ impl PendingWrite<'_> {
     /// Writes if the content is inline and stays so.
     fn write_inline(&self, txn: &mut LiveTransaction<'_>) -> Result<Option<usize>> {
         let mut attr = read_file_attr(txn, self.ino)?;
-        let (start, end) = (self.start_offset(&attr)?, self.end_offset(&attr)?);
+        let start = self.start_offset(&attr)?;
+        let end = self.end_offset(&attr)?;
         if !can_hold_inline(&attr) || end > INLINE_MAX as u64 {
             return Ok(None);
         }
-        let (start, end) = (start as usize, end as usize);
+        let start = start as usize;
+        let end = end as usize;
         let mut content = attr.inline.take().unwrap_or_default();
         content.resize(content.len().max(end), 0);
         if let Some(place) = content.get_mut(start..end) {
@@ -162,7 +164,8 @@ impl PendingWrite<'_> {
         frames: &[AppendedData],
     ) -> Result<usize> {
         let mut attr = read_file_attr(txn, self.ino)?;
-        let (start, end) = (self.start_offset(&attr)?, self.end_offset(&attr)?);
+        let start = self.start_offset(&attr)?;
+        let end = self.end_offset(&attr)?;
         if start == 0 && end >= attr.size {
             attr.inline = None;
         }

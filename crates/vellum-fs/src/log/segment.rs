@@ -56,7 +56,9 @@ pub fn parse_segment_number(name: &str) -> Option<u64> {
 
 impl LogSegment {
     fn new(number: u64, len: u64, intact: SegmentIntegrity) -> Self {
-        let (len, pins, named) = (AtomicU64::new(len), AtomicU64::new(0), AtomicU64::new(0));
+        let len = AtomicU64::new(len);
+        let pins = AtomicU64::new(0);
+        let named = AtomicU64::new(0);
         Self { number, len, pins, named, intact }
     }
 

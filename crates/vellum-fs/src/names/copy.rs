@@ -238,7 +238,8 @@ impl TreeCopy<'_> {
     fn restore_dir_times(&self) -> Result<()> {
         for (source, target) in &self.dirs {
             let attr = self.view.inode_attr(*source)?;
-            let (atime, mtime) = (Some(TimeChange::At(attr.atime)), Some(TimeChange::At(attr.mtime)));
+            let atime = Some(TimeChange::At(attr.atime));
+            let mtime = Some(TimeChange::At(attr.mtime));
             self.fs.setattr(
                 *target,
                 &AttributeChanges { atime, mtime, ..AttributeChanges::default() },

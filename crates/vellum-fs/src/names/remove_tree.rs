@@ -31,7 +31,8 @@ impl LiveFilesystem {
                 Some(below) => below,
                 None => ignore_not_found(self.remove_dir_files(going.ino))?.unwrap_or_default(),
             };
-            let (parent, mut below) = (going.ino, below);
+            let parent = going.ino;
+            let mut below = below;
             if let Some(DirEntry { name, ino, .. }) = below.pop() {
                 going.below = Some(below);
                 path.push(RemovedDirectory { parent, name, ino, below: None });

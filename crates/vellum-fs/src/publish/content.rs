@@ -58,7 +58,8 @@ pub(super) fn rechunk_file(
 
 /// The extents of a file that are no holes, within its size.
 fn read_data_extents(view: &dyn MapReader, ino: Ino, attr: &InodeAttr) -> Result<Vec<(u64, Extent)>> {
-    let (mut pieces, mut failed) = (Vec::new(), None);
+    let mut pieces = Vec::new();
+    let mut failed = None;
     view.scan(extent_span(ino), &mut |key, value| {
         let read = MapKeyRef::parse(key).and_then(|key| Ok((key, Extent::decode(value)?)));
         match read {
@@ -214,12 +215,14 @@ impl RecutRange<'_> {
     fn cut_until_clean(&self, window: &mut RunWindow, done: &mut Vec<(u64, Extent)>) -> Result<usize> {
         let end = self.run.last().map_or(0, |(offset, extent)| offset + extent.len);
         let mut position = self.run.get(self.first).map_or(end, |(offset, _)| *offset);
-        let (mut next, mut is_past_change) = (self.first, false);
+        let mut next = self.first;
+        let mut is_past_change = false;
         while position < end {
             let start = position;
             let data = window.bytes_from(self.file, position, end)?;
             let is_end = start + data.len() as u64 == end;
-            let (mut cuts, mut met) = (Vec::new(), false);
+            let mut cuts = Vec::new();
+            let mut met = false;
             while let Some(cut) = self.find_next_cut(data, start, position, is_end) {
                 while let Some((_, passed)) = self.run.get(next).filter(|(offset, _)| *offset < position) {
                     is_past_change |= is_dirty_extent(passed);

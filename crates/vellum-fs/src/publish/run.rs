@@ -35,7 +35,8 @@ impl LiveFilesystem {
         let nodes = &**self.tree.node_provider();
         let publication = Publication { fs: self, state, session, chunker: &self.chunker };
         let applier = MapApplier::new(nodes, session, self.volume.map_shape(), &state.base)?;
-        let (recut, nameless) = (HashSet::new(), HashSet::new());
+        let recut = HashSet::new();
+        let nameless = HashSet::new();
         let published = PublishedState { root: state.base, counted: state.counted, recut, nameless };
         let mut sink = PublishSink { applier, published };
         let mut batch: Vec<PublishJob> = Vec::new();

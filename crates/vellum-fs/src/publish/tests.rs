@@ -117,7 +117,8 @@ impl World {
     fn run(&mut self, step: &Step) {
         match step {
             Step::Write { file, offset, len, seed } => {
-                let (ino, data) = (Ino(10 + file), noise(*len, *seed));
+                let ino = Ino(10 + file);
+                let data = noise(*len, *seed);
                 self.fs.write(ino, *offset, &data, false).unwrap();
                 let content = self.now.get_mut(&ino).unwrap();
                 let end = *offset as usize + len;
@@ -125,7 +126,8 @@ impl World {
                 content[*offset as usize..end].copy_from_slice(&data);
             }
             Step::WriteBack { file, page, seed } => {
-                let (ino, offset) = (Ino(10 + file), *page as usize * 4096);
+                let ino = Ino(10 + file);
+                let offset = *page as usize * 4096;
                 let content = self.now.get_mut(&ino).unwrap();
                 let end = content.len().min(offset + 4096);
                 if let Some(place) = content.get_mut(offset..end) {
@@ -227,7 +229,8 @@ proptest! {
 #[test]
 fn a_file_that_is_overwritten_here_and_there_is_cut_into_blocks() {
     let mut world = World::new();
-    let (file, ino) = (0, Ino(10));
+    let file = 0;
+    let ino = Ino(10);
     world.run(&Step::Write { file, offset: 0, len: 3_000_000, seed: 1 });
     world.fs.publish_all().unwrap();
     let attr =
@@ -292,7 +295,8 @@ fn no_old_extents_come_to_light_when_a_restored_file_grows() {
 #[test]
 fn a_file_that_is_open_without_a_name_does_not_keep_publishing_busy() {
     let world = World::new();
-    let (fs, ino) = (&world.fs, Ino(10));
+    let fs = &world.fs;
+    let ino = Ino(10);
     fs.write(ino, 0, &noise(30_000, 1), false).unwrap();
     let handle = fs.open_file(ino, crate::OpenFlags::default()).unwrap();
     fs.publish_all().unwrap();

@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn keys_of_content_stand_right_behind_those_of_attributes() {
-        let (attributes, layer) = (MapKey::for_attr(Ino(7)), LayerId(3));
+        let attributes = MapKey::for_attr(Ino(7));
+        let layer = LayerId(3);
         let key = inline_content_key(layer, &attributes);
         assert!(key > encode_layer_key(layer, attributes.as_bytes()));
         assert!(key < encode_layer_key(layer, MapKey::for_dentry(Ino(7), b"\x01").as_bytes()));

@@ -36,7 +36,8 @@ impl<'a> LiveTransaction<'a> {
         nodes: &'a ResidentNodes<'a>,
         accesses: &'a AccessTimes,
     ) -> Self {
-        let (changed, weights) = (Vec::new(), RefCell::default());
+        let changed = Vec::new();
+        let weights = RefCell::default();
         Self { live, head, nodes, accesses, changed, weights, grown: UsageAmount::default(), failed: None }
     }
 

@@ -17,7 +17,8 @@ fn times_are_set_to_the_nanosecond() {
     let fs = Stand::new();
     let file = fs.create("f").unwrap();
     wait_for_tick();
-    let (atime, mtime) = (time(-5, 999_999_999), time(1 << 40, 1));
+    let atime = time(-5, 999_999_999);
+    let mtime = time(1 << 40, 1);
     let set = AttributeChanges {
         atime: Some(TimeChange::At(atime)),
         mtime: Some(TimeChange::At(mtime)),
@@ -87,7 +88,8 @@ fn sizes_are_those_of_files() {
 fn who_has_no_privileges_loses_set_id_bits_by_truncating() {
     let fs = Stand::new();
     let file = fs.create("f").unwrap().ino;
-    let (mode, size) = (Some(0o6777), Some(1));
+    let mode = Some(0o6777);
+    let size = Some(1);
     fs.setattr(file, &AttributeChanges { mode, ..Default::default() }, CALLER).unwrap();
     assert_eq!(
         fs.setattr(file, &AttributeChanges { size, ..Default::default() }, CALLER).unwrap().attr.mode,

@@ -79,7 +79,9 @@ fn leads_to_root(attrs: &HashMap<Ino, InodeAttr>, ino: Ino) -> bool {
 type Dentries = HashMap<(Ino, Vec<u8>), Dentry>;
 
 fn collect(fs: &LiveFilesystem) -> (HashMap<Ino, InodeAttr>, Dentries) {
-    let (mut attrs, mut dentries, mut others) = (HashMap::new(), Dentries::new(), Vec::new());
+    let mut attrs = HashMap::new();
+    let mut dentries = Dentries::new();
+    let mut others = Vec::new();
     let visit = &mut |key: &[u8], value: &[u8]| {
         match MapKeyRef::parse(key).unwrap() {
             MapKeyRef::Attr(Ino::SUPER) => drop(SuperBlock::decode(value).unwrap()),

@@ -61,7 +61,8 @@ impl Place {
 
     /// What something costs.
     fn cost<T>(&self, what: impl FnOnce() -> T) -> (T, Cost) {
-        let (store, disk) = (self.store.request_counts(), self.disk.operation_count());
+        let store = self.store.request_counts();
+        let disk = self.disk.operation_count();
         let done = what();
         let now = self.store.request_counts();
         let counts = RequestCounts {

@@ -68,7 +68,8 @@ fn a_fork_has_what_is_published_and_what_is_not() {
     one.hold_inode(one.current_epoch(), open_ino).unwrap();
     one.unlink(Ino::ROOT, b"nameless").unwrap();
 
-    let (meta, log) = (dir.path().join("two/meta"), dir.path().join("two/log"));
+    let meta = dir.path().join("two/meta");
+    let log = dir.path().join("two/log");
     std::fs::create_dir(dir.path().join("two")).unwrap();
     let stands =
         |head: &LiveHead| Ok(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
@@ -103,7 +104,8 @@ fn a_fork_has_what_is_published_and_what_is_not() {
 fn a_fork_is_refused_where_something_is_already() {
     let (dir, _, one) = world();
     write(&one, "file", b"content");
-    let (meta, log) = (dir.path().join("one/meta"), dir.path().join("one/log"));
+    let meta = dir.path().join("one/meta");
+    let log = dir.path().join("one/log");
     one.fork_into(LiveStateFolders { meta: &meta, log: &log }, |_| Ok(())).unwrap_err();
     assert_eq!(read(&one, "file"), b"content");
 }

@@ -69,7 +69,8 @@ fn every_state_has_its_own_content_and_attributes() {
         stand.publish_all().unwrap();
     }
     check(&stand.fs);
-    let (attr, names) = (stand.getattr(ino).unwrap().attr, stand.list_entries(stand.at("").ino).unwrap());
+    let attr = stand.getattr(ino).unwrap().attr;
+    let names = stand.list_entries(stand.at("").ino).unwrap();
     assert_eq!((attr.size, names.len()), (10, 1));
 }
 
@@ -97,7 +98,8 @@ fn readers_beside_a_writer_find_no_damage() {
     let over = Arc::new(AtomicBool::new(false));
     let readers: Vec<_> = (0..3)
         .map(|_| {
-            let (stand, over) = (stand.clone(), over.clone());
+            let stand = stand.clone();
+            let over = over.clone();
             thread::spawn(move || {
                 while !over.load(Ordering::Relaxed) {
                     let content = read(&stand, ino);
@@ -142,7 +144,8 @@ fn a_crash_leaves_attributes_with_their_content() {
             let (_machine, found) = machine.boot(machine.crash(ops, loss, &mut random));
             check(&found.fs);
             if found.exists("f") {
-                let (attr, content) = (found.attr("f"), read(&found, found.at("f").ino));
+                let attr = found.attr("f");
+                let content = read(&found, found.at("f").ino);
                 assert_eq!(attr.size as usize, content.len(), "{loss:?} after {ops}");
                 assert!(content.windows(2).all(|two| two[0] == two[1]), "{loss:?} after {ops}");
             }

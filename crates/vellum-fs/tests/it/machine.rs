@@ -199,7 +199,8 @@ impl SimStore {
 
     fn found<T>(&self, key: &ObjectKey, look: impl FnOnce(&[u8]) -> T) -> Result<T, StoreError> {
         let found = self.look(key.as_str(), |objects| objects.get(key.as_str()).cloned())?;
-        let (place, name) = (self.describe_location(), key.as_str().into());
+        let place = self.describe_location();
+        let name = key.as_str().into();
         found.map(|bytes| look(&bytes)).ok_or(StoreError::NotFound { place, key: name })
     }
 }

@@ -121,7 +121,9 @@ impl Pair {
 
     fn new_file(&mut self) -> (NewModelFile, RequestCaller) {
         let mode = self.random.pick_item(&[0o644, 0o755, 0o4755, 0o2755, 0o1777, 0o600]);
-        let (uid, gid, umask) = (self.random.next_below(3) as u32, self.random.next_below(3) as u32, 0o022);
+        let uid = self.random.next_below(3) as u32;
+        let gid = self.random.next_below(3) as u32;
+        let umask = 0o022;
         let new = NewModelFile { mode, rdev: 0x105, target: b"target".to_vec(), uid, gid, umask };
         (new, RequestCaller { uid, gid, umask })
     }
@@ -180,8 +182,10 @@ impl Pair {
     }
 
     fn rename(&mut self) {
-        let (((dir, real_dir), name), ((to, real_to), new_name)) = (self.place(), self.place());
-        let (noreplace, exchange) = (self.random.is_one_in(6), self.random.is_one_in(3));
+        let ((dir, real_dir), name) = self.place();
+        let ((to, real_to), new_name) = self.place();
+        let noreplace = self.random.is_one_in(6);
+        let exchange = self.random.is_one_in(3);
         let flags = RenameFlags { noreplace, exchange, whiteout: None };
         let real = self.stand.fs.rename(real_dir, name, real_to, new_name, flags);
         let model = self.model.rename((dir, name), (to, new_name), noreplace, exchange);
@@ -192,7 +196,9 @@ impl Pair {
         let (id, ino) = self.file(|_| true);
         let random = &mut self.random;
         let mut some = |value: u32| random.is_one_in(3).then_some(value);
-        let (mode, uid, gid) = (some(0o6751), some(7), some(8));
+        let mode = some(0o6751);
+        let uid = some(7);
+        let gid = some(8);
         let size = some(10_000).map(|size| size as usize);
         let mtime = some(0).is_some();
         let set = AttributeChanges {
@@ -225,7 +231,8 @@ impl Pair {
             return;
         }
         let value = vec![b'v'; self.random.next_below(20) as usize];
-        let (create, replace) = (self.random.is_one_in(4), self.random.is_one_in(4));
+        let create = self.random.is_one_in(4);
+        let replace = self.random.is_one_in(4);
         let real =
             self.stand.setxattr(ino, name, &value, XattrFlags { create, replace, drops_set_gid: false });
         agree(&("setxattr", id), real, self.model.setxattr(id, name, &value, (create, replace)));

@@ -59,7 +59,8 @@ fn names_are_checked() {
 fn refusals_have_the_numbers_of_linux() {
     let fs = Stand::new();
     fs.populate(&["d/", "d/f", "f"]);
-    let (file, missing) = (fs.at("f").ino, Ino(999_999));
+    let file = fs.at("f").ino;
+    let missing = Ino(999_999);
     assert_eq!(errno(fs.lookup(ROOT, b"none")), Errno::NOENT);
     assert_eq!(errno(fs.lookup(file, b"x")), Errno::NOTDIR);
     assert_eq!(errno(fs.create("f")), Errno::EXIST);

@@ -125,7 +125,8 @@ fn quota(bytes: Option<u64>, inodes: Option<u64>) -> WorktreeQuota {
 fn nothing_grows_above_the_quota() {
     let fs = Stand::new();
     fs.set_worktree_quota(quota(Some(10_000), Some(3))).unwrap();
-    let (file, other) = (fs.create("f").unwrap().ino, fs.create("g").unwrap().ino);
+    let file = fs.create("f").unwrap().ino;
+    let other = fs.create("g").unwrap().ino;
     assert_eq!(errno(fs.create("h")), Errno::DQUOT);
     assert_eq!(errno(fs.mkdir("h")), Errno::DQUOT);
     assert_eq!(errno(fs.symlink(ROOT, b"h", b"f", CALLER)), Errno::DQUOT);

@@ -40,7 +40,8 @@ fn large_reads_that_threads_share_give_all_content_whoever_reads_along() {
     // They begin at different places of the same chunks.
     std::thread::scope(|scope| {
         for start in [0, 1000, 700_000, 2 << 20] {
-            let (stand, content) = (&stand, &content);
+            let stand = &stand;
+            let content = &content;
             scope.spawn(move || {
                 let read = stand.read(ino, start as u64, content.len()).unwrap();
                 assert!(read == content[start..], "from {start}");

@@ -120,7 +120,8 @@ fn noreplace_does_not_replace() {
 fn a_file_and_a_directory_change_places() {
     let fs = Stand::new();
     fs.populate(&["a/", "b/", "a/d/", "a/d/x", "b/f"]);
-    let (dir, file) = (fs.at("a/d").ino, fs.at("b/f").ino);
+    let dir = fs.at("a/d").ino;
+    let file = fs.at("b/f").ino;
     fs.rename("a/d", "b/f", EXCHANGE).unwrap();
     assert_eq!((fs.at("a/d").ino, fs.at("b/f").ino), (file, dir));
     assert_eq!((fs.attr("a").nlink, fs.attr("b").nlink), (2, 3));

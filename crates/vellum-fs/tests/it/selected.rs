@@ -20,7 +20,8 @@ fn render(view: &LiveView) -> BTreeMap<String, String> {
         for entry in view.list_entries(dir).unwrap() {
             let path = format!("{above}{}", String::from_utf8(entry.name).unwrap());
             let attr = view.inode_attr(entry.ino).unwrap();
-            let (mut content, mut xattrs) = (Vec::new(), Vec::new());
+            let mut content = Vec::new();
+            let mut xattrs = Vec::new();
             if attr.kind == FileKind::File {
                 content = view.read(entry.ino, 0, 1 << 20).unwrap();
             } else if attr.kind == FileKind::Dir {
@@ -49,7 +50,8 @@ fn path(random: &mut TestRandom) -> String {
 
 /// Does something somewhere, if it can be done there.
 fn act(stand: &Stand, random: &mut TestRandom) {
-    let (one, other) = (path(random), path(random));
+    let one = path(random);
+    let other = path(random);
     let is_dir = |path: &str| stand.exists(path) && stand.attr(path).kind == FileKind::Dir;
     // What POSIX refuses is refused.
     match random.next_below(12) {
@@ -100,8 +102,10 @@ fn it_holds_the_named_as_they_are_and_the_rest_as_it_was() {
             for _ in 0..60 {
                 act(&stand, &mut random);
             }
-            let (before, now) = (stand.fs.open_snapshot_view(last).unwrap(), stand.fs.open_view().unwrap());
-            let (old, new) = (render(&before), render(&now));
+            let before = stand.fs.open_snapshot_view(last).unwrap();
+            let now = stand.fs.open_view().unwrap();
+            let old = render(&before);
+            let new = render(&now);
             let there = |name: &&str| {
                 before.find_dentry(ROOT, name.as_bytes()).is_ok()
                     || now.find_dentry(ROOT, name.as_bytes()).is_ok()
@@ -126,7 +130,8 @@ fn it_holds_the_named_as_they_are_and_the_rest_as_it_was() {
         stand.publish_all().unwrap();
         let whole = stand.create_snapshot(&request()).unwrap();
         stand.publish_all().unwrap();
-        let (now, whole) = (stand.fs.open_view().unwrap(), stand.fs.open_snapshot_view(whole).unwrap());
+        let now = stand.fs.open_view().unwrap();
+        let whole = stand.fs.open_snapshot_view(whole).unwrap();
         assert_eq!(render(&now), render(&whole));
         // It is a whole map, and what is counted of it is right.
         let expected = render(&stand.fs.open_snapshot_view(last).unwrap());

@@ -125,7 +125,8 @@ impl Stand {
     }
 
     pub fn rename(&self, old: &str, new: &str, flags: RenameFlags) -> Result<()> {
-        let ((dir, name), (newdir, newname)) = (self.split(old), self.split(new));
+        let (dir, name) = self.split(old);
+        let (newdir, newname) = self.split(new);
         self.fs.rename(dir, name, newdir, newname, flags)
     }
 

@@ -79,8 +79,11 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let (machine, stand) = Machine::new();
-        let (pair, random) = (Pair::new(stand, seed), TestRandom::new(!seed));
-        let (history, durable, snapshots) = (Vec::new(), Vec::new(), Vec::new());
+        let pair = Pair::new(stand, seed);
+        let random = TestRandom::new(!seed);
+        let history = Vec::new();
+        let durable = Vec::new();
+        let snapshots = Vec::new();
         let mut world = Self { machine, pair, random, history, durable, snapshots, forks: 0 };
         world.remember();
         world.durable.push((0, 0));
@@ -125,7 +128,8 @@ impl World {
 
     /// Notes how it is now.
     fn remember(&mut self) {
-        let (model, inos) = (self.pair.model.clone(), self.pair.inos.clone());
+        let model = self.pair.model.clone();
+        let inos = self.pair.inos.clone();
         self.history.push(Moment { ops: self.machine.disk.operation_count(), model, inos });
     }
 
@@ -141,7 +145,8 @@ impl World {
     }
 
     fn keep(&mut self, id: SnapshotId) {
-        let (model, inos) = (self.pair.model.clone(), self.pair.inos.clone());
+        let model = self.pair.model.clone();
+        let inos = self.pair.inos.clone();
         self.snapshots.push(Kept { id, ops: self.machine.disk.operation_count(), model, inos });
     }
 
@@ -256,10 +261,12 @@ impl World {
         if file.kind != FileKind::File {
             return;
         }
-        let (fs, model) = (&self.pair.stand.fs, &mut self.pair.model);
+        let fs = &self.pair.stand.fs;
+        let model = &mut self.pair.model;
         let size = file.content.len();
         let far = if self.random.is_one_in(4) { 60_000 } else { 6000 };
-        let (at, len) = (self.random.next_below(far) as usize, 1 + self.random.next_below(far) as usize);
+        let at = self.random.next_below(far) as usize;
+        let len = 1 + self.random.next_below(far) as usize;
         match self.random.next_below(8) {
             0 => {
                 let data = noise(&mut self.random, len);

@@ -282,7 +282,8 @@ fn one_operation_and_a_crash_anywhere() {
     let (machine, wreck) = prepare();
     std::thread::scope(|scope| {
         for half in 0..2 {
-            let (machine, wreck) = (&machine, &wreck);
+            let machine = &machine;
+            let wreck = &wreck;
             scope.spawn(move || {
                 let mut random = TestRandom::new(seed.wrapping_add(half as u64));
                 for work in WORKS.iter().skip(half).step_by(2) {

@@ -95,7 +95,8 @@ impl FuseAdapter {
             Err(error) => FuseAnswer::Failed(error),
             Ok(SeekFinding { found, doubt: None }) => build_seek_answer(found),
             Ok(look) => {
-                let (fs, unanswered) = (fs.clone(), later.into_pending());
+                let fs = fs.clone();
+                let unanswered = later.into_pending();
                 let find = move |at, seek| fs.seek_data_or_hole(ino, at, seek);
                 let done = move |done| unanswered.send_answer(build_seek_answer(done));
                 self.seeking.enqueue_seek(UncertainSeek::new(call.head.node, goal, look, find, done));

@@ -93,7 +93,8 @@ impl FuseAdapter {
     /// Requests that change something, or make it durable.
     fn answer_change(&self, call: AdapterCall<'_>, later: DeferredReply<'_>) -> FuseAnswer {
         use FuseOperation as Do;
-        let (head, node) = (call.head, call.head.node);
+        let head = call.head;
+        let node = call.head.node;
         match *call.what {
             Do::Setattr(asked) => {
                 let set = || self.setattr(node, &asked, request_caller(head, 0));
@@ -146,7 +147,8 @@ impl FuseAdapter {
                 self.answer_after_invalidation(done, stale, later)
             }
             Do::CopyFileRange { offset, to, to_offset, len, wide } => {
-                let (from, to) = (FileRange { node, offset }, FileRange { node: to, offset: to_offset });
+                let from = FileRange { node, offset };
+                let to = FileRange { node: to, offset: to_offset };
                 let len = if wide { len } else { len.min(NARROW_COPY_MAX) };
                 let copied =
                     self.serve_request(RequestKind::CopyFileRange, call, || self.copy_range(from, to, len));
@@ -205,7 +207,8 @@ impl FuseAdapter {
     /// Requests that make names, or take them away.
     fn answer_names(&self, call: AdapterCall<'_>) -> FuseAnswer {
         use FuseOperation as Do;
-        let (head, dir) = (call.head, call.head.node);
+        let head = call.head;
+        let dir = call.head.node;
         let at = |name| ModifiableName { dir, name };
         let made = |op, make: &dyn Fn() -> vellum_fs::Result<EntryAnswer>| {
             FuseAnswer::from_result(self.serve_request(op, call, make), |entry| {

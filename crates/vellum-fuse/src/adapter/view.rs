@@ -251,7 +251,8 @@ fn sibling_place(node: u64, ino: Ino) -> NodePlace {
 
 /// A node of the present state that the kernel will know from now on, and hold if it is a file.
 pub(super) fn hold_live_entry(fs: &LiveFilesystem, node: &InodeAttributes) -> Result<EntryAnswer> {
-    let (epoch, ino) = (fs.current_epoch(), node.ino);
+    let epoch = fs.current_epoch();
+    let ino = node.ino;
     let told = new_live_entry(fs, NodePlace::Main(epoch, ino), node)?;
     if node.attr.kind == FileKind::File {
         fs.hold_inode(epoch, ino)?;

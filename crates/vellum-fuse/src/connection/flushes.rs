@@ -39,7 +39,8 @@ impl FlushQueue {
         let (others, waiting) = channel();
         let waiting = Arc::new(Mutex::new(waiting));
         let start = |_| {
-            let (service, waiting) = (service.clone(), waiting.clone());
+            let service = service.clone();
+            let waiting = waiting.clone();
             let work = move || {
                 run_flush_worker(service.as_ref(), &waiting);
                 Ok(())

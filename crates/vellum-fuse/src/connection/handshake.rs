@@ -67,7 +67,8 @@ pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result
         };
         if init.major < MAJOR || init.major == MAJOR && init.minor < MINOR_MIN {
             device.send_answer(unique, FuseAnswer::Failed(Errno::PROTO));
-            let (major, minor) = (init.major, init.minor);
+            let major = init.major;
+            let minor = init.minor;
             return Err(io::Error::other(format!(
                 "the kernel speaks version {major}.{minor} of FUSE; {MAJOR}.{MINOR_MIN} is the oldest that will do"
             )));

@@ -35,7 +35,9 @@ pub struct BusyPoll {
 impl BusyPoll {
     /// Nothing has come yet.
     pub fn new() -> Self {
-        let (last, free, pause) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(PAUSE.0));
+        let last = AtomicU64::new(0);
+        let free = AtomicU64::new(0);
+        let pause = AtomicU64::new(PAUSE.0);
         Self { taken: AtomicBool::new(false), start: Instant::now(), last, free, pause }
     }
 

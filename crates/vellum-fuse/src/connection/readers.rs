@@ -149,7 +149,8 @@ impl DeviceReaders {
         if !self.is_allowed.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let (readers, device) = (self.clone(), device.try_clone()?);
+        let readers = self.clone();
+        let device = device.try_clone()?;
         let work = move || {
             readers.watch_device(&device);
             Ok(())

@@ -210,13 +210,15 @@ impl RequestRing {
     /// The slice is valid until the slot is answered; the caller must drop it before.
     pub fn request_bytes(&self, slot: RingSlot) -> io::Result<&[u8]> {
         let word = |offset| u32::from_ne_bytes(self.read_slot(slot, offset));
-        let (whole, payload) = (word(0) as usize, word(PAYLOAD_LEN_AT) as usize);
+        let whole = word(0) as usize;
+        let payload = word(PAYLOAD_LEN_AT) as usize;
         let operation = whole.checked_sub(REQUEST_HEAD_LEN + payload);
         let operation = operation.filter(|len| *len <= OPERATION_MAX && payload <= PAYLOAD_LEN);
         let operation =
             operation.ok_or_else(|| io::Error::other("a request's length is not that of its parts"))?;
         let begin = PAYLOAD_AT - operation - REQUEST_HEAD_LEN;
-        let (from, to) = (self.slot_address(slot, 0), self.slot_address(slot, begin));
+        let from = self.slot_address(slot, 0);
+        let to = self.slot_address(slot, begin);
         #[expect(unsafe_code, reason = "the kernel wrote this memory")]
         // SAFETY: the slot is ours, and all of these places are in it: `begin` is at least `PAYLOAD_AT - 168`, which lies
         // behind the headers, and `payload` was checked.

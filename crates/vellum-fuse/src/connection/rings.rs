@@ -84,15 +84,18 @@ impl RingTransport {
         let mut threads = Vec::new();
         for number in 0..rings.queues.len() {
             for _ in 0..THREADS {
-                let (rings, service) = (rings.clone(), service.clone());
-                let (long, ready) = (long.clone(), ready.clone());
+                let rings = rings.clone();
+                let service = service.clone();
+                let long = long.clone();
+                let ready = ready.clone();
                 threads.push(spawn_thread("ring", move || {
                     rings.serve_ring(number, service.as_ref(), &long, &ready)
                 })?);
             }
         }
         for _ in 0..LONG_THREADS {
-            let (service, longs) = (service.clone(), longs.clone());
+            let service = service.clone();
+            let longs = longs.clone();
             threads.push(spawn_thread("long", move || {
                 run_long_worker(service.as_ref(), &longs);
                 Ok(())

@@ -86,7 +86,8 @@ fn mount(service: HeldUp, at: &Path) -> (Mounted, FuseConnection) {
 #[test]
 fn a_program_whose_request_is_held_up_keeps_nobody_waiting() {
     let dir = tempfile::tempdir().unwrap();
-    let ((asked, was_asked), (release, released)) = (channel(), channel());
+    let (asked, was_asked) = channel();
+    let (release, released) = channel();
     let (mounted, connection) = mount(HeldUp { asked, release: Mutex::new(released) }, dir.path());
     for _ in 0..5 {
         std::thread::scope(|scope| {

@@ -147,7 +147,8 @@ mod tests {
 
     #[test]
     fn who_is_at_one_request_for_two_looks_loses_the_turn() {
-        let (turn, watch) = (RingTurn::default(), TurnWatch::default());
+        let turn = RingTurn::default();
+        let watch = TurnWatch::default();
         assert!(turn.wait_for_turn());
         let work = turn.begin_request(&watch);
         let mut seen = [0];
@@ -159,7 +160,8 @@ mod tests {
 
     #[test]
     fn who_is_at_another_request_keeps_the_turn() {
-        let (turn, watch) = (RingTurn::default(), TurnWatch::default());
+        let turn = RingTurn::default();
+        let watch = TurnWatch::default();
         assert!(turn.wait_for_turn());
         let mut seen = [0];
         for _ in 0..3 {
@@ -172,7 +174,8 @@ mod tests {
 
     #[test]
     fn an_old_request_does_not_end_a_new_ones_work() {
-        let (turn, watch) = (RingTurn::default(), TurnWatch::default());
+        let turn = RingTurn::default();
+        let watch = TurnWatch::default();
         assert!(turn.wait_for_turn());
         let old = turn.begin_request(&watch);
         turn.release_turn(old.0);

@@ -98,7 +98,8 @@ impl AccessLog {
         }
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
         let pipe = AccessLogPipe { log: self.clone(), path: path.into() };
-        let (log, path) = (self.clone(), path.to_path_buf());
+        let log = self.clone();
+        let path = path.to_path_buf();
         std::thread::Builder::new()
             .name("vellum-accesslog".into())
             .spawn(move || log.write_to_pipe(&path))?;
@@ -121,7 +122,8 @@ impl AccessLog {
 
     /// Writes what is noted, until nobody reads any more.
     fn write_until_closed(&self, mut pipe: &File) {
-        let (mut taken, mut text) = (PendingNotes::default(), String::new());
+        let mut taken = PendingNotes::default();
+        let mut text = String::new();
         while self.take_notes(&mut taken, pipe) {
             text.clear();
             // Anew each time: somebody may set the time of day.
@@ -223,7 +225,8 @@ mod tests {
     #[test]
     fn lines_reach_one_reader_after_the_other_and_none_is_made_for_nobody() {
         let dir = tempfile::tempdir().unwrap();
-        let (log, path) = (Arc::new(AccessLog::default()), dir.path().join("pipe"));
+        let log = Arc::new(AccessLog::default());
+        let path = dir.path().join("pipe");
         let pipe = log.serve_pipe(&path).unwrap();
         assert!(!log.has_reader());
         for node in [7, 8] {
@@ -241,12 +244,14 @@ mod tests {
     #[test]
     fn a_slow_reader_is_told_once_that_lines_were_dropped() {
         let dir = tempfile::tempdir().unwrap();
-        let (log, path) = (Arc::new(AccessLog::default()), dir.path().join("pipe"));
+        let log = Arc::new(AccessLog::default());
+        let path = dir.path().join("pipe");
         let _pipe = log.serve_pipe(&path).unwrap();
         let mut reader = BufReader::new(File::open(&path).unwrap());
         until(|| log.has_reader());
         // The first lines fill the pipe, so that the next ones wait.
-        let (early, late) = (u64::MAX, u64::MAX - 1);
+        let early = u64::MAX;
+        let late = u64::MAX - 1;
         let of_one =
             "1700000000.250000 [uid:0,gid:0,pid:1] getattr (18446744073709551615): ok <0.000000>\n".len();
         assert!(MANY * of_one > PIPE_SIZE, "they would fit");

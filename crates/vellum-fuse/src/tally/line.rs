@@ -206,7 +206,9 @@ impl Display for RequestArgument {
 fn collect_arguments(what: &FuseOperation<'_>) -> [RequestArgument; ARGUMENTS] {
     use FuseOperation as Do;
     let name = |name: &[u8]| RequestArgument::Name(name.into());
-    let (number, octal, flags) = (RequestArgument::Number, RequestArgument::Octal, RequestArgument::Flags);
+    let number = RequestArgument::Number;
+    let octal = RequestArgument::Octal;
+    let flags = RequestArgument::Flags;
     let len = |bytes: &[u8]| RequestArgument::Number(bytes.len() as u64);
     match *what {
         Do::Lookup { name: n } | Do::Unlink { name: n } | Do::Rmdir { name: n } => pad_arguments([name(n)]),

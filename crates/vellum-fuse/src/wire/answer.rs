@@ -174,7 +174,9 @@ impl SmallAnswer {
     /// What an operation of a file's own kind gives (`fuse_ioctl_out`): `words` zeros of 32 bits.
     #[must_use]
     pub fn for_ioctl(words: usize) -> Self {
-        let (result, flags, parts) = (0, 0, 0);
+        let result = 0;
+        let flags = 0;
+        let parts = 0;
         Self::default().with_u32(result).with_u32(flags).with_u32(parts).with_u32(parts).with_zeros(4 * words)
     }
 

@@ -51,7 +51,8 @@ pub struct InitRequest {
 
 impl InitRequest {
     pub(super) fn decode(fields: &mut RequestFields<'_>) -> Result<Self, MalformedRequest> {
-        let (major, minor) = (fields.read_u32()?, fields.read_u32()?);
+        let major = fields.read_u32()?;
+        let minor = fields.read_u32()?;
         // What follows may look otherwise in a later version.
         let (max_readahead, low) =
             if major == MAJOR { (fields.read_u32()?, fields.read_u32()?) } else { (0, 0) };
@@ -84,7 +85,8 @@ impl InitAnswer {
     pub fn encode(self) -> SmallAnswer {
         // Times count in nanoseconds.
         let granularity = 1;
-        let (low, high) = ((self.flags & u64::from(u32::MAX)) as u32, (self.flags >> 32) as u32);
+        let low = (self.flags & u64::from(u32::MAX)) as u32;
+        let high = (self.flags >> 32) as u32;
         SmallAnswer::default()
             .with_u32(MAJOR)
             .with_u32(MINOR)

@@ -52,7 +52,8 @@ impl Invalidation<'_> {
             // No page has a negative offset.
             Self::Attributes(node) => return Self::Pages { node, offset: u64::MAX, len: 0 }.encode(),
             Self::Name { dir, name } => {
-                let (len, flags) = (u32::try_from(name.len()).unwrap_or(u32::MAX), 0u32);
+                let len = u32::try_from(name.len()).unwrap_or(u32::MAX);
+                let flags = 0u32;
                 bytes.extend(dir.to_ne_bytes());
                 bytes.extend(len.to_ne_bytes());
                 bytes.extend(flags.to_ne_bytes());

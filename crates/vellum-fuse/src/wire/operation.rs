@@ -304,7 +304,9 @@ fn decode_data_only(fields: &mut RequestFields<'_>) -> Result<bool> {
 }
 
 fn decode_mknod<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    let (mode, device, umask) = (fields.read_u32()?, fields.read_u32()?, fields.read_u32()?);
+    let mode = fields.read_u32()?;
+    let device = fields.read_u32()?;
+    let umask = fields.read_u32()?;
     fields.skip_bytes(4)?;
     Ok(FuseOperation::Mknod { name: fields.read_name()?, mode, device, umask })
 }
@@ -349,7 +351,8 @@ fn decode_ioctl<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>>
     fields.skip_bytes(8 + 4)?;
     let command = fields.read_u32()?;
     fields.skip_bytes(8)?;
-    let (len, room) = (fields.read_u32()?, fields.read_u32()?);
+    let len = fields.read_u32()?;
+    let room = fields.read_u32()?;
     let len = usize::try_from(len).map_err(|_| MalformedRequest::Short)?;
     Ok(FuseOperation::Ioctl { command, room, told: fields.read_bytes(len)? })
 }
@@ -398,7 +401,8 @@ fn decode_fallocate<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<
 
 fn decode_copy_range<'a>(fields: &mut RequestFields<'a>, wide: bool) -> Result<FuseOperation<'a>> {
     fields.skip_bytes(8)?;
-    let (offset, to) = (fields.read_u64()?, fields.read_u64()?);
+    let offset = fields.read_u64()?;
+    let to = fields.read_u64()?;
     fields.skip_bytes(8)?;
     Ok(FuseOperation::CopyFileRange {
         offset,
@@ -445,7 +449,8 @@ fn decode_setattr(fields: &mut RequestFields<'_>) -> Result<AttributeChanges> {
     let [atime, mtime, ctime] = [0, 1, 2].map(|i| UnixTime { secs: secs[i], nanos: nanos[i] });
     let mode = fields.read_u32()?;
     fields.skip_bytes(4)?;
-    let (uid, gid) = (fields.read_u32()?, fields.read_u32()?);
+    let uid = fields.read_u32()?;
+    let gid = fields.read_u32()?;
     Ok(AttributeChanges {
         mode: valid.value_if_set(SetattrFields::MODE, mode),
         uid: valid.value_if_set(SetattrFields::UID, uid),

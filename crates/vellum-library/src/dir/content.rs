@@ -67,7 +67,8 @@ impl Dir {
     /// Copies a file with its permissions; what the other one held goes. Content is shared, not copied. Gives the
     /// length.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
-        let (from, to) = (path_bytes(&from), path_bytes(&to));
+        let from = path_bytes(&from);
+        let to = path_bytes(&to);
         let copy = || {
             let source = self.open_or_create(from, OpenOptions::new().read(true))?;
             let attr = source.attributes()?;
@@ -96,7 +97,8 @@ impl Dir {
     /// directory. Everything comes back: permissions, owners, times, extended attributes, links among what is copied.
     /// Content is shared, not copied. It appears at once, at a path that must be free.
     pub fn copy_from<T: Tree>(&self, tree: &T, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        let (from, to) = (path_bytes(&from), path_bytes(&to));
+        let from = path_bytes(&from);
+        let to = path_bytes(&to);
         self.copy_with(tree, (from, to), LiveFilesystem::copy_tree).map_err(Error::for_action("copy", from))
     }
 
@@ -108,7 +110,8 @@ impl Dir {
         from: impl AsRef<Path>,
         to: impl AsRef<Path>,
     ) -> Result<()> {
-        let (from, to) = (path_bytes(&from), path_bytes(&to));
+        let from = path_bytes(&from);
+        let to = path_bytes(&to);
         self.copy_with(tree, (from, to), LiveFilesystem::copy_tree_replacing)
             .map_err(Error::for_action("copy", from))
     }

@@ -59,7 +59,8 @@ impl Dir {
 
     /// Gives what stands at a path another one. What stands there goes, a directory only if it is empty.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        let (from, to) = (path_bytes(&from), path_bytes(&to));
+        let from = path_bytes(&from);
+        let to = path_bytes(&to);
         let rename = || {
             let _entered = self.filesystem().enter_epoch();
             // Both directories before both names, as Linux looks them up.
@@ -75,7 +76,8 @@ impl Dir {
 
     /// Makes a symlink that leads to `target`, whether that is there or not.
     pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
-        let (target, path) = (path_bytes(&target), path_bytes(&path));
+        let target = path_bytes(&target);
+        let path = path_bytes(&path);
         let make = || {
             let _entered = self.filesystem().enter_epoch();
             let place = self.split_name(path, Errno::EXIST)?;
@@ -87,7 +89,8 @@ impl Dir {
 
     /// Gives a file another name beside the one it has. A symlink gets one itself.
     pub fn link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        let (from, to) = (path_bytes(&from), path_bytes(&to));
+        let from = path_bytes(&from);
+        let to = path_bytes(&to);
         let link = || {
             let _entered = self.filesystem().enter_epoch();
             let found = self.reader().resolve_path(from, false)?;

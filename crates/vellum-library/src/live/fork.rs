@@ -24,7 +24,8 @@ pub fn fork_live_worktree(fs: &LiveFilesystem, new: &str) -> Result<()> {
     claim.remove_live_state()?;
     let token = LeaseToken::generate();
     TokenFile::in_dir(claim.dir()).save_tokens(&[token])?;
-    let (meta, log) = (claim.dir().join(META_FOLDER), claim.dir().join(LOG_FOLDER));
+    let meta = claim.dir().join(META_FOLDER);
+    let log = claim.dir().join(LOG_FOLDER);
     let place = claim.dir().display().to_string();
     fs.fork_into(LiveStateFolders { meta: &meta, log: &log }, |head| {
         let published = volume.read_worktree_head(fs.worktree_name())?.and_then(|this| this.head);

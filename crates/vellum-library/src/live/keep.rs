@@ -15,7 +15,8 @@ use super::{LiveStateClaim, OpenError, Result, live_state_dir};
 /// Makes the worktree `new` of the changes of `worktree` that were not published here before another took it over.
 pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()> {
     vellum_volume::refs::check_ref_name(new)?;
-    let (old, dir) = (live_state_dir(volume, worktree), live_state_dir(volume, new));
+    let old = live_state_dir(volume, worktree);
+    let dir = live_state_dir(volume, new);
     let claim = LiveStateClaim::acquire(volume, worktree, None)?;
     let tokens = TokenFile::in_dir(claim.dir()).load_tokens()?;
     let head = volume.read_worktree_head(worktree)?;

@@ -99,7 +99,8 @@ impl LiveStateClaim {
     ) -> Result<(Arc<HeldLease>, TakenLease)> {
         let file = TokenFile::in_dir(self.dir());
         loop {
-            let (known, token) = (file.load_tokens()?, LeaseToken::generate());
+            let known = file.load_tokens()?;
+            let token = LeaseToken::generate();
             file.save_tokens(&[&known[..], &[token]].concat())?;
             let claimant = LeaseClaimant {
                 known: known.clone(),
@@ -117,7 +118,8 @@ impl LiveStateClaim {
                 }
                 Err(VolumeError::Behind { by, .. }) if self.has_unpublished_state()? => {
                     file.save_tokens(&known)?;
-                    let (name, place) = (self.worktree_name().into(), self.dir().display().to_string());
+                    let name = self.worktree_name().into();
+                    let place = self.dir().display().to_string();
                     return Err(OpenError::LeftBehind { name, place, by });
                 }
                 Err(VolumeError::Behind { .. }) => {
@@ -194,7 +196,9 @@ fn remove_dir_if_present(dir: &Path) -> Result<()> {
 
 /// What a live state begins with: what the worktree's ref says.
 fn initial_head(volume: &Volume, head: &WorktreeHead) -> Result<LiveHead> {
-    let (mut root, mut counted, mut ancestor) = (volume.empty_root(), SnapshotStatistics::default(), None);
+    let mut root = volume.empty_root();
+    let mut counted = SnapshotStatistics::default();
+    let mut ancestor = None;
     if let Some(id) = head.head {
         let record = volume.catalog.get_record(&id)?;
         root = record.root;

@@ -25,7 +25,8 @@ pub fn rename_worktree(volume: &Volume, old: &str, new: &str) -> Result<()> {
 }
 
 fn rename_live_state(volume: &Volume, (old, new): (&str, &str), head: &WorktreeHead) -> Result<()> {
-    let (from, to) = (live_state_dir(volume, old), live_state_dir(volume, new));
+    let from = live_state_dir(volume, old);
+    let to = live_state_dir(volume, new);
     let token = head.lease.as_ref().map(|lease| lease.token);
     let is_its = |dir| {
         TokenFile::in_dir(dir).load_tokens().is_ok_and(|all| token.is_some_and(|token| all.contains(&token)))

@@ -38,7 +38,8 @@ impl TokenFile {
 
     /// Replaces them, durably.
     pub fn save_tokens(&self, tokens: &[LeaseToken]) -> Result<()> {
-        let (path, temporary) = (self.dir.join(FILE), self.dir.join(TEMPORARY));
+        let path = self.dir.join(FILE);
+        let temporary = self.dir.join(TEMPORARY);
         let text: String = tokens.iter().map(|token| format!("{token}\n")).collect();
         let write = || {
             let mut file = File::create(&temporary)?;

@@ -43,7 +43,8 @@ fn a_worktree_is_like_a_directory() {
     for number in 0..OPERATIONS {
         let what = world.operate();
         if number % COMPARED == 0 {
-            let (ours, theirs) = (world.ours(), theirs(&world.root()));
+            let ours = world.ours();
+            let theirs = theirs(&world.root());
             assert_eq!(ours, theirs, "after operation {number}, {what}");
         }
     }
@@ -97,7 +98,8 @@ impl World {
     }
 
     fn change_content(&mut self, path: &str) -> String {
-        let (data, real) = (self.data(), self.root().join(path));
+        let data = self.data();
+        let real = self.root().join(path);
         let work = &self.stand;
         let at = self.random.pick_item(&[0, 10, 4090, 100_000]);
         match self.random.next_below(4) {
@@ -126,7 +128,8 @@ impl World {
 
     fn change_names(&mut self, path: &str) -> String {
         let other = self.path();
-        let (real, real_other) = (self.root().join(path), self.root().join(&other));
+        let real = self.root().join(path);
+        let real_other = self.root().join(&other);
         let work = &self.stand;
         match self.random.next_below(12) {
             0 | 1 => {
@@ -153,11 +156,13 @@ impl World {
                 same(format!("remove_all {path}"), work.remove_all(path), theirs)
             }
             5..=7 => {
-                let (ours, theirs) = (work.rename(path, &other), fs::rename(&real, &real_other));
+                let ours = work.rename(path, &other);
+                let theirs = fs::rename(&real, &real_other);
                 same(format!("rename {path} {other}"), ours, theirs)
             }
             8 | 9 => {
-                let (ours, theirs) = (work.symlink(&other, path), symlink(&other, &real));
+                let ours = work.symlink(&other, path);
+                let theirs = symlink(&other, &real);
                 // It must not lead out of the real directory.
                 if other.contains("..") && theirs.is_ok() {
                     fs::remove_file(&real).unwrap();
@@ -166,7 +171,8 @@ impl World {
                 same(format!("symlink {other} {path}"), ours, theirs)
             }
             _ => {
-                let (ours, theirs) = (work.link(path, &other), fs::hard_link(&real, &real_other));
+                let ours = work.link(path, &other);
+                let theirs = fs::hard_link(&real, &real_other);
                 same(format!("link {path} {other}"), ours, theirs)
             }
         }
@@ -191,9 +197,11 @@ impl World {
     }
 
     fn read(&mut self, path: &str) -> String {
-        let (work, real) = (&self.stand, self.root().join(path));
+        let work = &self.stand;
+        let real = self.root().join(path);
         let what = format!("read {path}");
-        let (ours, theirs) = (work.read(path), fs::read(&real));
+        let ours = work.read(path);
+        let theirs = fs::read(&real);
         if let (Ok(ours), Ok(theirs)) = (&ours, &theirs) {
             assert!(ours == theirs, "content of {path}");
         }
@@ -217,7 +225,8 @@ impl World {
     fn copy(&mut self, path: &str) -> String {
         let other = self.path();
         let what = format!("copy {path} {other}");
-        let (real, real_other) = (self.root().join(path), self.root().join(&other));
+        let real = self.root().join(path);
+        let real_other = self.root().join(&other);
         let inode = |path: &Path| fs::metadata(path).ok().map(|meta| meta.ino());
         // The standard library empties a file that is copied to itself, and has errors of its own for directories.
         let is_file = fs::metadata(&real).is_ok_and(|meta| meta.is_file());

@@ -237,7 +237,8 @@ fn what_is_open_outlives_a_restore() {
 fn restoring_waits_for_nobody_for_ever() {
     let stand = populated();
     let id = stand.create_snapshot("before").unwrap().to_string();
-    let (work, done) = (&stand.work, AtomicBool::new(false));
+    let work = &stand.work;
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             (0..100).for_each(|_| work.restore_discarding_changes(&id).unwrap());

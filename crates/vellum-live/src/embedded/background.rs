@@ -20,7 +20,8 @@ pub(crate) struct BackgroundSync {
 impl BackgroundSync {
     pub(crate) fn start(engine: Arc<EmbeddedEngine>) -> Result<Self, LiveError> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (engine_too, stop_too) = (Arc::clone(&engine), Arc::clone(&stop));
+        let engine_too = Arc::clone(&engine);
+        let stop_too = Arc::clone(&stop);
         let spawned = thread::Builder::new()
             .name("live-journal".into())
             .spawn(move || run_background_sync(&engine_too, &stop_too))

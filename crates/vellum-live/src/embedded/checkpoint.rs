@@ -93,7 +93,8 @@ fn write_entries(
     frames: &mut FrameWriter<'_>,
     mut portion: impl FnMut(&[u8]) -> Vec<KeyValue>,
 ) -> io::Result<u64> {
-    let (mut count, mut from) = (0, Vec::new());
+    let mut count = 0;
+    let mut from = Vec::new();
     let mut body = vec![ENTRIES];
     loop {
         let entries = portion(&from);

@@ -103,7 +103,8 @@ impl EmbeddedEngine {
         }
         self.refuse_sealed_changes(&dropped, &changes)?;
         let sequence = writer.sequence + 1;
-        let (before, len) = (writer.journal.end, writer.journal.len);
+        let before = writer.journal.end;
+        let len = writer.journal.len;
         let entries = changes.iter().map(|(key, value)| (key.as_slice(), value.as_ref()));
         let appended =
             writer.journal.append_frame(|out| record::encode_transaction(out, sequence, &dropped, entries));

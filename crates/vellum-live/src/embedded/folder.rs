@@ -122,7 +122,8 @@ impl LocalFolder {
 
 /// Gives what was just made in a directory to the owner of that: root must not shut a user out of their own.
 fn set_owner_from_dir(directory: impl AsFd, made: impl AsFd) -> io::Result<()> {
-    let (owner, own) = (fstat(directory)?, fstat(&made)?);
+    let owner = fstat(directory)?;
+    let own = fstat(&made)?;
     if (owner.st_uid, owner.st_gid) == (own.st_uid, own.st_gid) || owner.st_uid == 0 {
         return Ok(());
     }

@@ -213,7 +213,8 @@ impl<'f> FrameIterator<'f> {
             return Ok(NextFrame::Broken(DecodeError::Truncated));
         }
         self.peek_bytes(whole)?;
-        let (salt, at) = (self.salt, (offset - self.start) as usize);
+        let salt = self.salt;
+        let at = (offset - self.start) as usize;
         match decode_frame_body(self.window.get(at..).unwrap_or_default(), salt, offset) {
             Ok(body) => {
                 self.offset += whole as u64;

@@ -252,7 +252,8 @@ fn decode_run_index(body: &[u8], end: u64) -> Result<Vec<RunBlock>, DecodeError>
     let mut blocks: Vec<RunBlock> = Vec::with_capacity(count);
     for _ in 0..count {
         let first: Box<[u8]> = reader.read_bytes(body.len())?.into();
-        let (offset, len) = (reader.read_varint()?, reader.read_varint()?);
+        let offset = reader.read_varint()?;
+        let len = reader.read_varint()?;
         if offset.checked_add(len).is_none_or(|block_end| block_end > end) {
             return Err(DecodeError::Invalid("offset"));
         }

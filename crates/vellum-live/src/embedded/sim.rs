@@ -349,7 +349,8 @@ impl EngineFolder for SimFolder {
     fn rename_file(&self, from: &str, to: &str) -> io::Result<()> {
         let mut sim = self.sim.lock().unwrap();
         sim.try_operation()?;
-        let (from, to) = (self.full_name(from), self.full_name(to));
+        let from = self.full_name(from);
+        let to = self.full_name(to);
         let id = *sim.names.get(&from).ok_or(ErrorKind::NotFound)?;
         sim.record_rename(vec![(from, None), (to, Some(id))]);
         Ok(())

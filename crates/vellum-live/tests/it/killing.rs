@@ -70,7 +70,8 @@ fn numbers(store: &EmbeddedStore) -> std::ops::RangeInclusive<u64> {
         ControlFlow::Continue(())
     });
     visited.unwrap();
-    let (first, last) = (*found.first().unwrap(), *found.last().unwrap());
+    let first = *found.first().unwrap();
+    let last = *found.last().unwrap();
     let whole: Vec<_> = (first..=last).flat_map(|number| [number, number]).collect();
     assert_eq!(found, whole, "a prefix, but for what was dropped from its start");
     first..=last

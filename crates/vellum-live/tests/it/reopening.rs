@@ -92,7 +92,8 @@ fn frozen_entries_leave_memory_and_the_journal() {
 #[test]
 fn a_fork_shares_what_is_frozen_and_goes_its_own_way() {
     let dir = tempfile::tempdir().unwrap();
-    let (original, copy) = (dir.path().join("original"), dir.path().join("copy"));
+    let original = dir.path().join("original");
+    let copy = dir.path().join("copy");
     let store = filled(&original, 20_000);
     store.fork_into(&copy).unwrap();
     let refused = store.fork_into(&copy).unwrap_err();

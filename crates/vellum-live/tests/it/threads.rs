@@ -20,7 +20,8 @@ fn all_at_once() {
         EmbeddedStore::open_with(&path, NoDurabilityHooks, EngineLimits { journal: 50_000, run: 1000 })
             .unwrap();
     let done = AtomicBool::new(false);
-    let (shared, ended) = (&store, &done);
+    let shared = &store;
+    let ended = &done;
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS).map(|number| scope.spawn(move || write(shared, number))).collect();
         scope.spawn(|| maintain(shared, dir.path(), ended));
@@ -79,7 +80,9 @@ fn maintain(store: &EmbeddedStore, dir: &std::path::Path, done: &AtomicBool) {
 
 /// Whatever the moment: the sum counts the units, and a layer is there whole or not at all.
 fn look(store: &EmbeddedStore) {
-    let (mut units, mut sum, mut layer) = (0, 0, 0);
+    let mut units = 0;
+    let mut sum = 0;
+    let mut layer = 0;
     let visited = store.scan(&KeySpan::all_keys(), &mut |key, value| {
         match key {
             b"sum" => sum = u32::from_be_bytes(*value.first_chunk().unwrap()),
@@ -120,7 +123,8 @@ fn however_many_wait_two_flushes_are_for_all_of_them() {
     let store = EmbeddedStore::open(&dir.path().join("live"), Slow(Arc::clone(&written))).unwrap();
     std::thread::scope(|scope| {
         for number in 0..WAITERS {
-            let (store, written) = (&store, &written);
+            let store = &store;
+            let written = &written;
             scope.spawn(move || {
                 let sequence = transact(store, |txn| txn.set_key(&[number], [number].into())).unwrap();
                 written.fetch_add(1, Ordering::SeqCst);

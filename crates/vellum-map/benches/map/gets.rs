@@ -95,7 +95,8 @@ pub fn bench_yardsticks(criterion: &mut Criterion<ProcessorTime>, keys: u64) {
     });
     let next = LazyCell::new(generate_cycle);
     group.bench_function("load-after-load", |bencher| {
-        let (next, mut at) = (&*next, 0);
+        let next = &*next;
+        let mut at = 0;
         bencher.iter(|| {
             at = next[black_box(at) as usize];
             at

@@ -79,7 +79,8 @@ pub fn bench_ranges<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime
     for depth in DEPTHS {
         let view = LazyCell::new(|| build_view(base, depth));
         group.bench_function(format!("1000-entries-{depth}"), |bencher| {
-            let (view, mut random) = (&*view, RandomData(7));
+            let view = &*view;
+            let mut random = RandomData(7);
             bencher.iter(|| {
                 let span = KeySpan::from_start(new_bench_key(random.next_below(REGION.min(base.keys))));
                 let entries = view.read_range(&base.cache, span).expect("the root is there");

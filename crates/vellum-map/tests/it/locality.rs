@@ -17,7 +17,8 @@ fn one_change_reads_and_writes_a_path() {
     let root = build(SMALL, &nodes, &model);
     let height = height(&nodes, &root);
     assert!(height >= 4, "{height}");
-    let (mut reads, mut writes) = (0, 0);
+    let mut reads = 0;
+    let mut writes = 0;
     for number in (0..30_000).step_by(300) {
         let count = nodes.len();
         let source = Counted::new(&nodes);
@@ -150,7 +151,8 @@ fn nodes_have_the_size_that_the_shape_says() {
         let model: Model =
             (0..2_000_000 / value_len).map(|number| (key_of(number), vec![1; value_len as usize])).collect();
         let root = build(STANDARD, &nodes, &model);
-        let (mut bytes, mut leaves) = (0, 0);
+        let mut bytes = 0;
+        let mut leaves = 0;
         walk_nodes::<_, _, _, vellum_map::MapError>(
             &nodes,
             &root,

@@ -48,7 +48,8 @@ impl Run {
         let nodes = MemoryNodeStore::new();
         let root = build(shape, &nodes, &Model::new());
         let kept = vec![(root, Model::new())];
-        let (model, top) = (Model::new(), ChangeLayer::new());
+        let model = Model::new();
+        let top = ChangeLayer::new();
         Self { shape, random, universe, value_max, nodes, view: MapView::new(root), top, model, kept }
     }
 
@@ -125,7 +126,8 @@ impl Run {
     }
 
     fn random_span(&mut self) -> KeySpan {
-        let (a, b) = (self.key(), self.key());
+        let a = self.key();
+        let b = self.key();
         match self.random.below(4) {
             0 => KeySpan::all_keys(),
             1 => KeySpan::from_prefix(&a),
@@ -193,9 +195,11 @@ impl Run {
 
     fn compare(&mut self) {
         let count = self.kept.len() as u64;
-        let (a, b) = (self.random.below(count) as usize, self.random.below(count) as usize);
+        let a = self.random.below(count) as usize;
+        let b = self.random.below(count) as usize;
         let span = self.random_span();
-        let ((a, before), (b, after)) = (&self.kept[a], &self.kept[b]);
+        let (a, before) = &self.kept[a];
+        let (b, after) = &self.kept[b];
         let changes: Vec<_> = diff_maps(&self.nodes, a, b).map(|change| as_owned(&change.unwrap())).collect();
         let mut expected = model_diff(before, after);
         assert_eq!(changes, expected);

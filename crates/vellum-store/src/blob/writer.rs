@@ -112,7 +112,8 @@ impl BlobWriter {
         });
         let uploads = UploadQueue::new(shared.clone());
         let open = |kind| Mutex::new(OpenPack::new(uploads.next_pack_number(), kind));
-        let (chunks, nodes) = (open(BlobKind::Chunk), open(BlobKind::Node));
+        let chunks = open(BlobKind::Chunk);
+        let nodes = open(BlobKind::Node);
         Self { shared, chunks, nodes, uploads, packs: PackReliance::default(), renewed: Mutex::default() }
     }
 
@@ -179,8 +180,10 @@ impl BlobWriter {
 
     /// Stores a claimed blob: as a difference to one of the open pack, if there is one that it resembles.
     fn seal_and_append_blob(&self, kind: BlobKind, id: &BlobId, plaintext: &[u8]) -> Result<(), BlobError> {
-        let (inner, stats) = (&self.shared.store.inner, &self.shared.stats);
-        let (keys, level) = (&inner.keys, inner.options.level);
+        let inner = &self.shared.store.inner;
+        let stats = &self.shared.stats;
+        let keys = &inner.keys;
+        let level = inner.options.level;
         let ends =
             if kind == BlobKind::Chunk && level != 0 { BlobEnds::from_plaintext(plaintext) } else { None };
         SEALED.with_borrow_mut(|sealed| {
@@ -205,7 +208,8 @@ impl BlobWriter {
     /// A blob of the open pack that resembles this one. It is opened outside of the lock.
     fn open_base(&self, kind: BlobKind, id: &BlobId, ends: &BlobEnds) -> Option<OpenBase> {
         let open = self.lock_open_pack(kind);
-        let (number, place) = (open.number, open.similar.find_base(ends, id)?);
+        let number = open.number;
+        let place = open.similar.find_base(ends, id)?;
         let sealed = place.slice_base(open.builder.as_bytes())?.to_vec();
         drop(open);
         match body::open_blob(&self.shared.store.inner.keys, kind, &place.id, &sealed) {

@@ -103,7 +103,8 @@ impl RunHeader {
             return Err(DecodeError::Version(version));
         }
         let fan_bits = reader.read_u32()?;
-        let (volume, id) = (VolumeId(reader.read_array()?), IndexRunId(reader.read_array()?));
+        let volume = VolumeId(reader.read_array()?);
+        let id = IndexRunId(reader.read_array()?);
         let [entries, packs, supersedes, condemned, blocks, _zero] = read_counts(&mut reader)?;
         let header = Self {
             volume,

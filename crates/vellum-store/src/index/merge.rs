@@ -77,7 +77,8 @@ mod tests {
 
     #[test]
     fn runs_stay_few_and_are_rewritten_seldom() {
-        let (mut sizes, mut written) = (Vec::new(), 0);
+        let mut sizes = Vec::new();
+        let mut written = 0;
         for _ in 0..10_000 {
             let chosen = choose_runs(&sizes, 1);
             let merged: usize = 1 + chosen.iter().map(|i| sizes[*i]).sum::<usize>();

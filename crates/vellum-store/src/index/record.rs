@@ -184,8 +184,9 @@ fn read_list<T>(
 
 fn decode_entry(reader: &mut FieldReader<'_>, packs: usize) -> Result<IndexEntry, DecodeError> {
     let id = BlobId(reader.read_array()?);
-    let (pack, offset, len) =
-        (reader.read_varint_u32()?, reader.read_varint_u32()?, reader.read_varint_u32()?);
+    let pack = reader.read_varint_u32()?;
+    let offset = reader.read_varint_u32()?;
+    let len = reader.read_varint_u32()?;
     if pack as usize >= packs {
         return Err(DecodeError::Invalid("pack number"));
     }

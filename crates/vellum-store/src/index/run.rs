@@ -154,7 +154,8 @@ impl IndexRun {
 
     fn slot_range(&self, slot: usize) -> Option<(usize, usize)> {
         let mut reader = FieldReader::new(self.section_bytes(|s| &s.fan).get(slot * 4..slot * 4 + 8)?);
-        let (low, high) = (reader.read_u32().ok()? as usize, reader.read_u32().ok()? as usize);
+        let low = reader.read_u32().ok()? as usize;
+        let high = reader.read_u32().ok()? as usize;
         (low <= high && high <= self.len()).then_some((low, high))
     }
 
@@ -165,7 +166,9 @@ impl IndexRun {
 
     fn decode_location(&self, record: &[u8]) -> Option<BlobLocation> {
         let mut reader = FieldReader::new(record.get(BlobId::LEN..)?);
-        let (pack, offset, len) = (reader.read_u32().ok()?, reader.read_u32().ok()?, reader.read_u32().ok()?);
+        let pack = reader.read_u32().ok()?;
+        let offset = reader.read_u32().ok()?;
+        let len = reader.read_u32().ok()?;
         if len as usize > crate::pack::SEALED_MAX {
             return None;
         }

@@ -167,7 +167,8 @@ impl LocalStore {
     }
 
     fn wrap_io_error(&self, action: &'static str, key: &ObjectKey, source: io::Error) -> StoreError {
-        let (place, name) = (self.describe_location(), key.to_string());
+        let place = self.describe_location();
+        let name = key.to_string();
         match source.kind() {
             io::ErrorKind::NotFound => StoreError::NotFound { place, key: name },
             io::ErrorKind::AlreadyExists => StoreError::Exists { place, key: name },

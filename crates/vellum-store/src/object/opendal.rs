@@ -55,7 +55,8 @@ impl OpendalStore {
     }
 
     fn wrap_dal_error(&self, action: &'static str, key: &str, error: &opendal::Error) -> StoreError {
-        let (place, name) = (self.place.clone(), key.to_owned());
+        let place = self.place.clone();
+        let name = key.to_owned();
         match error.kind() {
             DalKind::NotFound => StoreError::NotFound { place, key: name },
             DalKind::AlreadyExists => StoreError::Exists { place, key: name },
@@ -87,7 +88,9 @@ impl OpendalStore {
         bytes: &[u8],
         tag: Option<String>,
     ) -> Result<(), StoreError> {
-        let (operator, path, body) = (self.operator.clone(), key.to_string(), bytes.to_vec());
+        let operator = self.operator.clone();
+        let path = key.to_string();
+        let body = bytes.to_vec();
         let can_be_new = operator.info().capability().write_with_if_not_exists;
         let written = run_future(async move {
             let writing = operator.write_with(&path, body);
@@ -110,7 +113,8 @@ impl OpendalStore {
 
     /// The ref's bytes, and the tag by which the service knows them. A ref of more than `max` bytes was changed.
     fn read_tagged_ref(&self, key: &ObjectKey, max: usize) -> Result<Option<TaggedRef>, StoreError> {
-        let (operator, path) = (self.operator.clone(), key.to_string());
+        let operator = self.operator.clone();
+        let path = key.to_string();
         // The tag is asked for first: a change in between makes the condition fail, never succeed wrongly.
         let answer = run_future(async move {
             let tag = operator.stat(&path).await?.etag().map(str::to_owned);
@@ -130,7 +134,9 @@ impl OpendalStore {
         if self.operator.info().capability().write_with_if_match && tag.is_some() {
             return self.write_conditional("change", key, bytes, tag);
         }
-        let (operator, path, body) = (self.operator.clone(), key.to_string(), bytes.to_vec());
+        let operator = self.operator.clone();
+        let path = key.to_string();
+        let body = bytes.to_vec();
         let written = run_future(async move { operator.write(&path, body).await })?;
         written.map(|_| ()).map_err(|e| self.wrap_dal_error("change", key.as_str(), &e))
     }
@@ -168,7 +174,8 @@ impl ObjectStore for OpendalStore {
     }
 
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
-        let (operator, path) = (self.operator.clone(), key.to_string());
+        let operator = self.operator.clone();
+        let path = key.to_string();
         match run_future(async move { body::read_object_range(&operator, &path, .., max).await })? {
             Ok(Some(bytes)) => Ok(bytes),
             Ok(None) => {
@@ -183,7 +190,8 @@ impl ObjectStore for OpendalStore {
         let length =
             |got| StoreError::Length { place: self.place.clone(), key: key.to_string(), wanted: len, got };
         let end = offset.checked_add(len).ok_or_else(|| length(0))?;
-        let (operator, path) = (self.operator.clone(), key.to_string());
+        let operator = self.operator.clone();
+        let path = key.to_string();
         let bytes =
             match run_future(
                 async move { body::read_object_range(&operator, &path, offset..end, len).await },
@@ -198,7 +206,8 @@ impl ObjectStore for OpendalStore {
     }
 
     fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
-        let (operator, path) = (self.operator.clone(), key.to_string());
+        let operator = self.operator.clone();
+        let path = key.to_string();
         let found = run_future(async move { operator.stat(&path).await })?;
         found.map(|meta| meta.content_length()).map_err(|e| self.wrap_dal_error("read", key.as_str(), &e))
     }
@@ -257,7 +266,8 @@ impl ObjectStore for OpendalStore {
     }
 
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
-        let (operator, path) = (self.operator.clone(), key.to_string());
+        let operator = self.operator.clone();
+        let path = key.to_string();
         match run_future(async move { operator.delete(&path).await })? {
             Err(error) if error.kind() != DalKind::NotFound => {
                 Err(self.wrap_dal_error("delete", key.as_str(), &error))

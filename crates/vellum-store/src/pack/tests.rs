@@ -91,7 +91,8 @@ fn equal_blobs_make_packs_of_different_names() {
         builder.append_blob(BlobId([5; 32]), b"the same bytes");
         builder.build_pack(&keys)
     };
-    let (one, two) = (build(), build());
+    let one = build();
+    let two = build();
     assert_ne!(one.id, two.id);
     assert_eq!(one.entries, two.entries);
 }

@@ -109,7 +109,8 @@ fn exchanged_objects_are_noticed() {
     let files = volume.files();
     for (i, one) in files.iter().enumerate() {
         for other in &files[i + 1..] {
-            let (a, b) = (fs::read(one).unwrap(), fs::read(other).unwrap());
+            let a = fs::read(one).unwrap();
+            let b = fs::read(other).unwrap();
             fs::write(one, &b).unwrap();
             fs::write(other, &a).unwrap();
             let store = volume.open();
@@ -123,7 +124,8 @@ fn exchanged_objects_are_noticed() {
 
 #[test]
 fn objects_of_another_volume_are_refused() {
-    let (volume, foreign) = (Volume::new(), World::new());
+    let volume = Volume::new();
+    let foreign = World::new();
     let keys = vellum_crypto::VolumeKeys::for_encrypted(
         &vellum_crypto::MasterKey::from_bytes([7; 32]),
         vellum_types::VolumeId([1; 16]),

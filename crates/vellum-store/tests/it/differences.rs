@@ -74,7 +74,8 @@ fn many_threads_write_differences() {
     let ids = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let (writer, ids) = (&writer, &ids);
+            let writer = &writer;
+            let ids = &ids;
             scope.spawn(move || {
                 for number in (0..200).filter(|number| number % 4 == thread) {
                     let id = writer.put_blob(KIND, &version(number)).unwrap();

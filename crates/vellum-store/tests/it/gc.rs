@@ -19,7 +19,8 @@ fn commit(store: &BlobStore, seeds: std::ops::Range<u64>) -> (PackId, Vec<BlobId
 #[test]
 fn a_condemned_pack_is_read_and_not_relied_on() {
     let world = World::new();
-    let (store, other) = (world.open("a"), world.open("b"));
+    let store = world.open("a");
+    let other = world.open("b");
     let (pack, ids) = commit(&store, 0..3);
     store.condemn_packs(&[pack]).unwrap();
     other.refresh_index().unwrap();
@@ -81,7 +82,8 @@ fn repacked_bytes_are_the_same_bytes() {
 #[test]
 fn a_client_that_slept_brings_nothing_dead_back() {
     let world = World::new();
-    let (sleeper, store) = (world.open("sleeper"), world.open("a"));
+    let sleeper = world.open("sleeper");
+    let store = world.open("a");
     let (dead, ids) = commit(&store, 0..5);
     // The sleeper knows the pack, and enough runs to merge at its next commit.
     for seed in 100..115 {
@@ -104,7 +106,8 @@ fn a_client_that_slept_brings_nothing_dead_back() {
 #[test]
 fn a_hint_that_a_repack_made_stale_is_renewed() {
     let world = World::new();
-    let (reader, store) = (world.open("reader"), world.open("a"));
+    let reader = world.open("reader");
+    let store = world.open("a");
     let (pack, ids) = commit(&store, 0..3);
     reader.refresh_index().unwrap();
     store.repack_blobs(&[(pack, ids.iter().copied().collect())]).unwrap();

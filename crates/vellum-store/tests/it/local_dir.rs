@@ -19,7 +19,8 @@ fn files_in(path: &Path) -> usize {
 #[test]
 fn a_symlink_in_the_store_leads_nowhere() {
     let dir = tempfile::tempdir().unwrap();
-    let (inside, outside) = (dir.path().join("store"), dir.path().join("outside"));
+    let inside = dir.path().join("store");
+    let outside = dir.path().join("outside");
     let store = LocalStore::create(&inside).unwrap();
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("secret"), "secret").unwrap();
@@ -89,7 +90,8 @@ fn objects_are_for_whom_the_root_is_for() {
 #[test]
 fn a_held_pack_stays_right_and_a_deleted_one_is_gone() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, other) = (LocalStore::create(dir.path()).unwrap(), LocalStore::open(dir.path()).unwrap());
+    let store = LocalStore::create(dir.path()).unwrap();
+    let other = LocalStore::open(dir.path()).unwrap();
     for number in 0..600 {
         store.put_object(&key(&format!("packs/{number}")), number.to_string().as_bytes()).unwrap();
     }
@@ -140,8 +142,10 @@ fn no_space_is_an_error_of_that_kind_and_leaves_nothing_behind() {
 #[test]
 fn what_another_deleted_takes_no_space_for_ever() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, other) = (LocalStore::open(dir.path()).unwrap(), LocalStore::open(dir.path()).unwrap());
-    let (pack, head) = (key("packs/00/00"), key("refs/tag/x"));
+    let store = LocalStore::open(dir.path()).unwrap();
+    let other = LocalStore::open(dir.path()).unwrap();
+    let pack = key("packs/00/00");
+    let head = key("refs/tag/x");
     store.put_object(&pack, b"content").unwrap();
     assert_eq!(store.get_range(&pack, 0, 7).unwrap(), b"content");
     let held = || {

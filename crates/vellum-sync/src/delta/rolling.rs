@@ -35,11 +35,13 @@ pub(super) struct RollingSum {
 impl RollingSum {
     /// The sums over `window`, which is shorter than 4 GiB.
     pub(super) fn from_window(window: &[u8]) -> Self {
-        let (mut plain, mut weighted) = (0_u32, 0_u32);
+        let mut plain = 0_u32;
+        let mut weighted = 0_u32;
         // Some bytes at a time: their sums do not wait for each other, as those of one after the other would.
         let (steps, rest) = window.as_chunks::<STEP>();
         for step in steps {
-            let (mut sum, mut rising) = (0_u32, 0_u32);
+            let mut sum = 0_u32;
+            let mut rising = 0_u32;
             for (place, byte) in step.iter().enumerate() {
                 let number = NUMBERS[usize::from(*byte)];
                 sum = sum.wrapping_add(number);
@@ -58,7 +60,8 @@ impl RollingSum {
     /// Moves the window by a byte: `old` leaves, `new` comes.
     #[inline(always)]
     pub(super) fn roll_byte(&mut self, old: u8, new: u8) {
-        let (old, new) = (NUMBERS[usize::from(old)], NUMBERS[usize::from(new)]);
+        let old = NUMBERS[usize::from(old)];
+        let new = NUMBERS[usize::from(new)];
         self.plain = self.plain.wrapping_sub(old).wrapping_add(new);
         self.weighted = self.weighted.wrapping_sub(old.wrapping_mul(self.len)).wrapping_add(self.plain);
     }

@@ -172,7 +172,8 @@ impl DeltaWindow<'_> {
 
     /// Moves to the next window whose weak hash is known; which block it is, if it is one. None: out of buffer.
     fn find_known_window(&mut self) -> Option<Option<u32>> {
-        let (table, signature) = (&self.matcher.table, &self.matcher.signature);
+        let table = &self.matcher.table;
+        let signature = &self.matcher.signature;
         let block = self.block_len();
         let window = self.buffer.get(self.at..self.at + block)?;
         let mut rolling = RollingSum::from_window(window);

@@ -177,7 +177,8 @@ impl FileSignature {
     pub fn decode(bytes: &[u8]) -> Result<Self, SignatureError> {
         let (block, rest) = bytes.split_first_chunk().ok_or(SignatureError::Count)?;
         let (len, rest) = rest.split_first_chunk().ok_or(SignatureError::Count)?;
-        let (block, len) = (u32::from_le_bytes(*block), u64::from_le_bytes(*len));
+        let block = u32::from_le_bytes(*block);
+        let len = u64::from_le_bytes(*len);
         if !(BLOCK_MIN..=BLOCK_MAX).contains(&block) || len.div_ceil(u64::from(block)) > BLOCKS_MAX {
             return Err(SignatureError::Lengths { block, len });
         }

@@ -11,12 +11,14 @@ fn signature(old: &[u8]) -> FileSignature {
 
 /// The new file from the old one and the operations; and the bytes of data in these.
 fn rebuild(old: &[u8], new: &[u8], signature: FileSignature) -> (Vec<u8>, usize) {
-    let (mut built, mut sent) = (Vec::new(), 0);
+    let mut built = Vec::new();
+    let mut sent = 0;
     SignatureMatcher::new(signature)
         .scan_file(&mut &*new, new.len() as u64, &mut |op| {
             match op {
                 DeltaOperation::Copy { offset, len } => {
-                    let (from, to) = (offset as usize, (offset + len) as usize);
+                    let from = offset as usize;
+                    let to = (offset + len) as usize;
                     built.extend_from_slice(&old[from..to]);
                 }
                 DeltaOperation::Data(data) => {
@@ -32,7 +34,9 @@ fn rebuild(old: &[u8], new: &[u8], signature: FileSignature) -> (Vec<u8>, usize)
 
 /// The same over the old file, from its start on.
 fn overwrite(old: &[u8], new: &[u8], signature: FileSignature) -> (Vec<u8>, usize) {
-    let (mut built, mut position, mut sent) = (old.to_vec(), 0, 0);
+    let mut built = old.to_vec();
+    let mut position = 0;
+    let mut sent = 0;
     SignatureMatcher::new_in_place(signature)
         .scan_file(&mut &*new, new.len() as u64, &mut |op| {
             let bytes = match op {

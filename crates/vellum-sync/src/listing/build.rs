@@ -63,7 +63,8 @@ impl NewListingEntry {
     /// A directory of which nothing is known.
     #[must_use]
     pub fn unknown_dir() -> Self {
-        let (kind, flags) = (FileKind::Dir, EntryFlags::default());
+        let kind = FileKind::Dir;
+        let flags = EntryFlags::default();
         Self { kind, mode: 0o755, uid: 0, gid: 0, size: 0, mtime: UnixTime::default(), flags }
     }
 }
@@ -191,7 +192,8 @@ impl TreeListing {
             return Err(ListingError::TooLarge);
         }
         place(self.names.len() + block.names.len())?;
-        let (names, details) = (place(self.names.len())?, place(self.details.len())?);
+        let names = place(self.names.len())?;
+        let details = place(self.details.len())?;
         let parent = self.records.get_mut(dir.index()).ok_or(ListingError::Place)?;
         if parent.kind != FileKind::Dir || parent.size != 0 {
             return Err(ListingError::Place);

@@ -111,7 +111,8 @@ pub fn find_undecided_files(
     destination: &TreeListing,
     options: &SyncOptions,
 ) -> (Vec<ListingEntryId>, Vec<ListingEntryId>) {
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut theirs = Vec::new();
     if options.compare.by == CompareMethod::Content {
         collect_same_size(source, destination, &mut ours, &mut theirs);
     }
@@ -132,7 +133,8 @@ pub fn find_undecided_in_basis(
     basis: &TreeListing,
     options: &SyncOptions,
 ) -> (Vec<ListingEntryId>, Vec<ListingEntryId>) {
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut theirs = Vec::new();
     if options.compare.by == CompareMethod::Content {
         collect_same_size(source, basis, &mut ours, &mut theirs);
         // What was hashed for another one is known.

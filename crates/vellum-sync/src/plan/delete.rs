@@ -47,7 +47,9 @@ impl SyncPlanner<'_> {
                 stays.extend(entry.parent().map(|parent| parent.id()));
                 continue;
             }
-            let (action, what, old) = (StepAction::Delete, Differences::default(), Some(entry.id()));
+            let action = StepAction::Delete;
+            let what = Differences::default();
+            let old = Some(entry.id());
             steps.push(SyncStep { phase, action, what, source: None, old, other: None });
         }
         let gone = steps.last().is_some_and(|step| step.old == Some(top.id()));
@@ -124,7 +126,8 @@ impl SyncPlanner<'_> {
     /// Why so much is not deleted.
     pub(super) fn check_delete_limit(&self) -> Option<PlanRefusal> {
         let delete = &self.options.delete;
-        let (deletes, of) = (self.counts.deleted, self.destination.len() as u64 - 1);
+        let deletes = self.counts.deleted;
+        let of = self.destination.len() as u64 - 1;
         if let Some(path) = &self.store {
             return Some(PlanRefusal::Store { path: path.clone() });
         }

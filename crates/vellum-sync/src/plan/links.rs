@@ -78,7 +78,9 @@ impl SyncPlanner<'_> {
                 continue;
             }
             let what = Differences::CONTENT.union_if(Differences::NEW, old.is_none());
-            let (phase, action, source) = (StepPhase::Links, StepAction::Link, Some(source));
+            let phase = StepPhase::Links;
+            let action = StepAction::Link;
+            let source = Some(source);
             self.links.push(SyncStep { phase, action, what, source, old, other: Some(leader) });
             self.counts.made += u64::from(old.is_none());
             self.mark_touched(pair);

@@ -69,10 +69,8 @@ fn an_edit_within_the_same_second_is_seen() {
 
 #[test]
 fn deletes_come_last_and_only_if_asked() {
-    let (source, old) = (
-        listing(&[("a", file(1, 2)), ("c", file(1, 2))]),
-        listing(&[("b", file(1, 2)), ("c", file(1, 2)), ("d", file(1, 1))]),
-    );
+    let source = listing(&[("a", file(1, 2)), ("c", file(1, 2))]);
+    let old = listing(&[("b", file(1, 2)), ("c", file(1, 2)), ("d", file(1, 1))]);
     assert_eq!(
         actions(&SyncPlan::new(&source, &old, &options())),
         [StepAction::Write(WriteMethod::Whole), StepAction::Attributes]
@@ -101,7 +99,8 @@ fn deleting_more_than_half_is_refused() {
             names.iter().map(|name| (name.as_str(), file(1, 2))).collect();
         listing(&entries)
     };
-    let (source, old) = (tree(&names[..1]), tree(&names));
+    let source = tree(&names[..1]);
+    let old = tree(&names);
     let refusal = |options: &SyncOptions| SyncPlan::new(&source, &old, options).refusal;
     assert_eq!(refusal(&deleting()), Some(PlanRefusal::MoreThanHalf { deletes: 11, of: 12 }));
     let mut limited = deleting();
@@ -119,7 +118,8 @@ fn deleting_more_than_half_is_refused() {
 /// One of one was refused, and with it all that was to be written.
 #[test]
 fn few_deletions_are_no_sign_of_a_wrong_source() {
-    let (source, old) = (listing(&[("a", file(1, 2))]), listing(&[("b", file(1, 2))]));
+    let source = listing(&[("a", file(1, 2))]);
+    let old = listing(&[("b", file(1, 2))]);
     let plan = SyncPlan::new(&source, &old, &deleting());
     assert_eq!((plan.refusal, plan.counts.deleted, plan.counts.made), (None, 1, 1));
 }

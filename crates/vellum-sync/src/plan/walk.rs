@@ -268,7 +268,8 @@ impl<'a> SyncPlanner<'a> {
             return;
         }
         if self.find_leader(source).is_some() {
-            let (source, old) = (source.id(), Some(old.id()));
+            let source = source.id();
+            let old = Some(old.id());
             return self.followers.push(DependentName { source, old, pair });
         }
         let options = self.options;
@@ -308,7 +309,8 @@ impl<'a> SyncPlanner<'a> {
             return self.add_dir(source.id(), None, what);
         }
         if self.find_leader(source).is_some() {
-            let (source, old) = (source.id(), old.map(|old| old.id()));
+            let source = source.id();
+            let old = old.map(|old| old.id());
             return self.followers.push(DependentName { source, old, pair });
         }
         let found = if old.is_none() { self.find_basis_match(source) } else { None };

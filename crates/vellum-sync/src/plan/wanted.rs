@@ -37,7 +37,8 @@ impl WantedAttributes {
     /// What this entry asks for.
     #[must_use]
     pub fn from_entry(entry: &ListingEntry<'_>, options: &SyncOptions) -> Self {
-        let (preserve, changes) = (&options.preserve, &options.changes);
+        let preserve = &options.preserve;
+        let changes = &options.changes;
         let kind = entry.kind();
         let source_mode = changes
             .modes

@@ -106,7 +106,8 @@ impl<'a> TransferControl<'a> {
 
     /// Fills `to`, which is empty, from a file of this host.
     pub(super) fn fill_file(&self, filling: &FileFill<'_>, from: &OpenedFile) -> Result<()> {
-        let (size, to) = (from.stat.size, filling.file);
+        let size = from.stat.size;
+        let to = filling.file;
         let plain = !self.sparse && !from.stat.may_have_holes;
         if size <= SMALL.min(self.choose_step_len()) && plain {
             self.copy_small(to, from)?;
@@ -164,7 +165,8 @@ impl<'a> TransferControl<'a> {
         let mut position = range.start;
         while position < range.end {
             let step = (range.end - position).min(self.choose_step_len()) as usize;
-            let (mut read_at, mut write_at) = (position, position);
+            let mut read_at = position;
+            let mut write_at = position;
             // Where the disk has to be waited for, others may write meanwhile.
             let pen = is_in_page_cache(&from.file, position + step as u64 - 1).then(|| filling.lock_writes());
             let copied =
@@ -336,7 +338,8 @@ impl<'a> TransferControl<'a> {
     /// Makes `to`, which has other content, equal to the source: only blocks that differ are written. What lies beyond
     /// its end is written in order: if that is cut off, its length tells how far it came, and it has no holes.
     pub fn patch_file(&self, to: &File, from: &OpenedFile, start: u64) -> Result<()> {
-        let (filling, end) = (FileFill::new_in_place(to), from.stat.size);
+        let filling = FileFill::new_in_place(to);
+        let end = from.stat.size;
         let there = stat_file(to)?.size.min(end).max(start);
         let there = ContentRange { start, end: there };
         self.hands.process_ranges(split_ranges(std::iter::once(Ok(there))), |range| {
@@ -353,7 +356,8 @@ impl<'a> TransferControl<'a> {
         from: &OpenedFile,
         range: ContentRange,
     ) -> Result<()> {
-        let (mut theirs, mut ours) = (vec![0; BLOCK], vec![0; BLOCK]);
+        let mut theirs = vec![0; BLOCK];
+        let mut ours = vec![0; BLOCK];
         let mut position = range.start;
         while position < range.end {
             let step = (range.end - position).min(BLOCK as u64) as usize;

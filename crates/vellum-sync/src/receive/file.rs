@@ -129,7 +129,8 @@ impl<'a> EntryWriter<'a> {
         old: Option<&OpenedFile>,
         content: &mut FileContent,
     ) -> Result<Vec<String>> {
-        let (dir, replaces) = (home.dir, step.old.is_some());
+        let dir = home.dir;
+        let replaces = step.old.is_some();
         let UnfinishedFile { file: new, like } = self.create_file(home, step, entry)?;
         let filling = FileFill::new(new.file()?, entry.size(), replaces);
         let received = match (&mut *content, old) {

@@ -72,7 +72,8 @@ impl EntryWriter<'_> {
     /// Writes pieces over a file; gives the hash of what shall be there.
     fn write_pieces_over(&self, file: &File, pieces: &mut dyn ContentPieces) -> Result<ContentDigest> {
         let mut hasher = blake3::Hasher::new();
-        let (filling, mut position) = (FileFill::new_in_place(file), 0);
+        let filling = FileFill::new_in_place(file);
+        let mut position = 0;
         while let Some(piece) = pieces.next_piece()? {
             let len = match piece {
                 TransferPiece::Data(bytes) => {

@@ -128,7 +128,8 @@ pub(super) fn create_path(root: &HeldDir, path: &[u8]) -> Result<HeldDir> {
 fn format_timestamp() -> String {
     const DAY: u64 = 86_400;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (mut days, rest) = (now.as_secs() / DAY, now.as_secs() % DAY);
+    let mut days = now.as_secs() / DAY;
+    let rest = now.as_secs() % DAY;
     let mut year = 1970;
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     while days >= 365 + u64::from(leap(year)) {
@@ -144,7 +145,9 @@ fn format_timestamp() -> String {
         days -= len;
         month += 1;
     }
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    let hour = rest / 3600;
+    let minute = rest / 60 % 60;
+    let second = rest % 60;
     format!(
         "{year:04}-{month:02}-{:02}T{hour:02}-{minute:02}-{second:02}.{:03}Z",
         days + 1,

@@ -139,7 +139,8 @@ impl SharedRewrite<'_> {
     fn share_run(&self, run: &SharedRun) -> Result<()> {
         let mut done = 0;
         while done < run.len {
-            let (mut read_at, mut write_at) = (run.old + done, run.new + done);
+            let mut read_at = run.old + done;
+            let mut write_at = run.new + done;
             let left = (run.len - done) as usize;
             match copy_file_range(self.old, Some(&mut read_at), self.to.file, Some(&mut write_at), left) {
                 Ok(count) if count > 0 => done += count as u64,

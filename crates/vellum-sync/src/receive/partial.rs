@@ -39,7 +39,8 @@ pub(super) struct PartialPlace {
 /// The name under which what arrived of this file is kept: its own, as long as it does not change.
 pub(crate) fn partial_file_name(entry: &ListingEntry<'_>) -> Vec<u8> {
     let mut key = entry.path();
-    let (size, mtime) = (entry.size(), entry.mtime());
+    let size = entry.size();
+    let mtime = entry.mtime();
     key.extend_from_slice(&size.to_le_bytes());
     key.extend_from_slice(&mtime.secs.to_le_bytes());
     key.extend_from_slice(&mtime.nanos.to_le_bytes());

@@ -93,7 +93,8 @@ impl TransferControl<'_> {
     fn write_resumed_zeros(&self, going: &mut ResumedFile<'_>, len: u64) -> Result<()> {
         going.changed.get_or_insert(going.position);
         let end = going.position.saturating_add(len).min(going.arrived);
-        let (zeros, mut at) = (vec![0; BLOCK], going.position);
+        let zeros = vec![0; BLOCK];
+        let mut at = going.position;
         while at < end {
             let step = (end - at).min(BLOCK as u64);
             self.write_at(&going.filling, zeros.get(..step as usize).unwrap_or_default(), at)?;

@@ -45,7 +45,8 @@ impl RemoteAddress {
         if typed.get(colon) != Some(&b':') || colon == 0 {
             return None;
         }
-        let (host, path) = (typed.get(..colon)?, typed.get(colon + 1..)?);
+        let host = typed.get(..colon)?;
+        let path = typed.get(colon + 1..)?;
         let shown = String::from_utf8_lossy(typed).escape_debug().to_string();
         if path.first() == Some(&b':') {
             return Some(Err(AddressError::Daemon(shown)));
@@ -96,7 +97,9 @@ impl RemoteShell {
     /// The words of a command as typed for `--rsh`: separated by spaces, where quotes of both kinds keep spaces.
     pub fn parse_words(typed: &[u8]) -> Result<Vec<OsString>, AddressError> {
         let wrong = || AddressError::Command(String::from_utf8_lossy(typed).escape_debug().to_string());
-        let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
+        let mut words = Vec::new();
+        let mut word = None::<Vec<u8>>;
+        let mut quote = None;
         for byte in typed {
             match (quote, byte) {
                 (Some(open), byte) if *byte == open => quote = None,

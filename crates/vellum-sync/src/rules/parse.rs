@@ -212,7 +212,11 @@ impl RuleHead {
             _ => return None,
         };
         let modifiers = RuleModifiers::default();
-        let (sender, receiver, negated, hides_itself, not_inherited) = (false, false, false, false, false);
+        let sender = false;
+        let receiver = false;
+        let negated = false;
+        let hides_itself = false;
+        let not_inherited = false;
         Some(Self { kind, sided, modifiers, sender, receiver, negated, hides_itself, not_inherited, len: 0 })
     }
 

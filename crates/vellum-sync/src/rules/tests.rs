@@ -255,10 +255,12 @@ fn compare(
     files: &[(String, String)],
 ) -> Result<(), TestCaseError> {
     let temp = tempfile::tempdir().unwrap();
-    let (from, to) = (temp.path().join("from"), temp.path().join("to"));
+    let from = temp.path().join("from");
+    let to = temp.path().join("to");
     make(&from, source, files);
     make(&to, there, files);
-    let (source, there) = (paths_of(&from), paths_of(&to));
+    let source = paths_of(&from);
+    let there = paths_of(&to);
 
     let compiled = RuleSet::compile_args(&args_of(typed), false, &mut |_| Err("no files".to_owned()));
     let set = RuleSet { delete_excluded: excluded, ..compiled.unwrap() };

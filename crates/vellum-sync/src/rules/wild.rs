@@ -51,11 +51,13 @@ impl WildcardPattern {
         }
         let words = tokens.len() / 64 + 1;
         if words <= STACK_WORDS {
-            let (mut now, mut next) = ([0; STACK_WORDS], [0; STACK_WORDS]);
+            let mut now = [0; STACK_WORDS];
+            let mut next = [0; STACK_WORDS];
             let (Some(now), Some(next)) = (now.get_mut(..words), next.get_mut(..words)) else { return false };
             run_automaton(tokens, pieces, after_slashes, now, next)
         } else {
-            let (mut now, mut next) = (vec![0; words], vec![0; words]);
+            let mut now = vec![0; words];
+            let mut next = vec![0; words];
             run_automaton(tokens, pieces, after_slashes, &mut now, &mut next)
         }
     }

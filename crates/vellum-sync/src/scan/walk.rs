@@ -113,7 +113,8 @@ impl<'a> DirectoryWalk<'a> {
             false => wish.rules.enter_dir(b"", &|_| Ok(None))?,
         };
         let judge = judge.unwrap_or_else(|| wish.rules.clone());
-        let (name, depth) = (wish.top.clone().into(), usize::from(!wish.top.is_empty()));
+        let name = wish.top.clone().into();
+        let depth = usize::from(!wish.top.is_empty());
         let task = WalkTask {
             id: ListingEntryId::ROOT,
             name,

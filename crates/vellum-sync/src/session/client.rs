@@ -174,7 +174,8 @@ impl SyncClient {
     }
 
     fn wait_for_report(&self, meter: &ProgressMeter) -> Result<SyncReport> {
-        let (mut items, mut bytes) = (0, 0);
+        let mut items = 0;
+        let mut bytes = 0;
         loop {
             match self.link.receive_message()? {
                 IncomingMessage::Message(SessionMessage::Progress { items: now_items, bytes: now_bytes }) => {

@@ -101,7 +101,9 @@ impl SessionLink {
             inbox: StreamInbox::default(),
             feed: StreamFeed::default(),
         });
-        let (codec, sent, timeout) = (settings.codec, Arc::clone(&link.sent), Arc::clone(&link.timeout));
+        let codec = settings.codec;
+        let sent = Arc::clone(&link.sent);
+        let timeout = Arc::clone(&link.timeout);
         let writer = Arc::downgrade(&link);
         let writing = std::thread::spawn(move || {
             let outcome = write_frames(CountedWriter::new(write, sent), codec, &frames, &timeout);

@@ -353,7 +353,9 @@ fn start_feed_threads(
     listing: &Arc<TreeListing>,
 ) -> Vec<std::thread::JoinHandle<()>> {
     let thread = |_| {
-        let (link, local, listing) = (Arc::clone(link), Arc::clone(local), Arc::clone(listing));
+        let link = Arc::clone(link);
+        let local = Arc::clone(local);
+        let listing = Arc::clone(listing);
         std::thread::spawn(move || {
             let source: &dyn SourceEnd = &*local;
             feed::serve_requests(&link, source, &listing);

@@ -183,7 +183,9 @@ fn told(root: &Path) -> Vec<String> {
             };
             let link = fs::read_link(&path).ok();
             let shown = path.strip_prefix(root).unwrap().display().to_string();
-            let (mode, secs, nanos) = (meta.mode(), meta.mtime(), meta.mtime_nsec());
+            let mode = meta.mode();
+            let secs = meta.mtime();
+            let nanos = meta.mtime_nsec();
             let size = if meta.is_dir() { 0 } else { meta.len() };
             told.push(format!("{shown:?} {mode:o} {secs}.{nanos} {size} {link:?} {content}"));
             if meta.is_dir() {
@@ -200,7 +202,8 @@ fn told(root: &Path) -> Vec<String> {
 fn a_tree_is_fetched_and_brought() {
     for codec in [WireCodec::Plain, WireCodec::Zstd] {
         let temp = tempfile::tempdir().unwrap();
-        let (here, there) = (temp.path().join("here"), temp.path().join("there"));
+        let here = temp.path().join("here");
+        let there = temp.path().join("there");
         make_tree(&here);
         fs::create_dir(&there).unwrap();
         fs::write(there.join("stale"), "goes").unwrap();
@@ -218,7 +221,8 @@ fn a_tree_is_fetched_and_brought() {
 #[test]
 fn holes_stay_holes() {
     let temp = tempfile::tempdir().unwrap();
-    let (here, there) = (temp.path().join("here"), temp.path().join("there"));
+    let here = temp.path().join("here");
+    let there = temp.path().join("there");
     make_tree(&here);
     fs::create_dir(&there).unwrap();
     pull(served(temp.path(), WireCodec::Zstd).client(), "here", &there, &options()).unwrap();
@@ -228,7 +232,8 @@ fn holes_stay_holes() {
 #[test]
 fn what_the_other_side_has_is_not_sent_again() {
     let temp = tempfile::tempdir().unwrap();
-    let (here, there) = (temp.path().join("here"), temp.path().join("there"));
+    let here = temp.path().join("here");
+    let there = temp.path().join("there");
     for dir in [&here, &there] {
         fs::create_dir(dir).unwrap();
     }
@@ -253,7 +258,8 @@ fn what_the_other_side_has_is_not_sent_again() {
 #[test]
 fn more_files_than_fit_ahead_arrive() {
     let temp = tempfile::tempdir().unwrap();
-    let (here, there) = (temp.path().join("here"), temp.path().join("there"));
+    let here = temp.path().join("here");
+    let there = temp.path().join("there");
     for dir in [&here, &there] {
         fs::create_dir(dir).unwrap();
     }
@@ -288,11 +294,14 @@ fn files_of_one_name_come_alone() {
 #[test]
 fn errors_of_the_far_side_are_told_in_the_end() {
     let temp = tempfile::tempdir().unwrap();
-    let (here, there) = (temp.path().join("here"), temp.path().join("there"));
+    let here = temp.path().join("here");
+    let there = temp.path().join("there");
     make_tree(&here);
     fs::create_dir(&there).unwrap();
     let served = served(temp.path(), WireCodec::Plain);
-    let (client, options, meter) = (served.client(), options(), ProgressMeter::default());
+    let client = served.client();
+    let options = options();
+    let meter = ProgressMeter::default();
     client.request_end(&begin(ServerRole::Source, "here")).unwrap();
     let from = client.list_entries(None, &wish(SyncSide::Source, &options), &meter).unwrap();
     fs::remove_file(here.join("empty")).unwrap();
@@ -332,7 +341,8 @@ fn hashes_are_those_of_the_far_side() {
 /// Passes on what comes until so many bytes have gone, then ends both ways.
 fn relay(from: OwnedFd, to: OwnedFd, mut left: u64) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
-        let (mut from, mut to) = (fs::File::from(from), fs::File::from(to));
+        let mut from = fs::File::from(from);
+        let mut to = fs::File::from(to);
         let mut passed = Vec::new();
         let mut buffer = vec![0; 16 << 10];
         while left > 0 {
@@ -426,7 +436,8 @@ fn a_cut_anywhere_and_another_run_are_as_good_as_one() {
 #[test]
 fn bytes_may_come_one_by_one() {
     let temp = tempfile::tempdir().unwrap();
-    let (here, there) = (temp.path().join("here"), temp.path().join("there"));
+    let here = temp.path().join("here");
+    let there = temp.path().join("there");
     fs::create_dir_all(here.join("dir")).unwrap();
     fs::write(here.join("dir/file"), noise(3000, 5)).unwrap();
     fs::create_dir(&there).unwrap();
@@ -434,7 +445,8 @@ fn bytes_may_come_one_by_one() {
     let [server_side, server_far] = pipes();
     let trickle = |from: OwnedFd, to: OwnedFd| {
         std::thread::spawn(move || {
-            let (mut from, mut to) = (fs::File::from(from), fs::File::from(to));
+            let mut from = fs::File::from(from);
+            let mut to = fs::File::from(to);
             let mut byte = [0];
             while from.read(&mut byte).is_ok_and(|count| count > 0) && to.write_all(&byte).is_ok() {}
         })
@@ -480,7 +492,8 @@ fn with_stranger(timeout: u64) -> (SyncClient, Stranger) {
         ours.1,
         &LinkSettings { codec: WireCodec::Plain, timeout },
     ));
-    let (mut from, mut to) = (fs::File::from(theirs.0), fs::File::from(theirs.1));
+    let mut from = fs::File::from(theirs.0);
+    let mut to = fs::File::from(theirs.1);
     Greeting::new(WireCodec::Plain).send_to(&mut to).unwrap();
     Greeting::receive_from(&mut from).unwrap();
     let frames = WireReader::new(from, WireCodec::Plain).unwrap();
@@ -727,13 +740,16 @@ fn only_files_of_the_listing_are_served() {
 #[test]
 fn nothing_is_written_through_a_symlink_at_the_far_side() {
     let temp = tempfile::tempdir().unwrap();
-    let (here, there) = (temp.path().join("here"), temp.path().join("there"));
+    let here = temp.path().join("here");
+    let there = temp.path().join("there");
     fs::create_dir_all(here.join("dir")).unwrap();
     fs::write(here.join("dir/file"), "new").unwrap();
     fs::create_dir_all(there.join("dir")).unwrap();
     fs::create_dir(temp.path().join("outside")).unwrap();
     let served = served(temp.path(), WireCodec::Plain);
-    let (client, options, meter) = (served.client(), options(), ProgressMeter::default());
+    let client = served.client();
+    let options = options();
+    let meter = ProgressMeter::default();
     let local = LocalEnd::open(&here).unwrap();
     client.request_end(&begin(ServerRole::Destination, "there")).unwrap();
     let from = local.list_entries(&wish(SyncSide::Source, &options), &meter).unwrap();

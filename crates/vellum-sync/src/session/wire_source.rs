@@ -61,7 +61,8 @@ impl SourceEnd for WireSource {
     }
 
     fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
-        let (mut signature, mut old_len) = (None, 0);
+        let mut signature = None;
+        let mut old_len = 0;
         let is_overwritten = old.is_some_and(|old| old.is_overwritten);
         if let Some(OldVersion { file: old, .. }) = old.filter(|_| file.size() > DELTA_MIN) {
             old_len = old.metadata().map_err(SyncError::wrap_io_error("read"))?.len();

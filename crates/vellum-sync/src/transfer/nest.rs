@@ -61,7 +61,8 @@ impl HiddenDirectories {
             |step: &SyncStep| step.source.and_then(|id| job.from.entry(id).parent()).map(|dir| dir.id());
         let made = job.plan.phase_steps(StepPhase::Dirs);
         let nest = |step: &SyncStep| {
-            let (hidden, left) = (Mutex::default(), AtomicUsize::new(0));
+            let hidden = Mutex::default();
+            let left = AtomicUsize::new(0);
             Some((step.source?, HiddenDirectory { step: *step, hidden, left, bytes: 0 }))
         };
         // What is made hidden is private at first, and one of which only the name is copied would stay so.

@@ -48,7 +48,9 @@ fn split_portions(
     asked: &dyn Fn(&SyncStep) -> bool,
 ) -> Vec<(usize, usize)> {
     let mut portions = Vec::with_capacity(steps.len() / STEPS + 1);
-    let (mut start, mut count, mut bytes) = (0, 0, 0);
+    let mut start = 0;
+    let mut count = 0;
+    let mut bytes = 0;
     let at_most = if carrier.is_source_local() { STEPS_MAX } else { STEPS };
     for (place, step) in steps.iter().enumerate().filter(|(_, step)| asked(step)) {
         if let (StepAction::Write(_) | StepAction::CopyBasis(_), Some(id)) = (step.action, step.source) {

@@ -173,7 +173,9 @@ impl AgreedEntry {
             rdev: 0,
             mark: 0,
         };
-        let (digest, stamps, unsure) = (None, [0; 2], false);
+        let digest = None;
+        let stamps = [0; 2];
+        let unsure = false;
         Self { first: state, second: state, target: Box::default(), digest, stamps, unsure, implied: true }
     }
 

@@ -200,7 +200,9 @@ fn decode_state(reader: &mut FieldReader<'_>, kind: FileKind) -> Result<EntrySta
     if mode > 0o7777 {
         return Err(DecodeError::Invalid("mode"));
     }
-    let (uid, gid) = (reader.read_varint_u32()?, reader.read_varint_u32()?);
-    let (size, mtime) = (reader.read_varint()?, UnixTime::decode(reader)?);
+    let uid = reader.read_varint_u32()?;
+    let gid = reader.read_varint_u32()?;
+    let size = reader.read_varint()?;
+    let mtime = UnixTime::decode(reader)?;
     Ok(EntryState { kind, mode, uid, gid, size, mtime, rdev: 0, mark: 0 })
 }

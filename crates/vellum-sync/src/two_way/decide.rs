@@ -159,8 +159,8 @@ impl DecisionMaker<'_> {
         which: TwoWaySide,
         decision: &mut TwoWayDecision,
     ) -> [EntryCourse; 2] {
-        let (here, there) =
-            (*which.select_from(&node.standing), *which.opposite().select_from(&node.standing));
+        let here = *which.select_from(&node.standing);
+        let there = *which.opposite().select_from(&node.standing);
         let gone = match (here, there) {
             (_, EntryStatus::Deleted) if !here.is_edited() => true,
             (_, EntryStatus::Deleted) => {

@@ -124,7 +124,8 @@ impl<'a> MergedTree<'a> {
 
     /// The three entries of a node: the archive's, and each side's.
     fn node_entries(&self, place: usize) -> [Option<ListingEntry<'a>>; 3] {
-        let (archive, [a, b]) = (self.archive, self.listings);
+        let archive = self.archive;
+        let [a, b] = self.listings;
         let Some(node) = self.nodes.get(place) else { return [None; 3] };
         let known = node.archived.map(|id| archive.tree.entry(id));
         [known, node.sides[0].map(|id| a.entry(id)), node.sides[1].map(|id| b.entry(id))]

@@ -211,8 +211,8 @@ impl TwoWayPlanner<'_> {
 
     /// What goes from one side to the other.
     fn plan_direction(&self, from: TwoWaySide, courses: &[Vec<EntryCourse>; 2]) -> SyncPlan {
-        let (source, old) =
-            (*from.select_from(&self.merged.listings), *from.opposite().select_from(&self.merged.listings));
+        let source = *from.select_from(&self.merged.listings);
+        let old = *from.opposite().select_from(&self.merged.listings);
         let delete = DeleteOptions {
             when: DeletePhase::After,
             force: true,
@@ -293,7 +293,8 @@ impl StepFilter<'_> {
                     (true, true) => Some(step),
                     (true, false) => Some(SyncStep { old: None, what: Differences::NEW, ..whole }),
                     (false, true) => {
-                        let (phase, action) = (StepPhase::Delete, StepAction::Delete);
+                        let phase = StepPhase::Delete;
+                        let action = StepAction::Delete;
                         Some(SyncStep { phase, action, source: None, what: Differences::default(), ..step })
                     }
                     (false, false) => None,

@@ -103,7 +103,8 @@ impl RunAftermath<'_> {
             which.select_from(&node.sides).map(|id| which.select_from(&self.before).entry(id))
         };
         if *courses == [EntryCourse::Agreed; 2] {
-            let (first, second) = (entry(TwoWaySide::First)?, entry(TwoWaySide::Second)?);
+            let first = entry(TwoWaySide::First)?;
+            let second = entry(TwoWaySide::Second)?;
             return Some(self.record_agreed(node, first, [first, second]));
         }
         if let Some(from) =

@@ -92,7 +92,9 @@ impl TwoWayReport {
             .chain(&mut self.renamed)
             .zip(later.reports.into_iter().chain(later.renamed));
         for (report, later) in pairs {
-            let (steps, written, spared) = (report.steps, report.written, report.spared);
+            let steps = report.steps;
+            let written = report.written;
+            let spared = report.spared;
             *report = later;
             report.steps += steps;
             report.written += written;
@@ -283,7 +285,8 @@ impl TwoWaySync<'_> {
             if renamings.is_empty() {
                 continue;
             }
-            let (before, after) = (*which.select_from(&sight.both_listings()), *which.select_from(&after));
+            let before = *which.select_from(&sight.both_listings());
+            let after = *which.select_from(&after);
             let steps = renamings.build_plan(before, after);
             let end = *which.select_from(&self.ends);
             let options = self.transfer_options(false);
@@ -309,12 +312,10 @@ impl TwoWaySync<'_> {
             if steps.is_empty() {
                 continue;
             }
-            let (source, destination) =
-                (*from.select_from(&self.ends), *from.opposite().select_from(&self.ends));
-            let (listed, old) = (
-                *from.select_from(&sight.both_listings()),
-                *from.opposite().select_from(&sight.both_listings()),
-            );
+            let source = *from.select_from(&self.ends);
+            let destination = *from.opposite().select_from(&self.ends);
+            let listed = *from.select_from(&sight.both_listings());
+            let old = *from.opposite().select_from(&sight.both_listings());
             let options = self.transfer_options(*from.opposite().select_from(&plan.loses));
             let job = SyncJob { plan: steps, source, from: listed, to: old, options: &options };
             let report = destination.execute_plan(&job, meter)?;
@@ -371,7 +372,8 @@ impl TwoWaySync<'_> {
                     unsure.iter().map(|(_, both)| *which.select_from(both)).collect();
                 which.select_from(&self.ends).hash_files(aftermath.latest_listing(which), &files, meter)
             };
-            let (first, second) = (hashes(TwoWaySide::First)?, hashes(TwoWaySide::Second)?);
+            let first = hashes(TwoWaySide::First)?;
+            let second = hashes(TwoWaySide::Second)?;
             for ((place, _), (first, second)) in unsure.iter().zip(first.into_iter().zip(second)) {
                 if let Some(Some(agreed)) = draft.get_mut(*place) {
                     // Where they differ one is an edit since, and nobody knows which: the next run looks at both.

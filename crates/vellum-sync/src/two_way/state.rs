@@ -115,7 +115,8 @@ impl<'a> EntryFacts<'a> {
     }
 
     fn has_content_change(&self, now: &Self) -> bool {
-        let (old, new) = (&self.state, &now.state);
+        let old = &self.state;
+        let new = &now.state;
         if old.kind != new.kind {
             return true;
         }
@@ -135,7 +136,8 @@ impl<'a> EntryFacts<'a> {
     /// anything and no attribute that would explain it.
     #[must_use]
     pub fn is_doubtful(&self, now: &Self) -> bool {
-        let (old, new) = (&self.state, &now.state);
+        let old = &self.state;
+        let new = &now.state;
         let is_same = (old.kind, old.size, old.mtime) == (new.kind, new.size, new.mtime);
         let dressed = (old.mode, old.uid, old.gid, old.mark) != (new.mode, new.uid, new.gid, new.mark);
         let touched = self.stamp != 0 && now.stamp != 0 && self.stamp != now.stamp && !dressed;
@@ -143,7 +145,8 @@ impl<'a> EntryFacts<'a> {
     }
 
     fn has_attribute_change(&self, now: &Self, preserve: &PreserveOptions) -> bool {
-        let (old, new) = (&self.state, &now.state);
+        let old = &self.state;
+        let new = &now.state;
         // A directory's time moves whenever anything in it comes or goes: it says nothing by itself.
         let timed = match old.kind {
             FileKind::Dir => false,

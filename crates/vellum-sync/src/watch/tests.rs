@@ -79,7 +79,8 @@ fn what_the_rules_leave_out_is_not_watched() {
 
 #[test]
 fn a_moved_directory_is_watched_where_it_is() {
-    let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let root = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(root.path().join("a/inner")).unwrap();
     std::fs::create_dir_all(root.path().join("b")).unwrap();
     let mut tree = watch(root.path(), Arc::new(NoFilter));

@@ -67,7 +67,8 @@ impl Greeting {
         let mut rest = [0; 8];
         from.read_exact(&mut rest)?;
         let [low_a, low_b, high_a, high_b, codec, ..] = rest;
-        let (lowest, highest) = (u16::from_le_bytes([low_a, low_b]), u16::from_le_bytes([high_a, high_b]));
+        let lowest = u16::from_le_bytes([low_a, low_b]);
+        let highest = u16::from_le_bytes([high_a, high_b]);
         if !(lowest..=highest).contains(&VERSION) {
             return Err(WireError::Version(lowest, highest, VERSION));
         }

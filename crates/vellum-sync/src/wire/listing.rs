@@ -76,7 +76,8 @@ const HAS_FLAGS: u8 = 16;
 const KIND_SHIFT: u32 = 5;
 
 fn encode_entry(out: &mut FieldWriter, entry: &ListingEntry<'_>, last: &mut PreviousEntry) {
-    let (name, mtime) = (entry.name(), entry.mtime());
+    let name = entry.name();
+    let mtime = entry.mtime();
     let flags = entry.flags();
     let detail = entry.detail();
     let bit = |bit: u8, set: bool| if set { bit } else { 0 };
@@ -236,7 +237,9 @@ impl ListingDecoder {
             return Err(DecodeError::Invalid("attributes").into());
         }
         let detail = if head & HAS_DETAIL == 0 { None } else { Some(decode_detail(bytes)?) };
-        let (mode, uid, gid) = (last.mode, last.uid, last.gid);
+        let mode = last.mode;
+        let uid = last.uid;
+        let gid = last.gid;
         let fresh =
             NewListingEntry { kind, mode, uid, gid, size, mtime: UnixTime { secs: last.secs, nanos }, flags };
         Ok((last.name.clone(), fresh, detail))
@@ -245,7 +248,8 @@ impl ListingDecoder {
 
 fn decode_detail(bytes: &mut FieldReader<'_>) -> Result<EntryDetail, DecodeError> {
     let target = bytes.read_bytes(TARGET_MAX)?.into();
-    let (rdev, group) = (bytes.read_varint()?, bytes.read_varint_u32()?);
+    let rdev = bytes.read_varint()?;
+    let group = bytes.read_varint_u32()?;
     let count = bytes.read_count(XATTRS_MAX)?;
     let mut xattrs = Vec::with_capacity(count);
     for _ in 0..count {
@@ -258,7 +262,8 @@ fn decode_detail(bytes: &mut FieldReader<'_>) -> Result<EntryDetail, DecodeError
     let atime = match bytes.read_u8()? {
         0 => None,
         1 => {
-            let (secs, nanos) = (bytes.read_signed_varint()?, bytes.read_varint_u32()?);
+            let secs = bytes.read_signed_varint()?;
+            let nanos = bytes.read_varint_u32()?;
             if nanos >= NANOS {
                 return Err(DecodeError::Invalid("attributes"));
             }

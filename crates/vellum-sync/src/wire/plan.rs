@@ -141,7 +141,9 @@ fn decode_step(
         let id = ListingEntryId::from_u32(place).filter(|id| listing.get(*id).is_some());
         id.map(Some).ok_or(DecodeError::Invalid("entry"))
     };
-    let (source, old, other) = (id(from)?, id(to)?, id(from)?);
+    let source = id(from)?;
+    let old = id(to)?;
+    let other = id(from)?;
     let complete = match action {
         StepAction::Delete => old.is_some(),
         StepAction::Rename => source.is_some() && old.is_some(),

@@ -139,7 +139,9 @@ fn decode(payloads: &[Vec<u8>]) -> Result<Option<TreeListing>, WireError> {
 
 fn told(listing: &TreeListing) -> Vec<String> {
     let tell = |entry: crate::listing::ListingEntry<'_>| {
-        let (mode, mtime, size) = (entry.mode(), entry.mtime(), entry.size());
+        let mode = entry.mode();
+        let mtime = entry.mtime();
+        let size = entry.size();
         format!("{entry:?} {mode:o} {mtime:?} {size} {:?} {:?}", entry.flags(), entry.detail())
     };
     listing.iter().map(tell).collect()

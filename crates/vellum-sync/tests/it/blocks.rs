@@ -23,7 +23,8 @@ struct Versions {
 
 impl Versions {
     fn on(kind: &str) -> Self {
-        let (disk, beside) = (Disk::new(kind, 512), tempfile::tempdir().unwrap());
+        let disk = Disk::new(kind, 512);
+        let beside = tempfile::tempdir().unwrap();
         // Blocks that are not like each other, and no zeros.
         let old = (0..LEN).map(|at| (at / 4096 * 31 + at % 251) as u8 | 1).collect::<Vec<_>>();
         let mut new = old.clone();
@@ -157,7 +158,8 @@ fn without_shared_blocks_a_changed_file_is_written_whole_unless_in_place() {
 fn a_large_file_that_takes_anothers_name_on_ext4_is_whole() {
     // It is written back while it is copied; beside a size that ends with a step, one that does not.
     let disk = Disk::new("ext4", 256);
-    let (from, to) = (disk.path().join("from"), disk.path().join("to"));
+    let from = disk.path().join("from");
+    let to = disk.path().join("to");
     fs::create_dir_all(&from).unwrap();
     fs::create_dir_all(&to).unwrap();
     for (name, len) in [("even", 24 << 20), ("odd", (17 << 20) + 4321)] {

@@ -48,7 +48,8 @@ impl World {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     for number in 0..DIRS {
-                        let (ours, theirs) = (format!("outside/s{number}"), format!("{side}/d{number}"));
+                        let ours = format!("outside/s{number}");
+                        let theirs = format!("{side}/d{number}");
                         // It may be gone for a moment.
                         let _ =
                             renameat_with(CWD, self.at(&ours), CWD, self.at(&theirs), RenameFlags::EXCHANGE);

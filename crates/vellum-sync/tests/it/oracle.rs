@@ -41,7 +41,8 @@ fn both(switches: &[bool]) -> (SyncOptions, Vec<&'static str>) {
 
 /// Whether rsync could do all of it.
 fn rsync(words: &[&str], from: &Path, to: &Path) -> bool {
-    let (mut from, mut to) = (from.as_os_str().to_os_string(), to.as_os_str().to_os_string());
+    let mut from = from.as_os_str().to_os_string();
+    let mut to = to.as_os_str().to_os_string();
     from.push("/");
     to.push("/");
     Command::new("rsync").args(words).arg(from).arg(to).output().unwrap().status.success()

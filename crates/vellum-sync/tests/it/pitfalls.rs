@@ -389,7 +389,8 @@ fn a_read_only_destination_is_told_once() {
 fn more_names_than_a_file_may_have_become_copies() {
     // ext4 allows 65,000 names of a file; memory knows no end.
     const NAMES: usize = 65_010;
-    let (memory, disk) = (Disk::in_memory(64), Disk::new("ext4", 64));
+    let memory = Disk::in_memory(64);
+    let disk = Disk::new("ext4", 64);
     write(&memory.path().join("0"), "x");
     for n in 1..NAMES {
         fs::hard_link(memory.path().join("0"), memory.path().join(n.to_string())).unwrap();
@@ -406,7 +407,8 @@ fn more_names_than_a_file_may_have_become_copies() {
 #[test]
 fn blocks_are_shared_where_the_filesystem_can() {
     let disk = Disk::new("btrfs", 256);
-    let (from, to) = (disk.path().join("from"), disk.path().join("to"));
+    let from = disk.path().join("from");
+    let to = disk.path().join("to");
     fs::create_dir(&to).unwrap();
     write(&from.join("f"), vec![7; 8 << 20]);
     let report = sync(&from, &to, &everything());
@@ -424,7 +426,8 @@ fn blocks_are_shared_where_the_filesystem_can() {
 
 #[test]
 fn other_filesystems_are_not_entered_if_that_is_asked_for() {
-    let (pair, disk) = (Pair::new(), Disk::in_memory(1));
+    let pair = Pair::new();
+    let disk = Disk::in_memory(1);
     write(&disk.path().join("inner"), "x");
     write(&pair.from("mnt/below"), "x");
     fs::create_dir(pair.to("mnt")).unwrap();

@@ -55,7 +55,8 @@ fn without_links(
 
 fn check(source: &Node, old: &Node, options: &SyncOptions) {
     let dir = tempfile::tempdir().unwrap();
-    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    let from = dir.path().join("from");
+    let to = dir.path().join("to");
     build(source, &from);
     build(old, &to);
     let before = facts(&from);
@@ -92,7 +93,8 @@ proptest! {
     #[test]
     fn a_fresh_copy_is_equal(source in tree(), options in options()) {
         let dir = tempfile::tempdir().unwrap();
-        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        let from = dir.path().join("from");
+        let to = dir.path().join("to");
         build(&source, &from);
         std::fs::create_dir(&to).unwrap();
         let mut options = options;

@@ -178,8 +178,8 @@ fn sync_told<P: ContentPieces + 'static>(
     told: impl Fn() -> P + Send + Sync,
 ) -> SyncReport {
     let meter = ProgressMeter::default();
-    let (source, target) =
-        (Told(LocalEnd::open(&pair.from()).unwrap(), told), LocalEnd::open(&pair.to).unwrap());
+    let source = Told(LocalEnd::open(&pair.from()).unwrap(), told);
+    let target = LocalEnd::open(&pair.to).unwrap();
     let wish = |side| ListingRequest {
         side,
         options: Arc::new(options.clone()),

@@ -57,7 +57,8 @@ fn plan_beside(
     basis: &[&Path],
 ) -> Planned {
     let meter = ProgressMeter::default();
-    let (source, target) = (LocalEnd::open(from).unwrap(), LocalEnd::open(to).unwrap());
+    let source = LocalEnd::open(from).unwrap();
+    let target = LocalEnd::open(to).unwrap();
     let wish = |side| ListingRequest {
         side,
         options: Arc::new(options.clone()),

@@ -278,7 +278,8 @@ fn xattrs(path: &Path) -> Vec<(CString, Vec<u8>)> {
 pub fn difference(a: &BTreeMap<PathBuf, Facts>, b: &BTreeMap<PathBuf, Facts>) -> Option<String> {
     let paths = a.keys().chain(b.keys().filter(|path| !a.contains_key(*path)));
     for path in paths {
-        let (a, b) = (a.get(path), b.get(path));
+        let a = a.get(path);
+        let b = b.get(path);
         if a != b {
             let short = |facts: Option<&Facts>| {
                 facts.map(|facts| {

@@ -121,7 +121,8 @@ fn what_vanishes_or_becomes_something_else_is_left_out_of_its_directory_alone() 
 
 #[test]
 fn on_a_full_disk_the_directory_has_what_fitted_and_nothing_torn() {
-    let (pair, disk) = (Pair::new(), Disk::in_memory(1));
+    let pair = Pair::new();
+    let disk = Disk::in_memory(1);
     for n in 0..100 {
         fs::write(pair.from(&format!("d/g{n:03}")), vec![2; 50_000]).unwrap();
     }

@@ -47,7 +47,8 @@ impl Use {
         if is_kit(used) {
             return (!only_in_tests).then(|| format!("{user} uses {used} outside its tests and benches"));
         }
-        let (upper, lower) = (floor(user)?, floor(used)?);
+        let upper = floor(user)?;
+        let lower = floor(used)?;
         (lower >= upper).then(|| format!("{user} (floor {upper}) uses {used} (floor {lower})"))
     }
 }

@@ -124,7 +124,8 @@ pub(super) fn build_collection_plan(
             (live, dead) if live < dead && worth_copying => PackAction::Repack,
             _ => continue,
         };
-        let (live, dead) = (used.live, used.dead);
+        let live = used.live;
+        let dead = used.dead;
         plan.packs.push(PackPlan { pack: pack.id.to_string(), action, live, dead });
     }
     Ok(PlannedCollection { plan, live, without, present })

@@ -34,7 +34,8 @@ pub struct BootClock;
 impl MonotonicClock for BootClock {
     fn now(&self) -> Duration {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let (secs, nanos) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
+        let secs = u64::try_from(now.tv_sec);
+        let nanos = u32::try_from(now.tv_nsec);
         Duration::new(secs.unwrap_or(0), nanos.unwrap_or(0))
     }
 }

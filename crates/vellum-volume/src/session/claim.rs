@@ -131,7 +131,8 @@ impl Drop for SessionClaim {
 }
 
 fn format_collector(other: &OtherSession) -> String {
-    let (key, name) = (&other.key, other.key.name());
+    let key = &other.key;
+    let name = other.key.name();
     match &other.session {
         Ok(session) => format!(
             "process {} on {} is collecting already ({key}); if you know that it is gone, 'vellum gc run \

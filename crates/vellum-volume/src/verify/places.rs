@@ -39,7 +39,9 @@ pub fn name_findings(
                 of_root.insert(*root, find_damaged_paths(volume, *root, damage)?);
             }
             for (blob, paths, count) in of_root.get(root).into_iter().flatten() {
-                let (snapshot, paths, count) = (snapshot.to_string(), paths.clone(), *count);
+                let snapshot = snapshot.to_string();
+                let paths = paths.clone();
+                let count = *count;
                 affected.entry(*blob).or_default().push(AffectedSnapshot { snapshot, paths, count });
             }
         }

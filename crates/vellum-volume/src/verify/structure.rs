@@ -240,7 +240,9 @@ impl TreeCheck<'_> {
 
     /// What differs from a tree that is sound.
     fn check_changes_since(&mut self, sound: MapRoot) -> Result<()> {
-        let (mut inodes, mut links, mut gone) = (BTreeSet::new(), Vec::new(), Vec::new());
+        let mut inodes = BTreeSet::new();
+        let mut links = Vec::new();
+        let mut gone = Vec::new();
         let mut lost: BTreeMap<Ino, InodeAttr> = BTreeMap::new();
         for change in diff_maps(&*self.volume.nodes, &sound, &self.tree.map_view().base) {
             let change = change?;

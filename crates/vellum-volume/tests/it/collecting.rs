@@ -162,7 +162,8 @@ fn a_collection_stops_on_request_between_two_packs() {
 #[test]
 fn a_writer_at_work_is_waited_for_and_a_dead_one_is_not() {
     let littered = Littered::new(SEALED);
-    let (world, volume) = (&littered.world, &littered.world.volume);
+    let world = &littered.world;
+    let volume = &littered.world.volume;
     let session = world.volume.begin_write_session().unwrap();
     let before = world.ram.keys("packs");
     let done = collect(volume).unwrap();
@@ -200,7 +201,8 @@ fn a_writer_at_work_is_waited_for_and_a_dead_one_is_not() {
 #[test]
 fn a_writer_that_was_given_up_for_dead_makes_no_snapshot() {
     let littered = Littered::new(SEALED);
-    let (world, volume) = (&littered.world, &littered.world.volume);
+    let world = &littered.world;
+    let volume = &littered.world.volume;
     let sleeper = world.seen_in(world.ram.clone());
     let mut session = sleeper.begin_write_session().unwrap();
     // It relies on a chunk that nothing else needs.
@@ -216,7 +218,8 @@ fn a_writer_that_was_given_up_for_dead_makes_no_snapshot() {
 fn there_is_one_collector_at_a_time() {
     let littered = Littered::new(SEALED);
     let world = &littered.world;
-    let (ram, volume) = (world.ram.clone(), world.seen_in(world.ram.clone()));
+    let ram = world.ram.clone();
+    let volume = world.seen_in(world.ram.clone());
     let image = ram.image();
     let operations = {
         let hooked = crate::ram::Hooked::new(Ram::of(image.clone()), |_| {});
@@ -228,8 +231,10 @@ fn there_is_one_collector_at_a_time() {
     // Another collection, whole, before each operation of the first.
     for at in 0..operations {
         ram.become_like(&image);
-        let (second, outcomes) = (world.seen_in(ram.clone()), Arc::new(std::sync::Mutex::new(Vec::new())));
-        let (told, start) = (outcomes.clone(), Arc::new(std::sync::atomic::AtomicU64::new(u64::MAX)));
+        let second = world.seen_in(ram.clone());
+        let outcomes = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let told = outcomes.clone();
+        let start = Arc::new(std::sync::atomic::AtomicU64::new(u64::MAX));
         let begin = start.clone();
         let hooked = crate::ram::Hooked::new(ram.clone(), move |number| {
             let start = begin.load(std::sync::atomic::Ordering::SeqCst);
@@ -496,7 +501,8 @@ fn a_record_that_was_seen_here_and_is_missing_now_stops_a_collection() {
 #[test]
 fn a_session_whose_writer_is_known_to_be_gone_can_be_ended() {
     let littered = Littered::new(SEALED);
-    let (world, volume) = (&littered.world, &littered.world.volume);
+    let world = &littered.world;
+    let volume = &littered.world.volume;
     let writer = world.volume.begin_write_session().unwrap();
     let [key] = &world.ram.keys("sessions")[..] else { panic!("one session") };
     change_session(&world.ram, volume, key, |session| session.scope = "another host".into());

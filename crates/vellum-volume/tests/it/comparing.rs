@@ -93,13 +93,15 @@ fn apply(tree: &mut Tree, edit: &Edit) -> Option<()> {
             tree.add(dir, &new, FileKind::Symlink, b"target".to_vec());
         }),
         Edit::Link(from, dir, new) => {
-            let ((_, ino), (dir, new)) = (other(from)?, place(dir, new)?);
+            let (_, ino) = other(from)?;
+            let (dir, new) = place(dir, new)?;
             tree.node(ino).links.insert((dir, new.into_bytes()));
             Some(())
         }
         Edit::Unlink(at) => any(at).map(|((dir, name), _)| tree.unlink(dir, &name)),
         Edit::Rename(from, dir, new) => {
-            let (((from, old), ino), (dir, new)) = (any(from)?, place(dir, new)?);
+            let ((from, old), ino) = any(from)?;
+            let (dir, new) = place(dir, new)?;
             (!tree.is_below(dir, ino)).then(|| tree.rename((from, &old), (dir, new.as_bytes())))
         }
         Edit::Write(at, seed) => other(at).map(|(_, ino)| {
@@ -124,7 +126,8 @@ fn apply(tree: &mut Tree, edit: &Edit) -> Option<()> {
             };
         }),
         Edit::Copy(from, dir, new) => {
-            let (((from, old), ino), (dir, new)) = (other(from)?, place(dir, new)?);
+            let ((from, old), ino) = other(from)?;
+            let (dir, new) = place(dir, new)?;
             let node = tree.nodes[&ino].clone();
             tree.unlink(from, &old);
             tree.add(dir, &new, node.kind, node.content);
@@ -164,13 +167,15 @@ fn aspects(old: &Node, new: &Node) -> ChangeAspects {
 /// that differs under a name that stayed is in one; nothing else is there.
 fn check(a: &Tree, b: &Tree, changes: &[FileChange]) {
     let all = |tree: &Tree| -> BTreeMap<Link, Ino> { links(tree, |_| true).into_iter().collect() };
-    let (before, after) = (all(a), all(b));
+    let before = all(a);
+    let after = all(b);
     let gone: BTreeSet<_> = before.iter().filter(|(link, ino)| after.get(*link) != Some(ino)).collect();
     let came: BTreeSet<_> = after.iter().filter(|(link, ino)| before.get(*link) != Some(ino)).collect();
     let path_in = |tree: &Tree, links: BTreeSet<(&Link, &Ino)>| -> BTreeMap<Vec<u8>, Ino> {
         links.into_iter().map(|(link, ino)| (tree.path(link), *ino)).collect()
     };
-    let (mut gone, mut came) = (path_in(a, gone), path_in(b, came));
+    let mut gone = path_in(a, gone);
+    let mut came = path_in(b, came);
     let mut told: BTreeSet<Ino> = BTreeSet::new();
     for change in changes {
         for (side, tree) in [(&change.old, a), (&change.new, b)] {
@@ -238,7 +243,8 @@ fn check(a: &Tree, b: &Tree, changes: &[FileChange]) {
 
 /// Checks of each path, and of one that is nowhere, whether it is told to have changed.
 fn check_paths(volume: &Volume, (a, from): (&Tree, MapRoot), (b, to): (&Tree, MapRoot)) {
-    let (before, after) = (a.paths(), b.paths());
+    let before = a.paths();
+    let after = b.paths();
     let below = |tree: &Tree, paths: &BTreeMap<Vec<u8>, Ino>, scope: &[u8]| -> BTreeMap<Vec<u8>, Node> {
         let held = paths.iter().filter(|(path, _)| is_path_within(path, scope));
         held.map(|(path, ino)| {
@@ -293,8 +299,10 @@ fn comparisons_of_random_trees_tell_all_that_changed_and_nothing_else() {
     let config = ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(base in edits(25), left in edits(8), right in edits(3))| {
         let start = grown(Tree::default(), &base);
-        let (a, b) = (grown(start.clone(), &right), grown(grown(start, &right), &left));
-        let (from, to) = (root_of(volume, &a), root_of(volume, &b));
+        let a = grown(start.clone(), &right);
+        let b = grown(grown(start, &right), &left);
+        let from = root_of(volume, &a);
+        let to = root_of(volume, &b);
         let changes = StateComparison { from: &volume.open_tree(from), to: &volume.open_tree(to) }.find_changes().unwrap();
         check(&a, &b, &changes);
         let back = StateComparison { from: &volume.open_tree(to), to: &volume.open_tree(from) }.find_changes().unwrap();
@@ -310,7 +318,8 @@ fn comparisons_of_random_trees_tell_all_that_changed_and_nothing_else() {
 fn told(a: &Tree, b: &Tree) -> Vec<String> {
     let world = World::new(PLAIN);
     let volume = &world.volume;
-    let (from, to) = (root_of(volume, a), root_of(volume, b));
+    let from = root_of(volume, a);
+    let to = root_of(volume, b);
     let states = StateComparison { from: &volume.open_tree(from), to: &volume.open_tree(to) };
     let path = |side: &Option<vellum_volume::diff::ChangeSide>| {
         side.as_ref().map_or("-".into(), |side| String::from_utf8(side.path.clone()).unwrap())
@@ -331,7 +340,8 @@ fn base() -> Tree {
 
 #[test]
 fn a_renamed_directory_is_one_change() {
-    let (a, mut b) = (base(), base());
+    let a = base();
+    let mut b = base();
     b.rename((Ino::ROOT, b"dir"), (Ino::ROOT, b"moved"));
     assert_eq!(told(&a, &b), ["Renamed dir moved"]);
     let dir = b.lookup(Ino::ROOT, b"moved").unwrap();
@@ -341,7 +351,8 @@ fn a_renamed_directory_is_one_change() {
 
 #[test]
 fn a_change_of_a_file_of_several_names_is_told_once_whatever_happens_to_the_names() {
-    let (a, mut b) = (base(), base());
+    let a = base();
+    let mut b = base();
     let dir = b.lookup(Ino::ROOT, b"dir").unwrap();
     let file = b.lookup(dir, b"file").unwrap();
     b.node(file).mode = 0o600;
@@ -360,7 +371,8 @@ fn a_change_of_a_file_of_several_names_is_told_once_whatever_happens_to_the_name
 
 #[test]
 fn a_directory_replaced_by_its_copy_is_no_change() {
-    let (a, mut b) = (base(), base());
+    let a = base();
+    let mut b = base();
     b.unlink(Ino::ROOT, b"dir");
     let copy = b.dir(Ino::ROOT, "dir");
     b.file(copy, "file", content(3));
@@ -372,7 +384,8 @@ fn a_directory_replaced_by_its_copy_is_no_change() {
 
 #[test]
 fn two_names_exchanged_are_two_renames() {
-    let (a, mut b) = (base(), base());
+    let a = base();
+    let mut b = base();
     let dir = b.lookup(Ino::ROOT, b"dir").unwrap();
     b.rename((dir, b"other"), (Ino::ROOT, b"spare"));
     b.rename((dir, b"file"), (dir, b"other"));
@@ -382,7 +395,8 @@ fn two_names_exchanged_are_two_renames() {
 
 #[test]
 fn a_file_that_became_a_directory_went_and_one_came() {
-    let (a, mut b) = (base(), base());
+    let a = base();
+    let mut b = base();
     b.unlink(Ino::ROOT, b"link");
     b.dir(Ino::ROOT, "link");
     assert_eq!(told(&a, &b), ["Added - link", "Deleted link -"]);
@@ -395,7 +409,8 @@ fn a_file_that_became_a_directory_went_and_one_came() {
 #[test]
 fn one_number_for_files_of_different_kinds_is_no_rename() {
     // Two forks give the same number to what each of them makes.
-    let (mut a, mut b) = (base(), base());
+    let mut a = base();
+    let mut b = base();
     a.file(Ino::ROOT, "left", content(5));
     b.dir(Ino::ROOT, "right");
     assert_eq!(told(&a, &b), ["Deleted left -", "Added - right"]);
@@ -481,7 +496,8 @@ fn told_of_lines(base: &Tree, a: &Tree, b: &Tree) -> Vec<String> {
     let first = snapshot(volume, base, "base");
     let side = world.worktree("side");
     side.set_head(first).unwrap();
-    let (a, b) = (snapshot(volume, a, "a"), snapshot(&side, b, "b"));
+    let a = snapshot(volume, a, "a");
+    let b = snapshot(&side, b, "b");
     let shared = volume.find_shared_bound(a, b).unwrap();
     assert_eq!(
         shared,
@@ -506,7 +522,8 @@ fn told_of_lines(base: &Tree, a: &Tree, b: &Tree) -> Vec<String> {
 #[test]
 fn what_two_forks_made_is_not_paired_by_its_number() {
     let start = base();
-    let (mut a, mut b) = (start.clone(), start.clone());
+    let mut a = start.clone();
+    let mut b = start.clone();
     // Both give out the same numbers: for directories of different names with equal entries, and a file in one place
     // of a directory.
     let first = a.dir(Ino::ROOT, "first");
@@ -538,7 +555,8 @@ fn what_two_forks_made_is_not_paired_by_its_number() {
 #[test]
 fn what_two_forks_renamed_is_one_change_each() {
     let start = base();
-    let (mut a, b) = (start.clone(), start.clone());
+    let mut a = start.clone();
+    let b = start.clone();
     a.rename((Ino::ROOT, b"dir"), (Ino::ROOT, b"moved"));
     assert_eq!(told_of_lines(&start, &a, &b), ["Renamed moved dir"]);
 }

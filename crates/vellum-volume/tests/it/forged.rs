@@ -46,7 +46,8 @@ fn a_child_that_is_not_as_its_parent_says_is_damage_and_named_at_the_parent() {
     let leaf = volume.catalog.get_record(&sound).unwrap().root.0;
     let node = vellum_map::MapNode::decode(volume.blobs.read_blob(BlobKind::Node, &leaf).unwrap()).unwrap();
     assert!(node.is_leaf());
-    let (last, total) = (node.last_key().unwrap().to_vec(), node.total_keys());
+    let last = node.last_key().unwrap().to_vec();
+    let total = node.total_keys();
     forge(volume, &above(1, &last, leaf, total));
     assert_eq!(verified(volume).findings, [], "as deep as no writer makes it, but true");
     let longer = [&last[..], b"x"].concat();
@@ -92,11 +93,13 @@ fn a_report_counts_blobs_and_their_stored_bytes_whatever_was_verified() {
                 verify_volume(volume, scope, metadata_only, &ProgressMeter::default()).unwrap();
             (blobs, bytes)
         };
-        let (one, all) = (VerifyScope::Snapshot(entry), VerifyScope::All);
+        let one = VerifyScope::Snapshot(entry);
+        let all = VerifyScope::All;
         assert_eq!(amounts(&one, false), amounts(&all, false), "all the store is one snapshot");
         assert_eq!(amounts(&one, true), amounts(&all, true));
         assert!(amounts(&one, true) < amounts(&one, false));
-        let (mut blobs, mut bytes) = (0, 0);
+        let mut blobs = 0;
+        let mut bytes = 0;
         volume.blobs.for_each_entry(|_, place| (blobs, bytes) = (blobs + 1, bytes + u64::from(place.len)));
         assert_eq!(amounts(&all, false), (blobs, bytes));
     }

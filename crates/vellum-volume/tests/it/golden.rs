@@ -186,7 +186,8 @@ fn sessions() {
 fn key_slots() {
     let code = kept("slot.recovery.code", || RecoveryCode::generate().to_text().as_bytes().to_vec());
     let code = RecoveryCode::parse(std::str::from_utf8(&code).unwrap()).unwrap();
-    let (ram, master) = (Ram::default(), MasterKey::from_bytes(*MASTER));
+    let ram = Ram::default();
+    let master = MasterKey::from_bytes(*MASTER);
     let make = |secret| {
         let ram = Ram::default();
         keyring::add_key_slot(&ram, secret, "a label", &MasterKey::from_bytes(*MASTER), VOLUME).unwrap();

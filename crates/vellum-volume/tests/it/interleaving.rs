@@ -71,7 +71,8 @@ fn beside_a_collection(littered: &Littered, image: &Image, plan: &[(u64, usize)]
     let world = &littered.world;
     let ram = Ram::of(image.clone());
     let writer = Arc::new(Mutex::new(Writer::new(world.seen_in(ram.clone()))));
-    let (at_work, plan) = (writer.clone(), plan.to_vec());
+    let at_work = writer.clone();
+    let plan = plan.to_vec();
     let start = Arc::new(AtomicU64::new(u64::MAX));
     let begin = start.clone();
     let hooked = Hooked::new(ram.clone(), move |number| {

@@ -330,7 +330,8 @@ fn what_a_holder_reads_stays_and_so_does_what_it_stood_on_before_it_was_put_out(
             .unwrap()
     };
     let (first, _) = ann.take();
-    let ((stood, one), (viewed, two)) = (put(1), put(2));
+    let (stood, one) = put(1);
+    let (viewed, two) = put(2);
     first.set_read_trees_source(move || Some(vec![stood, viewed]));
     first.update_worktree_ref(|head| head.live = None).unwrap();
     assert_eq!(ann.head().reading, [stood, viewed]);
@@ -473,7 +474,8 @@ fn at_no_moment_do_two_holders_both_change_the_head() {
     for at in 0.. {
         let scene = Scene::new();
         let bob = Arc::new(Mutex::new(scene.bob));
-        let (hook, count) = (bob.clone(), Arc::new(AtomicU64::new(u64::MAX)));
+        let hook = bob.clone();
+        let count = Arc::new(AtomicU64::new(u64::MAX));
         let start = count.clone();
         let hooked = Hooked::new(scene.world.ram.clone(), move |number| {
             if number == start.load(Ordering::SeqCst).saturating_add(at) {

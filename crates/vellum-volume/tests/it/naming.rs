@@ -93,7 +93,8 @@ fn a_lost_cut_or_exchanged_pack_names_the_files_of_its_chunks() {
         let id = world.volume.keys.compute_blob_id(BlobKind::Chunk, content);
         pack_key(&world.ram, world.volume.blobs.locate_blob(&id).unwrap().pack)
     };
-    let (first, second) = (place(&noise(1, 600)), place(&noise(3, 700)));
+    let first = place(&noise(1, 600));
+    let second = place(&noise(3, 700));
     let image = world.ram.image();
     let all_first = ["one: dir/shared", "one: first", "three: moved/shared", "two: dir/shared"];
     let all_second = ["three: moved/late\\n", "three: moved/late\\n", "two: dir/late\\n", "two: dir/late\\n"];

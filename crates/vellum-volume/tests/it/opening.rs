@@ -43,7 +43,8 @@ fn a_format_from_the_future_is_unsupported_not_damaged() {
 #[test]
 fn another_volume_in_the_store_is_refused() {
     for (own, planted) in [(SEALED, SEALED), (SEALED, PLAIN), (PLAIN, SEALED), (PLAIN, PLAIN)] {
-        let (world, other) = (World::new(own), World::new(planted));
+        let world = World::new(own);
+        let other = World::new(planted);
         world.ram.become_like(&other.ram.image());
         assert!(matches!(refused(open(&world)), VolumeError::Foreign { .. }));
         world.ram.become_like(&Ram::default().image());
@@ -147,7 +148,8 @@ fn attach(world: &World, name: &str, secret: &[u8]) -> Result<InitialisedVolume>
 fn slots_open_the_volume_from_elsewhere_and_damaged_ones_close_no_other() {
     let world = World::new(SEALED);
     let id = snapshot(&world.volume, &small(1), "");
-    let (objects, volume) = (&*world.volume.objects, world.volume.config.volume);
+    let objects = &*world.volume.objects;
+    let volume = world.volume.config.volume;
     let master = world.volume.state.read_master_key().unwrap().unwrap();
     let code = keyring::add_recovery_slot(objects, &master, volume).unwrap();
     keyring::add_key_slot(objects, SlotSecret::Passphrase(b"correct horse"), "laptop", &master, volume)
@@ -163,7 +165,8 @@ fn slots_open_the_volume_from_elsewhere_and_damaged_ones_close_no_other() {
     assert!(matches!(attach(&world, "d", b"correct horse ").err(), Some(VolumeError::WrongSecret)));
     keyring::remove_key_slot(&world.volume, &file.id().to_string()).unwrap();
     // A slot that is not one, a torn one, and one that says it is of another volume.
-    let (slots, other) = (world.ram.keys("keys"), World::new(SEALED));
+    let slots = world.ram.keys("keys");
+    let other = World::new(SEALED);
     let torn = world.ram.bytes(&slots[0]);
     world.ram.force(&ObjectKey::new("keys/0000").unwrap(), b"junk");
     world.ram.force(&ObjectKey::new("keys/0001").unwrap(), &torn[..torn.len() / 2]);
@@ -202,7 +205,8 @@ fn an_init_killed_at_any_operation_is_finished_by_the_next() {
         for fault in [StoreFault::Before, StoreFault::After] {
             for at in 0.. {
                 let place = World::new(PLAIN);
-                let (ram, state) = (Arc::new(Ram::default()), place.empty_state());
+                let ram = Arc::new(Ram::default());
+                let state = place.empty_state();
                 let faulty = Arc::new(FaultyStore::new(ram.clone()));
                 faulty.set_script([
                     (FaultTrigger::Nth(at), fault),
@@ -300,7 +304,8 @@ fn a_state_directory_is_private_and_not_nested() {
 #[test]
 fn a_key_slot_that_was_deleted_is_named_and_one_that_was_removed_is_not() {
     let world = World::new(SEALED);
-    let (objects, id) = (&*world.volume.objects, world.volume.config.volume);
+    let objects = &*world.volume.objects;
+    let id = world.volume.config.volume;
     let master = world.volume.state.read_master_key().unwrap().unwrap();
     let slot =
         keyring::add_key_slot(objects, SlotSecret::Passphrase(b"correct horse"), "laptop", &master, id)
@@ -321,7 +326,8 @@ fn a_key_slot_that_was_deleted_is_named_and_one_that_was_removed_is_not() {
 #[test]
 fn a_key_file_slot_that_was_made_with_its_newline_still_opens() {
     let world = World::new(SEALED);
-    let (master, id) = (world.volume.state.read_master_key().unwrap().unwrap(), world.volume.config.volume);
+    let master = world.volume.state.read_master_key().unwrap().unwrap();
+    let id = world.volume.config.volume;
     let store = &*world.volume.objects;
     keyring::add_key_slot(store, SlotSecret::KeyFile(b"key\n"), "old", &master, id).unwrap();
     assert!(keyring::unlock_master_key(store, b"key\n", id).is_ok());

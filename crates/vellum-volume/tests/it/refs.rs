@@ -117,7 +117,8 @@ fn a_listing_that_omits_a_ref_hides_it_from_nobody_who_saw_it() {
 #[test]
 fn a_ref_of_another_name_kind_or_volume_is_refused() {
     for encrypted in [SEALED, PLAIN] {
-        let (world, other) = (World::new(encrypted), World::new(encrypted));
+        let world = World::new(encrypted);
+        let other = World::new(encrypted);
         let id = snapshot(&world.volume, &small(1), "");
         world.volume.add_tag("one", id).unwrap();
         world.volume.add_tag("two", id).unwrap();
@@ -173,7 +174,8 @@ fn a_removed_tag_cannot_be_brought_back() {
 #[test]
 fn tags_name_one_snapshot_until_they_are_removed() {
     let world = World::new(PLAIN);
-    let (one, two) = (snapshot(&world.volume, &small(1), ""), snapshot(&world.volume, &small(2), ""));
+    let one = snapshot(&world.volume, &small(1), "");
+    let two = snapshot(&world.volume, &small(2), "");
     world.volume.add_tag("v1", one).unwrap();
     world.volume.add_tag("v1", one).unwrap();
     assert!(matches!(refused(world.volume.add_tag("v1", two)), VolumeError::Exists { kind: "tag", .. }));

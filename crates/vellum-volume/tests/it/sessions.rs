@@ -101,7 +101,8 @@ fn a_session_dated_in_the_stores_future_does_not_count_for_ever() {
 
 /// Ways in which a session cannot be read.
 fn unreadable(scene: &Scene) -> Vec<(&'static str, Vec<u8>)> {
-    let (volume, key) = (scene.volume(), &scene.session);
+    let volume = scene.volume();
+    let key = &scene.session;
     let mut flipped = scene.ram.bytes(key);
     flipped[30] ^= 1;
     let aad = key.as_str().as_bytes();
@@ -162,7 +163,9 @@ fn a_session_that_is_renewed_while_it_is_judged_stays() {
         scene.ram.become_like(&image);
         scene.ram.date(&scene.session, ago(2 * DAY));
         let start = Arc::new(AtomicU64::new(u64::MAX));
-        let (begin, ram, key) = (start.clone(), scene.ram.clone(), scene.session.clone());
+        let begin = start.clone();
+        let ram = scene.ram.clone();
+        let key = scene.session.clone();
         let renewed = Mutex::new([&image[&key][..], b"renewed"].concat());
         let hooked = Hooked::new(scene.ram.clone(), move |number| {
             if number.checked_sub(begin.load(Ordering::SeqCst)) == Some(at) {

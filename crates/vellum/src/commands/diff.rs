@@ -121,7 +121,9 @@ fn resolve_operands(
     head: Option<HistoryEntry>,
 ) -> Result<DiffOperands> {
     let paths = context.paths_at_root(root);
-    let (mut from, mut to, mut scope) = (None, None, Vec::new());
+    let mut from = None;
+    let mut to = None;
+    let mut scope = Vec::new();
     for word in &args.words {
         let snapshot = if to.is_none() && scope.is_empty() {
             resolve_snapshot_word(context, volume, word)?
@@ -262,7 +264,9 @@ fn print_stat(
         ColumnAlignment::Left,
     ])
     .with_max_cell_width(changes::NAME_COLUMN);
-    let (mut files, mut all_added, mut all_removed) = (0, 0, 0);
+    let mut files = 0;
+    let mut all_added = 0;
+    let mut all_removed = 0;
     for change in &compared.changes {
         let is_dir = [&change.old, &change.new].into_iter().flatten().all(|side| side.kind == FileKind::Dir);
         if is_dir && change.kind != ChangeKind::Renamed && !change.aspects.has_change() {

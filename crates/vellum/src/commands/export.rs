@@ -71,7 +71,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let target = args.to.as_deref().or(tar);
     let outcome = CommandOutcome::from_findings(!problems.is_empty());
     if let (true, Some(target)) = (ui.is_json(), target) {
-        let (snapshot, to) = (place.entry.id.to_string(), target.display().to_string());
+        let snapshot = place.entry.id.to_string();
+        let to = target.display().to_string();
         ui.print_json(&ExportJson { snapshot, to, problems })?;
         return Ok(outcome);
     }

@@ -125,8 +125,8 @@ fn plan_collection(lost: &LostRecordArgs, context: &CommandContext) -> Result<Co
         ui.print_json(&GcPlanJson { plan: &plan, freed: plan.freed_bytes() })?;
         return Ok(CommandOutcome::Done);
     }
-    let (blobs, snapshots) =
-        (format::format_count(plan.live_blobs, "blob"), format::format_count(plan.snapshots, "snapshot"));
+    let blobs = format::format_count(plan.live_blobs, "blob");
+    let snapshots = format::format_count(plan.snapshots, "snapshot");
     ui.print_line(format!("Needed by {snapshots}: {} in {blobs}", format::format_size(plan.live_bytes)))?;
     let dead = match (plan.dead_bytes, plan.freed_bytes()) {
         (0, 0) => "nothing".into(),
@@ -148,7 +148,8 @@ fn plan_collection(lost: &LostRecordArgs, context: &CommandContext) -> Result<Co
             ColumnAlignment::Right,
         ]);
         for pack in &plan.packs {
-            let (live, dead) = (format::format_size(pack.live), format::format_size(pack.dead));
+            let live = format::format_size(pack.live);
+            let dead = format::format_size(pack.dead);
             let short = pack.pack.get(..16).unwrap_or(&pack.pack);
             table.add_row([
                 format_action(pack.action).into(),
@@ -229,8 +230,8 @@ fn report_collection(context: &CommandContext, done: &CollectionReport) -> Resul
     } else if done.plan.packs.is_empty() {
         ui.print_line("Nothing to free")?;
     } else {
-        let (deleted, repacked) =
-            (format::format_count(done.deleted, "pack"), format::format_number(done.repacked));
+        let deleted = format::format_count(done.deleted, "pack");
+        let repacked = format::format_number(done.repacked);
         ui.print_line(format!(
             "Freed {}: {deleted} deleted, {repacked} of them repacked",
             format::format_size(done.freed)

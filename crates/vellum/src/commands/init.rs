@@ -220,7 +220,8 @@ fn report_initialised(context: &CommandContext, made: &InitialisedVolume, passph
     let code = made.recovery.as_ref().map(|code| code.to_text());
     let ui = &context.ui;
     let worktree = &volume.worktree;
-    let (directory, store) = (volume.state.root().display().to_string(), volume.objects.describe_location());
+    let directory = volume.state.root().display().to_string();
+    let store = volume.objects.describe_location();
     if ui.is_json() {
         ui.print_json(&InitJson {
             volume: worktree.volume.clone(),

@@ -86,7 +86,8 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
 impl AddKeyArgs {
     fn add_key(&self, context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
         let master = volume.state.read_master_key()?.ok_or(VolumeError::Locked)?;
-        let (objects, id) = (&*volume.objects, volume.config.volume);
+        let objects = &*volume.objects;
+        let id = volume.config.volume;
         let ui = &context.ui;
         let label = |kind: &str| self.label.clone().unwrap_or_else(|| kind.into());
         let mut code = None;

@@ -108,7 +108,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         ui.print_json(&ListJson { snapshot: place.entry.id.to_string(), entries })?;
     } else if args.long {
         // Columns are aligned in portions: a whole deep tree would take memory with the square of its depth.
-        let (mut portion, mut bytes) = (Vec::new(), 0);
+        let mut portion = Vec::new();
+        let mut bytes = 0;
         let print = |portion: &[ListedFile]| {
             format_long_listing(context, portion).into_iter().try_for_each(|line| ui.print_line(line))
         };

@@ -329,7 +329,8 @@ fn mount_live_worktree(
     mountpoint: &Path,
     (name, live, log, end): (&str, &MountedLiveWorktree, &Arc<MountLog>, &Arc<ShutdownSignal>),
 ) -> Result<(ServedFilesystem, MountJson)> {
-    let (fs, publisher) = (live.fs.clone(), live.publisher.clone());
+    let fs = live.fs.clone();
+    let publisher = live.publisher.clone();
     let dir = live.claim.dir().to_path_buf();
     let service = Arc::new(ControlService {
         fs: fs.clone(),

@@ -103,7 +103,9 @@ struct ProfileTables<'a> {
 impl ProfileTables<'_> {
     /// A file, to its end; the interval is of the log's own time.
     fn replay_log(&mut self, log: File, interval: f64, path: &Path) -> Result<()> {
-        let (mut log, mut line, mut end) = (BufReader::new(log), Vec::new(), None);
+        let mut log = BufReader::new(log);
+        let mut line = Vec::new();
+        let mut end = None;
         loop {
             line.clear();
             let read = (&mut log).take(LINE_MAX).read_until(b'\n', &mut line);
@@ -132,7 +134,8 @@ impl ProfileTables<'_> {
         let asked = interrupt::install_signal_handlers();
         let every = if interval > 0.0 { interval } else { INTERVAL_MAX };
         let mut next = Instant::now() + Duration::from_secs_f64(every);
-        let (mut rest, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+        let mut rest = Vec::new();
+        let mut buffer = vec![0; 64 << 10];
         while !interrupt::is_stop_requested(&asked) {
             if wait_for_log_data(&log, next)? {
                 match log.read(&mut buffer) {

@@ -150,7 +150,8 @@ fn restore_in_mount(
     };
     let short = mounted.volume.short_id(&target)?;
     mounted.sync_filesystem()?;
-    let (id, discard) = (target.to_string(), args.discard);
+    let id = target.to_string();
+    let discard = args.discard;
     let request = match paths.is_empty() {
         true => ControlRequest::Restore { target: id, discard },
         false => ControlRequest::RestorePaths { target: id, paths, discard },

@@ -110,7 +110,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         target: found.target.to_string(),
         safety: found.safety.map(|id| id.to_string()),
     });
-    let (volume, directory) = (&worktree.volume, worktree.root_path());
+    let volume = &worktree.volume;
+    let directory = worktree.root_path();
     let head = worktree.head_snapshot()?;
     report_status(
         args,
@@ -259,7 +260,8 @@ fn print_status_json(
 }
 
 fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<()> {
-    let (ui, MountStatusJson { log_bytes, log_limit, failure }) = (&context.ui, mount);
+    let ui = &context.ui;
+    let MountStatusJson { log_bytes, log_limit, failure } = mount;
     ui.print_note(format!(
         "Write log: {} of {}",
         format::format_size(*log_bytes),

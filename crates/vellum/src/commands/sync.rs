@@ -381,7 +381,8 @@ impl SyncPair {
             self.opened.source.list_entries(&self.new_list_request(SyncSide::Source, options)?, meter)?;
         for named in self.opened.named.iter().filter(|named| listing.find_path(&named.path).is_none()) {
             if !options.ignore_missing && !named.is_excluded(&self.opened.filters)? {
-                let (what, why) = ("cannot read the source", "it is not there".to_owned());
+                let what = "cannot read the source";
+                let why = "it is not there".to_owned();
                 return Err(SyncError::End { what, path: named.path.clone(), why });
             }
         }

@@ -200,7 +200,8 @@ impl EndingMount {
     /// What is not in the store, by what the process said.
     fn unpublished_json(&self, answer: Option<ControlReply>) -> Option<UnpublishedJson> {
         let answer = answer?;
-        let (file, control) = (self.file.as_ref()?, self.control_socket()?);
+        let file = self.file.as_ref()?;
+        let control = self.control_socket()?;
         Some(UnpublishedJson {
             worktree: file.worktree.clone()?,
             reason: answer.failure?,

@@ -63,7 +63,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let outcome = CommandOutcome::from_findings(!report.findings.is_empty());
     let ui = &context.ui;
     if ui.is_json() {
-        let (sound, metadata_only) = (report.findings.is_empty(), args.metadata_only);
+        let sound = report.findings.is_empty();
+        let metadata_only = args.metadata_only;
         ui.print_json(&VerifyJson { sound, metadata_only, report: &report })?;
         return Ok(outcome);
     }
@@ -175,7 +176,8 @@ fn format_snapshot_range(
         let entry = age.and_then(|age| history.iter().rev().nth(*age));
         entry.map_or(Ok(String::new()), |entry| volume.short_id(&entry.id))
     };
-    let (first, last) = (short(ages.first())?, short(ages.last())?);
+    let first = short(ages.first())?;
+    let last = short(ages.last())?;
     Ok(match ages.len() as u64 {
         0 | 1 => format!("in snapshot {first}"),
         count => format!("in {} from {first} to {last}", format::format_count(count, "snapshot")),

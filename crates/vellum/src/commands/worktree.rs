@@ -285,8 +285,8 @@ fn relocate_worktree(context: &CommandContext, store: Option<&str>) -> Result<Co
         None => Volume::open(&state)?,
     };
     volume.confirm_own_dir()?;
-    let (directory, store) =
-        (format_path(state.root().as_os_str().as_encoded_bytes()), volume.objects.describe_location());
+    let directory = format_path(state.root().as_os_str().as_encoded_bytes());
+    let store = volume.objects.describe_location();
     let name = &volume.worktree.worktree;
     let ui = &context.ui;
     if ui.is_json() {

@@ -78,7 +78,8 @@ impl MountProcess {
         let (Some(worktree), Some(control)) = (file.worktree, file.control) else {
             return Err(MountingError::OnlySnapshot(mount.mountpoint.clone()).into());
         };
-        let (mountpoint, state) = (mount.mountpoint.clone(), file.state.into());
+        let mountpoint = mount.mountpoint.clone();
+        let state = file.state.into();
         Ok(Self { mountpoint, worktree, state, control: control.into() })
     }
 

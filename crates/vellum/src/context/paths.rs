@@ -96,7 +96,8 @@ impl UserPaths {
     /// A path from the root as the user would type it, escaped for the terminal.
     pub fn format_path(&self, path: &[u8]) -> String {
         let here = self.current_path();
-        let (mut from, mut to) = (path_components(&here).peekable(), path_components(path).peekable());
+        let mut from = path_components(&here).peekable();
+        let mut to = path_components(path).peekable();
         while from.peek().is_some() && from.peek() == to.peek() {
             from.next();
             to.next();

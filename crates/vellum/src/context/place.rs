@@ -49,7 +49,8 @@ impl SnapshotPath {
         if self.attr.kind == kind {
             return Ok(());
         }
-        let (found, wanted) = (file_kind_name(self.attr.kind), file_kind_name(kind));
+        let found = file_kind_name(self.attr.kind);
+        let wanted = file_kind_name(kind);
         Err(VolumeError::WrongKind { path: format_path(&self.path), found, wanted }.into())
     }
 }

@@ -71,7 +71,8 @@ fn is_id_like(name: &str) -> bool {
 impl UnpublishedHistory {
     /// None if something of it is no id.
     fn new(head: Option<SnapshotId>, waiting: &[UnpublishedSnapshot]) -> Option<Self> {
-        let (mut parents, mut tags) = (HashMap::new(), HashMap::new());
+        let mut parents = HashMap::new();
+        let mut tags = HashMap::new();
         for snapshot in waiting {
             let id = snapshot.id.parse().ok()?;
             let parent = match &snapshot.parent {
@@ -101,7 +102,8 @@ impl UnpublishedHistory {
             return Ok(self.head.map_or(NameMeaning::Unknown, |head| self.resolve_ancestor(head, steps)));
         }
         let mut begun = self.parents.keys().filter(|id| is_id_like(base) && id.to_string().starts_with(base));
-        let (one, other) = (begun.next(), begun.next());
+        let one = begun.next();
+        let other = begun.next();
         Ok(match (is_published(base)?, one.or(self.tags.get(base))) {
             (Some(true), None) => NameMeaning::Published(text.into()),
             (Some(false), Some(id)) if other.is_none() => self.resolve_ancestor(*id, steps),
@@ -110,7 +112,8 @@ impl UnpublishedHistory {
     }
 
     fn resolve_ancestor(&self, from: SnapshotId, steps: u64) -> NameMeaning {
-        let (mut at, mut left) = (from, steps);
+        let mut at = from;
+        let mut left = steps;
         loop {
             match (self.parents.get(&at), left) {
                 (None, 0) => return NameMeaning::Published(at.to_string()),

@@ -197,7 +197,8 @@ impl ControlService {
                 Ok(answer) => ControlLine::Done(answer),
                 Err(error) => {
                     self.log.write_line(&format!("a command failed: {error}"));
-                    let (kind, message) = (kind_name(error.kind()).into(), error.to_string());
+                    let kind = kind_name(error.kind()).into();
+                    let message = error.to_string();
                     ControlLine::Failed { kind, message, hint: MountingError::from(error).hint() }
                 }
             },

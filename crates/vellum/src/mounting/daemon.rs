@@ -61,7 +61,8 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
         watch::start_mount_watch(device, needed, log.clone()).map_err(failed())?;
     }
     let served = Arc::new(Mutex::new(None));
-    let (outcome, ended) = (served.clone(), end.clone());
+    let outcome = served.clone();
+    let ended = end.clone();
     let wait = move || {
         let done = mounted.wait_until_unmounted();
         *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);

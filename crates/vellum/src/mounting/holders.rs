@@ -51,7 +51,8 @@ pub fn find_holding_processes(device: FilesystemDevice, except: &[u32]) -> Vec<H
     let here = mount_namespace("self");
     let mut shown: BTreeMap<OsString, Option<PathBuf>> = BTreeMap::new();
     let mut told = BTreeSet::new();
-    let (mut users, mut viewers) = (Vec::new(), Vec::new());
+    let mut users = Vec::new();
+    let mut viewers = Vec::new();
     for pid in list_process_ids().into_iter().filter(|pid| !except.contains(pid)) {
         let Some(namespace) = mount_namespace(&pid.to_string()) else { continue };
         let is_elsewhere = here.as_ref() != Some(&namespace);

@@ -33,7 +33,8 @@ impl MountedLiveWorktree {
             log.write_line(&format!("taken over from {lease}: what it did not publish is in {place}"));
         }
         let failed = || CliError::io_error("start", "a thread");
-        let (told, dir) = (log.clone(), claim.dir().display().to_string());
+        let told = log.clone();
+        let dir = claim.dir().display().to_string();
         let when_lost = move |error: &vellum_volume::VolumeError| {
             told.write_line(&format!("{error}; what was not published stays in {dir}"));
         };
@@ -62,7 +63,8 @@ impl MountedLiveWorktree {
             Err(error) => {
                 log.write_line(&format!("not everything could be put into the store: {error}"));
                 let left = fs.unpublished_changes().unwrap_or_default();
-                let (failure, is_fenced) = (Some(error.to_string()), error.is_fenced_error());
+                let failure = Some(error.to_string());
+                let is_fenced = error.is_fenced_error();
                 UnmountReport { failure, is_fenced, snapshots: left.snapshots, log_bytes: left.log_bytes }
             }
         };

@@ -96,7 +96,8 @@ fn serve_connection(mut stream: TcpStream, text: &MetricsText) -> io::Result<()>
 
 /// The head of a request.
 fn read_request_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let (mut request, end) = (Vec::new(), Instant::now() + PATIENCE);
+    let mut request = Vec::new();
+    let end = Instant::now() + PATIENCE;
     let mut buffer = [0; 1024];
     while !request.windows(4).any(|four| four == b"\r\n\r\n") {
         let left = end.saturating_duration_since(Instant::now());

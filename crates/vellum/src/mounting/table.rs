@@ -93,7 +93,9 @@ fn parse_mount_line(line: &[u8]) -> Option<MountTableEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
     let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
     let device = FilesystemDevice { major: major.parse().ok()?, minor: minor.parse().ok()? };
-    let (root, mountpoint, options) = (fields.next()?, fields.next()?, fields.next()?);
+    let root = fields.next()?;
+    let mountpoint = fields.next()?;
+    let options = fields.next()?;
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let text = |bytes: &[u8]| String::from_utf8_lossy(&unescape_octal(bytes)).into_owned();
     Some(MountTableEntry {

@@ -82,7 +82,8 @@ impl<T: Copy + PartialEq> HistoryGraph<T> {
 
     /// A line that connects two lanes; `end` is drawn at `other`.
     fn bridge_row(&self, lane: usize, other: usize, end: char) -> String {
-        let (left, right) = (lane.min(other), lane.max(other));
+        let left = lane.min(other);
+        let right = lane.max(other);
         let mut line = String::new();
         for (at, waiting) in self.lanes.iter().enumerate() {
             let within = at > left && at < right;

@@ -52,9 +52,11 @@ impl PatchContent {
 
 /// Lines added and removed; none if a side is no text.
 pub fn count_changed_lines(old: &PatchContent, new: &PatchContent) -> Option<(u64, u64)> {
-    let (old, new) = (text_or_empty(old)?, text_or_empty(new)?);
+    let old = text_or_empty(old)?;
+    let new = text_or_empty(new)?;
     let diff = TextDiff::configure().timeout(SEARCH).diff_lines(old, new);
-    let (mut added, mut removed) = (0, 0);
+    let mut added = 0;
+    let mut removed = 0;
     for change in diff.iter_all_changes() {
         match change.tag() {
             ChangeTag::Insert => added += 1,
@@ -84,7 +86,8 @@ pub fn write_patch(
     };
     let same_kind =
         change.old.as_ref().zip(change.new.as_ref()).is_none_or(|(old, new)| old.kind == new.kind);
-    let (name, words) = (quote_git_path(b"", change.path()), changes::aspect_words(change.aspects));
+    let name = quote_git_path(b"", change.path());
+    let words = changes::aspect_words(change.aspects);
     if !is_patchable(&change.old) || !is_patchable(&change.new) || !same_kind {
         return write_unpatchable_note(out, change, &name, &words);
     }
@@ -107,7 +110,8 @@ fn write_unpatchable_note(
     let noun = |side: &Option<ChangeSide>| {
         side.as_ref().map_or("nothing", |side| vellum_volume::tree::file_kind_name(side.kind))
     };
-    let (old, new) = (noun(&change.old), noun(&change.new));
+    let old = noun(&change.old);
+    let new = noun(&change.new);
     match (&change.old, change.kind) {
         (_, ChangeKind::Added) => writeln!(out, "# {name}: {new} was added"),
         (_, ChangeKind::Deleted) => writeln!(out, "# {name}: {old} was deleted"),
@@ -126,14 +130,16 @@ fn write_patch_header(
     new: &PatchContent,
 ) -> io::Result<()> {
     let path = |side: &Option<ChangeSide>| side.as_ref().map_or(change.path(), |side| &side.path).to_vec();
-    let (old_path, new_path) = (path(&change.old), path(&change.new));
+    let old_path = path(&change.old);
+    let new_path = path(&change.new);
     writeln!(out, "diff --git {} {}", quote_git_path(b"a/", &old_path), quote_git_path(b"b/", &new_path))?;
     let full = |side: &Option<ChangeSide>, mode: Option<u32>| {
         let link = side.as_ref().is_some_and(|side| side.kind == FileKind::Symlink);
         // Git has one mode for all symlinks.
         if link { "120000".into() } else { format!("100{:03o}", mode.unwrap_or(0o644) & 0o777) }
     };
-    let (old_mode, new_mode) = (full(&change.old, old.file_mode()), full(&change.new, new.file_mode()));
+    let old_mode = full(&change.old, old.file_mode());
+    let new_mode = full(&change.new, new.file_mode());
     match change.kind {
         ChangeKind::Added => writeln!(out, "new file mode {new_mode}")?,
         ChangeKind::Deleted => writeln!(out, "deleted file mode {old_mode}")?,
@@ -167,7 +173,8 @@ fn write_patch_hunks(
             if name.contains(' ') { format!("{name}\t") } else { name }
         }
     };
-    let (from, to) = (label(&change.old, b"a/"), label(&change.new, b"b/"));
+    let from = label(&change.old, b"a/");
+    let to = label(&change.new, b"b/");
     if matches!((old, new), (PatchContent::TooLarge, _) | (_, PatchContent::TooLarge)) {
         return writeln!(out, "# {from} and {to} differ, and are too large for a patch");
     }
@@ -249,7 +256,8 @@ mod tests {
     #[test]
     fn a_modified_file_has_hunks_and_modes() {
         let aspects = ChangeAspects { content: true, mode: true, ..ChangeAspects::default() };
-        let (old, new) = (side("x", FileKind::File), side("x", FileKind::File));
+        let old = side("x", FileKind::File);
+        let new = side("x", FileKind::File);
         let change = FileChange { kind: ChangeKind::Modified, old, new, aspects };
         let text = patch(&change, &whole("a\nb\n", 0o644), &whole("a\nc", 0o755));
         let expected = "diff --git a/x b/x\nold mode 100644\nnew mode 100755\n--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n\\ No newline at end of file\n";
@@ -274,14 +282,16 @@ mod tests {
     #[test]
     fn what_a_patch_cannot_say_is_remarked() {
         let aspects = ChangeAspects { mode: true, ..ChangeAspects::default() };
-        let (old, new) = (side("d", FileKind::Dir), side("d", FileKind::Dir));
+        let old = side("d", FileKind::Dir);
+        let new = side("d", FileKind::Dir);
         let change = FileChange { kind: ChangeKind::Modified, old, new, aspects };
         assert_eq!(
             patch(&change, &PatchContent::None, &PatchContent::None),
             "# d: mode of a directory differs\n"
         );
         let aspects = ChangeAspects { time: true, ..ChangeAspects::default() };
-        let (old, new) = (side("f", FileKind::File), side("f", FileKind::File));
+        let old = side("f", FileKind::File);
+        let new = side("f", FileKind::File);
         let change = FileChange { kind: ChangeKind::Modified, old, new, aspects };
         assert_eq!(patch(&change, &whole("", 0), &whole("", 0)), "# f: time differs\n");
     }

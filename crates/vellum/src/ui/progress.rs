@@ -94,7 +94,8 @@ fn display_until_done(
         if interrupt::should_stop(asked) {
             meter.request_stop();
         }
-        let (elapsed, now) = (start.elapsed(), meter.read_progress());
+        let elapsed = start.elapsed();
+        let now = meter.read_progress();
         recent.record_progress(elapsed, now);
         match &shown {
             ProgressDisplay::Bar(bar) if elapsed >= PATIENCE => {
@@ -147,7 +148,8 @@ impl RecentProgress {
 
     /// How much a second of what `count` reads.
     fn rate_per_second(&self, count: impl Fn(ProgressReading) -> u64) -> Option<u64> {
-        let ((first, before), (last, after)) = (*self.readings.front()?, *self.readings.back()?);
+        let (first, before) = *self.readings.front()?;
+        let (last, after) = *self.readings.back()?;
         let millis = u64::try_from(last.saturating_sub(first).as_millis()).ok()?;
         count(after).saturating_sub(count(before)).checked_mul(1000)?.checked_div(millis)
     }

@@ -110,7 +110,9 @@ impl Writer {
         let mut writer =
             Self { dir, number: seed, steps: Vec::new(), written: BTreeMap::new(), synced: Vec::new() };
         let path = mount.join(&writer.dir);
-        let (mut next, mut new, mut old) = (0, Vec::new(), Vec::new());
+        let mut next = 0;
+        let mut new = Vec::new();
+        let mut old = Vec::new();
         loop {
             let take = |list: &mut Vec<u64>, random: &mut Random| match list.len() as u64 {
                 0 => None,
@@ -178,7 +180,8 @@ impl Writer {
         let list = fs::read_dir(&path).unwrap();
         let found: BTreeSet<_> =
             list.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        let (mut names, mut fits) = (BTreeSet::new(), Vec::new());
+        let mut names = BTreeSet::new();
+        let mut fits = Vec::new();
         for done in 0..=most {
             if done >= least && names == found {
                 fits.push(done);
@@ -204,7 +207,8 @@ impl Writer {
         };
         for name in &found {
             let file = name[1..].parse().unwrap();
-            let (is, should_be) = (fs::read(path.join(name)).unwrap(), content(self.number, file));
+            let is = fs::read(path.join(name)).unwrap();
+            let should_be = content(self.number, file);
             let soft =
                 || is.len() <= should_be.len() && is.iter().zip(&should_be).all(|(a, b)| a == b || *a == 0);
             let is_right = if whole(file) { is == should_be } else { soft() };
@@ -233,13 +237,17 @@ struct Round {
 impl Round {
     /// Lets programs write, and `strike` after a while.
     fn run(mount: &Path, number: u64, seed: u64, strike: impl FnOnce()) -> Self {
-        let (clock, over, synced) = (AtomicU64::new(0), AtomicBool::new(false), AtomicUsize::new(0));
+        let clock = AtomicU64::new(0);
+        let over = AtomicBool::new(false);
+        let synced = AtomicUsize::new(0);
         let mut random = Random(seed.wrapping_add(number) | 1);
         let dirs: Vec<_> = (0..WRITERS).map(|writer| format!("round-{number}-writer-{writer}")).collect();
         dirs.iter().for_each(|dir| fs::create_dir(mount.join(dir)).unwrap());
         File::open(mount).unwrap().sync_all().unwrap();
         std::thread::scope(|scope| {
-            let (clock, over, synced) = (&clock, &over, &synced);
+            let clock = &clock;
+            let over = &over;
+            let synced = &synced;
             let threads: Vec<_> = dirs
                 .into_iter()
                 .map(|dir| {
@@ -280,7 +288,8 @@ impl Round {
         let snapshots = self.snapshots.iter().map(|snapshot| (snapshot.start, snapshot.end));
         let counts = |(_, end): &(u64, u64)| all || *end < self.struck;
         let durable = syncs.chain(snapshots).filter(counts).map(|(start, _)| start).max().unwrap_or(0);
-        let (mut lost, mut survived) = (u64::MAX, 0);
+        let mut lost = u64::MAX;
+        let mut survived = 0;
         for writer in &self.writers {
             let least = writer.ended_before(if all { u64::MAX } else { durable });
             let counted = writer.synced.iter().filter(|sync| counts(&(sync.start, sync.end)));

@@ -134,7 +134,8 @@ fn a_plain_store_in_the_place_of_a_sealed_one_gets_nothing() {
     world.write("file", "secret content");
     world.snapshot("s");
     world.run(&["fork", "side", "--to", "../side"]).ok();
-    let (store, planted) = (world.path("store"), world.path("planted"));
+    let store = world.path("store");
+    let planted = world.path("planted");
     fs::create_dir(&planted).unwrap();
     run(&planted, &["init", "--plain", "--store", "../other"], Stdio::null()).ok();
     fs::remove_dir_all(&store).unwrap();

@@ -168,7 +168,8 @@ fn what_is_open_keeps_what_it_had_when_the_worktree_is_restored() {
     let content = vec![7; 300_000];
     fs::write(mount.at("a.txt"), "later").unwrap();
     fs::write(mount.at("new"), &content).unwrap();
-    let (mut file, mut new) = (File::open(mount.at("a.txt")).unwrap(), File::open(mount.at("new")).unwrap());
+    let mut file = File::open(mount.at("a.txt")).unwrap();
+    let mut new = File::open(mount.at("new")).unwrap();
     let nameless = File::options().read(true).write(true).create_new(true).open(mount.at("gone")).unwrap();
     (&nameless).write_all(b"nameless").unwrap();
     fs::remove_file(mount.at("gone")).unwrap();
@@ -179,7 +180,8 @@ fn what_is_open_keeps_what_it_had_when_the_worktree_is_restored() {
         for _ in 0..2 {
             // Not from the kernel's memory, and also once all that is left is in the store.
             fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
-            let (mut text, mut bytes) = (String::new(), Vec::new());
+            let mut text = String::new();
+            let mut bytes = Vec::new();
             file.rewind().unwrap();
             file.read_to_string(&mut text).unwrap();
             new.rewind().unwrap();

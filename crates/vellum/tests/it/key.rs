@@ -63,7 +63,8 @@ fn a_key_file_that_ends_with_a_newline_opens_the_volume() {
     }
     world.run(&["init", "../other", "--key-file", "../keyfile"]).ok();
     run(&world.path("other"), &["key", "list"], Stdio::null()).ok().says("key file");
-    let (volume, other) = (world.path("other/.vellum/store"), world.path("again"));
+    let volume = world.path("other/.vellum/store");
+    let other = world.path("again");
     fs::create_dir(&other).unwrap();
     run(&other, &["init", "--store", volume.to_str().unwrap(), "--key-file", "../keyfile"], Stdio::null())
         .ok();

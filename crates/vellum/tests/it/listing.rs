@@ -44,7 +44,8 @@ fn what_stays_is_listed_once_while_others_come_and_go() {
     let stays = fill(&mount, MANY);
     mount.sh(&format!("for i in $(seq {MANY}); do : > d/goes-$i; done"));
     let mut dir = Dir::new(stand_in(&mount.at("d"))).unwrap();
-    let (mut met, mut steps) = (Vec::new(), 0);
+    let mut met = Vec::new();
+    let mut steps = 0;
     while let Some(entry) = dir.read() {
         let name = entry.unwrap().file_name().to_str().unwrap().to_owned();
         steps += 1;

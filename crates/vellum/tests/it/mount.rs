@@ -40,7 +40,8 @@ fn a_volume_without_snapshots_mounts_empty() {
 #[test]
 fn the_volume_may_be_named_and_several_worktrees_mounted_at_once() {
     let world = World::with_snapshot();
-    let (one, two) = (Mount::place(&world, "one"), Mount::place(&world, "two"));
+    let one = Mount::place(&world, "one");
+    let two = Mount::place(&world, "two");
     for mount in [&one, &two] {
         let args = ["mount", world.tree().to_str().unwrap(), mount.path.to_str().unwrap()].map(String::from);
         crate::world::run(Path::new("/"), &args.each_ref().map(String::as_str), Stdio::null()).ok();
@@ -64,7 +65,8 @@ fn a_snapshot_is_mounted_read_only_and_several_times() {
     let world = World::with_snapshot();
     world.write("a.txt", "later");
     let id = world.snapshot("second");
-    let (old, new) = (Mount::place(&world, "old"), Mount::place(&world, "new"));
+    let old = Mount::place(&world, "old");
+    let new = Mount::place(&world, "new");
     old.again(&["--snapshot", "first"]).ok().says("Mounted the snapshot");
     new.again(&["--snapshot", &id]).ok();
     assert_eq!(fs::read_to_string(old.at("a.txt")).unwrap(), "one\ntwo\nthree\n");
@@ -276,7 +278,8 @@ fn who_is_not_root_mounts_with_the_helper() {
     let output =
         Command::new("unshare").args(["--mount", "bash", "-c", &script]).current_dir(world.tree()).output();
     let output = output.unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let out = String::from_utf8_lossy(&output.stdout);
+    let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{out}\n{err}");
     assert_eq!(out, "one\ntwo\nthree\nhers\n");
     assert!(err.contains("already mounted") || err.contains("is mounted"), "{err}");
@@ -339,7 +342,8 @@ fn a_temporary_mount_leaves_its_snapshots_and_nothing_else() {
 #[test]
 fn a_snapshot_that_was_mounted_leaves_nothing() {
     let world = World::with_snapshot();
-    let (one, two) = (Mount::place(&world, "one"), Mount::place(&world, "two"));
+    let one = Mount::place(&world, "one");
+    let two = Mount::place(&world, "two");
     one.again(&["--snapshot", "first"]).ok();
     two.again(&["--snapshot", "first"]).ok();
     one.umount().ok();
@@ -353,7 +357,8 @@ fn a_snapshot_that_was_mounted_leaves_nothing() {
 #[test]
 fn worktrees_that_nobody_uses_are_told() {
     let world = World::with_snapshot();
-    let (used, unused) = (Mount::new(&world, "used"), Mount::new(&world, "unused"));
+    let used = Mount::new(&world, "used");
+    let unused = Mount::new(&world, "unused");
     unused.umount().ok();
     let told = world.run(&["worktree", "list"]).ok();
     let line =

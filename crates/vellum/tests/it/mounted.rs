@@ -260,8 +260,10 @@ fn ranges_are_copied_within_a_mount() {
     let mount = Mount::new(&world, "work");
     let content = noise(500_000);
     fs::write(mount.at("from"), &content).unwrap();
-    let (from, to) = (File::open(mount.at("from")).unwrap(), File::create_new(mount.at("to")).unwrap());
-    let (mut offset_in, mut offset_out) = (1000, 5);
+    let from = File::open(mount.at("from")).unwrap();
+    let to = File::create_new(mount.at("to")).unwrap();
+    let mut offset_in = 1000;
+    let mut offset_out = 5;
     let copied =
         rustix::fs::copy_file_range(&from, Some(&mut offset_in), &to, Some(&mut offset_out), 400_000)
             .unwrap();
@@ -301,7 +303,8 @@ fn what_moves_away_while_its_directory_is_read_is_not_found_there_afterwards() {
         if read == 100 {
             for number in 1..=3000 {
                 for name in [format!("d/{number}"), format!("d/dir{number}")] {
-                    let (from, to) = (mount.at(&name), mount.at(&name.replace("d/", "e/")));
+                    let from = mount.at(&name);
+                    let to = mount.at(&name.replace("d/", "e/"));
                     fs::rename(&from, to).unwrap();
                     moved.push(from);
                 }
@@ -405,7 +408,8 @@ fn what_the_mount_does_is_counted_and_logged() {
     assert_eq!(mount.asked("mkdir"), before + 1);
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
     let log = rustix::fs::open(mount.at(".vellum/accesslog"), flags, Mode::empty()).unwrap();
-    let (mut log, mut text) = (File::from(log), String::new());
+    let mut log = File::from(log);
+    let mut text = String::new();
     // It takes a moment from the opening until lines are made.
     for number in 0.. {
         fs::create_dir(mount.at(&format!("e{number}"))).unwrap();

@@ -124,7 +124,8 @@ pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 pub fn sh(dir: &Path, script: &str) -> String {
     let Output { status, stdout, stderr } =
         Command::new("bash").args(["-euo", "pipefail", "-c", script]).current_dir(dir).output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    let out = String::from_utf8_lossy(&stdout);
+    let err = String::from_utf8_lossy(&stderr);
     assert!(status.success(), "{script}\n--- stdout\n{out}--- stderr\n{err}");
     out.into_owned()
 }

@@ -15,7 +15,8 @@ fn a_mountpoint_with_a_space_in_its_name_is_listed() {
 #[test]
 fn worktrees_and_snapshots_are_told_apart() {
     let world = World::with_snapshot();
-    let (work, old) = (Mount::new(&world, "work"), Mount::place(&world, "old"));
+    let work = Mount::new(&world, "work");
+    let old = Mount::place(&world, "old");
     old.again(&["--snapshot", "first"]).ok();
     let listed = world.json(&["mounts"]);
     let find = |mount: &Mount<'_>| {

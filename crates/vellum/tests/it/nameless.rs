@@ -28,7 +28,8 @@ fn a_file_made_without_a_name_gets_one_with_what_was_written() {
     assert_eq!(fs::read_dir(&mount.path).unwrap().count(), 0);
     // The way that needs no privilege: by what the process sees of its own descriptor.
     let seen = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let (here, there) = (CWD, mount.path.join("named"));
+    let here = CWD;
+    let there = mount.path.join("named");
     linkat(here, seen, here, &there, AtFlags::SYMLINK_FOLLOW).unwrap();
     assert_eq!(file.metadata().unwrap().nlink(), 1);
     assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o640);

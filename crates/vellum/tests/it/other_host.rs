@@ -181,13 +181,15 @@ fn config(dir: &Path) -> String {
 
 /// Everything that a tree is, in words.
 pub fn told(root: &Path) -> Vec<String> {
-    let (mut told, mut pending) = (Vec::new(), vec![root.to_path_buf()]);
+    let mut told = Vec::new();
+    let mut pending = vec![root.to_path_buf()];
     while let Some(at) = pending.pop() {
         for entry in fs::read_dir(at).unwrap() {
             let path = entry.unwrap().path();
             let meta = fs::symlink_metadata(&path).unwrap();
             let content = if meta.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
-            let (link, shown) = (fs::read_link(&path).ok(), path.strip_prefix(root).unwrap().to_path_buf());
+            let link = fs::read_link(&path).ok();
+            let shown = path.strip_prefix(root).unwrap().to_path_buf();
             let sum: u64 =
                 content.iter().fold(7, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
             let time = (meta.mtime(), meta.mtime_nsec());

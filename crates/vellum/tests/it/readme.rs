@@ -37,7 +37,9 @@ fn may_differ(command: &str) -> bool {
 #[test]
 fn the_tour_runs_as_written() {
     let host = Host::new();
-    let (home, far, bin) = (host.world.path("home"), host.world.path("far"), host.world.path("bin"));
+    let home = host.world.path("home");
+    let far = host.world.path("far");
+    let bin = host.world.path("bin");
     for dir in [&home, &far, &bin] {
         fs::create_dir(dir).unwrap();
     }
@@ -67,7 +69,8 @@ fn the_tour_runs_as_written() {
         // Only there if the tour failed.
         let _ = Command::new("umount").arg("-l").arg(home.join(mountpoint)).output();
     }
-    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    let out = String::from_utf8_lossy(&ran.stdout);
+    let err = String::from_utf8_lossy(&ran.stderr);
     let codes: Vec<&str> = out.lines().filter_map(|line| line.strip_prefix(MARK)).map(str::trim).collect();
     assert_eq!(codes.len(), tour.len(), "{out}\n{err}");
     for (command, code) in tour.iter().zip(&codes) {

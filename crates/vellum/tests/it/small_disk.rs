@@ -133,7 +133,8 @@ fn a_disk_full_of_small_files_leaves_room_to_remove_them() {
 
 #[test]
 fn with_the_store_away_a_full_disk_is_told_and_nothing_is_lost() {
-    let (disk, elsewhere) = (Disk::new("ext4", 64), Disk::in_memory(200));
+    let disk = Disk::new("ext4", 64);
+    let elsewhere = Disk::in_memory(200);
     let world = World::on(&disk.path());
     let store = elsewhere.path().join("store");
     world.run(&["init", "--plain", "--store", store.to_str().unwrap()]).ok();

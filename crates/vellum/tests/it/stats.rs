@@ -73,7 +73,8 @@ fn a_whole_terminal_is_taken_and_given_back() {
             .args(["-c", TERMINAL, env!("CARGO_BIN_EXE_vellum"), mount.path.to_str().unwrap(), way])
             .output()
             .unwrap();
-        let (out, error) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+        let out = String::from_utf8_lossy(&ran.stdout);
+        let error = String::from_utf8_lossy(&ran.stderr);
         assert_eq!(out, "0\n", "{way}: {error}");
     }
 }

@@ -16,7 +16,8 @@ fn write_at(world: &World, ahead: i64, path: &str, content: &str) {
 }
 
 fn set_time(world: &World, ahead: i64, path: &str) {
-    let (now, span) = (SystemTime::now(), Duration::from_secs(ahead.unsigned_abs()));
+    let now = SystemTime::now();
+    let span = Duration::from_secs(ahead.unsigned_abs());
     let time = if ahead < 0 { now - span } else { now + span };
     let file = fs::File::options().write(true).open(world.tree().join(path)).unwrap();
     file.set_modified(time).unwrap();

@@ -29,7 +29,8 @@ fn age(path: &Path, secs: u64) {
 
 /// All files below a directory, with what is in them.
 fn content(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let (mut found, mut pending) = (Vec::new(), vec![root.to_path_buf()]);
+    let mut found = Vec::new();
+    let mut pending = vec![root.to_path_buf()];
     while let Some(dir) = pending.pop() {
         for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
             match entry.file_type().unwrap().is_dir() {
@@ -50,7 +51,8 @@ fn assert_same(world: &World, disk: &Disk) {
 #[test]
 fn new_files_go_to_filesystems_without_hard_links_and_the_second_run_is_idle() {
     for kind in KINDS {
-        let (disk, world) = (Disk::foreign(kind), World::empty());
+        let disk = Disk::foreign(kind);
+        let world = World::empty();
         let to = disk.path().display().to_string();
         fill(&world);
         world.run(&["sync", "-rt", "src", &to]).ok().says("Done: ");
@@ -78,7 +80,8 @@ fn every_way_of_writing_works_without_hard_links() {
         &["--verify", "--fsync", "--delete"],
     ];
     for (kind, way) in ["exfat", "ntfs"].into_iter().flat_map(|kind| WAYS.map(|way| (kind, way))) {
-        let (disk, world) = (Disk::foreign(kind), World::empty());
+        let disk = Disk::foreign(kind);
+        let world = World::empty();
         let to = disk.path().join("src").display().to_string();
         let run = || world.run(&[&["sync", "-rt"], way, &["src/", &to]].concat());
         fill(&world);
@@ -107,7 +110,8 @@ fn every_way_of_writing_works_without_hard_links() {
 
 #[test]
 fn further_names_of_a_file_become_copies_without_hard_links() {
-    let (disk, world) = (Disk::foreign("exfat"), World::empty());
+    let disk = Disk::foreign("exfat");
+    let world = World::empty();
     fill(&world);
     fs::hard_link(world.tree().join("src/big"), world.tree().join("src/dir/again")).unwrap();
     world.run(&["sync", "-rtH", "src", &disk.path().display().to_string()]).ok();
@@ -117,7 +121,8 @@ fn further_names_of_a_file_become_copies_without_hard_links() {
 #[test]
 fn files_go_over_ssh_to_filesystems_without_hard_links() {
     for kind in ["exfat", "ntfs"] {
-        let (disk, host) = (Disk::foreign(kind), Host::new());
+        let disk = Disk::foreign(kind);
+        let host = Host::new();
         fill(&host.world);
         let to = format!("here:{}", disk.path().display());
         host.sync(&["-rt", "src", &to]).ok();
@@ -135,7 +140,8 @@ fn files_go_over_ssh_to_filesystems_without_hard_links() {
 #[test]
 fn both_ways_coarse_times_make_no_conflict() {
     for kind in KINDS {
-        let (disk, world) = (Disk::foreign(kind), World::empty());
+        let disk = Disk::foreign(kind);
+        let world = World::empty();
         fill(&world);
         let there = disk.path().join("src");
         fs::create_dir(&there).unwrap();

@@ -83,7 +83,8 @@ fn lines_in_a_format_are_those_of_rsync() {
         let files = |lines: BTreeSet<String>| -> BTreeSet<String> {
             lines.into_iter().filter(|line| line.contains("2001/09/09") && !line.ends_with("mode")).collect()
         };
-        let (ours, theirs) = (files(ours), files(theirs));
+        let ours = files(ours);
+        let theirs = files(theirs);
         assert!(theirs.len() > 2, "{theirs:#?}");
         assert_eq!(ours, theirs, "{more:?}");
     }

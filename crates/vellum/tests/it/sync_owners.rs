@@ -26,7 +26,8 @@ fn other_host(world: &World, users: &str, groups: &str) -> String {
     fs::write(world.path("passwd"), users).unwrap();
     fs::write(world.path("group"), groups).unwrap();
     let script = world.path("rsh");
-    let (passwd, group) = (world.path("passwd"), world.path("group"));
+    let passwd = world.path("passwd");
+    let group = world.path("group");
     // The words behind the host are for its shell.
     let text = format!(
         "#!/bin/sh\nshift\nexport WORDS=\"$*\"\nexec unshare -m sh -c 'mount --bind {} /etc/passwd && \

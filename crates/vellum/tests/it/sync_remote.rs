@@ -362,7 +362,8 @@ fn make_files(world: &World, side: &str, count: usize) {
 
 #[test]
 fn both_ways_a_connection_that_is_cut_is_made_again_and_what_arrived_is_not_sent_again() {
-    let (whole, cut) = (4_000_000, 2_000_000);
+    let whole = 4_000_000;
+    let cut = 2_000_000;
     let host = Host::through(&format!("RELAY 0 {cut} MARKER"));
     make_files(&host.world, "b", 40);
     fs::create_dir(host.world.tree().join("a")).unwrap();

@@ -86,7 +86,8 @@ impl Beside {
         assert!(theirs.status.success(), "rsync {words:?}: {}", text(&theirs));
         assert!(ours.status.success(), "{words:?}: {}", text(&ours));
         let tree = |place: &str| seen(&self.world.path(place).join(at));
-        let (ours, theirs) = (tree("ours"), tree("theirs"));
+        let ours = tree("ours");
+        let theirs = tree("theirs");
         assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>(), "{words:?}");
         assert_eq!(ours, theirs, "{words:?}");
         self
@@ -419,7 +420,8 @@ fn what_was_named_and_is_not_there_is_deleted_as_rsync_deletes_it() {
     let far = host.at("forced/");
     host.sync(&[&words[..], &["--force"], &missing[..], &[&*far]].concat()).ok();
     assert!(host.world.has("forced/a") && !host.world.has("forced/full") && host.world.has("forced/other"));
-    let (a, gone) = (host.at("src/a"), host.at("src/gone"));
+    let a = host.at("src/a");
+    let gone = host.at("src/gone");
     host.sync(&["-a", "--ignore-missing-args", &a, &gone, "relative"]).ok();
     assert!(host.world.has("relative/a") && host.world.has("relative/gone"));
     host.sync(&["-a", "--delete-missing-args", "-b", &gone, "relative"]).ok();

@@ -34,7 +34,8 @@ fn files_are_written_in_the_temporary_directory_and_are_whole_under_their_names(
     let world = World::empty();
     fill(&world, &["beside", "same", "other", "verified", "theirs"]);
     let disk = Disk::in_memory(64);
-    let (near, far) = (world.path("near"), disk.path());
+    let near = world.path("near");
+    let far = disk.path();
     fs::create_dir(&near).unwrap();
     fs::create_dir(world.tree().join("beside/tmp")).unwrap();
     let near = near.to_str().unwrap();
@@ -151,7 +152,8 @@ fn delayed_files_are_what_they_would_be_without_delay() {
     let disk = Disk::in_memory(64);
     let elsewhere = disk.path();
     let elsewhere = elsewhere.to_str().unwrap();
-    let (there, fetched) = (host.at("there"), host.at("src/"));
+    let there = host.at("there");
+    let fetched = host.at("src/");
     for (words, from, to) in [
         (&["--delete-before"][..], "src/", "plain"),
         (&["--delete", "-T", elsewhere, "-b", "--backup-dir=../kept"], "src/", "temp"),

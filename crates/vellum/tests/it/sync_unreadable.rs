@@ -118,7 +118,8 @@ fn what_cannot_be_read_here_keeps_its_old_version_on_the_other_host() {
     let host = Host::new();
     let to = host.world.tree().join("dst");
     let damaged = Damaged::new(&to);
-    let (from, far) = (format!("{}/", damaged.from().display()), host.at("dst"));
+    let from = format!("{}/", damaged.from().display());
+    let far = host.at("dst");
     for more in [&["-a", "--delete"][..], &["-ac", "--delete"], &["-a", "--delete", "--partial-dir=.partial"]]
     {
         assert_told(host.sync(&[more, &[&from, &far]].concat()));

@@ -40,10 +40,12 @@ fn a_target_is_not_older_than_the_source_that_was_made_before() {
     let world = World::new();
     let mount = Mount::new(&world, "work");
     for number in 0..FILES {
-        let (source, target) = (mount.at(&format!("s{number}")), mount.at(&format!("t{number}")));
+        let source = mount.at(&format!("s{number}"));
+        let target = mount.at(&format!("t{number}"));
         File::create(&source).unwrap();
         fs::write(&target, "x").unwrap();
-        let (source, target) = (fs::metadata(source).unwrap(), fs::metadata(target).unwrap());
+        let source = fs::metadata(source).unwrap();
+        let target = fs::metadata(target).unwrap();
         assert!(mtime(&target) >= mtime(&source), "pair {number}");
         assert!(target.created().unwrap() <= target.modified().unwrap(), "pair {number}");
     }

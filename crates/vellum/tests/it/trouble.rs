@@ -108,7 +108,8 @@ fn fill(mount: &Mount<'_>, first: usize) -> usize {
 
 #[test]
 fn a_full_disk_is_an_error_to_the_program_and_loses_nothing_acknowledged() {
-    let (disk, apart) = (Disk::in_memory(24), Disk::in_memory(100));
+    let disk = Disk::in_memory(24);
+    let apart = Disk::in_memory(100);
     let world = World::on(&disk.path());
     let store = apart.path().join("store");
     world.run(&["init", "--plain", "--store", store.to_str().unwrap()]).ok();

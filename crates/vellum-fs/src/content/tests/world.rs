@@ -154,7 +154,8 @@ pub fn content(fs: &LiveFilesystem, ino: Ino) -> Vec<u8> {
 
 /// What must hold of every file.
 pub fn check(fs: &LiveFilesystem, ino: Ino) {
-    let (attr, extents) = (attr(fs, ino), extents(fs, ino));
+    let attr = attr(fs, ino);
+    let extents = extents(fs, ino);
     if let Some(content) = &attr.inline {
         assert_eq!(content.len() as u64, attr.size);
         assert!(extents.is_empty());

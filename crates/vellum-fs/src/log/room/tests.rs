@@ -11,7 +11,8 @@ const LIMIT: u64 = 1000;
 
 /// A room with somebody to ask, and a disk with so many bytes free.
 fn room(has_store: bool) -> (Arc<LogRoom>, Arc<AtomicU64>) {
-    let (room, free) = (Arc::new(LogRoom::new(0, LIMIT)), Arc::new(AtomicU64::new(1 << 40)));
+    let room = Arc::new(LogRoom::new(0, LIMIT));
+    let free = Arc::new(AtomicU64::new(1 << 40));
     room.set_pressure_hook(Box::new(|| {}));
     let seen = Arc::clone(&free);
     let disk =

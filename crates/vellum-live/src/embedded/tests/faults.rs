@@ -141,7 +141,8 @@ impl DurabilityHooks for Companion {
 
 #[test]
 fn what_points_to_nothing_is_left_out_and_so_is_what_follows() {
-    let (folder, companion) = (SimFolder::with_files(BTreeMap::new()), Companion::default());
+    let folder = SimFolder::with_files(BTreeMap::new());
+    let companion = Companion::default();
     let open = || EmbeddedEngine::open_folder(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
     let engine = open();
     put(&engine, b"durable", b"pointer").unwrap();
@@ -165,7 +166,8 @@ fn what_points_to_nothing_is_left_out_and_so_is_what_follows() {
 #[test]
 fn what_is_settled_is_not_asked_for() {
     for settled in [false, true] {
-        let (folder, companion) = (SimFolder::with_files(BTreeMap::new()), Companion::default());
+        let folder = SimFolder::with_files(BTreeMap::new());
+        let companion = Companion::default();
         let engine =
             EmbeddedEngine::open_folder(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
         put(&engine, b"a", b"pointer").unwrap();
@@ -184,7 +186,8 @@ fn what_is_settled_is_not_asked_for() {
 
 #[test]
 fn what_entries_point_to_must_become_durable_first() {
-    let (folder, companion) = (SimFolder::with_files(BTreeMap::new()), Companion::default());
+    let folder = SimFolder::with_files(BTreeMap::new());
+    let companion = Companion::default();
     let engine = EmbeddedEngine::open_folder(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
     put(&engine, b"a", b"pointer").unwrap();
     companion.fails.store(true, Ordering::Relaxed);

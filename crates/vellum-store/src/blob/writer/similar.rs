@@ -30,7 +30,8 @@ impl BlobEnds {
         if plaintext.len() < SIMILAR_MIN {
             return None;
         }
-        let (first, last) = (plaintext.first_chunk::<END_LEN>()?, plaintext.last_chunk::<END_LEN>()?);
+        let first = plaintext.first_chunk::<END_LEN>()?;
+        let last = plaintext.last_chunk::<END_LEN>()?;
         Some(Self { first: hash_end(0, first), last: hash_end(1, last) })
     }
 }

@@ -65,7 +65,9 @@ impl UploadQueue {
         let receiver = Arc::new(Mutex::new(receiver));
         let count = if self.shared.store.inner.objects.parallel_get_count() > 1 { THREADS_REMOTE } else { 1 };
         let threads = (0..count).map(|_| {
-            let (shared, track, receiver) = (self.shared.clone(), self.track.clone(), receiver.clone());
+            let shared = self.shared.clone();
+            let track = self.track.clone();
+            let receiver = receiver.clone();
             std::thread::spawn(move || run_upload_worker(&shared, &track, &receiver))
         });
         UploadLane { sender, threads: threads.collect() }

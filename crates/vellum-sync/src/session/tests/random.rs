@@ -81,12 +81,14 @@ fn ways() -> impl Strategy<Value = (Way, WriteOptions)> {
 /// Runs, and runs again: the second time from what came of the first one.
 fn run(way: Way, root: &Path, options: &SyncOptions) -> SyncReport {
     let served = served(root, WireCodec::Plain);
-    let (from, to) = (root.join("from"), root.join("to"));
+    let from = root.join("from");
+    let to = root.join("to");
     match way {
         Way::Pull => pull(served.client(), "from", &to, options).unwrap(),
         Way::Push => push(served.client(), &from, "to", options).unwrap(),
         Way::Local => {
-            let (source, target) = (LocalEnd::open(&from).unwrap(), LocalEnd::open(&to).unwrap());
+            let source = LocalEnd::open(&from).unwrap();
+            let target = LocalEnd::open(&to).unwrap();
             let meter = ProgressMeter::default();
             let from = source.list_entries(&wish(SyncSide::Source, options), &meter).unwrap();
             let to = target.list_entries(&wish(SyncSide::Destination, options), &meter).unwrap();
@@ -112,7 +114,8 @@ proptest! {
     ) {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path();
-        let (from, to) = (root.join("from"), root.join("to"));
+        let from = root.join("from");
+        let to = root.join("to");
         fs::create_dir(&from).unwrap();
         fs::create_dir(&to).unwrap();
         let old = noise(old, seed);

@@ -86,7 +86,8 @@ impl World {
                 }
             }
             Edit::Move(from, to) if free(self, to) && !to.starts_with(from.as_str()) => {
-                let (from, to) = (self.path(which, from), self.path(which, to));
+                let from = self.path(which, from);
+                let to = self.path(which, to);
                 if fs::symlink_metadata(&from).is_ok() {
                     fs::create_dir_all(to.parent().unwrap()).unwrap();
                     fs::rename(from, to).unwrap();

@@ -20,7 +20,8 @@ fn agreed(paths: &[&str]) -> World {
 #[test]
 fn a_first_run_is_the_union() {
     let mut world = World::new();
-    let (a, b) = (world.write(First, "d/a"), world.write(Second, "d/b"));
+    let a = world.write(First, "d/a");
+    let b = world.write(Second, "d/b");
     world.sync(ConflictRule::KeepBoth);
     assert_eq!((world.read(Second, "d/a"), world.read(First, "d/b")), (Some(a), Some(b)));
     world.assert_settled(ConflictRule::KeepBoth);
@@ -29,7 +30,8 @@ fn a_first_run_is_the_union() {
 #[test]
 fn what_changed_on_one_side_goes_to_the_other() {
     let mut world = agreed(&["a", "b", "c", "d/e"]);
-    let (a, b) = (world.write(First, "a"), world.write(Second, "b"));
+    let a = world.write(First, "a");
+    let b = world.write(Second, "b");
     world.remove(Second, "c");
     world.remove(First, "d");
     world.sync(ConflictRule::KeepBoth);
@@ -41,10 +43,12 @@ fn what_changed_on_one_side_goes_to_the_other() {
 #[test]
 fn both_versions_are_kept_under_names_that_are_free() {
     let mut world = agreed(&["a"]);
-    let (old, new) = (world.write(First, "a"), world.write(Second, "a"));
+    let old = world.write(First, "a");
+    let new = world.write(Second, "a");
     let moment = old.trim_end_matches('x').parse().unwrap();
     let moment = jiff::Timestamp::from_second(moment).unwrap().strftime("%Y%m%d-%H%M%S").to_string();
-    let (taken, free) = (format!("a.conflict-one-{moment}"), format!("a.conflict-one-{moment}-2"));
+    let taken = format!("a.conflict-one-{moment}");
+    let free = format!("a.conflict-one-{moment}-2");
     let other = world.write(Second, &taken);
     let (shown, report) = world.sync(ConflictRule::KeepBoth);
     assert_eq!(shown[0], format!("First a becomes {free}"));

@@ -199,7 +199,8 @@ pub fn show(plan: &TwoWayPlan, sight: &TwoWayListings) -> Vec<String> {
     let mut lines = Vec::new();
     for which in TwoWaySide::BOTH {
         for one in which.select_from(&plan.renamings).iter() {
-            let (path, name) = (String::from_utf8(one.path).unwrap(), String::from_utf8(one.name).unwrap());
+            let path = String::from_utf8(one.path).unwrap();
+            let name = String::from_utf8(one.name).unwrap();
             lines.push(format!("{which:?} {path} becomes {name}"));
         }
     }

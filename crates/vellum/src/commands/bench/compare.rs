@@ -36,7 +36,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if !(0.0..=1000.0).contains(&args.tolerance) {
         return Err(CliError::usage_error("a tolerance is 0 to 1000 per cent", ""));
     }
-    let (base, new) = (read_bench_report(context, &args.base)?, read_bench_report(context, &args.new)?);
+    let base = read_bench_report(context, &args.base)?;
+    let new = read_bench_report(context, &args.new)?;
     let comparison = compare_reports(&base, &new, args.tolerance / 100.0)?;
     let outcome = CommandOutcome::from_findings(comparison.count_regressions() > 0);
     let ui = &context.ui;
@@ -50,7 +51,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 fn read_bench_report(context: &CommandContext, path: &Path) -> Result<BenchReport> {
     use std::io::Read;
-    let (shown, path) = (path.display().to_string(), context.resolve_local_path(path));
+    let shown = path.display().to_string();
+    let path = context.resolve_local_path(path);
     let mut json = Vec::new();
     let file = std::fs::File::open(path).map_err(CliError::io_error("open", shown.clone()))?;
     file.take(REPORT_MAX).read_to_end(&mut json).map_err(CliError::io_error("read", shown.clone()))?;

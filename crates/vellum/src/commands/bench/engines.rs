@@ -32,7 +32,9 @@ pub struct Args {
 /// Measures.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let program = std::env::current_exe().map_err(CliError::io_error("find", "this program"))?;
-    let (sizes, counts, runs) = (args.sizes.clone(), args.counts.clone(), args.runs);
+    let sizes = args.sizes.clone();
+    let counts = args.counts.clone();
+    let runs = args.runs;
     let parameters = EngineBenchParameters { sizes, counts, runs, program };
     let path =
         args.path.as_ref().map_or_else(|| context.cwd.clone(), |path| context.resolve_local_path(path));

@@ -82,8 +82,8 @@ impl IntervalFigures {
         };
         let rate = |name: &str, labels: &str| {
             let braced = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-            let (count, sum) =
-                (grown(&format!("{name}_count{braced}")), grown(&format!("{name}_sum{braced}")));
+            let count = grown(&format!("{name}_count{braced}"));
+            let sum = grown(&format!("{name}_sum{braced}"));
             OperationRate {
                 rate: count / seconds,
                 latency_ms: if count > 0.0 { sum / count * 1e3 } else { 0.0 },
@@ -177,7 +177,8 @@ pub fn format_short_rate(rate: f64) -> String {
 
 /// Bytes in four characters: "0", "512", "12K", "3.4M".
 pub fn format_short_bytes(bytes: f64) -> String {
-    let (mut rest, mut units) = (bytes, ["", "K", "M", "G", "T", "P"].into_iter());
+    let mut rest = bytes;
+    let mut units = ["", "K", "M", "G", "T", "P"].into_iter();
     let mut unit = units.next().unwrap_or_default();
     while rest >= 999.5 {
         let Some(next) = units.next() else { break };

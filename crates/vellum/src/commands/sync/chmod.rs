@@ -30,7 +30,8 @@ fn parse_mode_clause(clause: &str, umask: u32) -> Option<ModeChange> {
     };
     if rest.bytes().all(|byte| byte.is_ascii_digit()) {
         let bits = u32::from_str_radix(rest, 8).ok().filter(|bits| *bits <= 0o7777)?;
-        let (whom, operation) = (0o7777, ModeOperation::Set);
+        let whom = 0o7777;
+        let operation = ModeOperation::Set;
         return Some(ModeChange { of, whom, operation, bits, execute_if_any: false, masked: 0, copies: 0 });
     }
     let end = rest.find(['+', '-', '='])?;
@@ -62,7 +63,8 @@ fn parse_mode_clause(clause: &str, umask: u32) -> Option<ModeChange> {
         "o" => 0o007,
         _ => 0,
     };
-    let (mut bits, mut execute_if_any) = (0, false);
+    let mut bits = 0;
+    let mut execute_if_any = false;
     for letter in letters.filter(|_| copies == 0) {
         match letter {
             'r' => bits |= 0o444,

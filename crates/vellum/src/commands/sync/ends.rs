@@ -54,8 +54,8 @@ impl EndpointArg {
         if std::fs::symlink_metadata(context.resolve_local_path(Path::new(typed))).is_ok() {
             return Self::Path(typed.into());
         }
-        let (before, after) =
-            (bytes.get(..colon).unwrap_or_default(), bytes.get(colon + 1..).unwrap_or_default());
+        let before = bytes.get(..colon).unwrap_or_default();
+        let after = bytes.get(colon + 1..).unwrap_or_default();
         if let Some(volume) = Self::parse_volume_endpoint(before, after, context) {
             return volume;
         }
@@ -177,9 +177,10 @@ pub fn open_local_source(
         )
         .into());
     }
-    let (parent, name) =
-        (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default().as_bytes());
-    let (dir, name) = (HeldDir::open_root(parent).map_err(SyncError::from)?, name.to_vec());
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let dir = HeldDir::open_root(parent).map_err(SyncError::from)?;
+    let name = name.to_vec();
     let own = name.clone();
     let open = Box::new(move |shown: &[u8]| -> Box<dyn SourceEnd> {
         Box::new(LocalEnd::from_single_entry(dir, &own, shown))

@@ -67,7 +67,8 @@ impl SyncLog {
 
     /// In one call, so that lines of runs at the same time do not mix.
     fn append_lines(&self, lines: &[String]) -> Result<()> {
-        let (now, pid) = (line_format::format_log_time(), std::process::id());
+        let now = line_format::format_log_time();
+        let pid = std::process::id();
         let text: String = lines.iter().map(|line| format!("{now} [{pid}] {line}\n")).collect();
         (&self.file).write_all(text.as_bytes()).map_err(CliError::io_error("write", &self.shown))
     }

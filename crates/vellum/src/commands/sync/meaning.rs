@@ -114,7 +114,9 @@ fn parse_compare(typed: &args::SelectionArgs) -> Result<CompareOptions> {
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
     let modify_window = (window * NANOS) as u64;
-    let (update, existing, ignore_existing) = (typed.update, typed.existing, typed.ignore_existing);
+    let update = typed.update;
+    let existing = typed.existing;
+    let ignore_existing = typed.ignore_existing;
     Ok(CompareOptions { by, modify_window, update, existing, ignore_existing })
 }
 
@@ -125,7 +127,9 @@ fn parse_delete(typed: &args::DeleteArgs) -> Result<DeleteOptions> {
         _ => DeletePhase::Never,
     };
     let max = typed.max_delete.as_ref().map(|typed| parse_delete_limit(typed)).transpose()?;
-    let (force, excluded, obstacles) = (typed.force_delete, typed.delete_excluded, typed.force);
+    let force = typed.force_delete;
+    let excluded = typed.delete_excluded;
+    let obstacles = typed.force;
     let missing = typed.delete_missing_args;
     Ok(DeleteOptions { when, max, force, excluded, missing, obstacles })
 }
@@ -144,7 +148,8 @@ fn parse_delete_limit(typed: &str) -> Result<DeleteLimit> {
 }
 
 fn parse_write_options(args: &Args) -> Result<WriteOptions> {
-    let (typed, kept) = (&args.writing, &args.delete);
+    let typed = &args.writing;
+    let kept = &args.delete;
     let delta = match typed.delta {
         Some(args::DeltaArg::Always) => DeltaMode::Always,
         Some(args::DeltaArg::Never) => DeltaMode::Never,
@@ -204,7 +209,8 @@ fn parse_attribute_changes(typed: &args::PreserveArgs) -> Result<AttributeRewrit
     let rules = |typed: &Option<String>| {
         typed.as_ref().map_or(Ok(Vec::new()), |typed| chmod::parse_owner_rules(typed))
     };
-    let (users, groups) = (rules(&typed.usermap)?, rules(&typed.groupmap)?);
+    let users = rules(&typed.usermap)?;
+    let groups = rules(&typed.groupmap)?;
     Ok(AttributeRewrites { modes, owner, group, users, groups })
 }
 

@@ -113,7 +113,8 @@ pub fn open_remote_source(host: &OsStr, path: &OsStr, args: &Args) -> Result<Sou
         (false, false) => format!("the file '{shown}'"),
     };
     let name = (!content).then(|| last_path_component(path.as_bytes()));
-    let (source, path) = (remote.clone(), path.as_bytes().to_vec());
+    let source = remote.clone();
+    let path = path.as_bytes().to_vec();
     let open = Box::new(move |shown: &[u8]| -> Box<dyn SourceEnd> {
         if !is_dir {
             source.set_target(path, Some(shown.to_vec()));

@@ -276,7 +276,8 @@ pub fn open_sources(
         let top = from.name.clone().filter(|_| from.is_dir).unwrap_or_default();
         let shown = into.shown.clone().unwrap_or_default();
         let remotes = from.remote.iter().chain(&into.remote).cloned().collect();
-        let (is_single, filters) = (!from.is_dir, asked.restrict_filters(filters, options)?);
+        let is_single = !from.is_dir;
+        let filters = asked.restrict_filters(filters, options)?;
         let named = asked.relative_path_in(&from).into_iter().collect();
         let source = (from.open)(&shown);
         return Ok(OpenedSources {
@@ -312,9 +313,14 @@ fn open_union(
     args: &Args,
     context: &CommandContext,
 ) -> Result<OpenedSources> {
-    let (mut parts, mut words, mut remotes) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut outer, mut selection) = (Vec::new(), Some(ListedPaths::default()));
-    let (mut target, mut named, mut is_single) = (None, Vec::new(), true);
+    let mut parts = Vec::new();
+    let mut words = Vec::new();
+    let mut remotes = Vec::new();
+    let mut outer = Vec::new();
+    let mut selection = Some(ListedPaths::default());
+    let mut target = None;
+    let mut named = Vec::new();
+    let mut is_single = true;
     let is_nothing = present.opened.is_empty();
     if is_nothing {
         // Nothing was selected, unless paths were.

@@ -229,7 +229,8 @@ impl TwoWayExecution<'_, '_> {
 
 /// The options of a two-way run; some of a one-way run have no meaning here.
 fn validate_options(options: &SyncOptions, filters: &SyncFilters) -> Result<SyncOptions> {
-    let (compare, writing) = (&options.compare, &options.writing);
+    let compare = &options.compare;
+    let writing = &options.writing;
     let senseless = [
         (
             matches!(compare.by, CompareMethod::Size | CompareMethod::Nothing),

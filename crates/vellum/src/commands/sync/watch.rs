@@ -102,7 +102,8 @@ struct SyncWatch {
 
 impl SyncWatch {
     fn new(args: &Args, context: &CommandContext) -> Result<Self> {
-        let (quiet, every) = (parse_duration(args.watch.settle)?, parse_duration(args.watch.poll)?);
+        let quiet = parse_duration(args.watch.settle)?;
+        let every = parse_duration(args.watch.poll)?;
         let mut pace = WatchPace { quiet, ..WatchPace::default() };
         pace.longest = pace.longest.max(quiet);
         let excluded = args.delete.delete_excluded;
