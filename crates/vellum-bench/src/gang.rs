@@ -3,8 +3,9 @@
 //! Invariant: the time is from the first thread's start to the last one's end, by the threads' own clocks; what it
 //! takes to make them is not in it.
 
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::error::{BenchError, Result};
 
@@ -35,14 +36,14 @@ struct StartBarrier(Mutex<Option<bool>>, Condvar);
 impl StartBarrier {
     /// Lets all go; or tells them to go home.
     fn open_barrier(&self, work: bool) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
+        *self.0.lock() = Some(work);
         self.1.notify_all();
     }
 
     fn wait_until_open(&self) -> bool {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let opened = self.1.wait_while(state, |state| state.is_none());
-        opened.unwrap_or_else(PoisonError::into_inner).unwrap_or(false)
+        let mut state = self.0.lock();
+        self.1.wait_while(&mut state, |state| state.is_none());
+        state.unwrap_or(false)
     }
 }
 

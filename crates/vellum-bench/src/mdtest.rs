@@ -103,7 +103,7 @@ pub fn run_mdtest(path: &Path, parameters: &MdtestParameters, meter: &ProgressMe
     meter.set_expected_total((4 * files + 2 * directories).saturating_mul(parameters.runs as u64), 0);
     let trees = MdtestTrees { parameters, meter };
     for _ in 0..parameters.runs {
-        trees.measure_phases(&ground, &mut report, (directories, files))?;
+        trees.measure_phases(&ground, &mut report, directories, files)?;
         ground.remove_contents()?;
     }
     ground.remove_dir()?;
@@ -115,7 +115,8 @@ impl MdtestTrees<'_> {
         &self,
         ground: &BenchDirectory,
         report: &mut BenchReport,
-        (directories, files): (u64, u64),
+        directories: u64,
+        files: u64,
     ) -> Result<()> {
         let tops = (0..self.parameters.threads)
             .map(|thread| ground.create_dir(&format!("bench-tree-{thread}")))

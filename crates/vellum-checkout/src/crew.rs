@@ -3,7 +3,7 @@
 //! Invariant: the work is done when no task waits and nobody is at one. Deliberately absent: what tasks are, and threads
 //! of its own; whoever walks a tree brings both.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// The stack, and how many workers are at a task.
 #[derive(Debug)]
@@ -80,12 +80,12 @@ impl<T> WorkerPool<T> {
             if state.busy == 0 {
                 return None;
             }
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.wake.wait(&mut state);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, WorkerPoolState<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -4,7 +4,6 @@
 //! hard links and only ever appended to, so neither worktree sees what the other does from then on.
 
 use std::path::Path;
-use std::sync::PoisonError;
 
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
@@ -28,7 +27,7 @@ impl LiveFilesystem {
         enter: impl FnOnce(&LiveHead) -> Result<T>,
     ) -> Result<T> {
         // Segments go when something was published, and trees that nobody names when the ref was changed.
-        let _nothing_is_published = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _nothing_is_published = self.publishing.lock();
         let _nothing_is_restored = self.enter_epoch();
         self.log.rotate_segment();
         self.tree.live_store().fork_into(to.meta)?;

@@ -1,8 +1,9 @@
 //! A live worktree with everything that works on it. The operations are in modules of their own, by family.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use vellum_chunker::Chunker;
 use vellum_live::{CommitSequence, LiveStore};
 use vellum_types::value::SuperBlock;

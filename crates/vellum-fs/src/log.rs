@@ -14,9 +14,10 @@ mod share;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use vellum_live::folder::{EngineFile, EngineFolder, LocalFolder};
 
@@ -125,7 +126,7 @@ impl WriteLog {
     /// freed.
     pub fn append_data(&self, data: &[u8]) -> Result<AppendedData> {
         self.room.wait_for_log_space(frame_len(data.len() as u64))?;
-        if self.lock_state().full.len() > UNFLUSHED_MAX {
+        if self.state.lock().full.len() > UNFLUSHED_MAX {
             self.flush_full_segments()?;
         }
         self.append_without_waiting(data)
@@ -149,7 +150,7 @@ impl WriteLog {
             return Err(self.failed_log_error());
         }
         let need = frame_len(len);
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         let full = |open: &Arc<OpenLogSegment>| {
             open.segment.len.load(Ordering::Relaxed) + need
                 > (SEGMENT_SIZE).min(self.room.limit() / SEGMENTS_MIN)
@@ -182,7 +183,7 @@ impl WriteLog {
     /// Makes everything durable that was appended so far. All who wait share one flush.
     pub fn sync_log(&self) -> Result<()> {
         let wanted = self.written.load(Ordering::Acquire);
-        let mut flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flushed = self.flushed.lock();
         if *flushed >= wanted {
             return Ok(());
         }
@@ -194,7 +195,7 @@ impl WriteLog {
 
     /// Makes full segments durable, so that there are few that recovery has to read.
     fn flush_full_segments(&self) -> Result<()> {
-        let _alone = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.flushed.lock();
         self.flush_frames(false)
     }
 
@@ -204,7 +205,7 @@ impl WriteLog {
             return Err(self.failed_log_error());
         }
         let (full, current) = {
-            let state = self.lock_state();
+            let state = self.state.lock();
             (state.full.clone(), state.current.clone().filter(|_| current))
         };
         let done = self.flush_segments(&full, current.as_deref());
@@ -223,7 +224,7 @@ impl WriteLog {
             open.sync_segment()?;
             if complete {
                 open.write_seal()?;
-                self.lock_state().full.retain(|other| !Arc::ptr_eq(open, other));
+                self.state.lock().full.retain(|other| !Arc::ptr_eq(open, other));
             }
         }
         if let Some(open) = current {
@@ -247,7 +248,7 @@ impl WriteLog {
     /// Whether data that an earlier run appended is as it was appended: false if it never reached the disk.
     #[must_use]
     pub fn is_data_intact(&self, segment: u64, offset: u64, len: u64) -> bool {
-        let found = self.lock_state().segments.get(&segment).cloned();
+        let found = self.state.lock().segments.get(&segment).cloned();
         found.is_some_and(|segment| segment.is_range_intact(offset, len))
     }
 
@@ -270,7 +271,7 @@ impl WriteLog {
     /// Lets what is appended from here on go to a new segment, so that the present one can be given up when nothing
     /// names it.
     pub fn rotate_segment(&self) {
-        self.lock_state().close_segment();
+        self.state.lock().close_segment();
     }
 
     /// The segments that could be removed if nothing names them. To be asked before looking at what is named: first
@@ -278,7 +279,7 @@ impl WriteLog {
     /// the wait until all that is durable, then [`Self::remove_unnamed`].
     #[must_use]
     pub fn sealed_segments(&self) -> SealedSegments {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         state.generation += 1;
         let current = state.current.as_ref().map(|open| open.segment.number);
         let idle = |segment: &&Arc<LogSegment>| {
@@ -292,7 +293,7 @@ impl WriteLog {
     pub fn remove_unnamed(&self, sealed: &SealedSegments, named: &BTreeSet<u64>) -> Result<()> {
         for number in sealed.segments.iter().filter(|number| !named.contains(number)) {
             let removed = {
-                let mut state = self.lock_state();
+                let mut state = self.state.lock();
                 let stale =
                     |segment: &Arc<LogSegment>| segment.named.load(Ordering::Acquire) < sealed.generation;
                 if !state.segments.get(number).is_some_and(stale) {
@@ -314,7 +315,7 @@ impl WriteLog {
 
     /// Notes that data which is there already is being named once more, within a transaction.
     pub(crate) fn record_reuse(&self, segment: u64) {
-        let state = self.lock_state();
+        let state = self.state.lock();
         if let Some(segment) = state.segments.get(&segment) {
             segment.named.store(state.generation, Ordering::Release);
         }
@@ -361,10 +362,6 @@ impl WriteLog {
     /// To be told when it has ended. `is_full`: the store has no room.
     pub fn end_publish_attempt(&self, attempt: PublishAttempt, is_full: bool) {
         self.room.end_publish_attempt(attempt, is_full);
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, WriteLogState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

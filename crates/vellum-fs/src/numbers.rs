@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use vellum_types::value::SuperBlock;
 use vellum_types::{Ino, MapKey};
 
@@ -36,7 +36,7 @@ pub struct ReservedInodeNumber {
 impl InodeNumberPool {
     /// Forgets the pool: the worktree stands on another state. Numbers that were taken for the old one are worthless.
     pub fn discard_numbers(&self) {
-        let mut pool = self.lock_range();
+        let mut pool = self.pool.lock();
         self.era.fetch_add(1, Ordering::Release);
         *pool = 0..0;
     }
@@ -45,10 +45,6 @@ impl InodeNumberPool {
     pub fn is_number_valid(&self, number: &ReservedInodeNumber) -> bool {
         self.era.load(Ordering::Acquire) == number.era
     }
-
-    fn lock_range(&self) -> MutexGuard<'_, Range<u64>> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl LiveFilesystem {
@@ -56,7 +52,7 @@ impl LiveFilesystem {
     pub(crate) fn reserve_inode_number(&self) -> Result<ReservedInodeNumber> {
         loop {
             let era = self.numbers.era.load(Ordering::Acquire);
-            let mut pool = self.numbers.lock_range();
+            let mut pool = self.numbers.pool.lock();
             if let Some(number) = pool.next() {
                 return Ok(ReservedInodeNumber { ino: Ino(number), era });
             }
@@ -75,7 +71,7 @@ impl LiveFilesystem {
             txn.set_key(MapKey::for_attr(Ino::SUPER), &SuperBlock { next_ino: Ino(next) }.encode());
             Ok(first..next)
         })?;
-        let mut pool = self.numbers.lock_range();
+        let mut pool = self.numbers.pool.lock();
         if pool.is_empty() && self.numbers.era.load(Ordering::Acquire) == era {
             *pool = reserved;
         }

@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use vellum_types::Ino;
 
 use crate::past::HeldInodes;
@@ -86,7 +86,7 @@ impl OpenInodes {
 
     /// Counts a close; gives the inode if nobody has it open or holds it any more.
     pub(crate) fn close_handle(&self, handle: FileHandle) -> Option<Ino> {
-        let mut table = self.lock_map();
+        let mut table = self.table.lock();
         let ino = table.handles.remove(&handle)?;
         table.reduce_counts(ino, |handles, _| *handles = handles.saturating_sub(1)).then_some(ino)
     }
@@ -102,13 +102,13 @@ impl OpenInodes {
 
     /// Counts that it is held so many times less; whether nobody has it open or holds it any more.
     pub(crate) fn release_inode(&self, ino: Ino, times: u64) -> bool {
-        self.lock_map().reduce_counts(ino, |_, held| *held = held.saturating_sub(times))
+        self.table.lock().reduce_counts(ino, |_, held| *held = held.saturating_sub(times))
     }
 
     /// Takes what is held without a handle: it is of another state from now on.
     pub(crate) fn take_held_inodes(&self) -> HeldInodes {
         let mut taken = HeldInodes::new();
-        self.lock_map().inodes.retain(|ino, used| match used {
+        self.table.lock().inodes.retain(|ino, used| match used {
             InodeUse::Open { handles, held } => {
                 if *held > 0 {
                     taken.insert(*ino, std::mem::take(held));
@@ -134,7 +134,7 @@ impl OpenInodes {
 
     /// Claims an inode, without waiting; None if somebody has it open, or is removing it.
     pub(crate) fn try_claim_removal(&self, ino: Ino) -> Option<RemovalClaim<'_>> {
-        match self.lock_map().inodes.entry(ino) {
+        match self.table.lock().inodes.entry(ino) {
             Entry::Occupied(_) => None,
             Entry::Vacant(entry) => {
                 entry.insert(InodeUse::Claimed);
@@ -144,21 +144,17 @@ impl OpenInodes {
     }
 
     fn wait_until_unclaimed(&self, ino: Ino) -> MutexGuard<'_, OpenInodeMap> {
-        let mut table = self.lock_map();
+        let mut table = self.table.lock();
         while matches!(table.inodes.get(&ino), Some(InodeUse::Claimed)) {
-            table = self.unclaimed.wait(table).unwrap_or_else(PoisonError::into_inner);
+            self.unclaimed.wait(&mut table);
         }
         table
-    }
-
-    fn lock_map(&self) -> MutexGuard<'_, OpenInodeMap> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for RemovalClaim<'_> {
     fn drop(&mut self) {
-        self.opened.lock_map().inodes.remove(&self.ino);
+        self.opened.table.lock().inodes.remove(&self.ino);
         self.opened.unclaimed.notify_all();
     }
 }

@@ -6,9 +6,10 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 use vellum_types::{Ino, InodeAttr, MapKey};
 
@@ -52,7 +53,7 @@ pub struct EpochGuard<'f> {
 impl Epochs {
     /// Waits until nobody is in the present state, and keeps everybody out.
     pub fn lock_epoch(&self) -> RwLockWriteGuard<'_, ()> {
-        self.present.write().unwrap_or_else(PoisonError::into_inner)
+        self.present.write()
     }
 
     /// The number of the present.
@@ -62,7 +63,7 @@ impl Epochs {
 
     /// The pasts. To be locked after the head.
     pub fn lock_past_states(&self) -> MutexGuard<'_, BTreeMap<Epoch, PastState>> {
-        self.pasts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pasts.lock()
     }
 
     /// Keeps the present state for those who hold inodes of it, and lets another epoch begin. The head must be held
@@ -82,7 +83,7 @@ impl Epochs {
 impl LiveFilesystem {
     /// Enters the present state: it is not restored to another one before what this gives is dropped.
     pub fn enter_epoch(&self) -> EpochGuard<'_> {
-        EpochGuard { _present: self.epochs.present.read().unwrap_or_else(PoisonError::into_inner) }
+        EpochGuard { _present: self.epochs.present.read() }
     }
 
     /// The present epoch. Who has not entered may find another one at once.

@@ -55,7 +55,7 @@ pub enum PublishProgress {
 impl LiveFilesystem {
     /// Publishes what waits longest: up to the oldest snapshot that waits, or else all sealed layers.
     pub fn publish_oldest(&self) -> Result<PublishProgress> {
-        let _one_at_a_time = self.publishing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _one_at_a_time = self.publishing.lock();
         self.remove_unused_layers()?;
         self.check_lease()?;
         let start = std::time::Instant::now();
@@ -126,7 +126,7 @@ impl LiveFilesystem {
     pub(crate) fn update_ref_snapshot(&self) -> Result<()> {
         let head = self.tree.lock_head().clone();
         let Some(stands) = head.snapshot.map(|last| last.id) else { return Ok(()) };
-        let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut told = self.told.lock();
         if *told != Some(stands) {
             let root = self.volume.catalog.get_record(&stands)?.root;
             let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
@@ -145,7 +145,7 @@ impl LiveFilesystem {
         // Of this worktree, not of the record's: a fork publishes what it took over unpublished, if it comes first.
         let id = self.volume.catalog.store_record(&record)?;
         self.update_worktree_ref(|old| (old.head, old.live) = (Some(id), None))?;
-        *self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(id);
+        *self.told.lock() = Some(id);
         for tag in &pending.tags {
             self.add_snapshot_tag(tag, &pending.id)?;
         }
@@ -166,14 +166,14 @@ impl LiveFilesystem {
         let rest = self.rebase_states(sealed, &published, None)?;
         if live.root == sealed.base {
             // In no tree. What was sealed meanwhile may be in one: the head, which has it by now, is not asked.
-            *self.remainder.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(rest);
+            *self.remainder.lock() = Some(rest);
         }
         Ok(())
     }
 
     /// Whether there is anything in a sealed state that can be in a tree.
     pub(crate) fn has_publishable_changes(&self, sealed: &LayeredState) -> bool {
-        let remainder = self.remainder.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let remainder = self.remainder.lock();
         !sealed.layers.is_empty() && remainder.as_ref() != Some(sealed)
     }
 

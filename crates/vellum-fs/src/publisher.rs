@@ -4,11 +4,12 @@
 //! while. A store that is away makes the write log grow; it is tried again, less and less often, until it is back. Who
 //! waits for room is told when publishing did not make any for want of space.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use vellum_live::CommitSequence;
 use vellum_types::ErrorKind;
 
@@ -94,7 +95,7 @@ impl BackgroundPublisher {
     /// Why the last attempt failed; None if it did not.
     #[must_use]
     pub fn last_failure(&self) -> Option<String> {
-        lock_mutex(&self.shared.failure).clone()
+        self.shared.failure.lock().clone()
     }
 }
 
@@ -111,7 +112,7 @@ impl Drop for BackgroundPublisher {
 
 impl PublisherState {
     fn request_publish(&self) {
-        *lock_mutex(&self.asked) = true;
+        *self.asked.lock() = true;
         self.wake.notify_all();
     }
 
@@ -143,7 +144,7 @@ impl PublisherState {
                 // Nothing is ever freed again: who waits for room goes on, and is refused.
                 self.fs.write_log().set_limit(u64::MAX);
             }
-            *lock_mutex(&self.failure) = outcome.err().map(|error| error.to_string());
+            *self.failure.lock() = outcome.err().map(|error| error.to_string());
             if failed {
                 asked = self.wait_for_request(watch.backoff);
                 watch.backoff = (watch.backoff * 2).min(BACKOFF.1);
@@ -155,10 +156,9 @@ impl PublisherState {
 
     /// Waits until somebody asks, or some time has passed; whether somebody asked.
     fn wait_for_request(&self, time: Duration) -> bool {
-        let asked = lock_mutex(&self.asked);
-        let stopped = |asked: &mut bool| !*asked && !self.stop.load(Ordering::Acquire);
-        let (mut asked, _) =
-            self.wake.wait_timeout_while(asked, time, stopped).unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.asked.lock();
+        let idle = |asked: &mut bool| !*asked && !self.stop.load(Ordering::Acquire);
+        self.wake.wait_while_for(&mut asked, idle, time);
         std::mem::take(&mut *asked)
     }
 
@@ -191,8 +191,4 @@ impl PublisherState {
 fn lower_priority() {
     // Without it everything works, only less evenly.
     let _ = rustix::process::nice(NICE);
-}
-
-fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

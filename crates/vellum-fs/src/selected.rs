@@ -6,7 +6,7 @@
 //! it needs the store.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_live::MemoryStore;
@@ -60,7 +60,7 @@ impl LiveFilesystem {
         let last = self.tree.lock_head().snapshot;
         // Before the lock: it may have to publish first.
         let now = self.open_view()?;
-        let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.publishing.lock();
         if self.tree.lock_head().snapshot != last || !self.pending_snapshots()?.is_empty() {
             return Ok(None);
         }

@@ -13,9 +13,10 @@ mod usage;
 mod views;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 use vellum_live::{CommitSequence, LiveError, LiveStore};
 use vellum_map::{KeySpan, NodeCache, NodeSource};
@@ -364,7 +365,7 @@ impl LiveMap {
 
     /// The head, held still.
     pub fn lock_head(&self) -> RwLockReadGuard<'_, LiveHead> {
-        self.head.read().unwrap_or_else(PoisonError::into_inner)
+        self.head.read()
     }
 
     /// Changes the head, alone: waits until nobody reads or writes. `also` puts what else belongs to the change.
@@ -372,8 +373,7 @@ impl LiveMap {
         &self,
         mut change: impl FnMut(&mut LiveHead, &mut dyn vellum_live::StoreTransaction) -> Result<T>,
     ) -> Result<(T, CommitSequence)> {
-        let mut held: RwLockWriteGuard<'_, LiveHead> =
-            self.head.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held: RwLockWriteGuard<'_, LiveHead> = self.head.write();
         let mut outcome = None;
         let mut new = held.clone();
         let committed = self.live.run_transaction(&mut |live| {

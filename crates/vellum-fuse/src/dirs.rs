@@ -9,8 +9,9 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use vellum_types::FileKind;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -111,22 +112,18 @@ impl DirListings {
     }
 
     fn take_listing(&self, node: u64) -> Option<Arc<DirListing>> {
-        let mut kept = self.lock_listings();
+        let mut kept = self.kept.lock();
         let index = kept.iter().position(|(of, _)| *of == node)?;
         kept.remove(index).map(|(_, listing)| listing)
     }
 
     fn keep_listing(&self, node: u64, listing: Arc<DirListing>) {
-        let mut kept = self.lock_listings();
+        let mut kept = self.kept.lock();
         kept.push_back((node, listing));
         let mut names: usize = kept.iter().map(|(_, listing)| listing.0.len()).sum();
         while kept.len() > KEPT_MAX || names > KEPT_NAMES_MAX && kept.len() > 1 {
             names -= kept.pop_front().map_or(0, |(_, listing)| listing.0.len());
         }
-    }
-
-    fn lock_listings(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<DirListing>)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -141,17 +138,17 @@ const WORD: u64 = u64::BITS as u64;
 impl KernelCachedNodes {
     /// The kernel was told something of a node.
     pub fn record_node(&self, node: u64) {
-        *self.lock_nodes().entry(node / WORD).or_default() |= 1 << (node % WORD);
+        *self.0.lock().entry(node / WORD).or_default() |= 1 << (node % WORD);
     }
 
     /// Whether the kernel was told something of a node.
     pub fn contains_node(&self, node: u64) -> bool {
-        self.lock_nodes().get(&(node / WORD)).is_some_and(|bits| bits & 1 << (node % WORD) != 0)
+        self.0.lock().get(&(node / WORD)).is_some_and(|bits| bits & 1 << (node % WORD) != 0)
     }
 
     /// The kernel has forgotten a node.
     pub fn remove_node(&self, node: u64) {
-        if let Entry::Occupied(mut word) = self.lock_nodes().entry(node / WORD) {
+        if let Entry::Occupied(mut word) = self.0.lock().entry(node / WORD) {
             *word.get_mut() &= !(1 << (node % WORD));
             if *word.get() == 0 {
                 word.remove();
@@ -161,15 +158,11 @@ impl KernelCachedNodes {
 
     /// All of them, which are forgotten.
     pub fn take_all_nodes(&self) -> impl Iterator<Item = u64> + use<> {
-        let words = std::mem::take(&mut *self.lock_nodes());
+        let words = std::mem::take(&mut *self.0.lock());
         let nodes = |(word, bits): (u64, u64)| {
             (0..WORD).filter(move |bit| bits & 1 << bit != 0).map(move |bit| word * WORD + bit)
         };
         words.into_iter().flat_map(nodes)
-    }
-
-    fn lock_nodes(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -203,7 +196,7 @@ mod tests {
         assert_eq!(told(&anew, PARENT_PLACE), [b"b"]);
         let end = anew.entries_after(0).last().unwrap().0;
         assert!(dirs.get_or_list(7, end, || names(["c"])).unwrap().entries_after(end).is_empty());
-        assert!(dirs.lock_listings().is_empty());
+        assert!(dirs.kept.lock().is_empty());
     }
 
     #[test]
@@ -212,7 +205,7 @@ mod tests {
         for node in 0..3 * KEPT_MAX as u64 {
             dirs.get_or_list(node, 0, || names(["a"])).unwrap();
         }
-        assert_eq!(dirs.lock_listings().len(), KEPT_MAX);
+        assert_eq!(dirs.kept.lock().len(), KEPT_MAX);
     }
 
     #[test]
@@ -232,7 +225,7 @@ mod tests {
         remembered.remove_node(5);
         remembered.remove_node(64);
         assert_eq!([3, 4, 64].map(|node| remembered.contains_node(node)), [false, true, false]);
-        assert_eq!(remembered.lock_nodes().len(), 1);
+        assert_eq!(remembered.0.lock().len(), 1);
     }
 
     proptest! {

@@ -6,9 +6,10 @@
 //! it open goes on asking it: so the kernel is also told to forget how each directory lists that it may remember.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use vellum_fs::Epoch;
 use vellum_types::Ino;
 
@@ -35,12 +36,12 @@ impl NegativeLookups {
         if self.needless.load(Ordering::Relaxed) {
             return true;
         }
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.names.lock();
         names.contains(name) || names.len() < MISSED_MAX && names.insert(name.to_vec())
     }
 
     fn take_names(&self) -> HashSet<Vec<u8>> {
-        std::mem::take(&mut *self.names.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.names.lock())
     }
 }
 

@@ -5,10 +5,11 @@
 //! thread ends.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use vellum_fs::LiveFilesystem;
 
 use crate::adapter::{FailureObserver, format_chain};
@@ -49,7 +50,7 @@ impl OrphanRemover {
 
     /// There is something to remove.
     pub fn request_removal(&self) {
-        let mut state = self.shared.lock_state();
+        let mut state = self.shared.state.lock();
         if !state.is_asked {
             state.is_asked = true;
             self.shared.changed.notify_one();
@@ -59,7 +60,7 @@ impl OrphanRemover {
 
 impl Drop for OrphanRemover {
     fn drop(&mut self) {
-        self.shared.lock_state().is_over = true;
+        self.shared.state.lock().is_over = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -87,15 +88,10 @@ impl OrphanRemoverShared {
     /// Waits until somebody has asked, and others may have joined in; true at the end.
     fn wait_for_request(&self) -> bool {
         let idle = |state: &mut OrphanRemoverState| !state.is_asked && !state.is_over;
-        let state = self.changed.wait_while(self.lock_state(), idle).unwrap_or_else(PoisonError::into_inner);
-        let going_on = |state: &mut OrphanRemoverState| !state.is_over;
-        let waited = self.changed.wait_timeout_while(state, GATHER, going_on);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, idle);
+        self.changed.wait_while_for(&mut state, |state| !state.is_over, GATHER);
         state.is_asked = false;
         state.is_over
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, OrphanRemoverState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

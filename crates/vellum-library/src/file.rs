@@ -6,8 +6,9 @@
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use vellum_fs::{Epoch, FsError, LiveFilesystem};
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr};
@@ -209,7 +210,7 @@ impl File {
     }
 
     fn lock(&self) -> MutexGuard<'_, u64> {
-        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+        self.position.lock()
     }
 }
 

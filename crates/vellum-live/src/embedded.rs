@@ -35,9 +35,10 @@ pub(crate) mod fuzzing {
 }
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLockReadGuard};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::RwLockReadGuard;
 use vellum_map::KeySpan;
 use vellum_types::ErrorKind;
 
@@ -48,7 +49,7 @@ pub use stats::EngineStatistics;
 use crate::error::LiveError;
 use crate::store::{CommitSequence, LiveStore, StoreTimes, TransactionBody, ValueBytes, VisitScan};
 use background::BackgroundSync;
-use engine::{EmbeddedEngine, lock_mutex};
+use engine::EmbeddedEngine;
 use folder::LocalFolder;
 use groups::{KeyGroups, ValueLocation};
 use suffix::GROUP_LEN;
@@ -104,7 +105,7 @@ impl EmbeddedStore {
     /// What it did and holds.
     #[must_use]
     pub fn statistics(&self) -> EngineStatistics {
-        let journal = lock_mutex(&self.engine.writer).journal.len;
+        let journal = self.engine.writer.lock().journal.len;
         let groups = self.read_groups();
         EngineStatistics {
             memory: groups.memory_size() as u64,
@@ -117,7 +118,7 @@ impl EmbeddedStore {
     }
 
     fn read_groups(&self) -> RwLockReadGuard<'_, KeyGroups> {
-        self.engine.groups.read().unwrap_or_else(PoisonError::into_inner)
+        self.engine.groups.read()
     }
 }
 

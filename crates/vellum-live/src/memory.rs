@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError, RwLock};
 
+use parking_lot::{Mutex, RwLock};
 use vellum_map::KeySpan;
 
 use crate::error::LiveError;
@@ -28,8 +28,8 @@ struct MemoryTransaction<'s> {
 }
 
 impl MemoryStore {
-    fn read_entries(&self) -> std::sync::RwLockReadGuard<'_, MemoryEntries> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    fn read_entries(&self) -> parking_lot::RwLockReadGuard<'_, MemoryEntries> {
+        self.entries.read()
     }
 }
 
@@ -48,11 +48,11 @@ impl LiveStore for MemoryStore {
     }
 
     fn run_transaction(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError> {
-        let mut last = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.writer.lock();
         let mut pending = MemoryTransaction { store: self, changes: BTreeMap::new(), dropped: Vec::new() };
         body(&mut pending)?;
         let MemoryTransaction { changes, dropped, .. } = pending;
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.write();
         for prefix in dropped {
             entries.retain(|key, _| !key.starts_with(&prefix));
         }

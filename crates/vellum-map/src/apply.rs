@@ -37,7 +37,7 @@ impl<'a, S: NodeSource + ?Sized, K: NodeSink + ?Sized> MapApplier<'a, S, K> {
     pub fn new(source: &'a S, sink: &'a K, shape: MapShape, root: &MapRoot) -> Result<Self, MapError> {
         let top = source.load_node(&root.0)?;
         Ok(Self {
-            tower: NodeTower::from_root(source, sink, shape, (*root, top)),
+            tower: NodeTower::from_root(source, sink, shape, *root, top),
             order: KeyOrderCheck::default(),
         })
     }

@@ -1,8 +1,9 @@
 //! Nodes in memory: for tests, for benches, and to learn a root without storing anything.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use vellum_types::{BlobId, ErrorKind};
 
 use crate::cache::LoadBytes;
@@ -26,7 +27,7 @@ impl MemoryNodeStore {
     /// Number of different nodes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.nodes.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.nodes.read().len()
     }
 
     /// Whether there are none.
@@ -37,7 +38,7 @@ impl MemoryNodeStore {
 
     /// Keeps bytes under an id that need not be theirs: how tests make damaged trees.
     pub fn insert(&self, id: BlobId, bytes: &[u8]) {
-        self.nodes.write().unwrap_or_else(PoisonError::into_inner).insert(id, bytes.into());
+        self.nodes.write().insert(id, bytes.into());
     }
 }
 
@@ -51,7 +52,7 @@ impl NodeSink for MemoryNodeStore {
 
 impl LoadBytes for MemoryNodeStore {
     fn load_bytes(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
-        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.nodes.read();
         let bytes = nodes
             .get(id)
             .ok_or_else(|| MapError::from_load_failure(*id, ErrorKind::NotFound, "no such node"))?;

@@ -8,8 +8,8 @@ mod dirs;
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use vellum_checkout::beneath::{BeneathError, HeldDir, remove_stale_hidden_dir};
 use vellum_checkout::meta::FileStat;
 use vellum_types::FileKind;
@@ -133,7 +133,7 @@ impl SyncEnd for LocalEnd {
                 }
                 let digest =
                     self.open_file(&entry).and_then(|opened| crate::receive::hash_file(&opened.file)).ok();
-                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut found = found.lock();
                 if let Some(slot) = found.get_mut(place) {
                     *slot = digest;
                 }
@@ -149,7 +149,7 @@ impl SyncEnd for LocalEnd {
         if meter.is_stopped() {
             return Err(SyncError::Stopped);
         }
-        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+        Ok(found.into_inner())
     }
 }
 

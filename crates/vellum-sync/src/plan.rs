@@ -59,7 +59,8 @@ impl SyncPlan {
     /// The same; what stands at the paths of `missing`, which were asked for and are not at the source, is deleted.
     #[must_use]
     pub fn without_missing(
-        (source, destination): (&TreeListing, &TreeListing),
+        source: &TreeListing,
+        destination: &TreeListing,
         basis: &[TreeListing],
         missing: &[Vec<u8>],
         options: &SyncOptions,

@@ -7,8 +7,9 @@
 mod address;
 mod child;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use vellum_volume::ProgressMeter;
 
 pub use address::{AddressError, RemoteAddress, RemoteShell};
@@ -61,17 +62,17 @@ impl RemoteEnd {
     /// The same end through a connection of its own: what is listed there changes no numbers here.
     pub fn connect_duplicate(&self) -> Result<Self> {
         let inner = &*self.inner;
-        let begin = self.lock_state().begin.clone();
+        let begin = self.inner.state.lock().begin.clone();
         let address = inner.address.clone();
         let shell = inner.shell.clone();
         let other = Self::connect(address, shell, begin.role, inner.settings)?;
-        other.lock_state().begin = begin;
+        other.inner.state.lock().begin = begin;
         Ok(other)
     }
 
     /// Means another place on the same host. The name is that which a single entry of a source goes by.
     pub fn set_target(&self, path: Vec<u8>, name: Option<Vec<u8>>) {
-        let mut state = self.lock_state();
+        let mut state = self.inner.state.lock();
         state.begin.path = path;
         state.begin.name = name;
         state.is_asked = false;
@@ -80,27 +81,23 @@ impl RemoteEnd {
     /// The path that is meant.
     #[must_use]
     pub fn path(&self) -> Vec<u8> {
-        self.lock_state().begin.path.clone()
+        self.inner.state.lock().begin.path.clone()
     }
 
     /// Looks at what stands there.
     pub fn inspect_target(&self) -> Result<FoundPath> {
         let (begin, connected) = {
-            let state = self.lock_state();
+            let state = self.inner.state.lock();
             (state.begin.clone(), Arc::clone(&state.connected))
         };
         let found =
             connected.client.request_end(&begin).map_err(|error| self.explain_loss(&connected, error))?;
-        self.lock_state().is_asked = true;
+        self.inner.state.lock().is_asked = true;
         Ok(found)
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, RemoteEndState> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn connected_program(&self) -> Arc<ConnectedProgram> {
-        Arc::clone(&self.lock_state().connected)
+        Arc::clone(&self.inner.state.lock().connected)
     }
 
     /// Whether the connection is gone.
@@ -117,12 +114,12 @@ impl RemoteEnd {
     /// How many connections that had stood were lost so far.
     pub fn count_disconnects(&self) -> u32 {
         let now = u32::from(self.is_interrupted());
-        self.lock_state().cuts + now
+        self.inner.state.lock().cuts + now
     }
 
     /// Bytes sent and received.
     pub fn traffic(&self) -> (u64, u64) {
-        let state = self.lock_state();
+        let state = self.inner.state.lock();
         let (sent, received) = state.connected.client.link().traffic();
         (state.before.0 + sent, state.before.1 + received)
     }
@@ -137,7 +134,7 @@ impl RemoteEnd {
         let inner = &*self.inner;
         let connected =
             Arc::new(ConnectedProgram::start_program(&inner.address, &inner.shell, &inner.settings)?);
-        let mut state = self.lock_state();
+        let mut state = self.inner.state.lock();
         let gone = std::mem::replace(&mut state.connected, connected);
         state.is_asked = false;
         (state.before, state.cuts) = (before, cuts);
@@ -159,7 +156,7 @@ impl SyncEnd for RemoteEnd {
     fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         self.reconnect()?;
         let (begin, connected) = {
-            let mut state = self.lock_state();
+            let mut state = self.inner.state.lock();
             let is_asked = std::mem::replace(&mut state.is_asked, true);
             ((!is_asked).then(|| state.begin.clone()), Arc::clone(&state.connected))
         };

@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use vellum_checkout::beneath::ExtendedAttribute;
 use vellum_map::MapRoot;
 use vellum_store::FetchedBlobs;
@@ -174,11 +175,11 @@ impl SnapshotEnd {
     }
 
     fn store_inodes(&self, inodes: HashMap<ListingEntryId, Ino>) {
-        *self.inodes.lock().unwrap_or_else(PoisonError::into_inner) = inodes;
+        *self.inodes.lock() = inodes;
     }
 
     fn open_pieces(&self, id: ListingEntryId) -> Result<SnapshotPieces> {
-        let known = self.inodes.lock().unwrap_or_else(PoisonError::into_inner).get(&id).copied();
+        let known = self.inodes.lock().get(&id).copied();
         let inode = self.tree.read_inode(known.ok_or(SyncError::Vanished)?)?;
         let stored: Arc<[Stored]> = collect_file_pieces(&inode)?.into();
         let inline = inode.attr.inline.unwrap_or_default();

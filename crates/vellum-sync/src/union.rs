@@ -6,8 +6,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use vellum_volume::ProgressMeter;
 
 use crate::error::{Result, SyncError};
@@ -55,7 +56,7 @@ impl SourceUnion {
     }
 
     fn last_listed(&self) -> Arc<LastListed> {
-        Arc::clone(&self.listed.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.listed.lock())
     }
 }
 
@@ -106,7 +107,7 @@ impl SyncEnd for SourceUnion {
         };
         let (listing, origins) = merge.merge_listings()?;
         let listed = Arc::new(LastListed { parts: listings, origins });
-        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = listed;
+        *self.listed.lock() = listed;
         Ok(listing)
     }
 

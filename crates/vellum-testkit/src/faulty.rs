@@ -5,9 +5,10 @@
 //! test can stop the world at each of them in turn.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError};
 
 /// Kinds of operations.
@@ -84,14 +85,14 @@ impl FaultyStore {
 
     /// Replaces the script.
     pub fn set_script(&self, script: impl IntoIterator<Item = (FaultTrigger, StoreFault)>) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         state.script = script.into_iter().collect();
         state.put_since.clear();
     }
 
     /// From now on only this many bytes can be put; `None` lifts the limit.
     pub fn set_space_limit(&self, bytes: Option<u64>) {
-        self.lock_state().space = bytes;
+        self.state.lock().space = bytes;
     }
 
     /// Operations so far.
@@ -100,14 +101,10 @@ impl FaultyStore {
         self.count.load(Ordering::SeqCst)
     }
 
-    fn lock_state(&self) -> std::sync::MutexGuard<'_, FaultyStoreState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts an operation and says what goes wrong with it.
     fn next_fault(&self, op: StoreOperation, key: &str) -> Option<StoreFault> {
         let number = self.count.fetch_add(1, Ordering::SeqCst);
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         let position = state.script.iter().position(|(when, _)| match when {
             FaultTrigger::Nth(at) => *at == number,
             FaultTrigger::From(at) => *at <= number,
@@ -161,7 +158,7 @@ impl FaultyStore {
     }
 
     fn reserve_space(&self, key: &ObjectKey, len: usize) -> Result<(), StoreError> {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         if let Some(space) = &mut state.space {
             match space.checked_sub(len as u64) {
                 Some(rest) => *space = rest,
@@ -173,7 +170,7 @@ impl FaultyStore {
     }
 
     fn has_stale_fault(&self) -> bool {
-        self.lock_state().script.iter().any(|(_, fault)| *fault == StoreFault::Stale)
+        self.state.lock().script.iter().any(|(_, fault)| *fault == StoreFault::Stale)
     }
 }
 
@@ -247,7 +244,7 @@ impl ObjectStore for FaultyStore {
         let mut listed =
             self.run_with_faults(StoreOperation::List, folder, || self.inner.list_objects(folder))?;
         if self.has_stale_fault() {
-            let hidden = self.lock_state().put_since.clone();
+            let hidden = self.state.lock().put_since.clone();
             listed.retain(|info| !hidden.contains(&info.key));
         }
         Ok(listed)

@@ -9,8 +9,9 @@ use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::{ErrorKind, FieldReader, FieldWriter, SnapshotId};
@@ -260,7 +261,7 @@ impl SnapshotCatalog {
     }
 
     fn with_known_records<T>(&self, act: impl FnOnce(&mut KnownRecords) -> T) -> T {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if !known.loaded {
             self.load_catalog_file(&mut known);
         }

@@ -5,8 +5,8 @@
 //! finds out by itself; nothing is believed to be stored because of it.
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use vellum_map::{MapNode, MapRoot, walk_nodes};
 use vellum_store::blob::UnreadableBlob;
@@ -113,7 +113,7 @@ impl DamageRecorder {
     }
 
     pub(crate) fn record_unreadable(&self, unreadable: &UnreadableBlob) {
-        let mut recorded = self.lock_damage();
+        let mut recorded = self.recorded.lock();
         recorded.found.blobs.extend(&unreadable.blobs);
         match unreadable.kind {
             BlobKind::Chunk => recorded.found.packs.extend(&unreadable.packs),
@@ -128,12 +128,12 @@ impl DamageRecorder {
 
     /// Writes what is not in the file yet.
     fn flush_damage(&self) {
-        self.write_damage(&mut self.lock_damage().found);
+        self.write_damage(&mut self.recorded.lock().found);
     }
 
     /// Forgets what is not in the file yet: a verification of everything has found it, or found it intact.
     fn discard_damage(&self) {
-        self.lock_damage().found = FoundDamage::default();
+        self.recorded.lock().found = FoundDamage::default();
     }
 
     /// Where the file cannot be written, later writers do without.
@@ -147,10 +147,6 @@ impl DamageRecorder {
             file.renewed = None;
             let _ = file.write_to_state(&self.state);
         }
-    }
-
-    fn lock_damage(&self) -> MutexGuard<'_, RecordedDamage> {
-        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,8 +7,9 @@
 mod head;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::limits::REF_NAME_MAX;
@@ -195,7 +196,7 @@ impl RefStore {
     pub fn list_ref_objects(&self, kind: RefKind) -> Result<Vec<ObjectKey>> {
         let folder = format!("refs/{}/", kind.folder_name());
         let mut keys = self.objects.list_keys(&folder)?;
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         let known = seen.keys().filter(|key| key.starts_with(&folder)).cloned();
         keys.extend(known.map(ObjectKey::new).collect::<std::result::Result<Vec<_>, _>>()?);
         keys.sort();
@@ -279,19 +280,19 @@ impl RefStore {
 
     /// The objects of a folder that were seen here.
     pub(crate) fn seen_objects(&self, folder: &str) -> Result<Vec<ObjectKey>> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         let known = seen.keys().filter(|key| key.starts_with(folder)).cloned();
         Ok(known.map(ObjectKey::new).collect::<std::result::Result<_, _>>()?)
     }
 
     fn last_seen_counter(&self, key: &ObjectKey) -> u64 {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         seen.get(&key.to_string()).copied().unwrap_or(0)
     }
 
     /// Remembers a counter if it is the highest so far.
     fn record_seen_counter(&self, key: &ObjectKey, counter: u64) -> Result<()> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         if counter <= seen.get(key.as_str()).copied().unwrap_or(0) {
             return Ok(());
         }

@@ -4,8 +4,9 @@
 //! that the attributes say; anything else is an error that names the place.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use vellum_crypto::VolumeKeys;
 use vellum_map::{
     ChangeLayer, KeySpan, LoadBytes, MapBuilder, MapError, MapRoot, MapShape, MapView, NodeCache, NodeSink,
@@ -39,7 +40,7 @@ impl NodeLoader {
     pub fn new(blobs: Arc<BlobStore>, shape: MapShape, keys: &VolumeKeys) -> Result<Self> {
         let kept = EmptyMapNode { keys, bytes: Mutex::default() };
         let root = MapBuilder::new(shape, &kept).finish_tree()?;
-        let bytes = kept.bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let bytes = kept.bytes.into_inner();
         Ok(Self { blobs, empty: (root.0, bytes) })
     }
 
@@ -57,7 +58,7 @@ struct EmptyMapNode<'a> {
 
 impl NodeSink for EmptyMapNode<'_> {
     fn store_node(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
-        *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
+        *self.bytes.lock() = bytes.to_vec();
         Ok(self.keys.compute_blob_id(BlobKind::Node, bytes))
     }
 }
@@ -294,7 +295,7 @@ impl FsTree {
             if at == Ino::ROOT {
                 break Vec::new();
             }
-            if let Some(path) = self.lock_paths().get_path(at) {
+            if let Some(path) = self.paths.lock().get_path(at) {
                 break path.to_vec();
             }
             let attr = self.expect_inode_attr(at)?;
@@ -315,17 +316,13 @@ impl FsTree {
                 path.push(b'/');
             }
             path.extend_from_slice(&name);
-            self.lock_paths().insert_short_path(ino, &path);
+            self.paths.lock().insert_short_path(ino, &path);
         }
         let path: Arc<[u8]> = path.into();
         if path.len() > PATH_KEPT_MAX {
-            self.lock_paths().long = Some((dir, path.clone()));
+            self.paths.lock().long = Some((dir, path.clone()));
         }
         Ok(path)
-    }
-
-    fn lock_paths(&self) -> std::sync::MutexGuard<'_, DirectoryPaths> {
-        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -93,7 +93,7 @@ impl Volume {
         };
         match (old_attr.kind == FileKind::Dir, new_attr.kind == FileKind::Dir) {
             (true, true) => DirectoryComparison::new(&states)?.has_dir_change(old, new),
-            (false, false) if old == new && is_same_inode(&from, (before, after), old)? => Ok(false),
+            (false, false) if old == new && is_same_inode(&from, before, after, old)? => Ok(false),
             (false, false) => Ok(compare_inodes(&from.read_inode(old)?, &to.read_inode(new)?).has_change()),
             _ => Ok(true),
         }
@@ -109,7 +109,7 @@ fn find_path_inode(tree: &FsTree, path: &[u8]) -> Result<Option<(Ino, InodeAttr)
 }
 
 /// Whether two trees hold the same of an inode.
-fn is_same_inode(tree: &FsTree, (before, after): (MapRoot, MapRoot), ino: Ino) -> Result<bool> {
+fn is_same_inode(tree: &FsTree, before: MapRoot, after: MapRoot, ino: Ino) -> Result<bool> {
     let span = KeySpan::from_bounds(
         MapKey::for_attr(ino).as_bytes(),
         MapKey::for_attr(Ino(ino.0.saturating_add(1))).as_bytes(),

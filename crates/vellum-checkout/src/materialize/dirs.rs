@@ -1,8 +1,8 @@
 //! Directories of the target, reached by their inode numbers.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use vellum_types::Ino;
 use vellum_volume::FsTree;
 
@@ -49,12 +49,12 @@ impl<'a> TargetDirs<'a> {
     }
 
     fn find_kept_dir(&self, ino: Ino) -> Option<HeldDir> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         kept.get(&ino).map(|(dir, _)| dir.clone())
     }
 
     fn keep_dir(&self, ino: Ino, dir: &HeldDir) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let clock = kept.values().map(|(_, used)| *used).max().unwrap_or(0) + 1;
         if kept.len() >= KEPT {
             let middle = clock.saturating_sub(KEPT as u64 / 2);

@@ -7,8 +7,9 @@
 //! before.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use vellum_types::Ino;
 
 use crate::beneath::{BeneathError, HeldDir, HiddenDir, StagedFile};
@@ -63,7 +64,7 @@ impl HiddenFillDir {
     /// Makes a file under its own name; and says what such a file is like before anything is applied to it.
     pub fn stage_file(&self, name: &[u8], mode: u32) -> Result<(StagedFile, FreshFileDefaults)> {
         let new = self.hidden.stage_file(name, mode)?;
-        let known = || self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.fresh.lock();
         if let Some((_, fresh)) = known().iter().find(|(of, _)| *of == mode) {
             return Ok((new, *fresh));
         }
@@ -141,7 +142,7 @@ impl<'a> HiddenDirs<'a> {
 
 impl HiddenDirState<'_> {
     fn lock(&self) -> MutexGuard<'_, FillLocation> {
-        self.home.lock().unwrap_or_else(PoisonError::into_inner)
+        self.home.lock()
     }
 }
 

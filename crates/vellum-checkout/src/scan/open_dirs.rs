@@ -1,7 +1,8 @@
 //! Reaching the directories of a scanned tree again, to read the files in them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::{ScanDirIndex, ScanTree};
 use crate::beneath::{BeneathError, HeldDir};
@@ -48,7 +49,7 @@ impl<'t> OpenTreeDirs<'t> {
 
     /// The nearest open directory at `index` or above, and the directories down from it, last first.
     fn find_nearest_open(&self, index: ScanDirIndex) -> (HeldDir, Vec<ScanDirIndex>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let mut way = Vec::new();
         let mut here = self.tree.dir(index);
         loop {
@@ -62,7 +63,7 @@ impl<'t> OpenTreeDirs<'t> {
     }
 
     fn keep_open(&self, index: ScanDirIndex, dir: &HeldDir) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if kept.dirs.len() >= KEPT {
             let oldest = kept.dirs.iter().min_by_key(|(_, (_, used))| *used).map(|(number, _)| *number);
             oldest.and_then(|number| kept.dirs.remove(&number));

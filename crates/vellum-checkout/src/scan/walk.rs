@@ -4,7 +4,7 @@
 //! wait to be opened through them, and only up to a number; beyond it they are reached again from the nearest one that
 //! is held.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::rules::IgnoreRules;
 use super::selection::{PathSelection, SelectedPart};
@@ -129,12 +129,12 @@ impl<'w> ScanWalk<'w> {
             }
             self.crew.run_worker(|task| self.visit_dir(task));
         });
-        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.into_inner();
         FinishedWalk { nodes: state.nodes, problems: state.problems }
     }
 
     fn lock(&self) -> MutexGuard<'_, ScanWalkState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Opens the directory of a task.

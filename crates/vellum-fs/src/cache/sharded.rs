@@ -2,7 +2,7 @@
 //!
 //! Invariant: an entry is put only while the epoch is that of the miss which asked for it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::clock::ClockCache;
 
@@ -124,6 +124,6 @@ impl<K: Eq, V: Clone> CacheShard<K, V> {
     }
 
     fn lock(&self) -> MutexGuard<'_, CacheShardState<K, V>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

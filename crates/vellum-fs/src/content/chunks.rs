@@ -3,12 +3,13 @@
 //! Invariant: a chunk is fetched by one at a time; who comes second waits for the first. Nobody waits for a chunk
 //! while others wait for what he is to fetch himself.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, GuardResult, PlaceholderGuard};
 use vellum_store::{BlobError, BlobStore};
@@ -158,7 +159,7 @@ impl Drop for ChunkCache {
 impl ChunkCacheState {
     fn run_prefetch_worker(&self, jobs: &Mutex<Receiver<Vec<BlobId>>>) {
         loop {
-            let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let job = jobs.lock().recv();
             let Ok(ids) = job else { return };
             // Whoever really needs the chunk learns what is the matter with it.
             let _ = self.fetch_missing_chunks(&ids);

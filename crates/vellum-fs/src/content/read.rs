@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use vellum_types::{BlobId, ExtentSource, Ino};
 
 use super::extents::{PlacedExtent, clip_extent, find_overlapping};
@@ -205,7 +206,7 @@ fn read_range_content(view: &dyn MapReader, ino: Ino, offset: u64, len: usize) -
 impl ReadStreams {
     /// The stream of a file.
     fn get_stream(&self, ino: Ino) -> Arc<ReadStream> {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         if let Some(stream) = table.young.get(&ino) {
             return stream.clone();
         }

@@ -3,7 +3,7 @@
 //! Invariant: each has an orphan's record since it lost its name. So what is still to be removed when the process dies
 //! goes when the worktree is opened the next time.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use vellum_types::limits::INLINE_MAX;
 use vellum_types::{Ino, MapKey};
@@ -43,7 +43,7 @@ impl ReleasedOrphans {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Ino>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -106,7 +106,7 @@ impl LiveFilesystem {
     ) -> Result<()> {
         let Some(content) = attr.inline.take().filter(|content| !content.is_empty()) else { return Ok(()) };
         let frame = self.log.append_without_waiting(&content)?;
-        name_frame(txn, ino, 0, (&frame, frame.len));
+        name_frame(txn, ino, 0, &frame, frame.len);
         Ok(())
     }
 }
@@ -117,7 +117,7 @@ pub(super) fn can_hold_inline(attr: &InodeAttr) -> bool {
 }
 
 /// Names the first bytes of a frame at an offset of a file.
-fn name_frame(txn: &mut LiveTransaction<'_>, ino: Ino, at: u64, (frame, len): (&AppendedData, u64)) {
+fn name_frame(txn: &mut LiveTransaction<'_>, ino: Ino, at: u64, frame: &AppendedData, len: u64) {
     let source = ExtentSource::WriteLog { segment: frame.segment, offset: frame.offset };
     txn.set_key(MapKey::for_extent(ino, at), &Extent { len, source }.encode());
 }
@@ -178,7 +178,7 @@ impl PendingWrite<'_> {
         for frame in frames {
             let len = frame.len.min(end - at);
             if len > 0 {
-                name_frame(txn, self.ino, at, (frame, len));
+                name_frame(txn, self.ino, at, frame, len);
             }
             at += len;
         }

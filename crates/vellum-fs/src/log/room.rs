@@ -3,9 +3,10 @@
 //! Invariant: who waits for the log's limit waits as long as the store is merely away; who lacks space on a disk, here or
 //! in the store, is told so once an attempt to free some, begun after it began to wait, has ended.
 
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
 use crate::error::Result;
@@ -115,7 +116,7 @@ impl LogRoom {
         lack: impl Fn(&mut LogRoomState) -> Option<RoomShortage>,
     ) -> Result<()> {
         let Some(hook) = self.hook.get() else { return Ok(()) };
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         if lack(&mut state).is_none() {
             state.unseen = state.unseen.saturating_sub(bytes);
             return Ok(());
@@ -133,10 +134,8 @@ impl LogRoom {
                 Some(_) => None,
             };
             let waits = |state: &mut LogRoomState| verdict(state).is_none();
-            state = match self.freed.wait_timeout_while(self.lock_state(), REMINDER, waits) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            state = self.state.lock();
+            self.freed.wait_while_for(&mut state, waits, REMINDER);
             if let Some(outcome) = verdict(&mut state) {
                 break outcome;
             }
@@ -162,14 +161,14 @@ impl LogRoom {
 
     /// Somebody begins to publish, to free room.
     pub fn begin_publish_attempt(&self) -> PublishAttempt {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         state.begun += 1;
         PublishAttempt(state.begun)
     }
 
     /// An attempt has ended: with a store that has no room, or not.
     pub fn end_publish_attempt(&self, PublishAttempt(number): PublishAttempt, is_full: bool) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         state.ended = number;
         state.unseen = 0;
         if is_full {
@@ -180,31 +179,27 @@ impl LogRoom {
     }
 
     pub fn reserve_bytes(&self, bytes: u64) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         state.usage.used = state.usage.used.saturating_add(bytes);
     }
 
     pub fn return_bytes(&self, bytes: u64) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         state.usage.used = state.usage.used.saturating_sub(bytes);
         self.freed.notify_all();
     }
 
     pub fn set_limit(&self, limit: u64) {
-        self.lock_state().usage.limit = limit;
+        self.state.lock().usage.limit = limit;
         self.freed.notify_all();
     }
 
     pub fn limit(&self) -> u64 {
-        self.lock_state().usage.limit
+        self.state.lock().usage.limit
     }
 
     pub fn usage(&self) -> LogUsage {
-        self.lock_state().usage
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, LogRoomState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().usage
     }
 }
 

@@ -15,7 +15,7 @@ impl WriteLog {
         let path = dir.display().to_string();
         let to = LocalFolder::open(dir).map_err(wrap_io_error("make", path.clone()))?;
         self.sync_log()?;
-        let segments: Vec<u64> = self.lock_state().segments.keys().copied().collect();
+        let segments: Vec<u64> = self.state.lock().segments.keys().copied().collect();
         for number in segments {
             let name = format_segment_name(number);
             link_or_copy_file(&*self.folder, &name, &to)

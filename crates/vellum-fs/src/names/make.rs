@@ -168,7 +168,7 @@ fn new_inode_attr(
     new: &NewInode<'_>,
     caller: RequestCaller,
 ) -> Result<InodeAttr> {
-    let mode = put_inherited_acls(txn, (dir, ino), new, caller)?;
+    let mode = put_inherited_acls(txn, dir, ino, new, caller)?;
     let mut attr = InodeAttr::new(new.kind, mode);
     (attr.uid, attr.gid) = (caller.uid, caller.gid);
     if parent.mode & SET_GID != 0 {
@@ -205,7 +205,8 @@ pub(super) fn put_whiteout(
 /// Puts the access control lists that something new inherits; returns its mode.
 fn put_inherited_acls(
     txn: &mut LiveTransaction<'_>,
-    (dir, ino): (Ino, Ino),
+    dir: Ino,
+    ino: Ino,
     new: &NewInode<'_>,
     caller: RequestCaller,
 ) -> Result<u32> {

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use vellum_map::KeySpan;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag};
 
@@ -48,12 +48,12 @@ pub struct HardLinks {
 impl HardLinks {
     /// Forgets everything: the worktree stands on another state.
     pub fn forget_all(&self) {
-        self.lock_links().clear();
+        self.known.lock().clear();
     }
 
     /// An inode with several links has this one.
     pub(super) fn add_link(&self, ino: Ino, place: &NameInDir<'_>) {
-        let mut known = self.lock_links();
+        let mut known = self.known.lock();
         if known.len() >= FILES_MAX && !known.contains_key(&ino) {
             known.clear();
         }
@@ -65,7 +65,7 @@ impl HardLinks {
 
     /// An inode does not have this link any more.
     pub(super) fn remove_link(&self, ino: Ino, place: &NameInDir<'_>) {
-        let mut known = self.lock_links();
+        let mut known = self.known.lock();
         if let Some(links) = known.get_mut(&ino) {
             links.retain(|link| link.as_name_in_dir() != *place);
             if links.is_empty() {
@@ -75,11 +75,7 @@ impl HardLinks {
     }
 
     fn links_of_inode(&self, ino: Ino) -> Vec<HardLink> {
-        self.lock_links().get(&ino).cloned().unwrap_or_default()
-    }
-
-    fn lock_links(&self) -> MutexGuard<'_, HashMap<Ino, Vec<HardLink>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().get(&ino).cloned().unwrap_or_default()
     }
 }
 
@@ -90,7 +86,7 @@ impl LiveFilesystem {
             return Ok(Some(link));
         }
         let found = find_hard_links(self, ino)?;
-        *self.places.lock_links() = found;
+        *self.places.known.lock() = found;
         self.find_known_link(ino, place)
     }
 

@@ -173,7 +173,7 @@ impl RenameEntries<'_> {
         }
         let replaced_dirs = self.target.as_ref().map_or(0, subdir_count);
         dirs.add_subdirs(-subdir_count(&self.moved), subdir_count(&self.moved) - replaced_dirs)?;
-        update_moved_link(txn, self.moved.ino, (&self.from, &self.to), time)?;
+        update_moved_link(txn, self.moved.ino, &self.from, &self.to, time)?;
         txn.delete_key(MapKey::for_dentry(self.from.dir, self.from.name));
         txn.set_dentry(self.to.dir, self.to.name, new_dentry(&self.moved));
         dirs.put_attrs(txn, self, time);
@@ -189,8 +189,8 @@ impl RenameEntries<'_> {
         let mut dirs = RenameDirs::read_attrs(txn, self)?;
         let gained = subdir_count(target) - subdir_count(&self.moved);
         dirs.add_subdirs(gained, -gained)?;
-        update_moved_link(txn, self.moved.ino, (&self.from, &self.to), time)?;
-        update_moved_link(txn, target.ino, (&self.to, &self.from), time)?;
+        update_moved_link(txn, self.moved.ino, &self.from, &self.to, time)?;
+        update_moved_link(txn, target.ino, &self.to, &self.from, time)?;
         txn.set_dentry(self.to.dir, self.to.name, new_dentry(&self.moved));
         txn.set_dentry(self.from.dir, self.from.name, new_dentry(target));
         dirs.put_attrs(txn, self, time);
@@ -233,7 +233,8 @@ impl RenameDirs {
 fn update_moved_link(
     txn: &mut LiveTransaction<'_>,
     ino: Ino,
-    (from, to): (&NameInDir<'_>, &NameInDir<'_>),
+    from: &NameInDir<'_>,
+    to: &NameInDir<'_>,
     time: UnixTime,
 ) -> Result<()> {
     let mut attr = txn.expect_inode_attr(ino)?;

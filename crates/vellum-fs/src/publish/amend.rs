@@ -29,16 +29,16 @@ impl LiveFilesystem {
         let mut amended = None;
         for ino in &published.recut {
             if has_changes_of(txn, newer, *ino)? {
-                self.copy_span_to_layer(done, (&published.root, extent_span(*ino)), layer, txn)?;
+                self.copy_span_to_layer(done, &published.root, extent_span(*ino), layer, txn)?;
                 if self.can_be_inlined(done, *ino)? {
-                    self.copy_span_to_layer(done, (&published.root, inode_attr_span(*ino)), layer, txn)?;
+                    self.copy_span_to_layer(done, &published.root, inode_attr_span(*ino), layer, txn)?;
                 }
                 amended = Some(layer);
             }
         }
         for ino in &published.nameless {
             if is_inode_needed(txn, newer, *ino)? {
-                self.copy_span_to_layer(done, (&published.root, inode_tree_span(*ino)), layer, txn)?;
+                self.copy_span_to_layer(done, &published.root, inode_tree_span(*ino), layer, txn)?;
                 amended = Some(layer);
             }
         }
@@ -56,7 +56,8 @@ impl LiveFilesystem {
     fn copy_span_to_layer(
         &self,
         done: &LayeredState,
-        (root, span): (&MapRoot, KeySpan),
+        root: &MapRoot,
+        span: KeySpan,
         layer: LayerId,
         txn: &mut dyn StoreTransaction,
     ) -> Result<()> {

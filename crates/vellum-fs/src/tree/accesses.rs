@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use vellum_types::{Ino, InodeAttr, MapKey, MapKeyRef, UnixTime};
 
 /// Most inodes that are remembered, some MiB: above that all are forgotten, as they are when the worktree is closed.
@@ -23,7 +23,7 @@ pub struct AccessTimes {
 impl AccessTimes {
     /// Remembers an access.
     pub fn record_access(&self, ino: Ino, time: UnixTime) {
-        let mut times = self.lock_times();
+        let mut times = self.times.lock();
         if times.len() >= MOST {
             times.clear();
         }
@@ -34,7 +34,7 @@ impl AccessTimes {
     /// Puts what is remembered into attributes that were read from the map.
     pub fn apply_access_time(&self, ino: Ino, attr: &mut InodeAttr) {
         if self.any.load(Ordering::Acquire)
-            && let Some(time) = self.lock_times().get(&ino)
+            && let Some(time) = self.times.lock().get(&ino)
         {
             attr.atime = attr.atime.max(*time);
         }
@@ -45,7 +45,7 @@ impl AccessTimes {
         if !self.any.load(Ordering::Acquire) {
             return;
         }
-        let mut times = self.lock_times();
+        let mut times = self.times.lock();
         for key in changed {
             if let Ok(MapKeyRef::Attr(ino)) = MapKeyRef::parse(key.as_bytes()) {
                 times.remove(&ino);
@@ -55,10 +55,6 @@ impl AccessTimes {
 
     /// Forgets everything.
     pub fn forget_all(&self) {
-        self.lock_times().clear();
-    }
-
-    fn lock_times(&self) -> MutexGuard<'_, HashMap<Ino, UnixTime>> {
-        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+        self.times.lock().clear();
     }
 }

@@ -1,8 +1,9 @@
 //! Nodes of the base as a transaction reads them: those in memory. While one is fetched, maybe from far away, nobody
 //! is kept from committing: the transaction is abandoned, and begun anew when the node is there.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use vellum_map::{MapError, MapNode, NodeSource};
 use vellum_types::{BlobId, ErrorKind};
 
@@ -27,7 +28,7 @@ impl<'n> ResidentNodes<'n> {
 
     /// The node that was asked for and not there.
     pub fn missing_node(&self) -> Option<BlobId> {
-        *self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.missing.lock()
     }
 }
 
@@ -37,7 +38,7 @@ impl NodeSource for ResidentNodes<'_> {
             return self.nodes.load_node(id);
         }
         self.nodes.find_resident(id).ok_or_else(|| {
-            *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(*id);
+            *self.missing.lock() = Some(*id);
             MapError::from_load_failure(*id, ErrorKind::Interrupted, NotInMemory)
         })
     }

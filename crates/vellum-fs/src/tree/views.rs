@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use parking_lot::{RwLock, RwLockReadGuard};
 use vellum_map::MapRoot;
 
 use crate::head::{LayerId, LayeredState, LiveHead};
@@ -41,7 +41,7 @@ impl OpenViews {
 
     /// Begins to read the state that a head has now. The head must be held still.
     pub fn begin_read(&self, head: &LiveHead) -> LayeredState {
-        let mut readers = self.lock_readers();
+        let mut readers = self.readers.write();
         let empty = self.written.load(Ordering::Acquire) != head.top_layer().0;
         let state = if empty { head.sealed_state() } else { head.state.clone() };
         add_reader(&mut readers, &state);
@@ -50,19 +50,19 @@ impl OpenViews {
 
     /// Begins to read a state of which all layers are sealed, and are needed by somebody until now.
     pub fn begin_sealed_read(&self, state: &LayeredState) {
-        add_reader(&mut self.lock_readers(), state);
+        add_reader(&mut self.readers.write(), state);
     }
 
     /// Ends reading.
     pub fn end_read(&self, state: &LayeredState) {
-        let mut readers = self.lock_readers();
+        let mut readers = self.readers.write();
         state.layers.iter().for_each(|layer| decrement_count(&mut readers.layers, layer));
         decrement_count(&mut readers.bases, &state.base);
     }
 
     /// The right to change what no view reads.
     pub fn lock_for_change(&self) -> ChangeGuard<'_> {
-        let readers = self.readers.read().unwrap_or_else(PoisonError::into_inner);
+        let readers = self.readers.read();
         ChangeGuard { readers, written: &self.written }
     }
 
@@ -74,10 +74,6 @@ impl OpenViews {
     /// The trees that views read.
     pub fn read_bases(&self) -> Vec<MapRoot> {
         self.lock_for_change().readers.bases.keys().copied().collect()
-    }
-
-    fn lock_readers(&self) -> RwLockWriteGuard<'_, ViewReaders> {
-        self.readers.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

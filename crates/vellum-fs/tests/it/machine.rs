@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use vellum_fs::head::LiveHead;
 use vellum_fs::log::LogHooks;
@@ -53,7 +54,7 @@ impl Machine {
         let new = NewWorktree { store: None, name: NAME.into(), encrypted: false };
         Volume::init_volume_on(store.clone(), &state, &new, || panic!("a new volume asks for nothing"))
             .unwrap();
-        let objects = store.objects.lock().unwrap().now.clone();
+        let objects = store.objects.lock().now.clone();
         Self::start(Arc::new(pristine), Wreck { files: BTreeMap::new(), objects })
     }
 
@@ -146,7 +147,7 @@ impl SimStore {
     }
 
     fn at(&self, ops: usize) -> Objects {
-        let kept = self.objects.lock().unwrap();
+        let kept = self.objects.lock();
         let mut objects = kept.first.clone();
         for (_, (key, value)) in kept.history.iter().take_while(|(at, _)| *at <= ops) {
             set(&mut objects, key, value.clone());
@@ -156,12 +157,12 @@ impl SimStore {
 
     /// After so many changes it is away; the change at which that happens takes place if `happens`.
     pub fn fail(&self, after: u64, happens: bool) {
-        self.objects.lock().unwrap().failing = Some((after, happens));
+        self.objects.lock().failing = Some((after, happens));
     }
 
     /// It is there again.
     pub fn heal(&self) {
-        self.objects.lock().unwrap().failing = None;
+        self.objects.lock().failing = None;
     }
 
     fn change(
@@ -170,7 +171,7 @@ impl SimStore {
         check: impl FnOnce(&Objects) -> Result<(), StoreError>,
         value: Option<&[u8]>,
     ) -> Result<(), StoreError> {
-        let mut kept = self.objects.lock().unwrap();
+        let mut kept = self.objects.lock();
         let fails = match &mut kept.failing {
             Some((0, happens)) => {
                 if !std::mem::take(happens) {
@@ -193,7 +194,7 @@ impl SimStore {
     }
 
     fn look<T>(&self, key: &str, look: impl FnOnce(&Objects) -> T) -> Result<T, StoreError> {
-        let kept = self.objects.lock().unwrap();
+        let kept = self.objects.lock();
         if matches!(kept.failing, Some((0, _))) { Err(away(key)) } else { Ok(look(&kept.now)) }
     }
 

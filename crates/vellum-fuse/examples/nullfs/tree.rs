@@ -3,9 +3,9 @@
 //! Invariant: a node that has no name and that the kernel has forgotten is freed; numbers are never given again.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use vellum_fs::clock::current_time;
@@ -69,7 +69,7 @@ impl NullTree {
     /// Answers a request.
     pub fn answer_request(&self, request: &FuseRequest<'_>, operation: FuseOperation<'_>) -> FuseAnswer {
         use FuseOperation as Do;
-        let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.0.lock();
         let head = &request.header;
         let node = head.node;
         match operation {

@@ -44,7 +44,8 @@ impl FuseAdapter {
     pub(super) fn answer_read(
         &self,
         call: AdapterCall<'_>,
-        (offset, len): (u64, u32),
+        offset: u64,
+        len: u32,
         direct: bool,
     ) -> FuseAnswer {
         let at = (offset, limit_read_len(len));

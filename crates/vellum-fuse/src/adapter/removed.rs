@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use vellum_fs::{AttributeChanges, TimeChange};
 use vellum_types::{InodeAttr, UnixTime};
 
@@ -23,7 +23,7 @@ impl RemovedDirNodes {
     /// Keeps a directory that was just removed.
     pub fn keep_dir(&self, node: u64, attr: &InodeAttr, now: UnixTime) {
         let attr = InodeAttr { nlink: 0, ctime: now, ..attr.clone() };
-        let mut dirs = self.lock_nodes();
+        let mut dirs = self.dirs.lock();
         dirs.insert(node, attr);
         self.count.store(dirs.len(), Ordering::Release);
     }
@@ -33,7 +33,7 @@ impl RemovedDirNodes {
         if self.is_empty() {
             return;
         }
-        let mut dirs = self.lock_nodes();
+        let mut dirs = self.dirs.lock();
         if dirs.remove(&node).is_some() && dirs.len() * 4 < dirs.capacity() {
             dirs.shrink_to_fit();
         }
@@ -42,7 +42,7 @@ impl RemovedDirNodes {
 
     /// The attributes of a removed directory.
     pub fn dir_attr(&self, node: u64) -> Option<InodeAttr> {
-        if self.is_empty() { None } else { self.lock_nodes().get(&node).cloned() }
+        if self.is_empty() { None } else { self.dirs.lock().get(&node).cloned() }
     }
 
     /// Sets attributes of a removed directory; None if it is none.
@@ -55,7 +55,7 @@ impl RemovedDirNodes {
             Some(TimeChange::Now) => now,
             Some(TimeChange::At(time)) => time,
         };
-        let mut dirs = self.lock_nodes();
+        let mut dirs = self.dirs.lock();
         let attr = dirs.get_mut(&node)?;
         attr.mode = set.mode.unwrap_or(attr.mode);
         attr.uid = set.uid.unwrap_or(attr.uid);
@@ -68,9 +68,5 @@ impl RemovedDirNodes {
 
     fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
-    }
-
-    fn lock_nodes(&self) -> MutexGuard<'_, HashMap<u64, InodeAttr>> {
-        self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

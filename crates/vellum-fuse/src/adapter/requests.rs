@@ -44,7 +44,7 @@ impl RequestService for FuseAdapter {
                     self.serve_request(RequestKind::Readlink, call, || self.readlink(node)),
                 )
             }
-            Do::Read { offset, len, direct } => self.answer_read(call, (offset, len), direct),
+            Do::Read { offset, len, direct } => self.answer_read(call, offset, len, direct),
             Do::Lseek { offset, whence } => self.answer_seek(call, (offset, whence), later),
             Do::Getxattr { name, room } => build_xattr_answer(
                 room,
@@ -76,7 +76,7 @@ impl RequestService for FuseAdapter {
             Do::Unknown => FuseAnswer::Failed(Errno::NOSYS),
             // There was one already.
             Do::Init(_) => FuseAnswer::Failed(Errno::IO),
-            Do::Ioctl { command, told, room } => self.answer_ioctl(call, (command, room), told),
+            Do::Ioctl { command, told, room } => self.answer_ioctl(call, command, room, told),
             _ => self.answer_change(call, later),
         }
     }
@@ -184,7 +184,7 @@ impl FuseAdapter {
     }
 
     /// Operations of a file's own kind: none but to ask for its flags, of which there are none, and to set none.
-    fn answer_ioctl(&self, call: AdapterCall<'_>, (command, room): (u32, u32), told: &[u8]) -> FuseAnswer {
+    fn answer_ioctl(&self, call: AdapterCall<'_>, command: u32, room: u32, told: &[u8]) -> FuseAnswer {
         let is_set =
             |words: usize| told.get(..4 * words).is_some_and(|told| told.iter().any(|byte| *byte != 0));
         let words = match command {

@@ -6,10 +6,12 @@
 //! most one thread that reads the device waits here.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
 
 use super::{FuseDevice, RequestService, answer_device_request};
 use crate::wire::{FuseOperation, FuseRequest};
@@ -77,7 +79,7 @@ pub fn needs_disk_flush(operation: &FuseOperation<'_>) -> bool {
 
 fn run_flush_worker(service: &impl RequestService, waiting: &Mutex<Receiver<WaitingFlush>>) {
     loop {
-        let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = waiting.lock().recv();
         let Ok(WaitingFlush { device, bytes }) = next else { return };
         // It was decoded before.
         let Ok(request) = FuseRequest::decode(&bytes) else { continue };

@@ -16,11 +16,12 @@
 //! nobody leave that policy (it wants the right to raise priorities), all threads read, always.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rustix::thread::{CpuSet, Pid};
 
 use super::FuseDevice;
@@ -226,13 +227,13 @@ impl DeviceReaders {
             return;
         }
         let is_idle = |state: &mut DeviceReadersState| !state.is_over && state.sole.is_some();
-        drop(self.changed.wait_while(self.lock_state(), is_idle).unwrap_or_else(PoisonError::into_inner));
+        self.changed.wait_while(&mut self.state.lock(), is_idle);
     }
 
     /// The mount is gone.
     pub fn finish_readers(&self) {
         self.end_sole_reading(SoleReaderEnd::Useless);
-        self.lock_state().is_over = true;
+        self.state.lock().is_over = true;
         self.changed.notify_all();
     }
 
@@ -240,13 +241,9 @@ impl DeviceReaders {
         self.sole.load(Ordering::SeqCst) == thread.as_raw_nonzero().get()
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, DeviceReadersState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Lets a thread read alone, unless that was in the way lately, or it is not known where the program runs.
     fn begin_sole_reading(&self, thread: Pid) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         let now = Instant::now();
         if state.sole.is_some() || state.is_over || now < state.free {
             return;
@@ -281,7 +278,7 @@ impl DeviceReaders {
 
     /// Goes after the program, if one of both has moved.
     fn follow_caller(&self) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         // The watch may have ended it meanwhile.
         let Some(sole) = state.sole.as_mut() else { return };
         let now = Instant::now();
@@ -298,7 +295,7 @@ impl DeviceReaders {
 
     /// Lets all read again.
     fn end_sole_reading(&self, ending: SoleReaderEnd) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         let Some(sole) = state.sole.take() else { return };
         // In this order: a thread that takes the policy on after that looks again, and leaves it.
         self.sole.store(ALL, Ordering::SeqCst);
@@ -308,15 +305,15 @@ impl DeviceReaders {
         self.streak.store(0, Ordering::Relaxed);
         let answered = (self.progress.load(Ordering::Relaxed) - sole.progress) / 2;
         let now = Instant::now();
-        state.schedule_next_sole(ending, (now.saturating_duration_since(sole.since), answered), now);
+        state.schedule_next_sole(ending, now.saturating_duration_since(sole.since), answered, now);
         self.changed.notify_all();
     }
 
     fn watch_device(&self, device: &FuseDevice) {
         loop {
             let is_idle = |state: &mut DeviceReadersState| !state.is_over && state.sole.is_none();
-            let state =
-                self.changed.wait_while(self.lock_state(), is_idle).unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock();
+            self.changed.wait_while(&mut state, is_idle);
             if state.is_over {
                 return;
             }
@@ -330,7 +327,7 @@ impl DeviceReaders {
 
     /// Gives the thread that was alone last the normal policy, unless it is alone again.
     fn restore_ended_reader(&self) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         if let (Some(thread), None) = (state.ended.take(), &state.sole) {
             let _ = set_thread_policy(thread, SchedulingPolicy::Normal);
         }
@@ -361,12 +358,7 @@ impl DeviceReaders {
 
 impl DeviceReadersState {
     /// Somebody was alone for `lasted`, and answered so many requests.
-    fn schedule_next_sole(
-        &mut self,
-        ending: SoleReaderEnd,
-        (lasted, answered): (Duration, u64),
-        now: Instant,
-    ) {
+    fn schedule_next_sole(&mut self, ending: SoleReaderEnd, lasted: Duration, answered: u64, now: Instant) {
         let was_worth_it = match ending {
             SoleReaderEnd::Useless => return,
             SoleReaderEnd::Stranger => answered >= WORTH_REQUESTS,

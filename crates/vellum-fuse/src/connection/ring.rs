@@ -9,12 +9,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use io_uring::opcode::UringCmd80;
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, types};
 use memmap2::{MmapOptions, MmapRaw};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::linger::BusyPoll;
@@ -103,7 +104,7 @@ impl RequestRing {
             }
             early.push(slot);
         }
-        self.completing.lock().unwrap_or_else(PoisonError::into_inner).extend(early);
+        self.completing.lock().extend(early);
         Ok(())
     }
 
@@ -149,7 +150,7 @@ impl RequestRing {
     }
 
     fn has_completion(&self) -> bool {
-        let early = self.completing.lock().unwrap_or_else(PoisonError::into_inner);
+        let early = self.completing.lock();
         #[expect(unsafe_code, reason = "the ring is shared by threads")]
         // SAFETY: the lock is held, so that nobody else has the queue.
         let none = unsafe { self.uring.completion_shared().is_empty() };
@@ -157,7 +158,7 @@ impl RequestRing {
     }
 
     fn take_completion(&self) -> Option<(RingSlot, i32)> {
-        let mut early = self.completing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut early = self.completing.lock();
         if let Some(slot) = early.pop() {
             return Some((slot, 0));
         }
@@ -185,7 +186,7 @@ impl RequestRing {
     }
 
     fn is_submitted(&self) -> bool {
-        let _one = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.submitting.lock();
         #[expect(unsafe_code, reason = "the ring is shared by threads")]
         // SAFETY: the lock is held, so that nobody else has the queue. Merely to look at it takes the lock, too: when
         // it is let go, its end is written back, and what another thread had put there meanwhile would be lost.
@@ -293,7 +294,7 @@ impl RequestRing {
 
     /// False if the submission queue is full.
     fn try_push_entry(&self, entry: &Entry128) -> bool {
-        let _one = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.submitting.lock();
         #[expect(unsafe_code, reason = "the kernel reads what the entry points to")]
         // SAFETY: it points to the slot's memory, which lives as long as the ring. The lock is held while the queue is
         // changed.

@@ -9,9 +9,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -230,7 +230,7 @@ fn is_long_request(
 
 fn run_long_worker(service: &impl RequestService, longs: &Mutex<Receiver<LongRequest>>) {
     loop {
-        let next = longs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = longs.lock().recv();
         let Ok(LongRequest { ring, slot }) = next else { return };
         // If the ring is gone, nobody waits for the answer.
         let _ = answer_slot_request(service, &ring, slot, decode_slot_request(&ring, slot))

@@ -1,7 +1,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
+
+use parking_lot::Mutex;
 
 use super::*;
 use crate::mounting::{MountParameters, attach_mount, detach_mount};
@@ -30,7 +31,7 @@ impl RequestService for HeldUp {
             FuseOperation::Lookup { name } => {
                 if name == SLOW {
                     self.asked.send(()).unwrap();
-                    self.release.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+                    self.release.lock().recv_timeout(PATIENCE).unwrap();
                 }
                 FuseAnswer::Small(SmallAnswer::for_entry(&entry(2)))
             }

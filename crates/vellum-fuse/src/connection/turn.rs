@@ -5,10 +5,12 @@
 //! rings every few milliseconds, and gives the turn of a thread that still is at the same request to another thread.
 //! Invariant: at most one thread has a ring's turn.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 /// How often the watch looks. A request waits for a stranger's at most twice as long.
 const TICK: Duration = Duration::from_millis(2);
@@ -41,9 +43,9 @@ pub struct RequestWork(u64);
 impl RingTurn {
     /// Waits for the turn. False when there is nothing left to take turns at.
     pub fn wait_for_turn(&self) -> bool {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         while waiting.taken && !waiting.over {
-            waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut waiting);
         }
         waiting.taken = true;
         !waiting.over
@@ -64,14 +66,14 @@ impl RingTurn {
 
     /// The mount is gone.
     pub fn finish_turns(&self) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).over = true;
+        self.waiting.lock().over = true;
         self.changed.notify_all();
     }
 
     fn release_turn(&self, seen: u64) {
         let free = (seen & !BUSY) + 2;
         if self.state.compare_exchange(seen, free, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            self.waiting.lock().unwrap_or_else(PoisonError::into_inner).taken = false;
+            self.waiting.lock().taken = false;
             self.changed.notify_one();
         }
     }

@@ -205,7 +205,7 @@ impl WatchdogTarget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     const HEAD: RequestHeader = RequestHeader { opcode: 28, unique: 8, node: 5, uid: 0, gid: 0, pid: 1 };
 
@@ -220,7 +220,7 @@ mod tests {
         std::fs::write(control.path().join("waiting"), waiting).unwrap();
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = said.clone();
-        let report = Arc::new(move |text: &str| heard.lock().unwrap().push(text.to_owned()));
+        let report = Arc::new(move |text: &str| heard.lock().push(text.to_owned()));
         let watch =
             WatchdogTarget { in_hand: Arc::default(), control: control.path().into(), report, unheard: 0 };
         Trial { watch, said, control }
@@ -241,7 +241,7 @@ mod tests {
         let mut trial = trial("1");
         trial.watch.in_hand.begin_request(&HEAD);
         trial.look(20);
-        let said = trial.said.lock().unwrap().clone();
+        let said = trial.said.lock().clone();
         assert_eq!(said, ["request 8 (READDIR, node 0x5) has not been answered for 30 seconds"]);
         assert!(!trial.is_ended());
     }
@@ -252,7 +252,7 @@ mod tests {
         trial.watch.in_hand.begin_request(&HEAD);
         trial.watch.in_hand.end_request(8);
         trial.look(20);
-        assert!(trial.said.lock().unwrap().is_empty());
+        assert!(trial.said.lock().is_empty());
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         assert!(!trial.is_ended());
         trial.look(1);
         assert!(trial.is_ended());
-        assert_eq!(trial.said.lock().unwrap().len(), 1);
+        assert_eq!(trial.said.lock().len(), 1);
     }
 
     #[test]

@@ -11,10 +11,11 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::Errno;
@@ -76,7 +77,7 @@ impl AccessLog {
 
     /// Hands a note to the reader.
     pub fn append_note(&self, line: LineNote) {
-        let mut waiting = self.lock_notes();
+        let mut waiting = self.waiting.lock();
         if waiting.lines.len() < WAITING_MAX {
             waiting.lines.push(line);
         } else {
@@ -113,7 +114,7 @@ impl AccessLog {
             // Waits for a reader. Without its pipe the log has come to its end.
             let Ok(pipe) = File::options().write(true).open(path) else { return };
             let _ = fcntl_setpipe_size(&pipe, PIPE_SIZE);
-            *self.lock_notes() = PendingNotes::default();
+            *self.waiting.lock() = PendingNotes::default();
             self.is_read.store(true, Ordering::Relaxed);
             self.write_until_closed(&pipe);
             self.is_read.store(false, Ordering::Relaxed);
@@ -146,10 +147,8 @@ impl AccessLog {
     fn take_notes(&self, taken: &mut PendingNotes, pipe: &File) -> bool {
         loop {
             let few = |waiting: &mut PendingNotes| waiting.lines.len() < MANY && !self.is_finished();
-            let (mut waiting, _) = self
-                .arrived
-                .wait_timeout_while(self.lock_notes(), GATHER, few)
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.waiting.lock();
+            self.arrived.wait_while_for(&mut waiting, few, GATHER);
             if !waiting.lines.is_empty() {
                 std::mem::swap(&mut *waiting, taken);
                 return true;
@@ -163,10 +162,6 @@ impl AccessLog {
 
     fn is_finished(&self) -> bool {
         self.ended.load(Ordering::Acquire)
-    }
-
-    fn lock_notes(&self) -> MutexGuard<'_, PendingNotes> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -182,7 +177,7 @@ fn has_pipe_reader(pipe: &File) -> bool {
 
 impl Drop for AccessLogPipe {
     fn drop(&mut self) {
-        let waiting = self.log.lock_notes();
+        let waiting = self.log.waiting.lock();
         self.log.ended.store(true, Ordering::Release);
         drop(waiting);
         self.log.arrived.notify_one();
@@ -256,7 +251,7 @@ mod tests {
             "1700000000.250000 [uid:0,gid:0,pid:1] getattr (18446744073709551615): ok <0.000000>\n".len();
         assert!(MANY * of_one > PIPE_SIZE, "they would fit");
         (0..MANY).for_each(|_| log.append_note(noted(early)));
-        until(|| log.lock_notes().lines.is_empty());
+        until(|| log.waiting.lock().lines.is_empty());
         (0..WAITING_MAX + 2).for_each(|_| log.append_note(noted(late)));
         for (node, count) in [(early, MANY), (late, WAITING_MAX)] {
             for _ in 0..count {

@@ -4,8 +4,9 @@
 //! any of its inodes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use vellum_fs::frozen::{FrozenChunks, FrozenTree};
 use vellum_fs::{FsError, LiveFilesystem, Result};
@@ -109,7 +110,7 @@ impl SnapshotsDir {
     /// Where a symlink points.
     pub fn link_target(&self, number: u64) -> Result<Vec<u8>> {
         let index = number.checked_sub(FIRST_LINK).and_then(|index| usize::try_from(index).ok());
-        let known = self.lock_known();
+        let known = self.known.lock();
         let target = index.and_then(|index| known.targets.get(index)).ok_or(Errno::STALE)?;
         Ok(target.to_string().into_bytes())
     }
@@ -117,7 +118,7 @@ impl SnapshotsDir {
     /// The tree in a slot.
     pub fn snapshot_tree(&self, slot: SnapshotSlot) -> Result<Arc<FrozenTree>> {
         let id = {
-            let known = self.lock_known();
+            let known = self.known.lock();
             if let Some(tree) = known.trees.get(&slot) {
                 return Ok(tree.clone());
             }
@@ -127,11 +128,11 @@ impl SnapshotsDir {
         self.publish_if_wanted(|waiting, _| *waiting == id)?;
         let root = self.volume.catalog.get_record(&id)?.root;
         let tree = Arc::new(FrozenTree::new(self.volume.open_tree(root), self.chunks.clone()));
-        Ok(self.lock_known().trees.entry(slot).or_insert(tree).clone())
+        Ok(self.known.lock().trees.entry(slot).or_insert(tree).clone())
     }
 
     fn find_or_add_slot(&self, id: SnapshotId) -> Result<SnapshotSlot> {
-        let mut known = self.lock_known();
+        let mut known = self.known.lock();
         if let Some(slot) = known.slots.get(&id) {
             return Ok(*slot);
         }
@@ -146,7 +147,7 @@ impl SnapshotsDir {
 
     /// The number of the symlink of this name. A tag that was moved gets another one.
     fn find_or_add_link(&self, name: &[u8], id: SnapshotId) -> Result<u64> {
-        let mut known = self.lock_known();
+        let mut known = self.known.lock();
         if let Some(number) = known.links.get(name)
             && Self::is_link_to(&known, *number, id)
         {
@@ -164,10 +165,6 @@ impl SnapshotsDir {
     fn is_link_to(known: &KnownSnapshots, number: u64, id: SnapshotId) -> bool {
         let index = usize::try_from(number - FIRST_LINK).unwrap_or(usize::MAX);
         known.targets.get(index) == Some(&id)
-    }
-
-    fn lock_known(&self) -> MutexGuard<'_, KnownSnapshots> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

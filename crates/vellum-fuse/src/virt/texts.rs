@@ -2,7 +2,9 @@
 //! which asks for no opening, reads what is true now, and knows how long it is.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// The first number of a text; those below belong to fixed files and symlinks.
 const FIRST: u64 = 1 << 40;
@@ -20,7 +22,7 @@ struct VirtualTextTable {
 impl VirtualTexts {
     /// Adds a text; gives its number.
     pub fn add_text(&self, text: Arc<[u8]>) -> u64 {
-        let mut table = self.lock_table();
+        let mut table = self.0.lock();
         let number = FIRST + table.made;
         table.made += 1;
         table.texts.insert(number, text);
@@ -29,15 +31,11 @@ impl VirtualTexts {
 
     /// The text of this number.
     pub fn get_text(&self, number: u64) -> Option<Arc<[u8]>> {
-        self.lock_table().texts.get(&number).cloned()
+        self.0.lock().texts.get(&number).cloned()
     }
 
     /// The kernel does not know it any more.
     pub fn remove_text(&self, number: u64) {
-        self.lock_table().texts.remove(&number);
-    }
-
-    fn lock_table(&self) -> MutexGuard<'_, VirtualTextTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().texts.remove(&number);
     }
 }

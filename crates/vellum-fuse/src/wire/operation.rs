@@ -431,7 +431,7 @@ impl SetattrFields {
         (self.0 & field != 0).then_some(value)
     }
 
-    fn decode_time_change(&self, (field, now): (u32, u32), at: UnixTime) -> Option<TimeChange> {
+    fn decode_time_change(&self, field: u32, now: u32, at: UnixTime) -> Option<TimeChange> {
         self.value_if_set(field, if self.0 & now != 0 { TimeChange::Now } else { TimeChange::At(at) })
     }
 }
@@ -456,8 +456,8 @@ fn decode_setattr(fields: &mut RequestFields<'_>) -> Result<AttributeChanges> {
         uid: valid.value_if_set(SetattrFields::UID, uid),
         gid: valid.value_if_set(SetattrFields::GID, gid),
         size: valid.value_if_set(SetattrFields::SIZE, size),
-        atime: valid.decode_time_change((SetattrFields::ATIME, SetattrFields::ATIME_NOW), atime),
-        mtime: valid.decode_time_change((SetattrFields::MTIME, SetattrFields::MTIME_NOW), mtime),
+        atime: valid.decode_time_change(SetattrFields::ATIME, SetattrFields::ATIME_NOW, atime),
+        mtime: valid.decode_time_change(SetattrFields::MTIME, SetattrFields::MTIME_NOW, mtime),
         ctime: valid.value_if_set(SetattrFields::CTIME, ctime),
     })
 }

@@ -99,7 +99,7 @@ impl Dir {
     pub fn copy_from<T: Tree>(&self, tree: &T, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let from = path_bytes(&from);
         let to = path_bytes(&to);
-        self.copy_with(tree, (from, to), LiveFilesystem::copy_tree).map_err(Error::for_action("copy", from))
+        self.copy_with(tree, from, to, LiveFilesystem::copy_tree).map_err(Error::for_action("copy", from))
     }
 
     /// As [`Self::copy_from`], to a path that may be taken: what it names goes in the moment in which the copy appears, a
@@ -112,14 +112,15 @@ impl Dir {
     ) -> Result<()> {
         let from = path_bytes(&from);
         let to = path_bytes(&to);
-        self.copy_with(tree, (from, to), LiveFilesystem::copy_tree_replacing)
+        self.copy_with(tree, from, to, LiveFilesystem::copy_tree_replacing)
             .map_err(Error::for_action("copy", from))
     }
 
     fn copy_with<T: Tree>(
         &self,
         tree: &T,
-        (from, to): (&[u8], &[u8]),
+        from: &[u8],
+        to: &[u8],
         copy: impl FnOnce(&LiveFilesystem, &LiveView, Ino, Ino, &[u8]) -> FsResult<InodeAttributes>,
     ) -> FsResult<()> {
         let _entered = self.filesystem().enter_epoch();

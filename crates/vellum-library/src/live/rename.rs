@@ -20,11 +20,11 @@ pub fn rename_worktree(volume: &Volume, old: &str, new: &str) -> Result<()> {
     match head.filter(|head| head.host == host_name() && head.place == here) {
         // There is none of this name, or nothing of it is here.
         None => Ok(volume.rename_worktree(old, new)?),
-        Some(head) => rename_live_state(volume, (old, new), &head),
+        Some(head) => rename_live_state(volume, old, new, &head),
     }
 }
 
-fn rename_live_state(volume: &Volume, (old, new): (&str, &str), head: &WorktreeHead) -> Result<()> {
+fn rename_live_state(volume: &Volume, old: &str, new: &str, head: &WorktreeHead) -> Result<()> {
     let from = live_state_dir(volume, old);
     let to = live_state_dir(volume, new);
     let token = head.lease.as_ref().map(|lease| lease.token);

@@ -6,8 +6,10 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::folder::EngineFolder;
 use super::groups::{KeyGroup, KeyGroups};
@@ -82,18 +84,13 @@ pub(crate) struct SyncState {
     pub segments: Vec<Arc<JournalSegment>>,
 }
 
-/// A lock, whatever a panicking thread left: what it guards is changed in steps that cannot panic halfway.
-pub(crate) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl EmbeddedEngine {
     /// Carries out a transaction and returns its sequence.
     pub(crate) fn run_transaction(&self, body: &mut TransactionBody<'_>) -> Result<u64, LiveError> {
-        let mut writer = lock_mutex(&self.writer);
+        let mut writer = self.writer.lock();
         self.check_not_failed()?;
         let (dropped, changes) = {
-            let committed = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+            let committed = self.groups.read();
             let mut pending = PendingChanges::new(&committed);
             body(&mut pending)?;
             pending.into_changes()
@@ -110,7 +107,7 @@ impl EmbeddedEngine {
             writer.journal.append_frame(|out| record::encode_transaction(out, sequence, &dropped, entries));
         appended.map_err(|failure| self.handle_append_failure(failure, writer.journal.segment.number))?;
         let gone = {
-            let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+            let mut groups = self.groups.write();
             groups.apply_transaction(&dropped, changes.into_iter())
         };
         writer.sequence = sequence;
@@ -126,7 +123,7 @@ impl EmbeddedEngine {
     }
 
     fn refuse_sealed_changes(&self, dropped: &[Vec<u8>], changes: &ChangedKeys) -> Result<(), LiveError> {
-        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        let groups = self.groups.read();
         let refused = groups.find_sealed_change(dropped, changes.keys().map(Vec::as_slice));
         refused.map_or(Ok(()), |key| Err(LiveError::Frozen(key.to_vec())))
     }
@@ -135,7 +132,7 @@ impl EmbeddedEngine {
     fn schedule_run_removals(&self, sequence: u64, gone: &[KeyGroup]) {
         for group in gone {
             if let KeyGroup::Frozen(run) = group {
-                lock_mutex(&self.doomed).push((sequence, run.number));
+                self.doomed.lock().push((sequence, run.number));
             }
         }
     }
@@ -156,7 +153,7 @@ impl EmbeddedEngine {
 
     /// Waits for something that a sync brings about. Of all who wait one syncs.
     fn wait_for_sync(&self, is_done: impl Fn(&SyncState) -> bool) -> Result<(), LiveError> {
-        let mut syncing = lock_mutex(&self.syncing);
+        let mut syncing = self.syncing.lock();
         loop {
             if is_done(&syncing) {
                 return Ok(());
@@ -165,7 +162,7 @@ impl EmbeddedEngine {
             if !syncing.leading {
                 break;
             }
-            syncing = self.synced.wait(syncing).unwrap_or_else(PoisonError::into_inner);
+            self.synced.wait(&mut syncing);
         }
         syncing.leading = true;
         // Read before the list of files: a file joins the list before it gets its first record.
@@ -174,7 +171,7 @@ impl EmbeddedEngine {
         let segments = syncing.segments.clone();
         drop(syncing);
         let outcome = self.sync_segments(&segments).map_err(|error| self.mark_failed(&error));
-        let mut syncing = lock_mutex(&self.syncing);
+        let mut syncing = self.syncing.lock();
         syncing.leading = false;
         if outcome.is_ok() {
             syncing.durable = target;
@@ -200,7 +197,7 @@ impl EmbeddedEngine {
 
     /// Notes in the journal what is durable: damage before this note is no torn end.
     fn append_mark(&self, durable: u64) -> Result<(), LiveError> {
-        let mut writer = lock_mutex(&self.writer);
+        let mut writer = self.writer.lock();
         self.check_not_failed()?;
         if self.marked.load(Ordering::Acquire) >= durable {
             return Ok(());

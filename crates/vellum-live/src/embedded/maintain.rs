@@ -3,11 +3,11 @@
 //! Invariant: whatever is written gets its name when it is durable, and what it replaces goes when the name is.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::checkpoint::{self, CheckpointHeader, GroupRun};
-use super::engine::{EmbeddedEngine, lock_mutex};
+use super::engine::EmbeddedEngine;
 use super::folder::{EngineFolder, LocalFolder, link_or_copy_file, wrap_io_error};
 use super::groups::KeyGroups;
 use super::journal::{self, JournalSegment};
@@ -39,10 +39,10 @@ pub(crate) struct Maintenance {
 impl EmbeddedEngine {
     /// Makes a checkpoint if the journal is long, and removes files that nobody needs.
     pub(crate) fn run_maintenance(&self) -> Result<(), LiveError> {
-        let mut held = lock_mutex(&self.maintenance);
+        let mut held = self.maintenance.lock();
         self.remove_dropped_runs()?;
-        let len = lock_mutex(&self.writer).journal.len;
-        let live = self.groups.read().unwrap_or_else(PoisonError::into_inner).live_memory_size() as u64;
+        let len = self.writer.lock().journal.len;
+        let live = self.groups.read().live_memory_size() as u64;
         let limit = self.limits.journal.max(live.saturating_mul(JOURNAL_FACTOR));
         // After a failure, for want of space most likely, the next attempt waits until there is more to win.
         if len < limit.max(held.failed_at.saturating_add(limit / 4)) {
@@ -53,9 +53,9 @@ impl EmbeddedEngine {
 
     /// Makes a checkpoint if that frees much of what the journal takes; whether it did.
     pub(crate) fn shrink_journal(&self) -> Result<bool, LiveError> {
-        let mut held = lock_mutex(&self.maintenance);
+        let mut held = self.maintenance.lock();
         self.remove_dropped_runs()?;
-        let len = lock_mutex(&self.writer).journal.len;
+        let len = self.writer.lock().journal.len;
         let live = self.read_groups(KeyGroups::live_memory_size) as u64;
         if len < SHRUNK_MIN.max(live.saturating_mul(SHRUNK_FACTOR)) {
             return Ok(false);
@@ -66,7 +66,7 @@ impl EmbeddedEngine {
     /// Replaces the journal by a checkpoint. Transactions go on meanwhile.
     pub(crate) fn checkpoint_journal(&self, held: &mut Maintenance) -> Result<(), LiveError> {
         self.check_not_failed()?;
-        let number = lock_mutex(&self.writer).journal.segment.number + 1;
+        let number = self.writer.lock().journal.segment.number + 1;
         let folder = &*self.folder;
         let name = journal::format_journal_name(number);
         let created = JournalSegment::create_segment(folder, number)
@@ -91,15 +91,15 @@ impl EmbeddedEngine {
         let older = std::mem::replace(&mut held.checkpoint, number);
         held.failed_at = 0;
         self.counters.count_checkpoint();
-        lock_mutex(&self.writer).journal.len -= before;
+        self.writer.lock().journal.len -= before;
         remove_superseded_files(folder, older, number)
     }
 
     /// Lets the journal go on in a new file. Tells what the checkpoint begins with, and the journal's length so far.
     fn switch_journal(&self, segment: Arc<JournalSegment>) -> Result<(CheckpointHeader, u64), LiveError> {
-        let mut writer = lock_mutex(&self.writer);
+        let mut writer = self.writer.lock();
         self.check_not_failed()?;
-        lock_mutex(&self.syncing).segments.push(Arc::clone(&segment));
+        self.syncing.lock().segments.push(Arc::clone(&segment));
         writer.journal.switch_segment(segment);
         let runs = self.read_groups(list_group_runs);
         Ok((CheckpointHeader { begin: writer.sequence, runs }, writer.journal.len))
@@ -107,11 +107,11 @@ impl EmbeddedEngine {
 
     /// Seals what stands under a prefix. What takes much memory moves into runs.
     pub(crate) fn freeze_prefix(&self, prefix: &[u8]) -> Result<(), LiveError> {
-        let mut held = lock_mutex(&self.maintenance);
+        let mut held = self.maintenance.lock();
         self.check_not_failed()?;
         let sealed = {
-            let _writer = lock_mutex(&self.writer);
-            let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+            let _writer = self.writer.lock();
+            let mut groups = self.groups.write();
             groups.seal_groups(prefix, self.limits.run)
         };
         for group in &sealed {
@@ -134,8 +134,8 @@ impl EmbeddedEngine {
         }
         let run = Arc::new(SortedRun::open_run(&*self.folder, number)?);
         let replaced = {
-            let _writer = lock_mutex(&self.writer);
-            self.groups.write().unwrap_or_else(PoisonError::into_inner).install_run(run)
+            let _writer = self.writer.lock();
+            self.groups.write().install_run(run)
         };
         if replaced.is_some() { Ok(()) } else { remove() }
     }
@@ -164,8 +164,8 @@ impl EmbeddedEngine {
 
     /// Removes the files of runs that durable transactions dropped. Who still reads one has it open.
     fn remove_dropped_runs(&self) -> Result<(), LiveError> {
-        let durable = lock_mutex(&self.syncing).durable;
-        let mut doomed = lock_mutex(&self.doomed);
+        let durable = self.syncing.lock().durable;
+        let mut doomed = self.doomed.lock();
         let ready = doomed.partition_point(|(sequence, _)| *sequence <= durable);
         for (_, number) in doomed.drain(..ready) {
             let name = run::format_run_name(number);
@@ -176,9 +176,9 @@ impl EmbeddedEngine {
 
     /// Makes a store of the same content in an empty folder.
     pub(crate) fn fork_to_folder(&self, to: &dyn EngineFolder) -> Result<(), LiveError> {
-        let _held = lock_mutex(&self.maintenance);
+        let _held = self.maintenance.lock();
         let (beginning, entries, runs) = {
-            let writer = lock_mutex(&self.writer);
+            let writer = self.writer.lock();
             self.read_groups(|groups| {
                 let beginning = CheckpointHeader { begin: writer.sequence, runs: list_group_runs(groups) };
                 let runs: Vec<_> = groups.iter_runs().map(|run| run.number).collect();
@@ -215,7 +215,7 @@ impl EmbeddedEngine {
     }
 
     fn read_groups<T>(&self, read: impl FnOnce(&KeyGroups) -> T) -> T {
-        read(&self.groups.read().unwrap_or_else(PoisonError::into_inner))
+        read(&self.groups.read())
     }
 }
 

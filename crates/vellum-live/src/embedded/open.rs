@@ -1,8 +1,9 @@
 //! From what is in the directory to an engine.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::{Condvar, Mutex, RwLock};
 use vellum_types::DecodeError;
 
 use super::checkpoint::{self, Checkpoint, CheckpointHeader, UNFINISHED};

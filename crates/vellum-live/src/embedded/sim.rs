@@ -8,12 +8,14 @@
 //! there, or not, or in part, or is garbage, each write for itself. Names are as they were at the last sync of the
 //! folder; of later changes any may be there.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "for tests: what cannot go on has failed")]
+#![expect(clippy::indexing_slicing, reason = "for tests: what cannot go on has failed")]
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::folder::{EngineFile, EngineFolder};
 
@@ -126,31 +128,31 @@ impl SimFolder {
 
     /// Counts something that was done outside the disk: crashes are told apart that come before it and after it.
     pub fn record_external_step(&self) -> usize {
-        let mut sim = self.sim.lock().unwrap();
+        let mut sim = self.sim.lock();
         sim.log.push(SimOperation::Elsewhere);
         sim.log.len()
     }
 
     /// How much was done so far.
     pub fn operation_count(&self) -> usize {
-        self.sim.lock().unwrap().log.len()
+        self.sim.lock().log.len()
     }
 
     /// After `after` more operations one fails; all of them from then on, if it lasts.
     pub fn inject_fault(&self, after: usize, fault: SimFault, lasting: bool) {
-        let mut sim = self.sim.lock().unwrap();
+        let mut sim = self.sim.lock();
         sim.fault = Some((after, fault));
         sim.lasting = lasting;
     }
 
     /// From now on nothing fails. Tells whether something did.
     pub fn clear_fault(&self) -> bool {
-        self.sim.lock().unwrap().fault.take().is_none_or(|(left, _)| left == 0)
+        self.sim.lock().fault.take().is_none_or(|(left, _)| left == 0)
     }
 
     /// The files as they are.
     pub fn file_contents(&self) -> BTreeMap<String, Vec<u8>> {
-        let sim = self.sim.lock().unwrap();
+        let sim = self.sim.lock();
         sim.names.iter().map(|(name, id)| (name.clone(), sim.files[*id].clone())).collect()
     }
 
@@ -158,7 +160,7 @@ impl SimFolder {
     /// synced can still be lost.
     pub fn folder_after_kill(&self, ops: usize) -> Arc<Self> {
         let files = self.simulate_crash(ops, SimLoss::Nothing, &mut SimRandom(1));
-        let sim = self.sim.lock().unwrap();
+        let sim = self.sim.lock();
         let (mut names, all) = sim.first.clone();
         for op in &sim.log[..ops] {
             if let SimOperation::Names(changed) = op {
@@ -186,7 +188,7 @@ impl SimFolder {
         loss: SimLoss,
         random: &mut SimRandom,
     ) -> BTreeMap<String, Vec<u8>> {
-        let sim = self.sim.lock().unwrap();
+        let sim = self.sim.lock();
         let log = &sim.log[..ops];
         let (mut names, mut files) = sim.first.clone();
         files.resize(sim.files.len(), Vec::new());
@@ -322,7 +324,7 @@ impl SimFolder {
 impl EngineFolder for SimFolder {
     fn create_file(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
         let name = self.full_name(name);
-        let mut sim = self.sim.lock().unwrap();
+        let mut sim = self.sim.lock();
         sim.try_operation()?;
         let id = match sim.names.get(&name).copied() {
             Some(id) => {
@@ -341,13 +343,13 @@ impl EngineFolder for SimFolder {
     }
 
     fn open_file(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
-        let sim = self.sim.lock().unwrap();
+        let sim = self.sim.lock();
         let id = *sim.names.get(&self.full_name(name)).ok_or(ErrorKind::NotFound)?;
         Ok(Arc::new(SimFile { sim: Arc::clone(&self.sim), id }))
     }
 
     fn rename_file(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut sim = self.sim.lock().unwrap();
+        let mut sim = self.sim.lock();
         sim.try_operation()?;
         let from = self.full_name(from);
         let to = self.full_name(to);
@@ -358,7 +360,7 @@ impl EngineFolder for SimFolder {
 
     fn remove_file(&self, name: &str) -> io::Result<()> {
         let name = self.full_name(name);
-        let mut sim = self.sim.lock().unwrap();
+        let mut sim = self.sim.lock();
         if sim.names.contains_key(&name) {
             sim.try_operation()?;
             sim.record_rename(vec![(name, None)]);
@@ -367,13 +369,13 @@ impl EngineFolder for SimFolder {
     }
 
     fn list_files(&self) -> io::Result<Vec<String>> {
-        let sim = self.sim.lock().unwrap();
+        let sim = self.sim.lock();
         let ours = sim.names.keys().filter(|name| folder_prefix(name) == self.prefix);
         Ok(ours.map(|name| name[self.prefix.len()..].to_owned()).collect())
     }
 
     fn sync_folder(&self) -> io::Result<()> {
-        let mut sim = self.sim.lock().unwrap();
+        let mut sim = self.sim.lock();
         sim.try_operation()?;
         sim.log.push(SimOperation::SyncFolder(self.prefix.clone()));
         Ok(())
@@ -390,7 +392,7 @@ impl EngineFolder for SimFolder {
 
 impl EngineFile for SimFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let sim = self.sim.lock().unwrap();
+        let sim = self.sim.lock();
         let bytes = sim.files[self.id].get(offset as usize..).unwrap_or_default();
         let count = bytes.len().min(buffer.len());
         buffer[..count].copy_from_slice(&bytes[..count]);
@@ -398,7 +400,7 @@ impl EngineFile for SimFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut sim = self.sim.lock().unwrap();
+        let mut sim = self.sim.lock();
         let fault = sim.next_fault();
         let bytes = if fault.is_some() { &bytes[..bytes.len() / 2] } else { bytes };
         apply_write(&mut sim.files[self.id], offset, bytes);
@@ -411,14 +413,14 @@ impl EngineFile for SimFile {
     }
 
     fn sync_file(&self) -> io::Result<()> {
-        let mut sim = self.sim.lock().unwrap();
+        let mut sim = self.sim.lock();
         sim.try_operation()?;
         sim.log.push(SimOperation::SyncFile(self.id));
         Ok(())
     }
 
     fn reserve_len(&self, len: u64) -> io::Result<u64> {
-        let mut sim = self.sim.lock().unwrap();
+        let mut sim = self.sim.lock();
         sim.try_operation()?;
         let now = sim.files[self.id].len() as u64;
         let len = len.min(now + RESERVED).max(now);
@@ -428,7 +430,7 @@ impl EngineFile for SimFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut sim = self.sim.lock().unwrap();
+        let mut sim = self.sim.lock();
         if !matches!(sim.fault, Some((_, SimFault::Full))) {
             sim.try_operation()?;
         }
@@ -438,6 +440,6 @@ impl EngineFile for SimFile {
     }
 
     fn size(&self) -> io::Result<u64> {
-        Ok(self.sim.lock().unwrap().files[self.id].len() as u64)
+        Ok(self.sim.lock().files[self.id].len() as u64)
     }
 }

@@ -8,11 +8,11 @@ mod faults;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use vellum_map::KeySpan;
 
-use super::engine::{EmbeddedEngine, EngineLimits, lock_mutex};
+use super::engine::{EmbeddedEngine, EngineLimits};
 use super::hooks::NoDurabilityHooks;
 use super::sim::{SimFolder, SimRandom};
 use crate::error::LiveError;
@@ -29,7 +29,7 @@ fn open(folder: &Arc<SimFolder>) -> Result<EmbeddedEngine, LiveError> {
 
 fn state(engine: &EmbeddedEngine) -> Result<State, LiveError> {
     let mut state = State::new();
-    let groups = engine.groups.read().unwrap_or_else(PoisonError::into_inner);
+    let groups = engine.groups.read();
     groups.scan(&KeySpan::all_keys(), &mut |key, value| {
         state.insert(key.to_vec(), value.to_vec());
         ControlFlow::Continue(())
@@ -52,7 +52,7 @@ fn drop_prefix(engine: &EmbeddedEngine, prefix: &[u8]) -> Result<u64, LiveError>
 }
 
 fn checkpoint(engine: &EmbeddedEngine) -> Result<(), LiveError> {
-    engine.checkpoint_journal(&mut lock_mutex(&engine.maintenance))
+    engine.checkpoint_journal(&mut engine.maintenance.lock())
 }
 
 fn layer(number: u8) -> [u8; 9] {

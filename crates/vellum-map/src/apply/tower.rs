@@ -93,7 +93,8 @@ impl<'a, S: NodeSource + ?Sized, K: ?Sized> NodeTower<'a, S, K> {
         source: &'a S,
         sink: &'a K,
         shape: MapShape,
-        (root, top): (MapRoot, Arc<MapNode>),
+        root: MapRoot,
+        top: Arc<MapNode>,
     ) -> Self {
         let levels = (0..=top.level())
             .map(|level| TowerLevel::new(shape, level, Some(NodePath::new(Arc::clone(&top), level))))

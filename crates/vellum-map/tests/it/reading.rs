@@ -125,22 +125,22 @@ fn a_cache_loads_once_and_stays_in_its_bounds() {
 
 #[test]
 fn a_cache_passes_hints_on_for_what_it_lacks() {
-    struct Hinted<'a>(&'a MemoryNodeStore, std::sync::Mutex<Vec<BlobId>>);
+    struct Hinted<'a>(&'a MemoryNodeStore, parking_lot::Mutex<Vec<BlobId>>);
     impl LoadBytes for Hinted<'_> {
         fn load_bytes(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
             self.0.load_bytes(id)
         }
         fn prefetch_bytes(&self, ids: &[BlobId]) {
-            self.1.lock().unwrap().extend_from_slice(ids);
+            self.1.lock().extend_from_slice(ids);
         }
     }
     let nodes = MemoryNodeStore::new();
     let root = build(TINY, &nodes, &numbered(0..1_000));
-    let cache = NodeCache::new(Hinted(&nodes, std::sync::Mutex::default()), 1 << 30);
+    let cache = NodeCache::new(Hinted(&nodes, parking_lot::Mutex::default()), 1 << 30);
     let walk_all = || walk_nodes::<_, _, _, MapError>(&cache, &root, |_, _| true, |_, _| Ok(())).unwrap();
     walk_all();
     walk_all();
-    assert_eq!(cache.loader().1.lock().unwrap().len(), nodes.len() - 1);
+    assert_eq!(cache.loader().1.lock().len(), nodes.len() - 1);
 }
 
 #[test]

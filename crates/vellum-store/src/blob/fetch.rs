@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use vellum_types::{BlobId, BlobKind, PackId};
 
 use super::body::{BasePlace, BlobBodyFault};
@@ -79,19 +79,19 @@ impl BlobStore {
             return spans.iter().map(get).collect();
         }
         let queue = Mutex::new(spans.iter().enumerate());
-        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let next = || queue.lock().next();
         let done = Mutex::new(BTreeMap::new());
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
                     while let Some((number, span)) = next() {
                         let bytes = get(span);
-                        done.lock().unwrap_or_else(PoisonError::into_inner).insert(number, bytes);
+                        done.lock().insert(number, bytes);
                     }
                 });
             }
         });
-        done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
+        done.into_inner().into_values().collect()
     }
 }
 

@@ -6,8 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
 
+use parking_lot::{Mutex, RwLock};
 use vellum_types::{BlobId, BlobKind, PackId};
 
 use super::{BlobError, BlobStore};
@@ -29,7 +29,7 @@ struct LostSets {
 
 impl LostCopies {
     fn update_sets(&self, change: impl FnOnce(&mut LostSets)) {
-        change(&mut self.lost.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.lost.write());
         self.any.store(true, Ordering::Release);
     }
 
@@ -38,7 +38,7 @@ impl LostCopies {
         if !self.any.load(Ordering::Acquire) {
             return false;
         }
-        let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
+        let lost = self.lost.read();
         lost.packs.contains(&place.pack) || lost.blobs.contains(id)
     }
 
@@ -49,7 +49,7 @@ impl LostCopies {
 
     /// These blobs were stored anew: what was said of them concerned their lost copies.
     pub(super) fn record_stored(&self, blobs: &HashSet<BlobId>) {
-        let mut lost = self.lost.write().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = self.lost.write();
         lost.blobs.retain(|id| !blobs.contains(id));
     }
 }
@@ -63,13 +63,13 @@ pub(super) struct PackReliance {
 impl PackReliance {
     /// Packs that were relied on.
     pub(super) fn relied_packs(&self) -> HashSet<PackId> {
-        let whole = self.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        let whole = self.whole.lock();
         whole.iter().filter(|(_, whole)| **whole).map(|(pack, _)| *pack).collect()
     }
 
     /// Whether the pack is there with its length; asked of the store once.
     fn is_pack_whole(&self, store: &BlobStore, place: &BlobLocation) -> Result<bool, BlobError> {
-        let known = || self.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.whole.lock();
         if let Some(whole) = known().get(&place.pack) {
             return Ok(*whole);
         }

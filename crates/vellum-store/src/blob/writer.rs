@@ -11,8 +11,9 @@ mod upload;
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::{Mutex, MutexGuard};
 use vellum_types::limits::BLOB_MAX;
 use vellum_types::{BlobId, BlobKind, ErrorKind, PackId};
 
@@ -49,7 +50,7 @@ impl Drop for BlobWriterShared {
         if self.failed.get().is_none_or(|error| error.kind() != ErrorKind::NoSpace) {
             return;
         }
-        let uploaded = self.uploaded.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let uploaded = self.uploaded.get_mut();
         let packs: HashSet<PackId> = uploaded.drain(..).map(|(_, place)| place.pack).collect();
         for pack in packs {
             // What cannot be deleted is garbage, as it was.
@@ -142,7 +143,7 @@ impl BlobWriter {
         }
         if !lost.is_empty() {
             stats.count_renewed_blob();
-            let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut renewed = self.renewed.lock();
             renewed.extend(lost.into_iter().map(|pack| (*id, pack)));
         }
         self.seal_and_append_blob(kind, id, plaintext)
@@ -270,7 +271,7 @@ impl BlobWriter {
             BlobKind::Chunk => &self.chunks,
             BlobKind::Node => &self.nodes,
         };
-        open.lock().unwrap_or_else(PoisonError::into_inner)
+        open.lock()
     }
 
     /// A blob's content, also of one that this writer was given and has not finished.
@@ -341,21 +342,20 @@ impl BlobWriter {
         uploads.join_uploads();
         shared.check_failure()?;
         let inner = &shared.store.inner;
-        let open =
-            [chunks, nodes].map(|open| open.into_inner().unwrap_or_else(PoisonError::into_inner).builder);
+        let open = [chunks, nodes].map(|open| open.into_inner().builder);
         let built: Vec<_> = open
             .into_iter()
             .filter(|b| !b.is_empty())
             .map(|builder| builder.build_pack(&inner.keys))
             .collect();
-        let mut blobs = std::mem::take(&mut *shared.uploaded.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut blobs = std::mem::take(&mut *shared.uploaded.lock());
         for pack in &built {
             shared.stats.count_pack(pack.bytes.len());
             blobs.extend(
                 pack.entries.iter().map(|entry| (entry.id, BlobLocation::from_pack_entry(pack.id, entry))),
             );
         }
-        let renewed = renewed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let renewed = renewed.into_inner();
         let again: HashSet<BlobId> = renewed.iter().map(|(id, _)| *id).collect();
         let found: Vec<_> = blobs.iter().filter(|(id, _)| again.contains(id)).copied().collect();
         let before = built.iter().map(|pack| (pack_key(&pack.id), pack.bytes.as_slice())).collect();

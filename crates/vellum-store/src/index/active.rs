@@ -7,9 +7,10 @@ use std::collections::{HashMap, HashSet};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use vellum_crypto::VolumeKeys;
 use vellum_types::{BlobId, DecodeError, PackId};
 
@@ -127,15 +128,15 @@ impl BlobIndex {
 
     /// The present view; it stays as it is while it is held.
     pub(crate) fn current_view(&self) -> Arc<IndexView> {
-        self.active.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.active.read().clone()
     }
 
     pub(super) fn lock_known(&self) -> MutexGuard<'_, KnownIndexObjects> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     pub(super) fn publish_view(&self, active: IndexView) {
-        *self.active.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(active);
+        *self.active.write() = Arc::new(active);
     }
 
     /// Index objects that cannot be used, and why.

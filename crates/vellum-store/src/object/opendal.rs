@@ -7,9 +7,10 @@
 
 mod body;
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{OnceLock, mpsc};
 
 use opendal::{ErrorKind as DalKind, Operator};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Runtime;
 use vellum_types::ErrorKind;
 
@@ -73,7 +74,7 @@ impl OpendalStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
-        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.guard.lock()
     }
 
     fn changed_error(&self, key: &ObjectKey) -> StoreError {

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
+use parking_lot::Mutex;
 use vellum_types::ErrorKind;
 
 use super::{LocalStore, ObjectStore, OpendalStore};
@@ -59,7 +60,7 @@ fn remove_dot_components(path: &Path) -> PathBuf {
 }
 
 fn open_memory_store(name: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
-    let mut stores = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut stores = MEMORY.lock();
     if let Some(store) = stores.get(name) {
         return Ok(store.clone());
     }

@@ -71,7 +71,7 @@ fn many_threads_write_differences() {
     let options = BlobOptions { pack_size: 64 << 10, ..BlobOptions::default() };
     let store = world.open_with(world.objects(), &world.local("a"), options);
     let writer = store.create_writer();
-    let ids = std::sync::Mutex::new(Vec::new());
+    let ids = parking_lot::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let writer = &writer;
@@ -79,7 +79,7 @@ fn many_threads_write_differences() {
             scope.spawn(move || {
                 for number in (0..200).filter(|number| number % 4 == thread) {
                     let id = writer.put_blob(KIND, &version(number)).unwrap();
-                    ids.lock().unwrap().push((id, number));
+                    ids.lock().push((id, number));
                     writer.put_blob(KIND, &noise(number, 5000)).unwrap();
                 }
             });
@@ -87,7 +87,7 @@ fn many_threads_write_differences() {
     });
     writer.finish().unwrap();
     let store = world.open("b");
-    let (ids, numbers): (Vec<_>, Vec<_>) = ids.into_inner().unwrap().into_iter().unzip();
+    let (ids, numbers): (Vec<_>, Vec<_>) = ids.into_inner().into_iter().unzip();
     assert_readable(&store, &ids, numbers);
     for pack in store.list_packs().unwrap() {
         assert_eq!(store.check_pack(&pack.id).unwrap(), []);

@@ -85,12 +85,7 @@ fn compute_hashes(block: &[u8]) -> BlockHashes {
 }
 
 /// Hashes the blocks of a file from `start` on, as many as there is room for.
-fn hash_blocks(
-    old: &File,
-    (start, len): (u64, u64),
-    block: u32,
-    hashes: &mut [BlockHashes],
-) -> io::Result<()> {
+fn hash_blocks(old: &File, start: u64, len: u64, block: u32, hashes: &mut [BlockHashes]) -> io::Result<()> {
     let block = block as usize;
     let at_once = (READ_LEN / block).max(1);
     let mut buffer = vec![0; at_once * block];
@@ -139,7 +134,7 @@ impl FileSignature {
         let outcomes = std::thread::scope(|scope| {
             let parts = hashes.chunks_mut(share).enumerate().map(|(number, part)| {
                 let start = (number * share) as u64 * u64::from(block);
-                scope.spawn(move || hash_blocks(old, (start, len), block, part))
+                scope.spawn(move || hash_blocks(old, start, len, block, part))
             });
             let parts = parts.collect::<Vec<_>>();
             parts.into_iter().map(|part| part.join()).collect::<Vec<_>>()

@@ -1,6 +1,6 @@
 //! Reaching the directories of a listing again, to read and write what is in them.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use vellum_checkout::beneath::HeldDir;
 
@@ -44,7 +44,7 @@ impl OpenListingDirs {
             None if self.follows => DirectoryRoute::for_dir(dir).open_from(&self.root)?,
             None => self.root.resolve_dir(&dir.path())?,
         };
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if kept.len() >= KEPT {
             kept.remove(0);
         }
@@ -54,13 +54,13 @@ impl OpenListingDirs {
 
     /// Looks from the last one on, which it mostly is.
     fn find_cached(&self, id: ListingEntryId) -> Option<HeldDir> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         kept.iter().rev().find(|(known, _)| *known == id).map(|(_, dir)| dir.clone())
     }
 
     /// Forgets what is open: directories were made, renamed or deleted.
     pub fn clear_cache(&self) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.kept.lock().clear();
     }
 }
 

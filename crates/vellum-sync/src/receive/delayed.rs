@@ -5,8 +5,8 @@
 //! absent: when they get their names (see `transfer`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use vellum_checkout::beneath::{HeldDir, HiddenDir, ReplacePolicy, new_temp_name};
 use vellum_types::UnixTime;
@@ -86,7 +86,7 @@ impl DelayedNames {
     }
 
     fn state(&self) -> MutexGuard<'_, DelayedState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Puts a file where it waits; None if it lies on another filesystem than its place.
@@ -111,7 +111,8 @@ impl EntryWriter<'_> {
         delayed: &DelayedNames,
         mut written: WrittenFile,
         dir: &HeldDir,
-        (step, entry): (&SyncStep, &ListingEntry<'_>),
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
     ) -> Result<()> {
         let is_partial = matches!(written, WrittenFile::Partial(_));
         let place = match delayed.put(&mut written, dir)? {

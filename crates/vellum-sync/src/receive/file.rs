@@ -105,7 +105,7 @@ impl<'a> EntryWriter<'a> {
             _ => None,
         };
         if let Some(partial) = PartialFile::open(dir, entry, &self.job.options.writing, &self.staging)? {
-            let resumed = self.resume_file(&partial, old.as_ref(), (dir, step, entry));
+            let resumed = self.resume_file(&partial, old.as_ref(), dir, step, entry);
             let failed =
                 resumed.inspect_err(|error| partial.discard_unless_useful(is_interruption(error)))?;
             self.publish_written(WrittenFile::Partial(partial), dir, step, entry)?;
@@ -147,7 +147,7 @@ impl<'a> EntryWriter<'a> {
             }
             (FileContent::Pieces(pieces), old) => self.assemble_file(&filling, &mut **pieces, old)?,
         };
-        let failed = self.apply_file_attributes((dir, new.file()?), step, entry, like)?;
+        let failed = self.apply_file_attributes(dir, new.file()?, step, entry, like)?;
         self.sync_and_verify(new.file()?, content, received)?;
         self.finish_file(new, home, step, entry)?;
         Ok(failed)
@@ -220,7 +220,9 @@ impl<'a> EntryWriter<'a> {
         &self,
         partial: &PartialFile,
         old: Option<&OpenedFile>,
-        (dir, step, entry): (&HeldDir, &SyncStep, &ListingEntry<'_>),
+        dir: &HeldDir,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
     ) -> Result<Vec<String>> {
         // What arrived is of this very file, so it is worth more than an old version that is not much longer.
         let arrived = partial.arrived_len();
@@ -243,7 +245,7 @@ impl<'a> EntryWriter<'a> {
                 self.assemble_file(&filling, &mut **pieces, old)?
             }
         };
-        let failed = self.apply_file_attributes((dir, &partial.file), step, entry, None)?;
+        let failed = self.apply_file_attributes(dir, &partial.file, step, entry, None)?;
         self.sync_and_verify(&partial.file, &content, received)?;
         Ok(failed)
     }
@@ -251,7 +253,8 @@ impl<'a> EntryWriter<'a> {
     /// Gives a new file of a directory the attributes; `like` is what it has, if that is known.
     pub(super) fn apply_file_attributes(
         &self,
-        (dir, file): (&HeldDir, &File),
+        dir: &HeldDir,
+        file: &File,
         step: &SyncStep,
         entry: &ListingEntry<'_>,
         like: Option<FileStat>,

@@ -7,8 +7,8 @@
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::fstatfs;
 use rustix::ioctl::{NoArg, ioctl, opcode};
 
@@ -45,7 +45,7 @@ impl<'f> FileFill<'f> {
 
     /// Held while it is written to.
     pub fn lock_writes(&self) -> MutexGuard<'_, ()> {
-        self.pen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pen.lock()
     }
 
     /// Counts bytes that were written to it.

@@ -40,7 +40,7 @@ impl EntryWriter<'_> {
         let there = OldVersion { file: &old.file, is_overwritten: true };
         let mut content = self.job.source.open_content(*entry, is_used.then_some(there))?;
         let start = if append { old.stat.size } else { 0 };
-        self.update_in_place((step, &old), &mut content, entry, start)
+        self.update_in_place(step, &old, &mut content, entry, start)
             .map(Some)
             .map_err(|error| map_partial_write(error, &old))
     }
@@ -48,7 +48,8 @@ impl EntryWriter<'_> {
     /// Makes the old file the new one, with its attributes.
     fn update_in_place(
         &self,
-        (step, old): (&SyncStep, &OpenedFile),
+        step: &SyncStep,
+        old: &OpenedFile,
         content: &mut FileContent,
         entry: &ListingEntry<'_>,
         start: u64,

@@ -5,8 +5,9 @@
 //! without it, and only its last files are shared.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
+
+use parking_lot::Mutex;
 
 use crate::error::{Result, SyncError};
 
@@ -80,7 +81,7 @@ impl IdleWorkers {
             failed: Mutex::default(),
         };
         std::thread::scope(|scope| self.process_queue(scope, &queue, &work));
-        queue.failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+        queue.failed.into_inner().map_or(Ok(()), Err)
     }
 
     /// Takes one range after the other. Whoever sees that there are more calls somebody who is idle.
@@ -116,7 +117,7 @@ impl<R, I: Iterator<Item = Result<R>>> RangeQueue<I> {
         if self.over.load(Ordering::Relaxed) {
             return None;
         }
-        let mut ranges = lock_mutex(&self.ranges);
+        let mut ranges = self.ranges.lock();
         match ranges.next()? {
             Ok(range) => Some((range, ranges.peek().is_some())),
             Err(error) => {
@@ -129,13 +130,9 @@ impl<R, I: Iterator<Item = Result<R>>> RangeQueue<I> {
     fn record_outcome(&self, outcome: Result<()>) {
         if let Err(error) = outcome {
             self.over.store(true, Ordering::Relaxed);
-            lock_mutex(&self.failed).get_or_insert(error);
+            self.failed.lock().get_or_insert(error);
         }
     }
-}
-
-fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -171,11 +168,11 @@ mod tests {
         hands
             .process_ranges((0..3).map(Ok), |range| {
                 together.wait();
-                assert!(lock_mutex(&seen).insert(range));
+                assert!(seen.lock().insert(range));
                 Ok(())
             })
             .unwrap();
-        assert_eq!(lock_mutex(&seen).len(), 3);
+        assert_eq!(seen.lock().len(), 3);
         assert_eq!(hands.0.load(Ordering::Relaxed), 2);
     }
 
@@ -185,11 +182,11 @@ mod tests {
         let this = std::thread::current().id();
         let work = |range| {
             assert_eq!(std::thread::current().id(), this);
-            lock_mutex(&seen).push(range);
+            seen.lock().push(range);
             Ok(())
         };
         IdleWorkers::default().process_ranges((0..9).map(Ok), work).unwrap();
-        assert_eq!(lock_mutex(&seen).as_slice(), (0..9).collect::<Vec<_>>());
+        assert_eq!(seen.lock().as_slice(), (0..9).collect::<Vec<_>>());
     }
 
     #[test]

@@ -6,9 +6,9 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use vellum_checkout::beneath::{HeldDir, stat_file};
 use vellum_checkout::meta::FileStat;
 use vellum_types::{FileKind, UnixTime};
@@ -56,7 +56,7 @@ impl NewFileDefaults {
             return Ok(None);
         }
         let is = |(known, of, _): &&(HeldDir, u32, FileStat)| *of == mode && known.is_same_descriptor(dir);
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.0.lock();
         if let Some((.., like)) = known().iter().rev().find(is) {
             return Ok(Some(*like));
         }
@@ -128,7 +128,7 @@ impl EntryWriter<'_> {
             self.flow.write_at(&FileFill::new_in_place(file), bytes, 0)?;
         }
         self.flow.throttle_bytes(bytes.len() as u64)?;
-        let failed = self.apply_file_attributes((home.dir, file), step, entry, new.like)?;
+        let failed = self.apply_file_attributes(home.dir, file, step, entry, new.like)?;
         if self.job.options.writing.fsync {
             file.sync_all().map_err(SyncError::wrap_io_error("make durable"))?;
         }

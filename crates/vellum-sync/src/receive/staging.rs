@@ -144,7 +144,7 @@ impl EntryWriter<'_> {
         entry: &ListingEntry<'_>,
     ) -> Result<()> {
         if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.is_open()) {
-            return self.delay(delayed, written, dir, (step, entry));
+            return self.delay(delayed, written, dir, step, entry);
         }
         let named = self.publish_or_copy(&mut written, dir, step, entry);
         if let (Err(error), WrittenFile::Partial(partial)) = (&named, &written) {
@@ -187,7 +187,7 @@ impl EntryWriter<'_> {
     ) -> Result<StagedFile> {
         let copy = dir.stage_file_by(StagingMethod::Named)?;
         clone_or_copy_content(file, copy.file()?, &stat_file(file)?)?;
-        self.apply_file_attributes((dir, copy.file()?), step, entry, None)?;
+        self.apply_file_attributes(dir, copy.file()?, step, entry, None)?;
         let writing = &self.job.options.writing;
         if writing.fsync || writing.verify {
             copy.file()?.sync_all().map_err(SyncError::wrap_io_error("make durable"))?;

@@ -5,8 +5,10 @@
 //! errors go.
 
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::address::{RemoteAddress, RemoteShell};
 use crate::error::{Result, SyncError};
@@ -46,7 +48,7 @@ impl Drop for ConnectedProgram {
     fn drop(&mut self) {
         let stands = self.client.link().loss_reason().is_none();
         self.client.finish_session();
-        let Some(child) = self.child.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let Some(child) = self.child.get_mut().take() else { return };
         if stands {
             // If this process ends first, the child loses its input, which is a farewell too.
             std::thread::spawn(move || wait_or_kill(child, GRACE));

@@ -4,10 +4,11 @@
 //! it they are reached again from the root.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::{Mutex, MutexGuard};
 use vellum_checkout::beneath::{HeldDir, raise_open_files_limit};
 use vellum_checkout::crew::WorkerPool;
 use vellum_checkout::meta::FileStat;
@@ -148,7 +149,7 @@ impl<'a> DirectoryWalk<'a> {
     /// Visits everything. Others start to help when there is something to help with: most trees are small.
     pub fn run_walk(self) -> Result<TreeListing> {
         if self.is_root_only() {
-            return Ok(self.state.into_inner().unwrap_or_else(PoisonError::into_inner).listing);
+            return Ok(self.state.into_inner().listing);
         }
         std::thread::scope(|scope| {
             self.crew.run_next_task(|task| self.process_task(task));
@@ -157,7 +158,7 @@ impl<'a> DirectoryWalk<'a> {
             }
             self.crew.run_worker(|task| self.process_task(task));
         });
-        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.into_inner();
         state.listing.linked_files = sort_linked_files(&state.groups);
         match state.failure {
             Some(failure) => Err(failure),
@@ -173,7 +174,7 @@ impl<'a> DirectoryWalk<'a> {
     }
 
     fn lock(&self) -> MutexGuard<'_, WalkState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Visits a directory. What fails here ends the walk; what fails of the directory is in the listing.

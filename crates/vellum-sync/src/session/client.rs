@@ -2,9 +2,10 @@
 //!
 //! Invariant: one thing is asked for at a time; all of an answer is received before the next.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use vellum_volume::ProgressMeter;
 
 use super::feed;
@@ -49,13 +50,9 @@ impl SyncClient {
         WireSource::new(Arc::clone(&self.link))
     }
 
-    fn lock_exchange(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks for an end; what was found there.
     pub fn request_end(&self, begin: &BeginRequest) -> Result<FoundPath> {
-        let _turn = self.lock_exchange();
+        let _turn = self.turn.lock();
         self.link.send_message(&SessionMessage::Begin(begin.clone()))?;
         self.receive_ready()
     }
@@ -74,7 +71,7 @@ impl SyncClient {
         wish: &ListingRequest,
         meter: &ProgressMeter,
     ) -> Result<TreeListing> {
-        let _turn = self.lock_exchange();
+        let _turn = self.turn.lock();
         if let Some(begin) = begin {
             self.link.send_message(&SessionMessage::Begin(begin.clone()))?;
         }
@@ -104,7 +101,7 @@ impl SyncClient {
 
     /// Hashes files of the end.
     pub fn hash_files(&self, files: &[ListingEntryId]) -> Result<Vec<Option<ContentDigest>>> {
-        let _turn = self.lock_exchange();
+        let _turn = self.turn.lock();
         self.link.allow_bulk_bytes(files.len() * HASH_LEN);
         self.send_entry_ids(files)?;
         self.link.send_message(&SessionMessage::Digest)?;
@@ -131,7 +128,7 @@ impl SyncClient {
 
     /// Has entries of the end taken away.
     pub fn remove_entries(&self, entries: &[ListingEntryId], meter: &ProgressMeter) -> Result<SyncReport> {
-        let _turn = self.lock_exchange();
+        let _turn = self.turn.lock();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let watch = scope.spawn(|| self.forward_stop(meter, &done));
@@ -146,7 +143,7 @@ impl SyncClient {
 
     /// Has a plan carried out, and feeds the content that is asked for meanwhile.
     pub fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
-        let _turn = self.lock_exchange();
+        let _turn = self.turn.lock();
         self.link.feed.reset_requests();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -6,8 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use vellum_checkout::beneath::{OpenedFile, stat_file};
 use vellum_checkout::clone::iter_data_segments;
 
@@ -60,7 +60,7 @@ pub(super) struct StreamFeed {
 
 impl StreamFeed {
     fn lock(&self) -> MutexGuard<'_, FeedState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Takes in a frame that arrived.
@@ -121,7 +121,7 @@ impl StreamFeed {
                 state.allowed.insert(request.stream, WINDOW);
                 return Some(request);
             }
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.wake.wait(&mut state);
         }
     }
 
@@ -138,7 +138,7 @@ impl StreamFeed {
                     *allowed -= bytes;
                     return true;
                 }
-                Some(_) => state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(_) => self.wake.wait(&mut state),
             }
         }
     }

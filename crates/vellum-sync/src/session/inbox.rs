@@ -5,7 +5,8 @@
 //! somebody to open it while others wait for it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::message::decode_error;
 use crate::delta::{FileSignature, SignatureError, SignatureMatcher};
@@ -89,7 +90,7 @@ impl WireOldVersion {
 
 impl StreamInbox {
     fn lock(&self) -> MutexGuard<'_, InboxState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Says which files will be opened, in this order; what is to be sent about it.
@@ -137,7 +138,7 @@ impl StreamInbox {
             if state.lost {
                 return Err(SyncError::Lost);
             }
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.wake.wait(&mut state);
         }
     }
 

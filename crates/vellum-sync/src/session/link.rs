@@ -5,12 +5,13 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use vellum_types::UnixTime;
 use vellum_volume::ProgressMeter;
 
@@ -111,7 +112,7 @@ impl SessionLink {
                 link.mark_lost(&error);
             }
         });
-        *link.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writing);
+        *link.writer.lock() = Some(writing);
         let reader = Arc::clone(&link);
         let stream = TimedReader::new(read, Arc::clone(&link.timeout), Arc::clone(&link.received));
         std::thread::spawn(move || {
@@ -119,10 +120,6 @@ impl SessionLink {
             reader.mark_lost(&error);
         });
         link
-    }
-
-    fn lock_control(&self) -> MutexGuard<'_, LinkControl> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes sent and received so far.
@@ -137,18 +134,18 @@ impl SessionLink {
 
     /// Why the connection is gone, if it is.
     pub fn loss_reason(&self) -> Option<String> {
-        self.lock_control().lost.clone()
+        self.control.lock().lost.clone()
     }
 
     /// Nothing is sent any more: the other side sees the end.
     pub fn close(&self) {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.out.lock().take();
     }
 
     /// Sends what waits, and nothing more. Of a connection that is gone nothing can be sent.
     pub fn finish_sending(&self) {
         self.close();
-        let writing = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let writing = self.writer.lock().take();
         if let Some(writing) = writing.filter(|_| self.loss_reason().is_none()) {
             // A thread that panicked has said so.
             let _ = writing.join();
@@ -161,22 +158,22 @@ impl SessionLink {
 
     /// One more listing may come.
     pub(super) fn allow_listing(&self) {
-        self.lock_control().listings += 1;
+        self.control.lock().listings += 1;
     }
 
     /// The listing that plans may be made against.
     pub(super) fn set_own_listing(&self, own: Option<Arc<TreeListing>>) {
-        self.lock_control().own = own;
+        self.control.lock().own = own;
     }
 
     /// So many bytes of numbers or hashes may come.
     pub(super) fn allow_bulk_bytes(&self, bytes: usize) {
-        self.lock_control().bulk = bytes;
+        self.control.lock().bulk = bytes;
     }
 
     /// What is stopped when the other side says so or is gone.
     pub(super) fn set_stop_meter(&self, meter: Option<Arc<ProgressMeter>>) {
-        let mut control = self.lock_control();
+        let mut control = self.control.lock();
         if let (Some(_), Some(meter)) = (&control.lost, &meter) {
             meter.request_stop();
         }
@@ -184,7 +181,7 @@ impl SessionLink {
     }
 
     fn mark_lost(&self, error: &WireError) {
-        let mut control = self.lock_control();
+        let mut control = self.control.lock();
         control.lost.get_or_insert_with(|| error.to_string());
         if let Some(meter) = &control.meter {
             meter.request_stop();
@@ -198,7 +195,7 @@ impl SessionLink {
 
     /// Sends a frame, when those before it have gone.
     pub(super) fn send_frame(&self, frame: WireFrame) -> Result<()> {
-        let out = self.out.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let out = self.out.lock().clone();
         out.and_then(|out| out.send(frame).ok()).ok_or(SyncError::Lost)
     }
 
@@ -238,7 +235,7 @@ impl SessionLink {
 
     /// The next thing that was received; a failure that the other side tells is an error.
     pub(super) fn receive_message(&self) -> Result<IncomingMessage> {
-        let mut control = self.lock_control();
+        let mut control = self.control.lock();
         loop {
             match control.queue.pop_front() {
                 Some(IncomingMessage::Message(SessionMessage::Failed { kind, message })) => {
@@ -246,7 +243,7 @@ impl SessionLink {
                 }
                 Some(incoming) => return Ok(incoming),
                 None if control.lost.is_some() => return Err(SyncError::Lost),
-                None => control = self.wake.wait(control).unwrap_or_else(PoisonError::into_inner),
+                None => self.wake.wait(&mut control),
             }
         }
     }
@@ -294,14 +291,14 @@ impl SessionLink {
                 )
             }
             FrameKind::Listing => {
-                if self.lock_control().listings == 0 || desk.listing.is_some() {
+                if self.control.lock().listings == 0 || desk.listing.is_some() {
                     return Err(WireError::Unasked("a listing"));
                 }
                 desk.listing = desk.decoder.decode_payload(&frame.payload)?;
                 Ok(())
             }
             FrameKind::Plan => {
-                let own = self.lock_control().own.clone();
+                let own = self.control.lock().own.clone();
                 let (Some(from), Some(to)) = (&desk.from, own) else {
                     return Err(WireError::Unasked("a plan"));
                 };
@@ -309,7 +306,7 @@ impl SessionLink {
                 steps.map_or(Ok(()), |steps| self.enqueue_message(IncomingMessage::Steps(steps)))
             }
             FrameKind::Digests => {
-                if desk.bulk.len() + frame.payload.len() > self.lock_control().bulk {
+                if desk.bulk.len() + frame.payload.len() > self.control.lock().bulk {
                     return Err(WireError::Unasked("hashes"));
                 }
                 desk.bulk.extend_from_slice(&frame.payload);
@@ -336,7 +333,7 @@ impl SessionLink {
     ) -> std::result::Result<(), WireError> {
         match message {
             SessionMessage::Stop => {
-                if let Some(meter) = &self.lock_control().meter {
+                if let Some(meter) = &self.control.lock().meter {
                     meter.request_stop();
                 }
                 Ok(())
@@ -352,7 +349,7 @@ impl SessionLink {
                 let listing = Arc::new(listing);
                 desk.from = Some(Arc::clone(&listing));
                 desk.decoder = ListingDecoder::default();
-                let mut control = self.lock_control();
+                let mut control = self.control.lock();
                 control.listings = control.listings.saturating_sub(1);
                 drop(control);
                 self.enqueue_message(IncomingMessage::Listing(listing))
@@ -366,7 +363,7 @@ impl SessionLink {
     }
 
     fn enqueue_message(&self, incoming: IncomingMessage) -> std::result::Result<(), WireError> {
-        let mut control = self.lock_control();
+        let mut control = self.control.lock();
         if control.queue.len() >= MESSAGES_MAX {
             return Err(WireError::TooMuch("messages"));
         }

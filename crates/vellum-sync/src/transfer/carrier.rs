@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use vellum_checkout::beneath::{HeldDir, HiddenDir};
 use vellum_volume::ProgressMeter;
@@ -64,7 +64,7 @@ impl<'a> TransferContext<'a> {
 
     /// What became of it.
     pub fn into_report(self) -> SyncReport {
-        let mut problems = self.problems.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut problems = self.problems.into_inner();
         problems.sort_by(|a, b| a.path.cmp(&b.path));
         SyncReport {
             steps: self.steps.into_inner(),
@@ -197,7 +197,7 @@ impl<'a> TransferContext<'a> {
     }
 
     pub fn report_problem(&self, problem: SyncProblem) {
-        self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
+        self.problems.lock().push(problem);
     }
 
     fn step_path(&self, step: &SyncStep) -> Vec<u8> {

@@ -6,9 +6,10 @@
 //! name, so that what arrived of them is found again.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use vellum_checkout::beneath::HiddenDir;
 
 use super::carrier::TransferContext;
@@ -122,7 +123,7 @@ impl HiddenDirectory {
         drop(hidden);
         if self.left.fetch_sub(count, Ordering::AcqRel) == count
             && let HiddenDirectoryState::Made(hidden) =
-                std::mem::replace(&mut *self.lock_state(), HiddenDirectoryState::Gone)
+                std::mem::replace(&mut *self.hidden.lock(), HiddenDirectoryState::Gone)
         {
             carrier.publish_hidden_dir(&self.step, &hidden);
         }
@@ -130,7 +131,7 @@ impl HiddenDirectory {
 
     /// The directory, made by who comes first; if that fails what belongs in it fails for want of it.
     fn ensure_created(&self, carrier: &TransferContext<'_>) -> Option<Arc<HiddenDir>> {
-        let mut hidden = self.lock_state();
+        let mut hidden = self.hidden.lock();
         if matches!(*hidden, HiddenDirectoryState::Unmade) {
             *hidden = carrier
                 .create_hidden_dir(&self.step)
@@ -140,10 +141,6 @@ impl HiddenDirectory {
             HiddenDirectoryState::Made(made) => Some(Arc::clone(made)),
             HiddenDirectoryState::Unmade | HiddenDirectoryState::Gone => None,
         }
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, HiddenDirectoryState> {
-        self.hidden.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Invariant: what is replaced or deleted there is what the plan was made for. The connection that writes lists anew, and
 //! a step whose old entry is not as it was is not sent. Deliberately absent: the conversation (see `session`).
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use vellum_volume::ProgressMeter;
 
@@ -48,7 +48,7 @@ impl TwoWayEnd for FarDirectory {
 
 impl SyncEnd for FarDirectory {
     fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
-        *self.wish.lock().unwrap_or_else(PoisonError::into_inner) = Some(wish.clone());
+        *self.wish.lock() = Some(wish.clone());
         self.reads.list_entries(wish, meter)
     }
 
@@ -74,7 +74,7 @@ impl SourceEnd for FarDirectory {
 
 impl DestinationEnd for FarDirectory {
     fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
-        let wish = self.wish.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let wish = self.wish.lock().clone();
         let Some(wish) = wish else { return Err(SyncError::Changed) };
         let now = self.writes.list_entries(&ListingRequest { side: SyncSide::Destination, ..wish }, meter)?;
         let mut sent = SentSteps { job, now: &now, problems: Vec::new() };

@@ -237,7 +237,7 @@ impl TwoWaySync<'_> {
         }
         let mut report = TwoWayReport::default();
         if plan.renamings.iter().all(VersionRenames::is_empty) {
-            let archive = self.transfer_and_record(archive, (sight, plan), &mut report, meter)?;
+            let archive = self.transfer_and_record(archive, sight, plan, &mut report, meter)?;
             return Ok((report, archive));
         }
         report.renamed = self.execute_renames(plan, sight, meter)?;
@@ -253,14 +253,15 @@ impl TwoWaySync<'_> {
         if !self.asked.held.is_empty() {
             plan = self.build_plan(archive, &sight)?;
         }
-        let archive = self.transfer_and_record(archive, (&sight, &plan), &mut report, meter)?;
+        let archive = self.transfer_and_record(archive, &sight, &plan, &mut report, meter)?;
         Ok((report, archive))
     }
 
     fn transfer_and_record(
         &self,
         archive: &TwoWayArchive,
-        (sight, plan): (&TwoWayListings, &TwoWayPlan),
+        sight: &TwoWayListings,
+        plan: &TwoWayPlan,
         report: &mut TwoWayReport,
         meter: &ProgressMeter,
     ) -> Result<Option<TwoWayArchive>> {

@@ -3,9 +3,10 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use vellum_checkout::beneath::TEMP_PREFIX;
 use vellum_sync::Result;
 use vellum_sync::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
@@ -202,10 +203,10 @@ struct Meeting(Mutex<usize>, Condvar);
 
 impl Meeting {
     fn of(&self, threads: usize) {
-        let mut there = self.0.lock().unwrap();
+        let mut there = self.0.lock();
         *there += 1;
         self.1.notify_all();
-        let (there, late) = self.1.wait_timeout_while(there, PATIENCE, |there| *there < threads).unwrap();
+        let late = self.1.wait_while_for(&mut there, |there| *there < threads, PATIENCE);
         assert!(!late.timed_out(), "only {} of {threads} threads came", *there);
     }
 }

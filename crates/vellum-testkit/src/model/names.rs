@@ -105,14 +105,16 @@ impl ModelFilesystem {
         self.check_cycles(from, to, (moved, target), exchange)?;
         match target {
             Some(target) if exchange => self.exchange_names((from, moved), (to, target)),
-            target => self.replace_target((from, moved), (to, target)),
+            target => self.replace_target(from, moved, to, target),
         }
     }
 
     fn replace_target(
         &mut self,
-        (from, moved): (ModelPlace<'_>, ModelFileId),
-        (to, target): (ModelPlace<'_>, Option<ModelFileId>),
+        from: ModelPlace<'_>,
+        moved: ModelFileId,
+        to: ModelPlace<'_>,
+        target: Option<ModelFileId>,
     ) -> Result<()> {
         match target.map(|target| (self.is_dir(moved), self.is_dir(target))) {
             Some((true, false)) => return Err(Errno::NOTDIR),

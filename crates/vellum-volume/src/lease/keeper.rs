@@ -1,7 +1,9 @@
 //! The thread that renews a lease as long as its worktree is mounted.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::HeldLease;
 use crate::error::VolumeError;
@@ -36,15 +38,15 @@ impl LeaseKeeper {
 
 /// Waits until a renewal is due; true if there is to be none.
 fn wait_for_renewal((stop, wake): &(Mutex<bool>, Condvar), tenure: &HeldLease) -> bool {
-    let stop = stop.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = wake.wait_timeout_while(stop, tenure.renewal_period(), |stop| !*stop);
-    *waited.unwrap_or_else(PoisonError::into_inner).0
+    let mut stop = stop.lock();
+    wake.wait_while_for(&mut stop, |stop| !*stop, tenure.renewal_period());
+    *stop
 }
 
 impl Drop for LeaseKeeper {
     fn drop(&mut self) {
         let (stop, wake) = &*self.stop;
-        *stop.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *stop.lock() = true;
         wake.notify_all();
         if let Some(thread) = self.thread.take() {
             // A panic there has been told already.

@@ -5,9 +5,10 @@
 //! acknowledges anything; a store that does not answer stops nobody.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use vellum_map::MapRoot;
 
 use super::{Lease, LeaseToken, is_lease_over};
@@ -222,7 +223,7 @@ impl HeldLease {
             return Ok(());
         }
         self.check_not_lost()?;
-        let _alone = lock_mutex(&self.asking);
+        let _alone = self.asking.lock();
         if self.is_surely_held() {
             return Ok(());
         }
@@ -298,8 +299,4 @@ pub(crate) fn leased_error(worktree: &str, lease: &Lease, head: &WorktreeHead) -
 
 fn to_millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn lock_mutex(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

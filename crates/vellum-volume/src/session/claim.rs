@@ -3,10 +3,11 @@
 //! Invariant: the object changes with each renewal, by compare-and-swap: whoever finds it as it was a day ago, or
 //! otherwise than this process wrote it, knows that the claim is lost, and so does this process.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use vellum_crypto::{VolumeKeys, fill_random};
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 
@@ -36,7 +37,7 @@ impl SessionClaim {
         fill_random(&mut name);
         let key = ObjectKey::new(format!("{PREFIX}{}", vellum_types::VolumeId(name)))?;
         let claim = Self::prepare_claim(volume, key);
-        volume.objects.put_object(&claim.key, &claim.lock_stored())?;
+        volume.objects.put_object(&claim.key, &claim.stored.lock())?;
         Ok(claim)
     }
 
@@ -45,7 +46,7 @@ impl SessionClaim {
     pub(crate) fn claim_as_collector(volume: &Volume) -> Result<Self> {
         let claim = Self::prepare_claim(volume, ObjectKey::new(COLLECTOR)?);
         for _ in 0..TAKE_OVER_ATTEMPTS {
-            let taken = claim.objects.swap_ref(&claim.key, None, Some(&claim.lock_stored()));
+            let taken = claim.objects.swap_ref(&claim.key, None, Some(&claim.stored.lock()));
             match taken {
                 Ok(()) => return Ok(claim),
                 Err(StoreError::Changed { .. }) => {}
@@ -77,16 +78,12 @@ impl SessionClaim {
         &self.key
     }
 
-    fn lock_stored(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Renews the claim when it is due.
     pub(crate) fn renew_if_due(&self) -> Result<()> {
         if !self.renewed.is_renewal_due() {
             return Ok(());
         }
-        let mut stored = self.lock_stored();
+        let mut stored = self.stored.lock();
         // Another thread may have done it while this one waited.
         if self.renewed.is_renewal_due() { self.renew_claim(&mut stored) } else { Ok(()) }
     }
@@ -107,14 +104,14 @@ impl SessionClaim {
 
     /// The sessions of all others, with their age by the store's clock, of which this claim shows the present.
     pub(crate) fn list_other_sessions(&self) -> Result<Vec<OtherSession>> {
-        self.renew_claim(&mut self.lock_stored())?;
+        self.renew_claim(&mut self.stored.lock())?;
         others::list_other_sessions(&*self.objects, &self.keys, &self.key)
     }
 
     /// An error if somebody took the claim for a dead one's.
     pub(crate) fn check_not_lost(&self) -> Result<()> {
         match self.objects.get_object(&self.key, OBJECT_MAX) {
-            Ok(there) if there == *self.lock_stored() => Ok(()),
+            Ok(there) if there == *self.stored.lock() => Ok(()),
             Ok(_) | Err(StoreError::NotFound { .. } | StoreError::TooLarge { .. }) => {
                 Err(VolumeError::SessionLost)
             }
@@ -126,7 +123,7 @@ impl SessionClaim {
 impl Drop for SessionClaim {
     fn drop(&mut self) {
         // If this fails, the collector waits until the process is gone. Another's claim of this name stays.
-        let _ = self.objects.swap_ref(&self.key, Some(&self.lock_stored()), None);
+        let _ = self.objects.swap_ref(&self.key, Some(&self.stored.lock()), None);
     }
 }
 

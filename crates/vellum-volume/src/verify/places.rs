@@ -68,7 +68,7 @@ pub fn name_findings(
 fn find_damaged_paths(volume: &Volume, root: MapRoot, damage: &FoundDamage) -> Result<Vec<DamagedPaths>> {
     let mut search =
         DamageSearch { volume, damage, hits: BTreeMap::new(), names: BTreeMap::new(), met: HashSet::new() };
-    search.search_node(root.0, LEVEL_MAX, (Ino::SUPER, Ino(u64::MAX)));
+    search.search_node(root.0, LEVEL_MAX, Ino::SUPER, Ino(u64::MAX));
     let tree = volume.open_tree(root);
     let named = search.hits.iter().map(|(blob, hit)| {
         let in_range = hit.range.into_iter().flat_map(|(from, to)| search.names.range(from..=to));
@@ -106,7 +106,7 @@ struct DamageSearch<'a> {
 impl DamageSearch<'_> {
     /// Looks through the tree below a node that covers these inodes. A node above `level` is as good as lost: levels
     /// go down, so that a hostile tree ends.
-    fn search_node(&mut self, id: BlobId, level: u8, (from, to): (Ino, Ino)) {
+    fn search_node(&mut self, id: BlobId, level: u8, from: Ino, to: Ino) {
         if !self.met.insert(id) {
             return;
         }
@@ -124,7 +124,7 @@ impl DamageSearch<'_> {
         let mut start = from;
         for child in node.children() {
             let end = MapKeyRef::parse(child.last_key).map_or(to, |key| key.ino());
-            self.search_node(child.id, node.level() - 1, (start, end));
+            self.search_node(child.id, node.level() - 1, start, end);
             start = end;
         }
     }

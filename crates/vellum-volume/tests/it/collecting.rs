@@ -232,20 +232,20 @@ fn there_is_one_collector_at_a_time() {
     for at in 0..operations {
         ram.become_like(&image);
         let second = world.seen_in(ram.clone());
-        let outcomes = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let outcomes = Arc::new(parking_lot::Mutex::new(Vec::new()));
         let told = outcomes.clone();
         let start = Arc::new(std::sync::atomic::AtomicU64::new(u64::MAX));
         let begin = start.clone();
         let hooked = crate::ram::Hooked::new(ram.clone(), move |number| {
             let start = begin.load(std::sync::atomic::Ordering::SeqCst);
             if number.checked_sub(start) == Some(at) {
-                told.lock().unwrap().push(collect(&second).map(|done| done.deleted).map_err(|e| e.kind()));
+                told.lock().push(collect(&second).map(|done| done.deleted).map_err(|e| e.kind()));
             }
         });
         let first = world.seen_in(hooked.clone());
         start.store(hooked.operations(), std::sync::atomic::Ordering::SeqCst);
         let outcome = collect(&first);
-        let others = outcomes.lock().unwrap().clone();
+        let others = outcomes.lock().clone();
         assert_eq!(others.len(), 1);
         match (&outcome, &others[0]) {
             (Ok(_), Ok(_) | Err(ErrorKind::Conflict)) => {}

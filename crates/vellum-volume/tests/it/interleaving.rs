@@ -1,8 +1,9 @@
 //! Writers beside the collector: every step of one before every operation of the other.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use vellum_map::MapRoot;
 use vellum_types::SnapshotId;
 use vellum_volume::{Volume, WriteSession};
@@ -78,14 +79,14 @@ fn beside_a_collection(littered: &Littered, image: &Image, plan: &[(u64, usize)]
     let hooked = Hooked::new(ram.clone(), move |number| {
         let Some(at) = number.checked_sub(begin.load(Ordering::SeqCst)) else { return };
         for (_, step) in plan.iter().filter(|(operation, _)| *operation == at) {
-            at_work.lock().unwrap().go_to(*step);
+            at_work.lock().go_to(*step);
         }
     });
     let collector = world.seen_in(hooked.clone());
     start.store(hooked.operations(), Ordering::SeqCst);
     collect(&collector).unwrap();
     let operations = hooked.operations() - start.load(Ordering::SeqCst);
-    let mut writer = writer.lock().unwrap();
+    let mut writer = writer.lock();
     writer.go_to(STEPS);
     littered.assert_alive(&world.seen_in(ram.clone()));
     assert_not_betrayed(world, &ram, &writer);

@@ -1,9 +1,10 @@
 //! The lease of a worktree: two machines on one store, of which one at a time may change it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use vellum_map::MapRoot;
 use vellum_store::ObjectStore;
 use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
@@ -479,7 +480,7 @@ fn at_no_moment_do_two_holders_both_change_the_head() {
         let start = count.clone();
         let hooked = Hooked::new(scene.world.ram.clone(), move |number| {
             if number == start.load(Ordering::SeqCst).saturating_add(at) {
-                hook.lock().unwrap().take_early();
+                hook.lock().take_early();
             }
         });
         let mut ann = Machine::new(&scene.world, hooked.clone(), "ann");
@@ -488,14 +489,14 @@ fn at_no_moment_do_two_holders_both_change_the_head() {
         let before = hooked.operations();
         let published = publish(&held, 7);
         let done = hooked.operations() - before;
-        let head = bob.lock().unwrap().head();
+        let head = bob.lock().head();
         assert_eq!(published.is_ok(), head.live == Some(tree(7)), "operation {at}: {published:?}");
         if done <= at {
             published.unwrap();
             return;
         }
         assert!(is_fenced(published), "operation {at}");
-        assert_eq!(Some(head.lease.unwrap().token), bob.lock().unwrap().known.last().copied());
+        assert_eq!(Some(head.lease.unwrap().token), bob.lock().known.last().copied());
     }
 }
 

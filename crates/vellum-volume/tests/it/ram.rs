@@ -1,10 +1,11 @@
 //! A store in memory of which images can be taken and changed, and one that runs a hook before each operation.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError};
 
 /// All objects of a store.
@@ -28,11 +29,11 @@ impl Ram {
     }
 
     pub fn image(&self) -> Image {
-        self.objects.lock().unwrap().clone()
+        self.objects.lock().clone()
     }
 
     pub fn become_like(&self, image: &Image) {
-        *self.objects.lock().unwrap() = image.clone();
+        *self.objects.lock() = image.clone();
     }
 
     /// Keys of a folder.
@@ -42,47 +43,47 @@ impl Ram {
 
     /// The bytes of an object that is there.
     pub fn bytes(&self, key: &ObjectKey) -> Vec<u8> {
-        self.objects.lock().unwrap()[key].to_vec()
+        self.objects.lock()[key].to_vec()
     }
 
     /// Puts these bytes, whatever is there.
     pub fn force(&self, key: &ObjectKey, bytes: &[u8]) {
         self.is_written(key);
-        self.objects.lock().unwrap().insert(key.clone(), bytes.into());
+        self.objects.lock().insert(key.clone(), bytes.into());
     }
 
     /// From now on listings leave this object out, though it is there.
     pub fn omit(&self, key: &ObjectKey) {
-        *self.omitted.lock().unwrap() = Some(key.clone());
+        *self.omitted.lock() = Some(key.clone());
     }
 
     /// From now on listings tell when objects were written: now, unless they are dated otherwise.
     pub fn keep_dates(&self) {
-        *self.dates.lock().unwrap() = Some(BTreeMap::new());
+        *self.dates.lock() = Some(BTreeMap::new());
     }
 
     /// This object was written then, until it is written again.
     pub fn date(&self, key: &ObjectKey, written: SystemTime) {
-        self.dates.lock().unwrap().as_mut().unwrap().insert(key.clone(), written);
+        self.dates.lock().as_mut().unwrap().insert(key.clone(), written);
     }
 
     fn is_written(&self, key: &ObjectKey) {
-        self.dates.lock().unwrap().as_mut().and_then(|dates| dates.remove(key));
+        self.dates.lock().as_mut().and_then(|dates| dates.remove(key));
     }
 
     fn written(&self, key: &ObjectKey) -> Option<SystemTime> {
-        let dates = self.dates.lock().unwrap();
+        let dates = self.dates.lock();
         Some(dates.as_ref()?.get(key).copied().unwrap_or_else(SystemTime::now))
     }
 
     /// From now on this object has a tebibyte; only its beginning can be read.
     pub fn swell(&self, key: &ObjectKey) {
-        *self.swollen.lock().unwrap() = Some(key.clone());
+        *self.swollen.lock() = Some(key.clone());
     }
 
     fn found(&self, key: &ObjectKey) -> Result<Arc<[u8]>, StoreError> {
         let missing = || StoreError::NotFound { place: self.describe_location(), key: key.to_string() };
-        self.objects.lock().unwrap().get(key).cloned().ok_or_else(missing)
+        self.objects.lock().get(key).cloned().ok_or_else(missing)
     }
 }
 
@@ -117,12 +118,12 @@ impl ObjectStore for Ram {
 
     fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
         let size = self.found(key)?.len() as u64;
-        let is_swollen = self.swollen.lock().unwrap().as_ref() == Some(key);
+        let is_swollen = self.swollen.lock().as_ref() == Some(key);
         Ok(if is_swollen { TEBIBYTE } else { size })
     }
 
     fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
-        let mut objects = self.objects.lock().unwrap();
+        let mut objects = self.objects.lock();
         if objects.contains_key(key) {
             return Err(StoreError::Exists { place: self.describe_location(), key: key.to_string() });
         }
@@ -137,7 +138,7 @@ impl ObjectStore for Ram {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<(), StoreError> {
-        let mut objects = self.objects.lock().unwrap();
+        let mut objects = self.objects.lock();
         if objects.get(key).map(|bytes| &**bytes) != expected {
             return Err(StoreError::Changed { place: self.describe_location(), key: key.to_string() });
         }
@@ -155,7 +156,7 @@ impl ObjectStore for Ram {
         let prefix =
             if folder.is_empty() || folder.ends_with('/') { folder.into() } else { format!("{folder}/") };
         let objects = self.image();
-        let omitted = self.omitted.lock().unwrap().clone();
+        let omitted = self.omitted.lock().clone();
         let listed = |key: &ObjectKey| key.as_str().starts_with(&prefix) && Some(key) != omitted.as_ref();
         let inside = objects.iter().filter(|(key, _)| listed(key));
         let info = |(key, bytes): (&ObjectKey, &Arc<[u8]>)| ObjectInfo {
@@ -167,7 +168,7 @@ impl ObjectStore for Ram {
     }
 
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
-        self.objects.lock().unwrap().remove(key);
+        self.objects.lock().remove(key);
         Ok(())
     }
 }
@@ -192,7 +193,7 @@ impl Hooked {
 
     fn before(&self) -> &dyn ObjectStore {
         let number = self.count.fetch_add(1, Ordering::SeqCst);
-        (self.hook.lock().unwrap())(number);
+        (self.hook.lock())(number);
         &*self.inner
     }
 }

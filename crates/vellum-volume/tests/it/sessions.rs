@@ -1,9 +1,10 @@
 //! Which sessions a collection waits for: those from the future, unreadable ones, those of a newer version.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use vellum_crypto::RecordDomain;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::ErrorKind;
@@ -169,7 +170,7 @@ fn a_session_that_is_renewed_while_it_is_judged_stays() {
         let renewed = Mutex::new([&image[&key][..], b"renewed"].concat());
         let hooked = Hooked::new(scene.ram.clone(), move |number| {
             if number.checked_sub(begin.load(Ordering::SeqCst)) == Some(at) {
-                ram.force(&key, &renewed.lock().unwrap());
+                ram.force(&key, &renewed.lock());
             }
         });
         let volume = scene.littered.world.seen_in(hooked.clone());

@@ -67,21 +67,22 @@ struct DiffOperands {
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(mounted) = context.open_mounted_worktree()? {
         let head = mounted.published_head()?;
-        let meant = resolve_operands(args, context, (&mounted.volume, &mounted.mountpoint), head)?;
+        let meant = resolve_operands(args, context, &mounted.volume, &mounted.mountpoint, head)?;
         let compared = compare_in_mount(&mounted, &meant)?;
-        return report_changes(args, context, (&meant, &mounted.mountpoint), compared);
+        return report_changes(args, context, &meant, &mounted.mountpoint, compared);
     }
     let worktree = context.open_worktree()?;
     let meant =
-        resolve_operands(args, context, (&worktree.volume, worktree.root_path()), worktree.head_snapshot()?)?;
+        resolve_operands(args, context, &worktree.volume, worktree.root_path(), worktree.head_snapshot()?)?;
     let compared = compare_operands(context, &worktree, &meant)?;
-    report_changes(args, context, (&meant, worktree.root_path()), compared)
+    report_changes(args, context, &meant, worktree.root_path(), compared)
 }
 
 fn report_changes(
     args: &Args,
     context: &CommandContext,
-    (meant, root): (&DiffOperands, &Path),
+    meant: &DiffOperands,
+    root: &Path,
     compared: ComparedSnapshots<'_>,
 ) -> Result<CommandOutcome> {
     for path in &meant.paths {
@@ -117,7 +118,8 @@ fn unknown_word_error(word: &str) -> CliError {
 fn resolve_operands(
     args: &Args,
     context: &CommandContext,
-    (volume, root): (&Volume, &Path),
+    volume: &Volume,
+    root: &Path,
     head: Option<HistoryEntry>,
 ) -> Result<DiffOperands> {
     let paths = context.paths_at_root(root);

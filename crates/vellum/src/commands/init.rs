@@ -75,7 +75,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let given = read_init_secret(args, context, &StateDir::for_new_root(&root.path)?, &new)?;
     root.create_dir()?;
     let state = StateDir::create(&root.path).inspect_err(|_| root.remove_if_unused())?;
-    let made = initialise_volume(context, args, (&state, &new), &given).inspect_err(|_| {
+    let made = initialise_volume(context, args, &state, &new, &given).inspect_err(|_| {
         // Whatever was kept in it is needed to go on.
         state.remove_if_unused();
         root.remove_if_unused();
@@ -189,7 +189,8 @@ fn read_init_secret(
 fn initialise_volume(
     context: &CommandContext,
     args: &Args,
-    (state, new): (&StateDir, &NewWorktree),
+    state: &StateDir,
+    new: &NewWorktree,
     given: &InitSecret,
 ) -> Result<InitialisedVolume> {
     // The volume knows its own errors only: ours waits beside it.

@@ -279,7 +279,7 @@ fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Resul
     }
     mountpoint::prepare_mountpoint(mountpoint)?;
     let made = found.is_none();
-    let ready = serve_worktree(args, volume, mountpoint, (&name, made));
+    let ready = serve_worktree(args, volume, mountpoint, &name, made);
     if ready.is_err() && made {
         // That it failed is what the user wants to know, not what became of the attempt.
         let _ = live::remove_live_worktree(volume, &name);
@@ -291,7 +291,8 @@ fn serve_worktree(
     args: &Args,
     volume: &Arc<Volume>,
     mountpoint: &Path,
-    (name, made): (&str, bool),
+    name: &str,
+    made: bool,
 ) -> Result<ReadyMount> {
     let claim = LiveStateClaim::acquire(volume, name, Some(mountpoint))?;
     if made {

@@ -315,7 +315,7 @@ impl SyncPair {
             true => self.opened.missing_from(&from),
             false => Vec::new(),
         };
-        let mut plan = SyncPlan::without_missing((&from, &to), &basis.listings, &missing, options);
+        let mut plan = SyncPlan::without_missing(&from, &to, &basis.listings, &missing, options);
         plan.remarks.extend(basis.missing);
         if args.show.dry_run {
             return Ok((from, to, plan, None));

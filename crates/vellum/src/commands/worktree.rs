@@ -170,7 +170,7 @@ fn list_worktrees(context: &CommandContext, volume: &Volume) -> Result<CommandOu
     let names = SnapshotNames::load_all(volume)?;
     let mut table = TextTable::new(&[ColumnAlignment::Left; 4]);
     for (name, head) in &worktrees {
-        table.add_row(worktree_row(context, volume, &names, (name, head)));
+        table.add_row(worktree_row(context, volume, &names, name, head));
     }
     for line in table.format_lines() {
         ui.print_line(line)?;
@@ -187,7 +187,8 @@ fn worktree_row(
     context: &CommandContext,
     volume: &Volume,
     names: &SnapshotNames,
-    (name, head): (&str, &WorktreeHead),
+    name: &str,
+    head: &WorktreeHead,
 ) -> [TableCell; 4] {
     let style = context.ui.style;
     let place = format_path(head.place.as_bytes());

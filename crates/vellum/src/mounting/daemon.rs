@@ -8,10 +8,11 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -65,7 +66,7 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
     let ended = end.clone();
     let wait = move || {
         let done = mounted.wait_until_unmounted();
-        *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+        *outcome.lock() = Some(done);
         ended.signal_unmounted();
     };
     std::thread::Builder::new().name("vellum-served".into()).spawn(wait).map_err(failed())?;
@@ -82,7 +83,7 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
             (report, Err(error))
         }
     };
-    let served = served.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(Ok(()));
+    let served = served.lock().take().unwrap_or(Ok(()));
     let done = served.map_err(MountingError::from).and(ended);
     match &done {
         Ok(()) => log.write_line("unmounted"),

@@ -3,8 +3,9 @@
 //!
 //! Invariant: who waits for the report is answered before the process ends.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// How long the process waits for those who are being answered.
 const ANSWERING_MAX: Duration = Duration::from_secs(2);
@@ -62,24 +63,27 @@ impl ShutdownSignal {
     /// Waits until the process has to end.
     pub fn wait_for_cause(&self) -> ShutdownCause {
         let begun = |progress: &mut UnmountProgress| !progress.is_asked && !progress.is_unmounted;
-        let waited = self.changed.wait_while(self.lock(), begun);
-        let progress = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut progress = self.lock();
+        self.changed.wait_while(&mut progress, begun);
         if progress.is_unmounted { ShutdownCause::Unmounted } else { ShutdownCause::Asked }
     }
 
     /// Waits until the kernel has ended the mount, for some time; whether it has.
     pub fn wait_until_unmounted(&self, time: Duration) -> bool {
-        let waited = self.changed.wait_timeout_while(self.lock(), time, |progress| !progress.is_unmounted);
-        waited.unwrap_or_else(PoisonError::into_inner).0.is_unmounted
+        let mut progress = self.lock();
+        self.changed.wait_while_for(&mut progress, |progress| !progress.is_unmounted, time);
+        progress.is_unmounted
     }
 
     /// Waits for the report, and hands it to `answer`. From when `begun` is called, the process does not end before that.
     pub fn wait_for_report(&self, begun: impl FnOnce(), answer: impl FnOnce(&UnmountReport)) {
         self.lock().listeners += 1;
         begun();
-        let progress = self.lock();
-        let waited = self.changed.wait_while(progress, |progress| progress.report.is_none());
-        let report = waited.unwrap_or_else(PoisonError::into_inner).report.clone();
+        let mut progress = self.lock();
+        self.changed.wait_while(&mut progress, |progress| progress.report.is_none());
+        let report = progress.report.clone();
+        // The answer is written without the lock: others may ask meanwhile.
+        drop(progress);
         answer(&report.unwrap_or_default());
         self.lock().listeners -= 1;
         self.changed.notify_all();
@@ -91,10 +95,10 @@ impl ShutdownSignal {
         self.changed.notify_all();
         let answering = |progress: &mut UnmountProgress| progress.listeners > 0;
         // Whoever does not read its answer must not keep the process.
-        let _ = self.changed.wait_timeout_while(self.lock(), ANSWERING_MAX, answering);
+        self.changed.wait_while_for(&mut self.lock(), answering, ANSWERING_MAX);
     }
 
     fn lock(&self) -> MutexGuard<'_, UnmountProgress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use proptest::prelude::*;
 
@@ -49,18 +49,18 @@ impl File {
 fn seek(file: File, goal: SeekGoal) -> (SeekDone, Vec<(u64, u64)>) {
     let file = Arc::new(Mutex::new(file));
     let ours = file.clone();
-    let find = move |at, seek| File::find(&ours.lock().unwrap().known, at, seek);
+    let find = move |at, seek| File::find(&ours.lock().known, at, seek);
     let look = goal.search_content(&find).unwrap();
     let (tell, told) = channel();
     let written = Mutex::new(Vec::new());
     UncertainSeek::new(7, goal, look, find, move |done| tell.send(done).unwrap()).resolve_seek(
         |node, range| {
             assert_eq!(node, 7);
-            file.lock().unwrap().write_back(range);
-            written.lock().unwrap().push((range.start, range.end));
+            file.lock().write_back(range);
+            written.lock().push((range.start, range.end));
         },
     );
-    (told.recv().unwrap(), written.into_inner().unwrap())
+    (told.recv().unwrap(), written.into_inner())
 }
 
 fn known(blocks: &[u8]) -> File {

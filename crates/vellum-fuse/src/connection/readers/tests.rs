@@ -59,7 +59,7 @@ fn one_reads_alone_while_one_program_asks_and_all_when_another_does() {
     answer(&readers, 1, 1);
     assert_all_read(&readers);
     // It was in the way: not at once again.
-    readers.lock_state().free = Instant::now() + PAUSE.1;
+    readers.state.lock().free = Instant::now() + PAUSE.1;
     answer(&readers, me(), 2 * STREAK);
     assert_all_read(&readers);
 }
@@ -188,10 +188,10 @@ fn programs_that_come_one_after_the_other_are_each_answered_by_one_alone() {
 fn who_is_alone_for_nothing_is_so_again_after_longer_and_longer() {
     let readers = DeviceReaders::with_settings(false, |_| false);
     let start = Instant::now();
-    let mut state = readers.lock_state();
+    let mut state = readers.state.lock();
     let mut rest = |ending, lasted, answered| {
         state.free = start;
-        state.schedule_next_sole(ending, (lasted, answered), start);
+        state.schedule_next_sole(ending, lasted, answered, start);
         state.free.saturating_duration_since(start).as_millis()
     };
     let pauses: Vec<_> = (0..12).map(|_| rest(SoleReaderEnd::HeldUp, PAUSE.0, 0)).collect();
@@ -213,10 +213,10 @@ fn a_policy_that_was_taken_on_as_another_ended_it_is_not_kept() {
     readers.restore_ended_reader();
     assert_all_read(&readers);
     // Who is alone again by then has it by right.
-    readers.lock_state().free = Instant::now();
+    readers.state.lock().free = Instant::now();
     answer(&readers, me(), STREAK + 1);
     assert!(readers.is_sole_reader(gettid()));
-    readers.lock_state().ended = Some(gettid());
+    readers.state.lock().ended = Some(gettid());
     set_thread_policy(gettid(), SchedulingPolicy::Idle).unwrap();
     readers.restore_ended_reader();
     assert_eq!(get_thread_policy(gettid()), Some(SchedulingPolicy::Idle));

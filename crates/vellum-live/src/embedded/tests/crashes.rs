@@ -119,12 +119,7 @@ fn recover(folder: &Arc<SimFolder>, states: &[State], (least, most): (usize, usi
 }
 
 /// Goes on in what was recovered, and crashes at every moment of that.
-fn crash_again(
-    image: &Arc<SimFolder>,
-    states: &[State],
-    (least, most): (usize, usize),
-    random: &mut SimRandom,
-) {
+fn crash_again(image: &Arc<SimFolder>, states: &[State], least: usize, most: usize, random: &mut SimRandom) {
     let start = image.operation_count();
     let engine = open(image).unwrap();
     let before = engine.written.load(std::sync::atomic::Ordering::Acquire) as usize;
@@ -164,7 +159,7 @@ fn tell(seed: u64) {
                     SimLoss::Nothing => story.folder.folder_after_kill(ops),
                     _ => SimFolder::with_files(files),
                 };
-                crash_again(&image, &story.states, (lasting, bounds.1), &mut random);
+                crash_again(&image, &story.states, lasting, bounds.1, &mut random);
             }
         }
     }

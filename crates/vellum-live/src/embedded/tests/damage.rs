@@ -110,7 +110,7 @@ fn a_mark_that_a_value_imitates_is_none() {
     put(&engine, b"a", b"1").unwrap();
     engine.wait_until_durable(u64::MAX).unwrap();
     // A real mark's bytes, as somebody may find them in a file and write them into another.
-    let end = lock_mutex(&engine.writer).journal.end as usize;
+    let end = engine.writer.lock().journal.end as usize;
     let name = folder
         .file_contents()
         .into_keys()

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use vellum_types::BlobId;
 
 use crate::pack::PackEntry;
@@ -36,7 +36,7 @@ impl Default for PendingBlobs {
 impl PendingBlobs {
     fn lock_shard(&self, id: &BlobId) -> MutexGuard<'_, PendingShard> {
         let [first, ..] = id.0;
-        self.shards[usize::from(first) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[usize::from(first) % SHARDS].lock()
     }
 
     /// True for the first who asks.

@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use vellum_types::PackId;
 
 use super::{BlobError, BlobLocation, BlobWriterShared, IndexAddition, PackBuilder, pack_key};
@@ -100,8 +101,8 @@ impl Drop for UploadQueue {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+    mutex.lock()
 }
 
 fn run_upload_worker(

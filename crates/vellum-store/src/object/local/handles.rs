@@ -5,9 +5,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
+use parking_lot::RwLock;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 
@@ -29,7 +30,7 @@ pub(super) struct FileHandles {
 
 impl FileHandles {
     pub(super) fn get(&self, key: &ObjectKey) -> Option<Arc<OwnedFd>> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         let entry = held.get(key)?;
         entry.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         Some(entry.fd.clone())
@@ -38,7 +39,7 @@ impl FileHandles {
     /// Keeps a descriptor, at the price of the one unused for longest.
     pub(super) fn insert_handle(&self, key: &ObjectKey, fd: &Arc<OwnedFd>) {
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.write();
         if held.len() >= HANDLES_MAX {
             let oldest = held.iter().min_by_key(|(_, entry)| entry.used.load(Ordering::Relaxed));
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
@@ -51,11 +52,11 @@ impl FileHandles {
     /// Lets go of what others have deleted: it takes space on the disk as long as it is held.
     pub(super) fn evict_deleted(&self) {
         let is_there = |held: &HeldHandle| rustix::fs::fstat(&held.fd).is_ok_and(|stat| stat.st_nlink > 0);
-        self.held.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| is_there(held));
+        self.held.write().retain(|_, held| is_there(held));
     }
 
     pub(super) fn evict_handle(&self, key: &ObjectKey) {
-        self.held.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.held.write().remove(key);
     }
 }
 

@@ -7,9 +7,10 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
@@ -95,7 +96,7 @@ impl StoreFolders {
 
     /// The folder, made if need be, to put files into.
     pub(super) fn open_writable_folder(&self, folder: &str) -> io::Result<Arc<OwnedFd>> {
-        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut folders = self.folders.lock();
         self.ensure_folder(&mut folders, folder)
     }
 

@@ -78,12 +78,12 @@ pub fn list_basis_dirs(
             Some(remote) => {
                 let destination = remote.path();
                 remote.set_target(path.clone(), None);
-                let listed = list_basis_dir(remote, wish, (source, from), meter);
+                let listed = list_basis_dir(remote, wish, source, from, meter);
                 remote.set_target(destination, None);
                 listed?
             }
             None => match LocalEnd::open(&resolve_missing_path(Path::new(OsStr::from_bytes(path)))) {
-                Ok(local) => list_basis_dir(&local, wish, (source, from), meter)?,
+                Ok(local) => list_basis_dir(&local, wish, source, from, meter)?,
                 Err(error) if error.kind() == vellum_types::ErrorKind::NotFound => {
                     DestinationEndpoint::empty_listing()
                 }
@@ -101,7 +101,8 @@ pub fn list_basis_dirs(
 fn list_basis_dir(
     end: &dyn SyncEnd,
     wish: &ListingRequest,
-    (source, from): (&dyn SourceEnd, &mut TreeListing),
+    source: &dyn SourceEnd,
+    from: &mut TreeListing,
     meter: &ProgressMeter,
 ) -> vellum_sync::Result<TreeListing> {
     let mut listing = end.list_entries(wish, meter)?;
