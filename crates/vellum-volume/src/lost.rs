@@ -136,6 +136,18 @@ impl DamageRecorder {
         self.recorded.lock().found = FoundDamage::default();
     }
 
+    /// Removes the blobs from the file that were stored again. The packs stay noted: a chunk in one of them is stored
+    /// again once, and its new copy is relied on.
+    pub(crate) fn remove_stored_blobs(&self, is_lost: impl Fn(&BlobId) -> bool) {
+        let mut file = LostBlobsFile::read_from_state(&self.state);
+        let before = file.blobs.len();
+        file.blobs.retain(|text| text.parse().is_ok_and(|id| is_lost(&id)));
+        if file.blobs.len() < before {
+            // Where it cannot be written, they are stored once more.
+            let _ = file.write_to_state(&self.state);
+        }
+    }
+
     /// Where the file cannot be written, later writers do without.
     fn write_damage(&self, found: &mut FoundDamage) {
         if found.blobs.is_empty() {
@@ -175,10 +187,12 @@ impl Volume {
     }
 
     /// Lets no writer of this process rely on what was found missing or damaged, and was not stored again since.
-    pub fn distrust_lost_blobs(&self) {
+    /// Returns whether blobs were.
+    pub fn distrust_lost_blobs(&self) -> bool {
         let note = self.read_lost_blobs();
         self.blobs.record_lost_blobs(note.blobs());
         self.blobs.record_damaged_packs(note.damaged_packs());
+        !note.blobs.is_empty()
     }
 
     fn write_lost_blobs(&self, blobs: &BTreeSet<BlobId>, renewed: Option<RenewedTree>) -> Result<()> {

@@ -10,15 +10,18 @@
 mod claim;
 mod others;
 
+use std::sync::Arc;
+
 use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_map::{MapError, NodeSink};
-use vellum_store::{BlobWriter, ObjectKey, ObjectStore, WriteStats};
+use vellum_store::{BlobStore, BlobWriter, ObjectKey, ObjectStore, WriteStats};
 use vellum_types::{BlobId, BlobKind, FieldReader, FieldWriter, UnixTime};
 
 pub(crate) use self::claim::SessionClaim;
 pub use self::others::WaitingSession;
 pub(crate) use self::others::end_sessions;
 use crate::error::{Result, VolumeError};
+use crate::lost::DamageRecorder;
 use crate::volume::Volume;
 
 /// A session that was not renewed for this long has lost its writer, seconds: longer than any machine stalls, and
@@ -126,12 +129,22 @@ pub struct WriteSession {
     // Before the claim: what is being put must have arrived when the claim is withdrawn.
     blobs: Option<BlobWriter>,
     claim: SessionClaim,
+    store: Arc<BlobStore>,
+    damage: Arc<DamageRecorder>,
+    /// Whether blobs are noted as missing or damaged, which this session may store again.
+    is_damage_noted: bool,
 }
 
 impl WriteSession {
     pub(crate) fn begin_session(volume: &Volume) -> Result<Self> {
-        let mut begun = Self { blobs: None, claim: SessionClaim::claim_as_writer(volume)? };
-        volume.distrust_lost_blobs();
+        let claim = SessionClaim::claim_as_writer(volume)?;
+        let mut begun = Self {
+            blobs: None,
+            claim,
+            store: Arc::clone(&volume.blobs),
+            damage: Arc::clone(&volume.damage),
+            is_damage_noted: volume.distrust_lost_blobs(),
+        };
         begun.resume_session(volume)?;
         Ok(begun)
     }
@@ -165,6 +178,10 @@ impl WriteSession {
         let writer = self.blobs.take().ok_or(VolumeError::SessionLost)?;
         let stats = writer.finish()?;
         self.claim.check_not_lost()?;
+        if self.is_damage_noted {
+            // Otherwise every later session would store them once more.
+            self.damage.remove_stored_blobs(|id| self.store.is_lost(id));
+        }
         Ok(stats)
     }
 

@@ -200,7 +200,18 @@ fn on_a_mount_what_is_written_again_after_a_failed_read_is_stored_again() {
         }
         fs::write(mount.at("noise"), &content).unwrap();
         run(&mount.path, &["snapshot", "--tag", "three"], Stdio::null()).ok();
+        // It is stored again once, not by each later publication.
+        run(&mount.path, &["flush"], Stdio::null()).ok();
+        let stored = stored_bytes(&world);
+        fs::remove_file(mount.at("noise")).unwrap();
+        run(&mount.path, &["snapshot"], Stdio::null()).ok();
         mount.umount().ok();
+        mount.again(&[]).ok();
+        fs::write(mount.at("noise"), &content).unwrap();
+        run(&mount.path, &["snapshot"], Stdio::null()).ok();
+        mount.umount().ok();
+        let again = stored_bytes(&world) - stored;
+        assert!(again < 300_000, "{harm}: {again} bytes");
         let to = world.path("restored");
         world.run(&["export", "three", "--to", to.to_str().unwrap()]).ok();
         assert!(fs::read(to.join("noise")).unwrap() == content, "{harm}");
