@@ -27,6 +27,23 @@ cd "$work/volume"
 "$VELLUM" init -q --plain > /dev/null
 # Little for the cache, so that what grows is seen at once.
 "$VELLUM" mount -q --cache-size 64M "$mnt"
+# The caches of names and attributes have limits of their own: they are filled first, so that what grows later is no cache.
+python3 - "$mnt" <<'PYTHON'
+import os, sys
+filled = os.path.join(sys.argv[1], "filled")
+for part in range(100):
+    folder = os.path.join(filled, str(part))
+    os.makedirs(folder)
+    for number in range(1500):
+        path = os.path.join(folder, f"a name of some length {number}")
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+        os.listxattr(path)
+        try:
+            os.getxattr(path, "user.none")
+        except OSError:
+            pass
+PYTHON
+rm -rf "$mnt/filled"
 pid=$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "$mnt/.vellum/mount.json")
 
 # Makes files of all sizes, reads them, moves some, removes the ones of three rounds ago, and takes a snapshot.
