@@ -8,7 +8,8 @@ mod unsaved;
 
 use vellum_types::{Ino, SnapshotId};
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::{FsTree, ProgressMeter, SnapshotOrigin};
+use vellum_volume::tree::PathBudget;
+use vellum_volume::{FsTree, ProgressMeter, SnapshotOrigin, VolumeError};
 
 use crate::beneath::{HeldDir, remove_temp_entries};
 use crate::error::{CheckoutError, CheckoutProblem, Result};
@@ -99,25 +100,30 @@ impl RestorePlan {
     /// All steps, by path.
     pub fn list_steps(&self) -> Result<Vec<RestoreStep>> {
         let mut steps = Vec::new();
-        let mut add = |path, kind| steps.push(RestoreStep { path, kind });
+        let mut budget = PathBudget::default();
+        let mut add = |path: Vec<u8>, kind| {
+            budget.charge_path(&path)?;
+            steps.push(RestoreStep { path, kind });
+            Ok::<_, VolumeError>(())
+        };
         for id in &self.work.deletes {
-            add(self.looked.tree.entry(*id).path(), RestoreStepKind::Delete);
+            add(self.looked.tree.entry(*id).path(), RestoreStepKind::Delete)?;
         }
         let kind = |replaces: Option<ScanEntryId>| match replaces {
             Some(_) => RestoreStepKind::Replace,
             None => RestoreStepKind::Create,
         };
         for place in &self.work.make_dirs {
-            add(self.target.entry_path(place.dir, &place.name)?, RestoreStepKind::Create);
+            add(self.target.entry_path(place.dir, &place.name)?, RestoreStepKind::Create)?;
         }
         for write in &self.work.writes {
-            add(self.target.entry_path(write.place.dir, &write.place.name)?, kind(write.replaces));
+            add(self.target.entry_path(write.place.dir, &write.place.name)?, kind(write.replaces))?;
         }
         for link in &self.work.links {
-            add(self.target.entry_path(link.place.dir, &link.place.name)?, kind(link.replaces));
+            add(self.target.entry_path(link.place.dir, &link.place.name)?, kind(link.replaces))?;
         }
         for (place, _) in &self.work.metas {
-            add(self.target.entry_path(place.dir, &place.name)?, RestoreStepKind::Metadata);
+            add(self.target.entry_path(place.dir, &place.name)?, RestoreStepKind::Metadata)?;
         }
         steps.sort_by(|a, b| a.path.cmp(&b.path).then(a.kind.cmp(&b.kind)));
         Ok(steps)

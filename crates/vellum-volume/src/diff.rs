@@ -10,7 +10,7 @@ use vellum_types::value::SuperBlock;
 use vellum_types::{DecodeError, Dentry, Extent, FileKind, Ino, InodeAttr, MapKeyRef};
 
 use crate::error::{Result, VolumeError};
-use crate::tree::{FsTree, InodeRecord};
+use crate::tree::{FsTree, InodeRecord, PathBudget};
 
 /// What happened to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -317,6 +317,7 @@ struct ChangePairing<'a> {
     /// Inodes of which a change says how they differ.
     told: BTreeSet<Ino>,
     changes: Vec<FileChange>,
+    budget: PathBudget,
 }
 
 impl<'a> ChangePairing<'a> {
@@ -326,7 +327,16 @@ impl<'a> ChangePairing<'a> {
         shared: Option<Ino>,
     ) -> Result<Self> {
         let CollectedChanges { inodes, removed, added } = collected;
-        Ok(Self { states, shared, inodes, removed, added, told: BTreeSet::new(), changes: Vec::new() })
+        Ok(Self {
+            states,
+            shared,
+            inodes,
+            removed,
+            added,
+            told: BTreeSet::new(),
+            changes: Vec::new(),
+            budget: PathBudget::default(),
+        })
     }
 
     fn finish_pairing(mut self) -> Result<Vec<FileChange>> {
@@ -338,11 +348,11 @@ impl<'a> ChangePairing<'a> {
         self.changes.reserve_exact(removed.len() + added.len());
         for (link, dentry) in removed {
             let old = self.read_change_side(self.states.from, &link, dentry)?;
-            self.push_change(ChangeKind::Deleted, Some(old), None, ChangeAspects::default());
+            self.push_change(ChangeKind::Deleted, Some(old), None, ChangeAspects::default())?;
         }
         for (link, dentry) in added {
             let new = self.read_change_side(self.states.to, &link, dentry)?;
-            self.push_change(ChangeKind::Added, None, Some(new), ChangeAspects::default());
+            self.push_change(ChangeKind::Added, None, Some(new), ChangeAspects::default())?;
         }
         self.add_modified_inodes()?;
         Ok(self.changes)
@@ -354,8 +364,12 @@ impl<'a> ChangePairing<'a> {
         old: Option<ChangeSide>,
         new: Option<ChangeSide>,
         aspects: ChangeAspects,
-    ) {
+    ) -> Result<()> {
+        for side in old.iter().chain(&new) {
+            self.budget.charge_path(&side.path)?;
+        }
         self.changes.push(FileChange { kind, old, new, aspects });
+        Ok(())
     }
 
     /// The same inode under another name. Worktrees that were forked number what they make alike, so that of
@@ -395,8 +409,10 @@ impl<'a> ChangePairing<'a> {
             return Ok(());
         }
         let mut gone: HashMap<Vec<u8>, (DirectoryLink, bool)> = HashMap::new();
+        let mut budget = PathBudget::default();
         for (link, dentry) in &self.removed {
             let path = self.states.from.entry_path(link.0, &link.1)?;
+            budget.charge_path(&path)?;
             gone.insert(path, (link.clone(), dentry.kind == FileKind::Dir));
         }
         let added: Vec<_> = self.added.iter().map(|(link, dentry)| (link.clone(), dentry.kind)).collect();
@@ -454,7 +470,7 @@ impl<'a> ChangePairing<'a> {
             self.told.insert(new.ino);
         }
         if kind == ChangeKind::Renamed || aspects.has_change() {
-            self.push_change(kind, Some(old_side), Some(new_side), aspects);
+            self.push_change(kind, Some(old_side), Some(new_side), aspects)?;
         }
         Ok(())
     }
@@ -490,7 +506,7 @@ impl<'a> ChangePairing<'a> {
             if aspects.has_change() && same_file && !aspects.kind {
                 let old = new_change_side(self.states.from, &old)?;
                 let new = new_change_side(self.states.to, &new)?;
-                self.push_change(ChangeKind::Modified, Some(old), Some(new), aspects);
+                self.push_change(ChangeKind::Modified, Some(old), Some(new), aspects)?;
             }
         }
         Ok(())

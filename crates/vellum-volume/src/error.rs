@@ -195,6 +195,14 @@ pub enum VolumeError {
         /// Its name.
         name: String,
     },
+    /// A list would hold the paths of a tree that is so deep that they do not fit into memory.
+    #[error("the directories below '{path}…' are too deep to list: they have more than {levels} levels")]
+    DeepPaths {
+        /// How the path begins.
+        path: String,
+        /// Levels of the path that was too much.
+        levels: usize,
+    },
     /// A path is not in the snapshot.
     #[error("'{path}' is not in {place}")]
     NoSuchPath {
@@ -322,6 +330,7 @@ impl VolumeError {
             | Self::TooLong { .. }
             | Self::OtherSort { .. }
             | Self::WrongKind { .. } => ErrorKind::Usage,
+            Self::DeepPaths { .. } => ErrorKind::Io,
             Self::Local { source, .. } => ErrorKind::from_io_error(source),
             Self::Decode { source: DecodeError::Version(_), .. } => ErrorKind::Unsupported,
             Self::Damaged { .. }

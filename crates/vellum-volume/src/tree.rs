@@ -3,6 +3,8 @@
 //! Invariant: whatever the nodes hold, a walk here ends, names are legal file names, and content has the length
 //! that the attributes say; anything else is an error that names the place.
 
+mod path_budget;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -18,6 +20,7 @@ use vellum_types::{
     MapKeyTag,
 };
 
+pub use self::path_budget::PathBudget;
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
 

@@ -303,6 +303,10 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
             "'vellum worktree list' shows all worktrees, and 'vellum fork' makes one"
         }
         VolumeError::NoSuchRef { .. } => "'vellum key list' shows all key slots",
+        VolumeError::DeepPaths { .. } => {
+            "'vellum ls', 'vellum verify' and 'vellum export --to' work with it; if it was made by mistake, remove the \
+             directory"
+        }
         VolumeError::NoSuchPath { .. } => {
             "paths are relative to the directory you stand in; 'vellum ls SNAP -R' lists all"
         }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use vellum_map::KeySpan;
 use vellum_types::{FileKind, Ino, MapKeyRef};
 use vellum_volume::diff::compare_inodes;
+use vellum_volume::tree::PathBudget;
 use vellum_volume::tree::{InodeRecord, format_path};
 use vellum_volume::{FsTree, VolumeError};
 
@@ -54,6 +55,7 @@ impl UnsavedSearch<'_> {
         let looked = self.looked;
         let dirty = collect_changed_inodes(&looked.state)?;
         let mut found = UnsavedFiles::default();
+        let mut budget = PathBudget::default();
         let replaced = steps.writes.iter().filter_map(|write| write.replaces);
         let relinked = steps.links.iter().filter_map(|link| link.replaces);
         let changed = steps.metas.iter().map(|(_, id)| *id);
@@ -63,12 +65,15 @@ impl UnsavedSearch<'_> {
             if looked.captured.recorded_state(entry).is_none() {
                 found.in_the_way.push(format_path(&entry.path()));
             } else if dirty.contains(&ino) && !self.is_saved(id)? {
-                found.unsaved.push(entry.path());
+                let path = entry.path();
+                budget.charge_path(&path)?;
+                found.unsaved.push(path);
             }
         }
         for ino in &steps.dirs {
             let path = self.target.inode_path(*ino)?;
             if self.would_lose_dir(*ino, &path, &dirty)? {
+                budget.charge_path(&path)?;
                 found.unsaved.push(path);
             }
         }
@@ -151,7 +156,9 @@ fn find_obstacles(
     let mut missing: HashSet<Ino> = HashSet::new();
     let made = steps.writes.iter().filter(|write| write.replaces.is_none()).map(|write| &write.place);
     let linked = steps.links.iter().filter(|link| link.replaces.is_none()).map(|link| &link.place);
-    let going: HashSet<Vec<u8>> = steps.deletes.iter().map(|id| tree.entry(*id).path()).collect();
+    // By number: the paths of a deep tree would take memory with the square of its depth.
+    let going: HashSet<ScanEntryId> = steps.deletes.iter().copied().collect();
+    let goes = |path: &[u8]| tree.find_entry_at(path).is_some_and(|entry| going.contains(&entry.id()));
     find_blocked_deletes(steps, tree, &going, target, found)?;
     for place in steps.make_dirs.iter().chain(made).chain(linked) {
         if missing.contains(&place.dir) {
@@ -164,7 +171,7 @@ fn find_obstacles(
                 missing.insert(place.ino);
             }
             // What is there and listed goes before this is made.
-            Some(_) if going.contains(&path) => {
+            Some(_) if goes(&path) => {
                 missing.insert(place.ino);
             }
             Some(kind) if is_existing_dir(place, kind) => {}
@@ -187,7 +194,7 @@ fn file_kind_at(root: &HeldDir, path: &[u8]) -> Option<FileKind> {
 fn find_blocked_deletes(
     steps: &PlanSteps,
     tree: &ScanTree,
-    going: &HashSet<Vec<u8>>,
+    going: &HashSet<ScanEntryId>,
     target: &FsTree,
     found: &mut Vec<String>,
 ) -> Result<()> {
@@ -195,10 +202,11 @@ fn find_blocked_deletes(
     for id in &steps.deletes {
         let Some(dir) = tree.entry(*id).child_index().map(|child| tree.dir(child)) else { continue };
         if dir.ignored_count() > 0 || !dir.is_readable() {
-            let path = dir.path();
-            let parents = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-            kept.extend(parents.filter_map(|(end, _)| path.get(..end)).map(<[u8]>::to_vec));
-            kept.insert(path);
+            // With the directories on the way to it, up to one that was met before.
+            let mut at = dir.own_entry();
+            while let Some(entry) = at {
+                at = if kept.insert(entry.id()) { entry.containing_dir().own_entry() } else { None };
+            }
         }
     }
     if kept.is_empty() {
@@ -206,7 +214,10 @@ fn find_blocked_deletes(
     }
     for write in &steps.writes {
         let path = target.entry_path(write.place.dir, &write.place.name)?;
-        if kept.contains(&path) && going.contains(&path) {
+        if tree
+            .find_entry_at(&path)
+            .is_some_and(|entry| kept.contains(&entry.id()) && going.contains(&entry.id()))
+        {
             found.push(format_path(&path));
         }
     }

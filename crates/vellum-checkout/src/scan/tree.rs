@@ -147,6 +147,20 @@ impl ScanTree {
         ScanEntryRef { tree: self, id, entry }
     }
 
+    /// The entry at a path from the root; None if the scan lists none there.
+    #[must_use]
+    pub fn find_entry_at(&self, path: &[u8]) -> Option<ScanEntryRef<'_>> {
+        let mut found: Option<ScanEntryRef<'_>> = None;
+        for name in path.split(|byte| *byte == b'/') {
+            let dir = match found {
+                None => self.dir(ScanDirIndex::ROOT),
+                Some(entry) => entry.scanned_dir()?,
+            };
+            found = Some(dir.find_entry(name)?);
+        }
+        found
+    }
+
     /// All entries in pre-order: each directory is followed by what is in it.
     #[must_use]
     pub fn walk_entries(&self) -> ScanTreeWalk<'_> {

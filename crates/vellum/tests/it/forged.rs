@@ -160,10 +160,30 @@ fn a_circle_beside_the_tree_is_a_finding_and_nothing_that_is_listed() {
 #[test]
 fn a_very_deep_tree_is_verified_and_listed_in_bounded_memory() {
     let world = World::with_snapshot();
-    ForgedTree::deep(DEPTH).record(&world, "deep");
+    ForgedTree::deep(DEPTH).record(&world, "forged");
     run(&world, &["verify", "--all"]).ok().says("All is intact");
-    run(&world, &["ls", "deep"]).ok().says("d/");
+    run(&world, &["ls", "forged"]).ok().says("d/");
+    // What lists its paths says that it cannot.
+    for command in COMPARERS {
+        run(&world, command).code(2).remarks("the directories below 'd/d/d/").remarks("too deep to list");
+    }
+    run(&world, &["diff", "first", "forged", "--json"]).code(2);
     run(&world, &["restore", "first"]).ok();
+}
+
+#[test]
+fn a_directory_that_is_very_deep_on_disk_is_recorded_and_left_again() {
+    let world = World::with_snapshot();
+    let make = "import os\nfor level in range(13000):\n os.mkdir('d')\n os.chdir('d')\nopen('file', 'w').write('deep')";
+    assert!(Command::new("python3").args(["-c", make]).current_dir(world.tree()).status().unwrap().success());
+    run(&world, &["status"]).code(2).remarks("too deep to list");
+    run(&world, &["snapshot", "--tag", "deep"]).ok();
+    run(&world, &["restore", "first"]).ok();
+    assert!(!world.has("d"));
+    run(&world, &["restore", "--dry-run", "deep"]).code(2).remarks("too deep to list");
+    run(&world, &["restore", "deep"]).ok();
+    assert!(!run(&world, &["status"]).ok().out.contains("d/"));
+    assert!(Command::new("rm").args(["-rf", "d"]).current_dir(world.tree()).status().unwrap().success());
 }
 
 #[test]
