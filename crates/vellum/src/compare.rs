@@ -56,7 +56,8 @@ impl<'a> ComparedSnapshots<'a> {
     /// Two trees of the store. `lines` are the snapshots that they are of, or were made from.
     pub fn compare_trees(
         volume: &'a Volume,
-        (from, to): (MapRoot, MapRoot),
+        from: MapRoot,
+        to: MapRoot,
         lines: Option<(SnapshotId, SnapshotId)>,
         paths: &[Vec<u8>],
     ) -> Result<Self> {

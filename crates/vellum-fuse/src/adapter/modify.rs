@@ -230,7 +230,8 @@ impl FuseAdapter {
     pub(super) fn setxattr(
         &self,
         node: u64,
-        (name, value): (&[u8], &[u8]),
+        name: &[u8],
+        value: &[u8],
         flags: u32,
         drops_set_gid: bool,
     ) -> Result<()> {
@@ -249,12 +250,7 @@ impl FuseAdapter {
         fs.removexattr(ino, name)
     }
 
-    pub(super) fn fallocate(
-        &self,
-        at: FileRange,
-        len: u64,
-        (mode, caller): (u32, RequestCaller),
-    ) -> Result<()> {
+    pub(super) fn fallocate(&self, at: FileRange, len: u64, mode: u32, caller: RequestCaller) -> Result<()> {
         let (fs, ino) = self.live_inode(at.node)?;
         let mode = FallocateFlags::from_bits_retain(mode);
         let known = FallocateFlags::KEEP_SIZE

@@ -48,26 +48,26 @@ impl FuseAdapter {
         len: u32,
         direct: bool,
     ) -> FuseAnswer {
-        let at = (offset, limit_read_len(len));
+        let len = limit_read_len(len);
         if !direct && matches!(self.main, MountedState::Live(_)) {
             // Before it is read: who writes beside the kernel's pages afterwards must know of them.
             self.paged.record_node(call.head.node);
         }
-        let done = self.serve_request(RequestKind::Read, call, || self.read_node(call.head.node, at));
+        let done =
+            self.serve_request(RequestKind::Read, call, || self.read_node(call.head.node, offset, len));
         if let Ok(bytes) = &done {
             self.tally.count_read_bytes(bytes.len());
         }
         FuseAnswer::from_bytes_result(done)
     }
 
-    fn read_node(&self, node: u64, at: (u64, usize)) -> Result<Vec<u8>> {
-        let (offset, len) = at;
+    fn read_node(&self, node: u64, offset: u64, len: usize) -> Result<Vec<u8>> {
         match self.inode_owner(node)? {
             InodeOwner::Live(fs, ino) => {
                 let epoch = fs.current_epoch();
                 let read = fs.read(ino, offset, len);
                 // It was restored meanwhile: what was read may be of the new state.
-                if fs.current_epoch() == epoch { read } else { self.read_node(node, at) }
+                if fs.current_epoch() == epoch { read } else { self.read_node(node, offset, len) }
             }
             InodeOwner::Past(fs, epoch, ino) => fs.read_past_content(epoch, ino, offset, len),
             InodeOwner::Frozen(tree, ino) => tree.read(ino, offset, len),
@@ -80,13 +80,15 @@ impl FuseAdapter {
     pub(super) fn answer_seek(
         &self,
         call: AdapterCall<'_>,
-        at: (u64, u32),
+        offset: u64,
+        whence: u32,
         later: DeferredReply<'_>,
     ) -> FuseAnswer {
-        let (offset, whence) = at;
         let Ok(InodeOwner::Live(fs, ino)) = self.inode_owner(call.head.node) else {
             return build_seek_answer(
-                self.serve_request(RequestKind::Lseek, call, || self.seek_node(call.head.node, at)),
+                self.serve_request(RequestKind::Lseek, call, || {
+                    self.seek_node(call.head.node, offset, whence)
+                }),
             );
         };
         let goal =
@@ -106,7 +108,7 @@ impl FuseAdapter {
         }
     }
 
-    fn seek_node(&self, node: u64, (offset, whence): (u64, u32)) -> Result<u64> {
+    fn seek_node(&self, node: u64, offset: u64, whence: u32) -> Result<u64> {
         match self.inode_owner(node)? {
             // Of a live one, the kernel may have pages that we have not been given.
             InodeOwner::Live(..) | InodeOwner::Past(..) => Err(Errno::STALE.into()),

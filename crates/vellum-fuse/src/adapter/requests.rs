@@ -45,7 +45,7 @@ impl RequestService for FuseAdapter {
                 )
             }
             Do::Read { offset, len, direct } => self.answer_read(call, offset, len, direct),
-            Do::Lseek { offset, whence } => self.answer_seek(call, (offset, whence), later),
+            Do::Lseek { offset, whence } => self.answer_seek(call, offset, whence, later),
             Do::Getxattr { name, room } => build_xattr_answer(
                 room,
                 self.serve_request(RequestKind::Getxattr, call, || self.getxattr(node, name)),
@@ -129,7 +129,7 @@ impl FuseAdapter {
                 )
             }
             Do::Setxattr { name, value, flags, drops_set_gid } => {
-                let set = || self.setxattr(node, (name, value), flags, drops_set_gid);
+                let set = || self.setxattr(node, name, value, flags, drops_set_gid);
                 FuseAnswer::from_unit_result(self.serve_request(RequestKind::Setxattr, call, set))
             }
             Do::Removexattr { name } => {
@@ -141,7 +141,7 @@ impl FuseAdapter {
                 // As for writing; but of who asks Linux says no more than who it is.
                 let stale = self.has_set_ids(node).then_some(StaleCache::Attributes(node));
                 let allocate =
-                    || self.fallocate(FileRange { node, offset }, len, (mode, request_caller(head, 0)));
+                    || self.fallocate(FileRange { node, offset }, len, mode, request_caller(head, 0));
                 let done =
                     FuseAnswer::from_unit_result(self.serve_request(RequestKind::Fallocate, call, allocate));
                 self.answer_after_invalidation(done, stale, later)

@@ -176,8 +176,14 @@ fn compare_operands<'a>(
 ) -> Result<ComparedSnapshots<'a>> {
     match (&meant.from, &meant.to) {
         (Some(from), Some(to)) => {
-            let roots = (from.record.root, to.record.root);
-            ComparedSnapshots::compare_trees(&worktree.volume, roots, Some((from.id, to.id)), &meant.paths)
+            let lines = Some((from.id, to.id));
+            ComparedSnapshots::compare_trees(
+                &worktree.volume,
+                from.record.root,
+                to.record.root,
+                lines,
+                &meant.paths,
+            )
         }
         (from, _) => {
             let task = ProgressTask { first: "Scanning", verb: "Comparing", item: "file" };
@@ -200,7 +206,7 @@ fn compare_in_mount<'a>(mounted: &'a MountedWorktree, meant: &DiffOperands) -> R
     let to = root(&meant.to).map_or_else(|| mounted.publish_current_tree(), Ok)?;
     let id = |entry: &Option<HistoryEntry>| entry.as_ref().map(|entry| entry.id);
     let line = id(&meant.to).map_or_else(|| mounted.volume.read_head(), |id| Ok(Some(id)))?;
-    ComparedSnapshots::compare_trees(&mounted.volume, (from, to), id(&meant.from).zip(line), &meant.paths)
+    ComparedSnapshots::compare_trees(&mounted.volume, from, to, id(&meant.from).zip(line), &meant.paths)
 }
 
 fn print_changes(

@@ -310,7 +310,8 @@ fn serve_worktree(
     let put_out = opened.put_out.as_ref().map(|(lease, place)| FencedHolder::new(lease, place));
     let live = MountedLiveWorktree::start_threads(claim, opened, &log)?;
     let end = Arc::<ShutdownSignal>::default();
-    match mount_live_worktree(args, volume, mountpoint, (name, &live, &log, &end)) {
+    let shown = LiveMount { name, live: &live, log: &log, end: &end };
+    match mount_live_worktree(args, volume, mountpoint, &shown) {
         Ok((mounted, report)) => {
             let report = MountJson { made, put_out, temporary: args.temporary, ..report };
             let keep = if args.temporary { MountRetention::Nothing } else { MountRetention::Everything };
@@ -324,12 +325,21 @@ fn serve_worktree(
     }
 }
 
+/// A live worktree that is to be mounted, and what its mount writes to and ends by.
+struct LiveMount<'a> {
+    name: &'a str,
+    live: &'a MountedLiveWorktree,
+    log: &'a Arc<MountLog>,
+    end: &'a Arc<ShutdownSignal>,
+}
+
 fn mount_live_worktree(
     args: &Args,
     volume: &Arc<Volume>,
     mountpoint: &Path,
-    (name, live, log, end): (&str, &MountedLiveWorktree, &Arc<MountLog>, &Arc<ShutdownSignal>),
+    shown: &LiveMount<'_>,
 ) -> Result<(ServedFilesystem, MountJson)> {
+    let LiveMount { name, live, log, end } = *shown;
     let fs = live.fs.clone();
     let publisher = live.publisher.clone();
     let dir = live.claim.dir().to_path_buf();
@@ -342,9 +352,9 @@ fn mount_live_worktree(
         end: end.clone(),
     });
     let control = Some(control::listen_for_control(&dir, service.clone())?);
-    let shown =
+    let target =
         MountTarget { source: MountSource::Live(fs), worktree: Some(name), snapshot: None, dir, control };
-    let (mounted, _, report) = mount_target(args, volume, mountpoint, shown)?;
+    let (mounted, _, report) = mount_target(args, volume, mountpoint, target)?;
     // Nobody else sets it.
     let _ = service.forgetter.set(mounted.cache_invalidator());
     Ok((mounted, report))

@@ -185,9 +185,9 @@ fn print_mount_plan(
     target: &HistoryEntry,
     paths: &[Vec<u8>],
 ) -> Result<CommandOutcome> {
-    let roots = (mounted.publish_current_tree()?, target.record.root);
+    let now = mounted.publish_current_tree()?;
     let lines = mounted.volume.read_head()?.map(|head| (head, target.id));
-    let compared = ComparedSnapshots::compare_trees(&mounted.volume, roots, lines, paths)?;
+    let compared = ComparedSnapshots::compare_trees(&mounted.volume, now, target.record.root, lines, paths)?;
     let ui = &context.ui;
     if ui.is_json() {
         let changes = compared.changes.iter().map(changes::ChangeJson::from).collect();

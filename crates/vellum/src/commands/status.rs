@@ -141,7 +141,7 @@ fn report_mount_status(
     let mount = query_mount_status(process)?;
     let volume = &mounted.volume;
     let from = head.as_ref().map_or(volume.empty_root(), |entry| entry.record.root);
-    let compared = ComparedSnapshots::compare_trees(volume, (from, now), None, &paths)?;
+    let compared = ComparedSnapshots::compare_trees(volume, from, now, None, &paths)?;
     let directory = &mounted.mountpoint;
     let standing = WorktreePosition { volume, directory, head, interrupted: None, mount: Some(mount) };
     report_status(args, context, &standing, compared)

@@ -133,10 +133,8 @@ fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         LineFormat::parse_format("--out-format", typed)?;
     }
     let log = SyncLog::open_log(&args.show, context)?;
-    let pair = SyncPair {
-        opened: sources::open_sources(&asked, destination, (&options, &filters), args, context)?,
-        log,
-    };
+    let base = sources::SourceSettings { options: &options, filters: &filters };
+    let pair = SyncPair { opened: sources::open_sources(&asked, destination, base, args, context)?, log };
     if pair.opened.is_nothing && !options.delete.missing {
         return Ok(CommandOutcome::Done);
     }
@@ -360,8 +358,8 @@ impl SyncPair {
             // The end that has the destination lists one directory after the other, and that last into which it writes.
             let mut from = self.list_source_files(options, meter)?;
             let wish = self.new_list_request(SyncSide::Destination, options)?;
-            let source = (&*self.opened.source, &mut from);
-            let basis = basis::list_basis_dirs(&self.opened.into, &wish, source, meter)?;
+            let source = &*self.opened.source;
+            let basis = basis::list_basis_dirs(&self.opened.into, &wish, source, &mut from, meter)?;
             return Ok((from, list_destination()?, basis));
         }
         std::thread::scope(|scope| {

@@ -68,7 +68,8 @@ pub struct Found {
 pub fn list_basis_dirs(
     into: &DestinationEndpoint,
     wish: &ListingRequest,
-    (source, from): (&dyn SourceEnd, &mut TreeListing),
+    source: &dyn SourceEnd,
+    from: &mut TreeListing,
     meter: &ProgressMeter,
 ) -> vellum_sync::Result<Found> {
     let mut found = Found::default();

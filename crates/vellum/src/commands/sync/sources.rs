@@ -254,15 +254,22 @@ impl OpenedSources {
     }
 }
 
+/// What holds for every source of a run.
+#[derive(Clone, Copy)]
+pub struct SourceSettings<'a> {
+    pub options: &'a Arc<SyncOptions>,
+    pub filters: &'a Arc<SyncFilters>,
+}
+
 /// Opens one source, or the union of several, and the destination.
 pub fn open_sources(
     asked: &[SourceArg],
     destination: &OsString,
-    base: (&Arc<SyncOptions>, &Arc<SyncFilters>),
+    base: SourceSettings<'_>,
     args: &Args,
     context: &CommandContext,
 ) -> Result<OpenedSources> {
-    let (options, filters) = base;
+    let SourceSettings { options, filters } = base;
     if asked.len() > 1 {
         // Each source is held open.
         raise_open_files_limit();
@@ -309,10 +316,11 @@ fn describe_source(from: &SourceEndpoint, asked: &SourceArg) -> String {
 fn open_union(
     present: PresentSources<'_>,
     destination: &OsString,
-    (options, filters): (&Arc<SyncOptions>, &Arc<SyncFilters>),
+    base: SourceSettings<'_>,
     args: &Args,
     context: &CommandContext,
 ) -> Result<OpenedSources> {
+    let SourceSettings { options, filters } = base;
     let mut parts = Vec::new();
     let mut words = Vec::new();
     let mut remotes = Vec::new();
