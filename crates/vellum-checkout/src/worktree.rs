@@ -189,6 +189,7 @@ impl CheckoutWorktree {
         let base_root = readable.map(|head| head.record.root);
         let (captured, root) = self.store_capture(&capture, base_root.as_ref(), &mut session)?;
         let written = session.flush_blobs()?;
+        tracing::debug!(bytes = written.bytes_stored, renewed = written.blobs_renewed, "content stored");
         let record = self.new_snapshot_record(head, root, &captured, written.bytes_stored, request);
         let id = self.volume.commit_snapshot(record.clone())?;
         session.end_session()?;

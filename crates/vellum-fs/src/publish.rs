@@ -70,7 +70,9 @@ impl LiveFilesystem {
                 self.publish_layers(&sealed)?;
             }
         }
-        self.times.publish.record_duration(start.elapsed());
+        let elapsed = start.elapsed();
+        self.times.publish.record_duration(elapsed);
+        tracing::info!(?elapsed, "changes published");
         Ok(PublishProgress::Some)
     }
 

@@ -140,6 +140,9 @@ impl PublisherState {
                 self.fs.write_log().end_publish_attempt(attempt, is_full);
             }
             let failed = outcome.is_err();
+            if let Err(error) = &outcome {
+                tracing::warn!(%error, retry = ?watch.backoff, "publishing failed");
+            }
             if outcome.as_ref().is_err_and(FsError::is_fenced_error) {
                 // Nothing is ever freed again: who waits for room goes on, and is refused.
                 self.fs.write_log().set_limit(u64::MAX);

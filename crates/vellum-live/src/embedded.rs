@@ -80,7 +80,10 @@ impl EmbeddedStore {
         })?;
         let folder = locked.ok_or_else(|| LiveError::InUse(dir.display().to_string()))?;
         let engine = Arc::new(EmbeddedEngine::open_folder(Arc::new(folder), Box::new(hooks), limits)?);
-        Ok(Self { _background: Some(BackgroundSync::start(Arc::clone(&engine))?), engine })
+        let opened = Self { _background: Some(BackgroundSync::start(Arc::clone(&engine))?), engine };
+        let EngineStatistics { memory, journal, runs, .. } = opened.statistics();
+        tracing::debug!(dir = %dir.display(), memory, journal, runs, "live store opened");
+        Ok(opened)
     }
 
     /// Opens the store in a folder of a test, without the thread that syncs and tidies up: see [`Self::run_maintenance`].

@@ -55,6 +55,7 @@ impl RemoteEnd {
     ) -> Result<Self> {
         let begin = BeginRequest { role, path: address.path.clone(), name: None, timeout: settings.timeout };
         let connected = Arc::new(ConnectedProgram::start_program(&address, &shell, &settings)?);
+        tracing::info!(host = address.host, "connection started");
         let state = Mutex::new(RemoteEndState { begin, is_asked: false, connected, before: (0, 0), cuts: 0 });
         Ok(Self { inner: Arc::new(RemoteEndInner { address, shell, settings, state }) })
     }

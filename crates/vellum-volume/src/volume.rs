@@ -370,6 +370,7 @@ impl Volume {
         self.assign_snapshot_id(&mut record)?;
         let id = self.catalog.store_record(&record)?;
         self.update_worktree_ref(&record.worktree, |old| (old.head, old.live) = (Some(id), None))?;
+        tracing::info!(worktree = record.worktree, snapshot = %id, "snapshot committed");
         self.ensure_reserves();
         Ok(id)
     }

@@ -111,6 +111,9 @@ pub fn run_command_line() -> u8 {
     }
     let GlobalOptions { directory, json, quiet, verbose } = cli.global;
     let ui = UserInterface::new(OutputOptions { json, quiet, verbose });
+    if let Err(error) = crate::ui::log::start_log() {
+        return finish_command(&ui, Err(error));
+    }
     match CommandContext::resolve_dir(directory.as_deref()) {
         Err(error) => finish_command(&ui, Err(error)),
         Ok(directory) => {

@@ -81,6 +81,8 @@ pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result
         }
         device.send_answer(unique, FuseAnswer::Small(answer.encode()));
         if init.major == MAJOR {
+            let minor = init.minor;
+            tracing::info!(minor, rings = rings.is_some(), "the kernel and the mount agreed on FUSE {MAJOR}");
             return Ok(rings);
         }
         // A later version: now it knows ours, and begins anew.

@@ -216,6 +216,7 @@ impl EmbeddedEngine {
 
     /// From now on nothing is accepted.
     pub(crate) fn mark_failed(&self, error: &io::Error) -> LiveError {
+        tracing::error!(%error, "the live store stops: a write to its files failed");
         LiveError::Poisoned(self.poison.get_or_init(|| error.to_string()).clone())
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Invariant: it changes no answer. A failed request counts as a request.
 
+use std::fmt::{self, Display};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,11 +116,32 @@ fn add_to_meter(meter: &AtomicU64, count: u64) {
     meter.fetch_add(count, Ordering::Relaxed);
 }
 
-fn measure_time<T>(times: &DurationHistogram, work: impl FnOnce() -> T) -> T {
+/// Measures a request, and reports it to the log.
+fn measure_request<T>(
+    times: &DurationHistogram,
+    request: &'static str,
+    object: impl Display,
+    work: impl FnOnce() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
     let start = Instant::now();
     let done = work();
-    times.record_duration(start.elapsed());
+    let elapsed = start.elapsed();
+    times.record_duration(elapsed);
+    match &done {
+        Ok(_) => tracing::trace!(request, %object, ?elapsed, "store request"),
+        // That an object is missing, or was changed by another, is an answer.
+        Err(error) => tracing::debug!(request, %object, ?elapsed, %error, "store request failed"),
+    }
     done
+}
+
+/// Several objects in one request.
+struct ObjectCount(usize);
+
+impl Display for ObjectCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} objects", self.0)
+    }
 }
 
 impl ObjectStore for MeteredStore {
@@ -132,30 +154,34 @@ impl ObjectStore for MeteredStore {
     }
 
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
-        self.count_received(measure_time(&self.times.get, || self.inner.get_object(key, max)))
+        self.count_received(measure_request(&self.times.get, "get", key, || self.inner.get_object(key, max)))
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
-        self.count_received(measure_time(&self.times.get, || self.inner.get_range(key, offset, len)))
+        self.count_received(measure_request(&self.times.get, "get range", key, || {
+            self.inner.get_range(key, offset, len)
+        }))
     }
 
     fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
         add_to_meter(&self.meters.gets, 1);
-        measure_time(&self.times.get, || self.inner.object_size(key))
+        measure_request(&self.times.get, "size", key, || self.inner.object_size(key))
     }
 
     fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
         add_to_meter(&self.meters.puts, 1);
         add_to_meter(&self.meters.barriers, 1);
         add_to_meter(&self.meters.bytes_out, bytes.len() as u64);
-        measure_time(&self.times.put, || self.inner.put_object(key, bytes))
+        measure_request(&self.times.put, "put", key, || self.inner.put_object(key, bytes))
     }
 
     fn put_objects(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
         add_to_meter(&self.meters.puts, objects.len() as u64);
         add_to_meter(&self.meters.barriers, 1);
         add_to_meter(&self.meters.bytes_out, objects.iter().map(|(_, bytes)| bytes.len() as u64).sum());
-        measure_time(&self.times.put, || self.inner.put_objects(objects))
+        measure_request(&self.times.put, "put", ObjectCount(objects.len()), || {
+            self.inner.put_objects(objects)
+        })
     }
 
     fn swap_ref(
@@ -166,22 +192,22 @@ impl ObjectStore for MeteredStore {
     ) -> Result<(), StoreError> {
         add_to_meter(&self.meters.swaps, 1);
         add_to_meter(&self.meters.bytes_out, new.map_or(0, <[u8]>::len) as u64);
-        measure_time(&self.times.swap, || self.inner.swap_ref(key, expected, new))
+        measure_request(&self.times.swap, "swap", key, || self.inner.swap_ref(key, expected, new))
     }
 
     fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
         add_to_meter(&self.meters.lists, 1);
-        measure_time(&self.times.list, || self.inner.list_objects(folder))
+        measure_request(&self.times.list, "list", folder, || self.inner.list_objects(folder))
     }
 
     fn list_keys(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
         add_to_meter(&self.meters.lists, 1);
-        measure_time(&self.times.list, || self.inner.list_keys(folder))
+        measure_request(&self.times.list, "list", folder, || self.inner.list_keys(folder))
     }
 
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         add_to_meter(&self.meters.deletes, 1);
-        measure_time(&self.times.delete, || self.inner.delete_object(key))
+        measure_request(&self.times.delete, "delete", key, || self.inner.delete_object(key))
     }
 
     fn parallel_get_count(&self) -> usize {

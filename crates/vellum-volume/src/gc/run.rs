@@ -65,6 +65,7 @@ fn execute_collection(
         plan.packs.retain(|pack| named.contains(pack.pack.as_str()));
     }
     let mut packs = select_packs_to_delete(&plan);
+    tracing::info!(packs = packs.len(), "collection planned");
     let mut collected = CollectionReport { plan, deleted: 0, repacked: 0, freed: 0, writers: Vec::new() };
     if packs.is_empty() {
         return Ok(collected);
@@ -72,6 +73,7 @@ fn execute_collection(
     volume.blobs.condemn_packs(&select_condemnable(&packs))?;
     collected.writers = list_active_writers(volume, &claim)?;
     if !collected.writers.is_empty() {
+        tracing::info!(writers = collected.writers.len(), "collection waits for writers");
         return Ok(collected);
     }
     // Whoever ended since the plan was drawn has a snapshot now: what it relied on is alive.

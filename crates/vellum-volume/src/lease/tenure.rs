@@ -142,6 +142,7 @@ impl HeldLease {
             reading: OnceLock::new(),
         });
         tenure.set_sure_from(begun);
+        tracing::info!(worktree, term = ?tenure.term, "lease acquired");
         // What others published before they went must be found.
         volume.blobs.refresh_index()?;
         Ok((tenure, taken.ok_or_else(missing)?))
@@ -193,6 +194,7 @@ impl HeldLease {
             Ok(Some(head.encode()))
         })?;
         self.set_sure_from(begun);
+        tracing::debug!(worktree = self.worktree, "lease renewed");
         Ok(())
     }
 
@@ -236,6 +238,10 @@ impl HeldLease {
         let answer = asked.ok().and_then(|_| told.recv_timeout(PATIENCE).ok());
         self.check_not_lost()?;
         if !matches!(answer, Some(Ok(()))) {
+            tracing::warn!(
+                worktree = self.worktree,
+                "the lease cannot be renewed now: the store does not answer"
+            );
             // The store is away. Work goes on here, and it is asked again before long.
             self.set_sure_until(self.clock.now() + self.renewal_period());
         }
@@ -255,7 +261,11 @@ impl HeldLease {
     }
 
     fn mark_lost(&self, why: String) -> VolumeError {
-        self.fenced_error(self.lost.get_or_init(|| why))
+        let lost = self.lost.get_or_init(|| {
+            tracing::info!(worktree = self.worktree, why, "lease ended");
+            why
+        });
+        self.fenced_error(lost)
     }
 
     fn fenced_error(&self, why: &str) -> VolumeError {

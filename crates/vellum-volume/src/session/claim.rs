@@ -38,6 +38,7 @@ impl SessionClaim {
         let key = ObjectKey::new(format!("{PREFIX}{}", vellum_types::VolumeId(name)))?;
         let claim = Self::prepare_claim(volume, key);
         volume.objects.put_object(&claim.key, &claim.stored.lock())?;
+        tracing::debug!(session = %claim.key, "write session begun");
         Ok(claim)
     }
 

@@ -29,6 +29,7 @@ use super::log::MountLog;
 use super::table::{self, FilesystemDevice};
 use super::{MountingError, holders, watch};
 use crate::error::{CliError, Result, parse_kind_name};
+use crate::ui::log;
 
 /// How long those who use a mount may go on after a signal has asked its process to end.
 const GRACE: Duration = Duration::from_secs(4);
@@ -195,29 +196,39 @@ pub fn start_daemon(arguments: &[std::ffi::OsString]) -> Result<Value> {
 /// Waits for the one object that the process prints. It ends its output when it is ready, or by dying.
 fn read_daemon_report(mut child: Child) -> Result<Value> {
     let out = child.stdout.take();
+    let err = child.stderr.take();
+    // Read at the same time: a process that logs much would wait for ever for room in the pipe.
+    let errors = std::thread::spawn(move || {
+        let mut text = String::new();
+        if let Some(mut err) = err {
+            let _ = err.read_to_string(&mut text);
+        }
+        text
+    });
     let said = out.and_then(|out| serde_json::Deserializer::from_reader(out).into_iter().next());
+    // It ends, too, when the process is ready: what is written later goes into the mount's log.
+    let errors = errors.join().unwrap_or_default();
     let said: Value = match said {
         Some(Ok(said)) => said,
-        Some(Err(_)) | None => return Err(daemon_death_error(child)),
+        Some(Err(_)) | None => return Err(daemon_death_error(child, &errors)),
     };
     match said.get("error") {
-        None => Ok(said),
+        None => {
+            log::forward_log(&errors);
+            Ok(said)
+        }
         Some(error) => {
             // The end of a process that failed is near; nobody else would collect it.
             let _ = child.wait();
             let Ok(DaemonFailure { kind, message, hint }) = DaemonFailure::deserialize(error) else {
-                return Err(daemon_death_error(child));
+                return Err(daemon_death_error(child, &errors));
             };
             Err(MountingError::Daemon { kind: parse_kind_name(&kind), message, hint }.into())
         }
     }
 }
 
-fn daemon_death_error(mut child: Child) -> CliError {
-    let mut text = String::new();
-    if let Some(mut err) = child.stderr.take() {
-        let _ = err.read_to_string(&mut text);
-    }
+fn daemon_death_error(mut child: Child, text: &str) -> CliError {
     let _ = child.wait();
     let message = format!("the process that was to serve the mount died: {}", text.trim().escape_debug());
     MountingError::Daemon { kind: ErrorKind::Io, message, hint: None }.into()

@@ -31,6 +31,7 @@ mod json;
 mod key;
 mod lease;
 mod listing;
+mod log;
 mod ls;
 mod mdtest;
 mod memory;

@@ -41,6 +41,7 @@ impl RetryBudget {
             return false;
         }
         self.tries -= 1;
+        tracing::info!(tries_left = self.tries, pause = ?self.pause, "the connection was cut: another is made");
         let start = Instant::now();
         while start.elapsed() < self.pause && !meter.is_stopped() {
             std::thread::sleep(LOOK);

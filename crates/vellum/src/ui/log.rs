@@ -1,0 +1,37 @@
+//! What goes on inside, for those who look for a fault: `VELLUM_LOG` says how much of it, as `RUST_LOG` does elsewhere.
+//!
+//! It goes to the standard error output, which is the mount's log in a process that serves a mount. Without the variable
+//! nothing is written and nothing costs time. What is written is for people: no program may rely on it.
+
+use std::io::{IsTerminal, Write, stderr};
+
+use tracing_subscriber::filter::EnvFilter;
+
+use crate::error::{CliError, Result};
+
+/// The variable.
+const VARIABLE: &str = "VELLUM_LOG";
+
+/// Writes what another process of this program logged before it had a log of its own, if a log is asked for.
+pub fn forward_log(text: &str) {
+    if std::env::var_os(VARIABLE).is_some_and(|directives| !directives.is_empty()) {
+        // If nobody reads it, nothing is lost that anybody relies on.
+        let _ = stderr().write_all(text.as_bytes());
+    }
+}
+
+/// Starts the log if the environment asks for one.
+pub fn start_log() -> Result<()> {
+    let Some(directives) = std::env::var_os(VARIABLE).filter(|directives| !directives.is_empty()) else {
+        return Ok(());
+    };
+    let refused = |reason: String| {
+        let hint = format!("{VARIABLE}=debug, or {VARIABLE}=vellum_store=trace,info");
+        CliError::usage_error(format!("{VARIABLE} cannot be used: {reason}"), hint)
+    };
+    let directives = directives.to_str().ok_or_else(|| refused("it is not UTF-8".into()))?;
+    let filter = EnvFilter::builder().parse(directives).map_err(|error| refused(error.to_string()))?;
+    let is_terminal = stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(is_terminal).init();
+    Ok(())
+}

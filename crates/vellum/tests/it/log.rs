@@ -1,0 +1,56 @@
+//! `VELLUM_LOG`: what goes on inside, on the standard error output or in a mount's log.
+
+use std::fs;
+use std::process::Command;
+
+use crate::mounting::Mount;
+use crate::world::{Ran, World};
+
+fn run_logging(world: &World, directives: &str, args: &[&str]) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
+    command.args(args).current_dir(world.tree()).env("VELLUM_LOG", directives).env("TZ", "UTC");
+    Ran::of(args, command.output().unwrap())
+}
+
+#[test]
+fn a_log_is_written_when_it_is_asked_for_and_only_then() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "changed");
+    let quiet = run_logging(&world, "", &["snapshot", "-q"]).ok();
+    assert_eq!(quiet.err, "");
+    world.write("a.txt", "changed again");
+    let told = run_logging(&world, "vellum_volume=info", &["snapshot", "-q"]).ok();
+    assert!(told.err.contains("INFO vellum_volume::volume: snapshot committed"), "{}", told.err);
+    assert_eq!(told.out.trim().len(), 64, "the standard output is as without a log: {}", told.out);
+    world.write("a.txt", "changed once more");
+    let traced = run_logging(&world, "vellum_store=trace", &["snapshot", "-q"]).ok();
+    assert!(traced.err.contains("store request"), "{}", traced.err);
+    assert!(!traced.err.contains("snapshot committed"), "{}", traced.err);
+}
+
+#[test]
+fn directives_that_mean_nothing_are_refused() {
+    let world = World::with_snapshot();
+    let refused = run_logging(&world, "vellum=loud", &["status"]);
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    assert!(refused.err.contains("VELLUM_LOG cannot be used"), "{}", refused.err);
+    // What the hint says works.
+    run_logging(&world, "debug", &["status"]).ok();
+    run_logging(&world, "vellum_store=trace,info", &["status"]).ok();
+}
+
+#[test]
+fn the_process_of_a_mount_writes_into_its_log() {
+    let world = World::new();
+    let mount = Mount::place(&world, "work");
+    let mounted = run_logging(&world, "trace", &["mount", "-q", mount.path.to_str().unwrap()]).ok();
+    for line in ["lease acquired", "agreed on FUSE 7"] {
+        assert!(mounted.err.contains(line), "{line}: {}", mounted.err);
+    }
+    fs::write(mount.at("file"), "content").unwrap();
+    mount.umount().ok();
+    let log = fs::read_to_string(world.tree().join(".vellum/live/work/daemon.log")).unwrap();
+    for line in ["changes published", "store request", "lease ended"] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+}
