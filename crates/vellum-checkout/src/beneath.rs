@@ -1,7 +1,8 @@
 //! The only caller of path system calls: every one names a single component below a directory held open.
 //!
 //! Invariant: no call follows a symlink, and none leaves the directory that [`HeldDir::open_root`] was given, whatever
-//! others rename or replace meanwhile; but for those to read in `follow`, which say so in their names. FIFOs, sockets
+//! others rename or replace meanwhile; but for those to read in `follow`, which say so in their names, and paths that
+//! the user typed (`trusted` follows the links of trusted owners only). FIFOs, sockets
 //! and devices are never opened for their content. Deliberately absent: policy. What to do about an error is the
 //! caller's affair.
 
@@ -18,6 +19,7 @@ mod limit;
 mod list;
 mod node;
 mod notice;
+mod trusted;
 mod xattr;
 
 pub use create::{
@@ -30,6 +32,7 @@ pub use hidden::{HiddenDir, remove_stale_hidden_dir};
 pub use limit::raise_open_files_limit;
 pub use list::{DirNames, ListedName};
 pub use node::HeldNode;
+pub use trusted::{append_to_trusted_file, open_trusted_file};
 pub use xattr::ExtendedAttribute;
 
 #[cfg(test)]

@@ -40,9 +40,14 @@ impl LocalEnd {
         Self { root, single: None, dirs }
     }
 
-    /// All that is in the directory at a path.
+    /// All that is in the directory at a path, to be read.
     pub fn open(path: &Path) -> Result<Self> {
         Ok(Self::new(HeldDir::open_root(path)?))
+    }
+
+    /// The same, to be written to: symlinks of other users are not followed on the way.
+    pub fn open_destination(path: &Path) -> Result<Self> {
+        Ok(Self::new(HeldDir::open_trusted_root(path)?))
     }
 
     /// One entry of a directory, which goes by the name `shown`.

@@ -53,15 +53,18 @@ impl AsFd for HeldDir {
 }
 
 impl HeldDir {
-    /// Opens a directory that the user named. Here, and only here, symlinks are followed: a root that is itself a
-    /// symlink to a directory is legitimate.
+    /// Opens a directory that the user named, to read it. Symlinks are followed: a root that is itself a symlink to a
+    /// directory is legitimate. What is written to is opened by [`Self::open_trusted_root`] where others may plant links.
     pub fn open_root(path: &Path) -> Result<Self> {
-        open_user_dir(fs::CWD, path.as_os_str().as_encoded_bytes())
-    }
-
-    /// Opens a directory that the user named, by a path from this one or an absolute one; symlinks are followed.
-    pub fn open_user_dir(&self, path: &[u8]) -> Result<Self> {
-        open_user_dir(self.as_fd(), path)
+        let path = path.as_os_str().as_encoded_bytes();
+        let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
+        let fd = match fs::openat(fs::CWD, path, flags, Mode::empty()) {
+            Err(Errno::ACCESS) => {
+                fs::openat(fs::CWD, path, STAND_ON.difference(OFlags::NOFOLLOW), Mode::empty())
+            }
+            other => other,
+        };
+        fd.map(Self::from_fd).map_err(|errno| BeneathError::system_error("open the directory", path, errno))
     }
 
     /// Takes over a descriptor that is known to be a directory's.
@@ -283,16 +286,6 @@ pub(super) fn system_error(action: &'static str, name: &[u8], errno: Errno) -> B
 
 pub(super) fn check_file_name(name: &[u8]) -> Result<()> {
     check_name(name).map_err(|_| BeneathError::Name(name.into()))
-}
-
-/// Opens a directory by a path whose symlinks are followed.
-fn open_user_dir(base: BorrowedFd<'_>, path: &[u8]) -> Result<HeldDir> {
-    let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
-    let fd = match fs::openat(base, path, flags, Mode::empty()) {
-        Err(Errno::ACCESS) => fs::openat(base, path, STAND_ON.difference(OFlags::NOFOLLOW), Mode::empty()),
-        other => other,
-    };
-    fd.map(HeldDir::from_fd).map_err(|errno| BeneathError::system_error("open the directory", path, errno))
 }
 
 /// Attributes of what a descriptor stands for.

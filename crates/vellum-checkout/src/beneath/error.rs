@@ -26,6 +26,21 @@ pub enum BeneathError {
     /// Content was asked of something that is no regular file.
     #[error("'{}' is not a regular file", EscapedPath(.0))]
     NotRegular(Box<[u8]>),
+    /// Somebody else's symlink is on a path that the user typed.
+    #[error(
+        "the symlink '{}' (to '{}') is not followed, because it belongs to user {owner}, who is neither root nor you: \
+         name what it leads to instead",
+        EscapedPath(link),
+        EscapedPath(target)
+    )]
+    UntrustedLink {
+        /// Its path.
+        link: Box<[u8]>,
+        /// What it leads to.
+        target: Box<[u8]>,
+        /// The number of its owner.
+        owner: u32,
+    },
     /// Another directory stands where a known one stood.
     #[error("'{}' was replaced by another directory while it was being read", EscapedPath(.0))]
     Replaced(Box<[u8]>),
@@ -43,6 +58,7 @@ impl BeneathError {
             Self::System { source, .. } => ErrorKind::from_io_error(source),
             Self::Name(_) => ErrorKind::Usage,
             Self::NotRegular(_) | Self::Replaced(_) => ErrorKind::Conflict,
+            Self::UntrustedLink { .. } => ErrorKind::Denied,
         }
     }
 
@@ -51,7 +67,17 @@ impl BeneathError {
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::System { source, .. } => Errno::from_io_error(source),
-            Self::Name(_) | Self::NotRegular(_) | Self::Replaced(_) => None,
+            Self::Name(_) | Self::NotRegular(_) | Self::Replaced(_) | Self::UntrustedLink { .. } => None,
+        }
+    }
+
+    /// The same as an error of the operating system, where nothing is to be said of the object.
+    #[must_use]
+    pub fn into_io_error(self) -> io::Error {
+        match self {
+            Self::System { source, .. } => source,
+            Self::UntrustedLink { .. } => io::Error::new(io::ErrorKind::PermissionDenied, self.to_string()),
+            other => io::Error::other(other.to_string()),
         }
     }
 

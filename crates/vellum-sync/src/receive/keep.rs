@@ -88,7 +88,7 @@ impl BackupKeeper {
 
 /// The directory at an absolute path; what is missing of it is made.
 fn open_or_create_dir(path: &std::path::Path) -> Result<HeldDir> {
-    match (HeldDir::open_root(path), path.parent(), path.file_name()) {
+    match (HeldDir::open_trusted_root(path), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.is_not_found() => {
             create_path(&open_or_create_dir(parent)?, name.as_encoded_bytes())
         }

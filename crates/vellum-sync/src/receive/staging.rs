@@ -42,7 +42,7 @@ impl StagingDirectories {
         let temp = writing
             .temp_dir
             .as_ref()
-            .map(|path| root.open_user_dir(path).map_err(|error| unusable_dir_error(TEMP, path, &error)));
+            .map(|path| root.open_trusted_dir(path).map_err(|error| unusable_dir_error(TEMP, path, &error)));
         let partial = writing.partial_dir.as_ref().filter(|path| path.starts_with(b"/")).map(|path| {
             open_or_create_dir(root, path).map_err(|error| unusable_dir_error(PARTIAL, path, &error))
         });
@@ -53,7 +53,7 @@ impl StagingDirectories {
     pub fn check_dirs(destination: &Path, writing: &WriteOptions) -> Result<()> {
         let open = |path: &[u8]| {
             let path = destination.join(OsStr::from_bytes(path));
-            HeldDir::open_root(&resolve_missing_path(&path)).map(drop)
+            HeldDir::open_trusted_root(&resolve_missing_path(&path)).map(drop)
         };
         if let Some(path) = &writing.temp_dir {
             open(path).map_err(|error| unusable_dir_error(TEMP, path, &error))?;
@@ -74,12 +74,12 @@ impl StagingDirectories {
 /// The directory at an absolute path; its last component is made if it is not there.
 fn open_or_create_dir(root: &HeldDir, path: &[u8]) -> std::result::Result<HeldDir, BeneathError> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
-    match (root.open_user_dir(path), path.iter().rposition(|byte| *byte == b'/')) {
+    match (root.open_trusted_dir(path), path.iter().rposition(|byte| *byte == b'/')) {
         (Err(error), Some(slash)) if error.is_not_found() => {
             let (parent, name) = path.split_at(slash + 1);
-            match root.open_user_dir(parent)?.create_dir(name, PRIVATE) {
+            match root.open_trusted_dir(parent)?.create_dir(name, PRIVATE) {
                 Err(error) if error.errno() != Some(Errno::EXIST) => Err(error),
-                _ => root.open_user_dir(path),
+                _ => root.open_trusted_dir(path),
             }
         }
         (opened, _) => opened,

@@ -242,7 +242,11 @@ impl ServedEnd {
             return Err(SyncError::for_own_place(&path, &place));
         }
         let mut found = FoundPath::Directory;
-        let local = match (LocalEnd::open(&path), begin.role) {
+        let opened = match begin.role {
+            ServerRole::Source => LocalEnd::open(&path),
+            ServerRole::Destination => LocalEnd::open_destination(&path),
+        };
+        let local = match (opened, begin.role) {
             (Ok(local), _) => Some(local),
             (Err(SyncError::Beneath(error)), ServerRole::Source) if error.is_not_a_directory() => {
                 found = FoundPath::Single;
@@ -270,7 +274,7 @@ impl ServedEnd {
         }
         // The directory, and one above it, as in a local run.
         if let Some(parent) = self.path.parent()
-            && HeldDir::open_root(parent).is_err_and(|error| error.is_not_found())
+            && HeldDir::open_trusted_root(parent).is_err_and(|error| error.is_not_found())
         {
             create_dir(parent)?;
         }
@@ -316,16 +320,17 @@ fn decode_entry_ids(numbers: &[u8], wanted: impl Fn(ListingEntryId) -> bool) -> 
     ids.collect::<Option<Vec<_>>>().filter(|_| rest.is_empty()).ok_or_else(unexpected_error)
 }
 
-/// The directory that a path's last name is in, and that name.
-fn split_parent(path: &Path) -> Result<(HeldDir, &[u8])> {
+/// The path of the directory that a path's last name is in, and that name.
+fn split_parent(path: &Path) -> Result<(&Path, &[u8])> {
     let name = path.file_name().ok_or_else(unexpected_error)?.as_bytes();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok((HeldDir::open_root(parent)?, name))
+    Ok((parent, name))
 }
 
 /// Makes a directory, if it is not there.
 fn create_dir(path: &Path) -> Result<HeldDir> {
     let (parent, name) = split_parent(path)?;
+    let parent = HeldDir::open_trusted_root(parent)?;
     match parent.create_dir(name, 0o777) {
         Ok(()) => {}
         Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => {}
@@ -337,7 +342,8 @@ fn create_dir(path: &Path) -> Result<HeldDir> {
 
 /// The one entry at a path.
 fn open_single_entry(path: &Path, shown: Option<&[u8]>) -> Result<LocalEnd> {
-    let (dir, name) = split_parent(path)?;
+    let (parent, name) = split_parent(path)?;
+    let dir = HeldDir::open_root(parent)?;
     dir.stat(name)?;
     Ok(LocalEnd::from_single_entry(dir, name, shown.unwrap_or(name)))
 }

@@ -47,7 +47,7 @@ pub(super) struct TransferContext<'a> {
 impl<'a> TransferContext<'a> {
     pub fn new(root: &HeldDir, receiver: EntryWriter<'a>, meter: &'a ProgressMeter) -> Self {
         let basis = receiver.job.options.basis.iter().flat_map(|basis| &basis.dirs);
-        let opened = |path: &Vec<u8>| HeldDir::open_root(Path::new(OsStr::from_bytes(path))).ok();
+        let opened = |path: &Vec<u8>| HeldDir::open_trusted_root(Path::new(OsStr::from_bytes(path))).ok();
         Self {
             basis: basis.map(|path| opened(path).map(OpenListingDirs::new)).collect(),
             receiver,

@@ -61,6 +61,7 @@ mod sync_clocks;
 mod sync_filesystems;
 mod sync_killed;
 mod sync_lines;
+mod sync_links;
 mod sync_moving;
 mod sync_names;
 mod sync_owners;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use vellum_sync::options::{BackupLocation, SyncOptions};
 
-use super::ends::refuse_reserved_dir;
+use super::ends::check_option_dir;
 use crate::error::Result;
 
 /// The options with the backup directory as a path from the destination, if it lies there.
@@ -30,7 +30,7 @@ pub fn relativize_backup_dir(options: &Arc<SyncOptions>, destination: &Path) -> 
 /// Refuses a backup directory that Vellum keeps for itself.
 pub fn check_backup_dir(options: &SyncOptions, destination: &Path) -> Result<()> {
     let dir = options.writing.backup.as_ref().and_then(|backup| backup.dir.as_deref());
-    dir.map_or(Ok(()), |dir| refuse_reserved_dir(&destination.join(OsStr::from_bytes(dir))))
+    dir.map_or(Ok(()), |dir| check_option_dir(&destination.join(OsStr::from_bytes(dir))))
 }
 
 /// The path without symlinks, as far as there is something.

@@ -83,13 +83,15 @@ pub fn list_basis_dirs(
                 remote.set_target(destination, None);
                 listed?
             }
-            None => match LocalEnd::open(&resolve_missing_path(Path::new(OsStr::from_bytes(path)))) {
-                Ok(local) => list_basis_dir(&local, wish, source, from, meter)?,
-                Err(error) if error.kind() == vellum_types::ErrorKind::NotFound => {
-                    DestinationEndpoint::empty_listing()
+            None => {
+                match LocalEnd::open_destination(&resolve_missing_path(Path::new(OsStr::from_bytes(path)))) {
+                    Ok(local) => list_basis_dir(&local, wish, source, from, meter)?,
+                    Err(error) if error.kind() == vellum_types::ErrorKind::NotFound => {
+                        DestinationEndpoint::empty_listing()
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
-            },
+            }
         };
         if listing.root().flags().contains(EntryFlags::IMPLIED) {
             found.missing.push(PlanRemark::BasisMissing { path: path.clone() });

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use vellum_checkout::beneath::HeldDir;
+use vellum_checkout::beneath::{BeneathError, HeldDir};
 use vellum_sync::SyncError;
 use vellum_sync::listing::{EntryFlags, NewListingEntry, OwnerNames, TreeListing};
 use vellum_sync::local::LocalEnd;
@@ -199,6 +199,7 @@ pub fn find_local_destination(
     const WHAT: &str = "cannot write to the destination";
     let base = context.resolve_local_path(Path::new(typed));
     let shown = format_path(typed.as_bytes());
+    check_trusted_path(&base)?;
     let found = match std::fs::metadata(&base) {
         Ok(found) => Some(found),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -270,21 +271,12 @@ impl DestinationEndpoint {
     /// The directory, made if it is not there: with at most one above it.
     pub fn open_or_create(&self) -> vellum_sync::Result<Box<dyn DestinationEnd>> {
         if self.is_new && self.remote.is_none() {
-            let make = |path: &Path| match std::fs::create_dir(path) {
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-                other => other,
-            };
-            let made = match self.path.parent() {
-                _ if self.makes_path => std::fs::create_dir_all(&self.path),
-                Some(parent) if !parent.exists() => make(parent).and_then(|()| make(&self.path)),
-                _ => make(&self.path),
-            };
-            made.map_err(|error| {
-                let hint = match error.kind() {
-                    std::io::ErrorKind::NotFound => "; --mkpath makes all directories above it",
-                    _ => "",
-                };
-                endpoint_error("cannot make the destination", &self.path, format!("{error}{hint}"))
+            let above = if self.makes_path { usize::MAX } else { 1 };
+            create_trusted_dir(&self.path, above).map_err(|error| {
+                let hint =
+                    if error.is_not_found() { "; --mkpath makes all directories above it" } else { "" };
+                let why = error.into_io_error();
+                endpoint_error("cannot make the destination", &self.path, format!("{why}{hint}"))
             })?;
         }
         self.open_existing()
@@ -294,8 +286,54 @@ impl DestinationEndpoint {
     pub fn open_existing(&self) -> vellum_sync::Result<Box<dyn DestinationEnd>> {
         Ok(match &self.remote {
             Some(remote) => Box::new(remote.clone()),
-            None => Box::new(LocalEnd::open(&self.path)?),
+            None => Box::new(LocalEnd::open_destination(&self.path)?),
         })
+    }
+}
+
+/// Makes a directory, and so many of those above it as are not there, without passing through symlinks of other users.
+pub fn create_trusted_dir(path: &Path, above: usize) -> std::result::Result<(), BeneathError> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return HeldDir::open_trusted_root(path).map(drop);
+    };
+    let opened = match HeldDir::open_trusted_root(parent) {
+        Err(error) if error.is_not_found() && above > 0 => {
+            create_trusted_dir(parent, above - 1)?;
+            HeldDir::open_trusted_root(parent)
+        }
+        opened => opened,
+    };
+    match opened?.create_dir(name.as_bytes(), 0o777) {
+        Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => Ok(()),
+        made => made,
+    }
+}
+
+/// Fails if `real`, to which symlinks in `path` led, is not where those of trusted users lead.
+pub fn check_same_trusted_dir(path: &Path, real: &Path) -> Result<()> {
+    let locate = |path: &Path| -> vellum_sync::Result<(u64, u64)> {
+        let stat = HeldDir::open_trusted_root(path)?.stat_self()?;
+        Ok((stat.dev, stat.ino))
+    };
+    if locate(path)? != locate(real)? {
+        let why = "it was replaced while the command began: run it again";
+        return Err(endpoint_error("cannot use the directory", path, why).into());
+    }
+    Ok(())
+}
+
+/// Fails if a symlink of another user is on the way to a directory that an option names, or if it is one of Vellum's own.
+pub fn check_option_dir(path: &Path) -> Result<()> {
+    check_trusted_path(path)?;
+    refuse_reserved_dir(path)
+}
+
+/// Fails if a symlink of another user is on the way to a destination.
+fn check_trusted_path(path: &Path) -> Result<()> {
+    match HeldDir::open_trusted_root(path) {
+        Err(error @ BeneathError::UntrustedLink { .. }) => Err(SyncError::from(error).into()),
+        // What else is wrong is told by who opens it.
+        _ => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
+use vellum_checkout::beneath::{BeneathError, append_to_trusted_file};
 use vellum_volume::tree::format_path;
 
 use super::args::DisplayArgs;
@@ -40,7 +41,7 @@ impl SyncLog {
         };
         let path = context.resolve_local_path(Path::new(typed));
         let shown = path.display().to_string();
-        let opened = File::options().create(true).append(true).open(&path);
+        let opened = append_to_trusted_file(&path).map_err(BeneathError::into_io_error);
         Ok(Some(Self { file: opened.map_err(CliError::io_error("open", &shown))?, shown, format }))
     }
 

@@ -60,7 +60,7 @@ pub const TABLE: &[RsyncOption] = &[
     new_flag_option("no-i-r", ORDER),
     new_flag_option("old-dirs", Ours("--dirs")),
     new_flag_option("old-d", Ours("--dirs")),
-    new_flag_option("insecure-links", No("symlinks at the destination are never followed")),
+    new_flag_option("insecure-links", No("name what another user's symlink leads to instead")),
     new_value_option("confine-root", Anyway("nothing outside of the destination is written to")),
     new_flag_option("munge-links", Ours("--safe-links")),
     with_short_letter(

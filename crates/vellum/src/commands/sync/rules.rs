@@ -5,6 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, value_parser};
+use vellum_checkout::beneath::{BeneathError, open_trusted_file};
 use vellum_sync::rules::{FileLimits, ListedPaths, RuleArg, RuleError, RuleSet, SyncFilters};
 use vellum_volume::tree::format_path;
 
@@ -217,12 +218,13 @@ fn rule_usage_error(error: RuleError) -> CliError {
 
 fn read_rule_file(path: &Path, typed: &[u8]) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
+    let mut text = Vec::new();
     if typed == b"-" {
-        let mut text = Vec::new();
         std::io::stdin().lock().read_to_end(&mut text)?;
-        return Ok(text);
+    } else {
+        open_trusted_file(path).map_err(BeneathError::into_io_error)?.read_to_end(&mut text)?;
     }
-    std::fs::read(path)
+    Ok(text)
 }
 
 /// A time as typed: of a file, a date, or so long ago.

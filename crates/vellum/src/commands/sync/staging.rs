@@ -12,7 +12,7 @@ use vellum_sync::options::SyncOptions;
 
 use super::args::WriteArgs;
 use super::backups::resolve_existing_path;
-use super::ends::refuse_reserved_dir;
+use super::ends::check_option_dir;
 use super::sources::OpenedSources;
 use crate::error::{CliError, Result};
 
@@ -70,5 +70,5 @@ pub fn check_staging_dirs(options: &SyncOptions, destination: &Path) -> Result<(
     [&writing.temp_dir, &writing.partial_dir]
         .into_iter()
         .flatten()
-        .try_for_each(|dir| refuse_reserved_dir(&destination.join(OsStr::from_bytes(dir))))
+        .try_for_each(|dir| check_option_dir(&destination.join(OsStr::from_bytes(dir))))
 }

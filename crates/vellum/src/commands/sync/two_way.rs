@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use vellum_checkout::beneath::BeneathError;
 use vellum_sync::local::LocalEnd;
 use vellum_sync::options::{AttributeRewrites, CompareMethod, FollowSymlinks, SyncOptions};
 use vellum_sync::rules::SyncFilters;
@@ -334,9 +335,10 @@ impl TwoWayEndpoints {
                     // anew.
                     if first && !args.show.dry_run && !path.exists() {
                         let object = format!("the directory '{}'", path.display());
-                        std::fs::create_dir(path).map_err(CliError::io_error("make", object))?;
+                        let made = ends::create_trusted_dir(path, 0).map_err(BeneathError::into_io_error);
+                        made.map_err(CliError::io_error("make", object))?;
                     }
-                    Ok(Box::new(LocalEnd::open(path)?))
+                    Ok(Box::new(LocalEnd::open_destination(path)?))
                 }
                 EndpointLocation::There { host, path } => {
                     let connect = |role| remote::connect_remote(host, path, role, args);
@@ -387,11 +389,19 @@ fn resolve_location(typed: &OsString, context: &CommandContext) -> Result<Endpoi
 
 /// A path without symlinks; its last name may be one of what does not exist.
 fn resolve_new_path(path: &Path) -> Result<PathBuf> {
-    let object = || format!("the directory '{}'", format_path(path.as_os_str().as_bytes()));
+    let wrap = || {
+        CliError::io_error("find", format!("the directory '{}'", format_path(path.as_os_str().as_bytes())))
+    };
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.kind() == std::io::ErrorKind::NotFound => {
-            Ok(parent.canonicalize().map_err(CliError::io_error("find", object()))?.join(name))
+            let real = parent.canonicalize().map_err(wrap())?;
+            ends::check_same_trusted_dir(parent, &real)?;
+            Ok(real.join(name))
         }
-        (found, _, _) => found.map_err(CliError::io_error("find", object())),
+        (found, _, _) => {
+            let real = found.map_err(wrap())?;
+            ends::check_same_trusted_dir(path, &real)?;
+            Ok(real)
+        }
     }
 }
