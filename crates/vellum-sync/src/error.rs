@@ -44,6 +44,12 @@ pub enum SyncError {
     /// A symlink that is followed leads to a directory that it is in.
     #[error("the symlink leads to a directory that it is in, and is not followed a second time")]
     Cycle,
+    /// A symlink at the destination that would count as a directory leads out of it.
+    #[error(
+        "the symlink leads out of the destination, or is absolute, and --keep-dirlinks does not follow it: mount the \
+         directory there instead (mount --bind)"
+    )]
+    LinkOutside,
     /// Something has the name, though the listing did not say so.
     #[error(
         "something else has this name: it appeared meanwhile, or the destination takes two names for one"
@@ -123,9 +129,12 @@ impl SyncError {
             Self::Beneath(error) => error.kind(),
             Self::Content(error) => error.kind(),
             Self::Io { source, .. } => ErrorKind::from_io_error(source),
-            Self::Changed | Self::Taken | Self::Dangling(_) | Self::Cycle | Self::Rename(_) => {
-                ErrorKind::Conflict
-            }
+            Self::Changed
+            | Self::LinkOutside
+            | Self::Taken
+            | Self::Dangling(_)
+            | Self::Cycle
+            | Self::Rename(_) => ErrorKind::Conflict,
             Self::Vanished => ErrorKind::NotFound,
             Self::Unequal | Self::Listing(_) => ErrorKind::Corrupt,
             Self::Refused(_) | Self::End { .. } => ErrorKind::Conflict,

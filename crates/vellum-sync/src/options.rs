@@ -80,6 +80,12 @@ pub struct PreserveOptions {
     pub symlinks: SymlinkHandling,
     /// Which symlinks are not copied, but what they lead to.
     pub follow: FollowSymlinks,
+    /// A symlink to a directory at the destination counts as that directory where the source has a directory.
+    #[serde(default)]
+    pub keep_dir_links: bool,
+    /// With `keep_dir_links`: the paths of those symlinks, known when both sides were listed.
+    #[serde(default)]
+    pub dir_links: Vec<Vec<u8>>,
     /// Symlinks that lead out of what is copied are left out.
     pub safe_links: bool,
     /// Device nodes.
@@ -117,7 +123,8 @@ pub enum SymlinkHandling {
     Keep,
 }
 
-/// Which symlinks at the source are followed. Those at the destination never are.
+/// Which symlinks at the source are followed. Those at the destination are with
+/// [`keep_dir_links`](PreserveOptions::keep_dir_links) only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum FollowSymlinks {
     /// None.

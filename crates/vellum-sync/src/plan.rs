@@ -6,6 +6,7 @@
 mod basis;
 mod compare;
 mod delete;
+mod dir_links;
 mod links;
 mod refusal;
 mod rename;
@@ -16,6 +17,7 @@ mod wanted;
 pub(crate) use compare::compare_content;
 pub use compare::{compare_attributes, find_undecided_files, find_undecided_in_basis};
 pub(crate) use delete::DeletionCounts;
+pub use dir_links::find_dir_links;
 pub use refusal::{PlanRefusal, PlanRemark};
 pub use step::{Differences, StepAction, StepCounts, StepPhase, SyncStep, WriteMethod};
 pub use wanted::WantedAttributes;

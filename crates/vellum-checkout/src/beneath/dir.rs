@@ -116,6 +116,21 @@ impl HeldDir {
         Ok(here)
     }
 
+    /// The directory at a relative path, to read its names; symlinks on the way are followed as long as they stay below this
+    /// directory: `EXDEV` if one is absolute or leads out.
+    pub fn open_dir_within(&self, path: &[u8]) -> Result<Self> {
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
+        let mut tries = 0;
+        loop {
+            match fs::openat2(self, path, flags, Mode::empty(), how) {
+                Ok(fd) => return Ok(Self::from_fd(fd)),
+                Err(Errno::AGAIN | Errno::INTR) if tries < RESOLVE_TRIES => tries += 1,
+                Err(errno) => return Err(system_error("open the directory", path, errno)),
+            }
+        }
+    }
+
     /// The directory that holds the last component of a relative path, and that component.
     pub fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(Self, &'p [u8])> {
         let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {

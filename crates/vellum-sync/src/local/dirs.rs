@@ -1,5 +1,8 @@
 //! Reaching the directories of a listing again, to read and write what is in them.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 
 use vellum_checkout::beneath::HeldDir;
@@ -13,19 +16,26 @@ const KEPT: usize = 32;
 /// Opens directories by their entries, and keeps the last used ones open.
 pub(crate) struct OpenListingDirs {
     root: HeldDir,
-    /// Symlinks that a listing followed are followed again: at the source, never at the destination.
+    /// Symlinks that a listing followed are followed again, at the source.
     follows: bool,
+    /// At a destination: paths of symlinks that count as the directories that they lead to.
+    dir_links: Arc<HashSet<Vec<u8>>>,
     kept: Mutex<Vec<(ListingEntryId, HeldDir)>>,
 }
 
 impl OpenListingDirs {
     pub fn new(root: HeldDir) -> Self {
-        Self { root, follows: false, kept: Mutex::default() }
+        Self { root, follows: false, dir_links: Arc::default(), kept: Mutex::default() }
     }
 
     /// The same, for the tree that was listed: what was followed there is followed again.
     pub fn new_following_symlinks(root: HeldDir) -> Self {
         Self { follows: true, ..Self::new(root) }
+    }
+
+    /// The same for a destination, where symlinks at these paths count as directories.
+    pub fn new_with_dir_links(root: HeldDir, dir_links: &Arc<HashSet<Vec<u8>>>) -> Self {
+        Self { dir_links: Arc::clone(dir_links), ..Self::new(root) }
     }
 
     /// The directory that stands at the path of an entry of one listing, always the same one.
@@ -36,6 +46,10 @@ impl OpenListingDirs {
         if let Some(known) = self.find_cached(dir.id()) {
             return Ok(known);
         }
+        if self.is_through_link(dir) {
+            let opened = self.root.open_dir_within(&dir.path())?;
+            return Ok(self.cache_dir(dir.id(), opened));
+        }
         let opened = match dir.parent().and_then(|parent| self.find_cached(parent.id())) {
             Some(parent) if self.follows && dir.listing().is_followed(dir.id()) => {
                 parent.open_dir_following(dir.name())?
@@ -44,12 +58,28 @@ impl OpenListingDirs {
             None if self.follows => DirectoryRoute::for_dir(dir).open_from(&self.root)?,
             None => self.root.resolve_dir(&dir.path())?,
         };
+        Ok(self.cache_dir(dir.id(), opened))
+    }
+
+    /// Whether the directory is one that a symlink leads to, or below one.
+    fn is_through_link(&self, dir: &ListingEntry<'_>) -> bool {
+        let mut here = (!self.dir_links.is_empty()).then_some(*dir);
+        while let Some(entry) = here {
+            if self.dir_links.contains(&entry.path()) {
+                return true;
+            }
+            here = entry.parent();
+        }
+        false
+    }
+
+    fn cache_dir(&self, id: ListingEntryId, opened: HeldDir) -> HeldDir {
         let mut kept = self.kept.lock();
         if kept.len() >= KEPT {
             kept.remove(0);
         }
-        kept.push((dir.id(), opened.clone()));
-        Ok(opened)
+        kept.push((id, opened.clone()));
+        opened
     }
 
     /// Looks from the last one on, which it mostly is.

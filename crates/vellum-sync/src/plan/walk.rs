@@ -204,6 +204,9 @@ impl<'a> SyncPlanner<'a> {
         if !compare::is_requested_kind(&source, self.options) {
             return self.remarks.push(PlanRemark::Skipped { path: source.path() });
         }
+        if old.is_none() && source.is_dir() && self.is_unlisted_link(&source) {
+            return;
+        }
         if self.bare.contains(&source.id()) {
             old.iter().for_each(|old| self.plan_extra_entry(old, pair));
             return;
@@ -224,6 +227,12 @@ impl<'a> SyncPlanner<'a> {
             }
             Some(old) => self.plan_same_kind(&source, &old, pair),
         }
+    }
+
+    /// Whether a symlink has the path that cannot count as a directory, which the destination's listing reports.
+    fn is_unlisted_link(&self, source: &ListingEntry<'_>) -> bool {
+        let links = &self.options.preserve.dir_links;
+        !links.is_empty() && links.contains(&source.path())
     }
 
     /// Something of another kind has the path.
@@ -461,7 +470,7 @@ impl<'a> SyncPlanner<'a> {
 }
 
 /// Directories below which there is nothing but directories, and none that a rule protects.
-fn find_bare_dirs(source: &TreeListing) -> HashSet<ListingEntryId> {
+pub(super) fn find_bare_dirs(source: &TreeListing) -> HashSet<ListingEntryId> {
     let mut bare: HashSet<ListingEntryId> =
         source.iter().filter(ListingEntry::is_dir).map(|dir| dir.id()).collect();
     let is_kept = |entry: &ListingEntry<'_>| match entry.is_dir() {

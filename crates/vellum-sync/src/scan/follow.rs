@@ -1,10 +1,12 @@
 //! Symlinks at the source that are not taken as what they are: followed, or left out because they lead out of the tree.
 //!
-//! Invariant: at the destination nothing is followed. Whether a symlink leads out is decided by its words alone, as
+//! Invariant: at the destination nothing is followed but what `--keep-dirlinks` asks for. Whether a symlink leads out is decided by its words alone, as
 //! rsync decides it: nobody can change that by moving directories.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use vellum_checkout::beneath::HeldDir;
 use vellum_checkout::meta::FileStat;
 use vellum_types::FileKind;
@@ -22,6 +24,66 @@ pub(super) struct FollowedDirectory<'h> {
     pub judge: &'h dyn EntryFilter,
     /// Names above its entries, from where symlinks may not lead out.
     pub depth: usize,
+    /// At a destination: names of symlinks that count as the directories that they lead to.
+    pub dir_links: Option<LinksInDirectory<'h>>,
+}
+
+/// Names in a directory of a destination that are symlinks and count as the directories that they lead to.
+#[derive(Clone, Copy)]
+pub(super) struct LinksInDirectory<'h> {
+    /// Where they may lead.
+    pub root: &'h HeldDir,
+    /// The directory's path from there.
+    pub path: &'h [u8],
+    pub names: &'h HashSet<Vec<u8>>,
+}
+
+impl LinksInDirectory<'_> {
+    /// What a symlink leads to, if that is a directory.
+    fn resolve_link(self, dir: &HeldDir, name: &[u8]) -> Result<Option<FileStat>> {
+        let path = match self.path.is_empty() {
+            true => name.to_vec(),
+            false => [self.path, b"/", name].concat(),
+        };
+        match self.root.open_dir_within(&path) {
+            Ok(dir) => Ok(Some(dir.stat_self()?)),
+            Err(error) if error.errno() == Some(Errno::XDEV) => match dir.stat_following(name) {
+                Ok(target) if target.kind == FileKind::Dir => Err(SyncError::LinkOutside),
+                _ => Ok(None),
+            },
+            // It leads to something else, or nowhere: it is a symlink like others.
+            Err(error) if error.is_not_found() || error.is_not_a_directory() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Symlinks of a destination that count as directories, by the paths of the directories that they are in.
+#[derive(Default)]
+pub(super) struct DirectoryLinks(HashMap<Vec<u8>, HashSet<Vec<u8>>>);
+
+impl DirectoryLinks {
+    pub fn from_request(wish: &ListingRequest) -> Self {
+        let mut links = Self::default();
+        if wish.side == SyncSide::Destination {
+            for path in &wish.options.preserve.dir_links {
+                let slash = path.iter().rposition(|byte| *byte == b'/');
+                let parent = path.get(..slash.unwrap_or(0)).unwrap_or_default();
+                let name = path.get(slash.map_or(0, |slash| slash + 1)..).unwrap_or_default();
+                links.0.entry(parent.to_vec()).or_default().insert(name.to_vec());
+            }
+        }
+        links
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The names of those in a directory.
+    pub fn names_in(&self, dir: &[u8]) -> Option<&HashSet<Vec<u8>>> {
+        self.0.get(dir)
+    }
 }
 
 /// What becomes of symlinks.
@@ -55,6 +117,11 @@ impl SymlinkFollower {
         stat: &FileStat,
         is_way: bool,
     ) -> Result<Option<FileStat>> {
+        if let Some(links) = here.dir_links.filter(|links| links.names.contains(name))
+            && stat.kind == FileKind::Symlink
+        {
+            return links.resolve_link(here.dir, name);
+        }
         if stat.kind != FileKind::Symlink || !self.is_following() {
             return Ok(None);
         }

@@ -225,7 +225,7 @@ impl<'w> DirectoryVisitor<'w> {
         found: &mut DirectoryContents,
     ) -> Result<()> {
         let judge = create_beside_filter(self.wish)?;
-        let here = FollowedDirectory { dir, judge: &*judge, depth: 0 };
+        let here = FollowedDirectory { dir, judge: &*judge, depth: 0, dir_links: None };
         let judged = FilteredName {
             here: &here,
             protected: false,

@@ -15,7 +15,7 @@ use vellum_checkout::meta::FileStat;
 use vellum_types::UnixTime;
 use vellum_volume::ProgressMeter;
 
-use super::follow::{AncestorDirectories, FollowedDirectory};
+use super::follow::{AncestorDirectories, DirectoryLinks, FollowedDirectory, LinksInDirectory};
 use super::visit::{DirectoryContents, DirectoryVisitor, describe_file};
 use super::{EntryFilter, ReadScanRules};
 use crate::error::{Result, SyncError};
@@ -87,6 +87,7 @@ pub(super) struct DirectoryWalk<'a> {
     held: Arc<AtomicUsize>,
     held_max: usize,
     crew: WorkerPool<WalkTask>,
+    dir_links: DirectoryLinks,
     /// It is a FAT, whose times of change have been finer than those of content.
     is_fat: bool,
     state: Mutex<WalkState>,
@@ -135,6 +136,7 @@ impl<'a> DirectoryWalk<'a> {
             held: Arc::default(),
             held_max,
             crew: WorkerPool::with_first_task(task),
+            dir_links: DirectoryLinks::from_request(wish),
             is_fat,
             state: Mutex::new(state),
         })
@@ -185,8 +187,11 @@ impl<'a> DirectoryWalk<'a> {
             let read = |name: &[u8]| read_rule_file(&dir, name);
             let judge = task.judge.enter_dir(&task.name, &read as ReadScanRules<'_>)?;
             let judge = judge.unwrap_or_else(|| task.judge.clone());
-            let found =
-                self.looker.visit_dir(&FollowedDirectory { dir: &dir, judge: &*judge, depth: task.depth })?;
+            let path = self.path_for_links(task.id);
+            let names = self.dir_links.names_in(&path);
+            let dir_links = names.map(|names| LinksInDirectory { root: self.root, path: &path, names });
+            let here = FollowedDirectory { dir: &dir, judge: &*judge, depth: task.depth, dir_links };
+            let found = self.looker.visit_dir(&here)?;
             Ok((dir, VisitedDirectory { id: task.id, judge, depth: task.depth, above }, found))
         });
         match outcome {
@@ -203,10 +208,24 @@ impl<'a> DirectoryWalk<'a> {
         }
     }
 
+    /// The path of a directory; empty where no symlink at a destination counts as a directory.
+    fn path_for_links(&self, id: ListingEntryId) -> Vec<u8> {
+        if self.dir_links.is_empty() {
+            return Vec::new();
+        }
+        self.lock().listing.entry(id).path()
+    }
+
     fn open_dir(&self, task: &WalkTask) -> Result<HeldDir> {
         if task.id == ListingEntryId::ROOT {
             // Opened anew: names are read once through one descriptor, and the root may be listed twice.
             return Ok(self.root.reopen_to_read()?);
+        }
+        if task.parent.is_none() || task.followed {
+            let path = self.path_for_links(task.id);
+            if !path.is_empty() {
+                return Ok(self.root.open_dir_within(&path)?);
+            }
         }
         let parent = match &task.parent {
             Some(HeldDirectory(parent)) => parent.dir.clone(),

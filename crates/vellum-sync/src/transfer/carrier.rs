@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -48,12 +49,13 @@ impl<'a> TransferContext<'a> {
     pub fn new(root: &HeldDir, receiver: EntryWriter<'a>, meter: &'a ProgressMeter) -> Self {
         let basis = receiver.job.options.basis.iter().flat_map(|basis| &basis.dirs);
         let opened = |path: &Vec<u8>| HeldDir::open_trusted_root(Path::new(OsStr::from_bytes(path))).ok();
+        let dir_links = Arc::new(receiver.job.options.preserve.dir_links.iter().cloned().collect());
         Self {
             basis: basis.map(|path| opened(path).map(OpenListingDirs::new)).collect(),
             receiver,
             meter,
-            dirs: OpenListingDirs::new(root.clone()),
-            old_dirs: OpenListingDirs::new(root.clone()),
+            dirs: OpenListingDirs::new_with_dir_links(root.clone(), &dir_links),
+            old_dirs: OpenListingDirs::new_with_dir_links(root.clone(), &dir_links),
             steps: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             over: AtomicBool::new(false),

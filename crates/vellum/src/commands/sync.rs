@@ -31,7 +31,7 @@ use vellum_sync::listing::{EntryFlags, ListingEntryId, TreeListing};
 use vellum_sync::moving;
 use vellum_sync::options::{DeletePhase, FollowSymlinks, SyncOptions};
 use vellum_sync::owners;
-use vellum_sync::plan::{SyncPlan, find_undecided_files};
+use vellum_sync::plan::{SyncPlan, find_dir_links, find_undecided_files};
 use vellum_sync::receive::{DestinationEnd, StagingDirectories, SyncJob, SyncReport};
 use vellum_sync::remote::RemoteEnd;
 use vellum_sync::source::{ListingRequest, SyncEnd, SyncSide};
@@ -303,6 +303,7 @@ impl SyncPair {
         let is_missing = into.is_new && !into.path.is_dir();
         let present = if is_missing { None } else { Some(into.open_existing()?) };
         let (mut from, mut to, basis) = self.list_all_trees(present.as_deref(), options, meter)?;
+        let options = &self.relist_dir_links(present.as_deref(), (&from, &mut to), options, meter)?;
         let options = &owners::map_owners(&mut from, &to, options)?;
         let (ours, theirs) = find_undecided_files(&from, &to, options);
         collect_digests(source, &mut from, &ours, meter)?;
@@ -368,6 +369,30 @@ impl SyncPair {
             let to = to.join().unwrap_or(Err(SyncError::Stopped));
             Ok((from?, to?, basis::Found::default()))
         })
+    }
+
+    /// Lists the destination anew as long as there are symlinks that count as directories; the options then name them.
+    fn relist_dir_links(
+        &self,
+        present: Option<&dyn DestinationEnd>,
+        (from, to): (&TreeListing, &mut TreeListing),
+        options: &Arc<SyncOptions>,
+        meter: &ProgressMeter,
+    ) -> vellum_sync::Result<Arc<SyncOptions>> {
+        let mut options = Arc::clone(options);
+        let Some(present) = present else { return Ok(options) };
+        loop {
+            let found = find_dir_links(from, to, &options.preserve);
+            let known = &options.preserve.dir_links;
+            let new: Vec<_> = found.into_iter().filter(|path| !known.contains(path)).collect();
+            if new.is_empty() {
+                return Ok(options);
+            }
+            let mut preserve = options.preserve.clone();
+            preserve.dir_links.extend(new);
+            options = Arc::new(SyncOptions { preserve, ..(*options).clone() });
+            *to = present.list_entries(&self.new_list_request(SyncSide::Destination, &options)?, meter)?;
+        }
     }
 
     fn list_source_files(

@@ -1,4 +1,5 @@
-//! `vellum sync` and symlinks on the way to DST and to what options name: those of other users are not followed.
+//! `vellum sync` and symlinks on the way to DST and to what options name: those of other users are not followed; and with
+//! `--keep-dirlinks`, which takes symlinks in DST for the directories that they lead to.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
@@ -120,4 +121,131 @@ fn another_host_follows_no_symlink_that_somebody_planted_there() {
     host.sync(&["-a", "src/", &there]).code(2).remarks(REFUSED);
     host.sync(&["-a", "src/", &format!("{there}/new")]).code(2).remarks(REFUSED);
     assert_eq!(names(&host.world, "inside"), ["list", "rules"]);
+}
+
+/// Two trees: DST has symlinks where SRC has directories, and others.
+fn fill_dir_links(root: &std::path::Path) {
+    let write = |path: &str, text: &str| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write("src/linked/new", "new");
+    write("src/linked/deep/inner", "inner");
+    write("src/chained/file", "file");
+    write("src/dangling/file", "file");
+    write("src/to-file/file", "file");
+    write("src/now-a-file", "file");
+    fs::create_dir_all(root.join("src/empty")).unwrap();
+    symlink("elsewhere", root.join("src/same-link")).unwrap();
+    write("dst/else/linked/old", "old");
+    write("dst/else/linked/new", "old version of it");
+    write("dst/else/deep/kept", "kept");
+    write("dst/else/chained/extra", "extra");
+    write("dst/else/untouched", "untouched");
+    write("dst/else/gone/stays", "stays");
+    write("dst/else/empty/extra", "extra");
+    symlink("else/linked", root.join("dst/linked")).unwrap();
+    symlink("../deep", root.join("dst/else/linked/deep")).unwrap();
+    symlink("else/second", root.join("dst/chained")).unwrap();
+    symlink("chained", root.join("dst/else/second")).unwrap();
+    symlink("nowhere", root.join("dst/dangling")).unwrap();
+    symlink("else/untouched", root.join("dst/to-file")).unwrap();
+    symlink("else/gone", root.join("dst/now-a-file")).unwrap();
+    symlink("else/gone", root.join("dst/extra-link")).unwrap();
+    symlink("else/empty", root.join("dst/empty")).unwrap();
+    symlink("elsewhere", root.join("dst/same-link")).unwrap();
+}
+
+fn listed(root: &std::path::Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut next = vec![root.to_path_buf()];
+    while let Some(path) = next.pop() {
+        let stat = fs::symlink_metadata(&path).unwrap();
+        let content = if stat.is_dir() {
+            next.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            "dir".to_owned()
+        } else if stat.is_symlink() {
+            format!("-> {}", fs::read_link(&path).unwrap().display())
+        } else {
+            fs::read_to_string(&path).unwrap()
+        };
+        found.push(format!("{}: {content}", path.strip_prefix(root).unwrap().display()));
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn symlinks_at_the_destination_count_as_directories_with_keep_dirlinks_as_with_rsync() {
+    for words in [
+        &["-rlK", "src/", "dst"][..],
+        &["-aK", "src/", "dst"],
+        &["-rlpt", "--keep-dirlinks", "--delete", "--exclude=/else", "src/", "dst"],
+        &["-aKm", "--delete", "--exclude=/else", "src/", "dst"],
+        &["-a", "src/", "dst"],
+        &["-aKn", "--delete", "--exclude=/else", "src/", "dst"],
+        &["-rlK", "--delete", "src/chained", "dst"],
+    ] {
+        let [ours, theirs] = [World::empty(), World::empty()];
+        fill_dir_links(&ours.tree());
+        fill_dir_links(&theirs.tree());
+        ours.run(&[&["sync", "--force-delete"], words].concat()).ok();
+        let rsync = Command::new("rsync").args(words).current_dir(theirs.tree()).output().unwrap();
+        assert!(rsync.status.success(), "{}", String::from_utf8_lossy(&rsync.stderr));
+        assert_eq!(listed(&ours.tree()), listed(&theirs.tree()), "{words:?}");
+        if words.contains(&"-aK") {
+            ours.run(&[&["sync", "--force-delete"], words].concat()).ok().says("Nothing to do");
+        }
+    }
+}
+
+#[test]
+fn another_host_takes_symlinks_for_directories_as_well() {
+    let host = Host::new();
+    let here = World::empty();
+    fill_dir_links(&host.world.tree());
+    fill_dir_links(&here.tree());
+    let words = ["-aK", "--delete", "--force-delete", "--exclude=/else"];
+    here.run(&[&["sync"], &words[..], &["src/", "dst"]].concat()).ok();
+    let there = host.at("dst");
+    host.sync(&[&words[..], &["src/", &there]].concat()).ok();
+    assert_eq!(listed(&host.world.tree().join("dst")), listed(&here.tree().join("dst")));
+    host.sync(&[&words[..], &["src/", &there]].concat()).ok().says("Nothing to do");
+}
+
+#[test]
+fn keep_dirlinks_follows_no_symlink_out_of_the_destination() {
+    for target in ["../outside", "/TREE/outside", "/TREE/dst/inside", "inside/../../outside"] {
+        let host = Host::new();
+        let world = &host.world;
+        world.write("src/linked/deep/file", "new");
+        world.write("src/other", "new");
+        world.write("outside/kept", "kept");
+        world.write("dst/inside/kept", "kept");
+        let target = target.replace("/TREE", world.tree().to_str().unwrap());
+        symlink(&target, world.tree().join("dst/linked")).unwrap();
+        let words = ["-aK", "--delete", "--force-delete"];
+        let told = "dst/inside";
+        for to in ["dst".to_owned(), host.at("dst")] {
+            let ran = match to.contains(':') {
+                true => host.sync(&[&words[..], &["src/", &to]].concat()),
+                false => world.run(&[&["sync"], &words[..], &["src/", &to]].concat()),
+            };
+            let ran = ran.code(1).remarks("linked: the symlink leads out of the destination");
+            assert_eq!(ran.err.matches("linked").count(), 1, "{}", ran.err);
+        }
+        world.run(&["sync", "-aK", "src/linked", "dst"]).code(if target.contains(told) { 0 } else { 2 });
+        assert_eq!(names(world, "outside"), ["kept"], "{target}");
+        assert_eq!(world.read("dst/other"), "new");
+        assert_eq!(fs::read_link(world.tree().join("dst/linked")).unwrap().to_str(), Some(&*target));
+        // As with rsync.
+        let mut rsync = Command::new("rsync");
+        assert!(
+            !rsync.args(["-aK", "src/", "dst"]).current_dir(world.tree()).output().unwrap().status.success()
+        );
+    }
+    let world = World::empty();
+    plant(&world);
+    world.run_at_home(&["sync", "-aK", "--two-way", "src", "dst"]).code(3).remarks("--keep-dirlinks");
 }

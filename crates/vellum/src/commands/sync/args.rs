@@ -135,7 +135,10 @@ pub struct PreserveArgs {
     /// The same of symlinks that lead to directories
     #[arg(short = 'k', long)]
     pub copy_dirlinks: bool,
-    /// The same of symlinks that lead out of SRC
+    /// Take a symlink at DST for the directory that it leads to, if SRC has a directory there
+    #[arg(short = 'K', long)]
+    pub keep_dirlinks: bool,
+    /// What symlinks that lead out of SRC lead to
     #[arg(long)]
     pub copy_unsafe_links: bool,
     /// Leave out symlinks that lead out of SRC

@@ -195,6 +195,7 @@ pub fn find_local_destination(
     context: &CommandContext,
     typed: &OsStr,
     from: &SourceEndpoint,
+    keeps_dir_links: bool,
 ) -> Result<DestinationEndpoint> {
     const WHAT: &str = "cannot write to the destination";
     let base = context.resolve_local_path(Path::new(typed));
@@ -223,7 +224,13 @@ pub fn find_local_destination(
             Some(name) => format!("'{shown}', as '{}'", format_path(name)),
             None => format!("'{shown}'"),
         };
-        let standing = std::fs::symlink_metadata(&path).ok();
+        let stays_inside =
+            || Some(path.canonicalize().ok()?.starts_with(base_of(&path).canonicalize().ok()?));
+        let standing = match keeps_dir_links && path.is_dir() && stays_inside() == Some(true) {
+            true => std::fs::metadata(&path).ok(),
+            false => std::fs::symlink_metadata(&path).ok(),
+        };
+        check_trusted_path(&path)?;
         // What stands where the directory itself goes must not lead elsewhere.
         if from.name.is_some() && standing.as_ref().is_some_and(|standing| !standing.is_dir()) {
             let why =
@@ -307,6 +314,11 @@ pub fn create_trusted_dir(path: &Path, above: usize) -> std::result::Result<(), 
         Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => Ok(()),
         made => made,
     }
+}
+
+/// The directory that a path is in.
+fn base_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
 }
 
 /// Fails if `real`, to which symlinks in `path` led, is not where those of trusted users lead.

@@ -72,6 +72,8 @@ fn parse_preserve(args: &Args) -> PreserveOptions {
         prune_empty: args.which.prune_empty_dirs,
         bare_way: args.places.no_implied_dirs,
         follow: parse_follow_mode(typed),
+        keep_dir_links: typed.keep_dirlinks,
+        dir_links: Vec::new(),
         safe_links: typed.safe_links,
         symlinks: if (archive || typed.links) && !typed.no_links {
             SymlinkHandling::Keep

@@ -63,10 +63,6 @@ pub const TABLE: &[RsyncOption] = &[
     new_flag_option("insecure-links", No("name what another user's symlink leads to instead")),
     new_value_option("confine-root", Anyway("nothing outside of the destination is written to")),
     new_flag_option("munge-links", Ours("--safe-links")),
-    with_short_letter(
-        'K',
-        new_flag_option("keep-dirlinks", No("symlinks at the destination are replaced, never followed")),
-    ),
     new_flag_option("copy-devices", No("devices are never opened")),
     new_flag_option("write-devices", No("devices are never opened")),
     new_flag_option("drop-D", Ours("--no-D")),

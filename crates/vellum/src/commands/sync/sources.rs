@@ -479,7 +479,9 @@ fn open_destination(
     context: &CommandContext,
 ) -> Result<DestinationEndpoint> {
     let into = match EndpointArg::parse_endpoint(destination, context) {
-        EndpointArg::Path(path) => ends::find_local_destination(context, &path, from)?,
+        EndpointArg::Path(path) => {
+            ends::find_local_destination(context, &path, from, args.preserve.keep_dirlinks)?
+        }
         EndpointArg::Host { .. } if from.remote.is_some() => return Err(two_remotes_error()),
         EndpointArg::Host { host, path } => remote::find_remote_destination(&host, &path, from, args)?,
         EndpointArg::Volume { snapshot: Some(snapshot), .. } => {
@@ -487,7 +489,8 @@ fn open_destination(
             return Err(CliError::usage_error(message, "a worktree is written to: VOLUME:/PATH"));
         }
         EndpointArg::Volume { directory, snapshot: None, path } => {
-            ends::find_local_destination(context, &worktree_file_path(&directory, &path), from)?
+            let path = worktree_file_path(&directory, &path);
+            ends::find_local_destination(context, &path, from, args.preserve.keep_dirlinks)?
         }
     };
     if into.remote.is_none() {

@@ -248,6 +248,7 @@ fn validate_options(options: &SyncOptions, filters: &SyncFilters) -> Result<Sync
             "--copy-links and its like",
         ),
         (options.delete.missing, "--delete-missing-args"),
+        (options.preserve.keep_dir_links, "--keep-dirlinks"),
         (options.preserve.prune_empty, "--prune-empty-dirs"),
         (options.basis.is_some(), "--link-dest, --copy-dest and --compare-dest"),
         (options.changes != AttributeRewrites::default(), "--chmod, --chown, --usermap and --groupmap"),
