@@ -1,7 +1,7 @@
-//! A directory of a live worktree, and all that can be done below it.
+//! A directory of a live worktree, and all operations below it.
 //!
-//! Deliberately absent: permission checks. Whoever has the volume's key may do everything; what is made belongs to the
-//! user and group of this process.
+//! Deliberately absent: permission checks. Whoever holds the volume's key can do everything. New entries belong to
+//! the user and group of this process.
 
 mod attributes;
 mod content;
@@ -24,7 +24,7 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// The whole worktree.
+    /// The root directory of the worktree.
     pub(crate) fn from_worktree_root(live: Arc<OpenLiveWorktree>) -> Self {
         Self { reader: PathReader::new(ReadSource::Live(live.clone())), live }
     }
@@ -50,7 +50,7 @@ impl RootedTree for Dir {
 
 impl Tree for Dir {}
 
-/// This process, for what it makes.
+/// The user and group of this process, for new entries.
 fn caller() -> RequestCaller {
     RequestCaller {
         uid: rustix::process::geteuid().as_raw(),

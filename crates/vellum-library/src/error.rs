@@ -1,4 +1,4 @@
-//! What can go wrong, with the path that it happened to.
+//! Errors, with the path that each is about.
 
 use std::io;
 
@@ -13,17 +13,17 @@ use crate::live::OpenError;
 /// Result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A failure.
+/// An error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something could not be done with a path.
+    /// An operation on a path failed.
     #[error("cannot {action} {path}: {source}")]
     Path {
-        /// What was tried, a verb.
+        /// The operation, a verb.
         action: &'static str,
-        /// The path as it was given, fit to be shown.
+        /// The path as it was given, escaped for printing.
         path: Box<str>,
-        /// Why it failed.
+        /// The reason.
         source: Box<FsError>,
     },
     /// An open file could not be read or written.
@@ -32,16 +32,16 @@ pub enum Error {
     /// A live worktree could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The volume failed.
+    /// An operation of the volume failed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// The thread that publishes could not be started.
+    /// The publishing thread could not be started.
     #[error("cannot start the thread that publishes: {0}")]
     Thread(io::Error),
 }
 
 impl Error {
-    /// Says what was tried, and on which path. What vanished while it was looked up was not there.
+    /// Adds the operation and the path. An entry that vanished during the lookup counts as not found.
     pub(crate) fn for_action(action: &'static str, path: &[u8]) -> impl FnOnce(FsError) -> Self {
         move |source| {
             let source = match source {
@@ -52,7 +52,7 @@ impl Error {
         }
     }
 
-    /// What a caller can do about it.
+    /// Returns what a caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -64,7 +64,7 @@ impl Error {
         }
     }
 
-    /// The kind that the standard library would give it.
+    /// Returns the corresponding kind of the standard library.
     #[must_use]
     pub fn io_kind(&self) -> io::ErrorKind {
         match self.posix_errno() {
@@ -83,7 +83,7 @@ impl Error {
         }
     }
 
-    /// The error number of a refusal that POSIX describes.
+    /// Returns the error number, if POSIX describes the failure.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         self.posix_errno().map(Errno::raw_os_error)

@@ -1,8 +1,8 @@
 //! An open file.
 //!
-//! Invariant: while a file is open its content stays, also when its last name is gone, and when the worktree is
-//! restored; from then on, and in a view or a snapshot, it can be read only. Closing waits for who restores: a file is
-//! never dropped by who keeps a worktree from being restored.
+//! Invariant: while a file is open its content is kept, even if its last name is removed or the worktree is restored.
+//! After a restore, and in a view or a snapshot, it can only be read. Closing waits for a restore in progress, so a
+//! thread that blocks a restore must never drop a file.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -20,12 +20,12 @@ use crate::options::OpenOptions;
 use crate::source::ReadSource;
 use crate::tree::{path_bytes, sealed::RootedTree};
 
-/// An open file. It can be shared among threads: what reads and writes one after the other shares one position, as
-/// after `dup(2)`; `*_at` have no part in it.
+/// An open file. It can be shared among threads: sequential reads and writes share one position, as after `dup(2)`;
+/// the `*_at` methods do not use it.
 pub struct File {
     source: ReadSource,
     ino: Ino,
-    /// Which state of a live worktree it is of.
+    /// The epoch of the live worktree that it belongs to.
     epoch: Epoch,
     options: OpenOptions,
     position: Mutex<u64>,
@@ -56,7 +56,7 @@ impl File {
         Ok(Self { source: source.clone(), ino: at.ino, epoch, options, position: Mutex::new(0) })
     }
 
-    /// The file, which must be there still, emptied if it was opened so.
+    /// Returns the file, truncated if the options ask for it. Fails if the file no longer exists.
     pub(crate) fn finish_open(self) -> vellum_fs::Result<Self> {
         let attr = self.attributes()?;
         if self.options.truncate && attr.kind == FileKind::File {
@@ -69,12 +69,13 @@ impl File {
         self.ino
     }
 
-    /// Its attributes.
+    /// Returns its attributes.
     pub fn stat(&self) -> Result<Metadata> {
         Ok(Metadata::new(self.ino, self.attributes()?))
     }
 
-    /// Reads from an offset on; gives how many bytes, which are fewer than asked for only at the end.
+    /// Reads from an offset. Returns the number of bytes, which is smaller than requested only at the end of the
+    /// file.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.check_allowed(self.options.read)?;
         let content = self.read_content(offset, buffer.len())?;
@@ -84,8 +85,8 @@ impl File {
         Ok(content.len())
     }
 
-    /// Writes at an offset, or at the end if the file was opened to append; gives how many bytes, which are fewer
-    /// only at the largest size.
+    /// Writes at an offset, or at the end if the file was opened for appending. Returns the number of bytes, which is
+    /// smaller than requested only at the maximum file size.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
         self.check_allowed(self.options.is_writable())?;
         Ok(self.write_unchecked(data, offset)?)
@@ -101,13 +102,13 @@ impl File {
         })
     }
 
-    /// Sets its size: what is beyond goes, what is missing reads as zeros.
+    /// Sets its size. Content beyond it is removed; added space reads as zeros.
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.check_allowed(self.options.is_writable())?;
         Ok(self.change_file(|fs| fs.truncate(self.ino, size))?)
     }
 
-    /// Waits until all that was written, to this file and before, survives a loss of power.
+    /// Waits until everything written so far, to this file and before, survives a power cut.
     pub fn sync(&self) -> Result<()> {
         match &self.source {
             ReadSource::Live(live) => Ok(live.fs.fsync(self.ino, false)?),
@@ -115,18 +116,18 @@ impl File {
         }
     }
 
-    /// The first offset from `offset` on where there is data; None: there is none.
+    /// Returns the first offset at or after `offset` that has data, or `None`.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         self.seek_from(offset, vellum_fs::SeekTarget::Data)
     }
 
-    /// The first offset from `offset` on where there is a hole, or the end; None: the offset is beyond it.
+    /// Returns the first offset at or after `offset` in a hole, or the end of the file. `None`: `offset` is beyond
+    /// the end.
     pub fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
         self.seek_from(offset, vellum_fs::SeekTarget::Hole)
     }
 
-    /// Gives it a name, which must be free: for a file that has none ([`Dir::temp_file`]) its first, and from then on
-    /// it stays.
+    /// Gives it a name, which must be free. A file without a name ([`Dir::temp_file`]) is kept from then on.
     pub fn persist(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<()> {
         let path = path_bytes(&path);
         let failed = Error::for_action("name a file", path);
@@ -179,7 +180,7 @@ impl File {
         }
     }
 
-    /// Changes it; stale if the worktree was restored since it was opened.
+    /// Changes it. Fails with a stale handle if the worktree was restored since the file was opened.
     pub(crate) fn change_file<T>(
         &self,
         change: impl FnOnce(&LiveFilesystem) -> vellum_fs::Result<T>,
@@ -190,7 +191,7 @@ impl File {
         }
     }
 
-    /// Does something with what it is now; stale if that is another state than it was opened in.
+    /// Calls a function with its current state. Fails with a stale handle if the file belongs to an earlier epoch.
     fn run_in_epoch<T>(&self, body: impl FnOnce() -> vellum_fs::Result<T>) -> vellum_fs::Result<T> {
         let _entered = match &self.source {
             ReadSource::Live(live) => Some(live.fs.enter_epoch()),
@@ -200,7 +201,8 @@ impl File {
         body()
     }
 
-    /// Stale if the worktree stands on another state than it was opened in. Who asks must have entered.
+    /// Fails with a stale handle if the worktree is in another epoch than the file. The caller must have entered the
+    /// epoch.
     pub(crate) fn check_epoch(&self) -> vellum_fs::Result<()> {
         if self.epoch == self.source.current_epoch() { Ok(()) } else { Err(Errno::STALE.into()) }
     }

@@ -1,8 +1,9 @@
 //! Floor 6: volumes for programs, without FUSE.
 //!
-//! A [`Volume`] lies in a directory of this machine, or has its store elsewhere. Its live worktrees are used like
-//! `std::fs`, by path: [`Worktree`] and the directories below it are a [`Dir`]. Snapshots and views are cheap, durable
-//! the ones, in memory alone the others; both are read like the worktree itself, since all are a [`Tree`].
+//! A [`Volume`] is in a directory of this machine, or has its store elsewhere. Its live worktrees are used like
+//! `std::fs`, by path: [`Worktree`] and the directories below it are a [`Dir`]. Snapshots and views are cheap;
+//! snapshots are durable, views exist in memory only. Both are read like the worktree itself, since all of them
+//! implement [`Tree`].
 //!
 //! ```
 //! use vellum_library::{Tree, Volume};
@@ -30,7 +31,7 @@
 //! # }
 //! ```
 //!
-//! Files are read and written as in the standard library, one byte after the other or anywhere:
+//! Files are read and written as in the standard library, sequentially or at any offset:
 //!
 //! ```
 //! use std::io::{Read, Seek, SeekFrom, Write};
@@ -54,10 +55,10 @@
 //! # }
 //! ```
 //!
-//! One process at a time has a live worktree open, be it a mount or a program. Snapshots that are in the store are open
-//! to all ([`Volume::open_snapshot`]). What is promised to survive what is in docs/semantics.md.
+//! One process at a time has a live worktree open, either a mount or a program. Any process can open published
+//! snapshots ([`Volume::open_snapshot`]). docs/semantics.md lists what survives a crash or a power cut.
 //!
-//! Invariant: nothing here knows of a kernel or prints.
+//! Invariant: nothing here depends on a kernel interface or prints.
 
 pub mod dir;
 pub mod error;

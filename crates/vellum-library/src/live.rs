@@ -1,7 +1,7 @@
 //! The live state of a worktree, `live/<worktree>` in the state directory of the volume's directory: metadata, write
 //! log, the lock of the one process that may change it.
 //!
-//! Invariant: whoever has a [`LiveStateClaim`] is the only writer.
+//! Invariant: the holder of a [`LiveStateClaim`] is the only writer.
 
 mod error;
 mod fork;
@@ -35,13 +35,13 @@ const LOCK_FILE: &str = "lock";
 const META_FOLDER: &str = "meta";
 const LOG_FOLDER: &str = "log";
 
-/// How long a killed process may take to give its lock back: its memory and its mount are taken apart first.
+/// How long a killed process may take to release its lock: the kernel frees its memory and its mount first.
 const ENDING_MAX: Duration = Duration::from_secs(30);
 const ENDING_TICK: Duration = Duration::from_millis(5);
-/// How long a process may take to notice that its mount was ended by somebody else.
+/// How long a process may take to notice that another process ended its mount.
 const NOTICING_MAX: Duration = Duration::from_secs(5);
 
-/// The right to change a live state; given back when dropped, also by a killed process.
+/// The right to change a live state. It is released when it is dropped, or when the process dies.
 #[derive(Debug)]
 pub struct LiveStateClaim {
     lock: File,
@@ -50,19 +50,19 @@ pub struct LiveStateClaim {
     mountpoint: Option<String>,
 }
 
-/// The state directory's folder for the live state of a worktree.
+/// Returns the directory of a worktree's live state.
 #[must_use]
 pub fn live_state_dir(volume: &Volume, worktree: &str) -> PathBuf {
     volume.state.join(FOLDER).join(worktree)
 }
 
-/// The folder for the log of a process that serves a snapshot. No worktree has such a name.
+/// Returns the directory for the log of a process that serves a snapshot. No worktree has such a name.
 #[must_use]
 pub fn snapshot_log_dir(volume: &Volume, id: &SnapshotId) -> PathBuf {
     live_state_dir(volume, &format!("@{id}"))
 }
 
-/// Removes that folder, unless another process has its pipe in it: a snapshot may be mounted several times.
+/// Removes that directory, unless another process has its pipe in it: a snapshot can be mounted several times.
 pub fn remove_snapshot_log_dir(volume: &Volume, id: &SnapshotId) {
     let dir = snapshot_log_dir(volume, id);
     let own = format!("accesslog-{}", std::process::id());
@@ -75,7 +75,7 @@ pub fn remove_snapshot_log_dir(volume: &Volume, id: &SnapshotId) {
     }
 }
 
-/// Makes a folder of the state directory, which belongs to the owner of that.
+/// Creates a directory in the state directory, with the same owner.
 pub fn create_state_dir(dir: &Path) -> Result<()> {
     let make = || -> std::io::Result<()> {
         let missing: Vec<_> = dir.ancestors().take_while(|above| !above.exists()).collect();
@@ -90,13 +90,13 @@ pub fn create_state_dir(dir: &Path) -> Result<()> {
     make().map_err(OpenError::io_error("make", dir))
 }
 
-/// Gives a file or directory of the state directory that was just made to the owner of the directory that it is in.
+/// Gives a new file or directory of the state directory the owner of its parent directory.
 pub fn set_owner_from_ancestor(made: &Path) -> std::io::Result<()> {
     let above = File::open(made.parent().unwrap_or(Path::new("/")))?;
     set_owner_from_dir(above, File::open(made)?)
 }
 
-/// Finds the worktree of this name, which must be a live one. `None`: there is none yet.
+/// Finds the live worktree of this name. `None`: there is none.
 pub fn find_live_worktree(volume: &Volume, worktree: &str) -> Result<Option<WorktreeHead>> {
     let Some(head) = volume.read_worktree_head(worktree)? else { return Ok(None) };
     if is_live_worktree(&head) {
@@ -107,14 +107,14 @@ pub fn find_live_worktree(volume: &Volume, worktree: &str) -> Result<Option<Work
     Err(OpenError::CheckedOut { name, place })
 }
 
-/// Whether a worktree is a live one, by its place; all others are checked out.
+/// Returns whether a worktree is a live one, by its place; all others are checked out.
 #[must_use]
 pub fn is_live_worktree(head: &WorktreeHead) -> bool {
     let above = Path::new(&head.place).parent();
     above.is_some_and(|above| above.ends_with(Path::new(STATE_DIR).join(FOLDER)))
 }
 
-/// Makes a worktree that stands on a snapshot, to be opened live.
+/// Creates a worktree with the content of a snapshot, to be opened live.
 pub fn create_live_worktree(
     volume: &Volume,
     worktree: &str,
@@ -126,8 +126,8 @@ pub fn create_live_worktree(
     head.ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() }.into())
 }
 
-/// Removes a worktree with its live state here: one that was made for what then failed, or for a while only. Nobody must
-/// have it but the caller, and its lease must be given up.
+/// Removes a worktree and its local live state: one whose creation failed later, or a temporary one. Only the caller
+/// may have it open, and its lease must be released.
 pub fn remove_live_worktree(volume: &Volume, worktree: &str) -> Result<()> {
     volume.remove_worktree(worktree)?;
     let dir = live_state_dir(volume, worktree);
@@ -140,7 +140,7 @@ pub fn remove_live_worktree(volume: &Volume, worktree: &str) -> Result<()> {
 }
 
 impl LiveStateClaim {
-    /// Claims the live state of a worktree; `mountpoint` says where it is going to be mounted, if it is.
+    /// Claims the live state of a worktree. `mountpoint` is where it will be mounted, if it will.
     pub fn acquire(volume: &Volume, worktree: &str, mountpoint: Option<&Path>) -> Result<Self> {
         let dir = live_state_dir(volume, worktree);
         create_state_dir(&dir)?;
@@ -177,20 +177,20 @@ impl LiveStateClaim {
         Ok(Self { lock, dir, worktree: worktree.into(), mountpoint })
     }
 
-    /// Says what this process does with the live state, for those who want it.
+    /// Records what this process does with the live state, for other processes.
     pub fn record_stage(&self, stage: HolderStage) -> Result<()> {
         let holder =
             StateHolder { stage, ..StateHolder::current_process(self.mountpoint.as_deref().map(Path::new)) };
         holder.write_to(&self.lock).map_err(OpenError::io_error("write", self.dir.join(LOCK_FILE)))
     }
 
-    /// The folder of the live state.
+    /// Returns the directory of the live state.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The worktree.
+    /// Returns the worktree.
     #[must_use]
     pub fn worktree_name(&self) -> &str {
         &self.worktree

@@ -1,4 +1,4 @@
-//! What is known of a file.
+//! Attributes and entries of files.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -26,12 +26,12 @@ pub struct DirEntry {
     pub ino: u64,
 }
 
-/// What a walk comes by.
+/// An entry of a walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalkEntry {
-    /// Where: the path that the walk began with, and the names below it.
+    /// The path: that with which the walk began, and the names below it.
     pub path: PathBuf,
-    /// What; symlinks are not followed.
+    /// Its attributes; symlinks are not followed.
     pub metadata: Metadata,
 }
 
@@ -40,91 +40,91 @@ impl Metadata {
         Self { ino, attr }
     }
 
-    /// The inode number: names with the same one are links of one file.
+    /// Returns the inode number. Names with the same inode number are links to one file.
     #[must_use]
     pub fn ino(&self) -> u64 {
         self.ino.0
     }
 
-    /// The kind.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> FileKind {
         self.attr.kind
     }
 
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
         self.attr.kind == FileKind::Dir
     }
 
-    /// Whether it is a regular file.
+    /// Returns whether it is a regular file.
     #[must_use]
     pub fn is_file(&self) -> bool {
         self.attr.kind == FileKind::File
     }
 
-    /// Whether it is a symlink.
+    /// Returns whether it is a symlink.
     #[must_use]
     pub fn is_symlink(&self) -> bool {
         self.attr.kind == FileKind::Symlink
     }
 
-    /// Bytes of content.
+    /// Returns the size of its content in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.attr.size
     }
 
-    /// Permission bits, set-id bits and the sticky bit.
+    /// Returns the permission bits, set-id bits and the sticky bit.
     #[must_use]
     pub fn mode(&self) -> u32 {
         self.attr.mode
     }
 
-    /// Owner.
+    /// Returns the owner.
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.attr.uid
     }
 
-    /// Group.
+    /// Returns the group.
     #[must_use]
     pub fn gid(&self) -> u32 {
         self.attr.gid
     }
 
-    /// Names that it has; of a directory 2, and one for each directory in it.
+    /// Returns the number of its names; for a directory, 2 plus the number of its subdirectories.
     #[must_use]
     pub fn links(&self) -> u32 {
         self.attr.nlink
     }
 
-    /// Device number, of devices.
+    /// Returns the device number of a device.
     #[must_use]
     pub fn rdev(&self) -> u64 {
         self.attr.rdev
     }
 
-    /// Last change of content.
+    /// Returns the time of the last change of content.
     #[must_use]
     pub fn modified(&self) -> SystemTime {
         to_system_time(self.attr.mtime)
     }
 
-    /// Last access, as far as it was recorded: reading through this crate does not record any.
+    /// Returns the time of the last recorded access. Reading through this crate does not record any.
     #[must_use]
     pub fn accessed(&self) -> SystemTime {
         to_system_time(self.attr.atime)
     }
 
-    /// Last change of attributes.
+    /// Returns the time of the last change of attributes.
     #[must_use]
     pub fn changed(&self) -> SystemTime {
         to_system_time(self.attr.ctime)
     }
 
-    /// Creation.
+    /// Returns the creation time.
     #[must_use]
     pub fn created(&self) -> SystemTime {
         to_system_time(self.attr.btime)
@@ -137,7 +137,7 @@ impl From<vellum_fs::DirEntry> for DirEntry {
     }
 }
 
-/// A moment as the standard library has it; the nearest one that it can say.
+/// Converts to a time of the standard library, or the nearest one that it can represent.
 pub(crate) fn to_system_time(time: UnixTime) -> SystemTime {
     let whole = Duration::from_secs(time.secs.unsigned_abs());
     let epoch = SystemTime::UNIX_EPOCH;
@@ -145,7 +145,7 @@ pub(crate) fn to_system_time(time: UnixTime) -> SystemTime {
     second.and_then(|second| second.checked_add(Duration::from_nanos(time.nanos.into()))).unwrap_or(epoch)
 }
 
-/// A moment as a volume has it.
+/// Converts to a time of a volume.
 pub(crate) fn from_system_time(moment: SystemTime) -> UnixTime {
     match moment.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => UnixTime { secs: since.as_secs().cast_signed(), nanos: since.subsec_nanos() },

@@ -1,12 +1,12 @@
-//! How a file is opened.
+//! Options for opening a file.
 
 use rustix::io::Errno;
 use vellum_fs::Result;
 
-/// Permissions of new files, unless told otherwise.
+/// Default permissions of new files.
 const MODE: u32 = 0o644;
 
-/// How a file is opened, as [`std::fs::OpenOptions`] has it.
+/// Options for opening a file, like [`std::fs::OpenOptions`].
 ///
 /// ```
 /// use vellum_library::OpenOptions;
@@ -40,42 +40,42 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing is allowed yet.
+    /// Creates options that allow nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// It can be read.
+    /// Opens the file for reading.
     pub fn read(self, read: bool) -> Self {
         Self { read, ..self }
     }
 
-    /// It can be written.
+    /// Opens the file for writing.
     pub fn write(self, write: bool) -> Self {
         Self { write, ..self }
     }
 
-    /// Everything that is written goes to its end, wherever that is by then.
+    /// Makes every write append at the current end of the file.
     pub fn append(self, append: bool) -> Self {
         Self { append, ..self }
     }
 
-    /// What it holds goes.
+    /// Removes the file's content when it is opened.
     pub fn truncate(self, truncate: bool) -> Self {
         Self { truncate, ..self }
     }
 
-    /// It is made if it is not there.
+    /// Creates the file if it does not exist.
     pub fn create(self, create: bool) -> Self {
         Self { create, ..self }
     }
 
-    /// It must not be there, and is made.
+    /// Creates the file, and fails if it exists.
     pub fn create_new(self, create_new: bool) -> Self {
         Self { create_new, ..self }
     }
 
-    /// The permissions that it gets if it is made. No umask takes any away.
+    /// Sets the permissions of a new file. The umask is not applied.
     pub fn mode(self, mode: u32) -> Self {
         Self { mode, ..self }
     }
@@ -84,7 +84,7 @@ impl OpenOptions {
         self.write || self.append
     }
 
-    /// Refuses what makes no sense together.
+    /// Fails if the options contradict each other.
     pub(crate) fn validate(&self) -> Result<()> {
         let makes = self.truncate || self.create || self.create_new;
         let aimless = !self.read && !self.is_writable();

@@ -1,7 +1,8 @@
 //! From paths to inodes.
 //!
-//! The empty path is the directory that a handle stands for. Invariant: no path leads out of the directory that a handle stands for: `..` there is the directory itself, and
-//! symlinks that begin with a slash begin there. Symlinks are followed a limited number of times.
+//! The empty path is the root, the directory of a handle. Invariant: no path leads out of the root: `..` there is the
+//! root itself, and symlinks that begin with a slash are resolved from it. The number of symlinks that are followed
+//! is limited.
 
 use rustix::io::Errno;
 use vellum_fs::{Epoch, EpochGuard, FsError, Result};
@@ -9,17 +10,17 @@ use vellum_types::{Dentry, FileKind, Ino};
 
 use crate::source::{OpenedView, ReadSource};
 
-/// Symlinks that one path may lead through, as Linux has it.
+/// Symlinks that one path may contain, as on Linux.
 const LINKS_MAX: u32 = 40;
-/// Longest path with the NUL that Linux counts, bytes.
+/// Maximum length of a path with its NUL, bytes, as on Linux.
 const PATH_MAX: usize = 4096;
 
-/// Something to read, from a directory on.
+/// A source and the directory that is the root of its paths.
 #[derive(Clone)]
 pub struct PathReader {
     pub(crate) source: ReadSource,
     root: Ino,
-    /// Which state of a live worktree the root's number is of.
+    /// The epoch to which the inode number of the root belongs.
     epoch: Epoch,
 }
 
@@ -28,41 +29,42 @@ pub struct PathReader {
 pub(crate) struct ParentAndName<'p> {
     pub dir: Ino,
     pub name: &'p [u8],
-    /// Whether a slash says that it is a directory's.
+    /// Whether a slash follows, so that it must be a directory.
     pub is_dir: bool,
 }
 
-/// What a path leads to.
+/// The target of a path.
 pub(crate) enum ResolvedPath {
     There(Dentry),
-    /// Nothing; but it can be made there.
+    /// Nothing exists, but it can be created there.
     Free(Ino, Vec<u8>),
 }
 
-/// A path being followed.
+/// A path that is being resolved.
 struct PathResolution<'r> {
     source: &'r ReadSource,
-    /// The directories above, from the root on.
+    /// The parent directories, from the root on.
     above: Vec<Dentry>,
     at: Dentry,
     links: u32,
-    /// Where the last name was looked for in vain.
+    /// The directory in which the last name was not found.
     free: Option<(Ino, Vec<u8>)>,
 }
 
 impl PathReader {
-    /// All of a source.
+    /// The whole source.
     pub(crate) fn new(source: ReadSource) -> Self {
         let epoch = source.current_epoch();
         Self { source, root: Ino::ROOT, epoch }
     }
 
-    /// The same from a directory on that was just found.
+    /// The same source with another root, a directory that was just found.
     pub(crate) fn with_root(&self, root: Dentry) -> Self {
         Self { source: self.source.clone(), root: root.ino, epoch: self.source.current_epoch() }
     }
 
-    /// While it lives a live worktree is not restored to another state. Not to be called by who has one.
+    /// Enters the epoch: a live worktree is not restored while the guard exists. A thread that already has a guard
+    /// must not call this.
     pub(crate) fn enter_epoch(&self) -> Option<EpochGuard<'_>> {
         match &self.source {
             ReadSource::Live(live) => Some(live.fs.enter_epoch()),
@@ -70,14 +72,14 @@ impl PathReader {
         }
     }
 
-    /// What stands at a path, a symlink at its end followed or not.
+    /// Resolves a path; follows a symlink at its end if asked to.
     pub(crate) fn resolve_path(&self, path: &[u8], follow: bool) -> Result<Dentry> {
         let mut way = self.new_resolution()?;
         way.resolve_from_root(path, follow)?;
         Ok(way.at)
     }
 
-    /// The same, or where it can be made.
+    /// Resolves a path, or returns where it can be created.
     pub(crate) fn resolve_or_free(&self, path: &[u8]) -> Result<ResolvedPath> {
         let mut way = self.new_resolution()?;
         match (way.resolve_from_root(path, true), way.free) {
@@ -87,7 +89,8 @@ impl PathReader {
         }
     }
 
-    /// The directory and the name that a path ends with; None if it ends with no name: with `.`, `..` or a root.
+    /// Returns the directory and the last name of a path. `None`: the path ends with `.`, `..` or a root instead of a
+    /// name.
     pub(crate) fn split_parent<'p>(&self, path: &'p [u8]) -> Result<Option<ParentAndName<'p>>> {
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let (whole, slashes) = path.split_at_checked(end).unwrap_or((path, &[]));
@@ -106,7 +109,7 @@ impl PathReader {
         Ok(Some(ParentAndName { dir: dir.ino, name, is_dir: !slashes.is_empty() }))
     }
 
-    /// The same, as it is now: a live worktree goes on changing.
+    /// Returns the current state of the same entry: a live worktree keeps changing.
     pub(crate) fn freeze_view(&self) -> Result<Self> {
         match &self.source {
             ReadSource::Live(live) => {
@@ -119,7 +122,7 @@ impl PathReader {
         }
     }
 
-    /// What was a directory before a restore is gone, and its number may be another's.
+    /// A directory of an earlier epoch is stale, and its inode number may belong to another inode.
     fn check_root(&self) -> Result<()> {
         let holds = self.root == Ino::ROOT || self.epoch == self.source.current_epoch();
         if holds { Ok(()) } else { Err(Errno::STALE.into()) }

@@ -1,4 +1,4 @@
-//! What is read and does not change: snapshots, and views of the moment.
+//! Immutable trees: snapshots and views.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,41 +12,41 @@ use crate::paths::PathReader;
 use crate::source::{OpenLiveWorktree, OpenedView, ReadSource};
 use crate::tree::{Tree, sealed::RootedTree};
 
-/// The worktree as it was when [`crate::Worktree::open_view`] was called. It is in memory alone: it ends when it is
-/// dropped, and with the process.
+/// A view: the worktree as it was when [`crate::Worktree::open_view`] was called. It exists in memory only and ends
+/// when it is dropped, or with the process.
 ///
-/// What a view shows is kept by the worktree. A collection of garbage by another process does not know of views: what
-/// must outlast one is for a snapshot.
+/// The worktree keeps what a view shows. Garbage collection by another process does not know of views: to protect a
+/// state beyond the process, take a snapshot.
 #[derive(Clone)]
 pub struct WorktreeView {
     reader: PathReader,
 }
 
-/// A snapshot, open to be read.
+/// A snapshot, opened for reading.
 #[derive(Clone)]
 pub struct Snapshot {
     reader: PathReader,
     info: Arc<SnapshotInfo>,
 }
 
-/// What is known of a snapshot.
+/// The record of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotInfo {
     /// Its id.
     pub id: SnapshotId,
-    /// What was said of it.
+    /// Its note.
     pub note: String,
     /// Its tags.
     pub tags: Vec<String>,
-    /// When it was made.
+    /// When it was created.
     pub time: SystemTime,
-    /// The worktree that it is of.
+    /// The worktree from which it was made.
     pub worktree: String,
-    /// Who made it.
+    /// Its author.
     pub author: String,
-    /// Where.
+    /// The host on which it was made.
     pub host: String,
-    /// What it holds; None: it is durable, but not in the store yet, and not counted.
+    /// Numbers of its content. `None`: it is durable, but not published yet, so they are not known.
     pub statistics: Option<SnapshotStatistics>,
 }
 
@@ -73,7 +73,7 @@ impl Snapshot {
         Self { reader, info: Arc::new(info) }
     }
 
-    /// What is known of it.
+    /// Returns its record.
     #[must_use]
     pub fn info(&self) -> &SnapshotInfo {
         &self.info
@@ -99,7 +99,7 @@ impl RootedTree for Snapshot {
 impl Tree for Snapshot {}
 
 impl SnapshotInfo {
-    /// Of one in the store, of which the tags are among all tags.
+    /// For a published snapshot; its tags are searched in `tags`.
     pub(crate) fn from_published(
         id: SnapshotId,
         record: &SnapshotRecord,
@@ -109,7 +109,7 @@ impl SnapshotInfo {
         Self { statistics: Some(record.statistics), ..Self::from_record(id, record, tags.collect()) }
     }
 
-    /// Of one that is not in the store yet.
+    /// For a snapshot that is not published yet.
     pub(crate) fn from_pending(pending: &PendingSnapshot) -> Self {
         Self::from_record(pending.id, &pending.record, pending.tags.clone())
     }

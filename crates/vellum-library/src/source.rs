@@ -1,4 +1,4 @@
-//! What can be read, by inode: a live worktree, a view of it, a snapshot that no live worktree stands beside.
+//! Sources that are read by inode: a live worktree, a view of it, a snapshot without a live worktree.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use vellum_volume::lease::HeldLease;
 
 use crate::live::LiveStateClaim;
 
-/// A live worktree that is open. Whatever was made from it keeps it open.
+/// An open live worktree. Everything made from it keeps it open.
 pub(crate) struct OpenLiveWorktree {
     /// Renews the lease.
     pub _keeper: LeaseKeeper,
@@ -26,7 +26,7 @@ pub(crate) struct OpenLiveWorktree {
     pub claim: LiveStateClaim,
 }
 
-/// Gives the lease up at the end, so that the worktree can be opened elsewhere at once: if all of it is in the store.
+/// Releases the lease at the end, if everything is published: the worktree can then be opened elsewhere at once.
 pub(crate) struct LeaseRelease {
     pub fs: Arc<LiveFilesystem>,
     pub tenure: Arc<HeldLease>,
@@ -54,7 +54,7 @@ impl OpenedView {
     }
 }
 
-/// Where something is read from.
+/// The source of a read.
 #[derive(Clone)]
 pub(crate) enum ReadSource {
     Live(Arc<OpenLiveWorktree>),
@@ -63,7 +63,7 @@ pub(crate) enum ReadSource {
 }
 
 impl ReadSource {
-    /// Which of its states a live worktree stands on; what does not change has one.
+    /// Returns the epoch of a live worktree; an immutable source has only one.
     pub fn current_epoch(&self) -> Epoch {
         match self {
             Self::Live(live) => live.fs.current_epoch(),
@@ -71,7 +71,7 @@ impl ReadSource {
         }
     }
 
-    /// What a directory holds under a name.
+    /// Looks up a name in a directory.
     pub fn find_dentry(&self, dir: Ino, name: &[u8]) -> Result<Dentry> {
         match self {
             Self::Live(live) => live.fs.find_dentry(dir, name),
@@ -91,7 +91,7 @@ impl ReadSource {
         }
     }
 
-    /// All entries of a directory by name.
+    /// Returns all entries of a directory, by name.
     pub fn list_entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
         match self {
             Self::Live(live) => live.fs.list_entries(dir),
@@ -111,7 +111,7 @@ impl ReadSource {
         }
     }
 
-    /// An extended attribute; None if it is not there.
+    /// Returns an extended attribute, or `None` if it does not exist.
     pub fn find_xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let value = match self {
             Self::Live(live) => live.fs.getxattr(ino, name).map(|value| value.to_vec()),
@@ -133,7 +133,7 @@ impl ReadSource {
         }
     }
 
-    /// Content from an offset on; less than asked for only at the end.
+    /// Reads content from an offset; returns less than requested only at the end.
     pub fn read_content(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
         match self {
             Self::Live(live) => live.fs.read(ino, offset, len),
@@ -142,7 +142,7 @@ impl ReadSource {
         }
     }
 
-    /// The next data or hole from an offset on.
+    /// Returns the next data or hole from an offset on.
     pub fn seek_data_or_hole(&self, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
         match self {
             Self::Live(live) => live.fs.seek_data_or_hole(ino, offset, seek),

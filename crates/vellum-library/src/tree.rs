@@ -1,4 +1,4 @@
-//! What live worktrees, views and snapshots have in common: reading.
+//! Reading: the operations that live worktrees, views and snapshots have in common.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ pub(crate) mod sealed {
     use super::PathReader;
     use vellum_types::Dentry;
 
-    /// Kept to this crate: what a [`super::Tree`] reads from.
+    /// Private to this crate: the source that a [`super::Tree`] reads from.
     pub trait RootedTree {
-        /// What is read.
+        /// Returns the reader.
         fn reader(&self) -> &PathReader;
-        /// The same from a directory on that was just found.
+        /// Returns the same source with another root, a directory that was just found.
         #[must_use]
         fn with_root(&self, root: Dentry) -> Self;
     }
@@ -30,12 +30,11 @@ pub(crate) mod sealed {
 
 /// A tree of files that can be read: a live worktree, a view, a snapshot, or a directory of one of these.
 ///
-/// Paths are relative to its root, with or without a slash before them, and never lead out of it; the empty one is the
-/// root itself. Each operation that
-/// looks up several names does so one after the other: in a live worktree others may change it in between, in a view
-/// or a snapshot nobody can.
+/// Paths are relative to its root, with or without a leading slash, and never lead out of it; the empty path is the
+/// root itself. An operation that looks up several names does so one after another: in a live worktree others may
+/// change it in between; views and snapshots never change.
 pub trait Tree: sealed::RootedTree {
-    /// What stands at a path, symlinks followed.
+    /// Returns the attributes of the entry at a path. Follows symlinks.
     fn stat(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         let path = path_bytes(&path);
         let _entered = self.reader().enter_epoch();
@@ -45,7 +44,7 @@ pub trait Tree: sealed::RootedTree {
             .map_err(Error::for_action("stat", path))
     }
 
-    /// What stands at a path; if that is a symlink, the symlink.
+    /// Returns the attributes of the entry at a path. Does not follow a symlink at the end.
     fn lstat(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         let path = path_bytes(&path);
         let _entered = self.reader().enter_epoch();
@@ -55,7 +54,7 @@ pub trait Tree: sealed::RootedTree {
             .map_err(Error::for_action("stat", path))
     }
 
-    /// Whether something stands at a path, symlinks followed.
+    /// Returns whether the path exists. Follows symlinks.
     fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         let path = path_bytes(&path);
         let _entered = self.reader().enter_epoch();
@@ -66,7 +65,7 @@ pub trait Tree: sealed::RootedTree {
         }
     }
 
-    /// The entries of a directory, by name, without `.` and `..`.
+    /// Returns the entries of a directory, ordered by name, without `.` and `..`.
     fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>> {
         let path = path_bytes(&path);
         let read = || {
@@ -78,7 +77,7 @@ pub trait Tree: sealed::RootedTree {
         Ok(entries.into_iter().map(DirEntry::from).collect())
     }
 
-    /// Opens a file to read it.
+    /// Opens a file for reading.
     fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path = path_bytes(&path);
         let open = || {
@@ -95,7 +94,7 @@ pub trait Tree: sealed::RootedTree {
         open().map_err(Error::for_action("open", path))
     }
 
-    /// The whole content of a file.
+    /// Returns the whole content of a file.
     fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let path = path_bytes(&path);
         let read = || {
@@ -117,7 +116,7 @@ pub trait Tree: sealed::RootedTree {
         read().map_err(Error::for_action("read", path))
     }
 
-    /// Where a symlink leads to.
+    /// Returns the target of a symlink.
     fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path_bytes(&path);
         let _entered = self.reader().enter_epoch();
@@ -126,7 +125,7 @@ pub trait Tree: sealed::RootedTree {
         Ok(std::ffi::OsStr::from_bytes(&target).into())
     }
 
-    /// An extended attribute, such as `user.origin`; None if it is not there. Symlinks are followed.
+    /// Returns an extended attribute, such as `user.origin`, or `None` if it does not exist. Follows symlinks.
     fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let path = path_bytes(&path);
         let _entered = self.reader().enter_epoch();
@@ -135,7 +134,7 @@ pub trait Tree: sealed::RootedTree {
         read().map_err(Error::for_action("read an extended attribute of", path))
     }
 
-    /// The names of all extended attributes, in order. Symlinks are followed.
+    /// Returns the names of all extended attributes, in order. Follows symlinks.
     fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
         let path = path_bytes(&path);
         let _entered = self.reader().enter_epoch();
@@ -143,13 +142,13 @@ pub trait Tree: sealed::RootedTree {
         read().map_err(Error::for_action("list the extended attributes of", path))
     }
 
-    /// Everything at and below a path: directories before what is in them, names in order. Symlinks are not
-    /// followed.
+    /// Walks over everything at and below a path: directories before their content, names in order. Does not follow
+    /// symlinks.
     fn walk(&self, path: impl AsRef<Path>) -> TreeWalk {
         TreeWalk::new(self.reader().clone(), path.as_ref().into())
     }
 
-    /// The tree below a directory. No path leads out of it, nor does a symlink.
+    /// Returns the tree below a directory. Neither a path nor a symlink leads out of it.
     fn open_dir(&self, path: impl AsRef<Path>) -> Result<Self>
     where
         Self: Sized,
@@ -165,7 +164,7 @@ pub trait Tree: sealed::RootedTree {
     }
 }
 
-/// Bytes that are read at once.
+/// Bytes that are read in one step.
 const READ_AT_ONCE: usize = 8 << 20;
 
 /// The bytes of a path.
@@ -177,7 +176,7 @@ pub(crate) fn read_metadata(reader: &PathReader, at: Dentry) -> vellum_fs::Resul
     Ok(Metadata::new(at.ino, reader.source.inode_attr(at.ino)?))
 }
 
-/// What must be a directory.
+/// Fails if the inode is not a directory.
 pub(crate) fn expect_dir(at: Dentry) -> vellum_fs::Result<Dentry> {
     if at.kind == FileKind::Dir { Ok(at) } else { Err(Errno::NOTDIR.into()) }
 }

@@ -1,4 +1,4 @@
-//! Volumes: making, opening, and what they hold.
+//! Volumes: creating and opening them, their worktrees, snapshots and tags.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,41 +17,42 @@ use crate::snapshot::{Snapshot, SnapshotInfo};
 use crate::source::{LeaseRelease, OpenLiveWorktree, ReadSource};
 use crate::worktree::Worktree;
 
-/// The worktree that the volume's directory itself is: files that are checked out there by the command line.
+/// The worktree of the volume's directory itself: files that the command line checked out there.
 const OWN_WORKTREE: &str = "main";
 
 /// An open volume. It can be cloned, and shared among threads.
 #[derive(Clone)]
 pub struct Volume {
     inner: Arc<vellum_volume::Volume>,
-    /// Content of snapshots that are read.
+    /// Content of snapshots that are being read.
     chunks: Arc<FrozenChunks>,
 }
 
-/// How a volume is made.
+/// Options for creating a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VolumeOptions {
-    /// Path or URL of the store; None: it is in the directory itself.
+    /// Path or URL of the store. `None`: the store is in the directory itself.
     pub store: Option<String>,
-    /// It is not encrypted: who can read the store can read everything.
+    /// Create the volume without encryption: whoever can read the store can read everything.
     pub plain: bool,
 }
 
-/// A volume that was made.
+/// A volume that was created.
 pub struct CreatedVolume {
-    /// The volume, open.
+    /// The open volume.
     pub volume: Volume,
-    /// What opens it when all else is lost; not to be had again. None for plain volumes.
+    /// The recovery code, which opens the volume if everything else is lost. It cannot be retrieved later. `None` for
+    /// plain volumes.
     pub recovery_code: Option<String>,
 }
 
 impl Volume {
-    /// Makes an encrypted volume in a directory, which is made if it is missing. The key is kept there.
+    /// Creates an encrypted volume in a directory, which is created if it is missing. The key is stored there.
     pub fn create(dir: impl AsRef<Path>) -> Result<CreatedVolume> {
         Self::create_with(dir, &VolumeOptions::default())
     }
 
-    /// The same in another way. A store that holds a volume already is refused.
+    /// Like [`Volume::create`], with options. Fails if the store already holds a volume.
     pub fn create_with(dir: impl AsRef<Path>, new: &VolumeOptions) -> Result<CreatedVolume> {
         let dir = std::path::absolute(dir.as_ref()).map_err(VolumeError::wrap_local_error(dir.as_ref()))?;
         let state = StateDir::create(&dir)?;
@@ -62,7 +63,7 @@ impl Volume {
         Ok(CreatedVolume { volume: Self::from_inner(made.volume), recovery_code })
     }
 
-    /// Opens the volume of a directory, or of one above it.
+    /// Opens the volume of a directory, or of one of its parents.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         let dir = std::path::absolute(dir.as_ref()).map_err(VolumeError::wrap_local_error(dir.as_ref()))?;
         Ok(Self::from_inner(vellum_volume::Volume::open(&StateDir::find_enclosing(&dir)?)?))
@@ -73,31 +74,31 @@ impl Volume {
         Self { chunks: Arc::new(FrozenChunks::new(inner.clone())), inner }
     }
 
-    /// What is beneath.
+    /// The volume of `vellum-volume` that this one uses.
     #[must_use]
     pub fn inner_volume(&self) -> &Arc<vellum_volume::Volume> {
         &self.inner
     }
 
-    /// The names of all worktrees, live and checked out.
+    /// Returns the names of all worktrees, live and checked out.
     pub fn list_worktrees(&self) -> Result<Vec<String>> {
         Ok(self.inner.list_worktrees()?.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Makes a live worktree and opens it. It holds what a snapshot does (an id, the beginning of one, a tag), or
-    /// nothing. Nothing is copied.
+    /// Creates a live worktree and opens it. It starts with the content of a snapshot (given by its id, leading
+    /// digits of it, or a tag), or empty. No content is copied.
     pub fn create_worktree(&self, name: &str, from: Option<&str>) -> Result<Worktree> {
         let from = from.map(|text| self.resolve_snapshot(text)).transpose()?;
         live::create_live_worktree(&self.inner, name, from)?;
         self.open_live_worktree(name, LiveLimits::default())
     }
 
-    /// Opens a live worktree. One process at a time has it open; a mount is one.
+    /// Opens a live worktree. Only one process at a time, a mount or a program, can have it open.
     pub fn open_worktree(&self, name: &str) -> Result<Worktree> {
         self.open_worktree_with(name, LiveLimits::default())
     }
 
-    /// The same with limits of one's own.
+    /// Like [`Volume::worktree`], with the caller's limits.
     pub fn open_worktree_with(&self, name: &str, limits: LiveLimits) -> Result<Worktree> {
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
         live::find_live_worktree(&self.inner, name)?.ok_or_else(missing)?;
@@ -120,8 +121,8 @@ impl Volume {
         })))
     }
 
-    /// The snapshots in the store, of all worktrees, the oldest first. One that was made a moment ago may be on its
-    /// way still: [`Worktree::list_snapshots`] tells of these, too.
+    /// Lists the published snapshots of all worktrees, oldest first. A snapshot that was just made may not be
+    /// published yet: [`Worktree::list_snapshots`] lists these, too.
     pub fn list_snapshots(&self) -> Result<Vec<SnapshotInfo>> {
         let tags = self.inner.list_tags()?;
         let mut all = self.inner.catalog.load_all_records()?;
@@ -129,7 +130,7 @@ impl Volume {
         Ok(all.iter().map(|(id, record)| SnapshotInfo::from_published(*id, record, &tags)).collect())
     }
 
-    /// Opens a snapshot that is in the store, beside whoever has the worktree open.
+    /// Opens a published snapshot, even while another process has the worktree open.
     pub fn open_snapshot(&self, text: &str) -> Result<Snapshot> {
         let id = self.resolve_snapshot(text)?;
         let record = self.inner.catalog.get_record(&id)?;
@@ -139,13 +140,13 @@ impl Volume {
         Ok(Snapshot::new(PathReader::new(source), info))
     }
 
-    /// Names a snapshot.
+    /// Adds a tag to a snapshot.
     pub fn tag_snapshot(&self, name: &str, snapshot: SnapshotId) -> Result<()> {
         Ok(self.inner.add_tag(name, snapshot)?)
     }
 
-    /// Forgets a snapshot, unless a worktree stands on it or a tag names it. What only it held is given back by a
-    /// collection of garbage.
+    /// Forgets a snapshot. Fails if it is the current snapshot of a worktree or has a tag. Garbage collection removes
+    /// what only this snapshot held.
     pub fn forget_snapshot(&self, snapshot: SnapshotId) -> Result<()> {
         Ok(self.inner.forget_snapshot(&snapshot)?)
     }

@@ -13,20 +13,19 @@ use crate::metadata::WalkEntry;
 use crate::paths::PathReader;
 use crate::tree::{path_bytes, read_metadata};
 
-/// What [`crate::Tree::walk`] gives. What vanishes meanwhile is left out; after an error the walk goes on beside what
-/// could not be read. When a live worktree is
-/// restored it ends with an error.
+/// The iterator that [`crate::Tree::walk`] returns. Entries that vanish meanwhile are skipped. After an error it
+/// skips what could not be read and continues. If a live worktree is restored, it ends with an error.
 pub struct TreeWalk {
     reader: PathReader,
-    /// Where it begins; None: it has begun.
+    /// The start. `None`: the walk has begun.
     start: Option<PathBuf>,
-    /// The directories that it is in.
+    /// The stack of directories being visited.
     path: Vec<WalkLevel>,
-    /// Which state of a live worktree it walks over.
+    /// The epoch of the live worktree that it walks over.
     epoch: Epoch,
 }
 
-/// A directory of which the entries are being visited.
+/// A directory whose entries are being visited.
 struct WalkLevel {
     ino: Ino,
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! A live worktree: its files, its snapshots, and what it keeps in memory.
+//! A live worktree: its files, its snapshots, and its cache.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,11 +16,12 @@ use crate::paths::PathReader;
 use crate::snapshot::{Snapshot, SnapshotInfo, WorktreeView};
 use crate::source::{OpenLiveWorktree, OpenedView, ReadSource};
 
-/// A live worktree. All that a [`Dir`] can do, it does from its root. It can be cloned, and shared among threads.
+/// A live worktree. It has all operations of a [`Dir`], relative to its root. It can be cloned, and shared among
+/// threads.
 ///
-/// It stays open as long as something that was made from it does: a file, a view, a directory. What was written is
-/// there when it is opened again, also after the process was killed; it survives a loss of power after
-/// [`Worktree::sync`], or when it is some seconds old. A thread publishes it into the store from time to time.
+/// It stays open as long as a file, a view or a directory of it exists. Everything that was written is there when it
+/// is opened again, even after the process was killed. It survives a power cut after [`Worktree::sync`], or when it
+/// is a few seconds old. A background thread publishes it to the store.
 #[derive(Clone)]
 pub struct Worktree {
     dir: Dir,
@@ -43,31 +44,32 @@ impl Worktree {
         self.dir.live_worktree()
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.live_worktree().claim.worktree_name()
     }
 
-    /// The whole worktree as a directory.
+    /// Returns the root directory of the worktree.
     #[must_use]
     pub fn root(&self) -> &Dir {
         &self.dir
     }
 
-    /// The worktree as it is now, to be read while it changes. It costs no more than some memory, and no write.
+    /// Opens a view: the worktree as it is now, readable while the worktree changes. This costs some memory and no
+    /// write.
     pub fn open_view(&self) -> Result<WorktreeView> {
         let live = self.live_worktree();
         Ok(WorktreeView::new(live.fs.open_view()?, live))
     }
 
-    /// Makes a snapshot. When this returns, it survives a loss of power; it is published into the store in the
+    /// Makes a snapshot. When this returns, the snapshot survives a power cut; it is published to the store in the
     /// background.
     pub fn create_snapshot(&self, note: &str) -> Result<SnapshotId> {
         self.create_snapshot_with_tags(note, &[])
     }
 
-    /// The same, with tags.
+    /// Like [`Worktree::create_snapshot`], with tags.
     pub fn create_snapshot_with_tags(&self, note: &str, tags: &[&str]) -> Result<SnapshotId> {
         tags.iter().try_for_each(|tag| check_ref_name(tag))?;
         let tags = tags.iter().map(|tag| (*tag).into()).collect();
@@ -77,7 +79,7 @@ impl Worktree {
         Ok(id)
     }
 
-    /// All snapshots of this worktree, the oldest first, those that are not in the store yet among them.
+    /// Lists all snapshots of this worktree, oldest first, including those that are not published yet.
     pub fn list_snapshots(&self) -> Result<Vec<SnapshotInfo>> {
         let fs = &self.live_worktree().fs;
         // These first: what is published in between is then found twice, and not missed.
@@ -98,8 +100,8 @@ impl Worktree {
         Ok(found)
     }
 
-    /// Opens a snapshot of the volume, whether it is in the store yet or not: an id, the beginning of one, a tag, or
-    /// `HEAD`, which is where this worktree stands; each may be followed by `~N`.
+    /// Opens a snapshot of the volume, published or not. It is given by its id, leading digits of it, a tag, or
+    /// `HEAD`, the current snapshot of this worktree; each can be followed by `~N`.
     pub fn open_snapshot(&self, text: &str) -> Result<Snapshot> {
         let live = self.live_worktree();
         let info = self.find_snapshot_info(text)?;
@@ -107,7 +109,7 @@ impl Worktree {
         Ok(Snapshot::new(PathReader::new(source), info))
     }
 
-    /// What a text names, be it in the store or not: `HEAD` is where this worktree stands.
+    /// Resolves the name of a snapshot, published or not. `HEAD` is the current snapshot of this worktree.
     fn find_snapshot_info(&self, text: &str) -> Result<SnapshotInfo> {
         let fs = &self.live_worktree().fs;
         let (base, steps) = split_steps(text);
@@ -136,58 +138,58 @@ impl Worktree {
         self.find_published_snapshot(text)
     }
 
-    /// What a text names in the store.
+    /// Resolves the name of a published snapshot.
     fn find_published_snapshot(&self, text: &str) -> Result<SnapshotInfo> {
         let volume = self.live_worktree().fs.volume();
         let entry = volume.resolve_snapshot(text)?;
         Ok(SnapshotInfo::from_published(entry.id, &entry.record, &volume.list_tags()?))
     }
 
-    /// Lets the worktree be what a snapshot is, at once. What no snapshot holds is saved in one first, which is given.
-    /// Views stay as they are; files that are open keep their place, not their content.
+    /// Restores a snapshot, at once. Changes that no snapshot holds are saved in a safety snapshot first, whose id is
+    /// returned. Views do not change. Open files keep their position, not their content.
     pub fn restore_snapshot(&self, text: &str) -> Result<Option<SnapshotId>> {
         Ok(self.live_worktree().fs.restore_snapshot(self.find_snapshot_info(text)?.id, false)?)
     }
 
-    /// The same, but that what no snapshot holds is lost.
+    /// Like [`Worktree::restore_snapshot`], but discards changes that no snapshot holds.
     pub fn restore_discarding_changes(&self, text: &str) -> Result<()> {
         self.live_worktree().fs.restore_snapshot(self.find_snapshot_info(text)?.id, true)?;
         Ok(())
     }
 
-    /// Whether anything was changed since the last snapshot.
+    /// Returns whether anything was changed since the last snapshot.
     pub fn is_changed(&self) -> Result<bool> {
         Ok(self.live_worktree().fs.is_changed()?)
     }
 
-    /// Waits until everything that was done survives a loss of power of this machine.
+    /// Waits until all changes survive a power cut of this machine.
     pub fn sync(&self) -> Result<()> {
         Ok(self.live_worktree().fs.sync_all()?)
     }
 
-    /// Waits until everything is in the store, snapshots too.
+    /// Waits until everything is published, including snapshots.
     pub fn flush(&self) -> Result<()> {
         Ok(self.live_worktree().fs.publish_all()?)
     }
 
-    /// What is not in the store yet.
+    /// Returns what is not published yet.
     pub fn unpublished_changes(&self) -> Result<UnpublishedChanges> {
         Ok(self.live_worktree().fs.unpublished_changes()?)
     }
 
-    /// Why publishing in the background failed the last time; None if it did not.
+    /// Returns why the last background publishing failed; `None` if it did not.
     #[must_use]
     pub fn publishing_failure(&self) -> Option<String> {
         self.live_worktree().publisher.last_failure()
     }
 
-    /// What the cache of inodes and names did and holds.
+    /// Returns statistics of the cache of inodes and names.
     #[must_use]
     pub fn cache_statistics(&self) -> CacheStatistics {
         self.live_worktree().fs.inode_cache().statistics()
     }
 
-    /// Lets the cache of inodes and names hold so many bytes from now on.
+    /// Sets the size of the cache of inodes and names, in bytes.
     pub fn resize_cache(&self, bytes: usize) {
         self.live_worktree().fs.inode_cache().set_capacity(bytes);
     }
@@ -198,13 +200,13 @@ impl Worktree {
     }
 }
 
-/// Fewer characters of an id name a snapshot by chance.
+/// Minimum number of digits of an id: fewer could name a snapshot by chance.
 const ID_PREFIX_MIN: usize = 8;
 
-/// The snapshot that the worktree stands on.
+/// The name of the current snapshot of the worktree.
 const HEAD: &str = "HEAD";
 
-/// The name that a text begins with, and how many snapshots before it are meant.
+/// Splits a text into the name that it begins with and the number of ancestors to go back.
 fn split_steps(text: &str) -> (&str, u64) {
     match text.rsplit_once('~') {
         Some((base, "")) => (base, 1),

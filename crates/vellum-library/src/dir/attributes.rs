@@ -1,4 +1,4 @@
-//! Permissions, owners, times, extended attributes. Symlinks are followed, but by [`Dir::lchown`].
+//! Permissions, owners, times, extended attributes. All methods follow symlinks, except [`Dir::lchown`].
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -17,19 +17,19 @@ impl Dir {
         self.set_attributes("change the permissions of", path_bytes(&path), true, &set)
     }
 
-    /// Sets owner and group; None stays.
+    /// Sets owner and group; `None` leaves one unchanged.
     pub fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let set = AttributeChanges { uid, gid, ..AttributeChanges::default() };
         self.set_attributes("change the owner of", path_bytes(&path), true, &set)
     }
 
-    /// The same, of a symlink itself.
+    /// Like [`Self::chown`], but does not follow a symlink.
     pub fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let set = AttributeChanges { uid, gid, ..AttributeChanges::default() };
         self.set_attributes("change the owner of", path_bytes(&path), false, &set)
     }
 
-    /// Sets the times of the last access and of the last change of content; None stays.
+    /// Sets the times of the last access and of the last change of content; `None` leaves one unchanged.
     pub fn set_times(
         &self,
         path: impl AsRef<Path>,
@@ -45,7 +45,7 @@ impl Dir {
         self.set_attributes("change the times of", path_bytes(&path), true, &set)
     }
 
-    /// Sets the size of a file: what is beyond goes, what is missing reads as zeros.
+    /// Sets the size of a file. Content beyond it is removed; added space reads as zeros.
     pub fn truncate(&self, path: impl AsRef<Path>, size: u64) -> Result<()> {
         let set = AttributeChanges { size: Some(size), ..AttributeChanges::default() };
         self.set_attributes("truncate", path_bytes(&path), true, &set)

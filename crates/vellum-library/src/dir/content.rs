@@ -18,22 +18,22 @@ use crate::tree::{Tree, path_bytes, sealed::RootedTree};
 
 /// Permissions of files without a name.
 const TEMP_MODE: u32 = 0o600;
-/// How often a file that others make and remove meanwhile is looked for.
+/// How many times the lookup is repeated for a file that others create and remove meanwhile.
 const TRIES: usize = 100;
 
 impl Dir {
-    /// Opens a file in some way, and makes it if the options say so.
+    /// Opens a file with options, and creates it if they say so.
     pub fn open_with(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File> {
         let path = path_bytes(&path);
         self.open_or_create(path, options).map_err(Error::for_action("open", path))
     }
 
-    /// Opens a file to read and write it, empty: it is made if it is not there.
+    /// Opens a file for reading and writing. Truncates it, or creates it if it does not exist.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
         self.open_with(path, OpenOptions::new().read(true).write(true).create(true).truncate(true))
     }
 
-    /// Lets a file hold this and nothing else: it is made if it is not there.
+    /// Replaces the content of a file. Creates it if it does not exist.
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
         let path = path_bytes(&path);
         let write = || {
@@ -51,8 +51,8 @@ impl Dir {
         write().map_err(Error::for_action("write", path))
     }
 
-    /// A file without a name, to read and write. It goes when it is closed, unless it got a name
-    /// ([`File::persist`]): so that others see it whole or not at all.
+    /// Creates a file without a name, for reading and writing. It is deleted when it is closed, unless it gets a name
+    /// ([`File::persist`]): others see it complete or not at all.
     pub fn temp_file(&self, dir: impl AsRef<Path>) -> Result<File> {
         let path = path_bytes(&dir);
         let make = || {
@@ -64,8 +64,8 @@ impl Dir {
         make().map_err(Error::for_action("make a file in", path))
     }
 
-    /// Copies a file with its permissions; what the other one held goes. Content is shared, not copied. Gives the
-    /// length.
+    /// Copies a file with its permissions, and replaces the content of the destination. Content is shared, not
+    /// copied. Returns the length.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let from = path_bytes(&from);
         let to = path_bytes(&to);
@@ -93,17 +93,17 @@ impl Dir {
         copy().map_err(Error::for_action("copy", from))
     }
 
-    /// Copies a file, or a directory with all in it, from any tree of the same worktree: a snapshot, a view, this
-    /// directory. Everything comes back: permissions, owners, times, extended attributes, links among what is copied.
-    /// Content is shared, not copied. It appears at once, at a path that must be free.
+    /// Copies a file, or a directory with its content, from any tree of the same worktree: a snapshot, a view, this
+    /// directory. Permissions, owners, times, extended attributes and links within the copy are preserved. Content is
+    /// shared, not copied. The copy appears at once, at a path that must be free.
     pub fn copy_from<T: Tree>(&self, tree: &T, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let from = path_bytes(&from);
         let to = path_bytes(&to);
         self.copy_with(tree, from, to, LiveFilesystem::copy_tree).map_err(Error::for_action("copy", from))
     }
 
-    /// As [`Self::copy_from`], to a path that may be taken: what it names goes in the moment in which the copy appears, a
-    /// directory with all in it. What fails leaves what was there.
+    /// Like [`Self::copy_from`], but the path may exist: the old entry (a directory with its content) is removed in
+    /// the same step in which the copy appears. If it fails, the old entry is unchanged.
     pub fn replace_from<T: Tree>(
         &self,
         tree: &T,

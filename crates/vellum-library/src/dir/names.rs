@@ -1,4 +1,4 @@
-//! Making, removing and renaming.
+//! Creating, removing and renaming entries.
 
 use std::path::Path;
 
@@ -15,21 +15,21 @@ use crate::tree::{path_bytes, sealed::RootedTree};
 const MODE: u32 = 0o755;
 
 impl Dir {
-    /// Makes a directory.
+    /// Creates a directory.
     pub fn mkdir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path_bytes(&path);
         let _entered = self.filesystem().enter_epoch();
         self.create_dir(path).map_err(Error::for_action("make the directory", path))
     }
 
-    /// Makes a directory, and those above it that are missing. That it is there is no error.
+    /// Creates a directory and its missing parents. It is not an error if it exists.
     pub fn mkdir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path_bytes(&path);
         let _entered = self.filesystem().enter_epoch();
         self.create_dir_all(path).map_err(Error::for_action("make the directory", path))
     }
 
-    /// Removes a name; of a directory, which must be empty, too. What has it open keeps it.
+    /// Removes a name, also that of an empty directory. Processes that have it open keep it.
     pub fn remove(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path_bytes(&path);
         let remove = || {
@@ -43,7 +43,7 @@ impl Dir {
         remove().map_err(Error::for_action("remove", path))
     }
 
-    /// Removes what stands at a path, with all below it. That nothing is there is no error.
+    /// Removes an entry with everything below it. It is not an error if it does not exist.
     pub fn remove_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path_bytes(&path);
         let remove = || {
@@ -57,7 +57,7 @@ impl Dir {
         }
     }
 
-    /// Gives what stands at a path another one. What stands there goes, a directory only if it is empty.
+    /// Renames an entry. An existing entry of the new name is replaced; a directory only if it is empty.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let from = path_bytes(&from);
         let to = path_bytes(&to);
@@ -74,7 +74,7 @@ impl Dir {
         rename().map_err(Error::for_action("rename", from))
     }
 
-    /// Makes a symlink that leads to `target`, whether that is there or not.
+    /// Creates a symlink to `target`, which need not exist.
     pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
         let target = path_bytes(&target);
         let path = path_bytes(&path);
@@ -87,7 +87,7 @@ impl Dir {
         make().map_err(Error::for_action("make the symlink", path))
     }
 
-    /// Gives a file another name beside the one it has. A symlink gets one itself.
+    /// Creates a hard link to a file. A symlink is linked itself, not followed.
     pub fn link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let from = path_bytes(&from);
         let to = path_bytes(&to);
@@ -135,7 +135,7 @@ impl Dir {
         }
     }
 
-    /// What stands at a path that ends with a name, and the name.
+    /// Returns the entry at a path that ends with a name, and the name.
     fn find_entry<'p>(&self, path: &'p [u8]) -> FsResult<(ParentAndName<'p>, Dentry)> {
         let place = self.split_name(path, Errno::BUSY)?;
         let entry = self.filesystem().find_dentry(place.dir, place.name)?;
@@ -145,12 +145,12 @@ impl Dir {
         Ok((place, entry))
     }
 
-    /// The name that a path ends with; the error if it ends with none.
+    /// Returns the last name of a path, or the error if there is none.
     pub(super) fn split_name<'p>(&self, path: &'p [u8], otherwise: Errno) -> FsResult<ParentAndName<'p>> {
         self.reader().split_parent(path)?.ok_or_else(|| otherwise.into())
     }
 
-    /// Refuses a slash after a name that is to be no directory's.
+    /// Fails if a slash follows a name that is not to be a directory.
     fn refuse_trailing_slash(&self, place: &ParentAndName<'_>) -> FsResult<()> {
         match (place.is_dir, self.filesystem().find_dentry(place.dir, place.name)) {
             (false, _) => Ok(()),

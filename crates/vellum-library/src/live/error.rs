@@ -12,10 +12,10 @@ use super::StateHolder;
 /// Result of opening a live worktree.
 pub type Result<T> = std::result::Result<T, OpenError>;
 
-/// A worktree that cannot be opened.
+/// Errors of opening a live worktree.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The worktree is a plain directory.
+    /// The worktree is checked out in a plain directory.
     #[error("the worktree '{name}' is checked out in {place}: it cannot be mounted, too")]
     CheckedOut {
         /// Its name.
@@ -23,7 +23,7 @@ pub enum OpenError {
         /// Host and directory.
         place: String,
     },
-    /// The live state here holds changes that were not published before another took the worktree over.
+    /// The local live state contains changes that were not published before another process took the worktree over.
     #[error(
         "{place} holds changes of the worktree '{name}' that were not published before it was taken over by {by}"
     )]
@@ -35,28 +35,28 @@ pub enum OpenError {
         /// Who took it over.
         by: String,
     },
-    /// There is nothing to be kept.
+    /// There are no unpublished changes to keep.
     #[error("nothing of the worktree '{name}' was left behind here")]
     NothingLeft {
         /// Its name.
         name: String,
     },
-    /// Another process has the worktree.
+    /// Another process has the worktree open.
     #[error("the worktree '{name}' is {holder}")]
     Held {
         /// Its name.
         name: String,
-        /// Who has it.
+        /// The process that has it.
         holder: StateHolder,
     },
     /// A file of the state directory cannot be used.
     #[error("cannot {action} {}: {source}", .path.display())]
     Io {
-        /// What was tried, a verb.
+        /// The operation, a verb.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The filesystem failed.
@@ -68,13 +68,13 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Says what was tried when the system refused.
+    /// Adds the operation and the file to an error of the system.
     pub(crate) fn io_error(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         let path = path.as_ref().to_path_buf();
         move |source| Self::Io { action, path, source }
     }
 
-    /// What a caller can do about it.
+    /// Returns what a caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

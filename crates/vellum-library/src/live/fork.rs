@@ -1,7 +1,7 @@
-//! A fork of a live worktree: a worktree of its own that has all that this one has, published or not, at once.
+//! Forks of a live worktree: a new worktree with everything that this one contains, published or not.
 //!
-//! First the live state is made, then the worktree is entered: what a crash leaves in between is nobody's, and goes
-//! when the same fork is made again.
+//! The live state is made first, then the worktree is entered: what a crash leaves in between belongs to no worktree,
+//! and is removed when the same fork is made again.
 
 use vellum_fs::fork::LiveStateFolders;
 use vellum_fs::{FsError, LiveFilesystem};
@@ -13,7 +13,7 @@ use vellum_volume::session::host_name;
 use super::tokens::TokenFile;
 use super::{LOG_FOLDER, LiveStateClaim, META_FOLDER, Result};
 
-/// Makes the worktree `new` of what the live worktree holds now.
+/// Creates the worktree `new` with the current content of the live worktree.
 pub fn fork_live_worktree(fs: &LiveFilesystem, new: &str) -> Result<()> {
     let volume = fs.volume();
     check_ref_name(new)?;

@@ -1,4 +1,4 @@
-//! What the process that has a live state says of itself, in the lock file.
+//! The lock file: what the process that holds a live state records about itself.
 
 use std::fmt;
 use std::fs::File;
@@ -8,28 +8,28 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// Who has a live state.
+/// The process that holds a live state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateHolder {
-    /// The process; None: it has not told yet.
+    /// Its process id. `None`: it is not recorded yet.
     pub pid: Option<u32>,
-    /// Where it mounted the worktree; None: it did not.
+    /// Its mountpoint. `None`: it is not a mount.
     pub mountpoint: Option<String>,
     /// What it does with the worktree.
     #[serde(default)]
     pub stage: HolderStage,
 }
 
-/// What the process that has a live state does with it.
+/// What the process does with the live state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HolderStage {
     /// It serves the worktree, or is about to.
     #[default]
     Serving,
-    /// It serves those who use the mount still; nobody else finds it.
+    /// It serves only those that still use the mount; nobody else finds it.
     Detached,
-    /// It puts what is left into the store, and ends.
+    /// It publishes the rest, and ends.
     Ending,
 }
 
@@ -40,7 +40,7 @@ impl StateHolder {
         Self { pid: Some(std::process::id()), mountpoint, stage: HolderStage::Serving }
     }
 
-    /// What a lock file says. Between the lock and what is written into it is a moment.
+    /// Reads a lock file. It is empty for a moment after the lock was taken.
     pub(super) fn read_from(lock: &mut File) -> io::Result<Self> {
         let mut text = String::new();
         lock.rewind()?;
@@ -51,7 +51,7 @@ impl StateHolder {
         Ok(first.and_then(Result::ok).unwrap_or(unknown))
     }
 
-    /// Whether the process was killed, or is at its end: the kernel then gives its lock back, but not in no time.
+    /// Returns whether the process was killed or is exiting: the kernel then releases its lock, after some time.
     pub(super) fn is_ending(&self) -> bool {
         let Some(pid) = self.pid else { return false };
         if self.stage == HolderStage::Ending {
@@ -62,8 +62,8 @@ impl StateHolder {
         is_process_exiting(&stat).unwrap_or(false) || is_process_killed(&status)
     }
 
-    /// Whether the process says that it serves a mount, and in its mount namespace there is none: somebody ended it a
-    /// moment ago, or it is about to be made.
+    /// Returns whether the process claims to serve a mount that its mount namespace does not have: it was just ended,
+    /// or is about to be made.
     pub(super) fn is_unmounted(&self) -> bool {
         let (Some(pid), Some(mountpoint), HolderStage::Serving) = (self.pid, &self.mountpoint, self.stage)
         else {
@@ -77,7 +77,7 @@ impl StateHolder {
         })
     }
 
-    /// Whoever reads meanwhile finds either text whole, in front.
+    /// A concurrent reader finds either the old or the new text complete at the front.
     pub(super) fn write_to(&self, lock: &File) -> io::Result<()> {
         let text = serde_json::to_vec(self)?;
         lock.write_all_at(&text, 0)?;
@@ -108,7 +108,7 @@ impl fmt::Display for StateHolder {
     }
 }
 
-/// A path as the kernel writes it into its table of mounts.
+/// Returns a path as the kernel writes it in its mount table.
 fn escape_mount_path(path: &[u8]) -> Vec<u8> {
     let written = |byte: &u8| match byte {
         b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
@@ -117,8 +117,8 @@ fn escape_mount_path(path: &[u8]) -> Vec<u8> {
     path.iter().flat_map(written).collect()
 }
 
-/// The kernel's flags of a process in `/proc/PID/stat`, behind its name, which may hold anything: state, five numbers, and
-/// then they.
+/// Returns the kernel's flags of a process from `/proc/PID/stat`. They come after the name (which can contain
+/// anything), the state and five numbers.
 fn is_process_exiting(stat: &str) -> Option<bool> {
     /// `PF_EXITING`.
     const EXITING: u64 = 4;
@@ -128,7 +128,7 @@ fn is_process_exiting(stat: &str) -> Option<bool> {
     Some(matches!(state, "Z" | "X") || flags & EXITING != 0)
 }
 
-/// Whether SIGKILL waits for the process, as `/proc/PID/status` says.
+/// Returns whether SIGKILL is pending for the process, from `/proc/PID/status`.
 fn is_process_killed(status: &str) -> bool {
     const KILL: u64 = 1 << (9 - 1);
     let pending =

@@ -1,6 +1,6 @@
-//! What was left behind when another took a worktree over becomes a worktree of its own.
+//! Turns the changes that were not published when another process took a worktree over into a worktree.
 //!
-//! First the folder moves, then the new worktree is entered: run again after a crash, it goes on.
+//! The directory is moved first, then the new worktree is entered: after a crash, running it again continues.
 
 use std::fs;
 
@@ -12,7 +12,8 @@ use vellum_volume::session::host_name;
 use super::tokens::TokenFile;
 use super::{LiveStateClaim, OpenError, Result, live_state_dir};
 
-/// Makes the worktree `new` of the changes of `worktree` that were not published here before another took it over.
+/// Creates the worktree `new` from the changes of `worktree` that were not published here before another process took
+/// it over.
 pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()> {
     vellum_volume::refs::check_ref_name(new)?;
     let old = live_state_dir(volume, worktree);
@@ -38,7 +39,7 @@ pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()
     Ok(volume.release_live_states(worktree, &tokens)?)
 }
 
-/// Enters the worktree whose live state is there already.
+/// Enters the worktree whose live state already exists.
 fn register_worktree(volume: &Volume, worktree: &str, new: &str) -> Result<()> {
     let nothing = || OpenError::NothingLeft { name: worktree.into() };
     let claim = LiveStateClaim::acquire(volume, new, None)?;

@@ -1,7 +1,7 @@
-//! Opening a live state: the lease is taken, then the filesystem is as the last process left it, or, if somebody else
-//! has changed the worktree since, as that one published it.
+//! Opening a live state: takes the lease, then opens the filesystem as the last process left it. If another process
+//! has changed the worktree since, it starts with what that process published.
 //!
-//! Invariant: a live state that is behind goes only if everything in it was published.
+//! Invariant: an outdated live state is removed only if everything in it was published.
 
 use std::fs;
 use std::path::Path;
@@ -19,28 +19,28 @@ use vellum_volume::{SnapshotStatistics, Volume, VolumeError};
 use super::tokens::TokenFile;
 use super::{LOG_FOLDER, LiveStateClaim, META_FOLDER, OpenError, Result};
 
-/// Most bytes of the write log unless somebody says otherwise: hours of work for most.
+/// Default maximum size of the write log, bytes: enough for hours of most work.
 const LOG_LIMIT: u64 = 16 << 30;
-/// The part of the disk's free space that it takes at most, unless somebody says otherwise: as much again may be needed
-/// for publishing it.
+/// Default divisor of the disk's free space for the write log: publishing it may require as much again.
 const LOG_PART: u64 = 2;
-/// Least bytes of the log, and of the journal, however full the disk is: with less there is no work.
+/// Minimum size of the log and of the journal, bytes, however full the disk is: less does not suffice to work.
 const LEAST: u64 = 1 << 20;
-/// The part of the disk's free space that the journal may take before it is replaced by what it comes to.
+/// Divisor of the disk's free space for the journal, before a checkpoint replaces it.
 const JOURNAL_PART: u64 = 32;
-/// Where metadata go that are about to be removed: away at once, whatever happens meanwhile.
+/// Where metadata are moved before they are removed, so that they disappear atomically.
 const OLD_META_FOLDER: &str = "meta.old";
 
-/// What can be chosen about a live worktree.
+/// Limits and options of a live worktree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveLimits {
     /// Bytes of decoded content kept in memory.
     pub cache: Option<u64>,
-    /// Bytes of the write log, above which writers wait for publishing; None: 16 GiB, or half of what is free.
+    /// Maximum size of the write log, bytes; beyond it writers wait for publishing. `None`: 16 GiB, or half of the
+    /// free space if that is less.
     pub log: Option<u64>,
-    /// Seconds for which the lease counts that is not renewed.
+    /// Seconds after which a lease that was not renewed expires.
     pub term: u32,
-    /// Whether the lease is taken from somebody who has it still.
+    /// Whether to take a lease that another process still holds.
     pub take_over: bool,
 }
 
@@ -50,13 +50,14 @@ impl Default for LiveLimits {
     }
 }
 
-/// A live worktree that is open.
+/// An open live worktree.
 pub struct OpenedLiveState {
     /// The worktree.
     pub fs: Arc<LiveFilesystem>,
-    /// The right to change it: to be renewed, and given up at the end.
+    /// The lease: to be renewed, and released at the end.
     pub tenure: Arc<HeldLease>,
-    /// Who had it and was put out, and the directory of its live state: what it did not publish is there.
+    /// The process from which the lease was taken, and the directory of its live state, which has what it did not
+    /// publish.
     pub put_out: Option<(Lease, String)>,
 }
 
@@ -141,12 +142,12 @@ impl LiveStateClaim {
         Ok(Arc::new(WriteLog::open(&self.dir().join(LOG_FOLDER), LOG_LIMIT)?))
     }
 
-    /// How much a log that has so many bytes may have, if nobody says otherwise.
+    /// Returns the default limit of a log that already has this many bytes.
     fn default_log_limit(&self, used: u64) -> u64 {
         (self.free_disk_bytes().saturating_add(used) / LOG_PART).clamp(LEAST, LOG_LIMIT)
     }
 
-    /// Bytes that are free on the disk; if nobody can tell, more than anybody takes.
+    /// Returns the free bytes of the disk; if that is unknown, the maximum.
     fn free_disk_bytes(&self) -> u64 {
         let disk = rustix::fs::statvfs(self.dir());
         disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
@@ -160,7 +161,7 @@ impl LiveStateClaim {
         Ok(opened.map_err(FsError::from)?)
     }
 
-    /// Whether the live state holds anything that is not in the store.
+    /// Returns whether the live state contains anything that is not published.
     pub(super) fn has_unpublished_state(&self) -> Result<bool> {
         if !self.dir().join(META_FOLDER).exists() {
             return Ok(false);
@@ -168,7 +169,7 @@ impl LiveStateClaim {
         Ok(has_unpublished_state(&self.open_metadata(&self.open_write_log()?)?)?)
     }
 
-    /// The head of the live state, if there is one.
+    /// Returns the live head, if there is one.
     pub(super) fn read_head(&self) -> Result<Option<LiveHead>> {
         Ok(vellum_fs::lease::read_stored_head(&self.open_metadata(&self.open_write_log()?)?)?)
     }
@@ -194,7 +195,7 @@ fn remove_dir_if_present(dir: &Path) -> Result<()> {
     }
 }
 
-/// What a live state begins with: what the worktree's ref says.
+/// Returns the initial live head, from the worktree's ref.
 fn initial_head(volume: &Volume, head: &WorktreeHead) -> Result<LiveHead> {
     let mut root = volume.empty_root();
     let mut counted = SnapshotStatistics::default();

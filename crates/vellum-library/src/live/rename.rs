@@ -1,7 +1,7 @@
-//! Another name for a worktree, and for the folder of its live state.
+//! Renaming a worktree and the directory of its live state.
 //!
-//! First the folder moves, then the ref: run again after a crash, it goes on. A live state of another machine stays
-//! where it is: what it published is all that there is to go on with.
+//! The directory is moved first, then the ref: after a crash, running it again continues. A live state on another
+//! machine is not moved: only what it published is available.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use vellum_volume::{Volume, VolumeError};
 use super::tokens::TokenFile;
 use super::{LiveStateClaim, OpenError, Result, live_state_dir};
 
-/// Gives a worktree another name: refused while somebody has it mounted or open.
+/// Renames a worktree. Fails while the worktree is mounted or open.
 pub fn rename_worktree(volume: &Volume, old: &str, new: &str) -> Result<()> {
     check_ref_name(new)?;
     let head = volume.read_worktree_head(old)?;

@@ -1,7 +1,8 @@
-//! The tokens with which a live state may have changed its worktree last: one, or several if a taking of the lease
-//! was broken off.
+//! The tokens with which a live state may have changed its worktree last: one, or several if taking the lease was
+//! interrupted.
 //!
-//! Invariant: a token is here before it is in the store, so that a live state always knows its own changes.
+//! Invariant: a token is written here before it is in the store, so that a live state always recognises its own
+//! changes.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -24,7 +25,7 @@ impl TokenFile {
         Self { dir: dir.into() }
     }
 
-    /// All of them; none if the live state is new.
+    /// Returns all tokens; none if the live state is new.
     pub fn load_tokens(&self) -> Result<Vec<LeaseToken>> {
         let path = self.dir.join(FILE);
         let text = match fs::read_to_string(&path) {
