@@ -723,3 +723,45 @@ fn what_rsync_has_and_we_have_not_is_named() {
     world.run(&["sync", "-a", "src/", "x/y/z"]).code(2).remarks("--mkpath");
     world.run(&["sync", "--two-way", "-R", "src", "dst"]).code(3).remarks("--relative");
 }
+
+#[test]
+fn directories_alone_go_where_rsync_puts_them() {
+    let make = |root: &Path| {
+        fs::create_dir_all(root.join("src/sub/deep")).unwrap();
+        fs::create_dir_all(root.join("src/empty")).unwrap();
+        fs::create_dir_all(root.join("dst")).unwrap();
+        fs::write(root.join("src/f"), "f").unwrap();
+        fs::write(root.join("src/sub/g"), "g").unwrap();
+        fs::set_permissions(root.join("src/sub"), fs::Permissions::from_mode(0o750)).unwrap();
+    };
+    for words in [
+        &["-dpt", "src", "new"][..],
+        &["-dpt", "src/", "new"],
+        &["-dpt", "src", "new/"],
+        &["-dpt", "src", "dst"],
+        &["-dpt", "src/", "dst"],
+        &["-dpt", "src/sub", "new"],
+        &["-dpt", "src/sub/deep", "dst/new"],
+        &["-dpt", "src/empty", "new"],
+        &["-dpt", "src/sub", "src/f", "new"],
+        &["-a", "--no-r", "-d", "src/sub", "new"],
+        &["-dpt", "src/f", "new"],
+        &["-dptR", "src/sub", "new"],
+        &["-dptn", "src", "new"],
+        &["-dpt", "--exclude=sub", "src/", "new"],
+    ] {
+        let both = Beside::new(make);
+        both.same(words, "");
+        // The second run finds DST there.
+        both.same(words, "");
+    }
+    let host = Host::new();
+    make(&host.world.tree());
+    let there = host.at("new");
+    host.sync(&["-dpt", "src/sub", &there]).ok();
+    assert!(host.world.has("new") && !host.world.has("new/sub"));
+    host.sync(&["-dpt", "src/sub", &there]).ok();
+    assert!(host.world.has("new/sub") && !host.world.has("new/sub/g"));
+    host.sync(&["-dpt", &host.at("src/sub"), "back"]).ok();
+    assert!(host.world.has("back") && !host.world.has("back/sub"));
+}

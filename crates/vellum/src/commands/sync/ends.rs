@@ -17,6 +17,8 @@ use vellum_sync::source::{SourceEnd, SyncSide};
 use vellum_volume::own_place::ReservedDirectory;
 use vellum_volume::tree::format_path;
 
+use super::args::PreserveArgs;
+use super::meaning::copies_dirs_alone;
 use super::snapshot;
 use crate::context::CommandContext;
 use crate::error::Result;
@@ -195,7 +197,7 @@ pub fn find_local_destination(
     context: &CommandContext,
     typed: &OsStr,
     from: &SourceEndpoint,
-    keeps_dir_links: bool,
+    typed_args: &PreserveArgs,
 ) -> Result<DestinationEndpoint> {
     const WHAT: &str = "cannot write to the destination";
     let base = context.resolve_local_path(Path::new(typed));
@@ -216,17 +218,21 @@ pub fn find_local_destination(
             )
             .into());
         }
-        let path = match &from.name {
+        // A directory alone becomes DST itself, if that is not there, as with rsync.
+        let becomes_base =
+            found.is_none() && !typed.as_bytes().ends_with(b"/") && copies_dirs_alone(typed_args);
+        let below = from.name.as_ref().filter(|_| !becomes_base);
+        let path = match below {
             Some(name) => base.join(OsStr::from_bytes(name)),
             None => base,
         };
-        let words = match &from.name {
+        let words = match below {
             Some(name) => format!("'{shown}', as '{}'", format_path(name)),
             None => format!("'{shown}'"),
         };
         let stays_inside =
             || Some(path.canonicalize().ok()?.starts_with(base_of(&path).canonicalize().ok()?));
-        let standing = match keeps_dir_links && path.is_dir() && stays_inside() == Some(true) {
+        let standing = match typed_args.keep_dirlinks && path.is_dir() && stays_inside() == Some(true) {
             true => std::fs::metadata(&path).ok(),
             false => std::fs::symlink_metadata(&path).ok(),
         };

@@ -93,6 +93,11 @@ fn parse_preserve(args: &Args) -> PreserveOptions {
     }
 }
 
+/// Whether a directory that is named itself is copied alone, without what is in it (`-d`).
+pub fn copies_dirs_alone(typed: &args::PreserveArgs) -> bool {
+    typed.dirs && (typed.no_recursive || !(typed.archive || typed.recursive))
+}
+
 /// Which symlinks are followed.
 pub fn parse_follow_mode(typed: &args::PreserveArgs) -> FollowSymlinks {
     match (typed.copy_links, typed.copy_unsafe_links, typed.copy_dirlinks) {

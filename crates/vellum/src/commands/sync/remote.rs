@@ -16,6 +16,7 @@ use vellum_volume::tree::format_path;
 
 use super::args::{Args, CompressArg};
 use super::ends::{DestinationEndpoint, SourceEndpoint, names_dir_content};
+use super::meaning::copies_dirs_alone;
 use crate::error::{CliError, CommandOutcome, Result};
 
 /// Without a byte for so long the other side is gone, milliseconds, unless told otherwise: far longer than a pause
@@ -155,7 +156,13 @@ pub fn find_remote_destination(
         remote: Some(remote.clone()),
     };
     if from.is_dir {
-        let Some(name) = &from.name else { return Ok(into(format!("'{shown}'"), None)) };
+        let is_new = || Ok::<_, CliError>(remote.inspect_target()? == FoundPath::Nothing);
+        // A directory alone becomes DST itself, if that is not there, as with rsync.
+        let becomes_base =
+            copies_dirs_alone(&args.preserve) && !typed.is_empty() && !typed.ends_with(b"/") && is_new()?;
+        let Some(name) = from.name.as_ref().filter(|_| !becomes_base) else {
+            return Ok(into(format!("'{shown}'"), None));
+        };
         let below =
             Path::new(if typed.is_empty() { OsStr::new(".") } else { path }).join(OsStr::from_bytes(name));
         remote.set_target(below.into_os_string().into_vec(), None);

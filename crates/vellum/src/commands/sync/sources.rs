@@ -479,9 +479,7 @@ fn open_destination(
     context: &CommandContext,
 ) -> Result<DestinationEndpoint> {
     let into = match EndpointArg::parse_endpoint(destination, context) {
-        EndpointArg::Path(path) => {
-            ends::find_local_destination(context, &path, from, args.preserve.keep_dirlinks)?
-        }
+        EndpointArg::Path(path) => ends::find_local_destination(context, &path, from, &args.preserve)?,
         EndpointArg::Host { .. } if from.remote.is_some() => return Err(two_remotes_error()),
         EndpointArg::Host { host, path } => remote::find_remote_destination(&host, &path, from, args)?,
         EndpointArg::Volume { snapshot: Some(snapshot), .. } => {
@@ -490,7 +488,7 @@ fn open_destination(
         }
         EndpointArg::Volume { directory, snapshot: None, path } => {
             let path = worktree_file_path(&directory, &path);
-            ends::find_local_destination(context, &path, from, args.preserve.keep_dirlinks)?
+            ends::find_local_destination(context, &path, from, &args.preserve)?
         }
     };
     if into.remote.is_none() {
