@@ -1,7 +1,7 @@
-//! The live state of a fork: what this worktree holds, published or not, shared with it.
+//! Forks: a new live state that shares the content of this worktree, published or not.
 //!
-//! Invariant: what a fork names in the write log is in its own folder before anybody can open it. Files are shared by
-//! hard links and only ever appended to, so neither worktree sees what the other does from then on.
+//! Invariant: files of the write log to which a fork refers are in its own directory before it can be opened. They
+//! are shared by hard links and only appended to, so later changes of one worktree are invisible to the other.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::head::LiveHead;
 
-/// The folders of a live state.
+/// The directories of a live state.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveStateFolders<'f> {
     /// Metadata.

@@ -1,4 +1,4 @@
-//! A published snapshot, read lazily, with no live worktree beside it.
+//! Frozen trees: published snapshots that are read lazily, without a live worktree.
 //!
 //! Deliberately absent: path lookup and comparison, which `vellum_volume::FsTree` has; writing.
 
@@ -23,7 +23,7 @@ const ENTRY: u64 = 64;
 /// at once; what it has read, it keeps itself.
 const CHUNKS_KEPT: u64 = 32 << 20;
 
-/// Decoded chunks and files, shared by all snapshots that somebody reads.
+/// Decoded chunks and files, shared by all frozen trees.
 pub struct FrozenChunks {
     volume: Arc<Volume>,
     kept: Cache<BlobId, Arc<Vec<u8>>, ChunkLengthWeighter>,

@@ -26,7 +26,7 @@ use crate::opened::OpenInodes;
 use crate::past::Epochs;
 use crate::tree::{CommittedChanges, LiveMap, LiveTransaction};
 
-/// Who asks, for the owner of what is made and for what only owners may do.
+/// The caller of an operation: owner of new entries, and subject of ownership checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestCaller {
     /// User.
@@ -46,14 +46,14 @@ pub struct InodeAttributes {
     pub attr: Arc<InodeAttr>,
 }
 
-/// What can be chosen about a live worktree.
+/// Options of a live worktree.
 #[derive(Clone)]
 pub struct LiveOptions {
-    /// Its name; None: it is the one that the volume was opened for.
+    /// Its name. `None`: the worktree for which the volume was opened.
     pub worktree: Option<String>,
     /// Bytes of decoded chunks kept in memory; unless told otherwise a sixteenth of it, 64 MiB to 1 GiB.
     pub chunk_cache: u64,
-    /// How much it may hold.
+    /// Its quota.
     pub quota: WorktreeQuota,
     /// The lease with which it is changed, if it has one.
     pub tenure: Option<Arc<HeldLease>>,
@@ -76,21 +76,21 @@ pub struct LiveFilesystem {
     pub(crate) released: ReleasedOrphans,
     pub(crate) epochs: Epochs,
     pub(crate) streams: ReadStreams,
-    /// Accesses are not noted.
+    /// Access times are not updated.
     pub(crate) keeps_access_times: AtomicBool,
-    /// Layers may be left that no state stands on.
+    /// There may be layers that no state needs.
     pub(crate) litter: AtomicBool,
     pub(crate) chunks: ChunkCache,
-    /// Finds the boundaries of what is published.
+    /// The chunker for publishing.
     pub(crate) chunker: Chunker,
     pub(crate) times: LiveTimes,
-    /// Held while something is published: one at a time, and in order.
+    /// Held while publishing: publishing is sequential and in order.
     pub(crate) publishing: Mutex<()>,
-    /// A sealed state of which nothing can be published: it keeps files that are open and have no name.
+    /// A sealed state of which nothing can be published: it contains only open files without a name.
     pub(crate) remainder: Mutex<Option<LayeredState>>,
     pub(crate) numbers: InodeNumberPool,
     pub(crate) places: HardLinks,
-    /// The snapshot that the worktree's ref names, as far as this process told it.
+    /// The snapshot that the worktree's ref names, as far as this process wrote it.
     pub(crate) told: Mutex<Option<SnapshotId>>,
     pub(crate) tenure: Option<Arc<HeldLease>>,
     worktree: String,
@@ -99,8 +99,7 @@ pub struct LiveFilesystem {
 }
 
 impl LiveFilesystem {
-    /// Opens the worktree that `live` holds, or makes one that stands on `fresh`. What lost its last name while it
-    /// was open goes now.
+    /// Opens the worktree in `live`, or creates one with the base `fresh`. Removes orphans.
     pub fn open(
         volume: Arc<Volume>,
         live: Arc<dyn LiveStore>,
@@ -146,7 +145,7 @@ impl LiveFilesystem {
         Ok(fs)
     }
 
-    /// From now on reading changes nothing: nobody may change anything here.
+    /// Stops updating access times: from now on reading changes nothing, as a read-only mount requires.
     pub fn freeze_access_times(&self) {
         self.keeps_access_times.store(true, Ordering::Relaxed);
     }
@@ -157,7 +156,7 @@ impl LiveFilesystem {
         &self.volume
     }
 
-    /// The merged view and its head.
+    /// The current state and the live head.
     #[must_use]
     pub fn live_map(&self) -> &LiveMap {
         &self.tree
@@ -175,7 +174,7 @@ impl LiveFilesystem {
         &self.worktree
     }
 
-    /// Changes the worktree, and lets the caches forget what was changed. The body may run several times.
+    /// Changes the worktree, and removes what was changed from the caches. The body may run several times.
     pub(crate) fn apply_change<T>(
         &self,
         body: impl FnMut(&mut LiveTransaction<'_>) -> Result<T>,
@@ -188,8 +187,8 @@ impl LiveFilesystem {
         Ok(value)
     }
 
-    /// Forgets all that is remembered of the worktree's state, since it stands on another one. To be called in the
-    /// body of [`LiveMap::change_head`]: no operation is under way then, and none goes on with what it knew.
+    /// Clears all caches, because the worktree has another state. To be called in the body of
+    /// [`LiveMap::change_head`]: no operation is in progress then, and none continues with cached values.
     pub fn invalidate_caches(&self) {
         self.inodes.clear_all();
         self.tree.access_times().forget_all();

@@ -1,9 +1,8 @@
-//! The head of a live worktree: which base it stands on and which layers lie over that. And the keys under which
-//! live metadata are kept.
+//! The live head: the base of a live worktree and the layers over it. Also the keys of the live store.
 //!
-//! Key space of the live store: `h` the head; `l ‖ layer (u64, big endian) ‖ map key` a changed key of a layer;
-//! `o ‖ inode (u64, big endian)` an inode that lost its last name while it was open; `s ‖ number (u64, big endian)` a
-//! snapshot that is not published yet; `b ‖ number (u64, big endian)` a tree that content was taken from.
+//! Key space of the live store: `h` the live head; `l ‖ layer (u64, big endian) ‖ map key` a changed key of a layer;
+//! `o ‖ inode (u64, big endian)` an orphan; `s ‖ number (u64, big endian)` a pending snapshot;
+//! `b ‖ number (u64, big endian)` a retained root.
 
 use vellum_map::MapRoot;
 use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, Ino, SnapshotId, UnixTime};
@@ -11,10 +10,10 @@ use vellum_volume::SnapshotStatistics;
 
 const VERSION: u8 = 1;
 
-/// Most layers of one head: publishing and folding keep it at a few; more is damage.
+/// Maximum number of layers of one state: publishing keeps it at a few; more is damage.
 const LAYERS_MAX: usize = 4096;
 
-/// The number of a layer; never given out twice in one worktree.
+/// The number of a layer; never reused in one worktree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LayerId(pub u64);
 
@@ -23,38 +22,38 @@ pub struct LayerId(pub u64);
 pub struct LayeredState {
     /// The published tree beneath all layers.
     pub base: MapRoot,
-    /// What the published tree holds; `changed` and `stored` count since the last snapshot of the line.
+    /// Statistics of the published tree; `changed` and `stored` count since the last snapshot of the worktree.
     pub counted: SnapshotStatistics,
     /// Newest first.
     pub layers: Vec<LayerId>,
 }
 
-/// A snapshot of the line, as its successor needs to know it.
+/// The last snapshot of a worktree, as its successor refers to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AncestorSnapshot {
-    /// Which.
+    /// Its id.
     pub id: SnapshotId,
-    /// Its place in the line.
+    /// Its position in the history.
     pub counter: u64,
     /// When it was made.
     pub time: UnixTime,
 }
 
-/// Where a worktree stands.
+/// The live head of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveHead {
-    /// What it holds. The first layer is the top layer, the only one that changes.
+    /// The current state. The first layer is the top layer, the only one that changes.
     pub state: LayeredState,
     /// The number of the next layer.
     pub next_layer: LayerId,
-    /// The last snapshot of the line, published or not.
+    /// The last snapshot of the worktree, published or not.
     pub snapshot: Option<AncestorSnapshot>,
-    /// The number of the next snapshot that waits to be published.
+    /// The number of the next pending snapshot.
     pub next_pending: u64,
 }
 
 impl LayeredState {
-    /// Whether these layers, and the tree beneath them, are the lowest ones of `other`.
+    /// Returns whether these layers, and the tree below them, are the lowest ones of `other`.
     #[must_use]
     pub fn is_below(&self, other: &Self) -> bool {
         self.base == other.base && other.layers.ends_with(&self.layers)
@@ -87,26 +86,26 @@ impl LiveHead {
         Self { state, next_layer: LayerId(1), snapshot, next_pending: 0 }
     }
 
-    /// The layer that changes go to.
+    /// Returns the top layer.
     #[must_use]
     pub fn top_layer(&self) -> LayerId {
         self.state.layers.first().copied().unwrap_or(LayerId(0))
     }
 
-    /// The state beneath the top layer: it changes no more.
+    /// Returns the state below the top layer, which does not change any more.
     #[must_use]
     pub fn sealed_state(&self) -> LayeredState {
         let layers = self.state.layers.get(1..).unwrap_or_default().to_vec();
         LayeredState { layers, ..self.state }
     }
 
-    /// Seals the top layer: what follows goes to a new one.
+    /// Seals the top layer: later changes go to a new top layer.
     pub fn seal_top_layer(&mut self) {
         let new = self.allocate_layer();
         self.state.layers.insert(0, new);
     }
 
-    /// A layer that was never used.
+    /// Returns a new layer number.
     pub fn allocate_layer(&mut self) -> LayerId {
         let new = self.next_layer;
         self.next_layer = LayerId(new.0 + 1);
@@ -184,7 +183,7 @@ pub fn orphan_key(ino: Ino) -> [u8; 9] {
 /// The prefix of all orphans' keys.
 pub const ORPHANS: &[u8] = b"o";
 
-/// The key of a snapshot that is not published yet; numbers grow.
+/// The key of a pending snapshot; numbers grow.
 #[must_use]
 pub fn pending_snapshot_key(number: u64) -> [u8; 9] {
     encode_numbered_key(b's', number)
@@ -193,13 +192,13 @@ pub fn pending_snapshot_key(number: u64) -> [u8; 9] {
 /// The prefix of all pending snapshots' keys.
 pub const PENDING: &[u8] = b"s";
 
-/// The key of a loan.
+/// The key of a retained root.
 #[must_use]
 pub fn retained_root_key(number: u64) -> [u8; 9] {
     encode_numbered_key(b'b', number)
 }
 
-/// The prefix of all loans' keys.
+/// The prefix of all keys of retained roots.
 pub const LOANS: &[u8] = b"b";
 
 fn encode_numbered_key(tag: u8, number: u64) -> [u8; 9] {

@@ -1,4 +1,4 @@
-//! The lease of the worktree, as operations see it: no change without it, and what is published shows it.
+//! The worktree's lease: operations require it, and the ref of its holder names the trees in use.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use crate::fs::LiveFilesystem;
 use crate::head::{HEAD_KEY, LayeredState, LiveHead, PENDING, layer_prefix};
 use crate::tree::wrap_decode_error;
 
-/// A published tree that nothing here stands on yet: as long as this lives, the worktree's ref names it.
+/// A published tree that no state uses yet: while this exists, the worktree's ref names it.
 pub(crate) struct NamedTree<'f> {
     fs: &'f LiveFilesystem,
     state: LayeredState,
@@ -28,20 +28,20 @@ impl Drop for NamedTree<'_> {
 }
 
 impl LiveFilesystem {
-    /// An error if another took the worktree over: what is changed here would never reach the store.
+    /// Fails if another process has taken the worktree over: changes made here would never reach the store.
     pub(crate) fn check_lease(&self) -> Result<()> {
         Ok(self.tenure.as_ref().map_or(Ok(()), |tenure| tenure.check_still_held())?)
     }
 
-    /// Lets the worktree's ref say which trees are read here, whenever it is changed.
+    /// Registers the trees in use, so that every change of the worktree's ref names them.
     pub fn publish_read_trees(self: &Arc<Self>) {
         let Some(tenure) = &self.tenure else { return };
         let fs = Arc::downgrade(self);
         tenure.set_read_trees_source(move || fs.upgrade()?.base_roots().ok());
     }
 
-    /// Lets the worktree's ref name a published snapshot's tree before anything stands on it, so that no collection takes
-    /// it if the snapshot is forgotten in the next moment. An error if it was forgotten before that.
+    /// Makes the worktree's ref name a published snapshot's tree before a state uses it, so that the collector keeps
+    /// it even if the snapshot is forgotten next. Fails if it was already forgotten.
     pub(crate) fn pin_snapshot_tree(&self, id: SnapshotId) -> Result<NamedTree<'_>> {
         let (state, ..) = self.load_published_state(id)?;
         self.tree.open_views().begin_sealed_read(&state);
@@ -57,9 +57,8 @@ impl LiveFilesystem {
         }
     }
 
-    /// The published trees that something here stands on: the worktree, those of which it has taken content, snapshots that
-    /// wait, what it stood on before a restore as long as somebody holds a file of it, and views. In this order, as no more
-    /// than some are kept.
+    /// Returns the published trees in use: by the worktree, retained roots, pending snapshots, past states and views.
+    /// In this order, because only a limited number is kept.
     pub fn base_roots(&self) -> Result<Vec<MapRoot>> {
         let head = self.tree.lock_head();
         let mut bases = vec![head.state.base];
@@ -73,7 +72,7 @@ impl LiveFilesystem {
         Ok(bases)
     }
 
-    /// Changes what the worktree's ref says.
+    /// Changes the value of the worktree's ref.
     pub(crate) fn update_worktree_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         Ok(match &self.tenure {
             Some(tenure) => tenure.update_worktree_ref(change),
@@ -81,20 +80,20 @@ impl LiveFilesystem {
         }?)
     }
 
-    /// Why nothing can be changed any more, if another took the worktree over.
+    /// Returns why the worktree can no longer be changed, if another process has taken it over.
     #[must_use]
     pub fn lease_loss(&self) -> Option<VolumeError> {
         self.tenure.as_ref().and_then(|tenure| tenure.lease_loss())
     }
 }
 
-/// Where the worktree stands that a live store holds, if it holds one.
+/// Returns the live head of a live store, if it has one.
 pub fn read_stored_head(live: &dyn LiveStore) -> Result<Option<LiveHead>> {
     let stored = live.get(HEAD_KEY)?;
     stored.map(|bytes| LiveHead::decode(&bytes).map_err(wrap_decode_error("the head"))).transpose()
 }
 
-/// Whether a live store holds changes that are not in the volume's store.
+/// Returns whether a live store has unpublished changes.
 pub fn has_unpublished_state(live: &dyn LiveStore) -> Result<bool> {
     let Some(head) = read_stored_head(live)? else { return Ok(false) };
     let mut found = !head.sealed_state().layers.is_empty();
@@ -108,7 +107,7 @@ pub fn has_unpublished_state(live: &dyn LiveStore) -> Result<bool> {
 }
 
 impl FsError {
-    /// Whether another took the worktree over.
+    /// Returns whether another process has taken the worktree over.
     #[must_use]
     pub fn is_fenced_error(&self) -> bool {
         matches!(self, Self::Volume(VolumeError::Fenced { .. }))

@@ -1,9 +1,10 @@
-//! Loans: trees of which layers name content though the worktree does not stand on them. What is copied from a snapshot
-//! shares its chunks, and until that is published nothing in the store but the snapshot says so.
+//! Retained roots (loans): trees whose content is used by unpublished layers, although the tree is not the worktree's
+//! base. What is copied from a snapshot shares its chunks, and until that is published only the snapshot refers to
+//! them in the store.
 //!
-//! Invariant: a loan is entered before the first layer names anything of its tree, and goes when no layer is left that
-//! may. As long as it is there the worktree's ref names the tree, so that no collection takes it, whoever forgets the
-//! snapshot. Deliberately absent: which chunks, and of which files.
+//! Invariant: a retained root is recorded before a layer refers to content of its tree, and removed when no layer is
+//! left that may. While it exists, the worktree's ref names the tree, so the collector keeps it even if the snapshot
+//! is forgotten. Deliberately absent: which chunks, and of which files.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -19,16 +20,16 @@ use crate::head::{LOANS, LayerId, LayeredState, retained_root_key};
 use crate::tree::wrap_decode_error;
 use crate::view::LiveView;
 
-/// A tree, and the layers that may name content of it.
+/// A tree, and the layers that may refer to its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RetainedRoot {
     root: MapRoot,
     first: LayerId,
-    /// Greatest there is: content is being taken.
+    /// The maximum while content is being copied.
     last: LayerId,
 }
 
-/// As long as this lives, content may be taken.
+/// While this exists, content may be copied from the tree.
 pub(crate) struct RetainedContent<'f> {
     fs: &'f LiveFilesystem,
     numbers: Vec<u64>,
@@ -57,7 +58,7 @@ impl RetainedRoot {
     }
 }
 
-/// All loans with their numbers. `scan` is a store's or a transaction's.
+/// Returns all retained roots with their numbers. `scan` is that of a store or of a transaction.
 fn read_retained_roots(
     scan: impl FnOnce(&KeySpan, &mut VisitScan<'_>) -> std::result::Result<(), LiveError>,
 ) -> Result<Vec<(u64, RetainedRoot)>> {
@@ -77,8 +78,8 @@ fn store_retained_root(txn: &mut dyn StoreTransaction, number: u64, loan: &Retai
 }
 
 impl LiveFilesystem {
-    /// To be held while content is taken from a view by reference: until what was taken is published, the worktree's ref
-    /// names the tree that has it. An error if it is a snapshot's that was forgotten meanwhile.
+    /// Retains the tree of a view while content is copied from it by reference: until the copy is published, the
+    /// worktree's ref names the tree. Fails if the view is of a snapshot that was forgotten meanwhile.
     pub(crate) fn retain_content(&self, view: &LiveView) -> Result<RetainedContent<'_>> {
         let state = view.layered_state();
         let random =
@@ -106,7 +107,7 @@ impl LiveFilesystem {
         }
     }
 
-    /// The trees of which layers may name content.
+    /// Returns the trees whose content layers may use.
     pub(crate) fn retained_trees(&self) -> Result<Vec<MapRoot>> {
         let live = self.tree.live_store();
         Ok(read_retained_roots(|span, visit| live.scan(span, visit))?
@@ -115,7 +116,7 @@ impl LiveFilesystem {
             .collect())
     }
 
-    /// What an earlier run was taking when it ended was taken by then.
+    /// Ends copies of an earlier process: they ended with it.
     pub(crate) fn release_all_retained(&self) -> Result<()> {
         let live = self.tree.live_store();
         let loans = read_retained_roots(|span, visit| live.scan(span, visit))?;
@@ -126,14 +127,15 @@ impl LiveFilesystem {
     }
 }
 
-/// The tree of a state, and those of which its layers may name content.
+/// Returns the base of a state, and the retained roots of its layers.
 fn retained_trees_of_state(state: &LayeredState, loans: &[(u64, RetainedRoot)]) -> BTreeSet<MapRoot> {
     let layers = state.layers.iter().copied().collect();
     let above = loans.iter().filter(|(_, loan)| loan.is_needed_by(&layers)).map(|(_, loan)| loan.root);
     above.chain([state.base]).collect()
 }
 
-/// The layers of a state were published, and an amendment lies over their tree: it may name what they had borrowed.
+/// Keeps the roots that the layers of a published state had retained, because the amendment over their tree may refer
+/// to them.
 pub(crate) fn retain_for_amendment(
     txn: &mut dyn StoreTransaction,
     done: &LayeredState,
@@ -147,7 +149,7 @@ pub(crate) fn retain_for_amendment(
     Ok(())
 }
 
-/// Ends the loans of which no layer is left.
+/// Removes the retained roots that no layer needs.
 pub(crate) fn release_unneeded_roots(
     txn: &mut dyn StoreTransaction,
     needed: &BTreeSet<LayerId>,

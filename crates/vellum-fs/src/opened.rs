@@ -1,6 +1,7 @@
-//! Open files: how often each inode is open or held, so that one without a name goes at the last close.
+//! Open files: counts handles and holders of each inode, so that an inode without a name is removed at the last
+//! close.
 //!
-//! Invariant: while an inode is claimed nobody can open it, so what claims it may remove it.
+//! Invariant: a claimed inode cannot be opened, so the claimant may remove it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,8 +1,8 @@
-//! States that the worktree stood on before it was restored: who has a file of one open goes on reading what it had.
+//! Epochs and past states: after a restore, open files continue to read what they had.
 //!
-//! Each state since the worktree was opened is an *epoch*. Invariant: what changes the worktree, or tells somebody the
-//! number of an inode, enters first, and a restore waits for all who entered; so a number belongs to one epoch. A past
-//! state stays as long as somebody holds an inode of it; it lives in memory only, like what is open.
+//! Each restore begins a new *epoch*. Invariant: an operation that changes the worktree, or returns an inode number,
+//! enters the epoch first, and a restore waits for all that have entered. So an inode number belongs to one epoch. A
+//! past state is kept as long as an inode of it is held; it is in memory only, like open files.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -18,56 +18,57 @@ use crate::fs::LiveFilesystem;
 use crate::head::LayeredState;
 use crate::tree::MapReader;
 
-/// Epochs that can be held at once: their numbers are part of what the kernel calls inodes.
+/// Maximum number of epochs: the number is part of the inode number that the kernel gets.
 pub const EPOCHS_MAX: u16 = 1 << 15;
 
-/// A state among those that the worktree stood on since it was opened; the first is 0.
+/// The number of a state that the worktree has had since it was opened; the first is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Epoch(pub u16);
 
-/// How often each inode is held.
+/// The number of holders of each inode.
 pub(crate) type HeldInodes = HashMap<Ino, u64>;
 
-/// A state that the worktree stands on no more.
+/// The state of an earlier epoch.
 #[derive(Debug, Clone)]
 pub(crate) struct PastState {
     pub state: LayeredState,
     held: HeldInodes,
 }
 
-/// The present epoch and those before.
+/// The current epoch and the past states.
 #[derive(Debug, Default)]
 pub(crate) struct Epochs {
     present: RwLock<()>,
-    /// The number of the present, for those who are in it.
+    /// The number of the current epoch, for operations that have entered it.
     number: AtomicU16,
     pasts: Mutex<BTreeMap<Epoch, PastState>>,
 }
 
-/// While it lives, the worktree stays on the state that it stands on.
+/// While this guard exists, the worktree is not restored.
 #[derive(Debug)]
 pub struct EpochGuard<'f> {
     _present: RwLockReadGuard<'f, ()>,
 }
 
 impl Epochs {
-    /// Waits until nobody is in the present state, and keeps everybody out.
+    /// Waits until no operation is in the current epoch, and blocks new ones.
     pub fn lock_epoch(&self) -> RwLockWriteGuard<'_, ()> {
         self.present.write()
     }
 
-    /// The number of the present.
+    /// Returns the number of the current epoch.
     pub fn current_number(&self) -> Epoch {
         Epoch(self.number.load(Ordering::Acquire))
     }
 
-    /// The pasts. To be locked after the head.
+    /// Locks the past states. Lock order: the live head first, then these.
     pub fn lock_past_states(&self) -> MutexGuard<'_, BTreeMap<Epoch, PastState>> {
         self.pasts.lock()
     }
 
-    /// Keeps the present state for those who hold inodes of it, and lets another epoch begin. The head must be held
-    /// still: who reads without entering, and finds the same epoch before and after, has read what belongs to it.
+    /// Ends the epoch: keeps the current state for the holders of its inodes, and begins a new epoch. The head must
+    /// be locked: a reader that has not entered, and finds the same epoch before and after reading, has read values
+    /// of that epoch.
     pub fn begin_next_epoch(&self, present: Epoch, state: LayeredState, held: HeldInodes) -> Result<()> {
         let mut pasts = self.lock_past_states();
         if !held.is_empty() {
@@ -81,18 +82,19 @@ impl Epochs {
 }
 
 impl LiveFilesystem {
-    /// Enters the present state: it is not restored to another one before what this gives is dropped.
+    /// Enters the current epoch: the worktree is not restored before the returned guard is dropped.
     pub fn enter_epoch(&self) -> EpochGuard<'_> {
         EpochGuard { _present: self.epochs.present.read() }
     }
 
-    /// The present epoch. Who has not entered may find another one at once.
+    /// Returns the current epoch. Without having entered, it can be outdated at once.
     #[must_use]
     pub fn current_epoch(&self) -> Epoch {
         self.epochs.current_number()
     }
 
-    /// Counts that somebody, who must have entered, holds an inode. Stale if its state is gone.
+    /// Adds a holder of an inode; the caller must have entered. Fails with a stale handle if the inode's state no
+    /// longer exists.
     pub fn hold_inode(&self, epoch: Epoch, ino: Ino) -> Result<()> {
         if epoch == self.current_epoch() {
             self.opened.hold_inode(ino);
@@ -103,15 +105,15 @@ impl LiveFilesystem {
         Ok(())
     }
 
-    /// Counts that an inode is held so many times less. What nobody holds and has no name goes, and so does a past
-    /// state of which nothing is held.
+    /// Removes holders of an inode. An inode without holders and without a name is removed, and so is a past state
+    /// without held inodes.
     pub fn release_inode(&self, epoch: Epoch, ino: Ino, times: u64) -> Result<()> {
         let _entered = self.enter_epoch();
         if self.reduce_hold_count(epoch, ino, times) { self.remove_if_unused(ino) } else { Ok(()) }
     }
 
-    /// Counts that an inode is held so many times less, by somebody who has entered. True if nobody holds it any more,
-    /// and it is one of the present state; a past state of which nothing is held goes.
+    /// Removes holders of an inode; the caller must have entered. Returns true if it has no holder any more and
+    /// belongs to the current state. A past state without held inodes is removed.
     pub(crate) fn reduce_hold_count(&self, epoch: Epoch, ino: Ino, times: u64) -> bool {
         if epoch == self.current_epoch() {
             return self.opened.release_inode(ino, times);
@@ -131,18 +133,18 @@ impl LiveFilesystem {
         false
     }
 
-    /// The attributes of an inode as a past state has them.
+    /// Returns the attributes of an inode in a past state.
     pub fn past_inode_attr(&self, epoch: Epoch, ino: Ino) -> Result<InodeAttr> {
         self.read_past_state(epoch, |view| view.expect_inode_attr(ino))
     }
 
-    /// An extended attribute of an inode as a past state has it.
+    /// Returns an extended attribute of an inode in a past state.
     pub fn past_xattr(&self, epoch: Epoch, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>> {
         let value = self.read_past_state(epoch, |view| view.get_value(&MapKey::for_xattr(ino, name)))?;
         Ok(value.ok_or(Errno::NODATA)?.as_bytes().into())
     }
 
-    /// Reads a past state. Stale if it is gone.
+    /// Reads a past state. Fails with a stale handle if it no longer exists.
     pub(crate) fn read_past_state<T>(
         &self,
         epoch: Epoch,

@@ -1,4 +1,4 @@
-//! Snapshots that were made and are not published yet.
+//! Pending snapshots: durable here, not yet published.
 
 use std::ops::ControlFlow;
 
@@ -11,19 +11,19 @@ use crate::error::Result;
 use crate::head::{LayeredState, PENDING, pending_snapshot_key};
 use crate::tree::{UsageAmount, wrap_decode_error};
 
-/// Most tags that a snapshot gets when it is made.
+/// Maximum number of tags of a new snapshot.
 const TAGS_MAX: usize = 64;
 
-/// A snapshot whose tree is not in the store yet.
+/// A pending snapshot: its tree is not in the store yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingSnapshot {
-    /// What it holds.
+    /// Its state.
     pub state: LayeredState,
     /// Its id.
     pub id: SnapshotId,
-    /// Its record; root and statistics come with the tree.
+    /// Its record; root and statistics are added with the tree.
     pub record: SnapshotRecord,
-    /// How much that is.
+    /// The usage of that state.
     pub used: UsageAmount,
     /// The tags that it gets.
     pub tags: Vec<String>,
@@ -61,7 +61,8 @@ impl PendingSnapshot {
     }
 }
 
-/// All snapshots that wait, the oldest first, with their keys' numbers. `scan` is a store's or a transaction's.
+/// Returns all pending snapshots, oldest first, with the numbers in their keys. `scan` is that of a store or of a
+/// transaction.
 pub fn read_pending_snapshots(
     scan: impl FnOnce(&KeySpan, &mut VisitScan<'_>) -> std::result::Result<(), LiveError>,
 ) -> Result<Vec<(u64, PendingSnapshot)>> {
@@ -76,7 +77,7 @@ pub fn read_pending_snapshots(
     found.into_iter().collect()
 }
 
-/// The key of a snapshot that waits.
+/// Returns the key of a pending snapshot.
 #[must_use]
 pub fn pending_snapshot_key_of(number: u64) -> [u8; 9] {
     pending_snapshot_key(number)

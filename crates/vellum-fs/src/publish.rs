@@ -1,11 +1,11 @@
-//! Publishing: the changes of sealed layers become a tree in the store, and the layers go.
+//! Publishing: stores the changes of sealed layers as a tree, then removes the layers.
 //!
-//! In order: chunks and nodes, the index, the snapshot's record and the worktree's ref, and only then the live store
-//! forgets the layers. A crash anywhere repeats the work and wastes some blobs at most.
+//! Order: chunks and nodes, the index, the snapshot's record and the worktree's ref, and only then the live store
+//! removes the layers. After a crash the work is repeated; at most some blobs are wasted.
 //!
-//! Invariant: a state reads the same before and after its lowest layers were published. Content is cut anew by
-//! publishing, so that the extents of a file in the new base are not those that newer layers were laid over; where a
-//! newer layer touches such a file, an *amendment* (a layer right above the new base) keeps its extents as they were.
+//! Invariant: a state reads the same before and after its lowest layers were published. Publishing splits content
+//! anew, so the extents of a file in the new base differ from those below newer layers. If a newer layer touches such
+//! a file, an *amendment* (a layer directly above the new base) keeps its extents as they were.
 
 mod amend;
 mod content;
@@ -33,7 +33,7 @@ use crate::past::{Epoch, PastState};
 use crate::pending::{PendingSnapshot, pending_snapshot_key_of, read_pending_snapshots};
 use crate::snapshot::LAYERS_MANY;
 
-/// A state with its tree in the store.
+/// A state whose tree is in the store.
 pub(crate) struct PublishedState {
     pub root: MapRoot,
     pub counted: SnapshotStatistics,
@@ -43,17 +43,17 @@ pub(crate) struct PublishedState {
     nameless: HashSet<Ino>,
 }
 
-/// What publishing did.
+/// The result of publishing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublishProgress {
-    /// Nothing was there to be done.
+    /// There was nothing to publish.
     Nothing,
     /// Some layers were published; there may be more.
     Some,
 }
 
 impl LiveFilesystem {
-    /// Publishes what waits longest: up to the oldest snapshot that waits, or else all sealed layers.
+    /// Publishes the oldest pending snapshot, or all sealed layers if none is pending.
     pub fn publish_oldest(&self) -> Result<PublishProgress> {
         let _one_at_a_time = self.publishing.lock();
         self.remove_unused_layers()?;
@@ -76,7 +76,7 @@ impl LiveFilesystem {
         Ok(PublishProgress::Some)
     }
 
-    /// Seals what there is and publishes it.
+    /// Seals the top layer and publishes it.
     pub fn publish_all(&self) -> Result<()> {
         match self.seal_and_publish() {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
@@ -88,7 +88,7 @@ impl LiveFilesystem {
         }
     }
 
-    /// If writers wait for room, gives back what takes some and nobody needs. What cannot be freed now is freed later.
+    /// If writers wait for space, frees space that is not needed. What cannot be freed now is freed later.
     pub(crate) fn free_log_space(&self) {
         if self.log.usage().waiting == 0 {
             return;
@@ -116,7 +116,7 @@ impl LiveFilesystem {
         Ok(())
     }
 
-    /// Publishes the snapshots that wait, and lets the worktree's ref say where it stands.
+    /// Publishes the pending snapshots, then updates the worktree's ref.
     pub fn publish_pending(&self) -> Result<()> {
         while !self.pending_snapshots()?.is_empty() {
             self.publish_oldest()?;
@@ -124,7 +124,7 @@ impl LiveFilesystem {
         self.update_ref_snapshot()
     }
 
-    /// After a restore the ref still names another snapshot.
+    /// Updates the ref if it names another snapshot after a restore.
     pub(crate) fn update_ref_snapshot(&self) -> Result<()> {
         let head = self.tree.lock_head().clone();
         let Some(stands) = head.snapshot.map(|last| last.id) else { return Ok(()) };
@@ -173,13 +173,13 @@ impl LiveFilesystem {
         Ok(())
     }
 
-    /// Whether there is anything in a sealed state that can be in a tree.
+    /// Returns whether a sealed state has anything that can be in a tree.
     pub(crate) fn has_publishable_changes(&self, sealed: &LayeredState) -> bool {
         let remainder = self.remainder.lock();
         !sealed.layers.is_empty() && remainder.as_ref() != Some(sealed)
     }
 
-    /// A tag that somebody else gave away meanwhile is no reason to publish again and again.
+    /// Adds a tag. A tag that was given to another snapshot meanwhile is ignored: it is no reason to publish again.
     pub(crate) fn add_snapshot_tag(&self, tag: &str, id: &vellum_types::SnapshotId) -> Result<()> {
         match self.volume.add_tag(tag, *id) {
             Err(error) if error.kind() != ErrorKind::Conflict => Err(error.into()),
@@ -187,8 +187,8 @@ impl LiveFilesystem {
         }
     }
 
-    /// Lets every state that stands on the published layers stand on the new tree, and forgets the layers that no
-    /// state needs any more. Gives what `done` has become.
+    /// Rebases all states that have the published layers on the new tree, and deletes the layers that are not needed
+    /// any more. Returns what `done` has become.
     fn rebase_states(
         &self,
         done: &LayeredState,
@@ -244,8 +244,8 @@ impl LiveFilesystem {
         Ok(rest)
     }
 
-    /// Removes the layers that no state stands on any more: a restore leaves them, a past that is let go, and
-    /// a view that ends.
+    /// Deletes layers that are not needed any more: those of a state before a restore, of a past state that was
+    /// released, and of a view that ended.
     fn remove_unused_layers(&self) -> Result<()> {
         if !self.litter.swap(false, Ordering::AcqRel) {
             return Ok(());
@@ -264,7 +264,7 @@ impl LiveFilesystem {
         self.remove_unused_segments(&sealed, &left)
     }
 
-    /// The layers that states stand on, and those that views read.
+    /// Returns the needed layers: those of the live head, pending snapshots, past states and views.
     fn collect_needed_layers(
         &self,
         head: &LiveHead,
@@ -279,7 +279,7 @@ impl LiveFilesystem {
             .collect()
     }
 
-    /// Removes the segments of the write log that no layer names.
+    /// Removes the segments of the write log to which no layer refers.
     fn remove_unused_segments(&self, sealed: &SealedSegments, layers: &BTreeSet<LayerId>) -> Result<()> {
         let mut named = BTreeSet::new();
         for layer in layers {
@@ -290,7 +290,7 @@ impl LiveFilesystem {
         self.log.remove_unnamed(sealed, &named)
     }
 
-    /// The snapshots that wait to be published, the oldest first, with their numbers.
+    /// Returns the pending snapshots, oldest first, with their numbers.
     pub fn pending_snapshots(&self) -> Result<Vec<(u64, PendingSnapshot)>> {
         read_pending_snapshots(|span, visit| self.tree.live_store().scan(span, visit))
     }
@@ -306,7 +306,7 @@ impl LiveFilesystem {
     }
 }
 
-/// The layers of which there are keys.
+/// Returns the layers that have keys.
 fn list_layers(txn: &dyn StoreTransaction) -> Result<BTreeSet<LayerId>> {
     let mut layers = BTreeSet::new();
     let mut from = Some(LayerId(0));

@@ -1,8 +1,8 @@
-//! The thread that publishes in the background, so that at any moment only a little is unpublished.
+//! The thread that publishes in the background, so that little is unpublished at any moment.
 //!
-//! It seals and publishes when a snapshot waits, when much has gathered, and when nothing has been written for a
-//! while. A store that is away makes the write log grow; it is tried again, less and less often, until it is back. Who
-//! waits for room is told when publishing did not make any for want of space.
+//! It seals and publishes if a snapshot is pending, if many changes have accumulated, and if nothing was written for
+//! a while. While the store is unreachable the write log grows; publishing is retried at increasing intervals.
+//! Writers that wait for space are informed if publishing could not free any because the store is full.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

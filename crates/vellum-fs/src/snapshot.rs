@@ -1,5 +1,5 @@
-//! Snapshots and restores of a live worktree: the top layer is sealed, or another state takes its place. Neither
-//! depends on how many files there are.
+//! Snapshots and restores of a live worktree: the top layer is sealed, or the state is replaced. The cost of both is
+//! independent of the number of files.
 
 use std::sync::atomic::Ordering;
 
@@ -13,26 +13,26 @@ use crate::head::{AncestorSnapshot, LayeredState, LiveHead};
 use crate::pending::{PendingSnapshot, pending_snapshot_key_of, read_pending_snapshots};
 use crate::tree::UsageAmount;
 
-/// Layers of one head that are published before another is laid over them: well below what a head may have.
+/// Number of layers above which a state is published before a layer is added: well below the maximum.
 pub(crate) const LAYERS_MANY: usize = 1024;
 
-/// What a snapshot is made with.
+/// Attributes of a new snapshot.
 #[derive(Debug, Clone)]
 pub struct LiveSnapshotRequest {
-    /// What the user says of it.
+    /// Its note.
     pub note: String,
-    /// Names that it gets.
+    /// Its tags.
     pub tags: Vec<String>,
-    /// Why it is made.
+    /// Its origin.
     pub origin: SnapshotOrigin,
 }
 
-/// What a live worktree has not published yet.
+/// The unpublished part of a live worktree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UnpublishedChanges {
-    /// Snapshots that wait.
+    /// Pending snapshots.
     pub snapshots: u64,
-    /// Layers beneath the top one.
+    /// Layers below the top layer.
     pub sealed_layers: u64,
     /// Bytes of file data in the write log.
     pub log_bytes: u64,
@@ -41,7 +41,7 @@ pub struct UnpublishedChanges {
 }
 
 impl LiveFilesystem {
-    /// Makes a snapshot. When it returns, the snapshot survives a loss of power; its tree is published later.
+    /// Makes a snapshot. When it returns, the snapshot survives a power cut; its tree is published later.
     pub fn create_snapshot(&self, request: &LiveSnapshotRequest) -> Result<SnapshotId> {
         self.check_lease()?;
         self.limit_layer_count(LAYERS_MANY)?;
@@ -98,8 +98,8 @@ impl LiveFilesystem {
         }
     }
 
-    /// Lets the worktree stand on another snapshot, as it was recorded. What no snapshot holds is saved in one first,
-    /// unless it is to be discarded; gives that one. Who holds inodes goes on reading what they held.
+    /// Restores a snapshot. Changes that no snapshot holds are saved in a safety snapshot first, whose id is
+    /// returned, unless they are to be discarded. Holders of inodes continue to read their old content.
     pub fn restore_snapshot(&self, target: SnapshotId, discard: bool) -> Result<Option<SnapshotId>> {
         self.check_lease()?;
         let waits = self.pending_snapshots()?.iter().any(|(_, waiting)| waiting.id == target);
@@ -149,7 +149,7 @@ impl LiveFilesystem {
         Ok(saved)
     }
 
-    /// The state of a snapshot that is in the store.
+    /// Returns the state of a published snapshot.
     pub(crate) fn load_published_state(
         &self,
         id: SnapshotId,
@@ -164,7 +164,7 @@ impl LiveFilesystem {
         ))
     }
 
-    /// Whether anything changed since the last snapshot.
+    /// Returns whether anything changed since the last snapshot.
     pub fn is_changed(&self) -> Result<bool> {
         if !self.is_top_layer_empty()? {
             return Ok(true);
@@ -180,7 +180,7 @@ impl LiveFilesystem {
         })
     }
 
-    /// What is not published yet.
+    /// Returns what is not published yet.
     pub fn unpublished_changes(&self) -> Result<UnpublishedChanges> {
         let live = self.tree.live_store();
         Ok(UnpublishedChanges {
@@ -192,7 +192,7 @@ impl LiveFilesystem {
     }
 }
 
-/// Puts an empty top layer over a state.
+/// Adds an empty top layer to a state.
 fn set_head_state(head: &mut LiveHead, state: LayeredState, snapshot: AncestorSnapshot) {
     let top = head.allocate_layer();
     head.state = state;

@@ -1,8 +1,8 @@
-//! The merged view of a live worktree, and transactions on it.
+//! The current state of a live worktree, and transactions on it.
 //!
-//! Invariants: of several layers that speak of a key the newest is right, and a tombstone hides what is beneath; only
-//! the top layer changes, and while a view reads it, it does not; a body that reads sees one head throughout (sealing,
-//! publishing and restoring wait for it).
+//! Invariants: if several layers have a key, the newest one counts, and a tombstone hides lower ones; only the top
+//! layer changes, and not while a view reads it; a body that reads sees one live head throughout (sealing, publishing
+//! and restoring wait for it).
 
 mod accesses;
 mod inline;
@@ -58,10 +58,10 @@ pub struct LiveMap {
     usage: WorktreeUsage,
 }
 
-/// What was committed.
+/// The result of a commit.
 #[derive(Debug)]
 pub struct CommittedChanges {
-    /// Its place in the order of all.
+    /// Its sequence number.
     pub sequence: CommitSequence,
     /// The keys that were put or deleted: what caches must forget.
     pub changed: Vec<MapKey>,

@@ -1,8 +1,9 @@
-//! Views: the worktree as it was at a moment, or as a snapshot has it, to be read while it changes.
+//! Views: immutable states of a worktree, of one moment or of a snapshot, that can be read while the worktree
+//! changes.
 //!
-//! A view costs nothing but memory: the layers that it reads stay for it, and whoever writes next leaves them alone.
-//! It ends with the process. No collection of garbage takes what it reads, as long as the lease is kept; of a snapshot that
-//! is forgotten, once the worktree's ref was changed after the view began. Deliberately absent: writing.
+//! A view costs only memory: the layers that it reads are kept, and the next write begins a new layer. It ends with
+//! the process. The collector keeps what it reads as long as the lease is renewed; for a forgotten snapshot, from the
+//! first change of the worktree's ref after the view was opened. Deliberately absent: writing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,20 +19,20 @@ use crate::names::{DirEntry, check_is_dir, check_name, read_dir_entries};
 use crate::tree::MapReader;
 use crate::xattr::list_xattr_names;
 
-/// Layers of one head from which on reading is felt to be slower: views that are kept while the worktree is written
-/// lay one each.
+/// Number of layers of one state above which reading becomes noticeably slower: each view that is kept while the
+/// worktree is written adds a layer.
 const LAYERS_SLOW: usize = 64;
 
 /// A state of a live worktree that does not change.
 pub struct LiveView {
     fs: Arc<LiveFilesystem>,
     state: LayeredState,
-    /// The snapshot, if its tree is in the store.
+    /// The snapshot, if it is published.
     snapshot: Option<SnapshotId>,
 }
 
 impl LiveFilesystem {
-    /// The worktree as it is now.
+    /// Opens a view of the worktree as it is now.
     pub fn open_view(self: &Arc<Self>) -> Result<LiveView> {
         self.limit_layer_count(LAYERS_SLOW)?;
         let head = self.tree.lock_head();
@@ -40,7 +41,7 @@ impl LiveFilesystem {
         Ok(LiveView { fs: Arc::clone(self), state, snapshot: None })
     }
 
-    /// A snapshot, published or not.
+    /// Opens a view of a snapshot, published or not.
     pub fn open_snapshot_view(self: &Arc<Self>, snapshot: SnapshotId) -> Result<LiveView> {
         // As long as the head is held still, what waits to be published is not forgotten.
         let head = self.tree.lock_head();

@@ -1,5 +1,5 @@
-//! Amendments: the extents of files that newer layers were laid over, kept as they were above a new base. Invariant: what
-//! reads as inline in a state has no extents there.
+//! Amendments: the extents of files as newer layers require them, kept above a new base. Invariant: a file that is
+//! inline in a state has no extents there.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ use crate::head::{LayerId, LayeredState, orphan_key};
 use crate::tree::{decode_change, encode_change, encode_layer_key, wrap_decode_error};
 
 impl LiveFilesystem {
-    /// Puts an amendment for the files that were cut anew and that newer layers touch; None if there are none.
+    /// Adds an amendment for files whose extents changed and that newer layers touch. `None`: there are none.
     pub(super) fn add_amendment(
         &self,
         done: &LayeredState,

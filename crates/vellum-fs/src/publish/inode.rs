@@ -1,4 +1,4 @@
-//! What becomes of one changed inode.
+//! The changes that one inode makes in the tree.
 
 use std::collections::BTreeMap;
 
