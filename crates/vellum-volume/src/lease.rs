@@ -1,12 +1,12 @@
-//! The lease of a mounted worktree: who may change it, and until when.
+//! The lease of a mounted worktree: the right to change it, for a limited time.
 //!
-//! It is a part of the worktree's head, so that one compare-and-swap decides both: whoever publishes must find its own
-//! token there (*fencing*), and whoever takes the lease over puts another one. A holder that was asleep or cut off can
-//! so do nothing to the store any more, whatever it believes.
+//! It is part of the worktree's head, so that one compare-and-swap covers both: a process that publishes must find
+//! its own token there (*fencing*), and a process that takes the lease over writes another token. So a holder that
+//! was suspended or disconnected cannot change the store any more.
 //!
-//! A lease is over when it was given up, when its process is known to be gone, or when it was not renewed for its term
-//! by the store's clock. The holder counts from before each renewal, by a clock that runs on while the machine sleeps:
-//! it doubts its lease before anybody else may take it.
+//! A lease has ended if it was released, if its process is known to have ended, or if it was not renewed for its term
+//! by the store's clock. The holder counts from before each renewal, by a clock that continues while the machine
+//! sleeps: it doubts its lease before another process may take it.
 
 mod judge;
 mod keeper;
@@ -25,20 +25,20 @@ use crate::session::{SessionObject, current_time};
 pub(crate) use self::judge::is_lease_over;
 pub(crate) use self::tenure::leased_error;
 
-/// How long a lease counts that is not renewed, seconds: longer than a store's hiccup, short enough to be waited for.
+/// Term of a lease that is not renewed, seconds: longer than short outages of a store, short enough to wait for.
 pub const TERM: u32 = 60;
-/// The shortest and the longest term that is taken from a stored lease, seconds.
+/// Minimum and maximum term that is accepted from a stored lease, seconds.
 const TERMS: std::ops::RangeInclusive<u32> = 1..=24 * 3600;
 /// Longest stored session, bytes.
 const SESSION_MAX: usize = 4096;
 
-/// Names one taking of a lease. A live state remembers the one with which it was changed last: if the head has
-/// another, somebody else changed the worktree since.
+/// Identifies one acquisition of a lease. A live state records the token with which it was changed last: if the head
+/// has another, another process has changed the worktree since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseToken(pub [u8; 16]);
 
 impl LeaseToken {
-    /// One that nobody else has.
+    /// Returns a new, unique token.
     #[must_use]
     pub fn generate() -> Self {
         let mut token = [0; 16];
@@ -70,32 +70,32 @@ impl FromStr for LeaseToken {
     }
 }
 
-/// Who may change a worktree.
+/// The right to change a worktree, and its holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// What whoever changes the worktree must show.
+    /// The token that a change of the worktree requires.
     pub token: LeaseToken,
     /// The process, and when it last renewed the lease.
     pub session: SessionObject,
-    /// Where it mounted the worktree; None: it did not.
+    /// Its mountpoint. `None`: it is not a mount.
     pub mountpoint: Option<String>,
-    /// Since when it has the lease.
+    /// The time when it took the lease.
     pub since: UnixTime,
-    /// How long the lease counts that is not renewed, seconds.
+    /// Term of the lease if it is not renewed, seconds.
     pub term: u32,
-    /// Whether it was given up, after everything had been published.
+    /// Whether it was released after everything was published.
     pub ended: bool,
 }
 
 impl Lease {
-    /// A lease that nobody has: the live state with this token is free.
+    /// Returns a lease that nobody holds, with the token of the live state.
     #[must_use]
     pub fn new_ended(token: LeaseToken) -> Self {
         let session = SessionObject::for_current_process();
         Self { token, session, mountpoint: None, since: current_time(), term: TERM, ended: true }
     }
 
-    /// When it ends unless it is renewed, by the holder's clock.
+    /// Returns when it ends unless it is renewed, by the holder's clock.
     #[must_use]
     pub fn expiry_time(&self) -> UnixTime {
         let renewed = self.session.renewed;

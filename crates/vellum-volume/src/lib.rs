@@ -1,7 +1,7 @@
-//! Floor 4: what a volume is made of and what keeps it sound: opening and unlocking, snapshot records and their
-//! history, refs (worktree heads and tags), reading trees by path, comparing them, verifying, collecting garbage.
+//! Floor 4: volumes: opening and unlocking, snapshot records and their history, refs (worktree heads and tags),
+//! reading trees by path, comparing them, verifying, collecting garbage.
 //!
-//! Invariant: nothing here knows of FUSE or of plain directories, and nothing prints.
+//! Invariant: nothing here depends on FUSE or on plain directories, and nothing prints.
 
 pub mod catalog;
 pub mod config;

@@ -1,8 +1,8 @@
-//! What was found missing or damaged, by a verification or by any reading that failed, remembered in the state directory
-//! until it is stored again; and which files of a state need it.
+//! Lost blobs: blobs that a verification or a failed read found missing or damaged, recorded in the state directory
+//! until they are stored again; and the files of a state that need them.
 //!
-//! Invariant: the file is a note to later writers. Without it, or with an old one, a writer stores something twice or
-//! finds out by itself; nothing is believed to be stored because of it.
+//! Invariant: the file is only a hint for later writers. If it is missing or outdated, a writer stores something
+//! twice or detects the loss itself; nothing counts as stored because of it.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -38,7 +38,7 @@ struct RenewedTree {
     packs: Vec<String>,
 }
 
-/// What a new snapshot has to read and store again, since the store has lost it.
+/// What a new snapshot has to read and store again, because the store has lost it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LostContent {
     /// Nothing that the last snapshot needs is known to be lost.

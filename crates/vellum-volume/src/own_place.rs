@@ -1,7 +1,7 @@
-//! Directories that Vellum keeps for itself: stores, and the state directories of worktrees.
+//! Directories that Vellum itself uses: stores, and the state directories of worktrees.
 //!
-//! They are recognised by what is in them, so that a program which writes or deletes directories can leave them alone.
-//! Invariant: nothing is opened but a file `config`, to read its first bytes. Deliberately absent: what is done about it.
+//! They are recognised by their content, so that a program which writes or deletes directories can leave them alone.
+//! Invariant: only a file `config` is opened, to read its first bytes. Deliberately absent: what is done about it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,7 +17,7 @@ const STORE_FOLDERS: [&str; 4] = ["index", "packs", "refs", "snapshots"];
 /// Bytes of a file `config` that tell whether it is a store's.
 pub const CONFIG_HEAD_LEN: usize = MAGIC.len();
 
-/// A directory that Vellum keeps for itself.
+/// A directory that Vellum itself uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReservedDirectory {
     /// A store.

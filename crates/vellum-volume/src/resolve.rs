@@ -1,7 +1,7 @@
-//! What a user types to name a snapshot: a tag or a worktree's name, an id or a unique prefix of one, `HEAD`, `latest`,
+//! Resolves the name of a snapshot: a tag or a worktree's name, an id or a unique prefix of one, `HEAD`, `latest`,
 //! `@{2 hours ago}`, and any of these followed by `~N`.
 //!
-//! Invariant: a name that is there is never taken for the beginning of an id, and what may mean two snapshots is an error.
+//! Invariant: an existing name is never read as the prefix of an id, and an ambiguous name is an error.
 
 use jiff::{Span, Timestamp, Zoned};
 use vellum_types::SnapshotId;
@@ -11,7 +11,7 @@ use crate::history::{AncestorWalk, HistoryEntry};
 use crate::refs::RefKind;
 use crate::volume::Volume;
 
-/// How many candidates a message about an ambiguous prefix names.
+/// Maximum number of candidates that a message about an ambiguous prefix lists.
 const MATCHES_SHOWN: usize = 5;
 
 /// Shortest prefix that is shown: shorter ones would soon not be unique any more.
@@ -20,11 +20,11 @@ const SHORT_ID: usize = 8;
 /// Fewest digits that count as the beginning of an id: shorter words are more often mistyped names.
 const PREFIX_MIN: usize = 4;
 
-/// The newest snapshot of the worktree, wherever it stands.
+/// The name of the newest snapshot of the worktree, whichever is current.
 const LATEST: &str = "latest";
 
 impl Volume {
-    /// The snapshot that `text` names.
+    /// Returns the snapshot that `text` names.
     pub fn resolve_snapshot(&self, text: &str) -> Result<HistoryEntry> {
         let (base, steps) = split_steps(text)?;
         let id = self.resolve_base(base)?;
@@ -84,7 +84,7 @@ impl Volume {
         Ok(VolumeError::SeveralNamed { name: name.into(), matches })
     }
 
-    /// The newest snapshot that this worktree has made, whether it still stands on it or not.
+    /// Returns the newest snapshot that this worktree has made, whether it is current or not.
     pub fn find_latest_snapshot(&self) -> Result<Option<SnapshotId>> {
         let own = |entry: &HistoryEntry| entry.record.worktree == self.worktree.worktree;
         let newest =
@@ -106,7 +106,7 @@ impl Volume {
             .count())
     }
 
-    /// Refuses a name for a new tag that would stand for something else, too.
+    /// Fails if the name of a new tag already has another meaning.
     pub fn check_new_tag(&self, name: &str) -> Result<()> {
         crate::refs::check_ref_name(name)?;
         if is_hexadecimal(name) && name.len() >= PREFIX_MIN {
@@ -119,7 +119,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Refuses a name for a new worktree that a tag has.
+    /// Fails if the name of a new worktree is that of a tag.
     pub(crate) fn check_new_worktree(&self, name: &str) -> Result<()> {
         crate::refs::check_ref_name(name)?;
         match self.refs.get_ref(RefKind::Tag, name)? {

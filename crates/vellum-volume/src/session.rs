@@ -1,11 +1,11 @@
-//! A writer's claim on the store: while its session stands, the collector deletes nothing that the writer may have
-//! found in the index or has just written.
+//! Sessions: while a writer's session exists, the collector deletes nothing that the writer may have found in the
+//! index or has just written.
 //!
-//! The argument. A writer puts its session object before it reads the list of condemned packs; the collector writes
-//! that list before it looks for sessions. So either the collector sees the session and waits, or the writer sees
-//! the list and does not rely on those packs. A session ends when its writer is done, when its process is known to
-//! be dead, or when it was not renewed for [`LEASE`]; a writer whose session is gone at the end does not report
-//! success. The collector has a session of its own, so that there is one collector at a time.
+//! Protocol: a writer puts its session object before it reads the list of condemned packs; the collector writes that
+//! list before it looks for sessions. So either the collector finds the session and deletes nothing, or the writer
+//! sees the list and does not rely on those packs. A session ends when its writer has finished, when its process is
+//! known to be dead, or when it was not renewed for [`LEASE`]. A writer whose session is gone at the end fails. The
+//! collector has its own session, so only one collector runs at a time.
 
 mod claim;
 mod others;
@@ -24,12 +24,12 @@ use crate::error::{Result, VolumeError};
 use crate::lost::DamageRecorder;
 use crate::volume::Volume;
 
-/// A session that was not renewed for this long has lost its writer, seconds: longer than any machine stalls, and
-/// a writer that slept through it is told.
+/// Time after which a session that was not renewed has ended, seconds: longer than any machine stalls. A writer that
+/// was suspended for longer fails.
 pub const LEASE: i64 = 24 * 3600;
 
 const PREFIX: &str = "sessions/";
-/// The session of whoever collects garbage.
+/// The key of the collector's session.
 const COLLECTOR: &str = "sessions/collector";
 const VERSION: u8 = 1;
 /// Longest object, bytes: the longest session, sealed.
@@ -37,16 +37,16 @@ const OBJECT_MAX: u64 = 4096;
 /// Longest host name and longest scope, bytes: both are below 100.
 const TEXT_MAX: usize = 1024;
 
-/// Who writes, as its session object says.
+/// The writer, as its session object describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionObject {
     /// Host of the writer.
     pub host: String,
-    /// Which start of which kernel, and which process namespace in it: only there does a process number say anything.
+    /// Boot of the kernel and process namespace: a process number is meaningful only there.
     pub scope: String,
     /// Process of the writer.
     pub pid: u32,
-    /// When that process started, in ticks since boot: tells it from a later one with the same number.
+    /// Start of that process, in ticks since boot: distinguishes it from a later process with the same number.
     pub started: u64,
     /// When the session was last renewed.
     pub renewed: UnixTime,
@@ -93,13 +93,13 @@ impl SessionObject {
         Ok(Self { host, scope, pid, started, renewed })
     }
 
-    /// Whether its process is known to be gone, which only those of the same machine can tell.
+    /// Returns whether its process is known to have ended, which only processes of the same machine can determine.
     #[must_use]
     pub fn is_process_dead(&self) -> bool {
         self.scope == process_scope() && read_process_start(self.pid) != self.started
     }
 
-    /// Whether it was not renewed for [`LEASE`], as far as its clock and this one agree.
+    /// Returns whether it was not renewed for [`LEASE`], assuming that its clock and this one agree.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         current_time().secs.saturating_sub(self.renewed.secs) > LEASE
@@ -124,14 +124,14 @@ fn seal_session(keys: &VolumeKeys, key: &ObjectKey, session: &SessionObject) -> 
     sealed
 }
 
-/// A writer at work. Dropped without `end`, it leaves some unreferenced packs, which the collector removes.
+/// An active writer. Dropped without `end`, it leaves some unreferenced packs, which the collector removes.
 pub struct WriteSession {
     // Before the claim: what is being put must have arrived when the claim is withdrawn.
     blobs: Option<BlobWriter>,
     claim: SessionClaim,
     store: Arc<BlobStore>,
     damage: Arc<DamageRecorder>,
-    /// Whether blobs are noted as missing or damaged, which this session may store again.
+    /// Whether there are lost blobs that this session may store again.
     is_damage_noted: bool,
 }
 
@@ -149,7 +149,7 @@ impl WriteSession {
         Ok(begun)
     }
 
-    /// Goes on writing after a flush.
+    /// Continues writing after a flush.
     pub fn resume_session(&mut self, volume: &Volume) -> Result<()> {
         // What was condemned before this session stood must not be relied on: look again now.
         volume.blobs.refresh_index()?;
@@ -157,7 +157,7 @@ impl WriteSession {
         Ok(())
     }
 
-    /// Where blobs go.
+    /// Returns the writer of blobs.
     pub fn blobs(&self) -> Result<&BlobWriter> {
         self.blobs.as_ref().ok_or(VolumeError::SessionLost)
     }
@@ -167,13 +167,13 @@ impl WriteSession {
         Ok(self.blobs()?.put_blob(kind, plaintext)?)
     }
 
-    /// Renews the claim when it is due; to be called now and then during long work.
+    /// Renews the session if it is due; to be called regularly during long work.
     pub fn renew_if_due(&self) -> Result<()> {
         self.claim.renew_if_due()
     }
 
-    /// Makes all blobs durable and found by others; an error if the claim was lost meanwhile, so that no snapshot
-    /// is made of what may be gone. The claim stands until [`WriteSession::end_session`].
+    /// Makes all blobs durable and visible in the index. Fails if the session was lost meanwhile, so that no snapshot
+    /// refers to blobs that may be deleted. The session exists until [`WriteSession::end_session`].
     pub fn flush_blobs(&mut self) -> Result<WriteStats> {
         let writer = self.blobs.take().ok_or(VolumeError::SessionLost)?;
         let stats = writer.finish()?;
@@ -185,7 +185,7 @@ impl WriteSession {
         Ok(stats)
     }
 
-    /// Ends the claim, once a ref or record names what was written. An error if the claim was lost before.
+    /// Ends the session, after a ref or record names what was written. Fails if the session was lost before.
     pub fn end_session(self) -> Result<()> {
         self.claim.check_not_lost()
     }
@@ -198,7 +198,7 @@ impl NodeSink for WriteSession {
     }
 }
 
-/// The present time.
+/// Returns the current time.
 #[must_use]
 pub fn current_time() -> UnixTime {
     let now = jiff::Timestamp::now();
@@ -210,7 +210,7 @@ pub fn current_time() -> UnixTime {
     }
 }
 
-/// This machine's name.
+/// Returns this machine's name.
 #[must_use]
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
@@ -222,7 +222,7 @@ fn process_scope() -> String {
     format!("{} {}", boot.trim(), namespace.display())
 }
 
-/// Start of a process in ticks since boot; 0 if there is no such process, or only its remains.
+/// Returns the start of a process in ticks since boot; 0 if it does not exist, or is a zombie.
 fn read_process_start(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The fields are counted from after the command's name, which may hold anything: the start is the 20th.
@@ -234,7 +234,7 @@ fn read_process_start(pid: u32) -> u64 {
     }
 }
 
-/// The user's name, as far as the environment tells it.
+/// Returns the user's name, if the environment has it.
 #[must_use]
 pub fn user_name() -> String {
     ["USER", "LOGNAME"]

@@ -1,7 +1,7 @@
-//! The state directory `.vellum` of a worktree: which volume it belongs to, the master key, what was seen of the
-//! store, and the lock that makes commands wait for each other.
+//! The state directory `.vellum` of a worktree: the volume that it belongs to, the master key, what was seen of the
+//! store, and the lock that serialises commands.
 //!
-//! Invariant: every file is replaced whole (temporary file, fsync, rename) and readable by its owner only.
+//! Invariant: every file is replaced atomically (temporary file, fsync, rename) and readable by its owner only.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{Result, VolumeError};
 
-/// Name of the state directory at the root of a worktree. Nothing of this name is ever part of a snapshot.
+/// Name of the state directory at the root of a worktree. No snapshot contains anything of this name.
 pub const STATE_DIR: &str = ".vellum";
 
 const WORKTREE_FILE: &str = "worktree.json";
@@ -32,7 +32,7 @@ const LOCK_FILE: &str = "lock";
 pub(crate) const INDEX_FOLDER: &str = "index";
 const GITIGNORE_FILE: &str = ".gitignore";
 const CACHE_TAG_FILE: &str = "CACHEDIR.TAG";
-/// Room for what frees more, where the store is on another disk.
+/// Disk space reserved for operations that free space, if the store is on another disk.
 pub(crate) const RESERVE_FILE: &str = "reserve";
 const CACHE_TAG: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
 # Copies of a part of the store, which Vellum makes anew when they are missing.\n";
@@ -44,7 +44,7 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(10 * 60);
 /// Version of the layout of the state directory.
 const LAYOUT: u32 = 1;
 
-/// Which worktree of which volume a directory is.
+/// The worktree and the volume to which a directory belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorktreeFile {
     /// Version of the state directory's layout.
@@ -62,7 +62,7 @@ pub struct WorktreeFile {
     pub identity: Option<DirectoryIdentity>,
 }
 
-/// By what the directory of a worktree is told from copies of it.
+/// Distinguishes the directory of a worktree from copies of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryIdentity {
     /// The mark of the worktree's ref, in hexadecimal.
@@ -310,7 +310,7 @@ impl StateDir {
         })
     }
 
-    /// Waits until no other command changes this worktree; `waiting` is called once if there is one.
+    /// Waits until no other command changes this worktree; calls `waiting` once if there is one.
     pub fn lock_worktree(&self, waiting: impl FnOnce()) -> Result<WorktreeLock> {
         if let Some(lock) = self.try_lock_worktree()? {
             return Ok(lock);
@@ -367,7 +367,7 @@ impl StateDir {
     }
 }
 
-/// Held while a command changes a worktree; given back when dropped, also by a killed process.
+/// Held while a command changes a worktree; released when dropped, or when the process dies.
 #[derive(Debug)]
 pub struct WorktreeLock {
     _file: File,

@@ -1,4 +1,5 @@
-//! Whether a lease is over, by the store's clock: a session of the asker, written just now, shows its present.
+//! Decides whether a lease has ended, by the store's clock: a session that the caller has just written provides its
+//! current time.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +10,7 @@ use crate::error::Result;
 use crate::session::{SessionClaim, current_time};
 use crate::volume::Volume;
 
-/// Whether the lease in the ref at `key`, which was read just now, may be taken by another.
+/// Returns whether another process may take the lease in the ref at `key`, which was just read.
 pub(crate) fn is_lease_over(volume: &Volume, key: &ObjectKey, lease: &Lease) -> Result<bool> {
     if lease.ended || lease.session.is_process_dead() {
         return Ok(true);
@@ -22,7 +23,7 @@ pub(crate) fn is_lease_over(volume: &Volume, key: &ObjectKey, lease: &Lease) -> 
     })
 }
 
-/// How long ago an object was written, by the store's clock; None if it tells no times.
+/// Returns how long ago an object was written, by the store's clock; `None` if it reports no times.
 fn read_object_age(volume: &Volume, key: &ObjectKey) -> Result<Option<Duration>> {
     let asker = SessionClaim::claim_as_writer(volume)?;
     let written = |key: &ObjectKey| -> Result<Option<SystemTime>> {

@@ -15,7 +15,7 @@ pub struct LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    /// Starts the thread. It calls `when_lost` once, if another takes the lease.
+    /// Starts the thread. It calls `when_lost` once, if another process takes the lease.
     pub fn start(
         tenure: Arc<HeldLease>,
         when_lost: impl FnOnce(&VolumeError) + Send + 'static,
@@ -36,7 +36,7 @@ impl LeaseKeeper {
     }
 }
 
-/// Waits until a renewal is due; true if there is to be none.
+/// Waits until a renewal is due; returns true if the thread is to stop.
 fn wait_for_renewal((stop, wake): &(Mutex<bool>, Condvar), tenure: &HeldLease) -> bool {
     let mut stop = stop.lock();
     wake.wait_while_for(&mut stop, |stop| !*stop, tenure.renewal_period());

@@ -1,8 +1,8 @@
-//! The lease that this process has: taken, renewed, used, given up.
+//! The lease that this process holds: taken, renewed, used, released.
 //!
-//! Invariants: what a holder changes in the head stands there only if its token still does; a holder that lost its
-//! token once never changes anything again. Without a word from the store for a whole term, a holder asks before it
-//! acknowledges anything; a store that does not answer stops nobody.
+//! Invariants: a holder changes the head only if its token is still there; a holder that lost its token never changes
+//! anything again. Without an answer from the store for a whole term, a holder checks the lease before it
+//! acknowledges anything; if the store is unreachable, work continues.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -17,12 +17,12 @@ use crate::refs::{READING_MAX, RefKind, WorktreeHead};
 use crate::session::{SessionObject, current_time, host_name};
 use crate::volume::{Volume, decode_worktree_head};
 
-/// How long a writer waits for the store's word when its lease is in doubt: a store that is away must not stop it.
+/// How long a writer waits for the store if its lease is in doubt: an unreachable store must not block it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A holder renews this often within a term, so that one lost renewal does no harm.
+/// Number of renewals within a term, so that one failed renewal does no harm.
 const RENEWALS: u32 = 3;
 
-/// A clock that only goes on, also while the machine sleeps.
+/// A monotonic clock that continues while the machine sleeps.
 pub trait MonotonicClock: Send + Sync {
     /// The time since some moment in the past.
     fn now(&self) -> Duration;
@@ -41,35 +41,35 @@ impl MonotonicClock for BootClock {
     }
 }
 
-/// Who wants to change a worktree.
+/// A process that wants to change a worktree.
 pub struct LeaseClaimant {
     /// The tokens with which its live state may have been changed last. It takes the lease only if one of them was
     /// the last; with none, it has no live state yet.
     pub known: Vec<LeaseToken>,
-    /// The token that it will have, remembered already.
+    /// The token that it will have, already recorded.
     pub token: LeaseToken,
     /// Directory of its live state.
     pub place: String,
     /// Where it mounts the worktree, if it does.
     pub mountpoint: Option<String>,
-    /// How long its lease counts unless it is renewed, seconds.
+    /// Term of its lease if it is not renewed, seconds.
     pub term: u32,
-    /// Whether it takes a lease that is not over.
+    /// Whether it takes a lease that has not ended.
     pub early: bool,
     /// Its clock.
     pub clock: Arc<dyn MonotonicClock>,
 }
 
-/// What was found when a lease was taken.
+/// The result of taking a lease.
 #[derive(Debug, Clone)]
 pub struct TakenLease {
-    /// What the ref says now.
+    /// The current value of the ref.
     pub head: WorktreeHead,
-    /// Who was put out, and the directory of its live state: it may have changes there that it did not publish.
+    /// The previous holder, and the directory of its live state, which may have unpublished changes.
     pub put_out: Option<(Lease, String)>,
 }
 
-/// The lease of a worktree that this process has.
+/// The lease of a worktree held by this process.
 pub struct HeldLease {
     volume: Arc<Volume>,
     worktree: String,
@@ -77,21 +77,22 @@ pub struct HeldLease {
     place: String,
     term: Duration,
     clock: Arc<dyn MonotonicClock>,
-    /// Until when nobody else may have taken the lease, milliseconds of the clock.
+    /// Time until which no other process can have taken the lease, milliseconds of the clock.
     sure_until: AtomicU64,
-    /// Held by the one who asks when that is past.
+    /// Held by the thread that checks the lease after that time.
     asking: Mutex<()>,
-    /// Who took the lease; what to say of it.
+    /// The process that took the lease, for messages.
     lost: OnceLock<String>,
-    /// What tells which trees are read besides the one that the worktree stands on.
+    /// Reports the trees that are read besides the base.
     reading: OnceLock<Box<ReadTrees>>,
 }
 
-/// Tells which trees a holder reads, what matters most first; None: it cannot tell any more, and what the ref says stays.
+/// Reports the trees that a holder reads, most important first. `None`: it cannot report any more, and the ref keeps
+/// what it has.
 pub type ReadTrees = dyn Fn() -> Option<Vec<MapRoot>> + Send + Sync;
 
 impl HeldLease {
-    /// Takes the lease of a worktree, unless another has it.
+    /// Takes the lease of a worktree, unless another process holds it.
     pub fn acquire(
         volume: &Arc<Volume>,
         worktree: &str,
@@ -154,13 +155,13 @@ impl HeldLease {
         &self.worktree
     }
 
-    /// How often it is to be renewed.
+    /// Returns the interval of renewals.
     #[must_use]
     pub fn renewal_period(&self) -> Duration {
         self.term / RENEWALS
     }
 
-    /// From now on, whenever the ref is changed, it says which trees are read, so that no collection takes them.
+    /// Registers the trees that are read, so that every change of the ref names them and the collector keeps them.
     pub fn set_read_trees_source(&self, reading: impl Fn() -> Option<Vec<MapRoot>> + Send + Sync + 'static) {
         // Said once, by who opened the worktree.
         let _ = self.reading.set(Box::new(reading));
@@ -171,7 +172,7 @@ impl HeldLease {
         self.update_worktree_ref(|_| ())
     }
 
-    /// Changes what the worktree's ref says, and renews the lease; nothing happens if another has it.
+    /// Changes the value of the worktree's ref, and renews the lease. Changes nothing if another process holds it.
     pub fn update_worktree_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         self.check_not_lost()?;
         let begun = self.clock.now();
@@ -198,7 +199,7 @@ impl HeldLease {
         Ok(())
     }
 
-    /// Gives the lease up: everything is published, and another may go on at once.
+    /// Releases the lease: everything is published, and another process may take it at once.
     pub fn release_lease(&self) -> Result<()> {
         self.update_worktree_ref(|head| {
             head.reading.clear();
@@ -208,18 +209,18 @@ impl HeldLease {
         Ok(())
     }
 
-    /// An error if the lease is known to be lost.
+    /// Fails if the lease is known to be lost.
     pub fn check_not_lost(&self) -> Result<()> {
         self.lost.get().map_or(Ok(()), |why| Err(self.fenced_error(why)))
     }
 
-    /// Why the lease is lost, if it is.
+    /// Returns why the lease is lost, if it is.
     #[must_use]
     pub fn lease_loss(&self) -> Option<VolumeError> {
         self.check_not_lost().err()
     }
 
-    /// An error if another may have the lease, by all that can be told. To be asked before each change.
+    /// Fails if another process may hold the lease. To be called before each change.
     pub fn check_still_held(self: &Arc<Self>) -> Result<()> {
         if self.is_surely_held() {
             return Ok(());
@@ -293,7 +294,7 @@ impl LeaseClaimant {
     }
 }
 
-/// The tree that whoever had the lease published last.
+/// Returns the tree that the previous holder published last.
 fn read_base_root(volume: &Volume, head: &WorktreeHead) -> Result<MapRoot> {
     match (&head.live, &head.head) {
         (Some(live), _) => Ok(live.root),

@@ -1,7 +1,7 @@
-//! A session object of this process: put, renewed, withdrawn.
+//! The session object of this process: put, renewed, withdrawn.
 //!
-//! Invariant: the object changes with each renewal, by compare-and-swap: whoever finds it as it was a day ago, or
-//! otherwise than this process wrote it, knows that the claim is lost, and so does this process.
+//! Invariant: the object changes with each renewal, by compare-and-swap. If it has not changed for a day, or differs
+//! from what this process wrote, the session is lost, and this process detects that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::volume::Volume;
 
 /// How often a writer renews its session, seconds.
 const RENEWAL: u64 = 3600;
-/// How often the place of a dead collector is tried for: each failure means that somebody else got it.
+/// Number of attempts to replace a dead collector's session: each failure means that another collector took it.
 const TAKE_OVER_ATTEMPTS: usize = 10;
 
 /// A session object of this process; withdrawn when dropped.
@@ -31,7 +31,7 @@ pub(crate) struct SessionClaim {
 }
 
 impl SessionClaim {
-    /// A writer's claim, of which there may be many.
+    /// Puts a writer's session; there can be many.
     pub(crate) fn claim_as_writer(volume: &Volume) -> Result<Self> {
         let mut name = [0; 16];
         fill_random(&mut name);
@@ -42,8 +42,8 @@ impl SessionClaim {
         Ok(claim)
     }
 
-    /// The collector's claim, of which there is one: two collections at once would take each other's new packs for
-    /// abandoned ones. That of a collector that is gone is taken over.
+    /// Puts the collector's session, of which there is only one: two concurrent collections would treat each other's
+    /// new packs as abandoned. The session of a dead collector is taken over.
     pub(crate) fn claim_as_collector(volume: &Volume) -> Result<Self> {
         let claim = Self::prepare_claim(volume, ObjectKey::new(COLLECTOR)?);
         for _ in 0..TAKE_OVER_ATTEMPTS {
@@ -79,7 +79,7 @@ impl SessionClaim {
         &self.key
     }
 
-    /// Renews the claim when it is due.
+    /// Renews the session if it is due.
     pub(crate) fn renew_if_due(&self) -> Result<()> {
         if !self.renewed.is_renewal_due() {
             return Ok(());
@@ -103,13 +103,14 @@ impl SessionClaim {
         }
     }
 
-    /// The sessions of all others, with their age by the store's clock, of which this claim shows the present.
+    /// Returns all other sessions, with their age by the store's clock; this session provides the current time of
+    /// that clock.
     pub(crate) fn list_other_sessions(&self) -> Result<Vec<OtherSession>> {
         self.renew_claim(&mut self.stored.lock())?;
         others::list_other_sessions(&*self.objects, &self.keys, &self.key)
     }
 
-    /// An error if somebody took the claim for a dead one's.
+    /// Fails if another process ended this session because it considered the writer dead.
     pub(crate) fn check_not_lost(&self) -> Result<()> {
         match self.objects.get_object(&self.key, OBJECT_MAX) {
             Ok(there) if there == *self.stored.lock() => Ok(()),
@@ -144,8 +145,8 @@ fn format_collector(other: &OtherSession) -> String {
     }
 }
 
-/// When a claim was last renewed, by the clock that people set and by one that they do not: a clock that goes back
-/// must not put off the next renewal, nor must the sleep of the machine.
+/// The time of the last renewal, by the wall clock and by a clock that cannot be set: neither setting the clock back
+/// nor suspending the machine must delay the next renewal.
 struct ClaimRenewal {
     secs: AtomicI64,
     begun: Instant,
@@ -168,7 +169,8 @@ impl ClaimRenewal {
     }
 }
 
-/// Whether a claim renewed at `renewed` is due at `now`, after `passed` seconds by a clock that nobody sets.
+/// Returns whether a session renewed at `renewed` is due at `now`, after `passed` seconds of the clock that cannot be
+/// set.
 fn is_renewal_due(now: i64, renewed: i64, passed: u64) -> bool {
     now.abs_diff(renewed).max(passed) >= RENEWAL
 }

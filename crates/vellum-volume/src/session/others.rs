@@ -1,9 +1,9 @@
-//! The sessions of others, and which of them are over.
+//! Sessions of other processes, and which of them have ended.
 //!
-//! Invariant: a session counts until its process is known to be gone, or until it was not changed for [`LEASE`]. The
-//! second is told by the store's clock, of which the asker's own session shows the present: what a writer's or the
-//! asker's clock says does not matter. Where a store tells no times, the time in the session is all there is. What
-//! cannot be read counts like all others: it may be of a newer version, and is renewed as they are.
+//! Invariant: a session counts until its process is known to have ended, or until it was not changed for [`LEASE`].
+//! The latter is measured by the store's clock, whose current time is that of the caller's own session: the clocks of
+//! the writer and of the caller do not matter. If a store reports no times, the time in the session is used. A
+//! session that cannot be read counts like all others: it may be of a newer version, and is renewed as they are.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,15 +14,15 @@ use super::{LEASE, OBJECT_MAX, PREFIX, SessionObject, open_session};
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
 
-/// A session in the store that is not the asker's.
+/// A session in the store that is not the caller's.
 pub(crate) struct OtherSession {
-    /// Where it is.
+    /// Its key.
     pub key: ObjectKey,
-    /// What it says; an error if it cannot be read.
+    /// Its content; an error if it cannot be read.
     pub session: Result<SessionObject>,
-    /// Its bytes; none if they are more than a session may have.
+    /// Its bytes; `None` if it is too large.
     stored: Option<Vec<u8>>,
-    /// How far from the store's present it was written, if the store tells times.
+    /// Difference between the store's current time and the time when it was written, if the store reports times.
     age: Option<Duration>,
 }
 
@@ -31,19 +31,19 @@ pub(crate) struct OtherSession {
 pub struct WaitingSession {
     /// The session's object.
     pub object: String,
-    /// Whose it is; or why that cannot be told.
+    /// Its writer, or why that is unknown.
     pub session: std::result::Result<SessionObject, String>,
 }
 
 impl WaitingSession {
-    /// The name by which it is ended.
+    /// Returns the name by which it can be ended.
     #[must_use]
     pub fn session_name(&self) -> &str {
         self.object.strip_prefix(PREFIX).unwrap_or(&self.object)
     }
 }
 
-/// All sessions but the asker's, which was written just now.
+/// Returns all sessions except the caller's, which was just written.
 pub(super) fn list_other_sessions(
     objects: &dyn ObjectStore,
     keys: &VolumeKeys,
@@ -81,14 +81,14 @@ fn read_session(
     Ok(Some(OtherSession { key, session, stored, age: None }))
 }
 
-/// A session that is dated far in the store's future was written before its clock was set back: had it a writer, it
-/// would have been renewed since. So it is as old as one that is dated far in the past.
+/// A session dated far in the store's future was written before the store's clock was set back: with a live writer it
+/// would have been renewed since. So it counts as being as old as one dated far in the past.
 fn compute_age(present: SystemTime, modified: SystemTime) -> Duration {
     present.duration_since(modified).unwrap_or_else(|error| error.duration())
 }
 
 impl OtherSession {
-    /// Whether whoever wrote it is gone, or has lost it.
+    /// Returns whether its writer has ended or has lost it.
     pub(crate) fn is_session_over(&self) -> bool {
         match (&self.session, self.age) {
             (Ok(session), _) if session.is_process_dead() => true,
@@ -98,7 +98,7 @@ impl OtherSession {
         }
     }
 
-    /// Removes it, unless it was renewed since it was read; whether it is gone.
+    /// Removes it, unless it was renewed since it was read; returns whether it is gone.
     pub(crate) fn remove_if_unrenewed(&self, objects: &dyn ObjectStore) -> Result<bool> {
         let Some(stored) = &self.stored else {
             // Too long to be compared, and no writer's.
@@ -119,8 +119,8 @@ impl OtherSession {
     }
 }
 
-/// Ends sessions, by name, of which somebody knows that their writers are gone. A writer that is at work after all
-/// finds its session gone and makes no snapshot.
+/// Ends sessions by name, whose writers are known to have ended. A writer that is still running finds its session
+/// gone and makes no snapshot.
 pub(crate) fn end_sessions(volume: &Volume, names: &[String]) -> Result<()> {
     for name in names {
         let name = name.strip_prefix(PREFIX).unwrap_or(name);
