@@ -1,11 +1,11 @@
-//! The coarse kind of an error: what a caller can do about it. The precise story is in each crate's own enum.
+//! The coarse kind of an error: what a caller can do about it. Details are in each crate's own enum.
 
 /// What kind of failure this is, for exit codes, retries and hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The thing asked for does not exist.
+    /// The requested object does not exist.
     NotFound,
-    /// The thing to be made is there already, or someone else changed it first.
+    /// The object to be created already exists, or another process changed it first.
     Conflict,
     /// Stored bytes are damaged, missing, foreign or rolled back.
     Corrupt,
@@ -15,7 +15,7 @@ pub enum ErrorKind {
     NoSpace,
     /// The format or feature is from a version that this one does not know.
     Unsupported,
-    /// What the user asked for makes no sense; nothing was done.
+    /// The request is contradictory or invalid; nothing was done.
     Usage,
     /// Stopped on request.
     Interrupted,
@@ -24,7 +24,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Every kind. A kind's place is the number by which hosts tell each other of it: a new one goes to the end.
+    /// Every kind. The position of a kind is its number in the sync protocol: new kinds are appended.
     pub const ALL: [Self; 9] = [
         Self::NotFound,
         Self::Conflict,

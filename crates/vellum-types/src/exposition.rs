@@ -1,4 +1,4 @@
-//! Figures as text, in the format that Prometheus reads (text exposition format 0.0.4), and back.
+//! Metrics as text, in the format that Prometheus reads (text exposition format 0.0.4), and back.
 //!
 //! Invariant: one name has one `# TYPE` line, before its samples; names and labels are our own words, so that nothing
 //! has to be escaped. Seconds and bytes are the only units.
@@ -12,7 +12,7 @@ use crate::histogram::DurationDistribution;
 const POWERS: std::ops::RangeInclusive<u32> = 10..=34;
 const POWER_STEP: usize = 2;
 
-/// A text under way.
+/// A text that is being written.
 #[derive(Debug, Default)]
 pub struct MetricsExposition {
     text: String,
@@ -26,17 +26,17 @@ impl MetricsExposition {
         self.text
     }
 
-    /// A figure that only grows. `labels` is `key="value"`, or empty.
+    /// Adds a counter. `labels` is `key="value"`, or empty.
     pub fn write_counter(&mut self, name: &str, labels: &str, value: impl Into<MetricValue>) {
         self.write_sample("counter", name, labels, value.into());
     }
 
-    /// A figure as it is now.
+    /// Adds a gauge.
     pub fn write_gauge(&mut self, name: &str, labels: &str, value: impl Into<MetricValue>) {
         self.write_sample("gauge", name, labels, value.into());
     }
 
-    /// Durations, in seconds.
+    /// Adds a histogram of durations, in seconds.
     pub fn write_histogram(&mut self, name: &str, labels: &str, read: &DurationDistribution) {
         self.write_type("histogram", name);
         let comma = if labels.is_empty() { "" } else { "," };
@@ -80,7 +80,7 @@ fn format_labels(labels: &str) -> String {
     if labels.is_empty() { String::new() } else { format!("{{{labels}}}") }
 }
 
-/// A figure.
+/// A value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MetricValue {
     /// Counts and bytes.
@@ -101,7 +101,7 @@ impl From<f64> for MetricValue {
     }
 }
 
-/// The samples of a text, by name and labels as they stand there. What is no sample is left out.
+/// Parses the samples of a text, by name and labels. Lines that are not samples are skipped.
 #[must_use]
 pub fn parse_samples(text: &str) -> BTreeMap<String, f64> {
     let sample = |line: &str| {

@@ -1,4 +1,4 @@
-//! How long things took, counted in classes: cheap enough to be always on, and exact to an eighth.
+//! Histograms of durations: cheap enough to be always on, and exact to 1/8.
 //!
 //! Invariant: recording takes no lock, allocates nothing and is two additions; readers see a state that may be between
 //! two of them. Each power of two of nanoseconds has [`PER_OCTAVE`] classes, so that any quantile is off by one part in
@@ -58,7 +58,7 @@ impl DurationHistogram {
         self.nanos.fetch_add(nanos.wrapping_mul(many), Ordering::Relaxed);
     }
 
-    /// What was counted so far.
+    /// Returns the current counts.
     #[must_use]
     pub fn read_distribution(&self) -> DurationDistribution {
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
@@ -67,26 +67,26 @@ impl DurationHistogram {
 }
 
 impl DurationDistribution {
-    /// How many durations.
+    /// Returns the number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All of them together.
+    /// Returns the sum of all durations.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.nanos)
     }
 
-    /// How many took less than 2^`power` nanoseconds, exactly.
+    /// Returns how many durations are below 2^`power` nanoseconds, exactly.
     #[must_use]
     pub fn count_below(&self, power: u32) -> u64 {
         let end = classify_duration(1_u64.checked_shl(power).unwrap_or(u64::MAX));
         self.counts.iter().take(end).sum()
     }
 
-    /// What this part of the durations does not exceed, `part` from 0 to 1, an eighth too much at most. Zero of none.
+    /// Returns the quantile `part`, from 0 to 1: at most 1/8 too high. Zero if there are no durations.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Duration {
         let wanted = (self.count() as f64 * part.clamp(0.0, 1.0)).ceil().max(1.0) as u64;

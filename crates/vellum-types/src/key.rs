@@ -6,7 +6,7 @@ use crate::codec::DecodeError;
 use crate::id::Ino;
 use crate::limits::NAME_MAX;
 
-/// What a key's value describes. The order of the tags is the order in the map.
+/// The kind of value that a key has. The order of the tags is the order in the map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MapKeyTag {
     /// The inode itself; no suffix.
@@ -152,8 +152,8 @@ impl<'a> MapKeyRef<'a> {
     }
 }
 
-/// Refuses what no file may be called: the empty name, `.`, `..`, names with `/` or NUL, and over-long ones.
-/// This stands between a hostile volume and the paths that a restore writes to.
+/// Refuses names that no file can have: the empty name, `.`, `..`, names with `/` or NUL, and names that are too
+/// long. This check protects the paths that a restore writes to from a hostile volume.
 pub fn check_name(name: &[u8]) -> Result<(), DecodeError> {
     let legal = (1..=NAME_MAX).contains(&name.len())
         && name != b"."

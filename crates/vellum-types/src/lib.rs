@@ -1,7 +1,7 @@
-//! The words that all floors share: identifiers, the map's keys and values, limits, error kinds.
+//! The types that all floors share: identifiers, the map's keys and values, limits, error kinds.
 //!
-//! Invariant: nothing here does I/O, and every decoder takes hostile bytes without panicking or allocating
-//! more than the bytes it was given can justify.
+//! Invariant: nothing here does I/O, and every decoder accepts hostile bytes without panicking or allocating more
+//! than their length justifies.
 
 pub mod codec;
 pub mod error;

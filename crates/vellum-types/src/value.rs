@@ -11,7 +11,7 @@ use crate::limits::{FILE_SIZE_MAX, INLINE_MAX, NAME_MAX, SYMLINK_MAX};
 /// Permission bits, set-id bits and the sticky bit.
 pub const MODE_MASK: u32 = 0o7777;
 
-/// What sort of file an inode is.
+/// The kind of file that an inode is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
     /// A regular file.
@@ -116,7 +116,7 @@ pub const FIXED_BLOCK: usize = 16 << 10;
 /// An inode's attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct InodeAttr {
-    /// What sort of file it is.
+    /// Its kind.
     pub kind: FileKind,
     /// The lowest twelve mode bits.
     pub mode: u32,
@@ -405,7 +405,7 @@ impl Extent {
     }
 }
 
-/// What belongs to the filesystem as a whole, under the key [`crate::MapKey::for_attr`] of [`Ino::SUPER`].
+/// The record of the filesystem as a whole, under the key [`crate::MapKey::for_attr`] of [`Ino::SUPER`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SuperBlock {
     /// The next inode number to give out; none at or above it is in use.
