@@ -1,7 +1,7 @@
-//! What stands in for sealing in a plain volume: the plaintext and a checksum bound to its place.
+//! Replaces sealing in a plain volume: the plaintext and a checksum bound to its place.
 //!
-//! Invariant: a changed bit, another domain, volume or name is noticed just as in a sealed volume, unless whoever
-//! changed it computed the checksum anew: a plain volume has no secret, so it protects against accidents only.
+//! Invariant: a changed bit, another domain, volume or name is detected as in a sealed volume, unless the checksum
+//! was computed again: a plain volume has no secret, so it protects against accidents only.
 
 /// Length of the checksum, bytes: as long as a Poly1305 tag, so that both kinds of volume end a record alike.
 pub(crate) const CHECKSUM_LEN: usize = 16;

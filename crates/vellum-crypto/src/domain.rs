@@ -1,10 +1,10 @@
-//! What sealed bytes are for. Each domain has keys of its own and a byte in the associated data.
+//! The use of sealed bytes. Each domain has its own keys, and a byte in the associated data.
 //!
 //! Invariant: bytes and context strings never change their meaning: stored volumes depend on them.
 
 use vellum_types::BlobKind;
 
-/// What a record is: keeps one sort of object from being passed off as another.
+/// The kind of a record: prevents one kind of object from being presented as another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordDomain {
     /// A blob in a pack.

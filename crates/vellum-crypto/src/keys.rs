@@ -1,4 +1,4 @@
-//! All the keys of one volume, and what is done with them: ids, names, sealing, opening.
+//! All keys of one volume and the operations on them: ids, names, sealing, opening.
 //!
 //! Invariant: a record opens only under the volume, domain and associated data it was sealed with. Keys are wiped
 //! on drop. Deliberately absent: the master key itself, which is dropped once the subkeys are derived.
@@ -116,7 +116,7 @@ impl VolumeKeys {
         Self { volume, plain, domains, chunker, boundary_seed }
     }
 
-    /// Whether the volume has no secret.
+    /// Returns whether the volume has no secret.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.plain

@@ -41,7 +41,7 @@ impl MasterKey {
         bytes.try_into().ok().map(Self::from_bytes)
     }
 
-    /// The raw bytes. Whoever stores them answers for the file's mode.
+    /// The raw bytes. The caller who stores them is responsible for the file's mode.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; Self::LEN] {
         &self.0

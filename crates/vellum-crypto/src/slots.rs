@@ -48,12 +48,12 @@ impl fmt::Debug for KeySlotId {
     }
 }
 
-/// What opens a slot.
+/// The kind of secret that opens a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeySlotKind {
-    /// Something a person remembers; stretched by Argon2id.
+    /// A passphrase that a person remembers; stretched by Argon2id.
     Passphrase,
-    /// The bytes of a file; stretched by Argon2id too, since nobody knows how random they are.
+    /// The content of a key file; stretched by Argon2id too, since its randomness is unknown.
     KeyFile,
     /// A [`RecoveryCode`].
     Recovery,
@@ -88,7 +88,7 @@ impl fmt::Display for KeySlotKind {
     }
 }
 
-/// A secret in its owner's hands, with what it is.
+/// A secret and its kind.
 #[derive(Clone, Copy)]
 pub enum SlotSecret<'a> {
     /// A passphrase, byte for byte as typed.
@@ -157,18 +157,18 @@ impl KeySlotError {
     }
 }
 
-/// Why a slot did not give up its master key.
+/// Why a slot could not be unlocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnlockError {
-    /// The secret is not this slot's, or the slot was changed: the two cannot be told apart.
+    /// The secret does not open this slot, or the slot was changed: the two cases cannot be distinguished.
     #[error("the {0} does not open this key slot: it is wrong, or the slot was changed")]
     Wrong(KeySlotKind),
-    /// The slot wants another kind of secret.
+    /// The slot requires another kind of secret.
     #[error("this key slot opens with a {wanted}, not with a {given}")]
     OtherKind {
-        /// What the slot was made for.
+        /// The kind that the slot requires.
         wanted: KeySlotKind,
-        /// What was offered.
+        /// The kind that was given.
         given: KeySlotKind,
     },
     /// The slot was copied from another volume.
@@ -301,13 +301,13 @@ impl KeySlot {
         self.kind
     }
 
-    /// What its owner called it: no control characters. Readable without a key.
+    /// The label that its owner gave it: no control characters. Readable without a key.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// What one try costs; none for recovery codes.
+    /// The cost parameters of one attempt; none for recovery codes.
     #[must_use]
     pub fn kdf_params(&self) -> Option<KdfParams> {
         self.kdf

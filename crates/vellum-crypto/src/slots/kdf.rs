@@ -38,7 +38,7 @@ pub struct KdfParams {
 /// Why a key could not be derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KdfError {
-    /// Below the floor: someone made guessing cheap.
+    /// Below the minimum: somebody made guessing cheap.
     #[error(
         "the key derivation costs too little to be safe ({memory_kib} KiB, {iterations} passes, {lanes} lanes; \
          at least {MEMORY_MIN} KiB, 1 pass, 1 lane)"
@@ -51,7 +51,7 @@ pub enum KdfError {
         /// Lanes.
         lanes: u32,
     },
-    /// Above the ceiling: someone wants to exhaust this machine.
+    /// Above the maximum: somebody wants to exhaust this machine.
     #[error(
         "the key derivation costs too much ({memory_kib} KiB, {iterations} passes, {lanes} lanes; at most \
          {MEMORY_MAX} KiB, {ITERATIONS_MAX} passes, {LANES_MAX} lanes, and {WORK_MAX} KiB over all passes)"
