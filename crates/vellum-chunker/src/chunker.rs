@@ -1,8 +1,8 @@
 //! Content-defined boundaries: a gear hash over 64 bytes finds candidates, a keyed hash decides.
 //!
 //! Invariant: whether a chunk ends at a position depends on the 64 bytes before it, on the distance from the chunk's
-//! start, and on the key, so that lengths cannot be computed from content without the key. Deliberately absent: a
-//! defence against whoever can have known content stored and watch its lengths; docs/format.md says what remains.
+//! start, and on the key, so lengths cannot be computed from content without the key. Deliberately absent: a defence
+//! against somebody who can have known content stored and observe its lengths; docs/format.md lists what remains.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::secrets::{CANDIDATE_BITS, ChunkerSecrets};
 /// Bytes that the rolling hash covers: each step shifts a 64-bit word by one.
 const WINDOW: usize = 64;
 
-/// How much likelier a boundary is late than early, each way: chunks gather around the target.
+/// Factor by which a late boundary is more likely than an early one: lengths concentrate around the target.
 const NORMALISATION: usize = 4;
 
 /// Cuts content into chunks. Cheap to clone, free of state: one serves any number of files and threads.
@@ -40,7 +40,7 @@ impl Chunker {
         }
     }
 
-    /// The sizes it cuts to.
+    /// Returns its parameters.
     #[must_use]
     pub fn params(&self) -> ChunkSizes {
         self.params

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a guess only. A wrong one costs deduplication, never correctness.
 
-/// How much of a file's start is worth passing, bytes: reaches the magic number of ext4, the farthest one here.
+/// Number of bytes at a file's start that are worth passing: reaches the magic number of ext4, the farthest one here.
 pub const HEAD_LEN: usize = 2048;
 
 /// Magic numbers and their offsets in the file.

@@ -1,4 +1,4 @@
-//! What the chunker derives from its key: the gear table, the candidate test, the key of the decision.
+//! The chunker's secrets, derived from its key: the gear table, the candidate test, the key of the decision.
 //!
 //! Invariant: wiped on drop, never printed; the derivation never changes, since boundaries of stored files depend
 //! on it.
