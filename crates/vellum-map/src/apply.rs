@@ -1,15 +1,15 @@
 //! Sorted changes to a stored tree, and trees from nothing: the only writer of nodes.
 //!
-//! Invariant: the outcome is what packing all the entries from the first on would give; but only nodes that a
-//! change falls into, those after them up to the next boundary that old and new have in common, and their
-//! ancestors are read and written. Memory: a node per level, whatever the number of changes.
+//! Invariant: the result is the same as packing all entries from the first on. But only these nodes are read and
+//! written: nodes that a change falls into, those after them up to the next boundary that old and new tree share, and
+//! their ancestors. Memory: one node per level, whatever the number of changes.
 //!
-//! Every level works alike, on the sequence of its entries. It is *in step* when its packer is empty and it stands
-//! at the start of an old node: then old nodes are skipped, unread, up to the one where the next change falls.
-//! That node is opened (its parent is told to drop it) and its entries are copied to the packer with the changes
-//! merged in, into the next old node and so on, until it is in step again. Each node that the packer finishes is
-//! inserted into the level above, at the place where the dropped ones stood. So changes to a level become changes
-//! to the one above, in the order of the sequence.
+//! Every level works in the same way on its sequence of entries. It is *in step* when its packer is empty and its
+//! position is the start of an old node: then old nodes are skipped, unread, up to the node of the next change. That
+//! node is opened (its parent is told to drop it) and its entries are copied to the packer, merged with the changes;
+//! this continues with the following old nodes until the level is in step again. Each node that the packer finishes
+//! is inserted into the level above, in place of the dropped ones. So changes to a level become changes to the level
+//! above, in the order of the sequence.
 
 use std::sync::Arc;
 

@@ -12,12 +12,12 @@ use crate::error::MapError;
 use crate::node::MapNode;
 use crate::source::NodeSource;
 
-/// Fetches the plaintext of a node. Whoever implements it answers for the bytes being those that the id names.
+/// Fetches the plaintext of a node. The implementation is responsible for checking that the bytes match the id.
 pub trait LoadBytes: Sync {
     /// The bytes of a node.
     fn load_bytes(&self, id: &BlobId) -> Result<Vec<u8>, MapError>;
 
-    /// Says that these are about to be asked for, as [`NodeSource::prefetch_nodes`] does; only what is not cached.
+    /// Announces nodes that will be read, as [`NodeSource::prefetch_nodes`] does; only those that are not cached.
     fn prefetch_bytes(&self, _ids: &[BlobId]) {}
 }
 

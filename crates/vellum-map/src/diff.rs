@@ -1,8 +1,8 @@
-//! What differs between two maps.
+//! The differences between two maps.
 //!
-//! Invariant: no node is read below two equal ones, also where boundaries have shifted or heights differ: both
-//! sides always stand at the same place in the order of keys, each on the highest node that starts there, and of
-//! two unlike nodes the higher is opened.
+//! Invariant: no node is read below two equal nodes, even if boundaries are shifted or heights differ: both sides are
+//! always at the same position in the order of keys, each on the highest node that starts there; of two unequal nodes
+//! the higher one is opened.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::source::{MapRoot, NodeSource};
 pub struct MapChange {
     /// The key.
     pub key: SharedSlice,
-    /// What the first map holds.
+    /// The value in the first map.
     pub before: Option<MapValue>,
-    /// What the second map holds.
+    /// The value in the second map.
     pub after: Option<MapValue>,
 }
 

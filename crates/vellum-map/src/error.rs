@@ -1,4 +1,4 @@
-//! What can go wrong with a map, and what a caller can do about it.
+//! Errors of maps, and what a caller can do about them.
 
 use std::error::Error;
 

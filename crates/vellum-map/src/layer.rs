@@ -1,4 +1,4 @@
-//! Changes in memory: what is put on top of a map.
+//! Change layers: changes in memory, put on top of a map.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -29,7 +29,7 @@ impl ChangeLayer {
         self.record_change(key.as_ref(), Some(value.into()));
     }
 
-    /// Removes a key: leaves a tombstone, which hides what is beneath.
+    /// Removes a key: leaves a tombstone, which hides lower values.
     pub fn delete_key(&mut self, key: impl AsRef<[u8]>) {
         self.record_change(key.as_ref(), None);
     }
@@ -45,7 +45,7 @@ impl ChangeLayer {
         }
     }
 
-    /// What this layer says of a key: None if nothing, `Some(None)` that it is removed.
+    /// Returns the change of a key in this layer. `None`: no change; `Some(None)`: it is removed.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<Option<&Arc<[u8]>>> {
         self.changes.get(key).map(Option::as_ref)

@@ -1,4 +1,4 @@
-//! Nodes in memory: for tests, for benches, and to learn a root without storing anything.
+//! Nodes in memory: for tests, for benches, and to compute a root without storing anything.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -50,7 +50,7 @@ impl KeySpan {
         Self { start, end }
     }
 
-    /// The same, but only keys above `key`: where a listing goes on.
+    /// Like above, but only keys after `key`: to continue a listing.
     #[must_use]
     pub fn after_key(mut self, key: &[u8]) -> Self {
         if key >= self.start.as_slice() {
@@ -78,7 +78,7 @@ pub type MapEntryRef<'a> = (&'a [u8], &'a [u8]);
 pub struct MapEntry {
     /// The key.
     pub key: SharedSlice,
-    /// What the map holds under it.
+    /// Its value in the map.
     pub value: MapValue,
 }
 

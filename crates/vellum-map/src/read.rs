@@ -6,7 +6,7 @@ use crate::path::check_level;
 use crate::slice::MapValue;
 use crate::source::{MapRoot, NodeSource};
 
-/// What the map holds under a key.
+/// Returns the value of a key.
 pub fn get_value<S: NodeSource + ?Sized>(
     source: &S,
     root: &MapRoot,

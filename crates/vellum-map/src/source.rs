@@ -1,4 +1,4 @@
-//! Where nodes come from and go to: the two seams to the world of blobs.
+//! The two traits for reading and writing nodes.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::node::MapNode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MapRoot(pub BlobId);
 
-/// Gives nodes by id. Caching is the implementor's; [`crate::NodeCache`] is one.
+/// Returns nodes by id. Caching is up to the implementation; [`crate::NodeCache`] is one.
 pub trait NodeSource: Sync {
     /// The node with this id, validated.
     fn load_node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError>;

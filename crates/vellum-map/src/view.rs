@@ -1,6 +1,6 @@
-//! Layers over a root, seen as one map.
+//! Map views: layers over a root, read as one map.
 //!
-//! Invariant: of several layers that speak of a key the newest is right; a tombstone hides what is beneath it.
+//! Invariant: if several layers have a key, the newest one counts; a tombstone hides lower values.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::shape::MapShape;
 use crate::slice::{MapValue, SharedSlice};
 use crate::source::{MapRoot, NodeSink, NodeSource};
 
-/// A state of a worktree: a base and what changed since. Cheap to clone.
+/// A state of a worktree: a base and the changes since. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct MapView {
     /// Newest first.
     pub layers: Vec<Arc<ChangeLayer>>,
-    /// What lies beneath them all.
+    /// The base.
     pub base: MapRoot,
 }
 
@@ -33,7 +33,7 @@ impl MapView {
         Self { layers: Vec::new(), base }
     }
 
-    /// What it holds under a key.
+    /// Returns the value of a key.
     pub fn get_value<S: NodeSource + ?Sized>(
         &self,
         source: &S,
@@ -73,7 +73,7 @@ impl MapView {
         })
     }
 
-    /// What the layers change in the base, in ascending order; changes that change nothing are left out.
+    /// Returns the changes of the layers to the base, in ascending order, without changes that have no effect.
     pub fn diff_with_base<'a, S: NodeSource + ?Sized>(
         &'a self,
         source: &'a S,

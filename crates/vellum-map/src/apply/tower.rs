@@ -64,7 +64,7 @@ pub(super) struct NodeTower<'a, S: ?Sized, K: ?Sized> {
     shape: MapShape,
     old: Option<OldTree>,
     levels: Vec<TowerLevel>,
-    /// A change failed halfway: what the levels hold is no state of the map.
+    /// A change failed halfway: the levels are not a valid state of the map.
     broken: bool,
 }
 
