@@ -1,8 +1,8 @@
 //! Blobs: pieces of content put once, found by id, read back checked.
 //!
-//! Invariant: `read` returns the bytes whose id was asked for, or an error that names the blob. A remembered place
-//! is a hint: when it proves wrong, the index is read again before the blob is given up. Deliberately absent: what
-//! chunks and nodes mean.
+//! Invariant: `read` returns the bytes whose id was requested, or an error that names the blob. A remembered location
+//! is a hint: if it is wrong, the index is read again before the read fails. Deliberately absent: the meaning of
+//! chunks and nodes.
 
 pub mod body;
 mod error;

@@ -1,4 +1,4 @@
-//! What can go wrong with an object: each error names the store, the object and the failure.
+//! Errors of objects: each names the store, the object and the failure.
 //!
 //! Deliberately absent: anything about blobs; see [`crate::blob::BlobError`].
 

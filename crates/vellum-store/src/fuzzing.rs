@@ -1,5 +1,5 @@
-//! Doors for fuzz targets to the decoders that stand behind authentication: what whoever holds the key, or plants a
-//! plain volume, could write. Not for anybody else.
+//! Access for fuzz targets to decoders that only read authenticated bytes: the holder of the key, or somebody who
+//! plants a plain volume, could write anything there. Not for other callers.
 //!
 //! Invariant: each function accepts any bytes, and panics only where a decoder broke a promise of its own.
 

@@ -1,4 +1,4 @@
-//! The seam between Vellum and whatever holds its objects.
+//! The trait between Vellum and the storage of its objects.
 //!
 //! Invariant: objects are immutable, apart from refs, which change by compare-and-swap only. What `put`
 //! acknowledged is durable. Deliberately absent: blobs, packs, keys of any meaning.
@@ -88,13 +88,13 @@ pub trait ObjectStore: Send + Sync {
         None
     }
 
-    /// Keeps some room for what frees more, where a full disk can be in the way of that. Costs a call or two.
+    /// Reserves space for operations that free space, if a full disk can prevent them. Costs one or two calls.
     fn ensure_reserve(&self) {}
 
-    /// Gives that room up if the disk is full: to be called before what frees more.
+    /// Releases the reserve if the disk is full: to be called before an operation that frees space.
     fn release_reserve(&self) {}
 
-    /// What was asked of it, if that is counted.
+    /// The request statistics, if requests are counted.
     fn as_metered(&self) -> Option<&MeteredStore> {
         None
     }

@@ -1,4 +1,5 @@
-//! Who owns what root makes in the directory of somebody else: the owner of that directory, who could not use it later.
+//! Owner of files that root creates in another user's directory: the owner of that directory, who could not use them
+//! otherwise.
 //!
 //! Deliberately absent: files of the worktree, whose owners snapshots record.
 

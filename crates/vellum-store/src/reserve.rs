@@ -1,5 +1,5 @@
-//! Room on a disk that is kept for what frees more: on a full disk, removing a tag and collecting garbage have to write a
-//! little before anything is freed.
+//! The reserve: disk space for operations that free space. On a full disk, removing a tag and collecting garbage have
+//! to write a little before anything is freed.
 //!
 //! Invariant: nothing depends on the file. A quota that is used up counts as a full disk. Deliberately absent: disks that
 //! others fill at the same time.
@@ -30,7 +30,8 @@ impl<Dir: AsFd> DiskReserve<Dir> {
         Self { dir, name }
     }
 
-    /// Makes the reserve if it is not there and there is room for several. What fails waits for the next time.
+    /// Creates the reserve if it does not exist and there is space for several. If this fails, it is tried again next
+    /// time.
     pub fn ensure_reserve(&self) {
         let _ = self.try_create_file();
     }
@@ -53,7 +54,7 @@ impl<Dir: AsFd> DiskReserve<Dir> {
         filled
     }
 
-    /// Gives the reserve up if the disk is full, or a quota of its owner used up.
+    /// Releases the reserve if the disk is full, or the quota of its owner is used up.
     pub fn release_if_full(&self) {
         if self.free_disk_bytes().is_ok_and(|free| free < FULL) || self.is_refused_room() {
             self.remove_file();

@@ -1,7 +1,7 @@
 //! Many blobs at once: neighbours in a pack come in one request.
 //!
-//! Invariant: what could not be fetched together is read one by one when it is opened, with all the retries that
-//! `BlobStore::read_blob` has: a stale hint costs time, never an error.
+//! Invariant: blobs that could not be fetched together are read one by one when they are opened, with all the retries
+//! of `BlobStore::read_blob`: a stale hint costs time, never an error.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

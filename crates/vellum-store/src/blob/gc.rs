@@ -1,4 +1,4 @@
-//! What garbage collection asks of the store: which packs there are, what is in them, condemning and repacking.
+//! Operations for garbage collection: listing packs and their content, condemning and repacking.
 //!
 //! Invariant: a condemned pack is never relied on by a writer that knows of it, and stays readable until it is
 //! deleted. Deliberately absent: what is alive; the volume decides that, waits for the grace period, marks again
@@ -26,7 +26,7 @@ pub struct PackInfo {
     pub modified: Option<SystemTime>,
 }
 
-/// What a repack did.
+/// The result of a repack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RepackStats {
     /// Packs that were read.
@@ -45,7 +45,7 @@ impl BlobStore {
         Ok(packs.collect())
     }
 
-    /// What a pack holds, from its own table: also when the index has forgotten it.
+    /// Returns the content of a pack from its own table, even if the index no longer has it.
     pub fn read_pack_entries(&self, pack: &PackId) -> Result<Vec<PackEntry>, BlobError> {
         read_pack_toc(&*self.inner.objects, &self.inner.keys, pack)
     }

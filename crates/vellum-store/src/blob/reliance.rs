@@ -1,8 +1,8 @@
-//! What a writer may rely on instead of storing it again.
+//! Reliance: which stored blobs a writer may refer to instead of storing them again.
 //!
-//! Invariant: a blob counts as stored only if its pack is there with its length, which each writer looks at once a
-//! pack, and if nobody found the blob or its pack missing or damaged. What does not count is stored anew, and the
-//! index then forgets where the lost copy was.
+//! Invariant: a blob counts as stored only if its pack exists with its full length, which each writer checks once per
+//! pack, and if neither the blob nor its pack was found missing or damaged. Other blobs are stored again, and the
+//! index then drops the lost copy.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use super::{BlobError, BlobStore};
 use crate::index::BlobLocation;
 use crate::pack::is_pack_whole;
 
-/// What was found missing or damaged, by this process or by an earlier verification.
+/// Lost blobs and packs, found by this process or by an earlier verification.
 #[derive(Default)]
 pub(super) struct LostCopies {
     any: AtomicBool,
@@ -47,14 +47,14 @@ impl LostCopies {
         self.update_sets(|lost| lost.packs.extend([place.pack]));
     }
 
-    /// These blobs were stored anew: what was said of them concerned their lost copies.
+    /// Records that these blobs were stored again: earlier findings concern their lost copies.
     pub(super) fn record_stored(&self, blobs: &HashSet<BlobId>) {
         let mut lost = self.lost.write();
         lost.blobs.retain(|id| !blobs.contains(id));
     }
 }
 
-/// What one writer has found out of the packs that it relies on.
+/// The packs on which one writer relies, and the result of checking them.
 #[derive(Default)]
 pub(super) struct PackReliance {
     whole: Mutex<HashMap<PackId, bool>>,
@@ -83,7 +83,7 @@ impl PackReliance {
     }
 }
 
-/// What the store has of a blob, for a writer.
+/// The stored copy of a blob, from a writer's point of view.
 pub(super) enum StoredCopy {
     /// It need not be stored again.
     Reliable,
@@ -92,7 +92,7 @@ pub(super) enum StoredCopy {
 }
 
 impl BlobStore {
-    /// Whether a writer may rely on what the store has of a blob.
+    /// Returns whether a writer may rely on the stored copy of a blob.
     pub(super) fn find_reliable_copy(
         &self,
         kind: BlobKind,
@@ -125,7 +125,7 @@ impl BlobStore {
         Ok(StoredCopy::Lost(lost))
     }
 
-    /// From now on no writer of this process relies on these blobs: their copies were found missing or damaged.
+    /// Prevents writers of this process from relying on these packs: a blob in them could not be read.
     pub fn record_lost_blobs(&self, blobs: impl IntoIterator<Item = BlobId>) {
         let mut blobs = blobs.into_iter().peekable();
         if blobs.peek().is_some() {
@@ -133,7 +133,7 @@ impl BlobStore {
         }
     }
 
-    /// From now on no writer of this process relies on what is in these packs: something in them could not be read.
+    /// Prevents writers of this process from relying on these packs: a blob in them could not be read.
     pub fn record_damaged_packs(&self, packs: impl IntoIterator<Item = PackId>) {
         let mut packs = packs.into_iter().peekable();
         if packs.peek().is_some() {

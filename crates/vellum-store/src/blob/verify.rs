@@ -1,6 +1,6 @@
-//! Checks what is stored, and makes the index anew from packs alone.
+//! Checks stored objects, and rebuilds the index from packs.
 //!
-//! Invariant: what is checked is read from the store, never from a local copy.
+//! Invariant: checks read from the store, never from a local copy.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{BlobError, BlobStore};
 use crate::index::BlobLocation;
 use crate::pack::{PackFinding, check_pack};
 
-/// What a rebuild found.
+/// The result of a rebuild.
 #[derive(Debug, Default)]
 pub struct RebuildStats {
     /// Packs whose tables were read.

@@ -1,8 +1,8 @@
 //! Writes blobs: each content once, packed with others, durable when `finish` returns.
 //!
-//! Invariant: what `finish` acknowledges is in packs that are durable and in an index object that is durable after
-//! them. The first failure stops the writer: nothing is acknowledged after it. Memory is bounded: one open pack
-//! per kind, two under way, and the ids since the last index object.
+//! Invariant: blobs that `finish` acknowledges are in durable packs, and in an index object that became durable after
+//! them. The first failure stops the writer: it acknowledges nothing afterwards. Memory is bounded: one open pack per
+//! kind, two being uploaded, and the ids since the last index object.
 
 mod pending;
 mod similar;
@@ -324,7 +324,7 @@ impl BlobWriter {
         self.uploads.find_pending_pack(spot.number)?.get(range).map(<[u8]>::to_vec)
     }
 
-    /// The packs in which blobs were found that were not stored again: who finishes relies on them.
+    /// The packs on which this writer relies: blobs were found in them and not stored again.
     #[must_use]
     pub fn reused_packs(&self) -> HashSet<PackId> {
         self.packs.relied_packs()

@@ -144,7 +144,7 @@ impl BlobIndex {
         self.lock_known().problems.values().cloned().collect()
     }
 
-    /// Takes notice of what others added, merged and deleted.
+    /// Reads which runs other processes added, merged and deleted.
     pub(crate) fn refresh_view(&self) -> Result<(), BlobError> {
         self.refresh_locked(&mut self.lock_known())
     }

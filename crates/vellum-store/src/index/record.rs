@@ -41,7 +41,7 @@ pub(crate) struct IndexEntry {
     pub(crate) len: u32,
 }
 
-/// What an index object says.
+/// The content of an index object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct IndexRecord {
     pub(crate) supersedes: Vec<IndexRunId>,

@@ -28,7 +28,7 @@ use crate::waiting::lock_exclusive;
 const TEMP_FOLDER: &str = ".tmp";
 /// The file whose lock makes compare-and-swap atomic between processes.
 const LOCK_FILE: &str = ".lock";
-/// The file that keeps room for what frees more.
+/// The file of the reserve.
 const RESERVE_FILE: &str = ".reserve";
 /// Objects of this folder never change and are read in pieces: their descriptors are kept.
 const HELD_FOLDER: &str = "packs/";

@@ -1,4 +1,4 @@
-//! Counts what is asked of a store, and how long it takes, for statistics and for tests of costs.
+//! Counts requests to a store and their latency, for statistics and for tests of costs.
 //!
 //! Invariant: it changes no answer. A failed request counts as a request.
 
@@ -70,7 +70,7 @@ impl MeteredStore {
         Self { inner, meters: RequestMeters::default(), times: RequestTimes::default() }
     }
 
-    /// What was counted so far.
+    /// Returns the current counts.
     #[must_use]
     pub fn request_counts(&self) -> RequestCounts {
         let read = |meter: &AtomicU64| meter.load(Ordering::Relaxed);

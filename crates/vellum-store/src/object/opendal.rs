@@ -1,4 +1,4 @@
-//! Objects in whatever OpenDAL has a service for.
+//! Objects in any service that OpenDAL supports.
 //!
 //! Invariant: where the service can put on a condition, `put` and `swap` are atomic between machines. Where it
 //! cannot, they check first and write after, under a lock of this process only: such a service must have one

@@ -1,4 +1,4 @@
-//! What a user typed becomes a store: the one place where addresses are understood.
+//! Parses store addresses: the one place where they are interpreted.
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};

@@ -13,7 +13,7 @@ use crate::blob::{BlobError, body};
 use crate::error::StoreError;
 use crate::object::ObjectStore;
 
-/// What is wrong with a pack or with a blob in it.
+/// A defect of a pack or of a blob in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackFinding {
     /// The pack.

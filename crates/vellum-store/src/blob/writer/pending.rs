@@ -1,4 +1,4 @@
-//! The blobs that a writer has taken and the index does not know yet.
+//! Blobs that a writer has accepted and that are not in the index yet.
 //!
 //! Invariant: of several threads that bring one content, exactly one claims it. Bounded by the writer, which writes
 //! an index object and forgets them when there are many.
@@ -39,7 +39,7 @@ impl PendingBlobs {
         self.shards[usize::from(first) % SHARDS].lock()
     }
 
-    /// True for the first who asks.
+    /// Returns true for the first caller.
     pub(super) fn claim_blob(&self, id: &BlobId) -> bool {
         match self.lock_shard(id).entry(*id) {
             Entry::Occupied(_) => false,

@@ -1,7 +1,7 @@
-//! Which blobs of an open pack a new one resembles.
+//! Finds blobs of an open pack that are similar to a new one.
 //!
-//! Invariant: what is named here stands in the pack and is no difference itself. Two blobs are taken to resemble each
-//! other if they begin or end alike: chunks end where the content says, so that an edit inside of one leaves both ends.
+//! Invariant: every result is in the pack and is not a difference itself. Two blobs count as similar if they begin or
+//! end alike: chunks end where the content determines it, so an edit inside a chunk leaves both ends unchanged.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
-//! What a writer counts.
+//! Statistics of a writer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a writer did.
+/// What a writer has stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteStats {
     /// Blobs that were stored.

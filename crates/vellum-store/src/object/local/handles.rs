@@ -49,7 +49,7 @@ impl FileHandles {
         held.insert(key.clone(), HeldHandle { fd: fd.clone(), used });
     }
 
-    /// Lets go of what others have deleted: it takes space on the disk as long as it is held.
+    /// Closes packs that others have deleted: they use disk space as long as they are open.
     pub(super) fn evict_deleted(&self) {
         let is_there = |held: &HeldHandle| rustix::fs::fstat(&held.fd).is_ok_and(|stat| stat.st_nlink > 0);
         self.held.write().retain(|_, held| is_there(held));
