@@ -50,7 +50,7 @@ impl KeySpan {
         Self { start, end }
     }
 
-    /// Like above, but only keys after `key`: to continue a listing.
+    /// Restricts the range to keys after `key`: to continue a listing.
     #[must_use]
     pub fn after_key(mut self, key: &[u8]) -> Self {
         if key >= self.start.as_slice() {

@@ -125,7 +125,7 @@ impl BlobStore {
         Ok(StoredCopy::Lost(lost))
     }
 
-    /// Prevents writers of this process from relying on these packs: a blob in them could not be read.
+    /// Prevents writers of this process from relying on these blobs: their copies were found missing or damaged.
     pub fn record_lost_blobs(&self, blobs: impl IntoIterator<Item = BlobId>) {
         let mut blobs = blobs.into_iter().peekable();
         if blobs.peek().is_some() {
