@@ -1,7 +1,7 @@
-//! The embedded engine: everything in memory, and a journal from which memory is made again.
+//! The embedded engine: all entries in memory (or in runs), and a journal from which they are replayed.
 //!
-//! Invariant: what is in the directory is always a prefix of the order of transactions, with all that are durable in
-//! it, whatever crashes when.
+//! Invariant: after any crash, the directory contains a prefix of the sequence of transactions, with all durable
+//! ones.
 
 mod background;
 mod checkpoint;

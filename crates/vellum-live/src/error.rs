@@ -1,4 +1,4 @@
-//! What can go wrong with live metadata.
+//! Errors of live metadata.
 
 use vellum_types::ErrorKind;
 

@@ -1,4 +1,4 @@
-//! Doors for fuzz targets to the decoders behind checksums. Not for anybody else.
+//! Access for fuzz targets to decoders that only read bytes with a valid checksum. Not for other callers.
 //!
 //! Invariant: takes any bytes, and panics only where a decoder broke a promise of its own.
 

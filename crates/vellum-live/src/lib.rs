@@ -1,7 +1,7 @@
-//! Live metadata: what a mounted worktree needs to remember before it is published into the store.
+//! Live metadata: what a mounted worktree stores locally before it is published.
 //!
-//! An ordered key-value store with transactions ([`LiveStore`]). It knows nothing of what keys and values mean.
-//! Deliberately absent: POSIX, layers' meaning, the object store.
+//! An ordered key-value store with transactions ([`LiveStore`]). The meaning of keys and values is unknown here.
+//! Deliberately absent: POSIX, the meaning of layers, the object store.
 
 mod embedded;
 mod error;

@@ -1,4 +1,4 @@
-//! A store in memory that forgets everything when it is dropped: for tests, and what engines are compared with.
+//! A store in memory without durability: for tests, and as a reference for other engines.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};

@@ -1,8 +1,9 @@
-//! The seam between a live worktree and what keeps its metadata.
+//! The trait between a live worktree and the storage of its metadata.
 //!
-//! Cut so that an engine in this process, Redis (WATCH), PostgreSQL (SERIALIZABLE with retry) and TiKV (optimistic
-//! transactions) can each carry it: a body may run several times, changes nothing but the transaction, and must not
-//! rely on a scan seeing no newcomers (what depends on a scan also reads and writes a key that stands for it).
+//! It is designed so that an engine in this process, Redis (WATCH), PostgreSQL (SERIALIZABLE with retry) and TiKV
+//! (optimistic transactions) can implement it: a body may run several times, changes nothing but the transaction, and
+//! must not rely on a scan seeing no new entries (an operation that depends on a scan also reads and writes a key
+//! that represents it).
 
 use std::ops::ControlFlow;
 use std::path::Path;

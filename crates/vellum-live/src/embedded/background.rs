@@ -1,4 +1,4 @@
-//! The thread that makes durable what nobody waits for.
+//! The thread that makes transactions durable for which no caller waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

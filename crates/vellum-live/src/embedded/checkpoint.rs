@@ -1,5 +1,4 @@
-//! A checkpoint: a file with all entries that are in memory, and the list of runs, so that older files of the journal
-//! are needed no more.
+//! A checkpoint: a file with all entries in memory and the list of runs, which replaces older files of the journal.
 //!
 //! Header and frames (`frame`); the number is that of the first file of the journal that comes after. First a frame
 //! with: kind 1, u8 ‖ `begin`, u64 ‖ number of runs, varint ‖ each: number, u64 ‖ length of its group's key, varint,

@@ -1,8 +1,8 @@
-//! The engine itself: transactions, and what makes them durable.
+//! The engine itself: transactions and durability.
 //!
-//! Invariants: whoever writes holds `writer`; the groups change only under it, after the journal has the change. What
-//! is durable is always all transactions up to some sequence. After a failure that leaves the disk in doubt nothing
-//! is acknowledged any more. Locks are taken in the order of the fields.
+//! Invariants: a writer holds `writer`; the groups change only under it, after the journal has the change. Durable is
+//! always a prefix of the transactions. After a failure that leaves the state of the disk unknown, nothing is
+//! acknowledged any more. Lock order: the order of the fields.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

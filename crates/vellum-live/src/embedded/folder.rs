@@ -1,7 +1,7 @@
-//! A directory and the files in it, as far as an engine and the write log beside it use them.
+//! The directory and files that the engine and the write log use.
 //!
-//! A seam: tests put a directory behind it that remembers every operation and makes what a crash leaves of them. The
-//! real one holds the directory open and never follows a path out of it.
+//! A trait: tests use a directory that records every operation and produces what a crash leaves. The real one holds
+//! the directory open and never follows a path out of it.
 
 use std::fs::File as StdFile;
 use std::io::{self, IoSlice};

@@ -1,4 +1,4 @@
-//! What all files of the engine are made of: a header, then frames.
+//! The parts of all files of the engine: a header, then frames.
 //!
 //! Header: magic, 8 bytes ‖ version, u32 ‖ number of the file, u64 ‖ salt, u64 ‖ checksum of the former, u64.
 //! Frame: length of the body, u32 ‖ checksum of the body, u64 ‖ body.

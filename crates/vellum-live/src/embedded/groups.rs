@@ -1,7 +1,7 @@
-//! What readers see: all entries, group by group.
+//! The entries that readers see, by group.
 //!
-//! Invariant: no group is empty. A group is changed by the one writer, until it is sealed; then it goes as a whole,
-//! when its prefix is dropped, and may meanwhile move from memory into a run.
+//! Invariant: no group is empty. The single writer changes a group until it is sealed. A sealed group is deleted as a
+//! whole when its prefix is dropped, and can move from memory into a run before that.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};

@@ -1,4 +1,4 @@
-//! What an engine asks of who stores things that its entries point to: of the write log.
+//! Hooks that an engine calls in the storage to which its entries refer: the write log.
 
 use std::io;
 

@@ -1,7 +1,7 @@
 //! The journal: files to which transactions are appended, one frame each. Behind the last frame they may be filled up
 //! with zeros: room that is reserved.
 //!
-//! Invariant: after a failed append the file ends with its last whole frame, or nothing is appended any more.
+//! Invariant: after a failed append the file ends with its last complete frame, or nothing is appended any more.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;

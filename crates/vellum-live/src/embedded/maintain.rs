@@ -1,6 +1,7 @@
-//! What bounds memory and the journal: checkpoints, frozen groups, files that nobody needs any more. And forks.
+//! Bounds memory and the journal: checkpoints, frozen groups, removal of unneeded files. Also forks.
 //!
-//! Invariant: whatever is written gets its name when it is durable, and what it replaces goes when the name is.
+//! Invariant: a file gets its name after it is durable, and the files that it replaces are removed after its name is
+//! durable.
 
 use std::path::Path;
 use std::sync::Arc;

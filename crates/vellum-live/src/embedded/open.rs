@@ -1,4 +1,4 @@
-//! From what is in the directory to an engine.
+//! Opening: from the files of the directory to an engine.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};

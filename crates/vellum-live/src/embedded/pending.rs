@@ -1,4 +1,4 @@
-//! A transaction under way: its changes over what is committed.
+//! A transaction in progress: its changes over the committed state.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;

@@ -1,4 +1,4 @@
-//! What one frame of the journal says.
+//! The content of one frame of the journal.
 //!
 //! Transaction: kind 1, u8 ‖ sequence, u64 ‖ number of dropped prefixes, varint ‖ each: length, varint, and bytes ‖
 //! changes up to the end, each: length of the key, varint ‖ key ‖ 0 for a removal, or length of the value plus one,

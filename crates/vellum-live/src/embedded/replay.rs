@@ -1,9 +1,8 @@
-//! What the journal's files say, read when a store is opened.
+//! Replay: reads the journal's files when a store is opened.
 //!
-//! The rules: transactions follow each other without a gap. Where they stop doing so, the journal ends, and what
-//! comes after is cut off: it was never durable. But if a mark further on says that it was, it is damage, and
-//! nothing is opened. Of transactions behind the last mark, those count that the hooks find intact, up to the first
-//! that they do not.
+//! Rules: transactions are numbered without a gap. The journal ends at the first gap; what follows was never durable
+//! and is cut off. But if a later mark says that it was durable, the file is damaged and opening fails. Of the
+//! transactions after the last mark, those count whose data the hooks find intact, up to the first one that is not.
 
 use std::sync::Arc;
 

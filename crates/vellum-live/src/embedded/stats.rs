@@ -1,4 +1,4 @@
-//! What an engine counts.
+//! Statistics of an engine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
