@@ -1,10 +1,11 @@
 //! From a scanned directory to changes of the map: the heart of `snapshot`, `status` and `diff`.
 //!
-//! Three steps: give every entry an inode number (`number`), list the inodes that may differ from the base (`jobs`),
-//! and read, cut and encode those in parallel (`inode`), whose changes come out in the order of the map's keys.
+//! Three steps: assign an inode number to every entry (`number`), list the inodes that may differ from the base
+//! (`jobs`), and read, split and encode these in parallel (`inode`), so that their changes come out in the order of
+//! the map's keys.
 //!
-//! Invariant: what comes out, applied to the base, is the directory as it was read. What could not be read stays as
-//! the base has it, or is left out if the base does not have it; either way it is reported.
+//! Invariant: the changes, applied to the base, are the directory as it was read. What could not be read stays as it
+//! is in the base, or is omitted if the base does not have it; both are reported.
 
 mod content;
 mod inode;

@@ -1,7 +1,7 @@
-//! Workers that share a stack of tasks, each of which may bring more of them.
+//! A worker pool that shares a stack of tasks, each of which may add more.
 //!
-//! Invariant: the work is done when no task waits and nobody is at one. Deliberately absent: what tasks are, and threads
-//! of its own; whoever walks a tree brings both.
+//! Invariant: the work is done when no task is queued and none is running. Deliberately absent: the meaning of tasks,
+//! and threads; the caller provides both.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 

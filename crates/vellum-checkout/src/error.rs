@@ -1,4 +1,4 @@
-//! What can go wrong with a checked-out worktree.
+//! Errors of a checked-out worktree.
 
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;

@@ -1,4 +1,4 @@
-//! Copying a part of a snapshot into a plain directory that is no worktree.
+//! Copies a part of a snapshot into a plain directory that is not a worktree.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A new checked-out worktree of the same volume, made from the files of this one where they are unchanged.
+//! Forks: new checked-out worktrees of the same volume, made from the files of this one if they are unchanged.
 
 mod undo;
 

@@ -1,4 +1,4 @@
-//! Plain directories: walking them, remembering what they looked like, writing them.
+//! Plain directories: scanning them, caching their attributes, writing them.
 //!
 //! Invariant: [`beneath`] is the only module that calls the operating system with a path, always one component below
 //! a directory that is held open, never through a symlink. Deliberately absent: FUSE, and anything that prints.

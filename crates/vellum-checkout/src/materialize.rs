@@ -1,8 +1,8 @@
-//! Carrying out a plan: making files, directories and links of a snapshot appear in a plain directory.
+//! Carries out a plan: creates the files, directories and links of a snapshot in a plain directory.
 //!
-//! Invariant: a file appears, or is replaced, whole or not at all; what is replaced or removed is what the scan saw,
-//! or else it stays and is reported; nothing is written outside the root (see [`crate::beneath`]). Each step can be
-//! done again.
+//! Invariant: a file appears, or is replaced, atomically; a file is replaced or removed only if it is the one that
+//! the scan saw, otherwise it stays and is reported; nothing is written outside the root (see [`crate::beneath`]).
+//! Each step can be repeated.
 
 mod dirs;
 mod files;

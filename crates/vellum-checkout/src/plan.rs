@@ -1,4 +1,4 @@
-//! What has to be done to a directory so that it holds a snapshot: the plan of `restore` and `fork`.
+//! The plan of `restore` and `fork`: the steps that make a directory equal to a snapshot.
 //!
 //! Two trees are walked side by side by path: the target, which is a state of the map, and the directory as it was
 //! scanned, whose files are known as inodes of another state. Where both have the same inode and nothing below it

@@ -1,7 +1,8 @@
-//! Bringing a worktree to a snapshot, without losing what no snapshot holds.
+//! Restoring a snapshot in a worktree, without losing changes that no snapshot holds.
 //!
-//! Invariants: before the first file is touched, everything that would be lost is in a snapshot, and a note says what
-//! is under way; killed anywhere, the same restore run again finishes, and a restore of the automatic snapshot undoes.
+//! Invariants: before the first file is changed, everything that would be lost is in a safety snapshot, and a file
+//! records the restore in progress. If it is killed, running it again completes it; restoring the safety snapshot
+//! undoes it.
 
 mod journal;
 mod unsaved;

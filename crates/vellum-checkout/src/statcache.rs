@@ -1,4 +1,5 @@
-//! What every file looked like when it was last recorded, so that an unchanged one need not be read again.
+//! The stat cache: the attributes of every file when it was last recorded, so that an unchanged file need not be read
+//! again.
 //!
 //! Invariant: the cache only ever saves work. A missing, torn, damaged or foreign file is no cache; an entry counts
 //! as unchanged only if no change since its content was read could have left its attributes alone (see [`FilesystemTime`]).

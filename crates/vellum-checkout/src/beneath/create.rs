@@ -1,4 +1,4 @@
-//! New files that appear under their name whole or not at all.
+//! New files that appear under their name complete or not at all.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};

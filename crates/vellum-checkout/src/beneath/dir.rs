@@ -1,4 +1,4 @@
-//! A directory held open, and all that can be done to the names in it.
+//! A directory held open, and the operations on its entries.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What can go wrong below a directory, and how names that may hold anything are shown.
+//! Errors below a directory, and how arbitrary names are printed.
 
 use std::fmt::{self, Write as _};
 use std::io;

@@ -1,7 +1,7 @@
-//! Reading what a symlink leads to, for those who asked for it in so many words (`sync --copy-links`).
+//! Reading the target of a symlink, for callers that explicitly request it (`sync --copy-links`).
 //!
-//! Invariant: nothing here writes, and only the last component may be a symlink. Wherever it leads is read: a caller says
-//! beforehand that this is wanted.
+//! Invariant: nothing here writes, and only the last component may be a symlink. Its target is read wherever it is:
+//! the caller has explicitly requested this.
 
 use std::fs::File;
 

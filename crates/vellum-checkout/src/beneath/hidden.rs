@@ -1,4 +1,4 @@
-//! New directories that nobody sees until what belongs in them is there.
+//! Hidden directories: new directories that become visible together with their content.
 //!
 //! Invariant: such a directory has a temporary name, or its own and is whole; whoever fills one holds its lock as long as
 //! its name is temporary, so that [`remove_stale_hidden_dir`] takes away only what a killed writer left. Files in it are written

@@ -1,4 +1,4 @@
-//! Being told what happens in a directory: the one call of inotify that takes a path.
+//! Watching a directory: the one call of inotify that takes a path.
 
 use std::os::fd::AsFd;
 

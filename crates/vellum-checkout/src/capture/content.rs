@@ -1,7 +1,7 @@
-//! File content on its way into the volume: read, cut, identified, stored.
+//! File content: read, split, identified, stored.
 //!
-//! Invariant: what is recorded is what was read, and if the file's attributes differ before and after the reading,
-//! it is read again; a file that never holds still is recorded as last read and reported. Memory: two segments.
+//! Invariant: what is recorded is what was read. If the file's attributes differ before and after reading, it is read
+//! again; a file that keeps changing is recorded as last read and reported. Memory: two segments.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

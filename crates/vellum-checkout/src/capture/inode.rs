@@ -1,4 +1,4 @@
-//! One inode: read as it is now, encoded, and compared with what the base holds of it.
+//! One inode: read, encoded, and compared with the base.
 
 use std::collections::BTreeMap;
 use std::error::Error;

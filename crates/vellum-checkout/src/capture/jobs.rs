@@ -1,5 +1,5 @@
-//! Which inodes may differ from the base: those whose attributes changed, directories whose entries did, and what is
-//! gone.
+//! Selects inodes that may differ from the base: those with changed attributes, directories with changed entries, and
+//! removed ones.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
-//! Which inode number of the map each scanned entry has.
+//! Assigns inode numbers of the map to scanned entries.
 //!
-//! Numbers are stable: the same file keeps its number under whatever name, and a file that took another's place keeps
-//! the place's number, if the other is gone. New ones are given out directory by directory, so that what is looked at
-//! together stands together.
+//! Numbers are stable: a file keeps its number under any name, and a file that replaced another one keeps the number
+//! of that name, if the other file no longer exists. New numbers are given out directory by directory, so that files
+//! used together are stored together.
 
 use std::collections::HashMap;
 

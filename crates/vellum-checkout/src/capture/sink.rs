@@ -1,4 +1,4 @@
-//! Where changes of the map go: into a new tree, or into a layer in memory.
+//! The destination of changes of the map: a new tree, or a layer in memory.
 
 use vellum_map::{ChangeLayer, MapApplier, MapBuilder, MapRoot, NodeCache};
 use vellum_volume::tree::NodeLoader;

@@ -1,6 +1,6 @@
-//! What a scan did not look at: names outside the selected paths, and what could not be read.
+//! Entries that a scan did not see: names outside the selected paths, and what could not be read.
 //!
-//! Invariant: such a name stays as the base has it, and the inode that it leads to stays too.
+//! Invariant: such a name stays as it is in the base, and so does its inode.
 
 use std::collections::{HashMap, HashSet};
 

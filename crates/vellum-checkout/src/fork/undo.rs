@@ -1,4 +1,4 @@
-//! Taking back a fork that failed.
+//! Removes a fork that failed.
 //!
 //! Invariant: only what the fork made is removed: what is at a path of its snapshot and looks as the fork made it, its
 //! temporary files, and directories of the snapshot that are empty then. What a user put in meanwhile stays.

@@ -1,4 +1,4 @@
-//! Directories of the target, reached by their inode numbers.
+//! Directories of the target, opened by their inode numbers.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Files: some at a time, so that their chunks come in few requests and all threads have work.
+//! Files: processed in batches, so that their chunks are read in few requests and all threads have work.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

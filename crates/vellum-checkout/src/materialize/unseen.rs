@@ -1,5 +1,5 @@
-//! New directories that are filled before anybody sees them: a file in one is made under its own name, and costs half the
-//! calls.
+//! New directories that are filled while they are hidden: their files are created under their own names, with half of
+//! the system calls.
 //!
 //! Invariant: such a directory gets its name when the last of its files is done or given up, or when much is in it; until
 //! then it has a temporary one, and goes if nothing more comes of it. A run that is killed leaves temporary directories,

@@ -1,4 +1,4 @@
-//! Giving a file the metadata that a snapshot recorded.
+//! Applies the metadata that a snapshot recorded to a file.
 
 use rustix::io::Errno;
 use rustix::process::geteuid;

@@ -1,9 +1,9 @@
-//! Attributes of one file as the operating system tells them.
+//! Attributes of one file as the operating system reports them.
 
 use rustix::fs::{FileType, Statx, StatxAttributes, StatxFlags, StatxTimestamp, makedev};
 use vellum_types::{FileKind, UnixTime};
 
-/// Attributes of one file at one moment.
+/// Attributes of one file as the operating system reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileStat {
     /// What sort of file it is.

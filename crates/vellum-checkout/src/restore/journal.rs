@@ -1,4 +1,4 @@
-//! The note that a restore is under way.
+//! The record of a restore in progress.
 
 use serde::{Deserialize, Serialize};
 use vellum_types::SnapshotId;

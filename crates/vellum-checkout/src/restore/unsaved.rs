@@ -1,4 +1,4 @@
-//! What a restore would lose: files that it overwrites or removes and that no snapshot holds as they are.
+//! Unsaved changes: files that a restore overwrites or removes and that no snapshot holds as they are.
 
 use std::collections::HashSet;
 

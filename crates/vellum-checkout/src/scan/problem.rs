@@ -1,4 +1,4 @@
-//! What a scan could not do as it should.
+//! Problems of a scan.
 
 use std::fmt;
 

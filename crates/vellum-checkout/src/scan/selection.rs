@@ -1,4 +1,4 @@
-//! A scan of some paths only.
+//! Scans of selected paths.
 
 use std::collections::BTreeMap;
 

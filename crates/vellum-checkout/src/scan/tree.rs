@@ -1,4 +1,4 @@
-//! What a scan found: directories in pre-order, each with its entries sorted by name.
+//! The result of a scan: directories in pre-order, each with its entries sorted by name.
 //!
 //! Memory: 120 bytes and the name for each entry, about 100 more for each directory.
 

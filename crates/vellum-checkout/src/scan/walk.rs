@@ -1,4 +1,4 @@
-//! The walk: directories that workers share, and what is found in them.
+//! The walk: a queue of directories that workers share, and the entries found.
 //!
 //! Invariant: a directory is queued after its parent's entries are stored. Directories are held open only while children
 //! wait to be opened through them, and only up to a number; beyond it they are reached again from the nearest one that
