@@ -11,6 +11,7 @@
 #                FILTER=map/get, either is of these alone
 #   make against  whether 'vellum bench' measures the filesystem and not itself
 #   make fuzz    every decoder of foreign bytes, SECONDS each (20), or some TARGETS
+#   make slow-tests   the slowest tests, with their times
 #   make soak    the random tests, much longer (SOAK_CASES, default 20000 cases each), and a mount that works for hours
 #                without growing (SOAK_MINUTES, default 120), as root
 
@@ -31,7 +32,7 @@ PACKAGES := acl attr btrfs-progs chromium e2fsprogs exfat-fuse exfatprogs fuse3 
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.ext4 mount.exfat-fuse mkfs.exfat fusermount3 go ntfs-3g \
 	ssh sshd python3 rsync strace mkfs.xfs
 
-.PHONY: test tools fmt clippy deny report report-check unit posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: test tools fmt clippy deny report report-check unit slow-tests posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 test: tools fmt clippy deny report-check unit
 
@@ -51,6 +52,9 @@ deny:
 
 unit:
 	CARGO="$(CARGO)" ./.ci/unit
+
+slow-tests:
+	CARGO="$(CARGO)" ./.ci/slowest
 
 # What other filesystems are tested with, through the kernel.
 posix:
