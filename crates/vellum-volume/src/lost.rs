@@ -55,6 +55,10 @@ impl LostBlobsFile {
         read.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
 
+    fn is_empty(&self) -> bool {
+        self.blobs.is_empty() && self.damaged_packs.is_empty() && self.renewed.is_none()
+    }
+
     fn blobs(&self) -> impl Iterator<Item = BlobId> {
         self.blobs.iter().filter_map(|text| text.parse().ok())
     }
@@ -76,7 +80,7 @@ impl LostBlobsFile {
     }
 
     fn write_to_state(&self, state: &StateDir) -> Result<()> {
-        if self.blobs.is_empty() && self.damaged_packs.is_empty() && self.renewed.is_none() {
+        if self.is_empty() {
             return match state.read_file(LOST_FILE)? {
                 Some(_) => state.remove_file(LOST_FILE),
                 None => Ok(()),
@@ -206,7 +210,9 @@ impl Volume {
         let missing = self.blobs.find_missing_packs()?;
         let note = self.read_lost_blobs();
         let noted: BTreeSet<BlobId> = note.blobs().collect();
-        if root == self.empty_root() || (missing.is_empty() && noted.is_empty()) {
+        if root == self.empty_root()
+            || (missing.is_empty() && noted.is_empty() && note.damaged_packs.is_empty())
+        {
             return Ok(LostContent::Nothing);
         }
         self.blobs.record_lost_blobs(noted);
@@ -254,7 +260,7 @@ impl Volume {
     pub fn record_renewed_tree(&self, root: MapRoot) {
         let note = self.read_lost_blobs();
         let missing: HashSet<PackId> = self.blobs.find_missing_packs().unwrap_or_default();
-        if note.blobs.is_empty() && missing.is_empty() && note.renewed.is_none() {
+        if note.is_empty() && missing.is_empty() {
             return;
         }
         let left: BTreeSet<BlobId> = note.blobs().filter(|id| self.blobs.is_lost(id)).collect();
