@@ -77,6 +77,8 @@ pub struct SyncReport {
     pub durable: bool,
     /// Entries that were taken away at the source.
     pub taken: u64,
+    /// Further names of files that are files of their own, since the destination could not link them.
+    pub unlinked: u64,
 }
 
 /// Something that could not be done, while all else was.

@@ -112,6 +112,8 @@ pub(super) struct WireReport {
     durable: bool,
     #[serde(default)]
     taken: u64,
+    #[serde(default)]
+    unlinked: u64,
 }
 
 impl From<&UnlistedEntry> for WireUnlisted {
@@ -142,18 +144,18 @@ impl From<WireOwners> for OwnerNames {
 impl From<SyncReport> for WireReport {
     fn from(report: SyncReport) -> Self {
         let told = |SyncProblem { path, message, vanished }| WireUnlisted { path, message, vanished };
-        let SyncReport { steps, written, spared, problems, stopped, durable, taken } = report;
+        let SyncReport { steps, written, spared, problems, stopped, durable, taken, unlinked } = report;
         let problems = problems.into_iter().map(told).collect();
-        Self { steps, written, spared, problems, stopped, durable, taken }
+        Self { steps, written, spared, problems, stopped, durable, taken, unlinked }
     }
 }
 
 impl From<WireReport> for SyncReport {
     fn from(told: WireReport) -> Self {
         let problem = |WireUnlisted { path, message, vanished }| SyncProblem { path, message, vanished };
-        let WireReport { steps, written, spared, problems, stopped, durable, taken } = told;
+        let WireReport { steps, written, spared, problems, stopped, durable, taken, unlinked } = told;
         let problems = problems.into_iter().map(problem).collect();
-        Self { steps, written, spared, problems, stopped, durable, taken }
+        Self { steps, written, spared, problems, stopped, durable, taken, unlinked }
     }
 }
 

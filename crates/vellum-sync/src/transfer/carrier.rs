@@ -16,7 +16,7 @@ use crate::listing::{EntryFlags, ListingEntry, ListingEntryId};
 use crate::local::OpenListingDirs;
 use crate::options::RETRIES;
 use crate::path::join_path;
-use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod};
+use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod, compare_content};
 use crate::receive::{
     DelayedNames, EntryDestination, EntryWriter, IdleWorkers, SyncJob, SyncProblem, SyncReport,
     map_name_conflict,
@@ -36,6 +36,8 @@ pub(super) struct TransferContext<'a> {
     /// Basis directories, and the directories in them by entries of the source; None for one that is not there.
     basis: Vec<Option<OpenListingDirs>>,
     steps: AtomicU64,
+    /// Names that could not be linked, and are files of their own.
+    unlinked: AtomicU64,
     /// Something was not written.
     pub failed: AtomicBool,
     /// All else would fail as well.
@@ -57,6 +59,7 @@ impl<'a> TransferContext<'a> {
             dirs: OpenListingDirs::new_with_dir_links(root.clone(), &dir_links),
             old_dirs: OpenListingDirs::new_with_dir_links(root.clone(), &dir_links),
             steps: AtomicU64::new(0),
+            unlinked: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             over: AtomicBool::new(false),
             cut: AtomicBool::new(false),
@@ -70,6 +73,7 @@ impl<'a> TransferContext<'a> {
         problems.sort_by(|a, b| a.path.cmp(&b.path));
         SyncReport {
             steps: self.steps.into_inner(),
+            unlinked: self.unlinked.into_inner(),
             written: self.receiver.flow.written.into_inner(),
             spared: self.receiver.flow.spared.into_inner(),
             problems,
@@ -288,15 +292,39 @@ impl<'a> TransferContext<'a> {
             return Ok(Vec::new());
         };
         let from = self.open_parent(&leader)?;
-        match self.receiver.link_file((&from, leader.name()), dir, step, entry)? {
-            Some(()) => Ok(Vec::new()),
-            None if entry.is_file() => self.receiver.write_file(
+        if self.receiver.link_file((&from, leader.name()), dir, step, entry)?.is_some() {
+            return Ok(Vec::new());
+        }
+        let failed = self.copy_instead_of_linking(dir, step, entry)?;
+        self.unlinked.fetch_add(1, Ordering::Relaxed);
+        Ok(failed)
+    }
+
+    /// Makes a file of its own where the filesystem cannot link.
+    fn copy_instead_of_linking(
+        &self,
+        dir: &HeldDir,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Vec<String>> {
+        let job = self.receiver.job;
+        // An earlier run copied it: nobody else has the file, and it is what it should be.
+        let is_copied = |old: &ListingEntry<'_>| {
+            old.kind() == entry.kind()
+                && !old.flags().contains(EntryFlags::LINKED)
+                && compare_content(entry, old, job.options).is_empty()
+        };
+        if step.old.is_some_and(|old| is_copied(&job.to.entry(old))) {
+            return self.apply_attributes(step, entry);
+        }
+        match entry.is_file() {
+            true => self.receiver.write_file(
                 EntryDestination { dir, hidden: None },
                 step,
                 WriteMethod::Whole,
                 entry,
             ),
-            None => self.receiver.create_node(dir, step, entry),
+            false => self.receiver.create_node(dir, step, entry),
         }
     }
 

@@ -114,8 +114,31 @@ fn further_names_of_a_file_become_copies_without_hard_links() {
     let world = World::empty();
     fill(&world);
     fs::hard_link(world.tree().join("src/big"), world.tree().join("src/dir/again")).unwrap();
-    world.run(&["sync", "-rtH", "src", &disk.path().display().to_string()]).ok();
+    fs::hard_link(world.tree().join("src/big"), world.tree().join("src/dir/third")).unwrap();
+    let to = disk.path().display().to_string();
+    let run = || world.run(&["sync", "-rtH", "src", &to]).ok();
+    let note = "2 hard links became files of their own: the destination's filesystem has no hard links";
+    let noted = run().remarks(note);
+    assert_eq!(noted.err.lines().count(), 1, "{}", noted.err);
     assert_same(&world, &disk);
+    // They are not copied again.
+    let told = world.json(&["sync", "-rtH", "--json", "src", &to]);
+    assert_eq!((&told["unlinked"], &told["written_bytes"]), (&2.into(), &0.into()), "{told}");
+    // What changed is.
+    world.write("src/big", noise(2_600_000));
+    run().remarks(note);
+    assert_same(&world, &disk);
+}
+
+#[test]
+fn another_host_says_that_it_has_no_hard_links() {
+    let disk = Disk::foreign("exfat");
+    let host = Host::new();
+    host.world.write("src/one", "one");
+    fs::hard_link(host.world.tree().join("src/one"), host.world.tree().join("src/two")).unwrap();
+    let to = format!("here:{}", disk.path().display());
+    host.sync(&["-rtH", "src", &to]).ok().remarks("1 hard link became a file of its own");
+    assert_same(&host.world, &disk);
 }
 
 #[test]

@@ -50,6 +50,7 @@ pub struct SyncRunJson {
     carried_out: u64,
     stopped: bool,
     taken_away: u64,
+    unlinked: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     steps: Option<Vec<SyncStepJson>>,
     kept: Vec<NameJson>,
@@ -155,6 +156,14 @@ impl SyncRun<'_> {
             if ui.voice.verbose || is_told {
                 ui.print_note(ProblemJson::new(remark.path(), remark.to_string()))?;
             }
+        }
+        if let Some(unlinked) = self.done.map(|done| done.unlinked).filter(|unlinked| *unlinked > 0) {
+            ui.print_note(format!(
+                "{} became {} of {} own: the destination's filesystem has no hard links, or not for these files",
+                format::format_count(unlinked, "hard link"),
+                if unlinked == 1 { "a file" } else { "files" },
+                if unlinked == 1 { "its" } else { "their" },
+            ))?;
         }
         if let Some(refusal) = &self.plan.refusal {
             ui.print_line(format!("This would be refused: {refusal}"))?;
@@ -286,6 +295,7 @@ impl SyncRun<'_> {
             carried_out: self.done.map_or(0, |done| done.steps),
             stopped: self.done.is_some_and(|done| done.stopped),
             taken_away: self.done.map_or(self.plan.moved.len() as u64, |done| done.taken),
+            unlinked: self.done.map_or(0, |done| done.unlinked),
             steps,
             kept: named(|remark| matches!(remark, PlanRemark::Kept { .. })),
             shadowed: named(|remark| matches!(remark, PlanRemark::Shadowed { .. })),
