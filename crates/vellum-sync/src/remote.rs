@@ -85,6 +85,12 @@ impl RemoteEnd {
         self.inner.state.lock().begin.path.clone()
     }
 
+    /// The name that was given with the path.
+    #[must_use]
+    pub fn target_name(&self) -> Option<Vec<u8>> {
+        self.inner.state.lock().begin.name.clone()
+    }
+
     /// Looks at what stands there.
     pub fn inspect_target(&self) -> Result<FoundPath> {
         let (begin, connected) = {

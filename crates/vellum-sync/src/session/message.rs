@@ -25,7 +25,8 @@ pub struct BeginRequest {
     pub role: ServerRole,
     /// Where: from the user's home directory, if it is not absolute.
     pub path: Vec<u8>,
-    /// The name that a single entry of a source goes by, if not by its own.
+    /// The name that a single entry of a source goes by, if not by its own. Of a destination: its last component, if that is
+    /// a name in what the user named, and not to be a symlink.
     pub name: Option<Vec<u8>>,
     /// Without a byte for so long the other side is gone, milliseconds; 0: never.
     pub timeout: u64,

@@ -244,6 +244,7 @@ impl ServedEnd {
         let mut found = FoundPath::Directory;
         let opened = match begin.role {
             ServerRole::Source => LocalEnd::open(&path),
+            ServerRole::Destination if begin.name.is_some() => open_named_destination(&path),
             ServerRole::Destination => LocalEnd::open_destination(&path),
         };
         let local = match (opened, begin.role) {
@@ -338,6 +339,17 @@ fn create_dir(path: &Path) -> Result<HeldDir> {
     }
     // Who only stands on a directory cannot make durable what is in it.
     Ok(parent.open_dir_to_read(name)?)
+}
+
+/// A directory whose name is in what the user named: a symlink there must not lead elsewhere.
+fn open_named_destination(path: &Path) -> Result<LocalEnd> {
+    let (parent, name) = split_parent(path)?;
+    let parent = HeldDir::open_trusted_root(parent)?;
+    let opened = match parent.open_dir_to_read(name) {
+        Err(error) if error.errno() == Some(rustix::io::Errno::ACCESS) => parent.open_dir(name),
+        opened => opened,
+    };
+    Ok(LocalEnd::new(opened?))
 }
 
 /// The one entry at a path.

@@ -249,3 +249,20 @@ fn keep_dirlinks_follows_no_symlink_out_of_the_destination() {
     plant(&world);
     world.run_at_home(&["sync", "-aK", "--two-way", "src", "dst"]).code(3).remarks("--keep-dirlinks");
 }
+
+#[test]
+fn another_host_writes_through_no_symlink_that_has_the_name_of_the_source() {
+    let host = Host::new();
+    host.world.write("src/file", "content");
+    host.world.write("outside/kept", "kept");
+    host.world.write("dst/other", "other");
+    symlink("../outside", host.world.tree().join("dst/src")).unwrap();
+    let there = host.at("dst");
+    host.sync(&["-a", "src", &there]).code(2).remarks("it is not a directory");
+    host.sync(&["-a", "--link-dest=../basis", "src", &there]).code(2);
+    assert_eq!(names(&host.world, "outside"), ["kept"]);
+    fs::remove_file(host.world.tree().join("dst/src")).unwrap();
+    host.sync(&["-a", "src", &there]).ok();
+    host.sync(&["-a", "src", &there]).ok().says("Nothing to do");
+    host.assert_equal("src", "dst/src");
+}

@@ -78,9 +78,10 @@ pub fn list_basis_dirs(
         let listing = match &into.remote {
             Some(remote) => {
                 let destination = remote.path();
+                let name = remote.target_name();
                 remote.set_target(path.clone(), None);
                 let listed = list_basis_dir(remote, wish, source, from, meter);
-                remote.set_target(destination, None);
+                remote.set_target(destination, name);
                 listed?
             }
             None => {

@@ -165,7 +165,9 @@ pub fn find_remote_destination(
         };
         let below =
             Path::new(if typed.is_empty() { OsStr::new(".") } else { path }).join(OsStr::from_bytes(name));
-        remote.set_target(below.into_os_string().into_vec(), None);
+        // With --keep-dirlinks a symlink may stand there.
+        let named = Some(name.clone()).filter(|_| !args.preserve.keep_dirlinks);
+        remote.set_target(below.into_os_string().into_vec(), named);
         return Ok(into(format!("'{shown}', as '{}'", format_path(name)), None));
     }
     if typed.is_empty() || typed.ends_with(b"/") || remote.inspect_target()? == FoundPath::Directory {
