@@ -98,7 +98,7 @@ impl Volume {
         self.open_worktree_with(name, LiveLimits::default())
     }
 
-    /// Like [`Volume::worktree`], with the caller's limits.
+    /// Like [`Volume::open_worktree`], with the caller's limits.
     pub fn open_worktree_with(&self, name: &str, limits: LiveLimits) -> Result<Worktree> {
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
         live::find_live_worktree(&self.inner, name)?.ok_or_else(missing)?;
