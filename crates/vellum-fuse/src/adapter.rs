@@ -1,9 +1,8 @@
-//! Requests of the kernel, decoded and carried out: each is watched by the tally, answered, and if something beneath
-//! failed, reported.
+//! Carries out requests of the kernel: each is counted, answered and, if something below fails, reported.
 //!
-//! The kernel is the only one who changes the mounted state, through the lease; so it may keep names and attributes
-//! for as long as it likes. What it must forget, others tell it (never a thread that answers requests: it could wait
-//! for itself).
+//! Because of the lease, only the kernel changes the mounted state, so it may cache names and attributes without
+//! limit. Other threads tell it what to drop from its caches, never a thread that answers requests: it could wait for
+//! itself.
 
 mod modify;
 mod reading;

@@ -1,4 +1,4 @@
-//! Attributes as the kernel wants them, and back.
+//! Conversion of attributes to the kernel's form and back.
 
 use rustix::fs::{FileType, major, makedev, minor};
 use vellum_types::{FileKind, InodeAttr};

@@ -1,4 +1,4 @@
-//! The conversation with the kernel: threads that read requests from the device, have them answered, and read on.
+//! The connection to the kernel: threads that read requests from the device, have them answered, and continue.
 //!
 //! Invariants: each request is answered by the descriptor that it was read from, once, if it wants an answer; a thread
 //! that answers requests tells the kernel nothing else. When the mount is gone, all threads end. Absent: interrupts

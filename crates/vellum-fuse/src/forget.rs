@@ -1,4 +1,4 @@
-//! What the kernel must forget when the worktree came to stand on another state.
+//! The names and attributes that the kernel must drop when the worktree gets another state.
 //!
 //! A kernel that can does that at once. To an older one, to invalidate an entry of the root is to drop all that is
 //! cached below it, however much that is; so only names in the root have to be known. Those that exist can be listed;

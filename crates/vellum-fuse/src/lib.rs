@@ -1,8 +1,8 @@
-//! Floor 6: the kernel adapter. It decodes FUSE requests, lets `vellum-fs` (or a snapshot's tree) carry them out, and
+//! Floor 6: the kernel adapter. It decodes FUSE requests, has `vellum-fs` (or a snapshot's tree) carry them out, and
 //! answers; semantics are elsewhere.
 //!
-//! Invariants: a request thread never notifies the kernel of anything but its own answer; whatever a request names,
-//! it is answered exactly once; nothing here prints.
+//! Invariants: a request thread sends the kernel nothing but its own answers; every request is answered exactly once,
+//! whatever it contains; nothing here prints.
 
 #![cfg_attr(test, expect(clippy::unwrap_used, reason = "a test that cannot go on has failed"))]
 

@@ -1,4 +1,4 @@
-//! Making, serving and ending a mount.
+//! Creating, serving and ending a mount.
 //!
 //! Invariant: when [`mount_filesystem`] returns, the mount answers requests. Everything is ended by unmounting: whoever does it,
 //! [`ServedFilesystem::wait_until_unmounted`] then returns.

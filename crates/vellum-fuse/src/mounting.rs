@@ -1,4 +1,4 @@
-//! Putting a mount onto a directory, and taking it away: by ourselves where we may, else by the helper that may.
+//! Attaches a mount to a directory and detaches it: directly if permitted, otherwise through the helper.
 //!
 //! Invariant: what [`attach_mount`] gave is the only end of the mount; when all copies of it are closed, the mount is dead.
 

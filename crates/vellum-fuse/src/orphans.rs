@@ -1,8 +1,8 @@
-//! The thread that removes what lost its last name and was then forgotten by the kernel.
+//! The thread that removes orphans after the kernel has forgotten them.
 //!
-//! The kernel forgets a removed file right after its name is gone. To remove each at once is a transaction for each;
-//! together, those of some milliseconds are one. Invariant: what was released is removed soon after, and before the
-//! thread ends.
+//! The kernel forgets a removed file right after its name is removed. Removing each at once would be one transaction
+//! per file; those of a few milliseconds are removed in one transaction. Invariant: a released orphan is removed
+//! soon, and before the thread ends.
 
 use std::io;
 use std::sync::Arc;

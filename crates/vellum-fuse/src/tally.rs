@@ -1,5 +1,5 @@
-//! What a mount has done: how often it was asked what and how long it took, and lines about each request while somebody
-//! reads them.
+//! Statistics of a mount: number and latency of requests by kind, and lines about each request while a process reads
+//! them.
 //!
 //! Invariant: always on, without a lock. A look at the clock can take a tenth of a microsecond: of kinds that are asked
 //! often, one of [`EVERY`] is timed, and stands for the rest.

@@ -1,5 +1,5 @@
-//! The virtual directory `.vellum` at a mount's root: not listed, found by name. Snapshots as read-only trees, what
-//! the mount has done, and by what commands inside it find its daemon.
+//! The virtual directory `.vellum` at a mount's root: not listed, found by name. It has snapshots as read-only trees,
+//! statistics, and the files by which commands find the serving process.
 
 mod snapshots;
 mod texts;

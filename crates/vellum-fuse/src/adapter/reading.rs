@@ -1,4 +1,4 @@
-//! Content, and places in it, of whatever stands behind a node; and what a directory lists, as many names as fit.
+//! Content and positions in it, of any kind of node; and directory listings, as many names as fit.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Directories that were removed while somebody has them open or stands in them.
+//! Directories that were removed while a process has them open or as its working directory.
 //!
 //! Such a directory is empty and stays so (the kernel lets nobody make anything in it), so that its attributes are all that
 //! there is of it. They are kept until the kernel has forgotten it. Deliberately absent: extended attributes, and files,

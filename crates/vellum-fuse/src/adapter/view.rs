@@ -1,4 +1,4 @@
-//! Requests that only look: names, attributes, content, of whatever stands behind a node.
+//! Read-only requests: names, attributes, content, of any kind of node.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The first request, by which the kernel says what it can do, and is told what to.
+//! The first request: the kernel reports its features, and the answer selects among them.
 
 use std::io;
 

@@ -1,10 +1,11 @@
-//! Staying awake for a moment: a processor that has fallen asleep, in a virtual machine above all, takes longer to wake
-//! than most requests take to be answered, and a program that was woken prefers a processor that sleeps.
+//! Busy-polling: a sleeping processor, especially in a virtual machine, takes longer to wake than most requests take
+//! to be answered, and the kernel prefers a sleeping processor for a program that was woken.
 //!
-//! While requests come, one thread of a mount goes on looking for them instead of sleeping. It yields all the time, and
-//! ends as soon as somebody else wants its processor. Then nobody lingers for a while, the longer the more often that
-//! happened: who yields to a program that computes comes back after a whole slice of time, and the request that came
-//! meanwhile has waited for it, while who sleeps is woken at once. Invariant: at most one thread of a mount lingers.
+//! While requests arrive, one thread of a mount polls for them instead of sleeping. It yields all the time, and stops
+//! when another thread needs its processor. Then no thread polls for a while, which is longer the more often this
+//! happened: a thread that yields to a computing program continues only after a whole time slice, and a request that
+//! arrived meanwhile has waited for it, while a sleeping thread is woken at once. Invariant: at most one thread of a
+//! mount polls.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

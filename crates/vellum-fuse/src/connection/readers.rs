@@ -1,4 +1,4 @@
-//! Who reads the device: all threads, or one alone, on the processor of the program that asks.
+//! The threads that read the device: all of them, or only one, on the processor of the calling program.
 //!
 //! A request costs less by several times if who answers runs where the program runs, since no other processor has to
 //! be woken, which in a virtual machine takes longer than most answers do. The kernel lets both share a processor if

@@ -1,4 +1,4 @@
-//! Where and when threads of this process run, as the kernel is asked for it.
+//! Processors and scheduling policies of this process's threads.
 //!
 //! Invariant: a thread gets the policy for idle time only where that can be taken back: the kernel lets nobody leave it who
 //! may not raise priorities. Absent: who gets it, and for how long.

@@ -1,4 +1,4 @@
-//! Whose turn it is to take requests from a ring, and who sees to it that somebody does.
+//! Decides which thread takes requests from a ring, and ensures that one does.
 //!
 //! One thread at a time takes requests from a ring and answers them at once. If one of them takes long (its content comes
 //! from afar, a lock is held), those behind it would wait for it, though nothing keeps them. So a watch looks at all

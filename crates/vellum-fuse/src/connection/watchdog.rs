@@ -1,10 +1,11 @@
-//! Who looks whether requests are answered.
+//! The watchdog: checks whether requests are answered.
 //!
-//! A request that takes longer than [`PATIENCE`] is named in the mount's log: it may have its reason (a store that is away,
-//! a log that is full), and waits on. One that the kernel waits for while nobody here knows of it would wait for ever, and
-//! with it everybody who wants the directory that it holds: then the mount is ended, so that programs are told and the
-//! worktree can be mounted again. Invariants: no request is named that was answered; a mount that has anything to do is not
-//! ended. Deliberately absent: which thread is at work on what.
+//! A request that takes longer than [`PATIENCE`] is reported in the mount's log. There may be a reason (an
+//! unreachable store, a full log), so it continues to wait. If the kernel waits for a request that never arrived
+//! here, it would wait forever, and so would everybody who needs the directory that it has locked: then the mount is
+//! ended, so that programs get an error and the worktree can be mounted again. Invariants: an answered request is
+//! never reported; a mount with requests in progress is not ended. Deliberately absent: which thread works on which
+//! request.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `fusermount3`, the helper that mounts and unmounts for those who are not root.
+//! `fusermount3`, the helper that mounts and unmounts for users without root.
 //!
 //! It is given a socket as its standard input, and through it gives back the device.
 

@@ -1,4 +1,4 @@
-//! Lines about requests, for whoever reads the pipe that `.vellum/accesslog` leads to.
+//! The access log: lines about requests, for the reader of the pipe to which `.vellum/accesslog` leads.
 //!
 //! A pipe, because the kernel asks nothing when a file of the mount is opened: so one process reads at a time. Lines
 //! are made only while somebody does.

@@ -1,4 +1,4 @@
-//! A line of the access log: who asked what, how it ended, and how long it took.
+//! A line of the access log: caller, operation, result, duration.
 //!
 //! ```text
 //! 1700000000.250000 [uid:5,gid:6,pid:7] read (2,4096,8192): ok 4096 <0.000120>

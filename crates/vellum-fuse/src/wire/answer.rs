@@ -1,4 +1,4 @@
-//! Answers: a head, and what was asked for.
+//! Answers: a header and the result.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The handshake: what the kernel can do, and what it is asked to.
+//! The handshake: features of the kernel, and those that are selected.
 
 use super::answer::SmallAnswer;
 use super::fields::{MalformedRequest, RequestFields};

@@ -1,4 +1,4 @@
-//! What the kernel is told unasked: what it must forget.
+//! Notifications to the kernel: what to drop from its caches.
 
 use super::answer::{HEAD_LEN, encode_answer_head};
 

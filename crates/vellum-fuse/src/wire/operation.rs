@@ -1,4 +1,4 @@
-//! What a request asks for, and with what.
+//! Operations and their arguments.
 
 use rustix::fs::OFlags;
 use vellum_fs::{AttributeChanges, TimeChange};

@@ -1,4 +1,4 @@
-//! A request: its head, which all have, and what it asks for.
+//! A request: its header and its operation.
 
 use super::fields::{MalformedRequest, RequestFields};
 use super::operation::FuseOperation;
