@@ -1,4 +1,4 @@
-//! Inodes, directory entries and extended attributes that were read lately, the absent ones among them.
+//! A cache of inodes, directory entries and extended attributes, including absent ones.
 //!
 //! Invariant: never stale. What is put carries the ticket of the miss that it answers; a commit that touches the same
 //! shard in between makes the ticket worthless ([`InodeCache::invalidate_keys`] comes after each commit, before the operation

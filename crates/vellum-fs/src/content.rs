@@ -1,4 +1,4 @@
-//! What files hold: reading, writing, cutting, and where the bytes are.
+//! File content: reading, writing, resizing, and the location of the bytes.
 //!
 //! A file's content is inline in its attributes, or in extents. Invariants: extents do not overlap, lie within the
 //! size and are at most [`EXTENT_MAX`] long; a range that none covers reads as zeros; what an extent in the write

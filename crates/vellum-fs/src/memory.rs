@@ -1,4 +1,4 @@
-//! How much memory this process may take, and what of it is for caches.
+//! The memory limit of this process, and the share of it for caches.
 //!
 //! Invariant: what nobody tells is not guessed to be more than the machine has. Deliberately absent: what is free right now,
 //! which changes; control groups of the first version.

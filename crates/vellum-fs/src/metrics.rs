@@ -1,4 +1,4 @@
-//! What a live worktree tells of its work: figures that are always counted, as text for whoever asks.
+//! Metrics of a live worktree: always counted, exported as text.
 
 use vellum_types::{DurationHistogram, MetricsExposition};
 

@@ -1,4 +1,4 @@
-//! Names: looking up, making, linking, removing, renaming.
+//! Names: looking up, creating, linking, removing, renaming.
 //!
 //! Invariant: every entry has its inode, an inode has as many links as entries name it (a directory 2 and its
 //! subdirectories), and its attributes say where one of them is. Each operation is one transaction. What it needs is

@@ -1,7 +1,7 @@
 //! Inode numbers: taken from a pool in memory, which is refilled from the filesystem's own record.
 //!
-//! Invariant: the record says more than any number that was given out. What is left of a pool when the process dies
-//! is not used.
+//! Invariant: the record is above every number that was given out. The rest of a pool is not used if the process
+//! dies.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
-//! Restoring some paths of a worktree: they come to hold what a snapshot has there, and the rest stays.
+//! Restores of selected paths: they get the content that a snapshot has there, and the rest stays.
 //!
-//! Invariant: what stands at a path is replaced at once; until then it is what it was. Content is shared.
+//! Invariant: the entry at a path is replaced atomically; until then it is unchanged. Content is shared.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Snapshots of some paths: these as they are now, all else as the last snapshot has it.
+//! Snapshots of selected paths: these as they are now, everything else as in the last snapshot.
 //!
 //! The last snapshot's state becomes a worktree of its own, in memory; there the paths are brought to what a view of
 //! the present has, sharing content; and its tree is stored. Invariant: the live worktree itself stays as it is, and

@@ -1,4 +1,4 @@
-//! How much room there is.
+//! Free space and quota, for `statfs`.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
-//! Decoded chunks in memory, bounded by bytes, and threads that fetch some before they are asked for.
+//! A bounded cache of decoded chunks, and threads for readahead.
 //!
-//! Invariant: a chunk is fetched by one at a time; who comes second waits for the first. Nobody waits for a chunk
-//! while others wait for what he is to fetch himself.
+//! Invariant: a chunk is fetched by one thread at a time; a second one waits for the first. A thread never waits for
+//! a chunk while others wait for a chunk that it has to fetch itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Copying ranges between files without copying bytes: both name the same data from then on.
+//! Copies ranges between files without copying bytes: both files then refer to the same data.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Making changes durable: first the data, then what names it.
+//! Makes changes durable: first the data, then what refers to it.
 
 use vellum_types::Ino;
 

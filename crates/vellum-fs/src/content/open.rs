@@ -1,4 +1,4 @@
-//! Opening and closing, and the end of files that lost their last name.
+//! Opening and closing files, and removing orphans.
 
 use std::ops::ControlFlow;
 

@@ -1,7 +1,7 @@
-//! Inodes without a name that nobody holds any more, on their way out: many are removed by one transaction.
+//! Released orphans: inodes without a name and without holders, of which many are removed by one transaction.
 //!
-//! Invariant: each has an orphan's record since it lost its name. So what is still to be removed when the process dies
-//! goes when the worktree is opened the next time.
+//! Invariant: each has had an orphan record since it lost its name. So if the process dies, the remaining ones are
+//! removed when the worktree is opened the next time.
 
 use parking_lot::{Mutex, MutexGuard};
 

@@ -1,4 +1,4 @@
-//! Making files longer and shorter, and holes in them.
+//! Growing and shrinking files, and punching holes.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Writing: data goes to the write log first, then one transaction names it. Small files stay inline.
+//! Writing: data is appended to the write log first, then one transaction refers to it. Small files stay inline.
 
 use rustix::io::Errno;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};

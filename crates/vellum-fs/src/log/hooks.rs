@@ -1,4 +1,4 @@
-//! What ties the live metadata to the write log: what an entry names is on the disk before the entry is.
+//! The connection of live metadata and the write log: data is on the disk before an entry that refers to it.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The segments of a log in the folder of another one.
+//! Sharing the segments of a log with the directory of another one.
 
 use std::path::Path;
 

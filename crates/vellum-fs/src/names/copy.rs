@@ -1,7 +1,7 @@
-//! Copying from a view: what stood there stands in the worktree again, with its own attributes, extended attributes
-//! and times, and its content is shared.
+//! Copies from a view: entries are created in the worktree again, with their own attributes, extended attributes and
+//! times, and share their content.
 //!
-//! Invariant: what is copied appears at once: while it is being made it has no name, or a name of its own.
+//! Invariant: a copy appears at once: while it is being made it has no name, or a temporary one.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! Making files, directories, symlinks and devices.
+//! Creating files, directories, symlinks and devices.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Where the links of files with several names are: needed when the first one goes, since attributes tell of that one
-//! only.
+//! The links of files with several names: needed when the first one is removed, since attributes record only that
+//! one.
 //!
-//! All that is known here is a hint: whoever relies on a place looks in the transaction whether it is one. What is not
-//! known is found by a walk over the map, which then finds that of many files at once.
+//! All entries here are hints: a caller that relies on one checks it in its transaction. Missing ones are found by a
+//! walk over the map, which then finds those of many files at once.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
-//! When inodes were read last, as far as no change has recorded it yet.
+//! Access times that no change has recorded yet.
 //!
-//! Mere reading must not make a worktree differ from its snapshot: so it is remembered here alone, shown from here, and
-//! goes into the map together with the next change of the inode's attributes.
+//! Reading alone must not make a worktree differ from its snapshot: so an access time is kept and shown from here
+//! only, and goes into the map with the next change of the inode's attributes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

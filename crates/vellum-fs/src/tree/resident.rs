@@ -1,5 +1,5 @@
-//! Nodes of the base as a transaction reads them: those in memory. While one is fetched, maybe from far away, nobody
-//! is kept from committing: the transaction is abandoned, and begun anew when the node is there.
+//! Node access for transactions: only nodes in memory. While another one is fetched, possibly from a remote store,
+//! commits are not blocked: the transaction is abandoned, and repeated when the node is in memory.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! How much a worktree holds, counted with each change, and the most that it may hold.
+//! The usage of a worktree, updated with each change, and its quota.
 //!
-//! Invariant: what is counted is what all committed transactions together left: each counts what it changes before it
-//! is committed, and takes that back if it is not.
+//! Invariant: the usage is that of all committed transactions: each adds its changes before it is committed, and
+//! subtracts them if it fails.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

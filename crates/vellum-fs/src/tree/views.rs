@@ -1,8 +1,9 @@
-//! States that somebody reads while the worktree changes: their layers stay, and do not change any more; and so do the
-//! trees beneath, which the worktree's ref names.
+//! States that are read while the worktree changes: their layers are kept and do not change any more, and neither do
+//! the trees below, which the worktree's ref names.
 //!
-//! Invariant: while a view reads a layer nothing is put into it, and nobody drops it. Who changes the worktree holds
-//! [`OpenViews::lock_for_change`] throughout; who begins to read waits for that, so that no change is half inside a view.
+//! Invariant: while a view reads a layer, nothing is added to it, and it is not deleted. A writer holds
+//! [`OpenViews::lock_for_change`] throughout; a new reader waits for it, so that a view never contains half of a
+//! change.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
