@@ -1,4 +1,4 @@
-//! The object `config`: what a volume is. Written once by `init`, authenticated with the volume's key.
+//! The object `config`: the configuration of a volume. Written once by `init`, authenticated with the volume's key.
 //!
 //! Layout: magic, version, volume id, flags, chunker parameters, compression level in the clear (they are needed
 //! before a key is at hand, and tell nothing of the content), then the seal of the same bytes as an authenticator.

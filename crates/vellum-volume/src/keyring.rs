@@ -1,4 +1,4 @@
-//! The key slots of a volume: who can open its store from elsewhere.
+//! The key slots of a volume, which open its store from elsewhere.
 //!
 //! The object of a slot is the slot, which anybody with its secret can open, and behind it a seal with the volume's
 //! key, so that whoever has the volume can tell a damaged slot without its secret.

@@ -1,4 +1,4 @@
-//! How long operations tell what they have done: counters that any thread may add to, read by whoever shows them.
+//! Progress of long operations: counters that any thread may increase, read by the caller that shows them.
 //!
 //! Also carries the request to stop: every long loop asks `stopped` between two items.
 

@@ -1,7 +1,7 @@
-//! Proof that nothing rotted: every object read from the store, opened and hashed again, and what is damaged named,
-//! down to the files of the snapshots that it hits.
+//! Verification: reads every object from the store, opens and hashes it again, and reports what is damaged, including
+//! the affected files of snapshots.
 //!
-//! Invariant: local caches are not believed. What is reported as sound was read from the store in this run.
+//! Invariant: local caches are not used. What is reported as sound was read from the store in this run.
 
 mod objects;
 mod places;

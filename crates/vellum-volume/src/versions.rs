@@ -1,4 +1,4 @@
-//! Which snapshots of a history changed a path.
+//! Finds the snapshots of a history that changed a path.
 //!
 //! Each snapshot is compared with the one before it, and only at the path: of two trees the nodes are read that hold the
 //! entries on the way to it and its own keys. Neighbours share nearly all nodes, so that a snapshot which changed

@@ -1,4 +1,4 @@
-//! A volume that is open: its objects, keys, blobs, nodes, refs and catalog, seen from one worktree.
+//! An open volume: its objects, keys, blobs, nodes, refs and catalog, used from one worktree.
 //!
 //! Invariant: a volume is opened only if its config is authenticated by the key and is the one that the worktree
 //! was made with; a plain volume planted for an encrypted one is refused.

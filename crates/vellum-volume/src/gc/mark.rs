@@ -1,4 +1,4 @@
-//! Which blobs are alive: walking every tree from its root, each node once.
+//! Marks live blobs: walks every tree from its root, each node once.
 
 use std::collections::HashSet;
 

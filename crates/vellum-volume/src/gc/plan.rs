@@ -1,4 +1,4 @@
-//! What a collection would do, and why.
+//! The plan of a collection: what it would delete, and why.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -39,7 +39,7 @@ pub struct PackPlan {
     pub dead: u64,
 }
 
-/// What a collection would do.
+/// The plan of a collection: what it would delete, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectionPlan {
     /// Snapshots that were walked.

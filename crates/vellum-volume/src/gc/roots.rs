@@ -1,4 +1,4 @@
-//! What a collection marks from: every record of a snapshot that the store has, or should have.
+//! The roots of a collection: every record of a snapshot that the store has, or should have.
 //!
 //! Invariant: no root is left out in silence. A record that a worktree, a tag, a child or this machine's catalog names
 //! and that is missing or damaged stops the collection, unless the caller said to go on without it: nobody else knows

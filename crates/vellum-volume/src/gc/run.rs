@@ -1,4 +1,4 @@
-//! Executing a collection.
+//! Executes a collection.
 
 use std::collections::{HashMap, HashSet};
 

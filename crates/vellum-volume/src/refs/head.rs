@@ -1,4 +1,4 @@
-//! What a worktree's ref says: where it stands, and who may change it.
+//! The value of a worktree's ref: its current snapshot, and the right to change it.
 
 use std::fmt;
 use std::num::ParseIntError;
@@ -19,7 +19,7 @@ const LEFT_MAX: usize = 64;
 /// grow without limit. Of what else it reads, a collection may take what no snapshot has.
 pub const READING_MAX: usize = 256;
 
-/// What a worktree's ref says.
+/// The value of a worktree's ref: its current snapshot, and the right to change it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorktreeHead {
     /// The snapshot that the worktree stands on; none before the first.

@@ -1,4 +1,4 @@
-//! From damaged blobs to the files that they hit.
+//! Finds the files that damaged blobs affect.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

@@ -1,4 +1,5 @@
-//! Which directory a checked-out worktree is: told from copies of it, so that two directories never move one head.
+//! The identity of a checked-out worktree: distinguishes its directory from copies, so that two directories never
+//! change one head.
 //!
 //! A worktree whose store lies elsewhere has a random mark, in its own file and in its ref. Only the directory that has
 //! the ref's mark changes the worktree. A directory that is not the one that is recorded (another path, another inode) takes

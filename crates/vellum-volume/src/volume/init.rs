@@ -1,7 +1,7 @@
-//! Making a volume, or a worktree of one that a store holds already.
+//! Creates a volume, or a worktree of a volume that a store already has.
 //!
-//! Invariant: killed anywhere, the same `init` run again finishes the work, and whoever has not seen a recovery code gets
-//! one. A volume of the other sort than asked for is refused.
+//! Invariant: if it is killed at any point, running the same `init` again completes it, and a user who has not seen a
+//! recovery code gets one. A volume of another kind than requested is refused.
 
 use std::sync::Arc;
 
