@@ -52,7 +52,7 @@ pub fn render_page(report: &BenchReport) -> String {
     );
     page += &render_section(
         "Cost by size",
-        "Both axes by powers: a straight line up by half a right angle is cost that grows as its cause does.",
+        "Both axes are logarithmic: a slope of 1 means linear cost.",
         &curves(curves::AxisScale::Powers, &report.scaling),
     );
     page + "</body>\n</html>\n"

@@ -3,12 +3,16 @@
 //! Inode numbers are stable within a worktree, so that a renamed directory is one change, however much is in it.
 //! Files that were copied and removed instead are paired by equal content.
 
+mod inode;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use vellum_map::{KeySpan, MapView, diff_maps};
 use vellum_types::value::SuperBlock;
-use vellum_types::{DecodeError, Dentry, Extent, FileKind, Ino, InodeAttr, MapKeyRef};
+use vellum_types::{DecodeError, Dentry, FileKind, Ino, InodeAttr, MapKeyRef};
 
+pub use self::inode::compare_inodes;
+use self::inode::content_signature;
 use crate::error::{Result, VolumeError};
 use crate::tree::{FsTree, InodeRecord, PathBudget};
 
@@ -532,45 +536,6 @@ fn new_change_side(tree: &FsTree, inode: &InodeRecord) -> Result<ChangeSide> {
     let attr = &inode.attr;
     let path = tree.entry_path(attr.parent, &attr.name)?;
     Ok(ChangeSide { path, ino: inode.ino, kind: attr.kind, size: attr.size })
-}
-
-/// How two inodes differ, for a person. A directory's time follows from what is in it, and is not told of.
-#[must_use]
-pub fn compare_inodes(old: &InodeRecord, new: &InodeRecord) -> ChangeAspects {
-    let a = &old.attr;
-    let b = &new.attr;
-    let is_dir = a.kind == FileKind::Dir && b.kind == FileKind::Dir;
-    let extents_differ = !is_dir && !has_same_content(old, new);
-    ChangeAspects {
-        content: extents_differ || a.target != b.target || a.rdev != b.rdev,
-        kind: a.kind != b.kind,
-        mode: a.mode != b.mode,
-        owner: (a.uid, a.gid) != (b.uid, b.gid),
-        time: !is_dir && a.mtime != b.mtime,
-        xattr: old.xattrs != new.xattrs,
-    }
-}
-
-fn has_same_content(old: &InodeRecord, new: &InodeRecord) -> bool {
-    old.attr.size == new.attr.size && old.attr.inline == new.attr.inline && old.extents == new.extents
-}
-
-/// What equal content has in common; None for empty files, which all have.
-fn content_signature(inode: &InodeRecord) -> Option<Vec<u8>> {
-    if inode.attr.size == 0 {
-        return None;
-    }
-    let mut signature = inode.attr.size.to_le_bytes().to_vec();
-    match &inode.attr.inline {
-        Some(content) => signature.extend_from_slice(content),
-        None => {
-            for (offset, extent) in &inode.extents {
-                signature.extend_from_slice(&offset.to_le_bytes());
-                signature.extend_from_slice(&Extent::encode(extent));
-            }
-        }
-    }
-    Some(signature)
 }
 
 /// Whether a path is `scope` or lies under it; the empty scope holds everything.
