@@ -68,7 +68,7 @@ round() {
 # Forgets all but the newest ten snapshots, and frees what only they held, so that the disk does not fill.
 forget_old() {
     local old
-    old=$("$VELLUM" -C "$mnt" history --json |
+    old=$("$VELLUM" -C "$mnt" history -n 0 --json |
         python3 -c 'import json, sys; print(*[s["id"] for s in json.load(sys.stdin)["snapshots"][10:]])')
     [ -z "$old" ] || "$VELLUM" -C "$mnt" forget -q $old > /dev/null
     "$VELLUM" -C "$mnt" gc run -q > /dev/null
