@@ -23,7 +23,7 @@ pub struct EngineBenchParameters {
     pub sizes: Vec<u64>,
     /// How many files these are.
     pub counts: Vec<u64>,
-    /// How often everything is measured.
+    /// Number of runs.
     pub runs: usize,
     /// The program.
     pub program: PathBuf,

@@ -23,7 +23,7 @@ use crate::report::BenchReport;
 /// The numbers of one bench. A size or count of 0 leaves out what it is of.
 #[derive(Debug, Clone, Copy)]
 pub struct FilesystemBenchParameters {
-    /// How many threads work at once, each on files of its own.
+    /// Number of threads, each with its own files.
     pub threads: usize,
     /// Bytes of each thread's big file.
     pub big_file_size: u64,

@@ -31,9 +31,9 @@ pub struct ObjectBenchParameters {
     pub big_object_size: u64,
     /// Bytes of one big object.
     pub block_size: u64,
-    /// How many requests are under way at once.
+    /// Number of parallel requests.
     pub threads: usize,
-    /// How often the speed is measured.
+    /// Number of runs.
     pub runs: usize,
     /// A request that takes longer is told of.
     pub patience: Duration,

@@ -29,7 +29,7 @@ pub struct PipelineParameters {
     pub sizes: Vec<u64>,
     /// Threads of the rows that have several.
     pub threads: usize,
-    /// How often everything is measured.
+    /// Number of runs.
     pub runs: usize,
     /// Files and directories to look at by kind.
     pub paths: Vec<PathBuf>,

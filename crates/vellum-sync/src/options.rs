@@ -50,7 +50,7 @@ pub struct SyncOptions {
 pub struct PreserveOptions {
     /// What is below directories; without it a directory is left out.
     pub recursive: bool,
-    /// Times of last change.
+    /// Modification times.
     pub times: bool,
     /// But not those of directories.
     pub omit_dir_times: bool,
@@ -98,7 +98,7 @@ pub struct PreserveOptions {
     pub xattrs: bool,
     /// ACLs.
     pub acls: bool,
-    /// Times of last reading.
+    /// Access times.
     pub atimes: bool,
     /// Runs of zeros become holes. Holes stay holes without it.
     pub sparse: bool,
@@ -309,7 +309,7 @@ pub struct AttributeRewrites {
     /// To whom belongs what belongs to others at the source; the first that matches counts.
     #[serde(default)]
     pub users: Vec<OwnerRule>,
-    /// The same of groups.
+    /// Map groups, in the same way.
     #[serde(default)]
     pub groups: Vec<OwnerRule>,
 }

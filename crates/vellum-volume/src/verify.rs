@@ -23,7 +23,7 @@ use crate::volume::Volume;
 pub enum VerifyScope {
     /// One snapshot: its record, its tree, its content.
     Snapshot(HistoryEntry),
-    /// Every object of the store, and every snapshot.
+    /// Check every object of the store, and every snapshot.
     All,
 }
 

@@ -42,16 +42,16 @@ Exit codes: 0 done; 1 done, and there are differences, damage or problems to loo
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Options of every command")]
 struct GlobalOptions {
-    /// Work as if started in DIR
+    /// Run as if started in DIR
     #[arg(short = 'C', value_name = "DIR", global = true)]
     directory: Option<PathBuf>,
     /// Print the result as one JSON object (docs/json.md)
     #[arg(long, global = true)]
     json: bool,
-    /// Results and errors only: no progress, no remarks
+    /// Print only results and errors: no progress, no notes
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Say more; progress also when standard error is not a terminal
+    /// Print more; show progress even if standard error is not a terminal
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
 }

@@ -28,7 +28,7 @@ pub struct Args {
     /// The directory [default: this one]
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
-    /// How many threads work at once, each on files of its own
+    /// Number of threads, each with its own files
     #[arg(short = 'p', long, value_name = "N", default_value_t = 1)]
     threads: usize,
     /// Bytes of each big file; 0: none
@@ -37,13 +37,13 @@ pub struct Args {
     /// Bytes of each small file
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_size)]
     small_file_size: u64,
-    /// How many small files and names each thread makes; 0: none
+    /// Number of small files and names per thread; 0: none
     #[arg(long, value_name = "N", default_value_t = 100)]
     small_file_count: u64,
     /// Bytes of one read or write
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_size)]
     io_size: u64,
-    /// How often everything is measured
+    /// Number of runs
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
     /// Write a page with charts to FILE

@@ -23,11 +23,12 @@ use crate::ui::{format, patch};
 
 /// Compare snapshots, or a snapshot with the directory as it is now
 ///
-/// FROM is the snapshot before [default: the one this worktree stands on]; TO the one after [default: the directory
-/// as it is now]. An argument that names a snapshot is one, any other is a path; after '--' all are paths.
+/// FROM is the snapshot before [default: this worktree's current snapshot]; TO the one after [default: the
+/// directory as it is now]. An argument that names a snapshot is one, any other is a path; after '--' all are
+/// paths.
 ///
-/// Without an option, lists each difference: A added, M modified, R renamed, D deleted; then sizes, and what differs
-/// beside the content. Exits with 1 if there are differences.
+/// Without an option, lists each difference (A: added, M: modified, R: renamed, D: deleted) with sizes, and what
+/// else differs besides the content. Exits with 1 if there are differences.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Snapshots and paths
@@ -36,10 +37,10 @@ pub struct Args {
     /// Count lines added and removed in each file
     #[arg(long)]
     stat: bool,
-    /// Letters and names only, with a tab between: for scripts
+    /// Letters and names only, separated by a tab: for scripts
     #[arg(long, conflicts_with = "stat")]
     name_status: bool,
-    /// Show the differing lines, in a form that 'git apply' and 'patch -p1' take
+    /// Show the differing lines, in the format of 'git apply' and 'patch -p1'
     #[arg(short, long, conflicts_with_all = ["stat", "name_status", "json"])]
     patch: bool,
     /// Paths, whatever else they could name

@@ -31,7 +31,7 @@ pub struct Args {
     /// The snapshot
     #[arg(value_name = "SNAP")]
     snapshot: String,
-    /// A directory, whose content is written, or a file [default: where you stand]
+    /// A file, or a directory, whose content is written [default: the current directory]
     path: Option<OsString>,
     /// Write to the directory DIR, which must be empty or not exist
     #[arg(long, value_name = "DIR")]

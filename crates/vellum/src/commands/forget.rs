@@ -6,10 +6,10 @@ use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::error::{CommandOutcome, Result};
 
-/// Take snapshots out of the history
+/// Remove snapshots from the history
 ///
-/// What only they held is freed by the next 'vellum gc run'. A snapshot that a worktree stands on or a tag names
-/// stays.
+/// The next 'vellum gc run' frees the data that only they hold. A worktree's current snapshot and tagged snapshots
+/// cannot be forgotten.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The snapshots

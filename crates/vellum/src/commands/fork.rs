@@ -17,10 +17,10 @@ use crate::ui::format;
 use crate::ui::json::ProblemJson;
 use crate::ui::progress::ProgressTask;
 
-/// Make a second worktree that starts from a snapshot
+/// Create another worktree from a snapshot
 ///
-/// Files that are unchanged in this directory are cloned where the filesystem can (reflink: at once, and without
-/// taking space), else copied; all others are written from the store.
+/// Files that are unchanged in this directory are cloned if the filesystem supports it (reflinks take no time and
+/// no space), else copied. All other files are written from the store.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Name of the new worktree
@@ -28,13 +28,14 @@ pub struct Args {
     /// Check it out in this directory, which must be empty or not exist
     #[arg(long, value_name = "DIR", required_unless_present = "mount")]
     to: Option<PathBuf>,
-    /// Mount it on this directory, which must be empty: at once, however many files there are
+    /// Mount it on this directory, which must be empty; this takes the same short time for any number of files
     #[arg(long, value_name = "DIR", conflicts_with_all = ["to", "engine"])]
     mount: Option<PathBuf>,
-    /// The snapshot to start from [default: where this worktree stands; a mounted one as it is now]
+    /// The snapshot to start from [default: this worktree's current snapshot; of a mounted worktree its present
+    /// state]
     #[arg(long, value_name = "SNAP")]
     from: Option<String>,
-    /// Use this way only, and fail where it does not work
+    /// Use only this method, and fail if it does not work
     #[arg(long, value_enum, conflicts_with = "mount")]
     engine: Option<ForkEngineArg>,
 }

@@ -17,12 +17,12 @@ use crate::ui::{format, json};
 const TASK: ProgressTask =
     ProgressTask { first: "Reading the index", verb: "Walking snapshots", item: "node" };
 
-/// Free what no snapshot needs any more
+/// Delete data that no snapshot needs
 ///
-/// Writers may be at work at the same time, here or elsewhere: nothing that they need is touched.
+/// It is safe while others write, on this machine or elsewhere: nothing that they need is deleted.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Say what 'gc run' would do, and change nothing
+    /// Print what 'gc run' would do, and change nothing
     Plan {
         #[command(flatten)]
         lost: LostRecordArgs,

@@ -16,26 +16,26 @@ use crate::ui::{format, json};
 
 /// List snapshots, newest first
 ///
-/// Those that this worktree came from, or with --all every one in the volume. The columns are: id, local time, how
-/// many files changed, the note, and in brackets HEAD, worktrees and tags.
+/// Lists the ancestors of this worktree's state, or with --all every snapshot in the volume. The columns are: id,
+/// local time, number of changed files, note, and in brackets HEAD, worktrees and tags.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Show N at most; 0 shows all
+    /// Show at most N; 0 shows all
     #[arg(short, long, value_name = "N", default_value_t = 20)]
     number: usize,
-    /// Only those whose note contains TEXT, in whatever case
+    /// Only those whose note contains TEXT, ignoring case
     #[arg(long, value_name = "TEXT")]
     grep: Option<String>,
-    /// Only those with this tag, wherever in the volume; '*' stands for anything
+    /// Only those with this tag, anywhere in the volume; '*' matches anything
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
     /// Only those that changed something at or under PATH
     #[arg(long, value_name = "PATH")]
     path: Option<std::ffi::OsString>,
-    /// All snapshots of the volume, not only those that this worktree came from
+    /// All snapshots of the volume, not only the ancestors of this worktree's state
     #[arg(short, long)]
     all: bool,
-    /// Draw which snapshot came from which
+    /// Draw the graph of parents
     #[arg(long, conflicts_with_all = ["grep", "tag", "path"])]
     graph: bool,
 }

@@ -19,19 +19,19 @@ const QUESTION: &str = "Passphrase or recovery code of the volume: ";
 /// Name of the first worktree of a volume.
 const FIRST_WORKTREE: &str = "main";
 
-/// Make a directory a worktree
+/// Turn a directory into a worktree
 ///
-/// Makes a volume whose store lies in DIR/.vellum, or elsewhere with --store. The files in DIR stay as they are;
+/// Creates a volume. Its store is in DIR/.vellum, or elsewhere with --store. The files in DIR are not changed;
 /// 'vellum snapshot' records them.
 ///
-/// The volume is encrypted, and nothing is asked: the key is kept in DIR/.vellum, and a recovery code is printed once.
-/// With --passphrase or --key-file, the store can be opened from elsewhere with that too.
+/// The volume is encrypted, without a question: the key is kept in DIR/.vellum, and a recovery code is printed
+/// once. With --passphrase or --key-file, the store can also be opened from elsewhere with that secret.
 ///
-/// If the store holds a volume already, DIR becomes a new worktree of it, after a passphrase, a key file or a recovery
-/// code was given; then 'vellum restore SNAP' fills it. A volume that is not encrypted is taken with --plain only.
+/// If the store already holds a volume, DIR becomes a new worktree of it; this requires a passphrase, a key file or
+/// a recovery code. Then 'vellum restore SNAP' fills it. A volume that is not encrypted requires --plain.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory; made if it does not exist [default: where you stand]
+    /// The directory; created if it does not exist [default: the current directory]
     dir: Option<PathBuf>,
     /// Where the volume's objects are kept: a path or a URL [default: in DIR/.vellum]
     #[arg(long, value_name = "URL")]
@@ -39,7 +39,7 @@ pub struct Args {
     /// Name of the worktree [default: 'main'; with --store, the directory's name]
     #[arg(long)]
     name: Option<String>,
-    /// Do not encrypt, and attach to a volume that is not encrypted: whoever reads the store reads the files
+    /// Do not encrypt, or attach to a volume that is not encrypted: whoever can read the store can read the files
     #[arg(long)]
     plain: bool,
     #[command(flatten)]

@@ -10,15 +10,15 @@ use crate::error::{CliError, CommandOutcome, Result};
 use crate::secret::SecretArgs;
 use crate::ui::table::{ColumnAlignment, TextTable};
 
-/// Manage what opens the volume from elsewhere
+/// Manage the secrets that open the volume from elsewhere
 ///
-/// The directory that a volume was made in keeps its key and needs none of these.
+/// The directory in which a volume was created keeps its key, and needs none of these.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     Add(AddKeyArgs),
     /// List all key slots
     List,
-    /// Remove a key slot: what it was made for opens the volume no more
+    /// Remove a key slot: its secret no longer opens the volume
     ///
     /// Whoever opened the volume with it before has the volume's key, and keeps it.
     Remove {
@@ -38,7 +38,7 @@ pub struct AddKeyArgs {
     /// Print a new recovery code
     #[arg(long, conflicts_with_all = ["passphrase", "passphrase_file", "key_file"])]
     recovery: bool,
-    /// What the list calls it; readable by everyone who reads the store
+    /// Its label in the list; everyone who can read the store can read it
     #[arg(long)]
     label: Option<String>,
 }

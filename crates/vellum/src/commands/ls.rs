@@ -24,12 +24,12 @@ pub struct Args {
     /// The snapshot
     #[arg(value_name = "SNAP")]
     snapshot: String,
-    /// A directory or file [default: where you stand]
+    /// A directory or file [default: the current directory]
     path: Option<OsString>,
-    /// Mode, links, owner, group, size and time too
+    /// Also mode, links, owner, group, size and time
     #[arg(short, long)]
     long: bool,
-    /// All that is below, not only the directory itself
+    /// List subdirectories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
 }

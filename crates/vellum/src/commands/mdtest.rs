@@ -9,14 +9,14 @@ use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::progress::ProgressTask;
 
-/// Measure names in a tree: make, look at, open, list and remove files and directories
+/// Measure metadata operations: create, stat, open, list and remove a tree of files
 ///
 /// Works in a directory of its own in PATH, which it removes however it ends. Each thread has a tree of its own.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The directory
     path: PathBuf,
-    /// Directories above each other
+    /// Depth of the tree
     #[arg(long, value_name = "N", default_value_t = 2)]
     depth: u32,
     /// Directories in each directory
@@ -25,10 +25,10 @@ pub struct Args {
     /// Files in each directory
     #[arg(long, value_name = "N", default_value_t = 20)]
     files: u64,
-    /// How many threads work at once
+    /// Number of threads
     #[arg(short = 'p', long, value_name = "N", default_value_t = 1)]
     threads: usize,
-    /// How often everything is measured
+    /// Number of runs
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
 }

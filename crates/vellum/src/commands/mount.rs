@@ -26,49 +26,49 @@ use crate::ui::format;
 
 /// Mount a worktree as a filesystem
 ///
-/// What is written there is kept in the volume's state directory. A worktree that does not exist yet is made from the
-/// snapshot that VOLUME stands on, if it is named by the mountpoint. '.vellum/snapshots' below the mountpoint, which
-/// no listing shows, holds every snapshot.
+/// Writes are kept in the volume's state directory. A worktree that does not exist yet is created from VOLUME's
+/// current snapshot and named after the mountpoint. '.vellum/snapshots' below the mountpoint, which no listing
+/// shows, holds every snapshot.
 #[derive(Debug, clap::Args)]
 #[command(allow_missing_positional = true)]
 pub struct Args {
-    /// A directory of the volume; where you stand if it is left out
+    /// A directory of the volume; by default the current directory
     volume: Option<PathBuf>,
     /// The directory to mount on, which must exist and be empty
     mountpoint: PathBuf,
-    /// The worktree to mount; named like the mountpoint if it is left out
+    /// The worktree to mount; by default named after the mountpoint
     #[arg(long, value_name = "NAME")]
     worktree: Option<String>,
     /// Mount this snapshot, read-only
     #[arg(long, value_name = "SNAP", conflicts_with = "worktree")]
     snapshot: Option<String>,
-    /// Let nothing be changed through the mount
+    /// Mount read-only
     #[arg(long)]
     read_only: bool,
-    /// Make a worktree for this mount alone: what no snapshot holds goes when it is unmounted
+    /// Create a worktree for this mount only; unmounting discards what no snapshot holds
     #[arg(long, conflicts_with = "snapshot")]
     temporary: bool,
     /// Stay in the foreground until the mount is ended
     #[arg(long)]
     foreground: bool,
-    /// Let other users in, as far as permissions do
+    /// Allow access by other users, subject to permissions
     #[arg(long)]
     allow_other: bool,
-    /// Take requests from /dev/fuse, also where the kernel offers FUSE over io_uring
+    /// Use /dev/fuse even if the kernel offers FUSE over io_uring
     #[arg(long)]
     no_io_uring: bool,
-    /// Memory for content that was read lately, in bytes or with K, M, G; a sixteenth of the
-    /// machine's, between 64M and 1G, if it is left out
+    /// Memory for recently read content, in bytes or with K, M, G; by default 1/16 of the machine's memory, between
+    /// 64M and 1G
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     cache_size: Option<u64>,
-    /// Disk space for what is written and not in the store yet, in bytes or with K, M, G; half of what is free, and 16 GiB
-    /// at most, if it is left out
+    /// Disk space for data that is not in the store yet, in bytes or with K, M, G; by default half of the free
+    /// space, at most 16 GiB
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     log_limit: Option<u64>,
-    /// Take the worktree from another machine that still has it: what that one has not published stays there
+    /// Take the worktree over from another machine that still holds it; unpublished changes stay on that machine
     #[arg(long, conflicts_with = "snapshot")]
     take_over: bool,
-    /// Answer at ADDRESS over HTTP with figures for Prometheus: a port of this machine alone, or ADDRESS:PORT
+    /// Serve Prometheus metrics over HTTP at ADDRESS: a port of this machine only, or ADDRESS:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = metrics::parse_listen_address)]
     metrics: Option<SocketAddr>,
     /// Seconds for which the lease counts that is not renewed

@@ -16,7 +16,7 @@ use crate::ui::format::{self, parse_size};
 use crate::ui::progress::ProgressTask;
 use crate::ui::{UserInterface, figures};
 
-/// Try an object store: which promises it keeps, then how fast it is
+/// Test an object store: which guarantees it keeps, and how fast it is
 ///
 /// Works in a folder of its own, which it removes however it ends; so is a store that was not there before. Exits with
 /// 1 if a promise does not hold, and says whether Vellum can live with that.
@@ -28,7 +28,7 @@ pub struct Args {
     /// Bytes of a small object
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_size)]
     small_object_size: u64,
-    /// How many small objects; 0: none
+    /// Number of small objects; 0: none
     #[arg(long, value_name = "N", default_value_t = 100)]
     small_objects: u64,
     /// Bytes of all big objects together; 0: none
@@ -37,10 +37,10 @@ pub struct Args {
     /// Bytes of one big object
     #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = parse_size)]
     block_size: u64,
-    /// How many requests are under way at once
+    /// Number of parallel requests
     #[arg(short = 'p', long, value_name = "N", default_value_t = 4)]
     threads: usize,
-    /// How often the speed is measured
+    /// Number of runs
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
     /// Promises that take longer to keep are told of, seconds

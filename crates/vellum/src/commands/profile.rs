@@ -17,7 +17,7 @@ use crate::interrupt;
 use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 use crate::ui::{UserInterface, format};
 
-/// Say what a mount spends its time on: by operation, and the slowest files
+/// Show where a mount spends its time: by operation, and the slowest files
 ///
 /// Follows a mount until Ctrl-C, or reads a log that was kept ('cat MOUNT/.vellum/accesslog > LOGFILE'). The log costs
 /// nothing while nobody reads it; one process can at a time. Exits with 1 if lines of the log are damaged.
@@ -35,7 +35,7 @@ pub struct Args {
     /// Requests of this process only
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
-    /// How many of the slowest files are told
+    /// Number of slowest files to list
     #[arg(long, value_name = "N", default_value_t = 10)]
     files: usize,
 }

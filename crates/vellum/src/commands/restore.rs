@@ -20,11 +20,11 @@ use crate::ui::progress::ProgressTask;
 
 /// Bring the directory, or paths in it, back to a snapshot
 ///
-/// What would be overwritten or deleted and is in no snapshot is snapshotted first, and its id is printed: restoring
-/// that undoes this. Only --discard does without.
+/// If files that no snapshot holds would be overwritten or deleted, a safety snapshot is created first, unless
+/// --discard is given. Its id is printed: restoring it undoes this command.
 ///
-/// Killed or stopped midway, the same command finishes the work. Without PATHs, the worktree stands on SNAP
-/// afterwards; with PATHs, where it stood.
+/// If the command is interrupted, run it again to finish. Without PATHs, SNAP becomes the worktree's current
+/// snapshot; with PATHs, the current snapshot stays the same.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The snapshot
@@ -33,10 +33,10 @@ pub struct Args {
     /// Only these paths
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Say what would happen, and change nothing
+    /// Print what would be done, and change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Give up what no snapshot holds
+    /// Overwrite and delete files even if no snapshot holds them
     #[arg(long)]
     discard: bool,
 }

@@ -17,8 +17,8 @@ use crate::ui::{format, json};
 
 /// Describe a snapshot, or a file in it
 ///
-/// Without PATH: what the snapshot is, what it holds in numbers, and its top directory. With PATH: all that is
-/// recorded of that file, or the directory's listing.
+/// Without PATH, describes the snapshot: its record, its statistics and its top directory. With PATH, describes
+/// everything that is recorded of that file, or lists that directory.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The snapshot

@@ -21,11 +21,11 @@ use crate::ui::progress::ProgressTask;
 
 /// Record the directory as it is now
 ///
-/// With PATHs: these paths as they are now, all else as in the last snapshot. What .vellumignore names (in the syntax
-/// of .gitignore) is left out.
+/// With PATHs, records these paths as they are now, and everything else as in the last snapshot. Paths that
+/// .vellumignore matches (in the syntax of .gitignore) are left out.
 ///
-/// With --quiet, only the new snapshot's id is printed. Exits with 1 if something could not be read; all else is
-/// recorded.
+/// With --quiet, prints only the id of the new snapshot. Exits with 1 if something could not be read; everything
+/// else is recorded.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only these paths
@@ -34,7 +34,7 @@ pub struct Args {
     /// A note on what this is ('-': from standard input)
     #[arg(short = 'm', long = "note", value_name = "NOTE")]
     note: Option<String>,
-    /// Name the snapshot; may be given several times
+    /// Tag the snapshot; can be repeated
     #[arg(short, long = "tag", value_name = "TAG")]
     tags: Vec<String>,
 }

@@ -25,14 +25,14 @@ use crate::ui::progress::ProgressTask;
 
 /// Show what changed since the last snapshot
 ///
-/// A added, M modified, R renamed, D deleted; then what differs beside the content. A new directory stands for all
-/// that is in it, unless --all is given. Exits with 1 if anything changed.
+/// A: added, M: modified, R: renamed, D: deleted; then what else differs besides the content. A new directory is
+/// listed as one line, unless --all is given. Exits with 1 if anything changed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only these paths
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
-    /// List what is in new and deleted directories too
+    /// Also list the contents of new and deleted directories
     #[arg(short, long)]
     all: bool,
 }

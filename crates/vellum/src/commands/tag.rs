@@ -25,7 +25,7 @@ pub enum Command {
     },
     /// List all tags
     List,
-    /// Take names away; the snapshots stay
+    /// Remove tags; the snapshots stay
     Remove {
         /// The names
         #[arg(required = true)]

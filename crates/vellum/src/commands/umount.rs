@@ -29,14 +29,14 @@ const SOON: Duration = Duration::from_millis(500);
 
 /// End a mount
 ///
-/// Everything that was written there is put into the store first. A mount that is in use stays, unless it is to go out of
-/// sight (--lazy). Exits with 1 if something could not be put into the store: it is kept, and goes there when the
-/// worktree is mounted again.
+/// Everything that was written is put into the store first. A mount that is in use is not ended, unless --lazy is
+/// given. Exits with 1 if something could not be put into the store: it is kept, and is put there when the worktree
+/// is mounted again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory that something is mounted on
+    /// The mountpoint
     mountpoint: PathBuf,
-    /// Take the mount out of sight at once; it ends when nobody uses it any more
+    /// Detach the mount at once; it ends when nobody uses it any more
     #[arg(long)]
     lazy: bool,
 }

@@ -26,7 +26,7 @@ pub struct Args {
     /// The snapshot
     #[arg(value_name = "SNAP", default_value = "HEAD")]
     snapshot: String,
-    /// Every object of the store, and every snapshot
+    /// Check every object of the store, and every snapshot
     #[arg(short, long, conflicts_with = "snapshot")]
     all: bool,
     /// Leave out the content of files: names, attributes and structure only

@@ -32,7 +32,7 @@ pub enum Command {
         /// The new name
         new: String,
     },
-    /// Make a worktree of what was left behind here
+    /// Create a worktree from unpublished changes that were left here
     ///
     /// When another machine takes a mounted worktree over, what had not been published stays where it was written.
     /// This makes a worktree of its own of it, to be mounted.
@@ -46,7 +46,7 @@ pub enum Command {
     ///
     /// What it holds already stays when the limit is set lower; it may not grow.
     Quota(quota::Args),
-    /// Make a copy of a worktree's directory a worktree of its own
+    /// Turn a copy of a worktree's directory into a separate worktree
     ///
     /// Of a directory that was copied with all that is in it ('cp -a'), and whose store lies elsewhere, only one can be
     /// the worktree. This gives the one you stand in a name of its own; its files stay as they are.
@@ -55,7 +55,7 @@ pub enum Command {
         #[arg(long = "as", value_name = "NAME")]
         name: String,
     },
-    /// Say where the directory or the store is after it was moved
+    /// Record the new location of a directory or store that was moved
     ///
     /// A directory that was moved is noticed when it is next changed by a command; this makes the list right at once. With
     /// --store, the store is looked for there from now on.
@@ -64,7 +64,7 @@ pub enum Command {
         #[arg(long, value_name = "URL")]
         store: Option<String>,
     },
-    /// Take a worktree off the list
+    /// Remove a worktree from the list
     ///
     /// Its snapshots stay, and so do the files in its directory.
     Remove {

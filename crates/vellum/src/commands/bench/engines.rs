@@ -24,7 +24,7 @@ pub struct Args {
     /// How many files these bytes are
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "100,1000")]
     counts: Vec<u64>,
-    /// How often everything is measured
+    /// Number of runs
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
 }

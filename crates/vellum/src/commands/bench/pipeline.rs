@@ -24,7 +24,7 @@ pub struct Args {
     /// Threads of the last rows [default: as many as there are processors]
     #[arg(short = 'p', long, value_name = "N")]
     threads: Option<usize>,
-    /// How often everything is measured
+    /// Number of runs
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
 }

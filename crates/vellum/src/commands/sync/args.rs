@@ -10,19 +10,19 @@ use super::rules::RuleArgs;
 use super::two_way::TwoWayArgs;
 use super::watch::WatchArgs;
 
-/// Make a directory what another one is: copy what differs, and no more
+/// Make DST an exact copy of SRC: copy only what differs
 ///
-/// SRC and DST are paths, or HOST:PATH over ssh; SRC may be VOLUME@SNAP:/PATH, a place in a snapshot (VOLUME: a directory
-/// in it). 'SRC/' means what is in SRC, 'SRC' the directory itself, as with rsync. Without any of the options of what to
-/// copy, it is as with -a.
+/// SRC and DST are paths, or HOST:PATH over ssh. SRC can be VOLUME@SNAP:/PATH, a path in a snapshot (VOLUME: a
+/// directory of the volume). 'SRC/' means the content of SRC, 'SRC' the directory itself, as with rsync. Without
+/// any of the options under "What is copied", -a is assumed.
 ///
-/// Files are written beside their places and named in one step. --delete refuses to delete more than half of DST, and
-/// deletes nothing if part of SRC could not be read. Exits with 1 if something could not be done, with 4 if files
-/// vanished while they were copied.
+/// Files are written under temporary names and renamed when they are complete. --delete refuses to delete more than
+/// half of DST, and deletes nothing if part of SRC could not be read. Exits with 1 if something could not be done,
+/// and with 4 if files vanished while they were copied.
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub struct Args {
-    /// Where from, and last where to
+    /// The sources, and last the destination
     #[arg(value_name = "SRC... DST", num_args = 1..)]
     pub ends: Vec<OsString>,
     /// Print this help
@@ -57,25 +57,25 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is shown")]
 pub struct DisplayArgs {
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
     /// A line for each change, in rsync's letters
     #[arg(short = 'i', long, visible_alias = "itemize-changes")]
     pub itemize: bool,
-    /// List what SRC has instead of copying it; DST may be left out
+    /// List the entries of SRC instead of copying them; DST can be omitted
     #[arg(long)]
     pub list_only: bool,
     /// A line for each change, as rsync's FORMAT says: %i %n %L %l %f %o %t %M %U %G %B %p
     #[arg(long, value_name = "FORMAT", alias = "log-format")]
     pub out_format: Option<String>,
-    /// Append a line for each change to FILE, with the time
+    /// Append a line with the time to FILE for each change
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<std::ffi::OsString>,
     /// The format of these lines instead of '%i %n%L'
     #[arg(long, value_name = "FORMAT")]
     pub log_file_format: Option<String>,
-    /// Numbers at the end
+    /// Print statistics at the end
     #[arg(long)]
     pub stats: bool,
     /// Show progress, also when standard error is not a terminal
@@ -87,10 +87,10 @@ pub struct DisplayArgs {
     /// As with rsync: --progress and --resume
     #[arg(short = 'P')]
     pub partial_progress: bool,
-    /// Nothing: numbers are for people anyway
+    /// Accepted for rsync compatibility; sizes are always human-readable
     #[arg(short = 'h', long = "human-readable")]
     pub human_readable: bool,
-    /// Take options from the section NAME of ~/.config/vellum/config.toml too
+    /// Add the options of the section NAME of ~/.config/vellum/config.toml
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
     /// Say nothing of a run in which nothing was to be done.
@@ -102,13 +102,13 @@ pub struct DisplayArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What goes where")]
 pub struct DestinationArgs {
-    /// The whole path of SRC goes into DST; of 'A/./B', B alone
+    /// Copy SRC with its whole path into DST; of 'A/./B', only B
     #[arg(short = 'R', long)]
     pub relative: bool,
-    /// Directories on the way there (-R) get nothing of what they are at SRC
+    /// Do not copy the attributes of parent directories (-R)
     #[arg(long, alias = "no-i-d")]
     pub no_implied_dirs: bool,
-    /// Make all directories above DST that are not there
+    /// Create all missing parent directories of DST
     #[arg(long)]
     pub mkpath: bool,
 }
@@ -120,25 +120,25 @@ pub struct PreserveArgs {
     /// Archive: -rlptgoD
     #[arg(short = 'a', long)]
     pub archive: bool,
-    /// What is in directories
+    /// Copy the contents of directories
     #[arg(short = 'r', long, overrides_with = "no_recursive")]
     pub recursive: bool,
-    /// Symlinks, as symlinks
+    /// Copy symlinks as symlinks
     #[arg(short = 'l', long, overrides_with = "no_links")]
     pub links: bool,
-    /// Directories, without what is in them
+    /// Copy directories without their contents
     #[arg(short = 'd', long)]
     pub dirs: bool,
-    /// What symlinks lead to, instead of symlinks
+    /// Copy the targets of symlinks instead of symlinks
     #[arg(short = 'L', long)]
     pub copy_links: bool,
-    /// The same of symlinks that lead to directories
+    /// Copy the targets of symlinks to directories
     #[arg(short = 'k', long)]
     pub copy_dirlinks: bool,
-    /// Take a symlink at DST for the directory that it leads to, if SRC has a directory there
+    /// Treat a symlink to a directory at DST as that directory, if SRC has a directory there
     #[arg(short = 'K', long)]
     pub keep_dirlinks: bool,
-    /// What symlinks that lead out of SRC lead to
+    /// Copy the targets of symlinks that lead out of SRC
     #[arg(long)]
     pub copy_unsafe_links: bool,
     /// Leave out symlinks that lead out of SRC
@@ -147,7 +147,7 @@ pub struct PreserveArgs {
     /// Modes
     #[arg(short = 'p', long, overrides_with = "no_perms")]
     pub perms: bool,
-    /// Times of last change
+    /// Modification times
     #[arg(short = 't', long, overrides_with = "no_times")]
     pub times: bool,
     /// Groups
@@ -174,10 +174,10 @@ pub struct PreserveArgs {
     /// ACLs (and modes)
     #[arg(short = 'A', long)]
     pub acls: bool,
-    /// Make runs of zeros holes; holes stay holes without it
+    /// Turn runs of zeros into holes (holes of SRC are always kept)
     #[arg(short = 'S', long)]
     pub sparse: bool,
-    /// Times of last reading
+    /// Access times
     #[arg(short = 'U', long)]
     pub atimes: bool,
     /// Whether files can be executed, where modes are not copied
@@ -186,10 +186,10 @@ pub struct PreserveArgs {
     /// Do not enter other filesystems
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
-    /// But not times of directories
+    /// Leave out the times of directories
     #[arg(short = 'O', long)]
     pub omit_dir_times: bool,
-    /// But not times of symlinks
+    /// Leave out the times of symlinks
     #[arg(short = 'J', long)]
     pub omit_link_times: bool,
     /// Owners and groups by number, not by name
@@ -198,37 +198,37 @@ pub struct PreserveArgs {
     /// Change modes: 'D755,F644', 'go-w', 'Dg+s,u=rwX'
     #[arg(long, value_name = "CHANGES")]
     pub chmod: Vec<String>,
-    /// Give everything to USER, to :GROUP, or both
+    /// Set the owner to USER, the group to :GROUP, or both
     #[arg(long, value_name = "USER:GROUP")]
     pub chown: Option<String>,
-    /// Whom owners become: 'ann:bob,1000-1999:nobody,*:root' (needs root)
+    /// Map owners: 'ann:bob,1000-1999:nobody,*:root' (needs root)
     #[arg(long, value_name = "FROM:TO,...")]
     pub usermap: Option<String>,
-    /// The same of groups
+    /// Map groups, in the same way
     #[arg(long, value_name = "FROM:TO,...")]
     pub groupmap: Option<String>,
-    /// Of what -a means: not this
+    /// Turn off this part of -a
     #[arg(long, alias = "no-r", overrides_with = "recursive")]
     pub no_recursive: bool,
-    /// Of what -a means: not this
+    /// Turn off this part of -a
     #[arg(long, alias = "no-l", overrides_with = "links")]
     pub no_links: bool,
-    /// Of what -a means: not this
+    /// Turn off this part of -a
     #[arg(long, alias = "no-p", overrides_with = "perms")]
     pub no_perms: bool,
-    /// Of what -a means: not this
+    /// Turn off this part of -a
     #[arg(long, alias = "no-t", overrides_with = "times")]
     pub no_times: bool,
-    /// Of what -a means: not this
+    /// Turn off this part of -a
     #[arg(long, alias = "no-g", overrides_with = "group")]
     pub no_group: bool,
-    /// Of what -a means: not this
+    /// Turn off this part of -a
     #[arg(long, alias = "no-o", overrides_with = "owner")]
     pub no_owner: bool,
-    /// Of what -a means: not this
+    /// Turn off this part of -a
     #[arg(long, overrides_with = "devices")]
     pub no_devices: bool,
-    /// Of what -a means: not this
+    /// Turn off this part of -a
     #[arg(long, overrides_with = "specials")]
     pub no_specials: bool,
     /// Neither devices nor specials
@@ -243,28 +243,28 @@ pub struct SelectionArgs {
     /// Compare content instead of times
     #[arg(short = 'c', long)]
     pub checksum: bool,
-    /// Compare sizes alone
+    /// Compare only sizes
     #[arg(long)]
     pub size_only: bool,
-    /// Compare nothing: write all
+    /// Write all files, without comparing
     #[arg(short = 'I', long)]
     pub ignore_times: bool,
-    /// Leave alone what is newer at DST
+    /// Skip files that are newer at DST
     #[arg(short = 'u', long)]
     pub update: bool,
-    /// Make nothing that is not at DST
+    /// Create nothing that does not exist at DST
     #[arg(long, visible_alias = "ignore-non-existing")]
     pub existing: bool,
-    /// Leave alone what is at DST
+    /// Skip files that exist at DST
     #[arg(long)]
     pub ignore_existing: bool,
-    /// Pass over a SRC, or a path of --files-from, that is not there
+    /// Ignore a SRC, or a path in --files-from, that does not exist
     #[arg(long)]
     pub ignore_missing_args: bool,
-    /// Times that differ by no more count as equal
+    /// Treat times as equal if they differ by at most SECONDS
     #[arg(short = '@', long, value_name = "SECONDS")]
     pub modify_window: Option<f64>,
-    /// Leave out directories in which there would be no file
+    /// Leave out directories that would hold no file
     #[arg(short = 'm', long)]
     pub prune_empty_dirs: bool,
     /// Rename at DST what was renamed at SRC (with --delete)
@@ -276,43 +276,43 @@ pub struct SelectionArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is deleted")]
 pub struct DeleteArgs {
-    /// Take away at SRC what DST has in the end, but no directories
+    /// Remove files from SRC once DST has them; directories stay
     #[arg(long)]
     pub remove_source_files: bool,
-    /// Delete at DST what is not at SRC, after all else
+    /// Delete entries of DST that SRC does not have, after everything else
     #[arg(long, visible_alias = "del")]
     pub delete: bool,
-    /// The same, before all else
+    /// The same, before everything else
     #[arg(long)]
     pub delete_before: bool,
     /// The same as --delete
     #[arg(long, aliases = ["delete-during", "delete-delay"])]
     pub delete_after: bool,
-    /// Delete at DST what has the name of a SRC, or the path in --files-from, that is not there
+    /// Delete from DST the name of a SRC, or the path in --files-from, that does not exist
     #[arg(long)]
     pub delete_missing_args: bool,
-    /// Delete what rules leave out, too
+    /// Also delete what rules leave out
     #[arg(long)]
     pub delete_excluded: bool,
-    /// Refuse to delete more
+    /// Refuse to delete more entries than this
     #[arg(long, value_name = "N|N%")]
     pub max_delete: Option<String>,
-    /// Delete more than half of DST, or all if SRC is empty
+    /// Allow deleting more than half of DST, or everything if SRC is empty
     #[arg(long)]
     pub force_delete: bool,
-    /// Let a directory go with all that is in it where SRC has something else
+    /// Delete a directory with its contents if SRC has something else there
     #[arg(long)]
     pub force: bool,
-    /// Keep what is replaced or deleted, as NAME~
+    /// Keep replaced and deleted files, as NAME~
     #[arg(short = 'b', long)]
     pub backup: bool,
-    /// Keep it there, a path from DST
+    /// Keep them in DIR, relative to DST
     #[arg(long, value_name = "DIR")]
     pub backup_dir: Option<OsString>,
-    /// What is appended to its name [default: ~, with --backup-dir nothing]
+    /// Suffix of their names [default: ~; with --backup-dir none]
     #[arg(long, value_name = "SUFFIX")]
     pub suffix: Option<OsString>,
-    /// Keep it in DST/.vellum-trash/DATE
+    /// Keep them in DST/.vellum-trash/DATE
     #[arg(long)]
     pub trash: bool,
 }
@@ -331,7 +331,7 @@ pub enum DeltaArg {
 /// How much is compressed on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CompressArg {
-    /// As does good
+    /// If it helps
     Auto,
     /// All
     Zstd,
@@ -343,7 +343,7 @@ pub enum CompressArg {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "How files are written")]
 pub struct WriteArgs {
-    /// Use what the old file has
+    /// Reuse data of the old file
     #[arg(long, value_name = "WHEN")]
     pub delta: Option<DeltaArg>,
     /// The same as --delta never
@@ -352,40 +352,40 @@ pub struct WriteArgs {
     /// The same as --delta always
     #[arg(long, alias = "no-W", hide = true, overrides_with = "whole_file")]
     pub no_whole_file: bool,
-    /// Over the old file: who reads it meanwhile, or after a crash, sees a mixture
+    /// Write into the old file: whoever reads it meanwhile, or after a crash, sees a mixture
     #[arg(long, visible_alias = "inplace")]
     pub in_place: bool,
     /// Append to files that are shorter at DST, in place; their beginning is not compared
     #[arg(long)]
     pub append: bool,
-    /// The same, and compare their beginning: what differs there is written, too
+    /// The same, but also compare their beginning and write what differs
     #[arg(long)]
     pub append_verify: bool,
-    /// Write files in DIR, a path from DST, before they get their names
+    /// Write files in DIR, relative to DST, before they get their names
     #[arg(short = 'T', long, value_name = "DIR")]
     pub temp_dir: Option<OsString>,
     /// Give all new content its names at the end, at once
     #[arg(long)]
     pub delay_updates: bool,
-    /// Keep what arrived of a file there when cut off: NAME beside it, or an absolute path
+    /// Keep partially transferred files there: NAME beside the file, or an absolute path
     #[arg(long, value_name = "DIR")]
     pub partial_dir: Option<OsString>,
-    /// Keep what arrived of large files when cut off, and go on there
+    /// Keep partially transferred large files, and resume them
     #[arg(long, visible_alias = "partial")]
     pub resume: bool,
-    /// Hard-link what DST lacks to unchanged files in DIR, a path from DST (can be given several times)
+    /// Hard-link files that DST lacks to unchanged files in DIR, relative to DST (can be repeated)
     #[arg(long, value_name = "DIR")]
     pub link_dest: Vec<OsString>,
-    /// Copy what DST lacks from unchanged files in DIR, a path from DST (can be given several times)
+    /// Copy files that DST lacks from unchanged files in DIR, relative to DST (can be repeated)
     #[arg(long, value_name = "DIR", conflicts_with = "link_dest")]
     pub copy_dest: Vec<OsString>,
-    /// Leave out what DST lacks and DIR, a path from DST, has unchanged (can be given several times)
+    /// Leave out files that DST lacks and DIR, relative to DST, has unchanged (can be repeated)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["link_dest", "copy_dest"])]
     pub compare_dest: Vec<OsString>,
-    /// Read again what was written, and compare
+    /// Read what was written again, and compare it
     #[arg(long)]
     pub verify: bool,
-    /// Make everything durable
+    /// Flush everything to disk
     #[arg(long)]
     pub fsync: bool,
 }
@@ -394,25 +394,25 @@ pub struct WriteArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "How fast")]
 pub struct EffortArgs {
-    /// Bytes a second at most (1024 each: 500K, 1.5M)
+    /// Limit bytes per second (500K, 1.5M; K is 1024)
     #[arg(long, value_name = "RATE")]
     pub bwlimit: Option<String>,
-    /// Compress on the way
+    /// Compress the transfer
     #[arg(short = 'z', long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "zstd")]
     pub compress: Option<CompressArg>,
     /// Threads
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub jobs: Option<u32>,
-    /// Tries of a file after the first
+    /// Retries of a file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1000))]
     pub retries: Option<u32>,
-    /// Without a byte for so long the other host counts as gone (300; 0: never); not for two ends on this host
+    /// Give up a connection after SECONDS without data (300; 0: never)
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u32>,
-    /// Reach other hosts through this [default: ssh]
+    /// Connect to other hosts with COMMAND [default: ssh]
     #[arg(short = 'e', long, value_name = "COMMAND")]
     pub rsh: Option<OsString>,
-    /// What the other host's shell starts there [default: vellum]
+    /// The program to run on the other host [default: vellum]
     #[arg(long, value_name = "PROGRAM", visible_alias = "rsync-path")]
     pub remote_program: Option<OsString>,
     /// Be the other side of a run, on standard input and output

@@ -30,11 +30,23 @@ pub struct RuleArgs {
 type MakeRule = fn(Vec<u8>) -> RuleArg;
 
 const ORDERED: [(&str, Option<char>, &str, &str, MakeRule); 5] = [
-    ("exclude", None, "PATTERN", "Leave out what matches, rsync's patterns", RuleArg::Exclude),
-    ("include", None, "PATTERN", "Take what matches, though a later rule leaves it out", RuleArg::Include),
-    ("filter", Some('f'), "RULE", "A rule of rsync's language", RuleArg::Filter),
-    ("exclude-from", None, "FILE", "Patterns to leave out, one a line", RuleArg::ExcludeFrom),
-    ("include-from", None, "FILE", "Patterns to take, one a line", RuleArg::IncludeFrom),
+    ("exclude", None, "PATTERN", "Leave out paths that match (rsync's patterns)", RuleArg::Exclude),
+    (
+        "include",
+        None,
+        "PATTERN",
+        "Include paths that match, even if a later rule leaves them out",
+        RuleArg::Include,
+    ),
+    ("filter", Some('f'), "RULE", "Add a filter rule in rsync's syntax", RuleArg::Filter),
+    (
+        "exclude-from",
+        None,
+        "FILE",
+        "Read patterns to leave out from FILE, one per line",
+        RuleArg::ExcludeFrom,
+    ),
+    ("include-from", None, "FILE", "Read patterns to include from FILE, one per line", RuleArg::IncludeFrom),
 ];
 
 impl clap::Args for RuleArgs {
@@ -59,10 +71,10 @@ impl clap::Args for RuleArgs {
         };
         command
             .arg(
-                value("files-from", "FILE", "Take only the paths listed there ('-': standard input)")
+                value("files-from", "FILE", "Copy only the paths that FILE lists ('-': standard input)")
                     .value_parser(value_parser!(OsString)),
             )
-            .arg(flag("from0", "Lists and files of rules end their lines with NUL").short('0'))
+            .arg(flag("from0", "Lines in lists and rule files end with NUL").short('0'))
             .arg(
                 Arg::new("per-dir-filters")
                     .short('F')
@@ -70,9 +82,12 @@ impl clap::Args for RuleArgs {
                     .help_heading(heading)
                     .action(ArgAction::Count),
             )
-            .arg(flag("cvs-exclude", "Leave out what CVS does: *.o, *~, core, .git/ and the like").short('C'))
-            .arg(flag("gitignore", "Leave out what .gitignore files say"))
-            .arg(flag("vellumignore", "Leave out what .vellumignore files say"))
+            .arg(
+                flag("cvs-exclude", "Leave out what CVS ignores: *.o, *~, core, .git/ and the like")
+                    .short('C'),
+            )
+            .arg(flag("gitignore", "Leave out what .gitignore files match"))
+            .arg(flag("vellumignore", "Leave out what .vellumignore files match"))
             .arg(
                 value("min-size", "SIZE", "Write no file that is smaller (10K, 1.5M)")
                     .value_parser(parse_rule_size),

@@ -36,10 +36,10 @@ use crate::error::{CliError, CommandOutcome, Result};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Both ways, and again")]
 pub struct TwoWayArgs {
-    /// Bring what changed on either side to the other; deletions too
+    /// Copy changes of each side to the other, including deletions
     #[arg(long)]
     pub two_way: bool,
-    /// What becomes of what both sides changed
+    /// How to resolve changes of both sides
     #[arg(
         long,
         value_name = "RULE",
@@ -50,18 +50,18 @@ pub struct TwoWayArgs {
     pub conflict: ConflictArg,
 }
 
-/// What becomes of what both sides changed.
+/// How to resolve changes of both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ConflictArg {
-    /// The later change goes over the earlier one, which goes to the trash
+    /// The later change replaces the earlier one, which goes to the trash
     Newer,
-    /// The larger file goes over the smaller one, which goes to the trash
+    /// The larger file replaces the smaller one, which goes to the trash
     Larger,
-    /// The first side's goes over the second's, which goes to the trash
+    /// The first side's replaces the second's, which goes to the trash
     Source,
-    /// The second side's goes over the first's, which goes to the trash
+    /// The second side's replaces the first's, which goes to the trash
     Dest,
-    /// The later change keeps the name, the other one gets another (the default)
+    /// The later change keeps the name, the other one is renamed (the default)
     KeepBoth,
     /// Ask on the terminal
     Ask,

@@ -33,10 +33,10 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 /// Again and again.
 #[derive(Debug, clap::Args)]
 pub struct WatchArgs {
-    /// Stay, and synchronise again whenever something changes; Ctrl-C ends it
+    /// Keep running, and synchronise whenever something changes; Ctrl-C ends it
     #[arg(long, conflicts_with = "dry_run")]
     pub watch: bool,
-    /// Wait for so long a quiet after a change
+    /// Wait until nothing has changed for SECONDS
     #[arg(
         long,
         value_name = "SECONDS",
@@ -45,7 +45,7 @@ pub struct WatchArgs {
         hide_default_value = true
     )]
     pub settle: f64,
-    /// Look so often at what cannot be watched: other hosts
+    /// Check what cannot be watched (other hosts) every SECONDS
     #[arg(
         long,
         value_name = "SECONDS",

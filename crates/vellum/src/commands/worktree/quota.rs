@@ -16,7 +16,7 @@ use crate::ui::format;
 /// What is to be shown or set.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The worktree; the one that you stand in if it is left out
+    /// The worktree; by default the current one
     name: Option<String>,
     /// The most bytes of content, holes included, in bytes or with K, M, G
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
