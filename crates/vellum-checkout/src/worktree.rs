@@ -332,7 +332,7 @@ impl CheckoutWorktree {
     ) -> Result<CapturedDirectory> {
         let head = self.head_snapshot()?;
         let base = head.as_ref().map(|head| self.volume.open_tree(head.record.root));
-        let (stamp, tree) = self.scan_dir(head.as_ref(), paths)?;
+        let (stamp, mut tree) = self.scan_dir(head.as_ref(), paths)?;
         let request = CheckoutSnapshotRequest {
             note: String::new(),
             paths: paths.to_vec(),
@@ -350,6 +350,7 @@ impl CheckoutWorktree {
         if sink.layer.is_empty() && captured.was_racy && head.is_some() {
             self.try_write_stat_cache(&tree, (root, stamp), &captured);
         }
+        tree.release_cache();
         let state = self.volume.open_tree_with_layers(root, vec![Arc::new(sink.layer)]);
         Ok(CapturedDirectory { tree, captured, state })
     }

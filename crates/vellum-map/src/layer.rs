@@ -1,15 +1,27 @@
 //! Change layers: changes in memory, put on top of a map.
+//!
+//! A million deleted files are millions of removed keys, which come in ascending order from a scan: those are kept in
+//! a [`KeyRun`], with a tenth of the memory that an entry of a tree takes. A key may be in both; then the tree counts.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::key_run::KeyRun;
 use crate::range::KeySpan;
+
+/// A changed key and its value; no value removes it.
+pub type LayerChange<'a> = (&'a [u8], Option<&'a Arc<[u8]>>);
 
 /// An ordered set of changed keys, each with its value or a tombstone.
 #[derive(Debug, Default, Clone)]
 pub struct ChangeLayer {
     changes: BTreeMap<Arc<[u8]>, Option<Arc<[u8]>>>,
+    /// Removed keys, of which those that were set later are in `changes` too.
+    removed: KeyRun,
+    /// How many keys are in both.
+    overridden: usize,
+    /// Bytes that `changes` takes, about.
     bytes: usize,
 }
 
@@ -31,7 +43,12 @@ impl ChangeLayer {
 
     /// Removes a key: leaves a tombstone, which hides lower values.
     pub fn delete_key(&mut self, key: impl AsRef<[u8]>) {
-        self.record_change(key.as_ref(), None);
+        let key = key.as_ref();
+        if self.changes.contains_key(key) {
+            self.record_change(key, None);
+        } else if !self.removed.contains(key) && !self.removed.try_push(key) {
+            self.record_change(key, None);
+        }
     }
 
     fn record_change(&mut self, key: &[u8], value: Option<Arc<[u8]>>) {
@@ -41,6 +58,7 @@ impl ChangeLayer {
             self.bytes -= old.map_or(0, |old| old.len());
         } else {
             self.bytes += key.len() + CHANGE_OVERHEAD;
+            self.overridden += usize::from(self.removed.contains(key));
             self.changes.insert(key.into(), value);
         }
     }
@@ -48,45 +66,92 @@ impl ChangeLayer {
     /// Returns the change of a key in this layer. `None`: no change; `Some(None)`: it is removed.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<Option<&Arc<[u8]>>> {
-        self.changes.get(key).map(Option::as_ref)
+        let change = self.changes.get(key).map(Option::as_ref);
+        change.or_else(|| self.removed.contains(key).then_some(None))
     }
 
     /// Number of changed keys.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.changes.len()
+        self.changes.len() + self.removed.len() - self.overridden
     }
 
     /// Whether it changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.len() == 0
     }
 
     /// Bytes of memory that it takes, about.
     #[must_use]
     pub fn memory_size(&self) -> usize {
-        self.bytes
+        self.bytes + self.removed.memory_size()
     }
 
     /// All changes in ascending order of their keys, as [`crate::apply_changes()`] takes them.
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<[u8]>, Option<&Arc<[u8]>>)> {
-        self.changes.iter().map(|(key, value)| (key, value.as_ref()))
+    pub fn iter(&self) -> impl Iterator<Item = LayerChange<'_>> {
+        self.changes_in_span(&KeySpan::all_keys())
     }
 
-    /// The changes within a span.
-    pub fn changes_in_span<'a>(
-        &'a self,
-        span: &KeySpan,
-    ) -> impl Iterator<Item = (&'a Arc<[u8]>, Option<&'a Arc<[u8]>>)> + use<'a> {
-        let end = match &span.end {
+    /// The changes within a span, in ascending order of their keys.
+    pub fn changes_in_span<'a>(&'a self, span: &KeySpan) -> impl Iterator<Item = LayerChange<'a>> + use<'a> {
+        let start = span.start.as_slice();
+        let end = span.end.as_deref();
+        let bound = match end {
             // A range that ends before it starts is empty; the tree would panic.
-            Some(end) if *end <= span.start => Bound::Excluded(span.start.as_slice()),
-            Some(end) => Bound::Excluded(end.as_slice()),
+            Some(end) if end <= start => Bound::Excluded(start),
+            Some(end) => Bound::Excluded(end),
             None => Bound::Unbounded,
         };
-        self.changes
-            .range::<[u8], _>((Bound::Included(span.start.as_slice()), end))
-            .map(|(key, value)| (key, value.as_ref()))
+        let mut changes = self.changes.range::<[u8], _>((Bound::Included(start), bound)).peekable();
+        let mut removed = self.removed.keys_in_range(start, end).peekable();
+        std::iter::from_fn(move || {
+            if let Some((key, _)) = changes.peek() {
+                if let Some(removed) = removed.next_if(|removed| *removed < &***key) {
+                    return Some((removed, None));
+                }
+                // What was set after it was removed counts.
+                removed.next_if(|removed| *removed == &***key);
+                return changes.next().map(|(key, value)| (&**key, value.as_ref()));
+            }
+            removed.next().map(|key| (key, None))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changes_of(layer: &ChangeLayer) -> Vec<(&str, Option<&str>)> {
+        let text = |bytes| std::str::from_utf8(bytes).unwrap();
+        layer.iter().map(|(key, value)| (text(key), value.map(|value| text(value)))).collect()
+    }
+
+    #[test]
+    fn the_last_change_of_a_key_counts() {
+        let mut layer = ChangeLayer::new();
+        ["b", "d", "c", "a"].iter().for_each(|key| layer.delete_key(key));
+        layer.set_key("b", *b"new");
+        layer.set_key("e", *b"five");
+        layer.delete_key("e");
+        layer.delete_key("d");
+        let expected = [("a", None), ("b", Some("new")), ("c", None), ("d", None), ("e", None)];
+        assert_eq!(changes_of(&layer), expected);
+        assert_eq!(layer.len(), 5);
+        layer.delete_key("b");
+        assert_eq!(layer.get(b"b"), Some(None));
+        assert_eq!((layer.len(), changes_of(&layer).len()), (5, 5));
+    }
+
+    #[test]
+    fn a_million_removed_keys_take_little_memory() {
+        let mut layer = ChangeLayer::new();
+        (0..1_000_000u64).for_each(|number| layer.delete_key(number.to_be_bytes()));
+        assert_eq!(layer.len(), 1_000_000);
+        assert!(layer.memory_size() <= 12_000_000, "{} bytes", layer.memory_size());
+        assert_eq!(layer.get(&77u64.to_be_bytes()), Some(None));
+        let from_end = KeySpan::from_start(999_999u64.to_be_bytes());
+        assert_eq!(layer.changes_in_span(&from_end).count(), 1);
     }
 }

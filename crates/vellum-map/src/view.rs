@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::apply::apply_changes;
 use crate::diff::MapChange;
 use crate::error::MapError;
-use crate::layer::ChangeLayer;
+use crate::layer::{ChangeLayer, LayerChange};
 use crate::range::{KeySpan, MapEntry, MapRange, read_range};
 use crate::read::get_value;
 use crate::shape::MapShape;
@@ -23,8 +23,6 @@ pub struct MapView {
     /// The base.
     pub base: MapRoot,
 }
-
-type LayerChange<'a> = (&'a Arc<[u8]>, Option<&'a Arc<[u8]>>);
 
 impl MapView {
     /// A root with nothing on it.
@@ -84,8 +82,7 @@ impl MapView {
                 Err(error) => return Some(Err(error)),
             };
             let after = value.map(|value| MapValue::from(Arc::clone(value)));
-            (before != after)
-                .then(|| Ok(MapChange { key: SharedSlice::from(Arc::clone(key)), before, after }))
+            (before != after).then(|| Ok(MapChange { key: SharedSlice::from(Arc::from(key)), before, after }))
         })
     }
 
@@ -113,15 +110,15 @@ impl<'a, C: Iterator<Item = LayerChange<'a>>, S: NodeSource + ?Sized> Iterator f
             let Some((key, _)) = self.changes.peek() else { return self.base.next() };
             match self.base.peek() {
                 Some(Err(_)) => return self.base.next(),
-                Some(Ok(entry)) if entry.key.as_bytes() < &***key => return self.base.next(),
-                Some(Ok(entry)) if entry.key.as_bytes() == &***key => {
+                Some(Ok(entry)) if entry.key.as_bytes() < *key => return self.base.next(),
+                Some(Ok(entry)) if entry.key.as_bytes() == *key => {
                     self.base.next();
                 }
                 _ => {}
             }
             let (key, value) = self.changes.next()?;
             if let Some(value) = value {
-                let key = SharedSlice::from(Arc::clone(key));
+                let key = SharedSlice::from(Arc::from(key));
                 let value = MapValue::from(Arc::clone(value));
                 return Some(Ok(MapEntry { key, value }));
             }

@@ -3,6 +3,7 @@
 //! Inode numbers are stable within a worktree, so that a renamed directory is one change, however much is in it.
 //! Files that were copied and removed instead are paired by equal content.
 
+mod entries;
 mod inode;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -11,6 +12,7 @@ use vellum_map::{KeySpan, MapView, diff_maps};
 use vellum_types::value::SuperBlock;
 use vellum_types::{DecodeError, Dentry, FileKind, Ino, InodeAttr, MapKeyRef};
 
+use self::entries::{DirectoryLink, UnpairedEntries};
 pub use self::inode::compare_inodes;
 use self::inode::content_signature;
 use crate::error::{Result, VolumeError};
@@ -135,14 +137,11 @@ impl TouchedInode {
     }
 }
 
-/// An entry of a directory.
-type DirectoryLink = (Ino, Vec<u8>);
-
 #[derive(Default)]
 struct CollectedChanges {
     inodes: BTreeMap<Ino, TouchedInode>,
-    removed: BTreeMap<DirectoryLink, Dentry>,
-    added: BTreeMap<DirectoryLink, Dentry>,
+    removed: UnpairedEntries,
+    added: UnpairedEntries,
 }
 
 impl StateComparison<'_> {
@@ -158,6 +157,8 @@ impl StateComparison<'_> {
         if let Some(shared) = shared {
             self.split_dirs(shared, &mut collected)?;
         }
+        collected.removed.sort_entries();
+        collected.added.sort_entries();
         let mut changes = ChangePairing::new(self, collected, shared)?.finish_pairing()?;
         // In place: a list of a million deletions is not copied.
         changes.sort_unstable_by(|a, b| a.path().cmp(b.path()).then_with(|| a.kind.cmp(&b.kind)));
@@ -223,7 +224,7 @@ impl StateComparison<'_> {
                     if dentry.kind == FileKind::Dir && dentry.ino >= shared {
                         waiting.push(dentry.ino);
                     }
-                    links.insert((dir, name), dentry);
+                    links.push_entry((dir, name), dentry);
                 }
             }
         }
@@ -272,7 +273,7 @@ impl StateComparison<'_> {
 /// The keys of both views' layers, each once, in ascending order.
 fn merge_layer_keys<'a>(from: &'a MapView, to: &'a MapView) -> impl Iterator<Item = &'a [u8]> {
     let mut sides =
-        [from, to].map(|view| view.changes_in_span(&KeySpan::all_keys()).map(|(key, _)| &**key).peekable());
+        [from, to].map(|view| view.changes_in_span(&KeySpan::all_keys()).map(|(key, _)| key).peekable());
     std::iter::from_fn(move || {
         let key = sides.iter_mut().filter_map(|side| side.peek().copied()).min()?;
         for side in &mut sides {
@@ -299,7 +300,7 @@ impl CollectedChanges {
             MapKeyRef::Dentry(dir, name) => {
                 for (value, links) in [(before, &mut self.removed), (after, &mut self.added)] {
                     if let Some(value) = value {
-                        links.insert((dir, name.to_vec()), Dentry::decode(value)?);
+                        links.push_entry((dir, name.to_vec()), Dentry::decode(value)?);
                     }
                 }
             }
@@ -316,8 +317,8 @@ struct ChangePairing<'a> {
     /// From here on, inode numbers say nothing of which file it is; None if that is not known.
     shared: Option<Ino>,
     inodes: BTreeMap<Ino, TouchedInode>,
-    removed: BTreeMap<DirectoryLink, Dentry>,
-    added: BTreeMap<DirectoryLink, Dentry>,
+    removed: UnpairedEntries,
+    added: UnpairedEntries,
     /// Inodes of which a change says how they differ.
     told: BTreeSet<Ino>,
     changes: Vec<FileChange>,
@@ -347,14 +348,13 @@ impl<'a> ChangePairing<'a> {
         self.pair_renames()?;
         self.pair_replacements()?;
         self.pair_equal_content()?;
-        let removed = std::mem::take(&mut self.removed);
-        let added = std::mem::take(&mut self.added);
-        self.changes.reserve_exact(removed.len() + added.len());
-        for (link, dentry) in removed {
+        // Grows to what is needed, and not to twice that.
+        self.changes.reserve_exact(self.removed.count_entries() + self.added.count_entries());
+        while let Some((link, dentry)) = self.removed.pop_entry() {
             let old = self.read_change_side(self.states.from, &link, dentry)?;
             self.push_change(ChangeKind::Deleted, Some(old), None, ChangeAspects::default())?;
         }
-        for (link, dentry) in added {
+        while let Some((link, dentry)) = self.added.pop_entry() {
             let new = self.read_change_side(self.states.to, &link, dentry)?;
             self.push_change(ChangeKind::Added, None, Some(new), ChangeAspects::default())?;
         }
@@ -379,12 +379,12 @@ impl<'a> ChangePairing<'a> {
     /// The same inode under another name. Worktrees that were forked number what they make alike, so that of
     /// different kinds one number says nothing.
     fn pair_renames(&mut self) -> Result<()> {
-        let came: HashSet<Ino> = self.added.values().map(|dentry| dentry.ino).collect();
+        let came: HashSet<Ino> = self.added.iter().map(|(_, dentry)| dentry.ino).collect();
         let mut gone: HashMap<(Ino, FileKind), Vec<DirectoryLink>> = HashMap::new();
         for (link, dentry) in self.removed.iter().filter(|(_, dentry)| came.contains(&dentry.ino)) {
             gone.entry((dentry.ino, dentry.kind)).or_default().push(link.clone());
         }
-        let arrived: Vec<_> = self.added.iter().map(|(link, dentry)| (link.clone(), *dentry)).collect();
+        let arrived: Vec<_> = self.added.iter().map(|(link, dentry)| (link.clone(), dentry)).collect();
         for (new_link, new) in arrived {
             let Some(links) = gone.get_mut(&(new.ino, new.kind)) else { continue };
             if !self.is_same_file(new.ino)? {
@@ -414,7 +414,7 @@ impl<'a> ChangePairing<'a> {
         }
         let mut gone: HashMap<Vec<u8>, (DirectoryLink, bool)> = HashMap::new();
         let mut budget = PathBudget::default();
-        for (link, dentry) in &self.removed {
+        for (link, dentry) in self.removed.iter() {
             let path = self.states.from.entry_path(link.0, &link.1)?;
             budget.charge_path(&path)?;
             gone.insert(path, (link.clone(), dentry.kind == FileKind::Dir));
@@ -436,8 +436,8 @@ impl<'a> ChangePairing<'a> {
     fn pair_equal_content(&mut self) -> Result<()> {
         let is_file = |dentry: &Dentry| dentry.kind == FileKind::File;
         let added: Vec<_> =
-            self.added.iter().filter(|(_, d)| is_file(d)).map(|(l, d)| (l.clone(), *d)).collect();
-        if added.is_empty() || !self.removed.values().any(is_file) {
+            self.added.iter().filter(|(_, d)| is_file(d)).map(|(l, d)| (l.clone(), d)).collect();
+        if added.is_empty() || !self.removed.iter().any(|(_, dentry)| is_file(&dentry)) {
             return Ok(());
         }
         let mut gone: HashMap<Vec<u8>, Vec<DirectoryLink>> = HashMap::new();
@@ -464,8 +464,8 @@ impl<'a> ChangePairing<'a> {
         new_link: DirectoryLink,
     ) -> Result<()> {
         let missing = || VolumeError::BadTree("an entry vanished while it was compared".into());
-        let old = self.removed.remove(&old_link).ok_or_else(missing)?;
-        let new = self.added.remove(&new_link).ok_or_else(missing)?;
+        let old = self.removed.take_entry(&old_link).ok_or_else(missing)?;
+        let new = self.added.take_entry(&new_link).ok_or_else(missing)?;
         let old_side = self.read_change_side(self.states.from, &old_link, old)?;
         let new_side = self.read_change_side(self.states.to, &new_link, new)?;
         let aspects = self.compare_by_number(old.ino, new.ino)?;

@@ -104,6 +104,11 @@ impl ScanTree {
         self.cache.as_ref()
     }
 
+    /// Frees the cache. What only compares the tree afterwards has no use for it, and it is large.
+    pub fn release_cache(&mut self) {
+        self.cache = None;
+    }
+
     /// What went wrong, by path.
     #[must_use]
     pub fn problems(&self) -> &[ScanProblem] {
