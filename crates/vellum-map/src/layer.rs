@@ -44,9 +44,8 @@ impl ChangeLayer {
     /// Removes a key: leaves a tombstone, which hides lower values.
     pub fn delete_key(&mut self, key: impl AsRef<[u8]>) {
         let key = key.as_ref();
-        if self.changes.contains_key(key) {
-            self.record_change(key, None);
-        } else if !self.removed.contains(key) && !self.removed.try_push(key) {
+        let is_in_run = |removed: &mut KeyRun| removed.contains(key) || removed.try_push(key);
+        if self.changes.contains_key(key) || !is_in_run(&mut self.removed) {
             self.record_change(key, None);
         }
     }
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
 
     fn changes_of(layer: &ChangeLayer) -> Vec<(&str, Option<&str>)> {
-        let text = |bytes| std::str::from_utf8(bytes).unwrap();
+        let text = |bytes| std::str::from_utf8(bytes).expect("keys and values are text");
         layer.iter().map(|(key, value)| (text(key), value.map(|value| text(value)))).collect()
     }
 

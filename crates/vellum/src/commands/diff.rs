@@ -49,11 +49,12 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct DiffJson {
+struct DiffJson<'a> {
     from: Option<String>,
     to: Option<String>,
     counts: ChangeCounts,
-    changes: Vec<changes::ChangeJson>,
+    #[serde(serialize_with = "changes::serialize_changes")]
+    changes: &'a [FileChange],
     problems: Vec<ProblemJson>,
 }
 
@@ -99,7 +100,7 @@ fn report_changes(
             from: meant.from.as_ref().map(|entry| entry.id.to_string()),
             to: meant.to.as_ref().map(|entry| entry.id.to_string()),
             counts: ChangeCounts::from_changes(&compared.changes),
-            changes: compared.changes.iter().map(changes::ChangeJson::from).collect(),
+            changes: &compared.changes,
             problems: compared.problems,
         })?;
         return Ok(outcome);

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use serde::Serialize;
 use vellum_checkout::{CheckoutWorktree, RestorePlan, RestoreReport, RestoreRequest, RestoreStep};
+use vellum_volume::diff::FileChange;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::{Volume, VolumeError};
 
@@ -76,10 +77,11 @@ struct MountRestoreJson {
 
 /// What a restore of a mounted worktree would change.
 #[derive(Serialize)]
-struct MountRestorePlan {
+struct MountRestorePlan<'a> {
     target: String,
     dry_run: bool,
-    changes: Vec<changes::ChangeJson>,
+    #[serde(serialize_with = "changes::serialize_changes")]
+    changes: &'a [FileChange],
 }
 
 /// Restores.
@@ -190,7 +192,7 @@ fn print_mount_plan(
     let compared = ComparedSnapshots::compare_trees(&mounted.volume, now, target.record.root, lines, paths)?;
     let ui = &context.ui;
     if ui.is_json() {
-        let changes = compared.changes.iter().map(changes::ChangeJson::from).collect();
+        let changes = &compared.changes;
         ui.print_json(&MountRestorePlan { target: target.id.to_string(), dry_run: true, changes })?;
     } else {
         let paths = context.paths_at_root(&mounted.mountpoint);

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use vellum_volume::Volume;
+use vellum_volume::diff::FileChange;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::session::current_time;
 use vellum_volume::tree::format_path;
@@ -44,7 +45,8 @@ struct StatusJson<'a> {
     head: Option<json::SnapshotJson>,
     clean: bool,
     counts: ChangeCounts,
-    changes: Vec<changes::ChangeJson>,
+    #[serde(serialize_with = "changes::serialize_changes")]
+    changes: &'a [FileChange],
     problems: Vec<ProblemJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     interrupted_restore: Option<&'a InterruptedJson>,
@@ -251,7 +253,7 @@ fn print_status_json(
         head: standing.head.as_ref().map(|entry| names.to_snapshot_json(entry)),
         clean: compared.changes.is_empty(),
         counts: ChangeCounts::from_changes(&compared.changes),
-        changes: compared.changes.iter().map(changes::ChangeJson::from).collect(),
+        changes: &compared.changes,
         problems: compared.problems,
         interrupted_restore: standing.interrupted.as_ref(),
         mount: standing.mount.as_ref(),

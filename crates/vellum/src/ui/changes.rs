@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use vellum_types::FileKind;
 use vellum_volume::diff::{ChangeAspects, ChangeKind, ChangeSide, FileChange};
 
@@ -61,7 +61,7 @@ pub fn aspect_words(aspects: ChangeAspects) -> Vec<&'static str> {
 
 /// A difference in JSON.
 #[derive(Serialize)]
-pub struct ChangeJson {
+struct ChangeJson {
     change: &'static str,
     #[serde(flatten)]
     name: NameJson,
@@ -89,6 +89,14 @@ impl From<&FileChange> for ChangeJson {
             aspects: aspect_words(change.aspects),
         }
     }
+}
+
+/// Serializes changes one after the other: a second list of a million would take twice the memory.
+pub fn serialize_changes<S: Serializer>(
+    changes: &[FileChange],
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_seq(changes.iter().map(ChangeJson::from))
 }
 
 /// How many of each kind.
