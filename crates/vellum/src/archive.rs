@@ -1,7 +1,9 @@
 //! Part of a snapshot as a tar stream: POSIX headers with PAX records for all that the old header cannot say
 //! (nanoseconds, long and odd names, large numbers, extended attributes).
 //!
-//! Invariant: a stream that ends without an error is complete. Sockets have no place in tar and are counted.
+//! Invariant: a stream that ends without an error is complete. Sockets have no place in tar and are counted. A tree that is
+//! too deep is refused before the first byte: each header repeats the whole path, so that a stream grows with the square of
+//! the depth.
 
 mod pax;
 
@@ -10,7 +12,7 @@ use std::io::{self, Write};
 
 use tar::{EntryType, Header};
 use vellum_types::{FileKind, Ino, InodeAttr};
-use vellum_volume::tree::InodeRecord;
+use vellum_volume::tree::{InodeRecord, PathBudget};
 use vellum_volume::{FsTree, ProgressMeter, Volume};
 
 use crate::commands::cat::write_file_content;
@@ -52,6 +54,9 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
     /// Adds what is at `ino`: a directory's content under relative names, or one file as `name`. Gives the sockets
     /// that were left out.
     pub fn write_tree(mut self, ino: Ino, name: &[u8]) -> Result<Vec<Vec<u8>>> {
+        if self.tree.expect_inode_attr(ino)?.kind == FileKind::Dir {
+            self.check_path_lengths(ino)?;
+        }
         // Of each entry that waits only its name, and how much of the path at hand comes before it: whole paths would
         // take memory with the square of the depth.
         let mut path = Vec::new();
@@ -70,6 +75,29 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
         self.write_bytes(&[0; 2 * BLOCK as usize])?;
         self.out.flush().map_err(&self.blame)?;
         Ok(self.sockets)
+    }
+
+    /// Fails with [`VolumeError::DeepPaths`](vellum_volume::VolumeError::DeepPaths) if the paths of the entries below `dir`
+    /// would take too much.
+    fn check_path_lengths(&self, dir: Ino) -> Result<()> {
+        let mut budget = PathBudget::default();
+        let mut path = Vec::new();
+        let mut pending = vec![(0, Vec::new(), dir)];
+        while let Some((before, name, dir)) = pending.pop() {
+            self.meter.check_stopped()?;
+            path.truncate(before);
+            push_path_name(&mut path, &name);
+            let dir_len = path.len();
+            for (name, dentry) in self.tree.list_entries(dir)? {
+                push_path_name(&mut path, &name);
+                budget.charge_path(&path)?;
+                path.truncate(dir_len);
+                if dentry.kind == FileKind::Dir {
+                    pending.push((dir_len, name, dentry.ino));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {

@@ -172,6 +172,33 @@ fn a_very_deep_tree_is_verified_and_listed_in_bounded_memory() {
 }
 
 #[test]
+fn a_tar_archive_of_a_very_deep_tree_is_refused_before_anything_is_written() {
+    let world = World::with_snapshot();
+    ForgedTree::deep(DEPTH).record(&world, "forged");
+    for args in [&["export", "forged", "--tar", "deep.tar"][..], &["export", "forged"]] {
+        let ran = run(&world, args)
+            .code(2)
+            .remarks("the directories below 'd/d/d/")
+            .remarks("too deep to list")
+            .remarks("'vellum export --to'");
+        assert_eq!(ran.out, "", "nothing is written");
+    }
+    assert!(!world.has("deep.tar"));
+}
+
+#[test]
+fn a_tar_archive_has_paths_that_are_longer_than_the_system_takes() {
+    let world = World::with_snapshot();
+    ForgedTree::deep(3_000).record(&world, "forged");
+    run(&world, &["export", "forged", "--tar", "deep.tar"]).ok();
+    let count =
+        "import sys, tarfile\nnames = tarfile.open('deep.tar').getnames()\nprint(len(names), len(names[-1]))";
+    let listed = Command::new("python3").args(["-c", count]).current_dir(world.tree()).output().unwrap();
+    // The top, the directories, and a file in the last of them.
+    assert_eq!(String::from_utf8(listed.stdout).unwrap(), "3002 6004\n");
+}
+
+#[test]
 fn a_directory_that_is_very_deep_on_disk_is_recorded_and_left_again() {
     let world = World::with_snapshot();
     let make = "import os\nfor level in range(13000):\n os.mkdir('d')\n os.chdir('d')\nopen('file', 'w').write('deep')";
