@@ -108,6 +108,12 @@ def measurings() -> list:
         ),
         Measuring("snapshots", [["snapshots.py"]], [["snapshots.py", "--snapshots", "30,120", "--rounds", "1"]]),
         Measuring("hydrate", [["hydrate.py"]], [["hydrate.py", "--runs", "1"]]),
+        Measuring("publishing", [["publishing.py"]], [["publishing.py", "--rounds", "1"]]),
+        Measuring(
+            "live_engines",
+            [["compare/engines.py"]],
+            [["compare/engines.py", "--rounds", "1", "--transactions", "2000", "--durable", "20"]],
+        ),
         Measuring("startup", [["startup.py"]], [["startup.py"]]),
         Measuring(
             "pipeline",

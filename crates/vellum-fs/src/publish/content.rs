@@ -173,6 +173,8 @@ impl PublishedFile<'_> {
         done: &mut Vec<(u64, Extent)>,
     ) -> Result<()> {
         let session = self.publication.session;
+        // One file may take longer than a session lasts.
+        session.renew_if_due()?;
         let stored: Vec<Result<(u64, Extent)>> = cuts
             .par_iter()
             .map(|cut| {
