@@ -4,6 +4,7 @@
 //! size and are at most [`EXTENT_MAX`] long; a range that none covers reads as zeros; what an extent in the write
 //! log names was written there before. Content of one file is changed by one transaction at a time, whole.
 
+mod ahead;
 mod chunks;
 mod copy;
 mod durable;
@@ -23,10 +24,10 @@ use crate::clock::advance_change_time;
 use crate::error::Result;
 use crate::tree::MapReader;
 
+pub(crate) use ahead::ReadStreams;
 pub(crate) use chunks::ChunkCache;
 pub(crate) use copy::EXTENTS_MAX;
 pub(crate) use open::remove_inode;
-pub(crate) use read::ReadStreams;
 pub(crate) use released::ReleasedOrphans;
 pub use resize::AllocateMode;
 pub use seek::SeekTarget;

@@ -1,12 +1,8 @@
 //! Reading: the extents of a range are looked up at one moment, their bytes are fetched after that.
 
-use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use vellum_types::{BlobId, ExtentSource, Ino};
 
 use super::extents::{PlacedExtent, clip_extent, find_overlapping};
@@ -21,44 +17,16 @@ use crate::tree::MapReader;
 const TRIES: usize = 8;
 /// Chunks that are fetched and held at once: some MiB.
 const BATCH: usize = 64;
-/// What is fetched ahead of a reader at first, bytes.
-const WINDOW_MIN: u64 = 512 << 10;
-/// What is fetched ahead at most, bytes: enough for the time of a request to a store.
-const WINDOW_MAX: u64 = 8 << 20;
-/// A first read of so many bytes is taken for the beginning of all of the file: it is as much as the kernel asks for when
-/// a program reads in large pieces.
-const EAGER: u64 = 128 << 10;
-/// How far a read may be from where the last one ended and still be in sequence: the kernel asks for several at once.
-const SLACK: u64 = 1 << 20;
-
-/// Files of which it is known how far they were read: those read lately, twice as many at most.
-const STREAMS: usize = 256;
-
-/// How far a file was read in sequence, and how far ahead it is being fetched: all who read it share that.
-#[derive(Debug, Default)]
-struct ReadStream {
-    /// Where the last read ended.
-    read_to: AtomicU64,
-    /// Up to where chunks were asked for.
-    fetched_to: AtomicU64,
-    /// How much to ask for next, bytes.
-    window: AtomicU64,
-}
-
-/// The streams of the files that were read lately.
-#[derive(Debug, Default)]
-pub(crate) struct ReadStreams(Mutex<StreamGenerations>);
-
-#[derive(Debug, Default)]
-struct StreamGenerations {
-    young: HashMap<Ino, Arc<ReadStream>>,
-    old: HashMap<Ino, Arc<ReadStream>>,
-}
 
 /// What a range of a file holds.
 enum RangeContent {
     Inline(Vec<u8>),
-    Extents(u64, Vec<PlacedExtent>),
+    /// Up to an end, which may be that of the file.
+    Extents {
+        end: u64,
+        is_file_end: bool,
+        extents: Vec<PlacedExtent>,
+    },
 }
 
 impl LiveFilesystem {
@@ -103,7 +71,7 @@ impl LiveFilesystem {
         };
         match self.tree.read_head_state(|view| read_range_content(view, ino, offset, len)) {
             Ok(RangeContent::Inline(_)) => true,
-            Ok(RangeContent::Extents(_, extents)) => extents.iter().all(is_near),
+            Ok(RangeContent::Extents { extents, .. }) => extents.iter().all(is_near),
             // Who reads learns what is the matter.
             Err(_) => false,
         }
@@ -133,11 +101,11 @@ impl LiveFilesystem {
     }
 
     fn read_range_once(&self, ino: Ino, held: RangeContent, offset: u64) -> Result<Vec<u8>> {
-        let (end, extents) = match held {
+        let (end, is_file_end, extents) = match held {
             RangeContent::Inline(content) => return Ok(content),
-            RangeContent::Extents(end, extents) => (end, extents),
+            RangeContent::Extents { end, is_file_end, extents } => (end, is_file_end, extents),
         };
-        self.read_ahead(ino, offset..end)?;
+        self.prefetch_after(ino, offset..end, is_file_end)?;
         let mut content = vec![0; (end - offset) as usize];
         for batch in extents.chunks(BATCH) {
             self.fill_from_extents(ino, offset, &mut content, batch)?;
@@ -175,19 +143,6 @@ impl LiveFilesystem {
         }
         Ok(())
     }
-
-    /// Asks for the chunks that a reader who goes on in sequence will want next.
-    fn read_ahead(&self, ino: Ino, range: Range<u64>) -> Result<()> {
-        let stream = self.streams.get_stream(ino);
-        let Some(ahead) = stream.next_prefetch_range(&range) else { return Ok(()) };
-        let extents = self.tree.read_head_state(|view| find_overlapping(view, ino, ahead))?;
-        let chunk = |(_, extent): &PlacedExtent| match extent.source {
-            ExtentSource::Chunk { id, .. } => Some(id),
-            ExtentSource::Hole | ExtentSource::WriteLog { .. } => None,
-        };
-        self.chunks.prefetch_chunks(extents.iter().filter_map(chunk));
-        Ok(())
-    }
 }
 
 /// What a file holds in a range.
@@ -199,47 +154,10 @@ fn read_range_content(view: &dyn MapReader, ino: Ino, offset: u64, len: usize) -
         Some(content) => {
             RangeContent::Inline(content.get(offset as usize..end as usize).unwrap_or_default().to_vec())
         }
-        None => RangeContent::Extents(end, find_overlapping(view, ino, offset..end)?),
+        None => RangeContent::Extents {
+            end,
+            is_file_end: end == attr.size,
+            extents: find_overlapping(view, ino, offset..end)?,
+        },
     })
-}
-
-impl ReadStreams {
-    /// The stream of a file.
-    fn get_stream(&self, ino: Ino) -> Arc<ReadStream> {
-        let mut table = self.0.lock();
-        if let Some(stream) = table.young.get(&ino) {
-            return stream.clone();
-        }
-        let stream = table.old.remove(&ino).unwrap_or_default();
-        if table.young.len() >= STREAMS {
-            table.old = std::mem::take(&mut table.young);
-        }
-        table.young.insert(ino, stream.clone());
-        stream
-    }
-}
-
-impl ReadStream {
-    /// Notes a read; gives the range to fetch ahead, if it is time to. Threads that race here fetch too much or too
-    /// little, and nothing worse.
-    fn next_prefetch_range(&self, range: &Range<u64>) -> Option<Range<u64>> {
-        let read_to = self.read_to.swap(range.end, Ordering::Relaxed);
-        let is_first = range.start == 0 && read_to == 0;
-        // Who begins with a large piece goes on; who wants a little may want no more than that.
-        let is_hesitant = is_first && range.end < EAGER;
-        if range.start.abs_diff(read_to) > SLACK || is_hesitant {
-            self.window.store(0, Ordering::Relaxed);
-            self.fetched_to.store(range.end, Ordering::Relaxed);
-            return None;
-        }
-        let window = self.window.load(Ordering::Relaxed).max(WINDOW_MIN);
-        let fetched_to = self.fetched_to.load(Ordering::Relaxed).max(range.end);
-        if fetched_to - range.end > window / 2 {
-            return None;
-        }
-        let ahead = fetched_to..range.end.saturating_add(window);
-        self.fetched_to.store(ahead.end, Ordering::Relaxed);
-        self.window.store((window * 2).min(WINDOW_MAX), Ordering::Relaxed);
-        Some(ahead)
-    }
 }

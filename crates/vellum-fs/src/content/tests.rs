@@ -6,5 +6,6 @@ mod cold;
 mod edges;
 mod model;
 mod orphans;
+mod sequence;
 mod together;
 mod world;

@@ -1,0 +1,274 @@
+//! Reading ahead: of a file that is read in sequence its next chunks, of files that are read whole, one after the other,
+//! the files after them.
+//!
+//! Files that were made together have neighbouring inode numbers: their entries lie side by side in the map, and their
+//! chunks in a pack. Invariant: fetching ahead changes nothing but time; it fails where a read of the map fails.
+
+use std::collections::HashMap;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use vellum_map::KeySpan;
+use vellum_types::{BlobId, Extent, ExtentSource, Ino, MapKey, MapKeyRef};
+
+use super::extents::find_overlapping;
+use crate::error::Result;
+use crate::fs::LiveFilesystem;
+use crate::tree::MapReader;
+
+/// What is fetched ahead of a reader at first, bytes.
+const WINDOW_MIN: u64 = 512 << 10;
+/// What is fetched ahead at most, bytes: enough for the time of a request to a store.
+const WINDOW_MAX: u64 = 8 << 20;
+/// A first read of so many bytes is taken for the beginning of all of the file: it is as much as the kernel asks for when
+/// a program reads in large pieces.
+const EAGER: u64 = 128 << 10;
+/// How far a read may be from where the last one ended and still be in sequence: the kernel asks for several at once.
+const SLACK: u64 = 1 << 20;
+
+/// Inode numbers between two files that are read one after the other: directories and small files may lie between them.
+const STEP_MAX: u64 = 16;
+/// Files read whole in sequence before others are fetched: two may be chance.
+const SEQUENCE_MIN: u32 = 3;
+/// What is fetched of files ahead at most, bytes.
+const FILES_WINDOW_MAX: u64 = 4 << 20;
+/// Entries of the map that are looked through for the next files.
+const ENTRIES_MAX: usize = 1024;
+
+/// Files of which it is known how far they were read: those read lately, twice as many at most.
+const STREAMS: usize = 256;
+
+/// How far a file was read in sequence, and how far ahead it is being fetched: all who read it share that.
+#[derive(Debug, Default)]
+struct ReadStream {
+    /// Where the last read ended.
+    read_to: AtomicU64,
+    /// Up to where chunks were asked for.
+    fetched_to: AtomicU64,
+    /// How much to ask for next, bytes.
+    window: AtomicU64,
+}
+
+/// What was read lately: how far which files, and which files one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct ReadStreams {
+    streams: Mutex<StreamGenerations>,
+    sequence: Mutex<FileSequence>,
+}
+
+#[derive(Debug, Default)]
+struct StreamGenerations {
+    young: HashMap<Ino, Arc<ReadStream>>,
+    old: HashMap<Ino, Arc<ReadStream>>,
+}
+
+/// Files that are read to their ends, one after the other, in the order of their inode numbers.
+#[derive(Debug, Default)]
+struct FileSequence {
+    /// The last one.
+    last: u64,
+    /// How many there were.
+    files: u32,
+    /// The first inode of which nothing was asked for yet.
+    fetched_to: u64,
+    /// How many inodes the last request ahead was about.
+    span: u64,
+    /// How much to ask for next, bytes.
+    window: u64,
+}
+
+/// What to fetch of the files after the one that was read.
+#[derive(Debug, PartialEq, Eq)]
+struct FilesAhead {
+    /// The first inode.
+    from: u64,
+    /// Bytes.
+    window: u64,
+}
+
+impl LiveFilesystem {
+    /// Asks for the chunks that a reader who goes on in sequence will want next, of this file or of those after it.
+    pub(super) fn prefetch_after(&self, ino: Ino, range: Range<u64>, is_file_end: bool) -> Result<()> {
+        let stream = self.streams.get_stream(ino);
+        if let Some(ahead) = stream.next_prefetch_range(&range) {
+            let extents = self.tree.read_head_state(|view| find_overlapping(view, ino, ahead))?;
+            self.chunks.prefetch_chunks(extents.iter().filter_map(|(_, extent)| chunk_id(extent)));
+        }
+        if !is_file_end {
+            return Ok(());
+        }
+        let next_files = self.streams.sequence.lock().next_files(ino);
+        next_files.map_or(Ok(()), |ahead| self.prefetch_files(&ahead))
+    }
+
+    fn prefetch_files(&self, ahead: &FilesAhead) -> Result<()> {
+        let mut chunks = Vec::new();
+        let mut reached = ahead.from.saturating_add(ENTRIES_MAX as u64);
+        self.tree.read_head_state(|view| {
+            (chunks, reached) = find_chunks_of_files(view, ahead, reached)?;
+            Ok(())
+        })?;
+        self.streams.sequence.lock().set_fetched(ahead.from, reached);
+        self.chunks.prefetch_chunks(chunks.into_iter());
+        Ok(())
+    }
+}
+
+/// The chunks at the beginnings of the files from an inode on, and the first inode that was not looked at.
+fn find_chunks_of_files(view: &dyn MapReader, ahead: &FilesAhead, end: u64) -> Result<(Vec<BlobId>, u64)> {
+    let span = KeySpan::from_bounds(
+        MapKey::for_attr(Ino(ahead.from)).as_bytes(),
+        MapKey::for_attr(Ino(end)).as_bytes(),
+    );
+    let mut chunks = Vec::new();
+    let mut reached = end;
+    let mut bytes = 0;
+    let mut entries = 0;
+    view.scan(span, &mut |key, value| {
+        // What cannot be decoded is reported to whoever reads it.
+        let Ok(key) = MapKeyRef::parse(key) else { return ControlFlow::Continue(()) };
+        entries += 1;
+        if bytes >= ahead.window || entries > ENTRIES_MAX {
+            reached = key.ino().0;
+            return ControlFlow::Break(());
+        }
+        if let MapKeyRef::Extent(_, offset) = key
+            && offset < WINDOW_MIN
+            && let Ok(extent) = Extent::decode(value)
+            && let Some(id) = chunk_id(&extent)
+        {
+            chunks.push(id);
+            bytes += extent.len;
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok((chunks, reached))
+}
+
+fn chunk_id(extent: &Extent) -> Option<BlobId> {
+    match extent.source {
+        ExtentSource::Chunk { id, .. } => Some(id),
+        ExtentSource::Hole | ExtentSource::WriteLog { .. } => None,
+    }
+}
+
+impl FileSequence {
+    /// Notes a file that was read to its end; gives what to fetch ahead, if it is time to.
+    fn next_files(&mut self, ino: Ino) -> Option<FilesAhead> {
+        let Ino(ino) = ino;
+        match ino.checked_sub(self.last) {
+            Some(1..=STEP_MAX) => self.files = self.files.saturating_add(1),
+            // Read again, or by one of several readers, who is a little behind.
+            _ if ino.abs_diff(self.last) <= STEP_MAX => return None,
+            Some(_) | None => *self = Self { files: 1, ..Self::default() },
+        }
+        self.last = ino;
+        self.fetched_to = self.fetched_to.max(ino.saturating_add(1));
+        if self.files < SEQUENCE_MIN || self.fetched_to - ino > self.span / 2 + 1 {
+            return None;
+        }
+        self.window = (self.window * 2).clamp(WINDOW_MIN, FILES_WINDOW_MAX);
+        Some(FilesAhead { from: self.fetched_to, window: self.window })
+    }
+
+    /// Notes that the files from an inode on were asked for. Of two readers who asked the same, one counts.
+    fn set_fetched(&mut self, from: u64, to: u64) {
+        if from == self.fetched_to {
+            self.span = to.saturating_sub(from);
+            self.fetched_to = to;
+        }
+    }
+}
+
+impl ReadStreams {
+    /// The stream of a file.
+    fn get_stream(&self, ino: Ino) -> Arc<ReadStream> {
+        let mut table = self.streams.lock();
+        if let Some(stream) = table.young.get(&ino) {
+            return stream.clone();
+        }
+        let stream = table.old.remove(&ino).unwrap_or_default();
+        if table.young.len() >= STREAMS {
+            table.old = std::mem::take(&mut table.young);
+        }
+        table.young.insert(ino, stream.clone());
+        stream
+    }
+}
+
+impl ReadStream {
+    /// Notes a read; gives the range to fetch ahead, if it is time to. Threads that race here fetch too much or too
+    /// little, and nothing worse.
+    fn next_prefetch_range(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let read_to = self.read_to.swap(range.end, Ordering::Relaxed);
+        let is_first = range.start == 0 && read_to == 0;
+        // Who begins with a large piece goes on; who wants a little may want no more than that.
+        let is_hesitant = is_first && range.end < EAGER;
+        if range.start.abs_diff(read_to) > SLACK || is_hesitant {
+            self.window.store(0, Ordering::Relaxed);
+            self.fetched_to.store(range.end, Ordering::Relaxed);
+            return None;
+        }
+        let window = self.window.load(Ordering::Relaxed).max(WINDOW_MIN);
+        let fetched_to = self.fetched_to.load(Ordering::Relaxed).max(range.end);
+        if fetched_to - range.end > window / 2 {
+            return None;
+        }
+        let ahead = fetched_to..range.end.saturating_add(window);
+        self.fetched_to.store(ahead.end, Ordering::Relaxed);
+        self.window.store((window * 2).min(WINDOW_MAX), Ordering::Relaxed);
+        Some(ahead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ahead_of(sequence: &mut FileSequence, ino: u64) -> Option<u64> {
+        sequence.next_files(Ino(ino)).map(|ahead| ahead.from)
+    }
+
+    #[test]
+    fn three_files_in_order_are_a_sequence() {
+        let mut sequence = FileSequence::default();
+        assert_eq!([500, 501, 503].map(|ino| ahead_of(&mut sequence, ino)), [None, None, Some(504)]);
+        sequence.set_fetched(504, 524);
+        // Half of what was asked for is still ahead, then less.
+        assert_eq!([504, 505, 512].map(|ino| ahead_of(&mut sequence, ino)), [None, None, None]);
+        assert_eq!(ahead_of(&mut sequence, 513), Some(524));
+    }
+
+    #[test]
+    fn a_second_reader_who_is_behind_ends_no_sequence() {
+        let mut sequence = FileSequence::default();
+        assert_eq!(
+            [500, 501, 500, 501, 502].map(|ino| ahead_of(&mut sequence, ino)).last(),
+            Some(&Some(503))
+        );
+    }
+
+    #[test]
+    fn files_here_and_there_are_no_sequence() {
+        let mut sequence = FileSequence::default();
+        for ino in [500, 900, 501, 901, 40, 41, 400, u64::MAX, 1] {
+            assert_eq!(ahead_of(&mut sequence, ino), None, "{ino}");
+        }
+    }
+
+    #[test]
+    fn the_window_grows_to_its_limit() {
+        let mut sequence = FileSequence::default();
+        let mut windows = Vec::new();
+        for ino in 500..520 {
+            if let Some(ahead) = sequence.next_files(Ino(ino)) {
+                windows.push(ahead.window);
+                sequence.set_fetched(ahead.from, ahead.from + 1);
+            }
+        }
+        assert_eq!(windows.first(), Some(&WINDOW_MIN));
+        assert_eq!(windows.last(), Some(&FILES_WINDOW_MAX));
+    }
+}
