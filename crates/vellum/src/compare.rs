@@ -8,13 +8,12 @@ use std::path::Path;
 use vellum_checkout::CheckoutWorktree;
 use vellum_map::MapRoot;
 use vellum_types::{FileKind, SnapshotId};
-use vellum_volume::diff::{ChangeKind, ChangeSide, FileChange, StateComparison, is_path_within};
+use vellum_volume::diff::{ChangeSide, FileChange, StateComparison, is_path_within};
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::{FsTree, ProgressMeter, Volume};
 
 use crate::commands::cat::write_file_content;
 use crate::error::{CliError, Result};
-use crate::ui::changes::GroupedChange;
 use crate::ui::json::ProblemJson;
 use crate::ui::patch::PatchContent;
 
@@ -77,13 +76,12 @@ impl<'a> ComparedSnapshots<'a> {
         self.from.find_path(path, "").is_ok() || self.to.find_path(path, "").is_ok()
     }
 
-    /// Marks what is in the directory though it counts as deleted: it is ignored from now on.
-    pub fn mark_ignored_files<'c>(&self, mut changes: Vec<GroupedChange<'c>>) -> Vec<GroupedChange<'c>> {
-        let Some(root) = self.directory.map(CheckoutWorktree::root_path) else { return changes };
-        for shown in changes.iter_mut().filter(|shown| shown.change.kind == ChangeKind::Deleted) {
-            shown.is_ignored = path_exists_beneath(root, shown.change.path());
-        }
-        changes
+    /// Whether what counts as deleted is in the directory: it is ignored from now on. If something that is not ignored
+    /// took its place, it is deleted indeed.
+    pub fn is_ignored_now(&self, deleted: &FileChange) -> bool {
+        let Some(root) = self.directory.map(CheckoutWorktree::root_path) else { return false };
+        let path = deleted.path();
+        path_exists_beneath(root, path) && self.to.find_path(path, "").is_err()
     }
 
     /// The content of both sides of a difference, for a patch.

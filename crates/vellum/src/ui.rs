@@ -21,8 +21,13 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use clap::error::{ContextKind, ErrorKind};
 use serde::Serialize;
 
+use crate::compare::ComparedSnapshots;
 use crate::error::{CliError, Result, kind_name};
+use changes::list::{ChangeDetail, ChangeList, CollapsedDirs};
 use style::TextStyle;
+
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
 
 /// How the user wants to be spoken to.
 #[derive(Debug, Clone, Copy, Default)]
@@ -59,6 +64,34 @@ impl UserInterface {
     /// Whether standard output is a terminal.
     pub fn is_output_terminal(&self) -> bool {
         io::stdout().is_terminal()
+    }
+
+    /// Columns of the terminal that standard output is; None if it is something else.
+    pub fn output_columns(&self) -> Option<usize> {
+        if !self.is_output_terminal() {
+            return None;
+        }
+        let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+        // Serial lines do not know.
+        Some(if columns > 0 { columns } else { COLUMNS })
+    }
+
+    /// Prints differences, a line each. `show` turns a path into what the user would type.
+    pub fn print_change_list(
+        &self,
+        compared: &ComparedSnapshots<'_>,
+        collapsed: CollapsedDirs,
+        detail: ChangeDetail,
+        show: impl Fn(&[u8]) -> String,
+    ) -> Result<()> {
+        let list = ChangeList {
+            changes: &compared.changes,
+            collapsed,
+            detail,
+            style: self.style,
+            terminal: self.output_columns(),
+        };
+        list.print_lines(show, |deleted| compared.is_ignored_now(deleted), |line| self.print_line(line))
     }
 
     /// Whether somebody can be asked, and answer.

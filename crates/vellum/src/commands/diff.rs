@@ -15,7 +15,8 @@ use crate::compare::ComparedSnapshots;
 use crate::context::CommandContext;
 use crate::context::mounted::MountedWorktree;
 use crate::error::{CliError, CommandOutcome, Result};
-use crate::ui::changes::{self, ChangeCounts, ChangeDetail, collapse_deleted_dirs, format_change_list};
+use crate::ui::changes::list::{ChangeDetail, CollapsedDirs, limit_name_column};
+use crate::ui::changes::{self, ChangeCounts};
 use crate::ui::json::ProblemJson;
 use crate::ui::progress::ProgressTask;
 use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
@@ -231,11 +232,8 @@ fn print_changes(
     if args.stat {
         return print_stat(context, compared, show);
     }
-    let each = compared.mark_ignored_files(collapse_deleted_dirs(&compared.changes));
-    for line in format_change_list(context.ui.style, &each, ChangeDetail::Sizes, show) {
-        context.ui.print_line(line)?;
-    }
-    if !each.is_empty() {
+    context.ui.print_change_list(compared, CollapsedDirs::Deleted, ChangeDetail::Sizes, show)?;
+    if !compared.changes.is_empty() {
         context.ui.print_note(ChangeCounts::from_changes(&compared.changes))?;
     }
     Ok(())
@@ -266,14 +264,14 @@ fn print_stat(
     show: impl Fn(&[u8]) -> String,
 ) -> Result<()> {
     let style = context.ui.style;
-    let mut table = TextTable::new(&[
+    let aligns = [
         ColumnAlignment::Left,
         ColumnAlignment::Left,
         ColumnAlignment::Right,
         ColumnAlignment::Right,
         ColumnAlignment::Left,
-    ])
-    .with_max_cell_width(changes::NAME_COLUMN);
+    ];
+    let mut table = TextTable::with_limit(&aligns, limit_name_column(context.ui.output_columns()));
     let mut files = 0;
     let mut all_added = 0;
     let mut all_removed = 0;

@@ -14,7 +14,8 @@ use crate::context::mounted::MountedWorktree;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::control::ControlRequest;
-use crate::ui::changes::{self, ChangeDetail, collapse_deleted_dirs, format_change_list};
+use crate::ui::changes;
+use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
 use crate::ui::format;
 use crate::ui::json::{NameJson, ProblemJson};
 use crate::ui::progress::ProgressTask;
@@ -196,10 +197,8 @@ fn print_mount_plan(
         ui.print_json(&MountRestorePlan { target: target.id.to_string(), dry_run: true, changes })?;
     } else {
         let paths = context.paths_at_root(&mounted.mountpoint);
-        let each = compared.mark_ignored_files(collapse_deleted_dirs(&compared.changes));
-        for line in format_change_list(ui.style, &each, ChangeDetail::Sizes, |path| paths.format_path(path)) {
-            ui.print_line(line)?;
-        }
+        let show = |path: &[u8]| paths.format_path(path);
+        ui.print_change_list(&compared, CollapsedDirs::Deleted, ChangeDetail::Sizes, show)?;
     }
     Ok(CommandOutcome::from_findings(!compared.changes.is_empty()))
 }

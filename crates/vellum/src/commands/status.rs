@@ -17,9 +17,8 @@ use crate::context::mounted::MountProcess;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::mounting::control::{ControlReply, ControlRequest};
-use crate::ui::changes::{
-    self, ChangeCounts, ChangeDetail, GroupedChange, collapse_changes, format_change_list,
-};
+use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
+use crate::ui::changes::{self, ChangeCounts};
 use crate::ui::format;
 use crate::ui::json::{self, ProblemJson};
 use crate::ui::progress::ProgressTask;
@@ -295,16 +294,9 @@ fn print_status(
         print_write_log(context, mount)?;
     }
     ui.print_problems(&compared.problems)?;
-    let shown = if args.all {
-        compared.changes.iter().map(GroupedChange::from_change).collect()
-    } else {
-        collapse_changes(&compared.changes)
-    };
-    let shown = compared.mark_ignored_files(shown);
+    let collapsed = if args.all { CollapsedDirs::None } else { CollapsedDirs::AddedAndDeleted };
     let paths = context.paths_at_root(standing.directory);
-    for line in format_change_list(ui.style, &shown, ChangeDetail::Aspects, |path| paths.format_path(path)) {
-        ui.print_line(line)?;
-    }
+    ui.print_change_list(compared, collapsed, ChangeDetail::Aspects, |path| paths.format_path(path))?;
     match (compared.changes.is_empty(), head) {
         (true, _) if !compared.problems.is_empty() => {}
         (true, Some(_)) => ui.print_note("nothing changed since")?,

@@ -1,5 +1,6 @@
 //! `vellum status`
 
+use crate::terminal::Terminal;
 use crate::world::World;
 
 #[test]
@@ -107,4 +108,43 @@ fn names_that_turn_the_text_around_them_are_shown_escaped() {
     let ran = world.run(&["diff", "--patch"]);
     assert!(!ran.out.contains(['\u{202e}', '\u{200b}', '\u{feff}']), "{:?}", ran.out);
     world.run(&["tag", "add", "a\u{202e}b"]).code(3).remarks("do not show");
+}
+
+#[test]
+fn a_directory_that_a_file_replaced_is_not_called_ignored() {
+    let world = World::with_snapshot();
+    std::fs::remove_dir_all(world.tree().join("dir")).unwrap();
+    world.write("dir", "a file now");
+    let ran = world.run(&["status"]).code(1);
+    assert_eq!(ran.lines(), ["A  dir", "D  dir/  with 3 entries in it"]);
+    world.write(".vellumignore", "/dir\n");
+    let ran = world.run(&["status"]).code(1);
+    assert_eq!(ran.lines(), ["A  .vellumignore", "D  dir/           with 3 entries in it (ignored now)"]);
+}
+
+#[test]
+fn columns_line_up_around_a_long_rename() {
+    let world = World::with_snapshot();
+    let long = "a-name-that-is-about-as-long-as-those-of-downloads.txt";
+    std::fs::rename(world.tree().join("a.txt"), world.tree().join(long)).unwrap();
+    world.chmod("dir/b.txt", 0o600);
+    // On a terminal that does not know its size, which is taken to be one of 80 columns.
+    for (command, sizes) in [("status", ["mode", ""]), ("diff", ["2 B; mode", "14 B"])] {
+        let ran = world.run(&[command]).code(1);
+        let rename = format!("a.txt -> {long}");
+        let line = |letter, name: &str, width, size| {
+            format!("{letter}  {name:width$}  {size}").trim_end().to_owned()
+        };
+        let piped =
+            [line('R', &rename, rename.len(), sizes[1]), line('M', "dir/b.txt", rename.len(), sizes[0])];
+        assert_eq!(ran.lines(), piped, "{command}");
+        let (code, text) = Terminal::start(&world, &[command, "--quiet"]).end();
+        let mut on_terminal = vec![format!("R  {rename}")];
+        on_terminal.extend((!sizes[1].is_empty()).then(|| format!("              {}", sizes[1])));
+        on_terminal.push(line('M', "dir/b.txt", 9, sizes[0]));
+        assert_eq!(
+            (code, text.lines().collect::<Vec<_>>()),
+            (Some(1), on_terminal.iter().map(|line| &**line).collect())
+        );
+    }
 }
