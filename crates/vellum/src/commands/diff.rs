@@ -29,12 +29,16 @@ use crate::ui::{format, patch};
 /// paths.
 ///
 /// Without an option, lists each difference (A: added, M: modified, R: renamed, D: deleted) with sizes, and what
-/// else differs besides the content. Exits with 1 if there are differences.
+/// else differs besides the content. A deleted directory is listed as one line with the number of entries in it,
+/// unless --all is given. Exits with 1 if there are differences.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Snapshots and paths
     #[arg(value_name = "FROM] [TO] [PATH")]
     words: Vec<OsString>,
+    /// Also list the contents of deleted directories
+    #[arg(short, long)]
+    all: bool,
     /// Count lines added and removed in each file
     #[arg(long)]
     stat: bool,
@@ -232,7 +236,8 @@ fn print_changes(
     if args.stat {
         return print_stat(context, compared, show);
     }
-    context.ui.print_change_list(compared, CollapsedDirs::Deleted, ChangeDetail::Sizes, show)?;
+    let collapsed = if args.all { CollapsedDirs::None } else { CollapsedDirs::Deleted };
+    context.ui.print_change_list(compared, collapsed, ChangeDetail::Sizes, show)?;
     if !compared.changes.is_empty() {
         context.ui.print_note(ChangeCounts::from_changes(&compared.changes))?;
     }

@@ -25,8 +25,9 @@ use crate::ui::progress::ProgressTask;
 
 /// Show what changed since the last snapshot
 ///
-/// A: added, M: modified, R: renamed, D: deleted; then what else differs besides the content. A new directory is
-/// listed as one line, unless --all is given. Exits with 1 if anything changed.
+/// A: added, M: modified, R: renamed, D: deleted; then what else differs besides the content. A new or deleted
+/// directory is listed as one line with the number of entries in it, unless --all is given. Exits with 1 if anything
+/// changed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only these paths

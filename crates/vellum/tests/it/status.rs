@@ -148,3 +148,34 @@ fn columns_line_up_around_a_long_rename() {
         );
     }
 }
+
+#[test]
+fn a_deleted_directory_is_one_line_unless_all_are_wanted_and_json_lists_each_entry() {
+    let world = World::new();
+    let number = 1_234;
+    for file in 0..number - 1 {
+        world.write(&format!("dir/sub/{file}"), "x");
+    }
+    // Sorts between the directory and what is in it.
+    world.write("dir-2", "x");
+    world.snapshot("first");
+    std::fs::remove_dir_all(world.tree().join("dir")).unwrap();
+    world.remove("dir-2");
+    for command in ["status", "diff"] {
+        let ran = world.run(&[command]).code(1).remarks("1,236 deleted");
+        let lines = ran.lines();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert_eq!(lines[0], "D  dir/   with 1,234 entries in it", "{command}");
+        let ran = world.run(&[command, "--all"]).code(1);
+        assert_eq!(ran.lines().len(), number + 2, "{command}");
+        assert!(
+            ran.lines().iter().any(|line| line.split_whitespace().nth(1) == Some("dir/sub/77")),
+            "{command}"
+        );
+        let value = world.json(&[command]);
+        assert_eq!(value["changes"].as_array().unwrap().len(), number + 2, "{command}");
+        assert_eq!(value["counts"]["deleted"], number + 2, "{command}");
+    }
+    // A list for scripts is complete too.
+    assert_eq!(world.run(&["diff", "--name-status"]).code(1).lines().len(), number + 2);
+}
