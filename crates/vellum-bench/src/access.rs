@@ -11,7 +11,7 @@ use vellum_types::DurationHistogram;
 
 mod line;
 
-pub use line::LoggedRequest;
+pub use line::{LoggedRequest, RequestedFile};
 
 /// Files that are told apart.
 const FILES_MAX: usize = 100_000;
@@ -29,11 +29,15 @@ pub struct AccessFilter {
     pub uid: Option<u32>,
     /// Of this process only.
     pub pid: Option<u32>,
+    /// Not of this process: the one that reads the log.
+    pub except_pid: Option<u32>,
 }
 
 impl AccessFilter {
     fn matches_request(&self, request: &LoggedRequest<'_>) -> bool {
-        self.uid.is_none_or(|uid| uid == request.uid) && self.pid.is_none_or(|pid| pid == request.pid)
+        self.uid.is_none_or(|uid| uid == request.uid)
+            && self.pid.is_none_or(|pid| pid == request.pid)
+            && self.except_pid != Some(request.pid)
     }
 }
 
@@ -262,14 +266,17 @@ mod tests {
 
     #[test]
     fn a_filter_lets_through_one_user_or_process() {
+        let any = AccessFilter::default();
         let count = |filter| {
             let mut profile = AccessProfile::new(filter);
             profile.read_line(LINE.as_bytes(), true);
             profile.take_summary(0).requests
         };
-        assert_eq!(count(AccessFilter { uid: Some(5), pid: None }), 1);
-        assert_eq!(count(AccessFilter { uid: Some(0), pid: None }), 0);
-        assert_eq!(count(AccessFilter { uid: Some(5), pid: Some(8) }), 0);
-        assert_eq!(count(AccessFilter { uid: None, pid: Some(7) }), 1);
+        assert_eq!(count(AccessFilter { uid: Some(5), ..any }), 1);
+        assert_eq!(count(AccessFilter { uid: Some(0), ..any }), 0);
+        assert_eq!(count(AccessFilter { uid: Some(5), pid: Some(8), ..any }), 0);
+        assert_eq!(count(AccessFilter { pid: Some(7), ..any }), 1);
+        assert_eq!(count(AccessFilter { except_pid: Some(7), ..any }), 0);
+        assert_eq!(count(AccessFilter { except_pid: Some(8), ..any }), 1);
     }
 }

@@ -101,6 +101,11 @@ impl FrozenTree {
         Ok(self.tree.expect_inode_attr(ino)?)
     }
 
+    /// The path of an inode's first link, from the root.
+    pub fn inode_path(&self, ino: Ino) -> Result<Vec<u8>> {
+        Ok(self.tree.inode_path(ino)?)
+    }
+
     /// How many bytes an inode takes: of a file, those that are no holes.
     pub fn stored_bytes(&self, ino: Ino, attr: &InodeAttr) -> Result<u64> {
         if attr.kind != FileKind::File || attr.inline.is_some() || attr.size == 0 {

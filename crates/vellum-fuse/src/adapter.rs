@@ -5,6 +5,7 @@
 //! itself.
 
 mod modify;
+mod paths;
 mod reading;
 pub(crate) mod removed;
 mod requests;

@@ -54,14 +54,16 @@ enum FixedVirtualFile {
     Stats,
     AccessLog,
     Mount,
+    Paths,
 }
 
-const FIXED: [(FixedVirtualFile, &[u8]); 5] = [
+const FIXED: [(FixedVirtualFile, &[u8]); 6] = [
     (FixedVirtualFile::Top, NAME),
     (FixedVirtualFile::Snapshots, b"snapshots"),
     (FixedVirtualFile::Stats, b"stats"),
     (FixedVirtualFile::AccessLog, b"accesslog"),
     (FixedVirtualFile::Mount, b"mount.json"),
+    (FixedVirtualFile::Paths, b"paths"),
 ];
 
 impl FixedVirtualFile {
@@ -157,6 +159,8 @@ impl VirtualDir {
     pub fn file_attr(&self, number: u64) -> Result<InodeAttr> {
         let mut attr = match FixedVirtualFile::from_number(number) {
             Some(FixedVirtualFile::Top | FixedVirtualFile::Snapshots) => InodeAttr::new(FileKind::Dir, 0o555),
+            // It tells names from directories that others may not be allowed to search.
+            Some(FixedVirtualFile::Paths) => InodeAttr::new(FileKind::Dir, 0o500),
             Some(FixedVirtualFile::AccessLog) => {
                 InodeAttr { size: self.pipe.len() as u64, ..self.new_link_attr() }
             }
@@ -180,6 +184,37 @@ impl VirtualDir {
             attr.mtime = vellum_volume::session::current_time();
         }
         Ok(attr)
+    }
+
+    /// Whether a virtual directory is the one in which the name of a file is a node id, and its content the node's path.
+    #[must_use]
+    pub fn is_paths_dir(number: u64) -> bool {
+        number == FixedVirtualFile::Paths.to_number()
+    }
+
+    /// A file that holds a path.
+    pub fn add_path_text(&self, path: Vec<u8>) -> Result<VirtualNode> {
+        let number = self.texts.add_text(path.into());
+        Ok(VirtualNode { place: NodePlace::Virtual(number), attr: self.file_attr(number)? })
+    }
+
+    /// The path of a virtual file from the mountpoint, if it has a fixed name.
+    #[must_use]
+    pub fn file_path(&self, number: u64) -> Option<Vec<u8>> {
+        match FixedVirtualFile::from_number(number)? {
+            FixedVirtualFile::Top => Some(NAME.to_vec()),
+            file => {
+                let (_, name) = FIXED.into_iter().find(|(fixed, _)| *fixed == file)?;
+                Some([NAME, name].join(&b'/'))
+            }
+        }
+    }
+
+    /// The path of a snapshot's directory from the mountpoint, by the name that it was looked up by.
+    #[must_use]
+    pub fn snapshot_path(&self, slot: SnapshotSlot) -> Option<Vec<u8>> {
+        let name = self.snapshots.snapshot_name(slot)?;
+        Some([NAME, b"snapshots", name.as_slice()].join(&b'/'))
     }
 
     /// Whether a virtual directory lists something else whenever there is a new snapshot: nobody tells the kernel.
@@ -206,6 +241,7 @@ impl VirtualDir {
         match FixedVirtualFile::from_number(dir) {
             Some(FixedVirtualFile::Top) => Ok(FIXED.into_iter().skip(1).map(new_listed_name).collect()),
             Some(FixedVirtualFile::Snapshots) => self.snapshots.list_entries(),
+            Some(FixedVirtualFile::Paths) => Ok(Vec::new()),
             _ => Err(Errno::NOTDIR.into()),
         }
     }
@@ -243,7 +279,9 @@ impl VirtualDir {
     pub fn read_file(&self, number: u64, offset: u64, len: usize) -> Result<Vec<u8>> {
         let text = match FixedVirtualFile::from_number(number) {
             Some(FixedVirtualFile::Mount) => self.mount_file.clone(),
-            Some(FixedVirtualFile::Top | FixedVirtualFile::Snapshots) => return Err(Errno::ISDIR.into()),
+            Some(FixedVirtualFile::Top | FixedVirtualFile::Snapshots | FixedVirtualFile::Paths) => {
+                return Err(Errno::ISDIR.into());
+            }
             Some(FixedVirtualFile::Stats | FixedVirtualFile::AccessLog) => return Err(Errno::INVAL.into()),
             None => self.texts.get_text(number).ok_or(Errno::STALE)?,
         };
@@ -259,7 +297,7 @@ impl VirtualDir {
 
 fn new_listed_name((file, name): (FixedVirtualFile, &[u8])) -> ListedDirName {
     let kind = match file {
-        FixedVirtualFile::Top | FixedVirtualFile::Snapshots => FileKind::Dir,
+        FixedVirtualFile::Top | FixedVirtualFile::Snapshots | FixedVirtualFile::Paths => FileKind::Dir,
         FixedVirtualFile::AccessLog => FileKind::Symlink,
         FixedVirtualFile::Stats | FixedVirtualFile::Mount => FileKind::File,
     };

@@ -76,6 +76,50 @@ impl<'a> LoggedRequest<'a> {
     }
 }
 
+/// The file that a request was about, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestedFile {
+    /// The node.
+    pub node: u64,
+    /// The name in it, if it is a directory in which one was asked for.
+    pub name: Option<Vec<u8>>,
+}
+
+impl RequestedFile {
+    /// Takes apart what [`LoggedRequest::requested_file`] gave; None if it is nothing of the kind.
+    #[must_use]
+    pub fn parse_text(text: &str) -> Option<Self> {
+        let node = split_node(text);
+        let name = match text.get(node.len()..)? {
+            "" => None,
+            rest => Some(unescape_name(rest.strip_prefix(",\"")?.strip_suffix('"')?)?),
+        };
+        Some(Self { node: node.parse().ok()?, name })
+    }
+}
+
+/// Undoes `escape_ascii`.
+fn unescape_name(escaped: &str) -> Option<Vec<u8>> {
+    let mut bytes = escaped.bytes();
+    let mut name = Vec::new();
+    while let Some(byte) = bytes.next() {
+        name.push(match byte {
+            b'\\' => match bytes.next()? {
+                b't' => b'\t',
+                b'r' => b'\r',
+                b'n' => b'\n',
+                b'x' => {
+                    let digits = [bytes.next()?, bytes.next()?];
+                    u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+                }
+                other => other,
+            },
+            other => other,
+        });
+    }
+    Some(name)
+}
+
 /// What stands before the first comma.
 fn split_node(arguments: &str) -> &str {
     arguments.split(',').next().unwrap_or_default()
@@ -128,6 +172,17 @@ mod tests {
         let failed = LoggedRequest::parse_line(&failed).unwrap();
         assert!(!failed.is_successful());
         assert_eq!(failed.requested_file(), request.arguments);
+    }
+
+    #[test]
+    fn a_name_is_unescaped() {
+        let all: Vec<u8> = (1..=255).filter(|byte| *byte != b'/').collect();
+        let text = format!("17,\"{}\"", all.escape_ascii());
+        assert_eq!(RequestedFile::parse_text(&text), Some(RequestedFile { node: 17, name: Some(all) }));
+        assert_eq!(RequestedFile::parse_text("17"), Some(RequestedFile { node: 17, name: None }));
+        for broken in ["", "x", "17,", "17,\"", "17,\"a", "17,\"\\x1\"", "(others)"] {
+            assert_eq!(RequestedFile::parse_text(broken), None, "{broken}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{FuseAdapter, InodeOwner, LONG, MountedState, format_chain};
 use crate::attr::{BLOCK_SIZE, file_kind_from_mode, to_node_attributes};
 use crate::dirs::ListedDirName;
 use crate::node::NodePlace;
-use crate::virt::{self, PATIENCE};
+use crate::virt::{self, PATIENCE, VirtualDir};
 use crate::wire::EntryAnswer;
 
 impl FuseAdapter {
@@ -41,7 +41,11 @@ impl FuseAdapter {
                 new_frozen_entry(&tree, sibling_place(dir, child), child, &attr)
             }
             InodeOwner::Virtual(number) => {
-                let found = self.virt.lookup(number, name)?;
+                let found = if VirtualDir::is_paths_dir(number) {
+                    self.virt.add_path_text(self.find_node_path(name)?)?
+                } else {
+                    self.virt.lookup(number, name)?
+                };
                 // A text is as it was when it was looked up.
                 let told = new_plain_entry(found.place, &found.attr)?;
                 let is_text = found.attr.kind == FileKind::File;

@@ -115,6 +115,16 @@ impl SnapshotsDir {
         Ok(target.to_string().into_bytes())
     }
 
+    /// What the snapshot in a slot is called: the first of the tags by which it was looked up, else its id.
+    pub fn snapshot_name(&self, slot: SnapshotSlot) -> Option<Vec<u8>> {
+        let known = self.known.lock();
+        let id = *known.ids.get(usize::from(slot.0).checked_sub(1)?)?;
+        let whole = id.to_string().into_bytes();
+        let names = known.links.iter().filter(|(_, number)| Self::is_link_to(&known, **number, id));
+        let tags = names.map(|(name, _)| name).filter(|name| !whole.starts_with(name));
+        Some(tags.min().cloned().unwrap_or(whole))
+    }
+
     /// The tree in a slot.
     pub fn snapshot_tree(&self, slot: SnapshotSlot) -> Result<Arc<FrozenTree>> {
         let id = {

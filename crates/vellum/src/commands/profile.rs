@@ -8,19 +8,25 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use vellum_bench::access::{AccessFilter, AccessProfile, AccessSummary, OperationSummary};
+use serde::Serialize;
+use vellum_bench::access::{
+    AccessFilter, AccessProfile, AccessSummary, DamagedLine, OperationSummary, RequestedFile, SlowFile,
+};
 use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
+use crate::ui::changes::list::limit_name_column;
+use crate::ui::json::NameJson;
 use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 use crate::ui::{UserInterface, format};
 
 /// Show where a mount spends its time: by operation, and the slowest files
 ///
 /// Follows a mount until Ctrl-C, or reads a log that was kept ('cat MOUNT/.vellum/accesslog > LOGFILE'). The log costs
-/// nothing while nobody reads it; one process can at a time. Exits with 1 if lines of the log are damaged.
+/// nothing while nobody reads it; one process can at a time. Files of a mount are shown by their paths from the
+/// mountpoint, those of a log that was kept by their inode numbers. Exits with 1 if lines of the log are damaged.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A mount, or a file with lines of its access log
@@ -63,11 +69,15 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let path = context.resolve_local_path(&args.from);
     let (log, live) = open_access_log(&path)?;
     let interval = args.interval.unwrap_or(if live { INTERVAL } else { 0.0 });
-    let filter = AccessFilter { uid: args.uid, pid: args.pid };
+    // The requests by which it finds paths are not what the mount was used for.
+    let except_pid = live.then(std::process::id);
+    let filter = AccessFilter { uid: args.uid, pid: args.pid, except_pid };
+    let mountpoint = path.is_dir().then(|| path.clone());
     let mut tables = ProfileTables {
         ui: &context.ui,
         profile: AccessProfile::new(filter),
         files: args.files,
+        mountpoint,
         damaged: false,
     };
     if live {
@@ -97,7 +107,28 @@ struct ProfileTables<'a> {
     ui: &'a UserInterface,
     profile: AccessProfile,
     files: usize,
+    /// Of the mount that is followed: it knows the paths of its inodes.
+    mountpoint: Option<PathBuf>,
     damaged: bool,
+}
+
+/// A summary with the paths that are known.
+#[derive(Serialize)]
+struct ProfileJson<'a> {
+    requests: u64,
+    operations: &'a [OperationSummary],
+    slowest: Vec<SlowFileJson<'a>>,
+    dropped: u64,
+    damaged: &'a [DamagedLine],
+    damaged_lines: u64,
+}
+
+#[derive(Serialize)]
+struct SlowFileJson<'a> {
+    #[serde(flatten)]
+    file: &'a SlowFile,
+    #[serde(flatten)]
+    path: Option<NameJson>,
 }
 
 impl ProfileTables<'_> {
@@ -171,10 +202,36 @@ impl ProfileTables<'_> {
     fn print_interval(&mut self) -> Result<()> {
         let summary = self.profile.take_summary(self.files);
         self.damaged |= summary.damaged_lines > 0;
+        let paths: Vec<_> = summary.slowest.iter().map(|file| self.find_requested_path(file)).collect();
         if self.ui.is_json() {
-            return self.ui.print_json(&summary);
+            let named = summary.slowest.iter().zip(&paths);
+            return self.ui.print_json(&ProfileJson {
+                requests: summary.requests,
+                operations: &summary.operations,
+                slowest: named
+                    .map(|(file, path)| SlowFileJson { file, path: path.as_deref().map(NameJson::new) })
+                    .collect(),
+                dropped: summary.dropped,
+                damaged: &summary.damaged,
+                damaged_lines: summary.damaged_lines,
+            });
         }
-        print_access_summary(self.ui, &summary)
+        print_operations(self.ui, &summary)?;
+        print_slowest(self.ui, &summary.slowest, &paths)?;
+        print_log_problems(self.ui, &summary)
+    }
+
+    /// The path of a file from the mountpoint, if the mount is there, and the file still has one.
+    fn find_requested_path(&self, file: &SlowFile) -> Option<Vec<u8>> {
+        let RequestedFile { node, name } = RequestedFile::parse_text(&file.about)?;
+        let mut path = std::fs::read(self.mountpoint.as_ref()?.join(format!(".vellum/paths/{node}"))).ok()?;
+        if let Some(name) = name {
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&name);
+        }
+        Some(path)
     }
 }
 
@@ -193,7 +250,7 @@ fn wait_for_log_data(log: &File, until: Instant) -> Result<bool> {
     }
 }
 
-fn print_access_summary(ui: &UserInterface, summary: &AccessSummary) -> Result<()> {
+fn print_operations(ui: &UserInterface, summary: &AccessSummary) -> Result<()> {
     let mut table = TextTable::new(&[
         ColumnAlignment::Left,
         ColumnAlignment::Right,
@@ -212,19 +269,24 @@ fn print_access_summary(ui: &UserInterface, summary: &AccessSummary) -> Result<(
     for line in table.format_lines() {
         ui.print_line(line)?;
     }
-    if !summary.slowest.is_empty() {
-        let mut table = TextTable::new(&[
-            ColumnAlignment::Left,
-            ColumnAlignment::Right,
-            ColumnAlignment::Right,
-            ColumnAlignment::Right,
-        ]);
+    Ok(())
+}
+
+fn print_slowest(ui: &UserInterface, slowest: &[SlowFile], paths: &[Option<Vec<u8>>]) -> Result<()> {
+    if !slowest.is_empty() {
+        let aligns =
+            [ColumnAlignment::Left, ColumnAlignment::Right, ColumnAlignment::Right, ColumnAlignment::Right];
+        let mut table = TextTable::with_limit(&aligns, limit_name_column(ui.output_columns()));
         let head = ["file", "count", "total", "longest"];
         table.add_row(head.map(|word| TableCell::from_painted(word, |text| ui.style.paint_dim(text))));
-        for file in &summary.slowest {
-            let about = format_path(file.about.as_bytes());
+        for (file, path) in slowest.iter().zip(paths) {
+            let shown = match path.as_deref() {
+                Some(b"") => ".".into(),
+                Some(path) => format_path(path),
+                None => format_path(file.about.as_bytes()),
+            };
             table.add_row([
-                about.into(),
+                shown.into(),
                 format::format_number(file.count).into(),
                 format_seconds(file.total).into(),
                 format_seconds(file.longest).into(),
@@ -234,7 +296,10 @@ fn print_access_summary(ui: &UserInterface, summary: &AccessSummary) -> Result<(
             ui.print_line(line)?;
         }
     }
-    ui.print_line("")?;
+    ui.print_line("")
+}
+
+fn print_log_problems(ui: &UserInterface, summary: &AccessSummary) -> Result<()> {
     if summary.dropped > 0 {
         ui.print_warning(format!(
             "lines are missing in {}: the log was read too slowly",

@@ -1,11 +1,13 @@
 //! `vellum profile`
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::mounting::{Mount, wait_until};
 use crate::world::World;
@@ -181,4 +183,78 @@ fn a_mount_is_followed_until_it_ends() {
     mount.umount().ok();
     assert!(child.0.wait().unwrap().success());
     reader.join().unwrap();
+}
+
+/// The names of slowest files, from the tables of a profile that is followed while `work` is done again and again, until
+/// all of `wanted` are among them.
+fn wait_for_profiled_paths(mount: &Mount, work: &str, wanted: &[String]) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vellum"))
+        .args(["profile", "--interval", "0.1", "--files", "50", "--json"])
+        .arg(&mount.path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .map(Running)
+        .unwrap();
+    let out = child.0.stdout.take().unwrap();
+    let seen = Arc::new(Mutex::new(BTreeSet::<String>::new()));
+    let reader = {
+        let seen = seen.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if let Some(path) = line.trim().strip_prefix("\"path\": ") {
+                    seen.lock().unwrap().insert(serde_json::from_str(path.trim_end_matches(',')).unwrap());
+                }
+            }
+        })
+    };
+    wait_until("the paths are told", || {
+        mount.sh(work);
+        wanted.iter().all(|path| seen.lock().unwrap().contains(path))
+    });
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    reader.join().unwrap();
+}
+
+#[test]
+fn files_of_the_mount_and_of_its_snapshots_are_told_by_their_paths() {
+    let world = World::with_snapshot();
+    let odd = "a \u{e9}\n\"b\"";
+    world.write(odd, "x");
+    world.write("second/dir/file", "x");
+    let second =
+        world.json(&["snapshot", "-m", "second", "--json"])["snapshot"]["id"].as_str().unwrap().to_owned();
+    world.run(&["tag", "add", "v1", "HEAD~1"]).ok();
+    let mount = Mount::new(&world, "work");
+    // Names that are not there, and attributes, are remembered by the kernel; extended attributes are not.
+    let work = format!(
+        "echo x > dir/new; rm dir/new; getfattr -d dir/b.txt a*
+         getfattr -d .vellum/snapshots/v1/dir/deep/c.bin .vellum/snapshots/{second}/second/dir/file"
+    );
+    let wanted = [
+        "dir/new".to_owned(),
+        "dir/b.txt".to_owned(),
+        odd.to_owned(),
+        ".vellum/snapshots/v1/dir/deep/c.bin".to_owned(),
+        format!(".vellum/snapshots/{second}/second/dir/file"),
+    ];
+    wait_for_profiled_paths(&mount, &work, &wanted);
+    // Who may not search a directory learns no name in it that way.
+    assert_eq!(mount.at(".vellum/paths").metadata().unwrap().mode() & 0o777, 0o500);
+    let number = mount.at("dir/b.txt").metadata().unwrap().ino();
+    assert_eq!(fs::read(mount.at(&format!(".vellum/paths/{number}"))).unwrap(), b"dir/b.txt");
+    assert_eq!(fs::read(mount.at(".vellum/paths/1")).unwrap(), b"");
+    for unknown in ["0", "x", "99999999", "-1", ""] {
+        let path = mount.at(".vellum/paths").join(unknown);
+        assert!(fs::read(path).is_err(), "{unknown}");
+    }
+}
+
+#[test]
+fn files_of_a_mounted_snapshot_are_told_by_their_paths() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "old");
+    mount.again(&["--snapshot", "first"]).ok();
+    let work = "getfattr -d . dir/deep/c.bin";
+    wait_for_profiled_paths(&mount, work, &["dir/deep/c.bin".to_owned(), String::new()]);
 }
