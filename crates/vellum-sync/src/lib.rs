@@ -14,6 +14,7 @@
 //! | `plan` | what a run will do |
 //! | `moving` | taking away at the source what the destination has |
 //! | `source` | where entries and content come from |
+//! | `stored_stat` | metadata that is kept in an attribute instead of being set |
 //! | `receive` | the receiving side: writing entries, beside their places |
 //! | `transfer` | carrying out a plan: phases, threads, failures |
 //! | `local` | a directory of this host as an end |
@@ -47,6 +48,7 @@ pub mod scan;
 pub mod session;
 pub mod snapshot;
 pub mod source;
+pub mod stored_stat;
 mod transfer;
 pub mod two_way;
 pub mod union;

@@ -6,7 +6,16 @@
 mod basis;
 
 pub use basis::{BASIS_DIRS_MAX, Basis, BasisUsage, resolve_missing_path};
+
 use serde::{Deserialize, Serialize};
+
+use crate::source::SyncSide;
+use crate::stored_stat::STORED_STAT;
+
+/// ACLs are attributes whose names begin so.
+pub(crate) const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+/// Attributes of the filesystem's own, which nobody copies.
+const SYSTEM_PREFIX: &[u8] = b"system.";
 
 /// How often a refused or cut-off file is tried again unless told otherwise: once more, then it is a problem to show.
 pub const RETRIES: u32 = 1;
@@ -98,10 +107,40 @@ pub struct PreserveOptions {
     pub xattrs: bool,
     /// ACLs.
     pub acls: bool,
+    /// Which sides keep owners, modes and special files in an attribute.
+    #[serde(default)]
+    pub stored_stat: StoredStatSides,
     /// Access times.
     pub atimes: bool,
     /// Runs of zeros become holes. Holes stay holes without it.
     pub sparse: bool,
+}
+
+/// Which sides keep owners, modes and special files in an attribute (see `stored_stat`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StoredStatSides {
+    /// The source.
+    pub source: bool,
+    /// The destination.
+    pub destination: bool,
+}
+
+impl PreserveOptions {
+    /// Whether a side lists extended attributes or ACLs.
+    #[must_use]
+    pub fn lists_xattrs(&self, side: SyncSide) -> bool {
+        self.xattrs || self.acls || side == SyncSide::Destination && self.stored_stat.destination
+    }
+
+    /// Whether an extended attribute of the destination is the source's affair.
+    #[must_use]
+    pub fn sets_xattr(&self, name: &[u8]) -> bool {
+        match name {
+            _ if name.starts_with(ACL_PREFIX) => self.acls,
+            STORED_STAT if self.stored_stat.destination => true,
+            _ => self.xattrs && !name.starts_with(SYSTEM_PREFIX),
+        }
+    }
 }
 
 /// Somebody who is not root: sets only groups that they are in, and only of what is theirs.

@@ -92,7 +92,8 @@ pub fn map_owners(
     let mut options = options.clone();
     options.compare.widen_tolerance(destination.granularity.tolerance_nanos());
     options.preserve.receiver.clone_from(&destination.owners.receiver);
-    if options.preserve.receiver.is_some() {
+    // What is kept in an attribute needs no privilege.
+    if options.preserve.receiver.is_some() && !options.preserve.stored_stat.destination {
         options.preserve.owners = false;
         options.preserve.devices = false;
     }

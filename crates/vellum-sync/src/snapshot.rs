@@ -20,6 +20,7 @@ use crate::listing::{
     ContentDigest, DirectoryBlock, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry,
     TreeListing,
 };
+use crate::options::ACL_PREFIX;
 use crate::receive::RANGE;
 use crate::scan::{EntryFilter, create_omitted_listing, should_list_named};
 use crate::source::{
@@ -27,7 +28,6 @@ use crate::source::{
 };
 
 /// ACLs are attributes whose names begin so.
-const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 /// Chunks that are fetched together, 64 KiB each on average: each thread has so many in memory.
 const BATCH: usize = 16;
 

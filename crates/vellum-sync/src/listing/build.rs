@@ -213,6 +213,31 @@ impl TreeListing {
         Ok(ListingEntryId::from_index(first))
     }
 
+    /// Gives an entry other attributes; of a directory the kind stays.
+    pub(crate) fn replace_attributes(
+        &mut self,
+        id: ListingEntryId,
+        fresh: &NewListingEntry,
+        detail: EntryDetail,
+    ) {
+        let Some(record) = self.records.get_mut(id.index()) else { return };
+        let mut new = EntryRecord::from_new_entry(fresh);
+        (new.parent, new.name, new.name_len, new.detail) =
+            (record.parent, record.name, record.name_len, record.detail);
+        if record.kind == FileKind::Dir {
+            (new.kind, new.size) = (record.kind, record.size);
+        }
+        match (record.detail as usize).checked_sub(1).and_then(|place| self.details.get_mut(place)) {
+            Some(old) => *old = detail,
+            None => {
+                // As many details as entries, which have numbers of 32 bits.
+                self.details.push(detail);
+                new.detail = self.details.len() as u32;
+            }
+        }
+        *record = new;
+    }
+
     /// Adds to what is known of an entry.
     pub fn add_flags(&mut self, id: ListingEntryId, flags: EntryFlags) {
         if let Some(record) = self.records.get_mut(id.index()) {

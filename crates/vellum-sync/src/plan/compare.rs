@@ -5,10 +5,8 @@ use vellum_types::{FileKind, UnixTime};
 
 use super::{Differences, WantedAttributes};
 use crate::listing::{ListingEntry, ListingEntryId, TreeListing};
-use crate::options::{CompareMethod, SymlinkHandling, SyncOptions};
+use crate::options::{ACL_PREFIX, CompareMethod, SymlinkHandling, SyncOptions};
 
-/// ACLs are attributes whose names begin so.
-const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 const NANOS: i128 = 1_000_000_000;
 
 /// In what attributes differ from those that the source asks for.
@@ -35,7 +33,10 @@ pub fn compare_attributes(
         .union_if(Differences::GROUP, gid != old.gid())
         .union_if(Differences::ATIME, atime)
         .union_if(Differences::ACL, acl && options.preserve.acls)
-        .union_if(Differences::XATTR, xattr && options.preserve.xattrs)
+        .union_if(
+            Differences::XATTR,
+            xattr && (options.preserve.xattrs || options.preserve.stored_stat.destination),
+        )
 }
 
 /// Whether ACLs, and whether other attributes differ.

@@ -67,6 +67,12 @@ impl WantedAttributes {
         }
     }
 
+    /// The mode that the source has, changed as asked.
+    #[must_use]
+    pub fn source_mode(&self) -> u32 {
+        self.source_mode
+    }
+
     /// The mode of what there is already (`now`), when it belongs to this owner and group in the end; None for symlinks,
     /// which have none. Set-id bits are left out where they would lend the privileges of another than the source's
     /// owner.

@@ -10,11 +10,10 @@ use vellum_types::FileKind;
 
 use crate::error::{Result, SyncError};
 use crate::listing::ListingEntry;
-use crate::options::SyncOptions;
+use crate::options::{ACL_PREFIX, SyncOptions};
 use crate::plan::WantedAttributes;
+use crate::source::SyncSide;
 
-const ACL_PREFIX: &[u8] = b"system.posix_acl_";
-const SYSTEM_PREFIX: &[u8] = b"system.";
 /// Attributes that are removed if the source does not have them; labels belong to the system.
 const REMOVED: [&[u8]; 3] = [b"user.", b"trusted.", b"security.capability"];
 
@@ -70,7 +69,7 @@ pub(super) fn apply_known_attributes(
     let mut failed = Vec::new();
     let (uid, gid) = apply_owner(node, &wanted, now, &mut failed);
     let mut touched = (uid, gid) != (now.uid, now.gid);
-    if options.preserve.xattrs || options.preserve.acls {
+    if options.preserve.lists_xattrs(SyncSide::Destination) {
         touched |= apply_xattrs(node, entry, (now, &newcomer), options, &mut failed);
     }
     let mode = match newcomer {
@@ -145,11 +144,7 @@ fn apply_xattrs(
     options: &SyncOptions,
     failed: &mut Vec<String>,
 ) -> bool {
-    let preserve = &options.preserve;
-    let concerns = |name: &[u8]| match name.starts_with(ACL_PREFIX) {
-        true => preserve.acls,
-        false => preserve.xattrs && !name.starts_with(SYSTEM_PREFIX),
-    };
+    let concerns = |name: &[u8]| options.preserve.sets_xattr(name);
     let present = node.list_xattr_names().unwrap_or_default();
     let mut touched = false;
     for name in present.iter().filter(|name| concerns(name)) {

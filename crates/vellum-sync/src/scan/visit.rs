@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use vellum_checkout::beneath::{BeneathError, ExtendedAttribute, HeldDir};
+use vellum_checkout::beneath::{BeneathError, ExtendedAttribute, HeldDir, HeldNode};
 use vellum_checkout::meta::FileStat;
 use vellum_types::FileKind;
 use vellum_volume::config::CONFIG_OBJECT;
@@ -15,13 +15,9 @@ use crate::error::{Result, SyncError};
 use crate::listing::{
     DirectoryBlock, EntryDetail, EntryFlags, NewListingEntry, TimeGranularity, UnlistedEntry,
 };
-use crate::options::{DeletePhase, SymlinkHandling};
+use crate::options::{ACL_PREFIX, DeletePhase, SymlinkHandling};
 use crate::source::{ListingRequest, SyncSide};
-
-/// ACLs are attributes whose names begin so.
-const ACL_PREFIX: &[u8] = b"system.posix_acl_";
-/// Attributes of the filesystem's own, which nobody copies.
-const SYSTEM_PREFIX: &[u8] = b"system.";
+use crate::stored_stat::{STORED_STAT, StoredStat, original_xattr_name, read_stored_target};
 
 /// What was found in a directory.
 pub(super) struct DirectoryContents {
@@ -77,11 +73,22 @@ struct FilteredName<'h> {
     is_between: bool,
 }
 
+/// What a name was found to be.
+struct VisitedFile {
+    stat: FileStat,
+    /// It is a symlink, and this is what it leads to.
+    followed: bool,
+    /// A regular file or a directory stands for it, which keeps its metadata in an attribute.
+    is_stored: bool,
+}
+
 /// What is looked for.
 pub(super) struct DirectoryVisitor<'w> {
     wish: &'w ListingRequest,
+    /// Extended attributes or ACLs.
     xattrs: bool,
-    acls: bool,
+    /// Metadata is kept in an attribute.
+    is_stored: bool,
     atimes: bool,
     groups: bool,
     recursive: bool,
@@ -101,8 +108,8 @@ impl<'w> DirectoryVisitor<'w> {
         let preserve = &wish.options.preserve;
         Self {
             wish,
-            xattrs: preserve.xattrs,
-            acls: preserve.acls,
+            xattrs: preserve.lists_xattrs(wish.side),
+            is_stored: wish.side == SyncSide::Source && preserve.stored_stat.source,
             atimes: preserve.atimes,
             groups: preserve.hard_links,
             recursive: preserve.recursive,
@@ -177,7 +184,7 @@ impl<'w> DirectoryVisitor<'w> {
         let looked = match is_dir {
             Some(is_dir) if is_dir || !self.links.is_following() => Ok(is_dir),
             // One that leads nowhere may still be left out by a rule.
-            _ => self.stat_name(here, name, false).map(|(stat, _)| stat.kind == FileKind::Dir).or_else(
+            _ => self.stat_name(here, name, false).map(|file| file.stat.kind == FileKind::Dir).or_else(
                 |error| {
                     if matches!(error, SyncError::Dangling(_)) { Ok(false) } else { Err(error) }
                 },
@@ -236,13 +243,19 @@ impl<'w> DirectoryVisitor<'w> {
         self.add_entry([name, shown], judged, found)
     }
 
-    /// What a name is, or leads to if it is to be followed; and whether it was.
-    fn stat_name(&self, here: &FollowedDirectory<'_>, name: &[u8], is_way: bool) -> Result<(FileStat, bool)> {
-        let stat = here.dir.stat(name)?;
-        Ok(match self.links.resolve_target(here, name, &stat, is_way)? {
-            Some(target) => (target, true),
-            None => (stat, false),
-        })
+    /// What a name is, or leads to if it is to be followed, or stands for if metadata is kept in attributes.
+    fn stat_name(&self, here: &FollowedDirectory<'_>, name: &[u8], is_way: bool) -> Result<VisitedFile> {
+        let own = here.dir.stat(name)?;
+        let target = self.links.resolve_target(here, name, &own, is_way)?;
+        let followed = target.is_some();
+        let stat = target.unwrap_or(own);
+        let may_be_stored = self.is_stored && matches!(stat.kind, FileKind::File | FileKind::Dir);
+        let stored = match may_be_stored {
+            true => StoredStat::read_from_node(&hold_node(here.dir, name, followed)?, stat.kind, name)?,
+            false => None,
+        };
+        let stat_shown = stored.map_or(stat, |stored| stored.apply_to(stat));
+        Ok(VisitedFile { stat: stat_shown, followed, is_stored: stored.is_some() })
     }
 
     fn add_entry(
@@ -252,12 +265,13 @@ impl<'w> DirectoryVisitor<'w> {
         found: &mut DirectoryContents,
     ) -> Result<()> {
         let FilteredName { here, is_way, .. } = judged;
-        let (stat, followed) = self.stat_name(here, name, is_way)?;
+        let file = self.stat_name(here, name, is_way)?;
+        let VisitedFile { stat, followed, .. } = file;
         if stat.kind == FileKind::Dir && self.wish.avoid == Some((stat.dev, stat.ino)) {
             found.keeps = true;
             return Ok(());
         }
-        let detail = self.read_detail(here, name, &stat, followed)?;
+        let detail = self.read_detail(here, name, &file)?;
         let elsewhere = stat.kind == FileKind::Dir && self.device.is_some_and(|device| device != stat.dev);
         let withheld = self.wish.side == SyncSide::Source
             && stat.kind == FileKind::File
@@ -294,19 +308,27 @@ impl<'w> DirectoryVisitor<'w> {
         Ok(())
     }
 
+    /// The metadata that the root keeps in an attribute, where that is asked for.
+    pub fn read_root_stat(&self, root: &HeldNode<'_>) -> Result<Option<StoredStat>> {
+        if self.is_stored { StoredStat::read_from_node(root, FileKind::Dir, b".") } else { Ok(None) }
+    }
+
     /// What few entries have.
     fn read_detail(
         &self,
         here: &FollowedDirectory<'_>,
         name: &[u8],
-        stat: &FileStat,
-        followed: bool,
+        file: &VisitedFile,
     ) -> Result<Option<EntryDetail>> {
+        let VisitedFile { stat, followed, is_stored } = *file;
         let dir = here.dir;
         let mut detail = EntryDetail::default();
         let mut any = self.atimes || self.groups && stat.nlink > 1 && stat.kind != FileKind::Dir;
         if stat.kind == FileKind::Symlink && self.symlinks == SymlinkHandling::Keep {
-            detail.target = dir.read_link(name)?.into();
+            detail.target = match is_stored {
+                true => read_stored_target(dir, name)?.into(),
+                false => dir.read_link(name)?.into(),
+            };
             any = true;
         }
         if matches!(stat.kind, FileKind::CharDevice | FileKind::BlockDevice) {
@@ -318,9 +340,8 @@ impl<'w> DirectoryVisitor<'w> {
                 if followed { dir.read_access_time_following(name) } else { dir.read_access_time(name) };
             detail.atime = Some(read?);
         }
-        if self.xattrs || self.acls {
-            let node = if followed { dir.hold_node_following(name) } else { dir.hold_node(name) };
-            detail.xattrs = self.read_xattrs(&node?, here.judge)?.into();
+        if self.xattrs {
+            detail.xattrs = self.read_xattrs(&hold_node(dir, name, followed)?, here.judge)?.into();
             any |= !detail.xattrs.is_empty();
         }
         Ok(any.then_some(detail))
@@ -329,25 +350,37 @@ impl<'w> DirectoryVisitor<'w> {
     /// The attributes that are asked for, and that the rules do not leave out. ACLs are none to the rules.
     pub fn read_xattrs(
         &self,
-        node: &vellum_checkout::beneath::HeldNode<'_>,
+        node: &HeldNode<'_>,
         judge: &dyn EntryFilter,
     ) -> std::result::Result<Vec<ExtendedAttribute>, BeneathError> {
         let mut found = Vec::new();
-        if !(self.xattrs || self.acls) {
+        if !self.xattrs {
             return Ok(found);
         }
         for name in node.list_xattr_names()? {
-            let is_acl = name.starts_with(ACL_PREFIX);
-            let is_asked_for =
-                if is_acl { self.acls } else { self.xattrs && !name.starts_with(SYSTEM_PREFIX) };
-            if is_asked_for && (is_acl || judge.should_transfer_xattr(&name)) {
-                // One that is gone since it was listed is no error.
-                found.extend(node.read_xattr(&name)?.map(|value| ExtendedAttribute { name, value }));
+            // ACLs and what stands for metadata are no attributes to the rules.
+            let is_ruled = !(name.starts_with(ACL_PREFIX) || name == STORED_STAT);
+            let is_asked_for = self.wish.options.preserve.sets_xattr(&name);
+            if !is_asked_for || is_ruled && !judge.should_transfer_xattr(&name) {
+                continue;
+            }
+            let shown = if self.is_stored { original_xattr_name(&name) } else { Some(name.clone()) };
+            // One that is gone since it was listed is no error.
+            if let (Some(shown), Some(value)) = (shown, node.read_xattr(&name)?) {
+                found.push(ExtendedAttribute { name: shown, value });
             }
         }
         found.sort_unstable();
         Ok(found)
     }
+}
+
+fn hold_node(
+    dir: &HeldDir,
+    name: &[u8],
+    followed: bool,
+) -> std::result::Result<HeldNode<'static>, BeneathError> {
+    if followed { dir.hold_node_following(name) } else { dir.hold_node(name) }
 }
 
 /// Whether a directory, which has these names, is a store of Vellum's.

@@ -105,8 +105,10 @@ impl<'a> DirectoryWalk<'a> {
         if wish.options.preserve.atimes {
             detail.atime = Some(stat.mtime);
         }
+        let stored = looker.read_root_stat(&root.hold_self())?;
+        let shown = stored.map_or(stat, |stored| stored.apply_to(stat));
         let flags = EntryFlags::default().union_if(EntryFlags::IMPLIED, wish.is_root_implied());
-        let mut listing = TreeListing::new(&describe_file(&stat, flags), Some(detail));
+        let mut listing = TreeListing::new(&describe_file(&shown, flags), Some(detail));
         listing.begun = wish.options.stamps.then(current_time);
         let is_fat = rustix::fs::fstatfs(root).is_ok_and(|fs| fs.f_type == FAT);
         listing.granularity = if is_fat { TimeGranularity::COARSEST } else { detect_granularity(&stat) };

@@ -5,6 +5,7 @@ mod backups;
 mod basis;
 mod chmod;
 mod ends;
+mod fake_super;
 mod itemize;
 mod line_format;
 mod list_only;
@@ -34,7 +35,8 @@ use vellum_sync::owners;
 use vellum_sync::plan::{SyncPlan, find_dir_links, find_undecided_files};
 use vellum_sync::receive::{DestinationEnd, StagingDirectories, SyncJob, SyncReport};
 use vellum_sync::remote::RemoteEnd;
-use vellum_sync::source::{ListingRequest, SyncEnd, SyncSide};
+use vellum_sync::source::{ListingRequest, SourceEnd, SyncEnd, SyncSide};
+use vellum_sync::stored_stat::StoredStatSource;
 use vellum_sync::two_way::ConnectionHealth;
 use vellum_volume::ProgressMeter;
 use vellum_volume::tree::format_path;
@@ -94,6 +96,7 @@ fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         }
         [sources @ .., destination] => (sources, Some(destination)),
     };
+    fake_super::check_fake_super(args)?;
     let options = Arc::new(meaning::parse_sync_options(args)?);
     let mut filters =
         args.rules.load_filters(context, args.preserve.recursive, args.delete.delete_excluded)?;
@@ -148,6 +151,7 @@ fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(log) = &pair.log {
         log.log_start(&pair.opened.words, args.show.dry_run)?;
     }
+    let options = fake_super::set_stored_stat_sides(&options, args, &pair.opened)?;
     let outcome = pair.run_pair(args, &pair.adapt_options(&options), context);
     if let (Some(log), Err(error)) = (&pair.log, &outcome) {
         log.log_failure(error)?;
@@ -304,7 +308,17 @@ impl SyncPair {
         let present = if is_missing { None } else { Some(into.open_existing()?) };
         let (mut from, mut to, basis) = self.list_all_trees(present.as_deref(), options, meter)?;
         let options = &self.relist_dir_links(present.as_deref(), (&from, &mut to), options, meter)?;
-        let options = &owners::map_owners(&mut from, &to, options)?;
+        let options = owners::map_owners(&mut from, &to, options)?;
+        let stored;
+        let (source, options): (&dyn SourceEnd, _) = match options.preserve.stored_stat.destination {
+            true => {
+                let (encoded, options) = StoredStatSource::encode_listing(source, &mut from, &options);
+                stored = encoded;
+                (&stored, options)
+            }
+            false => (source, options),
+        };
+        let options = &options;
         let (ours, theirs) = find_undecided_files(&from, &to, options);
         collect_digests(source, &mut from, &ours, meter)?;
         if let Some(present) = &present {

@@ -58,6 +58,7 @@ mod sync_ask;
 mod sync_basis;
 mod sync_calls;
 mod sync_clocks;
+mod sync_fake_super;
 mod sync_filesystems;
 mod sync_killed;
 mod sync_lines;

@@ -174,6 +174,12 @@ pub struct PreserveArgs {
     /// ACLs (and modes)
     #[arg(short = 'A', long)]
     pub acls: bool,
+    /// Keep owners, modes and special files in extended attributes, not in the files
+    #[arg(long)]
+    pub fake_super: bool,
+    /// An option for the other host alone: --fake-super
+    #[arg(short = 'M', long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub remote_option: Vec<String>,
     /// Turn runs of zeros into holes (holes of SRC are always kept)
     #[arg(short = 'S', long)]
     pub sparse: bool,

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 use rustix::process::geteuid;
 use vellum_sync::options::{
     AttributeRewrites, BackupLocation, CompareMethod, CompareOptions, DeleteLimit, DeleteOptions,
-    DeletePhase, DeltaMode, EffortOptions, FollowSymlinks, PreserveOptions, SymlinkHandling, SyncOptions,
-    WriteOptions,
+    DeletePhase, DeltaMode, EffortOptions, FollowSymlinks, PreserveOptions, StoredStatSides, SymlinkHandling,
+    SyncOptions, WriteOptions,
 };
 use vellum_sync::receive::read_umask;
 
@@ -88,6 +88,8 @@ fn parse_preserve(args: &Args) -> PreserveOptions {
         hard_links: typed.hard_links,
         xattrs: typed.xattrs,
         acls: typed.acls,
+        // Known when the ends are.
+        stored_stat: StoredStatSides::default(),
         atimes: typed.atimes,
         sparse: typed.sparse,
     }
