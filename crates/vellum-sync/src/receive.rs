@@ -79,6 +79,9 @@ pub struct SyncReport {
     pub taken: u64,
     /// Further names of files that are files of their own, since the destination could not link them.
     pub unlinked: u64,
+    /// Those among them that had nothing to be done about: an earlier run made them what they are. They are not among
+    /// the steps.
+    pub unchanged: u64,
 }
 
 /// Something that could not be done, while all else was.

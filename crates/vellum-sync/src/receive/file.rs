@@ -404,16 +404,23 @@ impl<'a> EntryWriter<'a> {
         step: &SyncStep,
         entry: &ListingEntry<'_>,
     ) -> Result<Option<()>> {
-        self.keep_backup(dir, step, entry)?;
-        let linked = match step.old {
-            Some(_) => from.0.link_replacing(from.1, dir, entry.name()),
-            None => from.0.link_file(from.1, dir, entry.name()),
-        };
-        match linked {
-            Ok(()) => Ok(Some(())),
-            Err(error) if is_link_refused(&error) => Ok(None),
-            Err(error) => Err(map_name_conflict(error)),
+        self.check_old_unchanged(dir, step)?;
+        let temp = if step.old.is_some() { Some(new_temp_name()?) } else { None };
+        match from.0.link_file(from.1, dir, temp.as_deref().unwrap_or(entry.name())) {
+            Ok(()) => {}
+            Err(error) if is_link_refused(&error) => return Ok(None),
+            Err(error) => return Err(map_name_conflict(error)),
         }
+        let Some(temp) = temp else { return Ok(Some(())) };
+        // Only now it is known that the old file is replaced: what cannot be linked may stay, and then needs no backup.
+        let named =
+            self.keep_backup(dir, step, entry).and_then(|()| Ok(dir.rename(&temp, dir, entry.name())?));
+        // If both were names of one file already, the kernel leaves the temporary one where it is.
+        match dir.unlink(&temp) {
+            Err(error) if !error.is_not_found() => named.and(Err(error.into())),
+            _ => named,
+        }
+        .map(Some)
     }
 
     /// Sets the attributes of something that is there.

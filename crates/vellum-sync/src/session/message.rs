@@ -115,6 +115,8 @@ pub(super) struct WireReport {
     taken: u64,
     #[serde(default)]
     unlinked: u64,
+    #[serde(default)]
+    unchanged: u64,
 }
 
 impl From<&UnlistedEntry> for WireUnlisted {
@@ -145,18 +147,20 @@ impl From<WireOwners> for OwnerNames {
 impl From<SyncReport> for WireReport {
     fn from(report: SyncReport) -> Self {
         let told = |SyncProblem { path, message, vanished }| WireUnlisted { path, message, vanished };
-        let SyncReport { steps, written, spared, problems, stopped, durable, taken, unlinked } = report;
+        let SyncReport { steps, written, spared, problems, stopped, durable, taken, unlinked, unchanged } =
+            report;
         let problems = problems.into_iter().map(told).collect();
-        Self { steps, written, spared, problems, stopped, durable, taken, unlinked }
+        Self { steps, written, spared, problems, stopped, durable, taken, unlinked, unchanged }
     }
 }
 
 impl From<WireReport> for SyncReport {
     fn from(told: WireReport) -> Self {
         let problem = |WireUnlisted { path, message, vanished }| SyncProblem { path, message, vanished };
-        let WireReport { steps, written, spared, problems, stopped, durable, taken, unlinked } = told;
+        let WireReport { steps, written, spared, problems, stopped, durable, taken, unlinked, unchanged } =
+            told;
         let problems = problems.into_iter().map(problem).collect();
-        Self { steps, written, spared, problems, stopped, durable, taken, unlinked }
+        Self { steps, written, spared, problems, stopped, durable, taken, unlinked, unchanged }
     }
 }
 

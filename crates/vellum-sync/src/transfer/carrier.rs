@@ -16,7 +16,7 @@ use crate::listing::{EntryFlags, ListingEntry, ListingEntryId};
 use crate::local::OpenListingDirs;
 use crate::options::RETRIES;
 use crate::path::join_path;
-use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod, compare_content};
+use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod, compare_attributes, compare_content};
 use crate::receive::{
     DelayedNames, EntryDestination, EntryWriter, IdleWorkers, SyncJob, SyncProblem, SyncReport,
     map_name_conflict,
@@ -38,6 +38,8 @@ pub(super) struct TransferContext<'a> {
     steps: AtomicU64,
     /// Names that could not be linked, and are files of their own.
     unlinked: AtomicU64,
+    /// Those of them that were what they should be already.
+    unchanged: AtomicU64,
     /// Something was not written.
     pub failed: AtomicBool,
     /// All else would fail as well.
@@ -60,6 +62,7 @@ impl<'a> TransferContext<'a> {
             old_dirs: OpenListingDirs::new_with_dir_links(root.clone(), &dir_links),
             steps: AtomicU64::new(0),
             unlinked: AtomicU64::new(0),
+            unchanged: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             over: AtomicBool::new(false),
             cut: AtomicBool::new(false),
@@ -74,6 +77,7 @@ impl<'a> TransferContext<'a> {
         SyncReport {
             steps: self.steps.into_inner(),
             unlinked: self.unlinked.into_inner(),
+            unchanged: self.unchanged.into_inner(),
             written: self.receiver.flow.written.into_inner(),
             spared: self.receiver.flow.spared.into_inner(),
             problems,
@@ -314,8 +318,14 @@ impl<'a> TransferContext<'a> {
                 && !old.flags().contains(EntryFlags::LINKED)
                 && compare_content(entry, old, job.options).is_empty()
         };
-        if step.old.is_some_and(|old| is_copied(&job.to.entry(old))) {
-            return self.apply_attributes(step, entry);
+        if let Some(old) = step.old.map(|old| job.to.entry(old)).filter(is_copied) {
+            if !compare_attributes(entry, &old, job.options).is_empty() {
+                return self.apply_attributes(step, entry);
+            }
+            self.receiver.check_old_unchanged(dir, step)?;
+            self.unchanged.fetch_add(1, Ordering::Relaxed);
+            self.uncount();
+            return Ok(Vec::new());
         }
         match entry.is_file() {
             true => self.receiver.write_file(

@@ -131,6 +131,39 @@ fn further_names_of_a_file_become_copies_without_hard_links() {
 }
 
 #[test]
+fn a_second_run_without_hard_links_finds_nothing_to_do_and_keeps_no_other_backup() {
+    let disk = Disk::foreign("exfat");
+    let world = World::empty();
+    fill(&world);
+    fs::hard_link(world.tree().join("src/big"), world.tree().join("src/dir/again")).unwrap();
+    let to = disk.path().display().to_string();
+    for way in [&["--backup"][..], &["--backup-dir=old"], &["--backup", "--suffix=.old"], &[]] {
+        let run = |more: &[&str]| world.run(&[&["sync", "-rtH"], way, more, &["src", &to]].concat()).ok();
+        run(&[]);
+        let listed = content(&disk.path());
+        for _ in 0..2 {
+            run(&[]).says("Nothing to do: 47 entries are the same");
+            assert!(content(&disk.path()) == listed, "{way:?}");
+        }
+        let told = world.json(&[&["sync", "-rtH", "--json"], way, &["src", &to]].concat());
+        let numbers = ["made", "updated", "attributes", "written_bytes"].map(|field| told[field].as_u64());
+        assert_eq!(numbers, [Some(0); 4], "{told}");
+    }
+    // The version that another replaces is kept once, with what it had.
+    let before = fs::read(world.tree().join("src/big")).unwrap();
+    world.write("src/big", noise(2_600_000));
+    world.run(&["sync", "-rtH", "--backup", "src", &to]).ok().says("1 updated");
+    assert_same_but_backups(&world, &disk, &before);
+}
+
+fn assert_same_but_backups(world: &World, disk: &Disk, before: &[u8]) {
+    for path in ["src/big", "src/dir/again"] {
+        assert!(fs::read(world.tree().join(path)).unwrap() == fs::read(disk.path().join(path)).unwrap());
+        assert!(fs::read(disk.path().join(format!("{path}~"))).unwrap() == before, "{path}");
+    }
+}
+
+#[test]
 fn another_host_says_that_it_has_no_hard_links() {
     let disk = Disk::foreign("exfat");
     let host = Host::new();

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use vellum_sync::listing::TreeListing;
-use vellum_sync::plan::{PlanRemark, SyncPlan};
+use vellum_sync::plan::{PlanRemark, StepAction, SyncPlan};
 use vellum_sync::receive::SyncReport;
 use vellum_volume::tree::format_path;
 
@@ -120,9 +120,7 @@ impl SyncRun<'_> {
     /// What a person is told.
     pub fn print_lines(&self, args: &Args, context: &CommandContext) -> Result<()> {
         let ui = &context.ui;
-        if ui.voice.quiet
-            || args.show.only_changes.get() && self.plan.is_empty() && self.plan.moved.is_empty()
-        {
+        if ui.voice.quiet || args.show.only_changes.get() && self.is_idle() && self.plan.moved.is_empty() {
             return Ok(());
         }
         if let Some(typed) = &args.show.out_format {
@@ -131,7 +129,7 @@ impl SyncRun<'_> {
         if args.show.dry_run {
             ui.print_line(format!("Dry run: {}", self.words))?;
         }
-        if args.show.itemize || args.show.dry_run || ui.voice.verbose {
+        if (args.show.itemize || args.show.dry_run || ui.voice.verbose) && !self.is_idle() {
             for step in itemize_steps(self.plan, self.from, self.to) {
                 let line = if args.show.itemize {
                     step.format_rsync_letters()
@@ -192,7 +190,7 @@ impl SyncRun<'_> {
     /// One line: what was done.
     pub fn format_summary(&self, dry: bool) -> String {
         let counts = &self.plan.counts;
-        if self.plan.is_empty() && self.plan.moved.is_empty() {
+        if self.is_idle() && self.plan.moved.is_empty() {
             return match counts.entries {
                 1 => "Nothing to do: 1 entry is the same".to_owned(),
                 entries => format!("Nothing to do: {} entries are the same", format::format_number(entries)),
@@ -238,8 +236,20 @@ impl SyncRun<'_> {
         }
     }
 
+    /// Whether nothing differed, also if that was found out late: that names cannot be linked, and are equal files. The
+    /// directories that they are in keep their times.
+    fn is_idle(&self) -> bool {
+        let counts = &self.plan.counts;
+        let counted = [counts.made, counts.updated, counts.attributes, counts.renamed, counts.deleted];
+        let links = self.plan.steps.iter().filter(|step| step.action == StepAction::Link).count() as u64;
+        let has_only_equal_links = links > 0
+            && counted.iter().all(|count| *count == 0)
+            && self.done.is_some_and(|done| done.unchanged == links);
+        self.plan.is_empty() || has_only_equal_links && !self.has_failures()
+    }
+
     fn planned_step_count(&self) -> u64 {
-        self.plan.steps.len() as u64
+        (self.plan.steps.len() as u64).saturating_sub(self.done.map_or(0, |done| done.unchanged))
     }
 
     fn format_step_count(&self) -> String {
