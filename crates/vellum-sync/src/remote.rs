@@ -53,7 +53,13 @@ impl RemoteEnd {
         role: ServerRole,
         settings: LinkSettings,
     ) -> Result<Self> {
-        let begin = BeginRequest { role, path: address.path.clone(), name: None, timeout: settings.timeout };
+        let begin = BeginRequest {
+            role,
+            path: address.path.clone(),
+            name: None,
+            follows_name: false,
+            timeout: settings.timeout,
+        };
         let connected = Arc::new(ConnectedProgram::start_program(&address, &shell, &settings)?);
         tracing::info!(host = address.host, "connection started");
         let state = Mutex::new(RemoteEndState { begin, is_asked: false, connected, before: (0, 0), cuts: 0 });
@@ -77,6 +83,11 @@ impl RemoteEnd {
         state.begin.path = path;
         state.begin.name = name;
         state.is_asked = false;
+    }
+
+    /// The last component of a destination may be a symlink, if it leads to a directory within what the user named.
+    pub fn follow_target_name(&self) {
+        self.inner.state.lock().begin.follows_name = true;
     }
 
     /// The path that is meant.

@@ -28,6 +28,9 @@ pub struct BeginRequest {
     /// The name that a single entry of a source goes by, if not by its own. Of a destination: its last component, if that is
     /// a name in what the user named, and not to be a symlink.
     pub name: Option<Vec<u8>>,
+    /// Of a destination with a name: it may be a symlink to a directory within what the user named.
+    #[serde(default)]
+    pub follows_name: bool,
     /// Without a byte for so long the other side is gone, milliseconds; 0: never.
     pub timeout: u64,
 }

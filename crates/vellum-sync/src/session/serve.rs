@@ -244,7 +244,9 @@ impl ServedEnd {
         let mut found = FoundPath::Directory;
         let opened = match begin.role {
             ServerRole::Source => LocalEnd::open(&path),
-            ServerRole::Destination if begin.name.is_some() => open_named_destination(&path),
+            ServerRole::Destination if begin.name.is_some() => {
+                open_named_destination(&path, begin.follows_name)
+            }
             ServerRole::Destination => LocalEnd::open_destination(&path),
         };
         let local = match (opened, begin.role) {
@@ -341,15 +343,34 @@ fn create_dir(path: &Path) -> Result<HeldDir> {
     Ok(parent.open_dir_to_read(name)?)
 }
 
-/// A directory whose name is in what the user named: a symlink there must not lead elsewhere.
-fn open_named_destination(path: &Path) -> Result<LocalEnd> {
-    let (parent, name) = split_parent(path)?;
-    let parent = HeldDir::open_trusted_root(parent)?;
+/// A directory whose name is in what the user named: a symlink there must not lead elsewhere. One that leads to a
+/// directory within what the user named is followed if that is asked for.
+fn open_named_destination(path: &Path, follows_name: bool) -> Result<LocalEnd> {
+    let (parent_path, name) = split_parent(path)?;
+    let parent = HeldDir::open_trusted_root(parent_path)?;
     let opened = match parent.open_dir_to_read(name) {
         Err(error) if error.errno() == Some(rustix::io::Errno::ACCESS) => parent.open_dir(name),
+        Err(error) if error.is_not_a_directory() && follows_name => {
+            match resolve_within(parent_path, path) {
+                Some(inside) => {
+                    // Whose symlinks may be followed is the same as in the path of any destination.
+                    HeldDir::open_trusted_root(path)?;
+                    // By a path without symlinks: what is put there meanwhile does not lead out either.
+                    parent.open_dir_within(&inside)
+                }
+                None => Err(error),
+            }
+        }
         opened => opened,
     };
     Ok(LocalEnd::new(opened?))
+}
+
+/// The path from `base` of what `path` leads to, without symlinks; None if that is not within `base`.
+fn resolve_within(base: &Path, path: &Path) -> Option<Vec<u8>> {
+    let target = path.canonicalize().ok()?;
+    let inside = target.strip_prefix(base.canonicalize().ok()?).ok()?.as_os_str().as_bytes();
+    Some(if inside.is_empty() { b".".to_vec() } else { inside.to_vec() })
 }
 
 /// The one entry at a path.

@@ -85,7 +85,7 @@ impl Served {
 }
 
 fn begin(role: ServerRole, path: &str) -> BeginRequest {
-    BeginRequest { role, path: path.into(), name: None, timeout: TIMEOUT }
+    BeginRequest { role, path: path.into(), name: None, follows_name: false, timeout: TIMEOUT }
 }
 
 fn options() -> SyncOptions {

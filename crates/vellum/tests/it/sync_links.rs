@@ -266,3 +266,45 @@ fn another_host_writes_through_no_symlink_that_has_the_name_of_the_source() {
     host.sync(&["-a", "src", &there]).ok().says("Nothing to do");
     host.assert_equal("src", "dst/src");
 }
+
+#[test]
+fn keep_dirlinks_follows_a_symlink_at_the_name_of_the_source_only_within_the_destination() {
+    let cases = [
+        ("../outside", false),
+        ("/TREE/outside", false),
+        ("inside/../../outside", false),
+        ("gone", false),
+        ("other", false),
+        ("inside", true),
+        ("./inside/../inside", true),
+        ("/TREE/dst/inside", true),
+        ("inside/chain", true),
+        ("inside/out", false),
+    ];
+    for (target, is_followed) in cases {
+        for is_remote in [false, true] {
+            let host = Host::new();
+            let world = &host.world;
+            world.write("src/deep/file", "new");
+            world.write("outside/kept", "kept");
+            world.write("dst/inside/real/kept", "kept");
+            world.write("dst/other", "other");
+            symlink("real", world.tree().join("dst/inside/chain")).unwrap();
+            symlink("../../outside", world.tree().join("dst/inside/out")).unwrap();
+            let target = target.replace("/TREE", world.tree().to_str().unwrap());
+            symlink(&target, world.tree().join("dst/src")).unwrap();
+            let ran = match is_remote {
+                true => host.sync(&["-aK", "src", &host.at("dst")]),
+                false => world.run(&["sync", "-aK", "src", "dst"]),
+            };
+            ran.code(if is_followed { 0 } else { 2 });
+            assert_eq!(names(world, "outside"), ["kept"], "{target} {is_remote}");
+            assert_eq!(fs::read_link(world.tree().join("dst/src")).unwrap().to_str(), Some(&*target));
+            if is_followed {
+                assert_eq!(world.read("dst/src/deep/file"), "new", "{target} {is_remote}");
+            } else {
+                assert_eq!(names(world, "dst"), ["inside", "other", "src"], "{target} {is_remote}");
+            }
+        }
+    }
+}

@@ -165,9 +165,10 @@ pub fn find_remote_destination(
         };
         let below =
             Path::new(if typed.is_empty() { OsStr::new(".") } else { path }).join(OsStr::from_bytes(name));
-        // With --keep-dirlinks a symlink may stand there.
-        let named = Some(name.clone()).filter(|_| !args.preserve.keep_dirlinks);
-        remote.set_target(below.into_os_string().into_vec(), named);
+        if args.preserve.keep_dirlinks {
+            remote.follow_target_name();
+        }
+        remote.set_target(below.into_os_string().into_vec(), Some(name.clone()));
         return Ok(into(format!("'{shown}', as '{}'", format_path(name)), None));
     }
     if typed.is_empty() || typed.ends_with(b"/") || remote.inspect_target()? == FoundPath::Directory {
