@@ -37,7 +37,11 @@ fn list(changes: &[FileChange], collapsed: CollapsedDirs) -> ChangeList<'_> {
 fn lines(list: &ChangeList<'_>, is_ignored: impl Fn(&FileChange) -> bool) -> Vec<String> {
     let mut lines = Vec::new();
     let show = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
-    list.print_lines(show, is_ignored, |line| Ok(lines.push(line))).unwrap();
+    let printed = list.print_lines(show, is_ignored, |line| {
+        lines.push(line);
+        Ok(())
+    });
+    assert!(printed.is_ok());
     lines
 }
 
