@@ -5,7 +5,9 @@
 
 use std::io::{IsTerminal, Write, stderr};
 
-use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::error::{CliError, Result};
 
@@ -30,8 +32,8 @@ pub fn start_log() -> Result<()> {
         CliError::usage_error(format!("{VARIABLE} cannot be used: {reason}"), hint)
     };
     let directives = directives.to_str().ok_or_else(|| refused("it is not UTF-8".into()))?;
-    let filter = EnvFilter::builder().parse(directives).map_err(|error| refused(error.to_string()))?;
-    let is_terminal = stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(is_terminal).init();
+    let filter: Targets = directives.parse().map_err(|error| refused(format!("{error}")))?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal());
+    tracing_subscriber::registry().with(filter).with(lines).init();
     Ok(())
 }
