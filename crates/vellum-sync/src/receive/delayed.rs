@@ -137,7 +137,10 @@ impl EntryWriter<'_> {
                 Some(_) => from.rename(name, dir, entry.name()),
                 None => from.rename_no_replace(name, dir, entry.name()),
             }
-            .map_err(map_name_conflict)
+            .map_err(map_name_conflict)?;
+            let hold = || dir.hold_node(entry.name()).ok();
+            self.times.ensure_times_after_rename(hold, entry, self.job.options);
+            Ok(())
         });
         if named.is_err()
             && let WaitingPlace::Beside(name) = &file.place

@@ -377,6 +377,8 @@ impl<'a> EntryWriter<'a> {
             let failed = self.apply_new_attributes(&dir.hold_self(), &dir.hold_node(&temp)?, step, entry)?;
             self.keep_backup(dir, step, entry)?;
             dir.rename(&temp, dir, entry.name())?;
+            let hold = || dir.hold_node(entry.name()).ok();
+            self.times.ensure_times_after_rename(hold, entry, self.job.options);
             Ok(failed)
         };
         made().inspect_err(|_| {

@@ -11,7 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::io::Errno;
-use vellum_checkout::beneath::{BeneathError, HeldDir, ReplacePolicy, StagedFile, StagingMethod, stat_file};
+use vellum_checkout::beneath::{
+    BeneathError, HeldDir, HeldNode, ReplacePolicy, StagedFile, StagingMethod, stat_file,
+};
 use vellum_checkout::clone::clone_or_copy_content;
 
 use super::EntryWriter;
@@ -163,18 +165,29 @@ impl EntryWriter<'_> {
         self.keep_backup(dir, step, entry)?;
         let replace = if step.old.is_some() { ReplacePolicy::Always } else { ReplacePolicy::Never };
         match written.commit_in(dir, entry.name(), replace) {
+            Ok(()) => {
+                self.restore_times(written.file()?, entry);
+                Ok(())
+            }
             Err(error) if error.errno() == Some(Errno::XDEV) => {
                 let mut copy = self.copy_staged_file(written.file()?, dir, step, entry)?;
                 // It took a while.
                 self.keep_backup(dir, step, entry)?;
                 copy.commit_in(dir, entry.name(), replace).map_err(map_name_conflict)?;
+                self.restore_times(copy.file()?, entry);
                 if let WrittenFile::Partial(partial) = written {
                     partial.discard_unless_useful(false);
                 }
                 Ok(())
             }
-            named => named.map_err(map_name_conflict),
+            Err(error) => Err(map_name_conflict(error)),
         }
+    }
+
+    /// Sees to it that a file which was given its name still has its times.
+    fn restore_times(&self, file: &File, entry: &ListingEntry<'_>) {
+        let hold = || Some(HeldNode::from_file(file));
+        self.times.ensure_times_after_rename(hold, entry, self.job.options);
     }
 
     /// A copy, beside its place, of a file that was written on another filesystem.

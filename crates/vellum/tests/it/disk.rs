@@ -28,7 +28,7 @@ impl Disk {
         disk
     }
 
-    /// A filesystem with coarse times: `exfat` or `ntfs` through FUSE, `ext` with inodes that have no room for more.
+    /// A filesystem with coarse times: `exfat`, `ntfs` or `vfat` through FUSE, `ext` with inodes that have no room for more.
     pub fn foreign(kind: &str) -> Self {
         let disk = Self { dir: tempfile::tempdir().unwrap() };
         let script = match kind {
@@ -38,6 +38,7 @@ impl Disk {
                 mount.exfat-fuse $loop disk 2> out; losetup -d $loop"
             }
             "ntfs" => "mkfs.ntfs -F -Q image > out 2>&1; ntfs-3g image disk",
+            "vfat" => "mkfs.vfat image > out 2>&1; fusefat -o rw+ image disk > out 2>&1",
             _ => "mkfs.ext4 -q -I 128 image > out 2>&1; mount -o loop image disk",
         };
         sh(
