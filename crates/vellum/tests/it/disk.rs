@@ -118,10 +118,10 @@ impl Disk {
 
     /// The power is back.
     pub fn mount_again(&self) {
-        // A process that was killed is not gone at once.
+        // A process that was killed is not gone at once; what is not mounted needs no wait.
         sh(
             self.dir.path(),
-            "for i in $(seq 100); do umount disk 2> /dev/null && break; sleep 0.1; done
+            "for i in $(seq 100); do mountpoint -q disk || break; umount disk 2> /dev/null && break; sleep 0.1; done
             mount -o loop image disk",
         );
     }
