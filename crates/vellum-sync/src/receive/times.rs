@@ -85,7 +85,9 @@ impl TimeCheck {
         // What was written at this moment may have the time by chance.
         let is_old = mtime.secs.abs_diff(current_seconds()) > RECENT;
         match is_there {
-            true if is_old || now == mtime && mtime.nanos % 100 != 0 => self.0.store(KEPT, Ordering::Relaxed),
+            true if is_old || now == mtime && !mtime.nanos.is_multiple_of(100) => {
+                self.0.store(KEPT, Ordering::Relaxed)
+            }
             false if is_old => self.0.store(LOST, Ordering::Relaxed),
             _ => {}
         }
