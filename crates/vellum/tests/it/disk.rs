@@ -118,10 +118,15 @@ impl Disk {
 
     /// The power is back.
     pub fn mount_again(&self) {
-        // A process that was killed is not gone at once; what is not mounted needs no wait.
+        // A process that was killed is not gone at once; what is not mounted needs no wait. The table is asked, since a
+        // filesystem without its disk answers nothing.
         sh(
             self.dir.path(),
-            "for i in $(seq 100); do mountpoint -q disk || break; umount disk 2> /dev/null && break; sleep 0.1; done
+            "for i in $(seq 100); do
+                grep -q \" $PWD/disk \" /proc/self/mountinfo || break
+                umount disk 2> /dev/null && break
+                sleep 0.1
+            done
             mount -o loop image disk",
         );
     }
