@@ -22,7 +22,8 @@ pub fn compare_attributes(
     let gid = wanted.gid.filter(|_| is_theirs).unwrap_or(old.gid());
     let uid = wanted.uid.unwrap_or(old.uid());
     let mode = wanted.compute_mode(old.mode(), uid, gid);
-    let time = wanted.mtime.is_some_and(|mtime| !is_same_time(mtime, old.mtime(), options));
+    let window = if old.is_dir() { directory_window(options) } else { options.compare.modify_window };
+    let time = wanted.mtime.is_some_and(|mtime| !is_within(mtime, old.mtime(), window));
     let atime =
         wanted.atime.is_some_and(|atime| old.atime().is_none_or(|old| !is_same_time(atime, old, options)));
     let (acl, xattr) = compare_xattrs(source.xattrs(), old.xattrs());
@@ -49,7 +50,18 @@ fn compare_xattrs(a: &[ExtendedAttribute], b: &[ExtendedAttribute]) -> (bool, bo
 
 /// Whether two times count as equal.
 pub(super) fn is_same_time(a: UnixTime, b: UnixTime, options: &SyncOptions) -> bool {
-    a == b || total_nanos(a).abs_diff(total_nanos(b)) <= u128::from(options.compare.modify_window)
+    is_within(a, b, options.compare.modify_window)
+}
+
+fn is_within(a: UnixTime, b: UnixTime, window: u64) -> bool {
+    a == b || total_nanos(a).abs_diff(total_nanos(b)) <= u128::from(window)
+}
+
+/// The same of directories: where times of files have seconds, as on exFAT, those of directories may have two.
+fn directory_window(options: &SyncOptions) -> u64 {
+    const SECOND: u64 = NANOS as u64;
+    let window = options.compare.modify_window;
+    if window >= SECOND - 1 { window.max(2 * SECOND - 1) } else { window }
 }
 
 /// Whether the destination's time is later, by more than counts as equal.

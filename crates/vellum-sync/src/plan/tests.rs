@@ -68,6 +68,21 @@ fn an_edit_within_the_same_second_is_seen() {
 }
 
 #[test]
+fn directories_may_keep_two_seconds_where_files_keep_one() {
+    let dir =
+        |secs, nanos| NewListingEntry { mtime: UnixTime { secs, nanos }, ..NewListingEntry::unknown_dir() };
+    let mut windowed = options();
+    let steps = |from, to, options: &SyncOptions| {
+        SyncPlan::new(&listing(&[("a", from)]), &listing(&[("a", to)]), options).steps.len()
+    };
+    assert_eq!(steps(dir(5, 26_000_000), dir(4, 0), &windowed), 1);
+    windowed.compare.widen_tolerance(999_999_999);
+    assert_eq!(steps(dir(5, 26_000_000), dir(4, 0), &windowed), 0);
+    assert_eq!(steps(dir(6, 0), dir(4, 0), &windowed), 1);
+    assert_ne!(steps(file(1, 5), file(1, 4), &windowed), 0);
+}
+
+#[test]
 fn deletes_come_last_and_only_if_asked() {
     let source = listing(&[("a", file(1, 2)), ("c", file(1, 2))]);
     let old = listing(&[("b", file(1, 2)), ("c", file(1, 2)), ("d", file(1, 1))]);
