@@ -130,6 +130,7 @@ fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         if asked.is_empty() {
             return Ok(CommandOutcome::Done);
         }
+        let options = fake_super::set_stored_stat_source(&options, args);
         return SourceLister { options: &options, filters: &filters, args, context }.list_sources(&asked);
     };
     if let Some(typed) = &args.show.out_format {

@@ -78,6 +78,7 @@ fn a_tree_of_roots_is_kept_by_somebody_else_and_comes_back_whole() {
     assert_eq!((program.mode() & 0o7777, program.uid(), program.nlink()), (0o751, 0, 2));
     assert_eq!(world.read("kept/link"), "program");
     run("chown -R 61235:61235 kept", &world.tree());
+    world.run(&["sync", "--list-only", "--fake-super", "kept/"]).ok().says("dangling -> nowhere");
     world.run(&["sync", "-aHX", "--fake-super", "-M--super", "kept/", "back/"]).ok();
     assert_eq!(describe_tree(&world, "src"), describe_tree(&world, "back"));
     let block = fs::symlink_metadata(world.tree().join("back/block")).unwrap();

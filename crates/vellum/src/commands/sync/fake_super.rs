@@ -20,8 +20,8 @@ pub fn set_stored_stat_sides(
     opened: &OpenedSources,
 ) -> Result<Arc<SyncOptions>> {
     let here = args.preserve.fake_super;
-    let there = args.preserve.remote_option.iter().any(|option| option == FAKE_SUPER);
-    let is_real_there = args.preserve.remote_option.iter().any(|option| option == SUPER);
+    let there = has_remote_option(args, FAKE_SUPER);
+    let is_real_there = has_remote_option(args, SUPER);
     let (source, destination) = match (opened.remotes.is_empty(), opened.into.remote.is_some()) {
         (true, _) => (here, (here || there) && !is_real_there),
         (false, true) => (here, there),
@@ -43,6 +43,17 @@ pub fn set_stored_stat_sides(
     Ok(Arc::new(options))
 }
 
+/// The same where a source is listed alone, wherever it is.
+pub fn set_stored_stat_source(options: &Arc<SyncOptions>, args: &Args) -> Arc<SyncOptions> {
+    let mut options = SyncOptions::clone(options);
+    options.preserve.stored_stat.source = args.preserve.fake_super || has_remote_option(args, FAKE_SUPER);
+    Arc::new(options)
+}
+
+fn has_remote_option(args: &Args, wanted: &str) -> bool {
+    args.preserve.remote_option.iter().any(|option| option == wanted)
+}
+
 /// Refuses what `--fake-super` does not go with, and other options for the other side.
 pub fn check_fake_super(args: &Args) -> Result<()> {
     let preserve = &args.preserve;
@@ -52,7 +63,7 @@ pub fn check_fake_super(args: &Args) -> Result<()> {
         let message = format!("the other side is told all options: --remote-option is not for '{other}'");
         return Err(CliError::usage_error(message, "it takes --fake-super and --super"));
     }
-    if !(preserve.fake_super || preserve.remote_option.iter().any(|option| option == FAKE_SUPER)) {
+    if !(preserve.fake_super || has_remote_option(args, FAKE_SUPER)) {
         return Ok(());
     }
     if args.two_way.two_way || args.delete.remove_source_files {
