@@ -115,7 +115,7 @@ def measure_mount(work, number, whole):
                 before, start = mount.published(), time.monotonic()
                 mount.run("-C", mount.root, "snapshot", "-q")
                 if used:
-                    found = work_on(path, timer(1.5))
+                    found = work_on(path, timer(0.7))
                     if mount.published() != before:
                         sys.exit("publishing: it was over before the work was: more DATA is needed")
                     note(found, column)
