@@ -6,6 +6,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `listing` | what is on one side, compact and sorted |
+//! | `name_charset` | names in the charsets of two hosts |
 //! | `options` | what a run is asked to do |
 //! | `owners` | owners and groups by name |
 //! | `scan` | listing a local tree |
@@ -37,6 +38,7 @@ pub mod error;
 pub mod listing;
 pub mod local;
 pub mod moving;
+pub mod name_charset;
 pub mod options;
 pub mod owners;
 mod path;

@@ -213,6 +213,26 @@ impl TreeListing {
         Ok(ListingEntryId::from_index(first))
     }
 
+    /// Gives every entry the name, and every symlink the target, that `convert` makes of its own. Entries keep their order,
+    /// which is not that of the new names: this is for a listing that is only shown from then on.
+    pub fn rename_for_display(&mut self, convert: &dyn Fn(&[u8]) -> Vec<u8>) {
+        let mut names = Vec::with_capacity(self.names.len());
+        for record in &mut self.records {
+            let start = record.name as usize;
+            let old = self.names.get(start..start + usize::from(record.name_len)).unwrap_or_default();
+            let new = convert(old);
+            // A name that became too long to be one stays as it was.
+            let (shown, len) = u8::try_from(new.len()).map_or((old, record.name_len), |len| (&new, len));
+            let Ok(place) = u32::try_from(names.len()) else { return };
+            names.extend_from_slice(shown);
+            (record.name, record.name_len) = (place, len);
+        }
+        self.names = names;
+        for detail in &mut self.details {
+            detail.target = convert(&detail.target).into();
+        }
+    }
+
     /// Gives an entry other attributes; of a directory the kind stays.
     pub(crate) fn replace_attributes(
         &mut self,

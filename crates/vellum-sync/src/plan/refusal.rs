@@ -133,6 +133,19 @@ impl PlanRemark {
             | Self::Skipped { path } => path,
         }
     }
+
+    /// The same, to be shown in other words; None for the whole.
+    pub fn path_mut(&mut self) -> Option<&mut Vec<u8>> {
+        match self {
+            Self::DeletesHeld { .. } | Self::DeletesRefused { .. } => None,
+            Self::Kept { path }
+            | Self::InTheWay { path }
+            | Self::Itself { path }
+            | Self::Shadowed { path }
+            | Self::BasisMissing { path }
+            | Self::Skipped { path } => Some(path),
+        }
+    }
 }
 
 impl fmt::Display for PlanRemark {

@@ -99,6 +99,16 @@ impl ListedPaths {
         *known = listed.max(*known);
     }
 
+    /// The same list with other paths.
+    #[must_use]
+    pub fn convert_paths(&self, convert: &dyn Fn(&[u8]) -> Vec<u8>) -> Self {
+        let mut converted = Self { paths: BTreeMap::new(), ..self.clone() };
+        for (path, listed) in &self.paths {
+            converted.add_path(convert(path), *listed);
+        }
+        converted
+    }
+
     /// This list and another one.
     #[must_use]
     pub fn merge_with(mut self, other: Self) -> Self {

@@ -6,6 +6,7 @@ mod basis;
 mod chmod;
 mod ends;
 mod fake_super;
+mod iconv;
 mod itemize;
 mod line_format;
 mod list_only;
@@ -47,12 +48,13 @@ use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::progress::ProgressTask;
 use ends::{DestinationEndpoint, SourceEndpoint};
+use iconv::ShownRun;
 use line_format::{LineFormat, TransferDirection};
 use list_only::SourceLister;
 use log::SyncLog;
 use patience::RetryBudget;
 use report::SyncRun;
-use sources::{OpenedSources, SourceArg};
+use sources::{OpenedSources, RelativePath, SourceArg};
 
 /// What to do after a stop.
 const AGAIN: &str = "run the command again: it goes on where it stopped";
@@ -97,6 +99,7 @@ fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         [sources @ .., destination] => (sources, Some(destination)),
     };
     fake_super::check_fake_super(args)?;
+    iconv::parse_name_charsets(args)?;
     let options = Arc::new(meaning::parse_sync_options(args)?);
     let mut filters =
         args.rules.load_filters(context, args.preserve.recursive, args.delete.delete_excluded)?;
@@ -239,7 +242,12 @@ impl SyncPair {
             || args.show.info.iter().any(|words| words.split(',').any(|word| word.starts_with("progress")));
         let done =
             context.run_with_forced_progress(TASK, loud, |meter| self.run_with_retries(args, options, meter));
-        let (from, to, plan, done) = done.map_err(|error| CliError::from(error).with_resume_hint(AGAIN))?;
+        let (mut from, mut to, mut plan, mut done) =
+            done.map_err(|error| CliError::from(error).with_resume_hint(AGAIN))?;
+        if let Some(conversion) = self.opened.display_conversion() {
+            ShownRun { from: &mut from, to: &mut to, plan: &mut plan, done: done.as_mut() }
+                .convert_names(conversion);
+        }
         let run = SyncRun {
             words: self.opened.words.clone(),
             from: &from,
@@ -261,8 +269,7 @@ impl SyncPair {
     }
 
     fn direction(&self) -> TransferDirection {
-        let is_from_remote = !self.opened.remotes.is_empty() && self.opened.into.remote.is_none();
-        if is_from_remote { TransferDirection::Receive } else { TransferDirection::Send }
+        if self.opened.is_from_remote() { TransferDirection::Receive } else { TransferDirection::Send }
     }
 
     /// The options as they are for these ends.
@@ -417,7 +424,10 @@ impl SyncPair {
     ) -> vellum_sync::Result<TreeListing> {
         let listing =
             self.opened.source.list_entries(&self.new_list_request(SyncSide::Source, options)?, meter)?;
-        for named in self.opened.named.iter().filter(|named| listing.find_path(&named.path).is_none()) {
+        let is_missing = |named: &&RelativePath| {
+            listing.find_path(&self.opened.convert_planned_path(&named.path)).is_none()
+        };
+        for named in self.opened.named.iter().filter(is_missing) {
             if !options.ignore_missing && !named.is_excluded(&self.opened.filters)? {
                 let what = "cannot read the source";
                 let why = "it is not there".to_owned();
@@ -432,8 +442,7 @@ impl SyncPair {
         side: SyncSide,
         options: &Arc<SyncOptions>,
     ) -> vellum_sync::Result<ListingRequest> {
-        let OpenedSources { root, into, avoid: [source, destination], filters, top, remotes, .. } =
-            &self.opened;
+        let OpenedSources { root, into, avoid: [source, destination], top, remotes, .. } = &self.opened;
         let root = match side {
             SyncSide::Source => root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default(),
             SyncSide::Destination => into.path.as_os_str().as_bytes(),
@@ -441,7 +450,7 @@ impl SyncPair {
         Ok(ListingRequest {
             side,
             options: options.clone(),
-            rules: filters.create_named_filter(side, root, top)?,
+            rules: self.opened.filters_of(side).create_named_filter(side, root, top)?,
             top: top.clone(),
             avoid: if side == SyncSide::Source { *source } else { *destination },
             owners: match side {

@@ -60,6 +60,7 @@ mod sync_calls;
 mod sync_clocks;
 mod sync_fake_super;
 mod sync_filesystems;
+mod sync_iconv;
 mod sync_killed;
 mod sync_lines;
 mod sync_links;

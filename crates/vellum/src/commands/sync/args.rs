@@ -111,6 +111,9 @@ pub struct DestinationArgs {
     /// Create all missing parent directories of DST
     #[arg(long)]
     pub mkpath: bool,
+    /// Convert names between the charsets of this host and of the other one, as in utf-8,iso-8859-1
+    #[arg(long, value_name = "LOCAL,REMOTE")]
+    pub iconv: Option<String>,
 }
 
 /// What is copied.

@@ -15,6 +15,7 @@ use vellum_types::FileKind;
 use vellum_volume::tree::format_path;
 
 use super::args::Args;
+use super::iconv;
 use super::line_format::local_time;
 use super::sources::SourceArg;
 use crate::context::CommandContext;
@@ -81,7 +82,10 @@ impl SourceLister<'_> {
         // The bytes of a symlink are those of where it leads.
         options.preserve.symlinks = SymlinkHandling::Keep;
         let options = Arc::new(options);
-        let rules = asked.restrict_filters(self.filters, &options)?;
+        let mut rules = asked.restrict_filters(self.filters, &options)?;
+        if let (Some(charsets), Some(_)) = (iconv::parse_name_charsets(self.args)?, &from.remote) {
+            rules = iconv::convert_listed_paths(&rules, charsets.to_remote());
+        }
         let request = ListingRequest {
             side: SyncSide::Source,
             rules: rules.create_named_filter(SyncSide::Source, root, &top).map_err(SyncError::from)?,

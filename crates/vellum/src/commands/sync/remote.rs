@@ -4,9 +4,10 @@
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use vellum_sync::name_charset::SourcePlace;
 use vellum_sync::options::{DeltaMode, SyncOptions};
 use vellum_sync::remote::{AddressError, RemoteAddress, RemoteEnd, RemoteShell};
 use vellum_sync::session::{FoundPath, LinkSettings, ServerRole, SessionLink, serve_session};
@@ -16,6 +17,7 @@ use vellum_volume::tree::format_path;
 
 use super::args::{Args, CompressArg};
 use super::ends::{DestinationEndpoint, SourceEndpoint, names_dir_content};
+use super::iconv;
 use super::meaning::copies_dirs_alone;
 use crate::error::{CliError, CommandOutcome, Result};
 
@@ -64,7 +66,9 @@ pub fn connect_remote(host: &OsStr, path: &OsStr, role: ServerRole, args: &Args)
         };
         return Err(CliError::usage_error(message, hint));
     }
-    let address = match RemoteAddress::parse(&typed) {
+    // What the host is told, not what is shown.
+    let told = [host.as_bytes(), b":", &iconv::convert_remote_path(args, path.as_bytes())?].concat();
+    let address = match RemoteAddress::parse(&told) {
         Some(parsed) => parsed.map_err(|error| address_error(&error))?,
         None => return Err(address_error(&AddressError::Host(format_path(&typed).to_string()))),
     };
@@ -115,12 +119,14 @@ pub fn open_remote_source(host: &OsStr, path: &OsStr, args: &Args) -> Result<Sou
     };
     let name = (!content).then(|| last_path_component(path.as_bytes()));
     let source = remote.clone();
-    let path = path.as_bytes().to_vec();
+    let path = iconv::convert_remote_path(args, path.as_bytes())?;
+    let charsets = iconv::parse_name_charsets(args)?;
     let open = Box::new(move |shown: &[u8]| -> Box<dyn SourceEnd> {
         if !is_dir {
             source.set_target(path, Some(shown.to_vec()));
         }
-        Box::new(source)
+        let place = if is_dir { SourcePlace::Remote } else { SourcePlace::RemoteEntry };
+        iconv::convert_remote_source(Box::new(source), charsets, place)
     });
     Ok(SourceEndpoint { open, words, name, is_dir, path: None, root: None, remote: Some(remote) })
 }
@@ -168,7 +174,8 @@ pub fn find_remote_destination(
         if args.preserve.keep_dirlinks {
             remote.follow_target_name();
         }
-        remote.set_target(below.into_os_string().into_vec(), Some(name.clone()));
+        let told = iconv::convert_remote_path(args, below.as_os_str().as_bytes())?;
+        remote.set_target(told, Some(iconv::convert_remote_path(args, name)?));
         return Ok(into(format!("'{shown}', as '{}'", format_path(name)), None));
     }
     if typed.is_empty() || typed.ends_with(b"/") || remote.inspect_target()? == FoundPath::Directory {
@@ -177,7 +184,7 @@ pub fn find_remote_destination(
     let name = last_path_component(typed);
     let parent = typed.get(..typed.len() - name.len()).unwrap_or_default();
     let parent = if parent.is_empty() { b"." } else { parent };
-    remote.set_target(parent.to_vec(), None);
+    remote.set_target(iconv::convert_remote_path(args, parent)?, None);
     Ok(into(format!("the file '{shown}'"), Some(name)))
 }
 

@@ -121,7 +121,6 @@ pub const TABLE: &[RsyncOption] = &[
     new_value_option("only-write-batch", BATCH),
     new_value_option("read-batch", BATCH),
     new_value_option("protocol", Anyway("both sides agree on a version")),
-    new_value_option("iconv", No("names are bytes, and stay what they are")),
     new_value_option("checksum-seed", COMPARED),
     with_short_letter('4', new_flag_option("ipv4", Ours("-e 'ssh -4'"))),
     with_short_letter('6', new_flag_option("ipv6", Ours("-e 'ssh -6'"))),
@@ -131,7 +130,7 @@ pub const TABLE: &[RsyncOption] = &[
 ];
 
 /// Options that are turned off again by `--no-NAME`, and how else rsync calls that; those of `-a` stand in `args`.
-const TURNED_OFF: [(&str, &str, Option<&str>); 32] = [
+const TURNED_OFF: [(&str, &str, Option<&str>); 33] = [
     ("dirs", "no-dirs", Some("no-d")),
     ("acls", "no-acls", Some("no-A")),
     ("xattrs", "no-xattrs", Some("no-X")),
@@ -146,6 +145,7 @@ const TURNED_OFF: [(&str, &str, Option<&str>); 32] = [
     ("relative", "no-relative", Some("no-R")),
     ("no_implied_dirs", "implied-dirs", Some("i-d")),
     ("mkpath", "no-mkpath", Some("no-mkpaths")),
+    ("iconv", "no-iconv", None),
     ("prune_empty_dirs", "no-prune-empty-dirs", Some("no-m")),
     ("update", "no-update", Some("no-u")),
     ("checksum", "no-checksum", Some("no-c")),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use vellum_checkout::beneath::raise_open_files_limit;
 use vellum_sync::listing::TreeListing;
+use vellum_sync::name_charset::{ConvertedSource, NameCharsets, NameConversion, SourcePlace};
 use vellum_sync::options::{DeletePhase, FollowSymlinks, SyncOptions};
 use vellum_sync::remote::RemoteEnd;
 use vellum_sync::rules::{ListedPaths, SyncFilters};
@@ -18,7 +19,7 @@ use vellum_volume::tree::format_path;
 
 use super::args::Args;
 use super::ends::{self, DestinationEndpoint, EndpointArg, SourceEndpoint};
-use super::{remote, snapshot, worktree_file_path};
+use super::{iconv, remote, snapshot, worktree_file_path};
 use crate::context::CommandContext;
 use crate::error::{CliError, Result};
 
@@ -240,17 +241,57 @@ pub struct OpenedSources {
     pub missing: Vec<Vec<u8>>,
     /// None of them is there.
     pub is_nothing: bool,
+    /// How names are written here and at the other end.
+    pub charsets: Option<NameCharsets>,
 }
 
 impl OpenedSources {
+    /// Whether entries come from another host.
+    pub fn is_from_remote(&self) -> bool {
+        !self.remotes.is_empty() && self.into.remote.is_none()
+    }
+
+    /// From the charset of this host to that of a side, if they differ: between two directories of this host the other
+    /// charset is the destination's.
+    fn conversion_to(&self, side: SyncSide) -> Option<NameConversion> {
+        let is_other = match side {
+            SyncSide::Source => self.is_from_remote(),
+            SyncSide::Destination => !self.is_from_remote(),
+        };
+        self.charsets.filter(|_| is_other).map(NameCharsets::to_remote)
+    }
+
+    /// What a side's entries are judged by.
+    pub fn filters_of(&self, side: SyncSide) -> Arc<SyncFilters> {
+        match self.conversion_to(side) {
+            Some(conversion) => iconv::convert_listed_paths(&self.filters, conversion),
+            None => Arc::clone(&self.filters),
+        }
+    }
+
+    /// A path that was typed, as plans know it.
+    pub fn convert_planned_path(&self, typed: &[u8]) -> Vec<u8> {
+        match self.conversion_to(SyncSide::Destination) {
+            Some(conversion) => conversion.convert_path(typed),
+            None => typed.to_vec(),
+        }
+    }
+
+    /// Names of plans as this host writes them, if they differ.
+    pub fn display_conversion(&self) -> Option<NameConversion> {
+        self.conversion_to(SyncSide::Destination).map(NameConversion::reversed)
+    }
+
     /// Paths in the destination of what was named or listed, and is not at the source.
     pub fn missing_from(&self, from: &TreeListing) -> Vec<Vec<u8>> {
         let is_gone = |path: &&[u8]| {
             let there = |root: &PathBuf| root.join(OsStr::from_bytes(path)).symlink_metadata().is_ok();
-            from.find_path(path).is_none() && !self.root.as_ref().is_some_and(there)
+            from.find_path(&self.convert_planned_path(path)).is_none()
+                && !self.root.as_ref().is_some_and(there)
         };
         let listed = self.filters.selection.iter().flat_map(ListedPaths::listed).filter(is_gone);
-        self.missing.iter().cloned().chain(listed.map(<[u8]>::to_vec)).collect()
+        let missing = self.missing.iter().map(Vec::as_slice).chain(listed);
+        missing.map(|path| self.convert_planned_path(path)).collect()
     }
 }
 
@@ -286,7 +327,9 @@ pub fn open_sources(
         let is_single = !from.is_dir;
         let filters = asked.restrict_filters(filters, options)?;
         let named = asked.relative_path_in(&from).into_iter().collect();
-        let source = (from.open)(&shown);
+        let charsets = iconv::parse_name_charsets(args)?;
+        let is_local = from.remote.is_none();
+        let source = convert_local_source((from.open)(&shown), charsets.filter(|_| is_local));
         return Ok(OpenedSources {
             source,
             top,
@@ -300,6 +343,7 @@ pub fn open_sources(
             named,
             missing: Vec::new(),
             is_nothing: false,
+            charsets,
         });
     }
     open_union(present, destination, base, args, context)
@@ -325,6 +369,7 @@ fn open_union(
     let mut words = Vec::new();
     let mut remotes = Vec::new();
     let mut outer = Vec::new();
+    let charsets = iconv::parse_name_charsets(args)?;
     let mut selection = Some(ListedPaths::default());
     let mut target = None;
     let mut named = Vec::new();
@@ -344,6 +389,10 @@ fn open_union(
         named.extend(asked.relative_path_in(&from));
         is_single &= !from.is_dir;
         let rules = asked.restrict_filters(filters, options)?;
+        let own_rules = match charsets.filter(|_| from.remote.is_some()) {
+            Some(charsets) => iconv::convert_listed_paths(&rules, charsets.to_remote()),
+            None => Arc::clone(&rules),
+        };
         let whole = as_dir_source(&from);
         let mut into = match target.take() {
             Some(DestinationEndpoint { remote: Some(_), .. }) if from.remote.is_some() => {
@@ -362,8 +411,9 @@ fn open_union(
         let root = from.root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
         let under = from.name.clone().filter(|_| from.is_dir);
         let top = under.as_deref().unwrap_or_default();
-        let rules =
-            rules.create_named_filter(SyncSide::Source, root, top).map_err(vellum_sync::SyncError::from)?;
+        let rules = own_rules
+            .create_named_filter(SyncSide::Source, root, top)
+            .map_err(vellum_sync::SyncError::from)?;
         let shown = from.name.clone().unwrap_or_default();
         parts.push(UnionPart { source: (from.open)(&shown), rules, under, avoid });
     }
@@ -376,8 +426,10 @@ fn open_union(
     };
     let selection = selection.map(|all| all.merge_with(asked_for(&present.missing, args, options)));
     let filters = with_selection(filters, selection);
+    let is_from_remote = !remotes.is_empty() && into.remote.is_none();
+    let source = Box::new(SourceUnion::new(parts));
     Ok(OpenedSources {
-        source: Box::new(SourceUnion::new(parts)),
+        source: convert_local_source(source, charsets.filter(|_| !is_from_remote)),
         top: Vec::new(),
         root: None,
         into,
@@ -389,7 +441,16 @@ fn open_union(
         named,
         missing: present.missing,
         is_nothing,
+        charsets,
     })
+}
+
+/// Sources on this host, listed in the charset of the destination.
+fn convert_local_source(source: Box<dyn SourceEnd>, charsets: Option<NameCharsets>) -> Box<dyn SourceEnd> {
+    match charsets {
+        Some(charsets) => Box::new(ConvertedSource::new(source, charsets.to_remote(), SourcePlace::Local)),
+        None => source,
+    }
 }
 
 /// The filters, with another selection if there is one.
