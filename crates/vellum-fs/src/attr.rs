@@ -10,7 +10,7 @@ use vellum_types::{FileKind, Ino, InodeAttr, MapKey, UnixTime};
 
 use crate::acl;
 use crate::clock::{advance_change_time, current_time};
-use crate::content::{clear_set_ids, extents};
+use crate::content::clear_set_ids;
 use crate::error::Result;
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
 use crate::tree::{LiveTransaction, MapReader};
@@ -62,14 +62,6 @@ impl LiveFilesystem {
         Ok(InodeAttributes { ino, attr: self.inode_attr(ino)? })
     }
 
-    /// How many bytes an inode takes: of a file, those that are no holes.
-    pub fn stored_bytes(&self, node: &InodeAttributes) -> Result<u64> {
-        if node.attr.inline.is_some() || node.attr.size == 0 {
-            return Ok(node.attr.size);
-        }
-        self.tree.read_head_state(|view| extents::stored_file_bytes(view, node.ino, &node.attr))
-    }
-
     /// The attributes of an inode, without its number.
     pub(crate) fn inode_attr(&self, ino: Ino) -> Result<Arc<InodeAttr>> {
         let ticket = match self.inodes.get_attr(ino) {
@@ -98,7 +90,7 @@ impl LiveFilesystem {
         if set.uid.is_some() || set.gid.is_some() {
             self.find_xattr(ino, CAPABILITY)?;
         }
-        self.apply_change(|txn| {
+        let changed = self.apply_change(|txn| {
             let now = current_time();
             let mut attr = txn.expect_inode_attr(ino)?;
             match set.ctime {
@@ -121,7 +113,11 @@ impl LiveFilesystem {
             attr.mtime = set.mtime.map_or(attr.mtime, |time| time.resolve_time(now));
             txn.set_inode_attr(ino, &attr);
             Ok(InodeAttributes { ino, attr: Arc::new(attr) })
-        })
+        })?;
+        if set.size.is_some() {
+            self.stored_counts.forget_file(ino);
+        }
+        Ok(changed)
     }
 
     /// Notes an access now, if the last one is before the last change or a day old (relatime). It is shown, and

@@ -14,6 +14,7 @@ mod read;
 mod released;
 mod resize;
 mod seek;
+mod stored;
 mod write;
 
 use rustix::io::Errno;
@@ -32,6 +33,7 @@ pub(crate) use released::ReleasedOrphans;
 pub use resize::AllocateMode;
 pub use seek::SeekTarget;
 pub(crate) use seek::seek_in_state as seek_in;
+pub(crate) use stored::StoredByteCounts;
 
 /// Longest extent, bytes: as long as the longest chunk, so that what covers an offset is found by looking back no
 /// further than this.

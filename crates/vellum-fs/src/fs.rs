@@ -14,7 +14,7 @@ use vellum_volume::refs::WorktreeQuota;
 
 use crate::cache::InodeCache;
 use crate::clock::current_time;
-use crate::content::{ChunkCache, ReadStreams, ReleasedOrphans};
+use crate::content::{ChunkCache, ReadStreams, ReleasedOrphans, StoredByteCounts};
 use crate::error::Result;
 use crate::head::{LayeredState, LiveHead};
 use crate::log::WriteLog;
@@ -74,6 +74,7 @@ pub struct LiveFilesystem {
     pub(crate) inodes: InodeCache,
     pub(crate) opened: OpenInodes,
     pub(crate) released: ReleasedOrphans,
+    pub(crate) stored_counts: StoredByteCounts,
     pub(crate) epochs: Epochs,
     pub(crate) streams: ReadStreams,
     /// Access times are not updated.
@@ -123,6 +124,7 @@ impl LiveFilesystem {
             inodes,
             opened,
             released: ReleasedOrphans::default(),
+            stored_counts: StoredByteCounts::default(),
             chunks,
             chunker,
             times: LiveTimes::default(),
@@ -191,6 +193,7 @@ impl LiveFilesystem {
     /// [`LiveMap::change_head`]: no operation is in progress then, and none continues with cached values.
     pub fn invalidate_caches(&self) {
         self.inodes.clear_all();
+        self.stored_counts.forget_all();
         self.tree.access_times().forget_all();
         self.numbers.discard_numbers();
         self.places.forget_all();

@@ -145,10 +145,23 @@ pub fn stored_bytes_in_range<R: MapReader + ?Sized>(view: &R, ino: Ino, range: &
 /// be stored as of its beginning.
 const COUNTED_MAX: usize = 1 << 14;
 
+/// Stored bytes of a file, and what was counted to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountedBytes {
+    /// Bytes that are no holes.
+    pub stored: u64,
+    /// Extents that were looked at.
+    pub extents: usize,
+}
+
 /// How many bytes of a file are stored, and are no holes.
-pub fn stored_file_bytes<R: MapReader + ?Sized>(view: &R, ino: Ino, attr: &InodeAttr) -> Result<u64> {
+pub fn count_stored_bytes<R: MapReader + ?Sized>(
+    view: &R,
+    ino: Ino,
+    attr: &InodeAttr,
+) -> Result<CountedBytes> {
     if attr.kind != FileKind::File || attr.inline.is_some() || attr.size == 0 {
-        return Ok(attr.size);
+        return Ok(CountedBytes { stored: attr.size, extents: 0 });
     }
     let mut stored = 0u64;
     let mut end = 0;
@@ -162,10 +175,11 @@ pub fn stored_file_bytes<R: MapReader + ?Sized>(view: &R, ino: Ino, attr: &Inode
         if count < COUNTED_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     if count < COUNTED_MAX {
-        return Ok(stored);
+        return Ok(CountedBytes { stored, extents: count });
     }
     let share = u128::from(stored) * u128::from(attr.size) / u128::from(end.max(1));
-    Ok(u64::try_from(share).unwrap_or(attr.size).min(attr.size))
+    let stored = u64::try_from(share).unwrap_or(attr.size).min(attr.size);
+    Ok(CountedBytes { stored, extents: count })
 }
 
 /// Takes a range out of a file's extents.

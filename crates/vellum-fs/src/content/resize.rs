@@ -40,7 +40,9 @@ impl LiveFilesystem {
             update_change_times(&mut attr, now);
             txn.set_inode_attr(ino, &attr);
             Ok(())
-        })
+        })?;
+        self.stored_counts.forget_file(ino);
+        Ok(())
     }
 
     /// The same as a part of a transaction. The caller sees to the times, to what else changes, and puts the
@@ -123,7 +125,9 @@ impl LiveFilesystem {
                 txn.set_inode_attr(ino, &attr);
             }
             Ok(())
-        })
+        })?;
+        self.stored_counts.forget_file(ino);
+        Ok(())
     }
 }
 

@@ -217,3 +217,39 @@ fn a_read_in_sequence_fetches_ahead() {
     }
     assert_eq!(read, chunked());
 }
+
+/// The kernel asks for it after each write to a file that it has cached, so it is not counted each time.
+#[test]
+fn what_a_file_of_many_pieces_takes_follows_each_change() {
+    const PIECE: u64 = 4096;
+    const PIECES: u64 = 600;
+    let world = World::new();
+    let fs = world.open();
+    make(&fs, NEW);
+    // Every second page is a hole.
+    for piece in 0..PIECES {
+        fs.write(NEW, 2 * piece * PIECE, &[1; PIECE as usize], false).unwrap();
+    }
+    let stored = || fs.stored_bytes(&fs.getattr(NEW).unwrap()).unwrap();
+    assert_eq!(stored(), PIECES * PIECE);
+    fs.append_to_file(NEW, &[2; 100]).unwrap();
+    assert_eq!(stored(), PIECES * PIECE + 100);
+    let punch = AllocateMode { punch_hole: true, keep_size: true, ..AllocateMode::default() };
+    fs.fallocate(NEW, punch, 0, 10 * PIECE).unwrap();
+    assert_eq!(stored(), (PIECES - 5) * PIECE + 100);
+    fs.truncate(NEW, 1).unwrap();
+    fs.truncate(NEW, 2 * PIECES * PIECE).unwrap();
+    assert_eq!(stored(), 0);
+    // A hole that was filled is counted before long.
+    for piece in 0..PIECES {
+        fs.write(NEW, 2 * piece * PIECE, &[1; PIECE as usize], false).unwrap();
+    }
+    stored();
+    fs.write(NEW, PIECE, &[1; PIECE as usize], false).unwrap();
+    while stored() != (PIECES + 1) * PIECE {
+        std::thread::yield_now();
+    }
+    // Another state, another count.
+    fs.invalidate_caches();
+    assert_eq!(stored(), (PIECES + 1) * PIECE);
+}
