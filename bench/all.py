@@ -145,7 +145,7 @@ def measurings() -> list:
         Measuring(
             "micro",
             [["micro.py"]],
-            [["micro.py", "--quick", "--package", "vellum-types", "--package", "vellum-fuse"]],
+            [["micro.py", "--quick", "--package", "vellum-host", "--package", "vellum-fuse"]],
             {"VELLUM_BENCH_KEYS": os.environ.get("VELLUM_BENCH_KEYS", "10000000")},
         ),
     ]

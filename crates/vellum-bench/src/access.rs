@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use vellum_types::DurationHistogram;
+use vellum_host::DurationHistogram;
 
 mod line;
 

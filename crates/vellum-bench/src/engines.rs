@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
+use vellum_host::mount_table::read_mounts;
 
 use crate::error::{BenchError, Result, check_interrupted};
 use crate::ground::{self, BenchDirectory};
@@ -269,12 +270,10 @@ fn worktree_file_paths(tree: &Path, shape: WorktreeShape) -> impl Iterator<Item 
 
 /// Whether something is mounted right there, also if its process is gone.
 fn is_mountpoint(path: &Path) -> bool {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let place = fs::canonicalize(path.parent().unwrap_or(path)).unwrap_or_default();
     let Some(name) = path.file_name() else { return false };
-    // Spaces and the like are written as octal numbers.
-    let wanted: String = place.join(name).display().to_string().replace('\\', "\\134").replace(' ', "\\040");
-    table.lines().any(|line| line.split(' ').nth(4) == Some(&wanted))
+    let wanted = place.join(name);
+    read_mounts().unwrap_or_default().iter().any(|mount| mount.mountpoint == wanted)
 }
 
 /// What [`WorktreeShape::format_name`] says of the size.

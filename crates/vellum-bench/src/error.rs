@@ -2,10 +2,10 @@
 
 use std::io;
 
-use vellum_checkout::beneath::BeneathError;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::BeneathError;
 use vellum_store::{BlobError, StoreError};
 use vellum_types::ErrorKind;
-use vellum_volume::ProgressMeter;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, BenchError>;

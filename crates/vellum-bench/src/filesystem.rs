@@ -12,7 +12,7 @@ mod small;
 
 use std::path::Path;
 
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 use crate::error::{BenchError, Result, check_interrupted};
 use crate::expectation;

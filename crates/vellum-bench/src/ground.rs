@@ -8,7 +8,8 @@ use std::os::linux::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::StatVfsMountFlags;
-use vellum_checkout::beneath::{BeneathError, HeldDir};
+use vellum_host::beneath::{BeneathError, HeldDir};
+use vellum_host::mount_table::{FilesystemDevice, read_mounts};
 
 use crate::error::{BenchError, Result};
 
@@ -148,14 +149,12 @@ fn format_plain_path(path: &Path) -> String {
 pub fn describe_target(path: &Path) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::from([("path".to_owned(), format_plain_path(path))]);
     let device = std::fs::metadata(path).map(|metadata| metadata.st_dev()).unwrap_or_default();
-    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let device = FilesystemDevice { major: rustix::fs::major(device), minor: rustix::fs::minor(device) };
     // The last one that matches is the one that is seen.
-    let found = table.lines().rev().find(|line| line.split(' ').nth(2) == Some(&number));
-    if let Some((_, after)) = found.and_then(|line| line.split_once(" - ")) {
-        let mut words = after.split(' ');
-        facts.insert("filesystem".into(), words.next().unwrap_or_default().into());
-        facts.insert("device".into(), words.next().unwrap_or_default().into());
+    let found = read_mounts().unwrap_or_default().into_iter().rev().find(|mount| mount.device == device);
+    if let Some(mount) = found {
+        facts.insert("filesystem".into(), mount.kind);
+        facts.insert("device".into(), mount.source);
     }
     facts
 }

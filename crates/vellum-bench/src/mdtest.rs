@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use vellum_checkout::beneath::{BeneathError, HeldDir};
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::{BeneathError, HeldDir};
 
 use crate::error::{BenchError, Result, check_interrupted};
 use crate::gang::{THREADS_MAX, run_in_threads};

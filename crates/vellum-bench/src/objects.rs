@@ -10,8 +10,8 @@ mod speed;
 use std::time::Duration;
 
 use serde::Serialize;
+use vellum_host::ProgressMeter;
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
-use vellum_volume::ProgressMeter;
 
 use crate::error::{BenchError, Result, check_interrupted};
 use crate::gang::THREADS_MAX;

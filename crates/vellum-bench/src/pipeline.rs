@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use vellum_crypto::{MasterKey, VolumeKeys};
+use vellum_host::ProgressMeter;
 use vellum_store::{BlobOptions, BlobStore};
 use vellum_types::VolumeId;
-use vellum_volume::ProgressMeter;
 
 use crate::error::{BenchError, Result};
 use crate::gang::THREADS_MAX;

@@ -18,9 +18,9 @@ use vellum_benchkit::{
     ProcessorTime, RenewedFixture, create_scratch_dir, record_figure, setup_size, thread_time_criterion,
     wall_time_criterion,
 };
-use vellum_checkout::beneath::{HeldDir, ReplacePolicy, StagingMethod};
 use vellum_checkout::scan::{ScanEntryRef, ScanOptions, ScanTree, scan_tree};
 use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_stat_cache};
+use vellum_host::beneath::{HeldDir, ReplacePolicy, StagingMethod};
 use vellum_types::{BlobId, Ino};
 
 /// Files of each directory of the tree that is made.

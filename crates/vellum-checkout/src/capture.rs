@@ -18,12 +18,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
 use vellum_chunker::Chunker;
+use vellum_host::ProgressMeter;
 use vellum_types::{Ino, MapKey};
-use vellum_volume::{FsTree, ProgressMeter, SnapshotStatistics};
+use vellum_volume::{FsTree, SnapshotStatistics};
 
-use crate::beneath::HeldDir;
 use crate::error::{CheckoutProblem, Result};
-use crate::meta::FileStat;
 use crate::scan::{OpenTreeDirs, ScanEntryId, ScanEntryRef, ScanTree};
 use crate::statcache::RecordedEntry;
 
@@ -35,6 +34,8 @@ use inode::{InodeOutcome, InodeReader, UnreadablePolicy};
 use jobs::CaptureJob;
 use number::InodeNumbers;
 use unseen::{DirEntryName, UnexaminedEntries, UnscannedLinkNames};
+use vellum_host::beneath::HeldDir;
+use vellum_host::metadata::FileStat;
 
 /// Jobs that are worked on together, at most: enough to keep all threads busy.
 const BATCH_JOBS: usize = 512;

@@ -1,9 +1,10 @@
 //! Errors of a checked-out worktree.
 
+use vellum_host::OperationStopped;
+use vellum_host::beneath::BeneathError;
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
 
-use crate::beneath::BeneathError;
 use crate::statcache::StatCacheError;
 
 /// Result of an operation on a worktree.
@@ -78,7 +79,7 @@ impl CheckoutError {
 
     /// Says what was tried on which path.
     pub(crate) fn path_error(action: &'static str, path: &[u8]) -> impl FnOnce(std::io::Error) -> Self {
-        let path = vellum_volume::tree::format_path(path);
+        let path = vellum_host::escape::format_path(path);
         move |source| Self::Path { action, path, source }
     }
 }
@@ -123,4 +124,10 @@ pub(crate) fn format_with_causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+impl From<OperationStopped> for CheckoutError {
+    fn from(_: OperationStopped) -> Self {
+        Self::Volume(VolumeError::Interrupted)
+    }
 }

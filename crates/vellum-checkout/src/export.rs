@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::HeldDir;
 use vellum_types::{FileKind, Ino};
-use vellum_volume::{FsTree, ProgressMeter, Volume};
+use vellum_volume::{FsTree, Volume};
 
-use crate::beneath::HeldDir;
 use crate::error::{CheckoutProblem, Result};
 use crate::fork::create_empty_dir;
 use crate::materialize::MaterializeRequest;

@@ -5,13 +5,14 @@ mod undo;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::{HeldDir, stat_file};
+use vellum_host::clone::{CopyStrategy, clone_or_copy_content};
 use vellum_types::Ino;
+use vellum_volume::StateDir;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::state::STATE_DIR;
-use vellum_volume::{ProgressMeter, StateDir};
 
-use crate::beneath::{HeldDir, stat_file};
-use crate::clone::{CopyStrategy, clone_or_copy_content};
 use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::materialize::{CloneSource, ForkEngine, MaterializeRequest};
 use crate::plan::{CurrentDir, PlanInput};
@@ -187,7 +188,7 @@ pub(crate) fn create_empty_dir(to: &Path) -> Result<PathBuf> {
     if HeldDir::open_root(&to)?.read_names()?.is_empty() {
         Ok(to)
     } else {
-        Err(CheckoutError::NotEmpty(vellum_volume::tree::format_path(to.as_os_str().as_encoded_bytes())))
+        Err(CheckoutError::NotEmpty(vellum_host::escape::format_path(to.as_os_str().as_encoded_bytes())))
     }
 }
 

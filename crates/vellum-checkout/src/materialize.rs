@@ -12,13 +12,12 @@ mod unseen;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use vellum_host::ProgressMeter;
 use vellum_types::{FileKind, Ino};
 use vellum_volume::tree::{DEPTH_MAX, InodeRecord};
-use vellum_volume::{FsTree, ProgressMeter, Volume, VolumeError};
+use vellum_volume::{FsTree, Volume, VolumeError};
 
-use crate::beneath::{BeneathError, ExtendedAttribute, HeldDir, SpecialFile};
 use crate::error::{CheckoutError, CheckoutProblem, Result, format_with_causes};
-use crate::meta::{FreshFileDefaults, MetadataCaller, TargetMetadata, apply_fresh_metadata, apply_metadata};
 use crate::plan::{FileWrite, LinkStep, PlanSteps, TargetEntry};
 use crate::scan::{OpenTreeDirs, ScanEntryId, ScanTree};
 
@@ -28,6 +27,10 @@ use dirs::TargetDirs;
 use files::FileBatch;
 use unlock::UnlockedDirs;
 use unseen::HiddenDirs;
+use vellum_host::beneath::{BeneathError, ExtendedAttribute, HeldDir, SpecialFile};
+use vellum_host::metadata::{
+    FreshFileDefaults, MetadataCaller, TargetMetadata, apply_fresh_metadata, apply_metadata,
+};
 
 /// Permissions of a directory while it is filled: its own come at the end.
 const WORKING_MODE: u32 = 0o700;
@@ -338,7 +341,7 @@ impl MaterializeRun<'_> {
     /// Applies metadata; gives what could not be applied.
     fn apply_metadata(
         &self,
-        node: &crate::beneath::HeldNode<'_>,
+        node: &vellum_host::beneath::HeldNode<'_>,
         inode: &InodeRecord,
         times: bool,
     ) -> Vec<String> {
@@ -348,7 +351,7 @@ impl MaterializeRun<'_> {
     /// The same to a file of which is known what it was made like.
     fn apply_fresh_metadata(
         &self,
-        node: &crate::beneath::HeldNode<'_>,
+        node: &vellum_host::beneath::HeldNode<'_>,
         inode: &InodeRecord,
         fresh: &FreshFileDefaults,
     ) -> Vec<String> {
@@ -357,7 +360,7 @@ impl MaterializeRun<'_> {
 
     fn apply_inode_metadata(
         &self,
-        node: &crate::beneath::HeldNode<'_>,
+        node: &vellum_host::beneath::HeldNode<'_>,
         inode: &InodeRecord,
         times: bool,
         fresh: Option<&FreshFileDefaults>,

@@ -8,9 +8,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use vellum_host::escape::format_path;
 use vellum_types::{Dentry, FileKind, Ino};
 use vellum_volume::diff::{StateComparison, compare_inodes, is_path_within};
-use vellum_volume::tree::{InodeRecord, format_path};
+use vellum_volume::tree::InodeRecord;
 use vellum_volume::{FsTree, VolumeError};
 
 use crate::capture::CaptureResult;

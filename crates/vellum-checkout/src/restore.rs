@@ -7,12 +7,12 @@
 mod journal;
 mod unsaved;
 
+use vellum_host::ProgressMeter;
 use vellum_types::{Ino, SnapshotId};
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::tree::PathBudget;
-use vellum_volume::{FsTree, ProgressMeter, SnapshotOrigin, VolumeError};
+use vellum_volume::{FsTree, SnapshotOrigin, VolumeError};
 
-use crate::beneath::{HeldDir, remove_temp_entries};
 use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::materialize::{CloneSource, MaterializeReport, MaterializeRequest};
 use crate::plan::{CurrentDir, PlanInput, PlanSteps};
@@ -22,6 +22,7 @@ use crate::worktree::{CapturedDirectory, CheckoutSnapshotRequest, CheckoutWorktr
 pub use journal::InterruptedRestore;
 
 use unsaved::{SnapshottedState, UnsavedSearch};
+use vellum_host::beneath::{HeldDir, remove_temp_entries};
 
 /// What to restore.
 #[derive(Debug, Clone)]
@@ -231,7 +232,7 @@ impl CheckoutWorktree {
             .problems
             .iter()
             .filter(|problem| unsaved.contains(&problem.path))
-            .map(|problem| vellum_volume::tree::format_path(&problem.path))
+            .map(|problem| vellum_host::escape::format_path(&problem.path))
             .collect();
         if lost.is_empty() { Ok(outcome.id) } else { Err(CheckoutError::InTheWay(lost)) }
     }

@@ -13,7 +13,6 @@ mod tree;
 mod visit;
 mod walk;
 
-use crate::beneath::{BeneathError, HeldDir};
 use crate::statcache::StatCache;
 
 pub use open_dirs::OpenTreeDirs;
@@ -21,6 +20,7 @@ pub use problem::{ScanProblem, ScanProblemCause};
 pub use rules::RULES_FILE;
 pub use selection::PathSelection;
 pub use tree::{ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree, ScanTreeWalk};
+use vellum_host::beneath::{BeneathError, HeldDir};
 
 /// The folder in a worktree's root where its volume's state is kept; never part of a tree.
 pub const STATE_DIR: &[u8] = b".vellum";

@@ -6,21 +6,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vellum_chunker::Chunker;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::{HeldDir, raise_open_files_limit};
+use vellum_host::metadata::{FileStat, MetadataCaller};
+use vellum_host::process::host_name;
+use vellum_host::process::user_name;
 use vellum_map::{MapRoot, apply_changes};
 use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId, UnixTime};
 use vellum_volume::diff::{FileChange, StateComparison, is_path_within};
 use vellum_volume::history::{AncestorWalk, HistoryEntry};
 use vellum_volume::lost::LostContent;
-use vellum_volume::session::{current_time, host_name, user_name};
+use vellum_volume::session::current_time;
 use vellum_volume::state::{STATE_DIR, WorktreeLock};
 use vellum_volume::{
-    FsTree, ProgressMeter, SnapshotOrigin, SnapshotRecord, SnapshotStatistics, StateDir, Volume, WriteSession,
+    FsTree, SnapshotOrigin, SnapshotRecord, SnapshotStatistics, StateDir, Volume, WriteSession,
 };
 
-use crate::beneath::{HeldDir, raise_open_files_limit};
 use crate::capture::{CaptureRequest, CaptureResult, ChunkSink, LayerSink, TreeSink};
 use crate::error::{CheckoutError, CheckoutProblem, Result};
-use crate::meta::{FileStat, MetadataCaller};
 use crate::renew::is_lost_base;
 use crate::scan::{PathSelection, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanOptions, ScanTree, scan_tree};
 use crate::statcache::{FilesystemTime, RecordedEntry, StatCache, write_stat_cache};
@@ -228,7 +231,7 @@ impl CheckoutWorktree {
     pub(crate) fn no_such_path_error(&self, path: &[u8], entry: Option<&HistoryEntry>) -> CheckoutError {
         let short = entry.and_then(|entry| self.volume.short_id(&entry.id).ok());
         let place = short.map_or_else(|| "the last snapshot".into(), |short| format!("snapshot {short}"));
-        CheckoutError::NoSuchPath { path: vellum_volume::tree::format_path(path), place }
+        CheckoutError::NoSuchPath { path: vellum_host::escape::format_path(path), place }
     }
 
     /// A path whose directory is gone cannot be recorded alone: that directory would have to be recorded as gone too,
@@ -239,7 +242,7 @@ impl CheckoutWorktree {
             let Some((_, above)) = names.split_last() else { continue };
             match self.root.resolve_dir(&above.join(&b'/')) {
                 Err(error) if error.is_not_found() || error.is_not_a_directory() => {
-                    return Err(CheckoutError::ParentGone(vellum_volume::tree::format_path(path)));
+                    return Err(CheckoutError::ParentGone(vellum_host::escape::format_path(path)));
                 }
                 Ok(_) | Err(_) => {}
             }

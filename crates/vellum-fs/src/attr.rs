@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
+use vellum_host::clock::current_time;
 use vellum_types::limits::FILE_SIZE_MAX;
 use vellum_types::value::MODE_MASK;
 use vellum_types::{FileKind, Ino, InodeAttr, MapKey, UnixTime};
 
 use crate::acl;
-use crate::clock::{advance_change_time, current_time};
+use crate::clock::advance_change_time;
 use crate::content::clear_set_ids;
 use crate::error::Result;
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};

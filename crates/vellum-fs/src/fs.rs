@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use vellum_chunker::Chunker;
+use vellum_host::clock::current_time;
 use vellum_live::{CommitSequence, LiveStore};
 use vellum_types::value::SuperBlock;
 use vellum_types::{FileKind, Ino, InodeAttr, MapKey, SnapshotId};
@@ -13,7 +14,6 @@ use vellum_volume::lease::HeldLease;
 use vellum_volume::refs::WorktreeQuota;
 
 use crate::cache::InodeCache;
-use crate::clock::current_time;
 use crate::content::{ChunkCache, ReadStreams, ReleasedOrphans, StoredByteCounts};
 use crate::error::Result;
 use crate::head::{LayeredState, LiveHead};

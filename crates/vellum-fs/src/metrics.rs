@@ -1,6 +1,7 @@
 //! Metrics of a live worktree: always counted, exported as text.
 
-use vellum_types::{DurationHistogram, MetricsExposition};
+use vellum_host::DurationHistogram;
+use vellum_host::MetricsExposition;
 
 use crate::cache::CacheStatistics;
 use crate::fs::LiveFilesystem;

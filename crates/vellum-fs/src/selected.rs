@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use vellum_host::escape::format_path;
 use vellum_live::MemoryStore;
 use vellum_types::value::SuperBlock;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
-use vellum_volume::tree::{format_path, path_components};
+use vellum_volume::tree::path_components;
 use vellum_volume::{SnapshotRecord, VolumeError};
 
 use crate::attr::{AttributeChanges, TimeChange};

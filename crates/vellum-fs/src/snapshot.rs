@@ -3,8 +3,10 @@
 
 use std::sync::atomic::Ordering;
 
+use vellum_host::process::host_name;
+use vellum_host::process::user_name;
 use vellum_types::{SnapshotId, UnixTime};
-use vellum_volume::session::{current_time, host_name, user_name};
+use vellum_volume::session::current_time;
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, resolve};
 
 use crate::error::Result;

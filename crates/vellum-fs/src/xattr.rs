@@ -6,12 +6,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use vellum_host::clock::current_time;
 use vellum_map::KeySpan;
 use vellum_types::limits::{NAME_MAX, XATTR_VALUE_MAX};
 use vellum_types::{FileKind, Ino, MapKey, MapKeyRef, MapKeyTag};
 
 use crate::acl;
-use crate::clock::{advance_change_time, current_time};
+use crate::clock::advance_change_time;
 use crate::content::SET_GID;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;

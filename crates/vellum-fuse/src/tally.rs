@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use vellum_fs::Result;
-use vellum_types::{DurationHistogram, MetricsExposition};
+use vellum_host::DurationHistogram;
+use vellum_host::MetricsExposition;
 
 use crate::wire::{FuseOperation, RequestHeader};
 use access_log::AccessLog;

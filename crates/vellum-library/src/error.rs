@@ -4,9 +4,9 @@ use std::io;
 
 use rustix::io::Errno;
 use vellum_fs::FsError;
+use vellum_host::escape::format_path;
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
-use vellum_volume::tree::format_path;
 
 use crate::live::OpenError;
 

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+use vellum_host::process::host_name;
 use vellum_types::SnapshotId;
 use vellum_volume::refs::WorktreeHead;
-use vellum_volume::session::host_name;
 use vellum_volume::state::{STATE_DIR, set_owner_from_dir};
 use vellum_volume::{Volume, VolumeError};
 

@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use vellum_host::DurationHistogram;
 use vellum_map::KeySpan;
-use vellum_types::DurationHistogram;
 
 use crate::error::LiveError;
 

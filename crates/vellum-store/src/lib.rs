@@ -12,7 +12,6 @@ pub mod object;
 mod owner;
 pub mod pack;
 mod reserve;
-mod waiting;
 
 pub use blob::{
     BlobError, BlobOptions, BlobStore, BlobWriter, FetchedBlobs, PackInfo, RebuildStats, RepackStats,
@@ -27,4 +26,3 @@ pub use object::{
 pub use owner::set_owner_from_dir;
 pub use pack::{PackEntry, PackFinding};
 pub use reserve::DiskReserve;
-pub use waiting::{LockObserver, LockWait, lock_exclusive, observe_lock_waits};

@@ -4,8 +4,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::io::Errno;
-use vellum_checkout::beneath::{BeneathError, EscapedPath};
-use vellum_checkout::clone::CloneError;
+use vellum_host::OperationStopped;
+use vellum_host::beneath::BeneathError;
+use vellum_host::clone::CloneError;
+use vellum_host::escape::EscapedPath;
 use vellum_types::ErrorKind;
 use vellum_volume::own_place::ReservedDirectory;
 
@@ -192,5 +194,11 @@ impl SyncError {
             cause = error.source();
         }
         text
+    }
+}
+
+impl From<OperationStopped> for SyncError {
+    fn from(_: OperationStopped) -> Self {
+        Self::Stopped
     }
 }

@@ -27,7 +27,7 @@
 //! | `two_way` | both ways, by what both sides last agreed on |
 //! | `watch` | noticing that a tree changes, and when to act on it |
 //!
-//! Invariant: path system calls are made by `vellum_checkout::beneath` alone. Deliberately absent: anything that
+//! Invariant: path system calls are made by `vellum_host::beneath` alone. Deliberately absent: anything that
 //! prints, and the meaning of command lines.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the trees that the code works on"))]

@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use vellum_checkout::beneath::{BeneathError, HeldDir, remove_stale_hidden_dir};
-use vellum_checkout::meta::FileStat;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::{BeneathError, HeldDir, remove_stale_hidden_dir};
+use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
-use vellum_volume::ProgressMeter;
 
 pub(crate) use dirs::{DirectoryRoute, OpenListingDirs};
 
@@ -67,7 +67,7 @@ impl LocalEnd {
         &self.root
     }
 
-    fn open_file(&self, file: &ListingEntry<'_>) -> Result<vellum_checkout::beneath::OpenedFile> {
+    fn open_file(&self, file: &ListingEntry<'_>) -> Result<vellum_host::beneath::OpenedFile> {
         self.open_file_with(file, |dir, name| match file.listing().is_followed(file.id()) {
             true => dir.open_file_following(name),
             false => dir.open_file(name),

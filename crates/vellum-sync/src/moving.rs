@@ -6,9 +6,9 @@
 
 use std::collections::HashSet;
 
-use vellum_checkout::beneath::HeldDir;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::HeldDir;
 use vellum_types::FileKind;
-use vellum_volume::ProgressMeter;
 
 use crate::error::{Result, SyncError};
 use crate::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use rustix::process::{getegid, geteuid, getgroups};
-use vellum_checkout::beneath::HeldDir;
+use vellum_host::beneath::HeldDir;
 
 use crate::error::{Result, SyncError};
 use crate::listing::{OwnerNames, TreeListing};

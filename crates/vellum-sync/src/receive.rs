@@ -22,7 +22,7 @@ mod small;
 mod staging;
 mod times;
 
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 use attributes::PreviousOccupant;
 pub use attributes::read_umask;

@@ -10,7 +10,7 @@ mod child;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 pub use address::{AddressError, RemoteAddress, RemoteShell};
 use child::ConnectedProgram;

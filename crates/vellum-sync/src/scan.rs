@@ -9,8 +9,8 @@ mod judge;
 mod visit;
 mod walk;
 
-use vellum_checkout::beneath::{HeldDir, is_temp_name};
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::{HeldDir, is_temp_name};
 use vellum_volume::state::STATE_DIR;
 
 pub use judge::{EntryFilter, EntryVerdict, NoFilter, ReadScanRules};

@@ -8,12 +8,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use vellum_checkout::beneath::ExtendedAttribute;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::ExtendedAttribute;
 use vellum_map::MapRoot;
 use vellum_store::FetchedBlobs;
 use vellum_types::{BlobKind, FileKind, Ino};
+use vellum_volume::Volume;
 use vellum_volume::tree::{FilePiece as Stored, FsTree, InodeRecord, collect_file_pieces, slice_chunk};
-use vellum_volume::{ProgressMeter, Volume};
 
 use crate::error::{Result, SyncError};
 use crate::listing::{

@@ -6,8 +6,8 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use vellum_checkout::beneath::OpenedFile;
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::OpenedFile;
 
 use crate::error::{Result, SyncError};
 use crate::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};

@@ -12,10 +12,10 @@ use std::fs::File;
 use std::io::Read;
 
 use rustix::fs::{major, makedev, minor};
-use vellum_checkout::beneath::{ExtendedAttribute, HeldDir, HeldNode};
-use vellum_checkout::meta::FileStat;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::{ExtendedAttribute, HeldDir, HeldNode};
+use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
-use vellum_volume::ProgressMeter;
 
 use crate::error::{Result, SyncError};
 use crate::listing::{

@@ -12,7 +12,7 @@ mod queue;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::syncfs;
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 use crate::error::{Result, SyncError};
 use crate::listing::ListingEntryId;

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 use crate::error::{Result, SyncError};
 use crate::listing::{

@@ -5,8 +5,6 @@
 
 pub mod codec;
 pub mod error;
-pub mod exposition;
-pub mod histogram;
 pub mod id;
 pub mod key;
 pub mod limits;
@@ -14,8 +12,6 @@ pub mod value;
 
 pub use codec::{DecodeError, FieldReader, FieldWriter};
 pub use error::ErrorKind;
-pub use exposition::MetricsExposition;
-pub use histogram::{DurationDistribution, DurationHistogram};
 pub use id::{BlobId, BlobKind, Ino, PackId, SnapshotId, VolumeId};
 pub use key::{MapKey, MapKeyRef, MapKeyTag};
 pub use value::{ChunkingMode, Dentry, Extent, ExtentSource, FileKind, InodeAttr, UnixTime};

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use vellum_host::OperationStopped;
 use vellum_types::{DecodeError, ErrorKind, SnapshotId};
 
 use crate::gc::LostRecord;
@@ -388,4 +389,10 @@ fn format_lost_records(lost: &[LostRecord]) -> String {
         text.push(format!("and {more} more"));
     }
     text.join("; ")
+}
+
+impl From<OperationStopped> for VolumeError {
+    fn from(_: OperationStopped) -> Self {
+        Self::Interrupted
+    }
 }

@@ -14,7 +14,6 @@ pub mod keyring;
 pub mod lease;
 pub mod lost;
 pub mod own_place;
-pub mod progress;
 pub mod record;
 pub mod refs;
 pub mod resolve;
@@ -26,7 +25,6 @@ pub mod versions;
 pub mod volume;
 
 pub use error::{Result, VolumeError};
-pub use progress::{ProgressMeter, ProgressReading};
 pub use record::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics};
 pub use session::WriteSession;
 pub use state::StateDir;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vellum_crypto::{RecordDomain, VolumeKeys};
+use vellum_host::escape::is_invisible_char;
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::limits::REF_NAME_MAX;
 use vellum_types::{DecodeError, FieldReader, FieldWriter};
@@ -18,7 +19,6 @@ use vellum_types::{DecodeError, FieldReader, FieldWriter};
 pub use self::head::{READING_MAX, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota};
 use crate::error::{Result, VolumeError, is_data_loss};
 use crate::state::StateDir;
-use crate::tree::is_invisible_char;
 
 const VERSION: u8 = 1;
 

@@ -13,6 +13,7 @@ mod others;
 use std::sync::Arc;
 
 use vellum_crypto::{RecordDomain, VolumeKeys};
+use vellum_host::process::{host_name, process_scope, read_process_start};
 use vellum_map::{MapError, NodeSink};
 use vellum_store::{BlobStore, BlobWriter, ObjectKey, ObjectStore, WriteStats};
 use vellum_types::{BlobId, BlobKind, FieldReader, FieldWriter, UnixTime};
@@ -208,39 +209,6 @@ pub fn current_time() -> UnixTime {
     } else {
         UnixTime { secs: now.as_second() - 1, nanos: 1_000_000_000 - nanos.unsigned_abs() }
     }
-}
-
-/// Returns this machine's name.
-#[must_use]
-pub fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-fn process_scope() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    format!("{} {}", boot.trim(), namespace.display())
-}
-
-/// Returns the start of a process in ticks since boot; 0 if it does not exist, or is a zombie.
-fn read_process_start(pid: u32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The fields are counted from after the command's name, which may hold anything: the start is the 20th.
-    let mut fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
-    match fields.next() {
-        // It has ended, and nobody has asked how.
-        Some("Z" | "X") | None => 0,
-        Some(_) => fields.nth(18).and_then(|field| field.parse().ok()).unwrap_or(0),
-    }
-}
-
-/// Returns the user's name, if the environment has it.
-#[must_use]
-pub fn user_name() -> String {
-    ["USER", "LOGNAME"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
-        .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
 }
 
 #[cfg(test)]

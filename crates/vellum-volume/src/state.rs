@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use vellum_crypto::MasterKey;
-use vellum_store::lock_exclusive;
+use vellum_host::lock::lock_exclusive;
 pub use vellum_store::set_owner_from_dir;
 use vellum_types::VolumeId;
 use zeroize::Zeroizing;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vellum_crypto::VolumeKeys;
+use vellum_host::escape::format_path;
 use vellum_map::{
     ChangeLayer, KeySpan, LoadBytes, MapBuilder, MapError, MapRoot, MapShape, MapView, NodeCache, NodeSink,
 };
@@ -332,38 +333,6 @@ impl FsTree {
 /// Components of a path as typed; empty ones and `.` do not count.
 pub fn path_components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
-}
-
-/// A path for messages: not UTF-8 and control characters are escaped, so that a name cannot drive a terminal.
-#[must_use]
-pub fn format_path(path: &[u8]) -> String {
-    if path.is_empty() {
-        return "/".into();
-    }
-    let mut shown = String::with_capacity(path.len());
-    for chunk in path.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() || is_invisible_char(c) {
-                shown.extend(c.escape_default())
-            } else {
-                shown.push(c)
-            }
-        }
-        for byte in chunk.invalid() {
-            shown.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    shown
-}
-
-/// Marks that show nothing, reorder the text around them or break the line, and so make one name look like another.
-#[must_use]
-pub fn is_invisible_char(c: char) -> bool {
-    matches!(
-        c,
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
-    )
 }
 
 /// What messages call a kind of file.

@@ -11,11 +11,11 @@ mod trees;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use vellum_host::ProgressMeter;
 use vellum_types::{BlobId, BlobKind};
 
 use crate::error::Result;
 use crate::history::HistoryEntry;
-use crate::progress::ProgressMeter;
 use crate::volume::Volume;
 
 /// What to verify.

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vellum_crypto::{VolumeKeys, check_randomness};
+use vellum_host::process::host_name;
 use vellum_map::{MapRoot, MapShape, NodeCache};
 use vellum_store::{BlobOptions, BlobStore, DiskReserve, MeteredStore, ObjectKey, ObjectStore, StoreError};
 use vellum_types::SnapshotId;
@@ -25,7 +26,7 @@ use crate::lease::{LeaseToken, is_lease_over, leased_error};
 use crate::lost::DamageRecorder;
 use crate::record::SnapshotRecord;
 use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_ref_name};
-use crate::session::{WriteSession, host_name};
+use crate::session::WriteSession;
 use crate::state::{DirectoryIdentity, INDEX_FOLDER, RESERVE_FILE, STATE_DIR, StateDir, WorktreeFile};
 use crate::tree::NodeLoader;
 

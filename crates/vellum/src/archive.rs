@@ -11,9 +11,10 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use tar::{EntryType, Header};
+use vellum_host::ProgressMeter;
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::tree::{InodeRecord, PathBudget};
-use vellum_volume::{FsTree, ProgressMeter, Volume};
+use vellum_volume::{FsTree, Volume};
 
 use crate::commands::cat::write_file_content;
 use crate::error::{CliError, Result};

@@ -6,11 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use vellum_checkout::CheckoutWorktree;
+use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
 use vellum_types::{FileKind, SnapshotId};
 use vellum_volume::diff::{ChangeSide, FileChange, StateComparison, is_path_within};
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::{FsTree, ProgressMeter, Volume};
+use vellum_volume::{FsTree, Volume};
 
 use crate::commands::cat::write_file_content;
 use crate::error::{CliError, Result};

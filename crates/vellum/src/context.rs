@@ -9,7 +9,8 @@ pub mod unpublished;
 use std::path::{Path, PathBuf};
 
 use vellum_checkout::CheckoutWorktree;
-use vellum_volume::{ProgressMeter, StateDir, Volume};
+use vellum_host::ProgressMeter;
+use vellum_volume::{StateDir, Volume};
 
 use crate::error::{CliError, Result, volume_hint};
 use crate::mounting::control::ControlRequest;
@@ -76,7 +77,7 @@ impl CommandContext {
         let paths = UserPaths::new(&self.cwd, root);
         // Whoever stands in a mount has been told if the table of mounts cannot be read.
         match table::find_mount_at(root) {
-            Ok(Some(mount)) if mount.is_vellum_mount() => paths.with_shown_dir(&mount.root),
+            Ok(Some(mount)) if table::is_vellum_mount(&mount) => paths.with_shown_dir(&mount.root),
             _ => paths,
         }
     }

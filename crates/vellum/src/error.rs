@@ -8,6 +8,7 @@ use std::io;
 
 use vellum_bench::BenchError;
 use vellum_checkout::CheckoutError;
+use vellum_host::OperationStopped;
 use vellum_library::OpenError;
 use vellum_store::StoreError;
 use vellum_sync::SyncError;
@@ -199,6 +200,12 @@ fn sync_hint(error: &SyncError) -> Option<String> {
 }
 
 /// What the volume or the system refused keeps the hints of its kind.
+impl From<OperationStopped> for CliError {
+    fn from(stopped: OperationStopped) -> Self {
+        VolumeError::from(stopped).into()
+    }
+}
+
 impl From<OpenError> for CliError {
     fn from(error: OpenError) -> Self {
         match error {

@@ -55,7 +55,7 @@ pub fn is_stop_requested(flag: &AtomicBool) -> bool {
 
 /// Says on which process a long wait for a lock waits, once, and ends the wait when somebody asked to stop.
 pub fn observe_lock_waits() {
-    vellum_store::observe_lock_waits(|wait| {
+    vellum_host::lock::observe_lock_waits(|wait| {
         static TOLD: AtomicBool = AtomicBool::new(false);
         if !TOLD.swap(true, Ordering::Relaxed) {
             let holder = wait.holder.map_or_else(|| "another process".into(), |pid| format!("process {pid}"));

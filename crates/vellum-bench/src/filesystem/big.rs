@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise, fsync};
-use vellum_checkout::beneath::HeldDir;
+use vellum_host::beneath::HeldDir;
 
 use super::FilesystemBenchStep;
 use super::payload::{ThreadPayload, verify_block};

@@ -4,7 +4,7 @@
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::fsync;
-use vellum_checkout::beneath::{BeneathError, HeldDir};
+use vellum_host::beneath::{BeneathError, HeldDir};
 
 use super::FilesystemBenchStep;
 use super::small::{create_thread_dirs, for_each_small_file};

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use vellum_checkout::beneath::HeldDir;
+use vellum_host::beneath::HeldDir;
 
 use super::FilesystemBenchStep;
 use super::big::{drop_page_cache, open_bench_file};

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
+use vellum_host::ProgressMeter;
 use vellum_store::{ObjectStore, StoreError};
 use vellum_types::ErrorKind;
-use vellum_volume::ProgressMeter;
 
 use super::{BenchKeys, ObjectBenchParameters};
 use crate::error::{Result, check_interrupted};

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use vellum_host::ProgressMeter;
 use vellum_store::{ObjectKey, ObjectStore};
-use vellum_volume::ProgressMeter;
 
 use super::{BenchKeys, ObjectBenchParameters};
 use crate::error::{BenchError, Result, check_interrupted};

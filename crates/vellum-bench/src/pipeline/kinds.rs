@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vellum_chunker::{ChunkSizes, Chunker};
+use vellum_host::ProgressMeter;
 use vellum_store::BlobWriter;
 use vellum_types::BlobKind;
-use vellum_volume::ProgressMeter;
 
 use super::{new_bench_keys, new_discarding_store};
 use crate::error::{BenchError, Result, check_interrupted};

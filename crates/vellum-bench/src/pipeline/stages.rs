@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use vellum_chunker::{ChunkSizes, Chunker};
 use vellum_crypto::{RecordDomain, VolumeKeys};
+use vellum_host::ProgressMeter;
 use vellum_store::BlobOptions;
 use vellum_types::BlobKind;
-use vellum_volume::ProgressMeter;
 
 use super::{new_bench_keys, new_discarding_store};
 use crate::error::{BenchError, Result, check_interrupted};

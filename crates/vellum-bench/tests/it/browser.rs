@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use vellum_bench::filesystem::{self, FilesystemBenchParameters};
 use vellum_bench::html;
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 /// How long a browser may take on a machine that does other things: far longer than any has taken.
 const PATIENCE: Duration = Duration::from_secs(180);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use vellum_bench::filesystem::{self, FilesystemBenchParameters};
 use vellum_bench::{BenchError, BenchReport};
+use vellum_host::ProgressMeter;
 use vellum_types::ErrorKind;
-use vellum_volume::ProgressMeter;
 
 /// Everything, as small as it goes.
 const SMALL: FilesystemBenchParameters = FilesystemBenchParameters {

@@ -8,9 +8,9 @@ use vellum_bench::objects::{
     self, BenchStore, CheckedPromise, ObjectBenchFindings, ObjectBenchParameters, StoreVerdict,
 };
 use vellum_bench::{BenchError, BenchReport};
+use vellum_host::ProgressMeter;
 use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError, create_store};
 use vellum_testkit::faulty::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
-use vellum_volume::ProgressMeter;
 
 const SMALL: ObjectBenchParameters = ObjectBenchParameters {
     small_object_size: 1000,

@@ -9,15 +9,16 @@ use std::os::unix::fs::FileExt;
 use rayon::prelude::*;
 use vellum_chunker::{Chunker, find_block_end, is_in_place_format};
 use vellum_crypto::VolumeKeys;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::{OpenedFile, stat_file};
+use vellum_host::clone::{DataSegment, iter_data_segments};
+use vellum_host::metadata::FileStat;
 use vellum_types::limits::INLINE_MAX;
 use vellum_types::value::Extent;
 use vellum_types::{BlobId, BlobKind, ChunkingMode, ExtentSource};
-use vellum_volume::{ProgressMeter, WriteSession};
+use vellum_volume::WriteSession;
 
-use crate::beneath::{OpenedFile, stat_file};
-use crate::clone::{DataSegment, iter_data_segments};
 use crate::error::{CheckoutError, Result};
-use crate::meta::FileStat;
 
 /// Bytes read at once of a large file: its chunks are worked on by all threads while the next are read.
 const SEGMENT: usize = 2 << 20;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
+use vellum_host::beneath::{ExtendedAttribute, HeldNode};
+use vellum_host::metadata::FileStat;
 use vellum_map::KeySpan;
 use vellum_types::value::MODE_MASK;
 use vellum_types::{Dentry, ErrorKind, FileKind, Ino, InodeAttr, MapKey, MapKeyTag};
@@ -14,9 +16,7 @@ use super::jobs::CaptureJob;
 use super::number::InodeNumbers;
 use super::unseen::{DirEntryName, UnexaminedEntries, UnscannedLinkNames};
 use super::{RecordedContent, UnreadableNewEntry};
-use crate::beneath::{ExtendedAttribute, HeldNode};
 use crate::error::{CheckoutError, CheckoutProblem, Result, format_with_causes};
-use crate::meta::FileStat;
 use crate::scan::{OpenTreeDirs, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
 
 /// What came of a job.

@@ -3,12 +3,12 @@
 //! Invariant: only what the fork made is removed: what is at a path of its snapshot and looks as the fork made it, its
 //! temporary files, and directories of the snapshot that are empty then. What a user put in meanwhile stays.
 
+use vellum_host::beneath::{HeldDir, remove_temp_entries};
+use vellum_host::metadata::FileStat;
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::FsTree;
 
-use crate::beneath::{HeldDir, remove_temp_entries};
 use crate::error::Result;
-use crate::meta::FileStat;
 
 /// Mode of a directory that is being emptied; its own may not allow that.
 const WORKING_MODE: u32 = 0o700;

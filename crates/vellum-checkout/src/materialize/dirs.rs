@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
+use vellum_host::beneath::HeldDir;
 use vellum_types::Ino;
 use vellum_volume::FsTree;
 
-use crate::beneath::HeldDir;
 use crate::error::Result;
 
 /// Directories kept open; the oldest half goes when there are more.

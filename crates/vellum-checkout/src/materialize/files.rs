@@ -5,14 +5,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
+use vellum_host::beneath::{HeldDir, ReplacePolicy, stat_file};
+use vellum_host::clone::{CopyStrategy, clone_or_copy_content, copy_data};
 use vellum_store::FetchedBlobs;
 use vellum_types::{BlobId, BlobKind, ErrorKind, FileKind};
 use vellum_volume::tree::{FilePiece, InodeRecord, collect_file_pieces, slice_chunk};
 
 use super::unseen::HiddenFillDir;
 use super::{CloneSource, MaterializeRequest, MaterializeRun};
-use crate::beneath::{HeldDir, ReplacePolicy, stat_file};
-use crate::clone::{CopyStrategy, clone_or_copy_content, copy_data};
 use crate::error::{CheckoutError, Result};
 use crate::plan::FileWrite;
 use crate::scan::ScanEntryId;

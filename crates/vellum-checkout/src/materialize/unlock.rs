@@ -4,9 +4,9 @@
 //! the plan gives it others.
 
 use rustix::process::geteuid;
+use vellum_host::beneath::HeldDir;
 
 use super::MaterializeRun;
-use crate::beneath::HeldDir;
 use crate::plan::PlanSteps;
 
 /// What the owner needs to work in a directory.

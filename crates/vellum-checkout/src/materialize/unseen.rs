@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use vellum_host::beneath::{BeneathError, HeldDir, HiddenDir, StagedFile};
+use vellum_host::metadata::FreshFileDefaults;
 use vellum_types::Ino;
 
-use crate::beneath::{BeneathError, HeldDir, HiddenDir, StagedFile};
 use crate::error::Result;
-use crate::meta::FreshFileDefaults;
 use crate::plan::{FileWrite, PlanSteps, TargetEntry};
 
 /// Files for which it is worth it: a name that must be drawn, and given, is paid for by a few.

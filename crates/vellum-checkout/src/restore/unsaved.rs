@@ -2,14 +2,15 @@
 
 use std::collections::HashSet;
 
+use vellum_host::beneath::HeldDir;
+use vellum_host::escape::format_path;
 use vellum_map::KeySpan;
 use vellum_types::{FileKind, Ino, MapKeyRef};
 use vellum_volume::diff::compare_inodes;
+use vellum_volume::tree::InodeRecord;
 use vellum_volume::tree::PathBudget;
-use vellum_volume::tree::{InodeRecord, format_path};
 use vellum_volume::{FsTree, VolumeError};
 
-use crate::beneath::HeldDir;
 use crate::error::Result;
 use crate::plan::{PlanSteps, TargetEntry};
 use crate::scan::{ScanEntryId, ScanTree};

@@ -1,10 +1,10 @@
 //! From the nodes of a walk, in the order in which they happened to be visited, to a tree in pre-order.
 
+use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 
 use super::tree::{GONE, NONE, ScanDirRecord, ScanEntry, ScanTree, UNCHANGED};
 use super::walk::{FinishedWalk, VisitOutcome, WalkNode};
-use crate::meta::FileStat;
 use crate::statcache::StatCache;
 
 /// Builds the tree.

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
+use vellum_host::beneath::{BeneathError, HeldDir};
 
 use super::{ScanDirIndex, ScanTree};
-use crate::beneath::{BeneathError, HeldDir};
 
 /// Directories kept open: those of the files that all workers read now, and the way down to them in most trees.
 const KEPT: usize = 256;

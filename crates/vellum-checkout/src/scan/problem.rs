@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::beneath::{BeneathError, EscapedPath};
+use vellum_host::beneath::BeneathError;
+use vellum_host::escape::EscapedPath;
 
 /// Something about one path that the user should know.
 #[derive(Debug)]

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use crate::beneath::{EscapedPath, HeldDir};
+use vellum_host::beneath::HeldDir;
+use vellum_host::escape::EscapedPath;
 
 /// Name of the files that hold rules.
 pub const RULES_FILE: &[u8] = b".vellumignore";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use vellum_types::key::check_name;
 
-use crate::beneath::BeneathError;
+use vellum_host::beneath::BeneathError;
 
 /// A set of relative paths, each of which stands for all that is below it.
 #[derive(Debug, Clone)]

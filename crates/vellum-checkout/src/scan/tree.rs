@@ -2,10 +2,10 @@
 //!
 //! Memory: 120 bytes and the name for each entry, about 100 more for each directory.
 
+use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 
 use super::ScanProblem;
-use crate::meta::FileStat;
 use crate::statcache::{CachedDir, CachedEntry, StatCache};
 
 /// Stands for "no directory" and "no cached entry".

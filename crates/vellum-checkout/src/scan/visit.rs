@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use vellum_host::beneath::{BeneathError, HeldDir, ListedName, is_temp_name};
+use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 
 use super::rules::{IgnoreRuleFile, IgnoreRules, RULES_FILE};
@@ -9,8 +11,6 @@ use super::selection::SelectedPart;
 use super::tree::{DirCoverage, NONE, ScanEntry, UNCHANGED, entry_name_in};
 use super::walk::{FoundSubdirectory, ScanWalk, ScannedDir, VisitOutcome, VisitTask};
 use super::{STATE_DIR, ScanProblemCause};
-use crate::beneath::{BeneathError, HeldDir, ListedName, is_temp_name};
-use crate::meta::FileStat;
 use crate::statcache::{CachedDir, StatCache};
 
 /// From this many names on a directory's entries are examined by several threads: each start costs as much as some

@@ -5,14 +5,14 @@
 //! is held.
 
 use parking_lot::{Mutex, MutexGuard};
+use vellum_host::beneath::{BeneathError, HeldDir, raise_open_files_limit};
+use vellum_host::metadata::FileStat;
+use vellum_host::worker_pool::WorkerPool;
 
 use super::rules::IgnoreRules;
 use super::selection::{PathSelection, SelectedPart};
 use super::tree::{DirCoverage, NONE, ScanEntry, entry_name_in};
 use super::{ScanProblem, ScanProblemCause};
-use crate::beneath::{BeneathError, HeldDir, raise_open_files_limit};
-use crate::crew::WorkerPool;
-use crate::meta::FileStat;
 use crate::statcache::{CachedDir, StatCache};
 
 /// Share of the permitted open files that a walk takes for directories.
@@ -85,7 +85,7 @@ pub(super) struct ScanWalk<'w> {
     pub selection: Option<&'w PathSelection>,
     pub threads: usize,
     held_max: usize,
-    crew: WorkerPool<VisitTask>,
+    pool: WorkerPool<VisitTask>,
     state: Mutex<ScanWalkState>,
 }
 
@@ -116,7 +116,7 @@ impl<'w> ScanWalk<'w> {
             selection,
             threads,
             held_max,
-            crew: WorkerPool::with_first_task(task),
+            pool: WorkerPool::with_first_task(task),
             state: Mutex::new(state),
         }
     }
@@ -125,9 +125,9 @@ impl<'w> ScanWalk<'w> {
     pub(super) fn run_walk(self) -> FinishedWalk {
         std::thread::scope(|scope| {
             for _ in 1..self.threads {
-                scope.spawn(|| self.crew.run_worker(|task| self.visit_dir(task)));
+                scope.spawn(|| self.pool.run_worker(|task| self.visit_dir(task)));
             }
-            self.crew.run_worker(|task| self.visit_dir(task));
+            self.pool.run_worker(|task| self.visit_dir(task));
         });
         let state = self.state.into_inner();
         FinishedWalk { nodes: state.nodes, problems: state.problems }
@@ -226,7 +226,7 @@ impl<'w> ScanWalk<'w> {
         node.listing = listing;
         drop(state);
         // The last one queued is taken first: the walk keeps to the order of names, more or less.
-        self.crew.add_tasks(tasks.into_iter().rev());
+        self.pool.add_tasks(tasks.into_iter().rev());
     }
 
     /// Records that the directory of a task is not what it was.

@@ -3,10 +3,10 @@
 //! Invariant: `decode` of what `encode` wrote gives the same record; `decode` of anything else gives an error or a
 //! record in range, never a panic.
 
+use vellum_host::metadata::FileStat;
 use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, FileKind, Ino, UnixTime};
 
 use super::FilesystemTime;
-use crate::meta::FileStat;
 
 /// First bytes of a stat cache.
 pub(super) const MAGIC: &[u8; 8] = b"VLMSTATC";

@@ -3,6 +3,8 @@
 use std::io::Read;
 use std::sync::OnceLock;
 
+use vellum_host::beneath::{BeneathError, HeldDir, OpenedFile};
+use vellum_host::metadata::FileStat;
 use vellum_types::{BlobId, DecodeError, FieldReader, FileKind, Ino};
 
 use super::FilesystemTime;
@@ -10,8 +12,6 @@ use super::format::{
     CHECKSUM_LEN, FOOTER_LEN, HEADER_LEN, NO_BLOCK, RECORD_LEN, StatCacheFooter, StatCacheHeader,
     StatCacheRecord, TABLE_LINE_LEN,
 };
-use crate::beneath::{BeneathError, HeldDir, OpenedFile};
-use crate::meta::FileStat;
 
 /// Why there is no usable cache. None of these is an error to a user: the work is done without.
 #[derive(Debug, thiserror::Error)]

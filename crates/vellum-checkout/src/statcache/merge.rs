@@ -1,13 +1,13 @@
 //! The next stat cache: what a scan saw, and for what it did not look at, what the last cache says.
 
+use vellum_host::beneath::HeldDir;
+use vellum_host::metadata::FileStat;
 use vellum_types::{BlobId, FileKind, Ino};
 
 use super::{
     CachedDir, CachedEntry, FilesystemTime, NewStatCacheEntry, StatCache, StatCacheBlockId, StatCacheError,
     StatCacheWriter,
 };
-use crate::beneath::HeldDir;
-use crate::meta::FileStat;
 use crate::scan::{ScanDir, ScanDirIndex, ScanEntryRef, ScanTree};
 
 type Result<T> = std::result::Result<T, StatCacheError>;

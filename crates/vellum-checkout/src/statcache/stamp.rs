@@ -7,8 +7,8 @@
 
 use vellum_types::UnixTime;
 
-use crate::beneath::{BeneathError, HeldDir, StagingMethod, stat_file};
-use crate::meta::FileStat;
+use vellum_host::beneath::{BeneathError, HeldDir, StagingMethod, stat_file};
+use vellum_host::metadata::FileStat;
 
 /// Tolerance on the stamp's own filesystem, nanoseconds: the coarsest tick of the kernel's clock (100 Hz).
 const TICK: u64 = 10_000_000;

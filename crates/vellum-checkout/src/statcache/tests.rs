@@ -2,12 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use proptest::prelude::*;
+use vellum_host::beneath::HeldDir;
+use vellum_host::metadata::FileStat;
 use vellum_types::{BlobId, DecodeError, FileKind, Ino, UnixTime};
 
 use super::format::{CHECKSUM_LEN, RECORD_LEN, StatCacheRecord};
 use super::*;
-use crate::beneath::HeldDir;
-use crate::meta::FileStat;
 
 const BASE: BlobId = BlobId([0x5a; 32]);
 

@@ -2,13 +2,13 @@
 
 use std::io::{BufWriter, Write};
 
+use vellum_host::beneath::{HeldDir, ReplacePolicy, StagedFile, StagingMethod};
+use vellum_host::metadata::FileStat;
 use vellum_types::limits::NAME_MAX;
 use vellum_types::{BlobId, FieldWriter, FileKind, Ino};
 
 use super::format::{HEADER_LEN, NO_BLOCK, RECORD_LEN, StatCacheFooter, StatCacheHeader, StatCacheRecord};
 use super::{FilesystemTime, StatCacheError};
-use crate::beneath::{HeldDir, ReplacePolicy, StagedFile, StagingMethod};
-use crate::meta::FileStat;
 
 type Result<T> = std::result::Result<T, StatCacheError>;
 

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
-use vellum_checkout::beneath::HeldNode;
 use vellum_checkout::scan::ScanDirIndex;
 use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_stat_cache};
+use vellum_host::beneath::HeldNode;
 use vellum_types::Ino;
 
 use crate::workspace::{BASE, Workspace, changed};

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 use crate::audit::{audit, recorded};
 use crate::place::{Place, concerning};

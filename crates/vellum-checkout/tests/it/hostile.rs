@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use vellum_checkout::export_tree;
+use vellum_host::ProgressMeter;
 use vellum_map::{MapBuilder, MapRoot};
 use vellum_types::value::SuperBlock;
 use vellum_types::{
     BlobId, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey, MapKeyTag, SnapshotId,
 };
-use vellum_volume::{ProgressMeter, SnapshotOrigin, SnapshotRecord, SnapshotStatistics};
+use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics};
 
 use crate::picture::Picture;
 use crate::place::Place;

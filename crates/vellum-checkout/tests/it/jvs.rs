@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 use vellum_volume::history::AncestorWalk;
 use vellum_volume::verify::{VerifyScope, verify_volume};
 

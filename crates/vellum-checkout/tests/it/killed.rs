@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use vellum_checkout::{CheckoutWorktree, ForkRequest};
+use vellum_host::ProgressMeter;
 use vellum_types::SnapshotId;
-use vellum_volume::{ProgressMeter, VolumeError};
+use vellum_volume::VolumeError;
 
 use crate::audit::recorded;
 use crate::chance::Chance;

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::symlink;
 
-use vellum_checkout::beneath::{BeneathError, ExtendedAttribute, HeldNode, SpecialFile};
-use vellum_checkout::meta::{MetadataCaller, TargetMetadata, apply_metadata};
+use vellum_host::beneath::{BeneathError, ExtendedAttribute, HeldNode, SpecialFile};
+use vellum_host::metadata::{MetadataCaller, TargetMetadata, apply_metadata};
 use vellum_types::UnixTime;
 
 use crate::workspace::{Workspace, is_root};

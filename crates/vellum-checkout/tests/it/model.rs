@@ -1,7 +1,8 @@
 //! Random edits, snapshots and restores, checked against remembered pictures and against snapshots from nothing.
 
+use vellum_host::ProgressMeter;
 use vellum_types::SnapshotId;
-use vellum_volume::{ProgressMeter, StateDir};
+use vellum_volume::StateDir;
 
 use crate::audit::{audit, recorded};
 use crate::chance::Chance;

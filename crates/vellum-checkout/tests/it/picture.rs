@@ -39,7 +39,7 @@ pub struct Seen {
 
 impl Picture {
     pub fn of(path: &Path) -> Self {
-        vellum_checkout::beneath::raise_open_files_limit();
+        vellum_host::beneath::raise_open_files_limit();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(path, flags, Mode::empty()).unwrap();
         let mut painter = Painter { picture: Self::default(), links: HashMap::new() };
@@ -78,7 +78,7 @@ impl Picture {
             let here = self.0.get(path);
             let there = other.0.get(path);
             if here != there {
-                let shown = vellum_volume::tree::format_path(path);
+                let shown = vellum_host::escape::format_path(path);
                 differences.push(format!("{shown}:\n  is     {here:?}\n  wanted {there:?}"));
             }
         }
@@ -90,7 +90,7 @@ impl Picture {
 
 impl fmt::Debug for Picture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys().map(|path| vellum_volume::tree::format_path(path))).finish()
+        f.debug_set().entries(self.0.keys().map(|path| vellum_host::escape::format_path(path))).finish()
     }
 }
 

@@ -6,11 +6,12 @@ use vellum_checkout::{
     CheckoutProblem, CheckoutSnapshotRequest, CheckoutWorktree, RestoreReport, RestoreRequest, Result,
     SnapshotReport,
 };
+use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
 use vellum_types::SnapshotId;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{FsTree, ProgressMeter, SnapshotOrigin, StateDir, Volume};
+use vellum_volume::{FsTree, SnapshotOrigin, StateDir, Volume};
 
 use crate::picture::Picture;
 
@@ -109,7 +110,7 @@ impl Place {
     pub fn status(&self) -> Vec<String> {
         let compared = self.tree.compare_with_snapshot(None, &[], &ProgressMeter::default()).unwrap();
         let line = |change: &vellum_volume::diff::FileChange| {
-            format!("{:?} {}", change.kind, vellum_volume::tree::format_path(change.path()))
+            format!("{:?} {}", change.kind, vellum_host::escape::format_path(change.path()))
         };
         compared.changes.iter().map(line).collect()
     }
@@ -150,5 +151,5 @@ impl Place {
 
 /// The paths of problems.
 pub fn concerning(problems: &[CheckoutProblem]) -> Vec<String> {
-    problems.iter().map(|problem| vellum_volume::tree::format_path(&problem.path)).collect()
+    problems.iter().map(|problem| vellum_host::escape::format_path(&problem.path)).collect()
 }

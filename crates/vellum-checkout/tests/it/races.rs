@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vellum_checkout::beneath::{HeldDir, ReplacePolicy};
+use vellum_host::beneath::{HeldDir, ReplacePolicy};
 use vellum_types::FileKind;
 
 use crate::workspace::{Workspace, paths};

@@ -1,8 +1,8 @@
 //! Everything that a tree can hold comes back exactly: by restore, by fork with each engine, by export.
 
 use vellum_checkout::{CheckoutWorktree, ForkEngine, ForkReport, ForkRequest, export_tree};
+use vellum_host::ProgressMeter;
 use vellum_types::Ino;
-use vellum_volume::ProgressMeter;
 
 use crate::audit::audit;
 use crate::mounted::Mounted;

@@ -3,7 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 
 use vellum_checkout::RestoreStep;
-use vellum_volume::{ProgressMeter, SnapshotOrigin};
+use vellum_host::ProgressMeter;
+use vellum_volume::SnapshotOrigin;
 
 use crate::place::{Place, concerning};
 

@@ -4,8 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
 
-use vellum_checkout::beneath::{BeneathError, HeldDir, SpecialFile};
 use vellum_checkout::scan::{OpenTreeDirs, ScanOptions, ScanProblemCause, scan_tree};
+use vellum_host::beneath::{BeneathError, HeldDir, SpecialFile};
 use vellum_types::FileKind;
 
 use crate::workspace::{Workspace, is_root, paths};

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use vellum_checkout::{CheckoutSnapshotRequest, CheckoutWorktree};
+use vellum_host::ProgressMeter;
+use vellum_volume::SnapshotOrigin;
 use vellum_volume::history::AncestorWalk;
-use vellum_volume::{ProgressMeter, SnapshotOrigin};
 
 use crate::place::Place;
 

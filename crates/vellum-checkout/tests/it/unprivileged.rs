@@ -4,9 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use vellum_checkout::beneath::ExtendedAttribute;
-use vellum_checkout::meta::{MetadataCaller, TargetMetadata, apply_metadata};
 use vellum_checkout::scan::ScanProblemCause;
+use vellum_host::beneath::ExtendedAttribute;
+use vellum_host::metadata::{MetadataCaller, TargetMetadata, apply_metadata};
 
 use crate::workspace::{Workspace, is_root, paths};
 
@@ -116,7 +116,7 @@ fn someone_elses_file_is_read_without_leave_to_keep_its_access_time() {
     if !am_nobody("someone_elses_file_is_read_without_leave_to_keep_its_access_time") {
         return;
     }
-    let etc = vellum_checkout::beneath::HeldDir::open_root("/etc".as_ref()).unwrap();
+    let etc = vellum_host::beneath::HeldDir::open_root("/etc".as_ref()).unwrap();
     let Ok(opened) = etc.open_file(b"passwd") else { return };
     assert!(!std::io::read_to_string(opened.file).unwrap().is_empty());
 }

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use vellum_checkout::beneath::HeldDir;
 use vellum_checkout::scan::{ScanEntryRef, ScanOptions, ScanTree, scan_tree};
 use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_stat_cache};
+use vellum_host::beneath::HeldDir;
 use vellum_types::{BlobId, Ino};
 
 pub const BASE: BlobId = BlobId([3; 32]);

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use rustix::io::Errno;
+use vellum_host::clock::current_time;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
 use vellum_types::{ExtentSource, Ino, MapKey};
 
 use super::extents::{PlacedExtent, clear_extents, clip_extent, find_first_overlapping};
 use super::write::can_hold_inline;
 use super::{read_file_attr, update_change_times};
-use crate::clock::current_time;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::tree::LiveTransaction;

@@ -2,12 +2,12 @@
 
 use std::ops::ControlFlow;
 
+use vellum_host::clock::current_time;
 use vellum_map::KeySpan;
 use vellum_types::{FileKind, Ino};
 
 use super::released::remove_if_nameless;
 use super::update_change_times;
-use crate::clock::current_time;
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
 use crate::head::{ORPHANS, orphan_key};

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use rustix::io::Errno;
+use vellum_host::clock::current_time;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
 use vellum_types::{Ino, InodeAttr};
 
 use super::extents::{clear_extents, stored_bytes_in_range};
 use super::{SET_GID, clear_set_ids, read_file_attr, update_change_times};
-use crate::clock::current_time;
 use crate::error::Result;
 use crate::fs::{LiveFilesystem, RequestCaller};
 use crate::tree::LiveTransaction;

@@ -1,12 +1,12 @@
 //! Writing: data is appended to the write log first, then one transaction refers to it. Small files stay inline.
 
 use rustix::io::Errno;
+use vellum_host::clock::current_time;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
 use vellum_types::{Extent, ExtentSource, Ino, InodeAttr, MapKey, UnixTime};
 
 use super::extents::{clear_extents, is_single_extent};
 use super::{clear_set_ids, read_file_attr, update_change_times};
-use crate::clock::current_time;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::log::{AppendedData, FRAME_MAX};

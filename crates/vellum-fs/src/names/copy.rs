@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use vellum_host::clock::current_time;
 use vellum_types::{Dentry, ExtentSource, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::VolumeError;
 use vellum_volume::tree::compute_generation;
@@ -15,7 +16,6 @@ use vellum_volume::tree::compute_generation;
 use super::rename::RenameFlags;
 use super::{DirEntry, NameInDir, add_link_count, check_is_dir, read_dir_attr, update_dir};
 use crate::attr::{AttributeChanges, TimeChange};
-use crate::clock::current_time;
 use crate::content::EXTENTS_MAX;
 use crate::content::extents::{PlacedExtent, visit_extents};
 use crate::error::{FsError, Result};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use vellum_host::clock::current_time;
 use vellum_types::limits::SYMLINK_MAX;
 use vellum_types::value::MODE_MASK;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};
@@ -10,7 +11,6 @@ use vellum_volume::tree::compute_generation;
 
 use super::{NameInDir, add_link_count, read_dir_attr, update_dir};
 use crate::acl;
-use crate::clock::current_time;
 use crate::content::SET_GID;
 use crate::error::Result;
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};

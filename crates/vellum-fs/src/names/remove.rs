@@ -4,12 +4,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use vellum_host::clock::current_time;
 use vellum_types::limits::INLINE_MAX;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, UnixTime};
 
 use super::places::HardLink;
 use super::{NameInDir, add_link_count, read_dir_attr, update_dir};
-use crate::clock::{advance_change_time, current_time};
+use crate::clock::advance_change_time;
 use crate::content::remove_inode;
 use crate::error::Result;
 use crate::fs::{InodeAttributes, LiveFilesystem};

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use vellum_host::ProgressMeter;
 use vellum_live::MemoryStore;
 use vellum_types::value::SuperBlock;
 use vellum_types::{ChunkingMode, Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
 use vellum_volume::verify::{VerifyScope, verify_volume};
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{ProgressMeter, SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
+use vellum_volume::{SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
 
 use crate::content::AllocateMode;
 use crate::content::extents::find_overlapping;

@@ -9,12 +9,13 @@ use vellum_fs::head::LiveHead;
 use vellum_fs::log::LogHooks;
 use vellum_fs::snapshot::LiveSnapshotRequest;
 use vellum_fs::{LiveFilesystem, LiveOptions, WriteLog};
+use vellum_host::ProgressMeter;
 use vellum_live::EmbeddedStore;
 use vellum_types::Ino;
 use vellum_volume::refs::UnsnapshottedTree;
 use vellum_volume::verify::{VerifyScope, verify_volume};
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{ProgressMeter, SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
+use vellum_volume::{SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
 
 use crate::stand::CALLER;
 

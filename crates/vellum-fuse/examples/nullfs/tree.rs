@@ -8,12 +8,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use vellum_fs::clock::current_time;
 use vellum_fs::{AttributeChanges, FilesystemStatistics, TimeChange};
 use vellum_fuse::wire::{
     EntryAnswer, FuseAnswer, FuseOperation, FuseRequest, ListingAnswer, NameInAnswer, NodeAttributes,
     RequestHeader, SmallAnswer,
 };
+use vellum_host::clock::current_time;
 use vellum_types::UnixTime;
 
 type Result<T> = std::result::Result<T, Errno>;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use vellum_fs::clock::current_time;
 use vellum_fs::{
     AllocateMode, AttributeChanges, FsError, InodeAttributes, LiveFilesystem, RenameFlags, RequestCaller,
     Result, XattrFlags,
 };
+use vellum_host::clock::current_time;
 use vellum_types::{FileKind, Ino, InodeAttr};
 
 use super::{FuseAdapter, InodeOwner};

@@ -6,9 +6,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use vellum_fs::frozen::FrozenTree;
 use vellum_fs::{Epoch, FilesystemStatistics, FsError, InodeAttributes, LiveFilesystem, Result};
+use vellum_host::escape::format_path;
 use vellum_types::limits::NAME_MAX;
 use vellum_types::{FileKind, Ino, InodeAttr};
-use vellum_volume::tree::format_path;
 
 use super::{FuseAdapter, InodeOwner, LONG, MountedState, format_chain};
 use crate::attr::{BLOCK_SIZE, file_kind_from_mode, to_node_attributes};

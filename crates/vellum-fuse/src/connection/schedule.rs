@@ -6,6 +6,7 @@
 use std::io;
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use vellum_host::process::ProcessStat;
 
 /// When a thread runs, beside others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,9 +16,6 @@ pub enum SchedulingPolicy {
     /// Only when nobody else wants the processor (`SCHED_IDLE`).
     Idle,
 }
-
-/// Which field of `/proc/TID/stat` behind the name is the processor, counted from 0.
-const PROCESSOR_FIELD: usize = 36;
 
 /// Gives a thread of this process a policy. Threads that it makes have it, too.
 pub fn set_thread_policy(thread: Pid, policy: SchedulingPolicy) -> io::Result<()> {
@@ -50,11 +48,7 @@ pub fn can_change_policy() -> bool {
 
 /// On which processor a thread of any process runs, or ran last. None if it is gone, or nobody tells.
 pub fn find_thread_processor(thread: u32) -> Option<usize> {
-    let told = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
-    // The name of the program may have spaces and parentheses in it.
-    let behind_name = told.rsplit(|&byte| byte == b')').next()?;
-    let fields = std::str::from_utf8(behind_name).ok()?;
-    fields.split_ascii_whitespace().nth(PROCESSOR_FIELD)?.parse().ok()
+    ProcessStat::read(thread).ok()?.processor()
 }
 
 /// Whether more threads want a processor now than so many. Where nobody tells, there are not.

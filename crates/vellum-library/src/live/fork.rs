@@ -5,10 +5,10 @@
 
 use vellum_fs::fork::LiveStateFolders;
 use vellum_fs::{FsError, LiveFilesystem};
+use vellum_host::process::host_name;
 use vellum_volume::VolumeError;
 use vellum_volume::lease::{Lease, LeaseToken};
 use vellum_volume::refs::{READING_MAX, UnsnapshottedTree, WorktreeHead, check_ref_name};
-use vellum_volume::session::host_name;
 
 use super::tokens::TokenFile;
 use super::{LOG_FOLDER, LiveStateClaim, META_FOLDER, Result};

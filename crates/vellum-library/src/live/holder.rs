@@ -7,6 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use vellum_host::mount_table::read_process_mounts;
+use vellum_host::process::ProcessStat;
 
 /// The process that holds a live state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,9 +59,9 @@ impl StateHolder {
         if self.stage == HolderStage::Ending {
             return true;
         }
-        let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
-        let (Ok(stat), Ok(status)) = (read("stat"), read("status")) else { return true };
-        is_process_exiting(&stat).unwrap_or(false) || is_process_killed(&status)
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+        let (Ok(stat), Ok(status)) = (ProcessStat::read(pid), status) else { return true };
+        stat.is_exiting() || is_process_killed(&status)
     }
 
     /// Returns whether the process claims to serve a mount that its mount namespace does not have: it was just ended,
@@ -69,12 +71,9 @@ impl StateHolder {
         else {
             return false;
         };
-        let escaped = escape_mount_path(mountpoint.as_bytes());
-        std::fs::read(format!("/proc/{pid}/mountinfo")).is_ok_and(|table| {
-            let mut mountpoints =
-                table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
-            !mountpoints.any(|place| place == escaped)
-        })
+        let mountpoint = Path::new(mountpoint);
+        read_process_mounts(pid)
+            .is_ok_and(|mounts| !mounts.iter().any(|mount| mount.mountpoint == mountpoint))
     }
 
     /// A concurrent reader finds either the old or the new text complete at the front.
@@ -106,26 +105,6 @@ impl fmt::Display for StateHolder {
             (_, None) => write!(f, "just being opened by another process"),
         }
     }
-}
-
-/// Returns a path as the kernel writes it in its mount table.
-fn escape_mount_path(path: &[u8]) -> Vec<u8> {
-    let written = |byte: &u8| match byte {
-        b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
-        byte => vec![*byte],
-    };
-    path.iter().flat_map(written).collect()
-}
-
-/// Returns the kernel's flags of a process from `/proc/PID/stat`. They come after the name (which can contain
-/// anything), the state and five numbers.
-fn is_process_exiting(stat: &str) -> Option<bool> {
-    /// `PF_EXITING`.
-    const EXITING: u64 = 4;
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    let state = fields.next()?;
-    let flags: u64 = fields.nth(5)?.parse().ok()?;
-    Some(matches!(state, "Z" | "X") || flags & EXITING != 0)
 }
 
 /// Returns whether SIGKILL is pending for the process, from `/proc/PID/status`.
@@ -163,11 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_brackets_and_spaces_does_not_hide_the_flags() {
-        assert_eq!(is_process_exiting("12 (a) b) (c) S 1 12 12 0 -1 4194304 0"), Some(false));
-        assert_eq!(is_process_exiting("12 (a) b) (c) S 1 12 12 0 -1 4194308 0"), Some(true));
-        assert_eq!(is_process_exiting("12 (a) Z 1 12 12 0 -1 4194304 0"), Some(true));
-        assert_eq!(is_process_exiting("12"), None);
+    fn a_kill_that_waits_is_an_end() {
         assert!(is_process_killed("Name:\tx\nSigPnd:\t0000000000000100\n"));
         assert!(!is_process_killed("Name:\tx\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000200\n"));
     }

@@ -4,10 +4,10 @@
 
 use std::fs;
 
+use vellum_host::process::host_name;
 use vellum_volume::Volume;
 use vellum_volume::lease::Lease;
 use vellum_volume::refs::{UnsnapshottedTree, WorktreeHead};
-use vellum_volume::session::host_name;
 
 use super::tokens::TokenFile;
 use super::{LiveStateClaim, OpenError, Result, live_state_dir};

@@ -5,8 +5,8 @@
 
 use std::fs;
 
+use vellum_host::process::host_name;
 use vellum_volume::refs::{WorktreeHead, check_ref_name};
-use vellum_volume::session::host_name;
 use vellum_volume::{Volume, VolumeError};
 
 use super::tokens::TokenFile;

@@ -268,7 +268,7 @@ fn collect(stand: &Stand) -> u64 {
         let collected = vellum_volume::gc::run_collection(
             &volume,
             &vellum_volume::gc::CollectionRequest::default(),
-            &vellum_volume::ProgressMeter::default(),
+            &vellum_host::ProgressMeter::default(),
         )
         .unwrap();
         // The worktree's own publisher goes to work whenever it likes, and nothing is freed beside a writer.

@@ -15,6 +15,7 @@ use std::sync::{Arc, Once};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use vellum_host::lock::lock_exclusive;
 
 use self::handles::FileHandles;
 use self::temp::TempFile;
@@ -22,7 +23,6 @@ use self::tree::StoreFolders;
 use super::{ObjectInfo, ObjectKey, ObjectStore, key};
 use crate::error::StoreError;
 use crate::reserve::DiskReserve;
-use crate::waiting::lock_exclusive;
 
 /// The folder of unfinished files; on the same filesystem, so that a rename publishes them.
 const TEMP_FOLDER: &str = ".tmp";

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use vellum_types::{DurationHistogram, MetricsExposition};
+use vellum_host::DurationHistogram;
+use vellum_host::MetricsExposition;
 
 use super::{ObjectInfo, ObjectKey, ObjectStore};
 use crate::error::StoreError;

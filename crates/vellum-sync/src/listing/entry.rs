@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use vellum_checkout::beneath::ExtendedAttribute;
+use vellum_host::beneath::ExtendedAttribute;
 use vellum_types::{FileKind, UnixTime};
 
 use super::TreeListing;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use vellum_checkout::beneath::HeldDir;
+use vellum_host::beneath::HeldDir;
 
 use crate::error::Result;
 use crate::listing::{ListingEntry, ListingEntryId};

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 use super::NameConversion;
 use super::listing::ConvertedListing;

@@ -1,6 +1,6 @@
 //! Whether two entries of one path are equal, and in what they differ.
 
-use vellum_checkout::beneath::ExtendedAttribute;
+use vellum_host::beneath::ExtendedAttribute;
 use vellum_types::{FileKind, UnixTime};
 
 use super::{Differences, WantedAttributes};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use vellum_checkout::beneath::EscapedPath;
+use vellum_host::escape::EscapedPath;
 
 /// Why a plan is not carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 //! Invariant: set-id bits come after the owner, and never lend the privileges of another than the source's.
 
 use rustix::io::Errno;
-use vellum_checkout::beneath::{BeneathError, HeldDir, HeldNode};
-use vellum_checkout::meta::FileStat;
+use vellum_host::beneath::{BeneathError, HeldDir, HeldNode};
+use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 
 use crate::error::{Result, SyncError};

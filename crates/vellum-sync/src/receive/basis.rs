@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing is written in a basis directory. What is not there any more as it was listed comes from the source.
 
-use vellum_checkout::beneath::{BeneathError, HeldDir};
+use vellum_host::beneath::{BeneathError, HeldDir};
 use vellum_types::FileKind;
 
 use super::EntryWriter;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{copy_file_range, ftruncate, ioctl_ficlone};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use vellum_checkout::beneath::{OpenedFile, stat_file};
-use vellum_checkout::clone::{DataSegment, iter_data_segments};
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::{OpenedFile, stat_file};
+use vellum_host::clone::{DataSegment, iter_data_segments};
 
 use super::filling::FileFill;
 use super::ranges::{ContentRange, IdleWorkers, split_ranges};

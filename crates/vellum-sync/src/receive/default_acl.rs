@@ -3,7 +3,7 @@
 //! The bytes are the kernel's (`linux/posix_acl_xattr.h`): a version, then entries of a tag, bits and a number, all little
 //! endian.
 
-use vellum_checkout::beneath::HeldNode;
+use vellum_host::beneath::HeldNode;
 
 const NAME: &[u8] = b"system.posix_acl_default";
 const VERSION: u32 = 2;

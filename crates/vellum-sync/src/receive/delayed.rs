@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
-use vellum_checkout::beneath::{HeldDir, HiddenDir, ReplacePolicy, new_temp_name};
+use vellum_host::beneath::{HeldDir, HiddenDir, ReplacePolicy, new_temp_name};
 use vellum_types::UnixTime;
 
 use super::EntryWriter;

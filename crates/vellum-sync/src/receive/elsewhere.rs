@@ -3,11 +3,11 @@
 //! Invariant: the copy is whole and durable under its name when this returns, so that the original may go. Deliberately
 //! absent: what becomes of the original (see `keep`).
 
-use vellum_checkout::beneath::{
+use vellum_host::beneath::{
     ExtendedAttribute, HeldDir, HeldNode, ReplacePolicy, SpecialFile, StagingMethod, new_temp_name,
 };
-use vellum_checkout::clone::clone_or_copy_content;
-use vellum_checkout::meta::{self, FileStat, MetadataCaller};
+use vellum_host::clone::clone_or_copy_content;
+use vellum_host::metadata::{self, FileStat, MetadataCaller};
 use vellum_types::{FileKind, UnixTime};
 
 use crate::error::{Result, SyncError};
@@ -61,7 +61,7 @@ impl CopiedMetadata {
     fn apply_to_node(&self, node: &HeldNode<'_>) {
         let FileStat { mode, uid, gid, mtime, .. } = self.stat;
         let times = Some((self.atime, mtime));
-        let wanted = meta::TargetMetadata { mode, uid, gid, times, xattrs: &self.xattrs };
-        let _ = meta::apply_metadata(node, &wanted, MetadataCaller::current_process());
+        let wanted = metadata::TargetMetadata { mode, uid, gid, times, xattrs: &self.xattrs };
+        let _ = metadata::apply_metadata(node, &wanted, MetadataCaller::current_process());
     }
 }

@@ -5,11 +5,11 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use vellum_checkout::beneath::{
+use vellum_host::beneath::{
     BeneathError, HeldDir, HeldNode, HiddenDir, OpenedFile, ReplacePolicy, SpecialFile, StagedFile,
     StagingMethod, new_temp_name,
 };
-use vellum_checkout::meta::FileStat;
+use vellum_host::metadata::FileStat;
 use vellum_types::{FileKind, UnixTime};
 
 use super::content::BLOCK;

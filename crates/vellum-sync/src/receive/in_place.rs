@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
-use vellum_checkout::beneath::{HeldDir, HeldNode, OpenedFile, stat_file};
+use vellum_host::beneath::{HeldDir, HeldNode, OpenedFile, stat_file};
 use vellum_types::UnixTime;
 
 use super::content::{BLOCK, hash_zeros, map_short_read, set_file_len, verify_digest};
@@ -136,12 +136,12 @@ impl EntryWriter<'_> {
         old: &OpenedFile,
     ) -> Result<()> {
         let aside = dir.stage_file()?;
-        vellum_checkout::clone::clone_or_copy_content(&old.file, aside.file()?, &old.stat)?;
+        vellum_host::clone::clone_or_copy_content(&old.file, aside.file()?, &old.stat)?;
         aside.node()?.set_mode(old.stat.mode)?;
         let _ = aside.node()?.set_owner(Some(old.stat.uid), Some(old.stat.gid));
         aside.node()?.set_mtime(old.stat.mtime)?;
-        let temp = vellum_checkout::beneath::new_temp_name()?;
-        aside.commit(&temp, vellum_checkout::beneath::ReplacePolicy::Never)?;
+        let temp = vellum_host::beneath::new_temp_name()?;
+        aside.commit(&temp, vellum_host::beneath::ReplacePolicy::Never)?;
         keeper.keep_copy(dir, &temp, entry.name(), &entry.path())
     }
 }

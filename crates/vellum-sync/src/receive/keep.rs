@@ -5,7 +5,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
-use vellum_checkout::beneath::HeldDir;
+use vellum_host::beneath::HeldDir;
 
 use super::elsewhere;
 use super::file::is_link_refused;

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{copy_file_range, fstatfs};
 use rustix::io::Errno;
-use vellum_checkout::beneath::OpenedFile;
+use vellum_host::beneath::OpenedFile;
 
 use super::TransferControl;
 use super::content::{check_unchanged, set_file_len};

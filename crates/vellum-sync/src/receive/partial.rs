@@ -6,7 +6,7 @@ use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use vellum_checkout::beneath::{BeneathError, HeldDir, ReplacePolicy, TEMP_PREFIX};
+use vellum_host::beneath::{BeneathError, HeldDir, ReplacePolicy, TEMP_PREFIX};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::keep::create_path;

@@ -141,7 +141,7 @@ fn truncate_file(file: &File, len: u64) -> Result<()> {
 mod tests {
     use std::io::{Read, Seek};
 
-    use vellum_volume::ProgressMeter;
+    use vellum_host::ProgressMeter;
 
     use super::*;
 

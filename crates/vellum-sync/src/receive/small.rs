@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use vellum_checkout::beneath::{HeldDir, stat_file};
-use vellum_checkout::meta::FileStat;
+use vellum_host::beneath::{HeldDir, stat_file};
+use vellum_host::metadata::FileStat;
 use vellum_types::{FileKind, UnixTime};
 
 use super::EntryWriter;

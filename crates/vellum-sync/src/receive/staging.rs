@@ -11,10 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::io::Errno;
-use vellum_checkout::beneath::{
+use vellum_host::beneath::{
     BeneathError, HeldDir, HeldNode, ReplacePolicy, StagedFile, StagingMethod, stat_file,
 };
-use vellum_checkout::clone::clone_or_copy_content;
+use vellum_host::clone::clone_or_copy_content;
 
 use super::EntryWriter;
 use super::file::{hash_file, is_interruption, map_name_conflict};

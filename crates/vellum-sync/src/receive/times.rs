@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use vellum_checkout::beneath::HeldNode;
+use vellum_host::beneath::HeldNode;
 use vellum_types::UnixTime;
 
 use crate::listing::{ListingEntry, TimeGranularity};

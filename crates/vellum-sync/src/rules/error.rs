@@ -1,7 +1,7 @@
 //! What is wrong with rules.
 
 use thiserror::Error;
-use vellum_checkout::beneath::EscapedPath;
+use vellum_host::escape::EscapedPath;
 
 /// Why rules cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

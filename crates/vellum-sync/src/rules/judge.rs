@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use vellum_checkout::beneath::HeldDir;
+use vellum_host::beneath::HeldDir;
 use vellum_types::UnixTime;
 
 use super::{FileLimits, ListedPaths, RuleError, RuleScope, RuleSet, SyncRules};

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_checkout::beneath::HeldDir;
-use vellum_checkout::meta::FileStat;
+use vellum_host::beneath::HeldDir;
+use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 
 use super::EntryFilter;

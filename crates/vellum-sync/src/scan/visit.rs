@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use vellum_checkout::beneath::{BeneathError, ExtendedAttribute, HeldDir, HeldNode};
-use vellum_checkout::meta::FileStat;
+use vellum_host::beneath::{BeneathError, ExtendedAttribute, HeldDir, HeldNode};
+use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 use vellum_volume::config::CONFIG_OBJECT;
 use vellum_volume::own_place;
@@ -168,7 +168,7 @@ impl<'w> DirectoryVisitor<'w> {
     }
 
     fn record_own_name(&self, name: &[u8], found: &mut DirectoryContents) {
-        match vellum_checkout::beneath::is_temp_name(name) {
+        match vellum_host::beneath::is_temp_name(name) {
             true => found.leftovers.push(name.into()),
             false => found.keeps = true,
         }

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
-use vellum_checkout::beneath::{HeldDir, raise_open_files_limit};
-use vellum_checkout::crew::WorkerPool;
-use vellum_checkout::meta::FileStat;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::{HeldDir, raise_open_files_limit};
+use vellum_host::metadata::FileStat;
+use vellum_host::worker_pool::WorkerPool;
 use vellum_types::UnixTime;
-use vellum_volume::ProgressMeter;
 
 use super::follow::{AncestorDirectories, DirectoryLinks, FollowedDirectory, LinksInDirectory};
 use super::visit::{DirectoryContents, DirectoryVisitor, describe_file};
@@ -86,7 +86,7 @@ pub(super) struct DirectoryWalk<'a> {
     threads: usize,
     held: Arc<AtomicUsize>,
     held_max: usize,
-    crew: WorkerPool<WalkTask>,
+    pool: WorkerPool<WalkTask>,
     dir_links: DirectoryLinks,
     /// It is a FAT, whose times of change have been finer than those of content.
     is_fat: bool,
@@ -137,7 +137,7 @@ impl<'a> DirectoryWalk<'a> {
             threads: wish.options.effort.thread_count(),
             held: Arc::default(),
             held_max,
-            crew: WorkerPool::with_first_task(task),
+            pool: WorkerPool::with_first_task(task),
             dir_links: DirectoryLinks::from_request(wish),
             is_fat,
             state: Mutex::new(state),
@@ -156,11 +156,11 @@ impl<'a> DirectoryWalk<'a> {
             return Ok(self.state.into_inner().listing);
         }
         std::thread::scope(|scope| {
-            self.crew.run_next_task(|task| self.process_task(task));
-            for _ in 1..self.threads.min(self.crew.count_waiting_tasks()) {
-                scope.spawn(|| self.crew.run_worker(|task| self.process_task(task)));
+            self.pool.run_next_task(|task| self.process_task(task));
+            for _ in 1..self.threads.min(self.pool.count_waiting_tasks()) {
+                scope.spawn(|| self.pool.run_worker(|task| self.process_task(task)));
             }
-            self.crew.run_worker(|task| self.process_task(task));
+            self.pool.run_worker(|task| self.process_task(task));
         });
         let mut state = self.state.into_inner();
         state.listing.linked_files = sort_linked_files(&state.groups);
@@ -172,7 +172,7 @@ impl<'a> DirectoryWalk<'a> {
 
     fn process_task(&self, task: WalkTask) {
         if let Err(failure) = self.visit_dir(task) {
-            self.crew.discard_tasks();
+            self.pool.discard_tasks();
             self.lock().failure.get_or_insert(failure);
         }
     }
@@ -308,7 +308,7 @@ impl<'a> DirectoryWalk<'a> {
             above: visited.above.clone(),
         };
         // The last one queued is taken first: the walk keeps to the order of names, more or less.
-        self.crew.add_tasks(found.dirs.into_iter().rev().map(task));
+        self.pool.add_tasks(found.dirs.into_iter().rev().map(task));
         Ok(())
     }
 

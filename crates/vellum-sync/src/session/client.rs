@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 use super::feed;
 use super::link::{IncomingMessage, SessionLink};

@@ -8,8 +8,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use vellum_checkout::beneath::{OpenedFile, stat_file};
-use vellum_checkout::clone::iter_data_segments;
+use vellum_host::beneath::{OpenedFile, stat_file};
+use vellum_host::clone::iter_data_segments;
 
 use super::inbox::{WINDOW, WireOldVersion, data_cost};
 use super::link::SessionLink;

@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use vellum_host::ProgressMeter;
 use vellum_types::UnixTime;
-use vellum_volume::ProgressMeter;
 
 use super::feed::StreamFeed;
 use super::inbox::StreamInbox;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use vellum_checkout::beneath::HeldDir;
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::HeldDir;
 use vellum_volume::own_place::ReservedDirectory;
 
 use super::client::HASH_LEN;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 use super::*;
 use crate::error::{Result, SyncError};

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 use super::inbox::{StreamItem, WireOldVersion};
 use super::link::SessionLink;

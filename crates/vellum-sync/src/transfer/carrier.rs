@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use vellum_checkout::beneath::{HeldDir, HiddenDir};
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::{HeldDir, HiddenDir};
 
 use crate::error::{Result, SyncError};
 use crate::listing::{EntryFlags, ListingEntry, ListingEntryId};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use vellum_checkout::beneath::HiddenDir;
+use vellum_host::beneath::HiddenDir;
 
 use super::carrier::TransferContext;
 use crate::listing::{EntryFlags, ListingEntryId};

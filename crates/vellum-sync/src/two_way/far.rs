@@ -5,7 +5,7 @@
 
 use parking_lot::Mutex;
 
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 use crate::error::{Result, SyncError};
 use crate::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};

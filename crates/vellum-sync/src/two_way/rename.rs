@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vellum_checkout::beneath::EscapedPath;
+use vellum_host::escape::EscapedPath;
 use vellum_types::UnixTime;
 use vellum_types::limits::NAME_MAX;
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 use crate::error::{Result, SyncError};
 use crate::listing::{ListingEntryId, TreeListing};

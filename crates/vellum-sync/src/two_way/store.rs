@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use vellum_checkout::beneath::{BeneathError, EscapedPath, HeldDir, ReplacePolicy, StagingMethod};
+use vellum_host::beneath::{BeneathError, HeldDir, ReplacePolicy, StagingMethod};
+use vellum_host::escape::EscapedPath;
 
 use vellum_types::ErrorKind;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use vellum_checkout::beneath::HeldDir;
+use vellum_host::beneath::HeldDir;
 
 use super::*;
 use crate::rules::{RuleArg, RuleSet, SyncFilters};

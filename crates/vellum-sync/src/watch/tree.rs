@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
-use vellum_checkout::beneath::HeldDir;
+use vellum_host::beneath::HeldDir;
 use vellum_types::FileKind;
 
 use crate::error::{Result, SyncError};

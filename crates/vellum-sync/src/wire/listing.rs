@@ -8,7 +8,7 @@
 //! Invariant: both sides give an entry the same number. Names are checked as those of any listing are
 //! ([`DirectoryBlock::push`]): none is empty, `.`, `..` or has a slash.
 
-use vellum_checkout::beneath::ExtendedAttribute;
+use vellum_host::beneath::ExtendedAttribute;
 use vellum_types::{DecodeError, FieldReader, FieldWriter, FileKind, UnixTime};
 
 use super::error::WireError;

@@ -190,7 +190,7 @@ fn files_and_directories_take_each_others_place() {
 
 #[test]
 fn a_tree_deeper_than_any_path_is_copied_and_deleted() {
-    use vellum_checkout::beneath::HeldDir;
+    use vellum_host::beneath::HeldDir;
     let pair = Pair::new();
     let name = [b'n'; 200];
     let mut here = HeldDir::open_root(&pair.from("")).unwrap();

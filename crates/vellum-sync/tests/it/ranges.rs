@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use vellum_checkout::beneath::TEMP_PREFIX;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::TEMP_PREFIX;
 use vellum_sync::Result;
 use vellum_sync::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
 use vellum_sync::local::LocalEnd;
@@ -19,7 +20,6 @@ use vellum_sync::source::{
     ContentPieces, FileContent, FilePart, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide,
     TransferPiece,
 };
-use vellum_volume::ProgressMeter;
 
 use crate::disk::Disk;
 use crate::run::{everything, sync};

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use vellum_host::ProgressMeter;
 use vellum_sync::listing::{ListingEntryId, TreeListing};
 use vellum_sync::local::LocalEnd;
 use vellum_sync::options::{Basis, BasisUsage, PreserveOptions, SymlinkHandling, SyncOptions};
@@ -12,7 +13,6 @@ use vellum_sync::plan::{
 use vellum_sync::receive::{DestinationEnd, SyncJob, SyncReport};
 use vellum_sync::rules::SyncFilters;
 use vellum_sync::source::{ListingRequest, SyncEnd, SyncSide};
-use vellum_volume::ProgressMeter;
 
 /// Everything that -aHAX means, as root.
 pub fn everything() -> SyncOptions {

@@ -11,6 +11,7 @@ use serde_json::Value;
 /// Every crate and its floor. A new crate is added here and to ARCHITECTURE.md in the same commit.
 const FLOORS: &[(&str, u8)] = &[
     ("vellum-types", 0),
+    ("vellum-host", 1),
     ("vellum-crypto", 1),
     ("vellum-chunker", 1),
     ("vellum-store", 2),

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use rayon::prelude::*;
+use vellum_host::ProgressMeter;
 use vellum_map::{MapError, MapNode, MapRoot};
 use vellum_store::BlobError;
 use vellum_types::{BlobId, BlobKind, DecodeError, Extent, ExtentSource, MapKeyRef};
 
 use crate::error::{Result, VolumeError};
-use crate::progress::ProgressMeter;
 use crate::volume::Volume;
 
 /// Nodes that are fetched and decoded together: some MiB.

@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
+use vellum_host::ProgressMeter;
 use vellum_types::{PackId, SnapshotId};
 
 use super::mark::{LiveBlobs, mark_live_blobs};
 use super::roots::{LiveRoots, find_live_roots, resolve_lost_ids};
 use crate::error::{Result, VolumeError};
-use crate::progress::ProgressMeter;
 use crate::volume::Volume;
 
 /// Share of dead bytes in the whole store below which nothing is repacked, percent: slack that saves copying.

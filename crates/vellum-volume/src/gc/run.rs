@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use vellum_host::ProgressMeter;
 use vellum_types::{BlobId, ErrorKind, PackId};
 
 use super::mark::{LiveBlobs, mark_live_blobs};
 use super::plan::{CollectionPlan, PackAction, PackPlan, PlannedCollection, build_collection_plan};
 use super::roots::find_live_roots;
 use crate::error::Result;
-use crate::progress::ProgressMeter;
 use crate::session::{SessionClaim, WaitingSession, end_sessions};
 use crate::volume::Volume;
 

@@ -9,12 +9,13 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use vellum_host::process::host_name;
 use vellum_map::MapRoot;
 
 use super::{Lease, LeaseToken, is_lease_over};
 use crate::error::{Result, VolumeError};
 use crate::refs::{READING_MAX, RefKind, WorktreeHead};
-use crate::session::{SessionObject, current_time, host_name};
+use crate::session::{SessionObject, current_time};
 use crate::volume::{Volume, decode_worktree_head};
 
 /// How long a writer waits for the store if its lease is in doubt: an unreachable store must not block it.

@@ -3,7 +3,8 @@
 //! Each path of a list is whole, so that the paths of one very deep tree take memory with the square of its depth. Paths
 //! that the system can open at once are free: however many there are, their bytes grow with their number alone.
 
-use super::format_path;
+use vellum_host::escape::format_path;
+
 use crate::error::{Result, VolumeError};
 
 /// Longest path that costs nothing, bytes (`PATH_MAX`).

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
+use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
 use vellum_store::pack::{PackFlaw, pack_key};
 use vellum_store::{BlobOptions, BlobStore, PackFinding, PackInfo, StoreError};
@@ -11,7 +12,6 @@ use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
 use super::{CheckedAmount, FoundDamage};
 use crate::config::{self, CONFIG_OBJECT, VolumeConfig};
 use crate::error::{Result, VolumeError};
-use crate::progress::ProgressMeter;
 use crate::record::SnapshotRecord;
 use crate::refs::RefKind;
 use crate::session;

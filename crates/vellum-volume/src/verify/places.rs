@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use vellum_host::escape::format_path;
 use vellum_map::{LEVEL_MAX, MapNode, MapRoot};
 use vellum_types::{BlobId, BlobKind, Dentry, Extent, ExtentSource, Ino, MapKeyRef, SnapshotId};
 
 use super::{AffectedSnapshot, FoundDamage, VerifyFinding};
 use crate::error::Result;
-use crate::tree::{FsTree, format_path};
+use crate::tree::FsTree;
 use crate::volume::Volume;
 
 /// Paths that one finding names for one snapshot: more would hide the other findings.

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use vellum_host::ProgressMeter;
+use vellum_host::escape::format_path;
 use vellum_map::{MapRoot, diff_maps};
 use vellum_types::value::SuperBlock;
 use vellum_types::{
@@ -14,9 +16,8 @@ use vellum_types::{
 
 use super::FoundDamage;
 use crate::error::{Result, VolumeError, is_data_loss};
-use crate::progress::ProgressMeter;
 use crate::state::STATE_DIR;
-use crate::tree::{DEPTH_MAX, FsTree, format_path};
+use crate::tree::{DEPTH_MAX, FsTree};
 use crate::volume::Volume;
 
 /// How many problems of one tree are named.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use rayon::prelude::*;
+use vellum_host::ProgressMeter;
 use vellum_map::{ChildDescription, MapNode, MapRoot};
 use vellum_types::value::SuperBlock;
 use vellum_types::{
@@ -12,7 +13,6 @@ use vellum_types::{
 
 use super::{CheckedAmount, FoundDamage};
 use crate::error::{Result, VolumeError};
-use crate::progress::ProgressMeter;
 use crate::volume::Volume;
 
 /// Nodes that are fetched and decoded together.

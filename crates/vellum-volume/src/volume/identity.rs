@@ -12,12 +12,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use vellum_host::process::host_name;
 use vellum_types::SnapshotId;
 
 use super::Volume;
 use crate::error::{Result, VolumeError};
 use crate::refs::{RefKind, WorktreeHead, WorktreeMark, check_ref_name};
-use crate::session::host_name;
 use crate::state::{DirectoryIdentity, StateDir, WorktreeFile};
 
 /// What a directory is to the worktree that it says it is.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use vellum_host::ProgressMeter;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 use vellum_types::{BlobKind, ErrorKind, Ino, SnapshotId};
 use vellum_volume::gc::{self, CollectionReport, PackAction};
 use vellum_volume::refs::UnsnapshottedTree;
 use vellum_volume::session::LEASE;
-use vellum_volume::{ProgressMeter, Result, SnapshotStatistics, Volume, VolumeError};
+use vellum_volume::{Result, SnapshotStatistics, Volume, VolumeError};
 
 use crate::model::{Tree, noise, small};
 use crate::ram::Ram;

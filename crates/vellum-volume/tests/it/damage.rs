@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rayon::prelude::*;
+use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::Ino;
 use vellum_volume::verify::{VerifyReport, VerifyScope, verify_volume};
-use vellum_volume::{ProgressMeter, StateDir, Volume, WriteSession};
+use vellum_volume::{StateDir, Volume, WriteSession};
 
 use crate::model::{Tree, noise, small};
 use crate::ram::{Image, Ram};

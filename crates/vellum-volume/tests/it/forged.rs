@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use vellum_host::ProgressMeter;
 use vellum_map::{MapBuilder, MapRoot};
 use vellum_types::codec::FieldWriter;
 use vellum_types::value::SuperBlock;
 use vellum_types::{
     BlobId, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey, MapKeyTag,
 };
+use vellum_volume::Volume;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::verify::{VerifyReport, VerifyScope, verify_volume};
-use vellum_volume::{ProgressMeter, Volume};
 
 use crate::model::{noise, small};
 use crate::world::{PLAIN, SEALED, World, record, snapshot, verified};

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
 use vellum_store::ObjectStore;
 use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 use vellum_types::ErrorKind;
 use vellum_volume::lease::{HeldLease, LeaseClaimant, LeaseToken, MonotonicClock, TERM, TakenLease};
 use vellum_volume::refs::{RefKind, UnsnapshottedTree, WorktreeHead};
-use vellum_volume::{ProgressMeter, Result, SnapshotStatistics, Volume, VolumeError, gc};
+use vellum_volume::{Result, SnapshotStatistics, Volume, VolumeError, gc};
 
 use crate::model::{Tree, small};
 use crate::ram::Hooked;
@@ -141,7 +142,7 @@ fn a_second_writer_is_refused_and_told_who_has_it() {
     let error = refused(bob.try_take(false).map(drop));
     assert_eq!(error.kind(), ErrorKind::Conflict);
     let told = error.to_string();
-    let host = vellum_volume::session::host_name();
+    let host = vellum_host::process::host_name();
     for part in [NAME, "/mnt", &host, &std::process::id().to_string(), "/home/ann/", "since", "until"] {
         assert!(told.contains(part), "{part}: {told}");
     }

@@ -1,9 +1,10 @@
 //! A verification names the files that damage hits, of the snapshots that have them.
 
+use vellum_host::ProgressMeter;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::{BlobKind, FileKind, Ino, PackId, SnapshotId};
+use vellum_volume::Volume;
 use vellum_volume::verify::{VerifyFinding, VerifyScope, verify_volume};
-use vellum_volume::{ProgressMeter, Volume};
 
 use crate::model::{Tree, noise};
 use crate::ram::Ram;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use vellum_host::ProgressMeter;
 use vellum_store::ObjectKey;
 use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 use vellum_types::{BlobKind, ErrorKind};
 use vellum_volume::verify::{VerifyScope, verify_volume};
-use vellum_volume::{ProgressMeter, Result, Volume, VolumeError, gc, history, keyring};
+use vellum_volume::{Result, Volume, VolumeError, gc, history, keyring};
 
 use crate::model::{noise, small};
 use crate::ram::{Image, Ram, TEBIBYTE};

@@ -6,15 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 use vellum_crypto::RecordDomain;
+use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::SnapshotId;
 use vellum_volume::session::{SessionObject, current_time};
 use vellum_volume::verify::{VerifyReport, VerifyScope, verify_volume};
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{
-    ProgressMeter, SnapshotOrigin, SnapshotRecord, SnapshotStatistics, StateDir, Volume, VolumeError,
-};
+use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, StateDir, Volume, VolumeError};
 
 use crate::model::Tree;
 use crate::ram::Ram;

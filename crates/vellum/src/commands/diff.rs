@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde::Serialize;
 use vellum_checkout::{CheckoutError, CheckoutWorktree};
+use vellum_host::escape::format_path;
 use vellum_types::FileKind;
 use vellum_volume::diff::{ChangeKind, FileChange};
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::tree::format_path;
 use vellum_volume::{Volume, VolumeError};
 
 use crate::compare::ComparedSnapshots;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vellum_checkout::export_tree;
+use vellum_host::escape::format_path;
 use vellum_types::FileKind;
 use vellum_volume::Volume;
-use vellum_volume::tree::format_path;
 
 use super::ls::base_name;
 use crate::archive::TarWriter;

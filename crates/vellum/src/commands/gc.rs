@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
+use vellum_host::escape::format_path;
 use vellum_volume::Volume;
 use vellum_volume::gc::{self, CollectionPlan, CollectionReport, CollectionRequest, PackAction};
 use vellum_volume::session::WaitingSession;
-use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};

@@ -1,8 +1,8 @@
 //! `vellum info`: what this worktree and its volume are.
 
 use serde::Serialize;
+use vellum_host::escape::format_path;
 use vellum_volume::Volume;
-use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;

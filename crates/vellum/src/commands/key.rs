@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use vellum_crypto::{KeySlot, SlotSecret};
-use vellum_volume::tree::format_path;
+use vellum_host::escape::format_path;
 use vellum_volume::{Volume, VolumeError, keyring};
 
 use crate::context::CommandContext;

@@ -5,9 +5,9 @@ use std::io;
 
 use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
+use vellum_host::escape::format_path;
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::FsTree;
-use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::context::place::SnapshotPath;

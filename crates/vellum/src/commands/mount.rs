@@ -8,10 +8,10 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 use vellum_fuse::tally::RequestMetrics;
 use vellum_fuse::{MountFile, MountOptions, MountSource, ServedFilesystem};
+use vellum_host::escape::format_path;
 use vellum_library::live::{self, LiveLimits, LiveStateClaim};
 use vellum_types::SnapshotId;
 use vellum_volume::lease::{Lease, TERM};
-use vellum_volume::tree::format_path;
 use vellum_volume::{StateDir, Volume, VolumeError};
 
 use crate::context::CommandContext;

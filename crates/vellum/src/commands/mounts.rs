@@ -1,7 +1,7 @@
 //! `vellum mounts`: what is mounted on this machine.
 
 use serde::Serialize;
-use vellum_volume::tree::format_path;
+use vellum_host::escape::format_path;
 
 use crate::context::CommandContext;
 use crate::error::{CommandOutcome, Result};
@@ -34,7 +34,7 @@ impl MountItemJson {
     fn from_mount(mount: &MountTableEntry) -> Self {
         let dead = mount.is_dead();
         // Somebody else's mount does not let us in; then what the kernel knows has to do.
-        let file = (!dead).then(|| mount.read_mount_file().ok()).flatten();
+        let file = (!dead).then(|| table::read_mount_file(mount).ok()).flatten();
         let named = mount.source.strip_prefix("vellum:").map(String::from);
         let (worktree, snapshot) = match &file {
             Some(file) => (file.worktree.clone(), file.snapshot.clone()),
@@ -58,7 +58,7 @@ impl MountItemJson {
 pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mounts = table::read_mounts()?
         .iter()
-        .filter(|mount| mount.is_vellum_mount())
+        .filter(|mount| table::is_vellum_mount(mount))
         .map(MountItemJson::from_mount)
         .collect();
     let listing = MountListJson { mounts };

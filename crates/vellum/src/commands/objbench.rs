@@ -6,7 +6,7 @@ use vellum_bench::BenchError;
 use vellum_bench::objects::{
     self, BenchStore, CheckedPromise, ObjectBenchFindings, ObjectBenchParameters, StoreVerdict,
 };
-use vellum_volume::tree::format_path;
+use vellum_host::escape::format_path;
 
 use super::bench;
 use crate::context::CommandContext;

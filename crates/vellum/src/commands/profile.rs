@@ -12,7 +12,7 @@ use serde::Serialize;
 use vellum_bench::access::{
     AccessFilter, AccessProfile, AccessSummary, DamagedLine, OperationSummary, RequestedFile, SlowFile,
 };
-use vellum_volume::tree::format_path;
+use vellum_host::escape::format_path;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};

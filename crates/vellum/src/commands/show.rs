@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 
 use serde::Serialize;
+use vellum_host::escape::format_path;
 use vellum_types::FileKind;
 use vellum_volume::record::SnapshotOrigin;
-use vellum_volume::tree::{InodeRecord, file_kind_name, format_path};
+use vellum_volume::tree::{InodeRecord, file_kind_name};
 
 use super::ls::{FileJson, format_long_listing, list_dir};
 use crate::context::CommandContext;

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use vellum_types::exposition;
-use vellum_volume::tree::format_path;
+use vellum_host::escape::format_path;
+use vellum_host::exposition;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};

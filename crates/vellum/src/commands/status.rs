@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use serde::Serialize;
+use vellum_host::escape::format_path;
 use vellum_volume::Volume;
 use vellum_volume::diff::FileChange;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::session::current_time;
-use vellum_volume::tree::format_path;
 
 use super::snapshot::warn_about_interrupted;
 use crate::compare::ComparedSnapshots;

@@ -28,6 +28,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use vellum_host::ProgressMeter;
+use vellum_host::escape::format_path;
 use vellum_sync::SyncError;
 use vellum_sync::listing::{EntryFlags, ListingEntryId, TreeListing};
 use vellum_sync::moving;
@@ -39,8 +41,6 @@ use vellum_sync::remote::RemoteEnd;
 use vellum_sync::source::{ListingRequest, SourceEnd, SyncEnd, SyncSide};
 use vellum_sync::stored_stat::StoredStatSource;
 use vellum_sync::two_way::ConnectionHealth;
-use vellum_volume::ProgressMeter;
-use vellum_volume::tree::format_path;
 
 pub use args::Args;
 

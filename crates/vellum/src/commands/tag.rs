@@ -1,8 +1,8 @@
 //! `vellum tag`: names for snapshots.
 
 use serde::Serialize;
+use vellum_host::escape::format_path;
 use vellum_types::SnapshotId;
-use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::context::names::{SnapshotNames, first_note_line, warn_about_damaged_refs};

@@ -10,7 +10,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 use vellum_fuse::{MountError, MountFile};
-use vellum_volume::tree::format_path;
+use vellum_host::escape::format_path;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -75,7 +75,7 @@ struct EndingMount {
 /// Unmounts.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mountpoint = mountpoint::resolve_mountpoint(&context.resolve_local_path(&args.mountpoint))?;
-    let found = table::find_mount_at(&mountpoint)?.filter(MountTableEntry::is_vellum_mount);
+    let found = table::find_mount_at(&mountpoint)?.filter(table::is_vellum_mount);
     let mount = found.ok_or_else(|| MountingError::NotMounted(mountpoint.clone()))?;
     let mut report = UmountJson { mountpoint: mountpoint.display().to_string(), ..UmountJson::default() };
     let others =
@@ -101,7 +101,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 impl EndingMount {
     fn from_mount(mount: MountTableEntry) -> Self {
-        let file = mount.read_mount_file().ok();
+        let file = table::read_mount_file(&mount).ok();
         let pid = file.as_ref().and_then(|file| Pid::from_raw(i32::try_from(file.pid).ok()?));
         let server = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         Self { mount, file, server }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
+use vellum_host::escape::format_path;
 use vellum_volume::Volume;
 use vellum_volume::history::{HistoryEntry, list_history};
-use vellum_volume::tree::format_path;
 use vellum_volume::verify::{AffectedSnapshot, VerifyFinding, VerifyReport, VerifyScope, verify_volume};
 
 use crate::context::CommandContext;

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde::Serialize;
 use vellum_checkout::CheckoutWorktree;
+use vellum_host::escape::format_path;
+use vellum_host::process::host_name;
 use vellum_library::live;
 use vellum_volume::refs::WorktreeHead;
-use vellum_volume::session::host_name;
-use vellum_volume::tree::format_path;
 use vellum_volume::{Volume, VolumeError};
 
 use crate::context::CommandContext;

@@ -58,7 +58,7 @@ impl CommandContext {
 pub fn find_mount_above(cwd: &Path) -> Result<Option<MountTableEntry>> {
     for dir in cwd.ancestors() {
         if let Some(mount) = table::find_mount_at(dir)? {
-            return Ok(mount.is_vellum_mount().then_some(mount));
+            return Ok(table::is_vellum_mount(&mount).then_some(mount));
         }
     }
     Ok(None)
@@ -74,7 +74,7 @@ impl MountProcess {
         let failed = || CliError::io_error("ask", mount.mountpoint.display().to_string());
         // What tells of the process is at the root, which a bind of a directory does not show.
         let whole = if mount.is_whole_filesystem() { None } else { table::find_whole_mount(mount.device)? };
-        let file = whole.as_ref().unwrap_or(mount).read_mount_file().map_err(failed())?;
+        let file = table::read_mount_file(whole.as_ref().unwrap_or(mount)).map_err(failed())?;
         let (Some(worktree), Some(control)) = (file.worktree, file.control) else {
             return Err(MountingError::OnlySnapshot(mount.mountpoint.clone()).into());
         };

@@ -141,7 +141,7 @@ pub fn first_note_line(note: &str) -> String {
     if line.chars().nth(NOTE_SHOWN).is_some() {
         shown.push('…');
     }
-    if shown.is_empty() { shown } else { vellum_volume::tree::format_path(shown.as_bytes()) }
+    if shown.is_empty() { shown } else { vellum_host::escape::format_path(shown.as_bytes()) }
 }
 
 #[cfg(test)]

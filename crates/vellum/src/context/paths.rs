@@ -7,8 +7,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
+use vellum_host::escape::format_path;
 use vellum_volume::state::STATE_DIR;
-use vellum_volume::tree::{format_path, path_components};
+use vellum_volume::tree::path_components;
 
 use crate::error::{CliError, Result};
 

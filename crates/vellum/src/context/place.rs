@@ -2,9 +2,10 @@
 
 use std::ffi::OsStr;
 
+use vellum_host::escape::format_path;
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::tree::{file_kind_name, format_path};
+use vellum_volume::tree::file_kind_name;
 use vellum_volume::{FsTree, Volume, VolumeError};
 
 use super::CommandContext;

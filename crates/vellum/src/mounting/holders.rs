@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use vellum_volume::tree::format_path;
+use vellum_host::escape::format_path;
 
 use super::table::{self, FilesystemDevice};
 

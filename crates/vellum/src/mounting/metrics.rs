@@ -8,7 +8,8 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use vellum_types::MetricsExposition;
+use vellum_host::MetricsExposition;
+use vellum_host::process::ProcessStat;
 
 use crate::error::{CliError, Result};
 
@@ -31,15 +32,11 @@ pub fn parse_listen_address(typed: &str) -> std::result::Result<SocketAddr, Stri
 
 /// Tells what this process takes of the machine, by the names that others use for it.
 pub fn expose_process_metrics(out: &mut MetricsExposition) {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name, which may hold anything, ends with the last bracket; after it come user and system time as the 12th and
-    // 13th word, and resident pages as the 22nd, counted from 1.
-    let words: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();
-    let word =
-        |number: usize| words.get(number - 1).and_then(|word| word.parse::<u64>().ok()).unwrap_or_default();
+    let Ok(stat) = ProcessStat::read_own() else { return };
     let ticks = rustix::param::clock_ticks_per_second().max(1) as f64;
-    out.write_counter("process_cpu_seconds_total", "", (word(12) + word(13)) as f64 / ticks);
-    out.write_gauge("process_resident_memory_bytes", "", word(22) * rustix::param::page_size() as u64);
+    out.write_counter("process_cpu_seconds_total", "", stat.processor_ticks() as f64 / ticks);
+    let resident = stat.resident_pages() * rustix::param::page_size() as u64;
+    out.write_gauge("process_resident_memory_bytes", "", resident);
 }
 
 /// Answers at an address, in a thread of its own, as long as the process lives. Gives the address, with the port that

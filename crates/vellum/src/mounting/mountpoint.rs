@@ -27,8 +27,8 @@ pub fn resolve_mountpoint(typed: &Path) -> Result<PathBuf> {
 /// Makes sure that something can be mounted here. What a killed process left mounted is taken away.
 pub fn prepare_mountpoint(mountpoint: &Path) -> Result<()> {
     if let Some(mount) = table::find_mount_at(mountpoint)? {
-        if !mount.is_vellum_mount() || !is_dead_or_dying(&mount) {
-            let what = if mount.is_vellum_mount() { "a volume".into() } else { mount.kind };
+        if !table::is_vellum_mount(&mount) || !is_dead_or_dying(&mount) {
+            let what = if table::is_vellum_mount(&mount) { "a volume".into() } else { mount.kind };
             return Err(MountingError::Mounted { what, mountpoint: mountpoint.into() }.into());
         }
         vellum_fuse::mounting::detach_mount(mountpoint).map_err(MountingError::from)?;
@@ -61,7 +61,7 @@ const TEARDOWN_STEP: Duration = Duration::from_millis(10);
 fn is_dead_or_dying(mount: &table::MountTableEntry) -> bool {
     let start = Instant::now();
     while !mount.is_dead() {
-        if mount.read_mount_file().is_ok() || start.elapsed() > TEARDOWN {
+        if table::read_mount_file(mount).is_ok() || start.elapsed() > TEARDOWN {
             return false;
         }
         std::thread::sleep(TEARDOWN_STEP);

@@ -1,72 +1,32 @@
-//! What is mounted, as the kernel says: `/proc/self/mountinfo`.
+//! Mounts of volumes among those of this host.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use vellum_fuse::MountFile;
+use vellum_host::mount_table;
+
+pub use vellum_host::mount_table::{FilesystemDevice, MountTableEntry, read_process_mounts};
 
 use crate::error::{CliError, Result};
-
-const TABLE: &str = "/proc/self/mountinfo";
 
 /// What the kernel calls mounts of volumes.
 const KIND: &str = "fuse.vellum";
 
-/// What the kernel calls a filesystem: all mounts of one have the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FilesystemDevice {
-    /// Its major number.
-    pub major: u32,
-    /// Its minor number.
-    pub minor: u32,
+/// Whether a mount is a volume's.
+pub fn is_vellum_mount(mount: &MountTableEntry) -> bool {
+    mount.kind == KIND
 }
 
-/// A mount.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MountTableEntry {
-    /// The filesystem.
-    pub device: FilesystemDevice,
-    /// The directory of the filesystem that is seen there: `/` is all of it.
-    pub root: PathBuf,
-    /// Where.
-    pub mountpoint: PathBuf,
-    /// Kind of filesystem.
-    pub kind: String,
-    /// What is mounted.
-    pub source: String,
-    /// Whether it is read-only.
-    pub read_only: bool,
-}
-
-impl MountTableEntry {
-    /// Whether it is a volume's.
-    pub fn is_vellum_mount(&self) -> bool {
-        self.kind == KIND
-    }
-
-    /// Whether it shows all of its filesystem, and not a directory of it alone.
-    pub fn is_whole_filesystem(&self) -> bool {
-        self.root == Path::new("/")
-    }
-
-    /// What the mount says of itself. An error if its process is gone.
-    pub fn read_mount_file(&self) -> std::io::Result<MountFile> {
-        let text = std::fs::read(self.mountpoint.join(".vellum/mount.json"))?;
-        serde_json::from_slice(&text).map_err(std::io::Error::other)
-    }
-
-    /// Whether the process that served it is gone. Not by `stat`: the kernel may answer that by itself.
-    pub fn is_dead(&self) -> bool {
-        let asked = rustix::fs::statfs(&self.mountpoint);
-        matches!(asked, Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
-    }
+/// What a volume's mount says of itself. An error if its process is gone.
+pub fn read_mount_file(mount: &MountTableEntry) -> io::Result<MountFile> {
+    let text = std::fs::read(mount.mountpoint.join(".vellum/mount.json"))?;
+    serde_json::from_slice(&text).map_err(io::Error::other)
 }
 
 /// All mounts, in the order in which they were made.
 pub fn read_mounts() -> Result<Vec<MountTableEntry>> {
-    let text = std::fs::read(TABLE).map_err(CliError::io_error("read", TABLE))?;
-    Ok(parse_mounts(&text))
+    mount_table::read_mounts().map_err(CliError::io_error("read", "/proc/self/mountinfo"))
 }
 
 /// A mount that shows all of a filesystem.
@@ -74,84 +34,7 @@ pub fn find_whole_mount(device: FilesystemDevice) -> Result<Option<MountTableEnt
     Ok(read_mounts()?.into_iter().find(|mount| mount.device == device && mount.is_whole_filesystem()))
 }
 
-/// All mounts that a process sees.
-pub fn read_process_mounts(pid: u32) -> std::io::Result<Vec<MountTableEntry>> {
-    Ok(parse_mounts(&std::fs::read(format!("/proc/{pid}/mountinfo"))?))
-}
-
-fn parse_mounts(text: &[u8]) -> Vec<MountTableEntry> {
-    text.split(|byte| *byte == b'\n').filter_map(parse_mount_line).collect()
-}
-
 /// What is seen at a path: the last that was mounted there.
 pub fn find_mount_at(mountpoint: &Path) -> Result<Option<MountTableEntry>> {
     Ok(read_mounts()?.into_iter().rev().find(|mount| mount.mountpoint == mountpoint))
-}
-
-/// A line: number, parent, device, root, mountpoint, options, optional fields, `-`, kind, source, more options.
-fn parse_mount_line(line: &[u8]) -> Option<MountTableEntry> {
-    let mut fields = line.split(|byte| *byte == b' ');
-    let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
-    let device = FilesystemDevice { major: major.parse().ok()?, minor: minor.parse().ok()? };
-    let root = fields.next()?;
-    let mountpoint = fields.next()?;
-    let options = fields.next()?;
-    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(&unescape_octal(bytes)).into_owned();
-    Some(MountTableEntry {
-        device,
-        root: OsString::from_vec(unescape_octal(root)).into(),
-        mountpoint: OsString::from_vec(unescape_octal(mountpoint)).into(),
-        kind: text(rest.next()?),
-        source: text(rest.next()?),
-        read_only: options.split(|byte| *byte == b',').any(|option| option == b"ro"),
-    })
-}
-
-/// The kernel writes space, tab, newline and backslash as a backslash and three octal digits.
-fn unescape_octal(bytes: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
-    while let Some((first, after)) = rest.split_first() {
-        let escaped =
-            after.first_chunk::<3>().filter(|_| *first == b'\\').and_then(|digits| parse_octal_byte(*digits));
-        match escaped {
-            Some(byte) => {
-                plain.push(byte);
-                rest = after.get(3..).unwrap_or_default();
-            }
-            None => {
-                plain.push(*first);
-                rest = after;
-            }
-        }
-    }
-    plain
-}
-
-fn parse_octal_byte(digits: [u8; 3]) -> Option<u8> {
-    u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 8).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-    use super::*;
-
-    #[test]
-    fn a_line_of_the_table_is_understood() {
-        let line =
-            b"36 35 0:41 / /mnt/a\\040b\\134 ro,nosuid shared:1 master:2 - fuse.vellum vellum:w rw,user_id=0";
-        let mount = parse_mount_line(line).unwrap();
-        assert_eq!(
-            (mount.device, mount.root.as_path()),
-            (FilesystemDevice { major: 0, minor: 41 }, Path::new("/"))
-        );
-        assert_eq!(mount.mountpoint, Path::new("/mnt/a b\\"));
-        assert_eq!((mount.kind.as_str(), mount.source.as_str()), (KIND, "vellum:w"));
-        assert!(mount.read_only && mount.is_vellum_mount());
-        assert_eq!(parse_mount_line(b""), None);
-        assert_eq!(parse_mount_line(b"36 35 0:41 / /mnt rw -"), None);
-    }
 }

@@ -16,7 +16,7 @@ pub fn print_bench_report(ui: &UserInterface, report: &BenchReport) -> Result<()
     let what: Vec<_> = ["path", "store", "filesystem", "device"]
         .iter()
         .filter_map(|name| report.target.get(*name))
-        .map(|fact| vellum_volume::tree::format_path(fact.as_bytes()))
+        .map(|fact| vellum_host::escape::format_path(fact.as_bytes()))
         .collect();
     ui.print_line(what.join(", "))?;
     ui.print_line("")?;

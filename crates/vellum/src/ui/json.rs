@@ -209,7 +209,7 @@ impl ProblemJson {
         Self {
             name: NameJson::new(path),
             message: message.into(),
-            shown: vellum_volume::tree::format_path(path),
+            shown: vellum_host::escape::format_path(path),
         }
     }
 }

@@ -7,9 +7,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use similar::{ChangeTag, TextDiff};
+use vellum_host::escape::is_invisible_char;
 use vellum_types::FileKind;
 use vellum_volume::diff::{ChangeKind, ChangeSide, FileChange};
-use vellum_volume::tree::is_invisible_char;
 
 use super::changes;
 

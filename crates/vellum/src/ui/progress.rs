@@ -8,7 +8,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use vellum_volume::progress::{ProgressMeter, ProgressReading};
+use vellum_host::ProgressMeter;
+use vellum_host::progress::ProgressReading;
 
 use super::{UserInterface, format};
 use crate::interrupt;

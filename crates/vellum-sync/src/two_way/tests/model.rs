@@ -193,7 +193,7 @@ impl World {
         let ends = self.ends();
         let asked = self.asked(rule);
         let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
-        let meter = vellum_volume::ProgressMeter::default();
+        let meter = vellum_host::ProgressMeter::default();
         let sight = two_way.collect_listings(&self.archive, &meter).unwrap();
         let mut plan = two_way.build_plan(&self.archive, &sight).unwrap();
         let _ = show(&plan, &sight);

@@ -281,7 +281,7 @@ fn an_empty_side_and_most_of_a_side_are_not_deleted_unless_forced() {
         let mut asked = world.asked(ConflictRule::KeepBoth);
         asked.options.delete.force = false;
         let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
-        let meter = vellum_volume::ProgressMeter::default();
+        let meter = vellum_host::ProgressMeter::default();
         let sight = two_way.collect_listings(&world.archive, &meter).unwrap();
         let plan = two_way.build_plan(&world.archive, &sight).unwrap();
         let refusal = plan.refusal.clone();
@@ -322,7 +322,7 @@ fn a_side_that_lost_too_much_gets_what_is_new_and_nothing_is_deleted() {
         let mut asked = world.asked(ConflictRule::KeepBoth);
         asked.options.delete.force = force;
         let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
-        let meter = vellum_volume::ProgressMeter::default();
+        let meter = vellum_host::ProgressMeter::default();
         let sight = two_way.collect_listings(&world.archive, &meter).unwrap();
         let plan = two_way.build_plan(&world.archive, &sight).unwrap();
         let held = plan.plans.iter().flat_map(|plan| &plan.remarks).any(|remark| remark.is_problem());
@@ -390,7 +390,7 @@ fn an_edit_made_after_the_plan_is_not_lost() {
     let ends = world.ends();
     let asked = world.asked(ConflictRule::Source);
     let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
-    let meter = vellum_volume::ProgressMeter::default();
+    let meter = vellum_host::ProgressMeter::default();
     let archive = world.archive.clone();
     let sight = two_way.collect_listings(&archive, &meter).unwrap();
     let plan = two_way.build_plan(&archive, &sight).unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use tempfile::TempDir;
-use vellum_volume::ProgressMeter;
+use vellum_host::ProgressMeter;
 
 use crate::local::LocalEnd;
 use crate::options::{PreserveOptions, SymlinkHandling, SyncOptions};

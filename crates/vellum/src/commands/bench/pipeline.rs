@@ -73,7 +73,7 @@ fn file_kind_cells(kind: &FileKindSavings) -> [TableCell; 5] {
         TableCell::from(format!("{} ({percent:.0} %)", format::format_size(bytes)))
     };
     [
-        vellum_volume::tree::format_path(kind.kind.as_bytes()).into(),
+        vellum_host::escape::format_path(kind.kind.as_bytes()).into(),
         format::format_number(kind.files).into(),
         format::format_size(kind.bytes).into(),
         part(kind.unique),

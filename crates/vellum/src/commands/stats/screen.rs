@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
-use vellum_volume::tree::format_path;
+use vellum_host::escape::format_path;
 
 use super::figures::{
     IntervalFigures, OperationRate, format_short_bytes, format_short_latency, format_short_rate,

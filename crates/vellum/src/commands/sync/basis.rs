@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use vellum_host::ProgressMeter;
 use vellum_sync::listing::{EntryFlags, TreeListing};
 use vellum_sync::local::LocalEnd;
 use vellum_sync::options::{
@@ -15,7 +16,6 @@ use vellum_sync::options::{
 };
 use vellum_sync::plan::{PlanRemark, find_undecided_in_basis};
 use vellum_sync::source::{ListingRequest, SourceEnd, SyncEnd};
-use vellum_volume::ProgressMeter;
 
 use super::args::WriteArgs;
 use super::collect_digests;

@@ -6,7 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use vellum_checkout::beneath::{BeneathError, HeldDir};
+use vellum_host::beneath::{BeneathError, HeldDir};
+use vellum_host::escape::format_path;
 use vellum_sync::SyncError;
 use vellum_sync::listing::{EntryFlags, NewListingEntry, OwnerNames, TreeListing};
 use vellum_sync::local::LocalEnd;
@@ -15,7 +16,6 @@ use vellum_sync::receive::DestinationEnd;
 use vellum_sync::remote::RemoteEnd;
 use vellum_sync::source::{SourceEnd, SyncSide};
 use vellum_volume::own_place::ReservedDirectory;
-use vellum_volume::tree::format_path;
 
 use super::args::PreserveArgs;
 use super::meaning::copies_dirs_alone;

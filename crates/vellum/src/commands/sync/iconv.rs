@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use vellum_host::escape::format_path;
 use vellum_sync::listing::TreeListing;
 use vellum_sync::name_charset::{
     CharsetSpecError, ConvertedSource, NameCharsets, NameConversion, SourcePlace,
@@ -12,7 +13,6 @@ use vellum_sync::plan::{PlanRefusal, PlanRemark, SyncPlan};
 use vellum_sync::receive::SyncReport;
 use vellum_sync::rules::SyncFilters;
 use vellum_sync::source::SourceEnd;
-use vellum_volume::tree::format_path;
 
 use super::args::Args;
 use crate::error::{CliError, Result};

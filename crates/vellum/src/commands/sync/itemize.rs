@@ -1,9 +1,9 @@
 //! A step as a line: in words, or in rsync's letters.
 
+use vellum_host::escape::format_path;
 use vellum_sync::listing::{ListingEntry, TreeListing};
 use vellum_sync::plan::{Differences, StepAction, StepPhase, SyncPlan, SyncStep, WriteMethod};
 use vellum_types::FileKind;
-use vellum_volume::tree::format_path;
 
 use crate::ui::format;
 

@@ -6,10 +6,10 @@
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
+use vellum_host::escape::format_path;
 use vellum_sync::listing::ListingEntry;
 use vellum_sync::plan::StepAction;
 use vellum_types::UnixTime;
-use vellum_volume::tree::format_path;
 
 use super::itemize::ItemizedStep;
 use crate::error::{CliError, Result};

@@ -6,13 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use serde::Serialize;
+use vellum_host::escape::format_path;
 use vellum_sync::SyncError;
 use vellum_sync::listing::{EntryFlags, ListingEntry};
 use vellum_sync::options::{SymlinkHandling, SyncOptions};
 use vellum_sync::rules::SyncFilters;
 use vellum_sync::source::{ListingRequest, SyncSide};
 use vellum_types::FileKind;
-use vellum_volume::tree::format_path;
 
 use super::args::Args;
 use super::iconv;

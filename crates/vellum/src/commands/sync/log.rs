@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use vellum_checkout::beneath::{BeneathError, append_to_trusted_file};
-use vellum_volume::tree::format_path;
+use vellum_host::beneath::{BeneathError, append_to_trusted_file};
+use vellum_host::escape::format_path;
 
 use super::args::DisplayArgs;
 use super::itemize::itemize_steps;

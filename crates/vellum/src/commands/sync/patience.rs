@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
+use vellum_host::ProgressMeter;
 use vellum_sync::options::SyncOptions;
 use vellum_sync::two_way::ConnectionHealth;
-use vellum_volume::ProgressMeter;
 
 /// How often a lost connection is made again, unless told otherwise.
 const RETRIES: u32 = 3;

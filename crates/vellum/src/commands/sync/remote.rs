@@ -7,13 +7,13 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use vellum_host::escape::format_path;
 use vellum_sync::name_charset::SourcePlace;
 use vellum_sync::options::{DeltaMode, SyncOptions};
 use vellum_sync::remote::{AddressError, RemoteAddress, RemoteEnd, RemoteShell};
 use vellum_sync::session::{FoundPath, LinkSettings, ServerRole, SessionLink, serve_session};
 use vellum_sync::source::SourceEnd;
 use vellum_sync::wire::WireCodec;
-use vellum_volume::tree::format_path;
 
 use super::args::{Args, CompressArg};
 use super::ends::{DestinationEndpoint, SourceEndpoint, names_dir_content};

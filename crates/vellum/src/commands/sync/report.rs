@@ -1,10 +1,10 @@
 //! What a person, or a program, is told of a run.
 
 use serde::Serialize;
+use vellum_host::escape::format_path;
 use vellum_sync::listing::TreeListing;
 use vellum_sync::plan::{PlanRemark, StepAction, SyncPlan};
 use vellum_sync::receive::SyncReport;
-use vellum_volume::tree::format_path;
 
 use super::args::Args;
 use super::itemize::{self, itemize_steps};

@@ -5,9 +5,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, value_parser};
-use vellum_checkout::beneath::{BeneathError, open_trusted_file};
+use vellum_host::beneath::{BeneathError, open_trusted_file};
+use vellum_host::escape::format_path;
 use vellum_sync::rules::{FileLimits, ListedPaths, RuleArg, RuleError, RuleSet, SyncFilters};
-use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, Result};

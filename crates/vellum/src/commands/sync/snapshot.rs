@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use vellum_host::escape::format_path;
 use vellum_sync::snapshot::{SingleEntry, SnapshotEnd};
 use vellum_sync::source::SourceEnd;
 use vellum_volume::StateDir;
-use vellum_volume::tree::format_path;
 
 use super::ends::SourceEndpoint;
 use crate::context::{CommandContext, mounted};

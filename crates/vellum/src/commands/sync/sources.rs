@@ -7,7 +7,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vellum_checkout::beneath::raise_open_files_limit;
+use vellum_host::beneath::raise_open_files_limit;
+use vellum_host::escape::format_path;
 use vellum_sync::listing::TreeListing;
 use vellum_sync::name_charset::{ConvertedSource, NameCharsets, NameConversion, SourcePlace};
 use vellum_sync::options::{DeletePhase, FollowSymlinks, SyncOptions};
@@ -15,7 +16,6 @@ use vellum_sync::remote::RemoteEnd;
 use vellum_sync::rules::{ListedPaths, SyncFilters};
 use vellum_sync::source::{SourceEnd, SyncSide};
 use vellum_sync::union::{SourceUnion, UnionPart};
-use vellum_volume::tree::format_path;
 
 use super::args::Args;
 use super::ends::{self, DestinationEndpoint, EndpointArg, SourceEndpoint};

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use vellum_checkout::beneath::BeneathError;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::BeneathError;
+use vellum_host::escape::format_path;
 use vellum_sync::local::LocalEnd;
 use vellum_sync::options::{AttributeRewrites, CompareMethod, FollowSymlinks, SyncOptions};
 use vellum_sync::rules::SyncFilters;
@@ -22,8 +24,6 @@ use vellum_sync::two_way::{
     ConflictRule, FarDirectory, FoundArchive, LockedArchive, TwoWayArchive, TwoWayEnd, TwoWayListings,
     TwoWayPair, TwoWayPlan, TwoWayReport, TwoWayRequest, TwoWaySide, TwoWaySync,
 };
-use vellum_volume::ProgressMeter;
-use vellum_volume::tree::format_path;
 
 use super::args::Args;
 use super::ends::{self, EndpointArg};

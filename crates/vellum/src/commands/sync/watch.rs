@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use vellum_checkout::beneath::HeldDir;
+use vellum_host::beneath::HeldDir;
 use vellum_sync::SyncError;
 use vellum_sync::rules::SyncFilters;
 use vellum_sync::source::SyncSide;

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use serde::Serialize;
+use vellum_host::process::host_name;
 use vellum_library::{OpenError, live};
 use vellum_volume::refs::{WorktreeHead, WorktreeQuota};
-use vellum_volume::session::host_name;
 use vellum_volume::{SnapshotStatistics, Volume, VolumeError};
 
 use crate::context::CommandContext;

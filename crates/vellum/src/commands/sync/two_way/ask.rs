@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use vellum_host::escape::format_path;
 use vellum_sync::two_way::{
     ConflictAnswer, ConflictAnswers, EntryConflict, TwoWayListings, TwoWayPlan, TwoWaySide,
 };
-use vellum_volume::tree::format_path;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, Result};

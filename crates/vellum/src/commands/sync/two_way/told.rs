@@ -1,9 +1,9 @@
 //! What a person, or a program, is told of a two-way run.
 
 use serde::Serialize;
+use vellum_host::escape::format_path;
 use vellum_sync::listing::TreeListing;
 use vellum_sync::two_way::{ConflictEnding, EntryConflict, TwoWaySide};
-use vellum_volume::tree::format_path;
 
 use super::super::args::Args;
 use super::super::itemize::itemize_steps;

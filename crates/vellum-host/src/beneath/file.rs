@@ -9,7 +9,7 @@ use vellum_types::FileKind;
 
 use super::BeneathError;
 use super::dir::{HeldDir, stat_fd};
-use crate::meta::FileStat;
+use crate::metadata::FileStat;
 
 /// A file and its attributes at the time when it was opened.
 #[derive(Debug)]

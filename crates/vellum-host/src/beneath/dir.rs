@@ -10,7 +10,7 @@ use vellum_types::key::check_name;
 use vellum_types::{FileKind, UnixTime};
 
 use super::{BeneathError, HeldNode};
-use crate::meta::FileStat;
+use crate::metadata::FileStat;
 
 type Result<T> = std::result::Result<T, BeneathError>;
 

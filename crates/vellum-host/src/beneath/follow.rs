@@ -12,7 +12,7 @@ use super::BeneathError;
 use super::dir::{HeldDir, READ_NAMES, STAND_ON, STAT_MASK, system_error};
 use super::file::{GUARDED, OpenedFile, expect_regular_file};
 use super::node::HeldNode;
-use crate::meta::FileStat;
+use crate::metadata::FileStat;
 
 type Result<T> = std::result::Result<T, BeneathError>;
 

@@ -4,7 +4,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::error::{Result, VolumeError};
+/// Somebody asked the operation to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the operation was stopped")]
+pub struct OperationStopped;
 
 /// Counters of one long operation.
 #[derive(Debug, Default)]
@@ -72,7 +75,7 @@ impl ProgressMeter {
     }
 
     /// An error once somebody asked to stop.
-    pub fn check_stopped(&self) -> Result<()> {
-        if self.stop.load(Ordering::Relaxed) { Err(VolumeError::Interrupted) } else { Ok(()) }
+    pub fn check_stopped(&self) -> Result<(), OperationStopped> {
+        if self.is_stopped() { Err(OperationStopped) } else { Ok(()) }
     }
 }

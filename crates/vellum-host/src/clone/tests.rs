@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use super::*;
 use crate::beneath::stat_file;
-use crate::meta::FileStat;
+use crate::metadata::FileStat;
 
 const MIB: u64 = 1 << 20;
 

@@ -77,12 +77,14 @@ impl FileStat {
     }
 
     /// The same as it never was: for a cache that is to know the file, but not to take it for unchanged.
-    pub(crate) fn with_outdated_ctime(self) -> Self {
+    #[must_use]
+    pub fn with_outdated_ctime(self) -> Self {
         Self { ctime: UnixTime { secs: i64::MIN, nanos: 0 }, ..self }
     }
 
     /// Every attribute that a change would touch is equal; where the file lives is not compared.
-    pub(crate) fn has_same_attributes(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn has_same_attributes(&self, other: &Self) -> bool {
         // Size and link count of a directory say nothing that its times do not say.
         let counted = self.kind == FileKind::Dir || (self.size, self.nlink) == (other.size, other.nlink);
         counted

@@ -6,7 +6,7 @@ use std::io;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-use crate::meta::FileStat;
+use crate::metadata::FileStat;
 
 /// A range of a file that holds data; what lies between two is a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,9 @@
 //! Waiting for a file's lock that another process holds: with a word to whoever asked for one, and an end on request.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the kernel's list of locks is no file that somebody could replace"
+)]
 //!
 //! Invariant: nobody waits in the kernel, where neither could be had. Without an observer a wait lasts until the lock is
 //! given back.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use vellum_types::ErrorKind;
 
 use super::{DataSegment, iter_data_segments};
-use crate::meta::FileStat;
+use crate::metadata::FileStat;
 
 /// Buffer of a copy by hand, bytes: large enough that the calls cost nothing, small enough to stay in cache.
 const BUFFER: usize = 256 << 10;

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use vellum_benchkit::thread_time_criterion;
-use vellum_types::DurationHistogram;
+use vellum_host::DurationHistogram;
 
 fn main() {
     let mut criterion = thread_time_criterion();

@@ -1,11 +1,11 @@
-//! Errors below a directory, and how arbitrary names are printed.
+//! Errors below a directory.
 
-use std::fmt::{self, Write as _};
 use std::io;
 
 use rustix::io::Errno;
 use vellum_types::ErrorKind;
-use vellum_volume::tree::is_invisible_char;
+
+use crate::escape::EscapedPath;
 
 /// A failed operation on something below a held directory.
 #[derive(Debug, thiserror::Error)]
@@ -91,26 +91,5 @@ impl BeneathError {
     #[must_use]
     pub fn is_not_a_directory(&self) -> bool {
         matches!(self.errno(), Some(Errno::NOTDIR | Errno::LOOP))
-    }
-}
-
-/// A name or path as it may be shown to a person: what is not printable text is escaped, so that no name can steer a
-/// terminal or forge a line of a log.
-#[derive(Debug, Clone, Copy)]
-pub struct EscapedPath<'a>(pub &'a [u8]);
-
-impl fmt::Display for EscapedPath<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.0.utf8_chunks() {
-            for char in chunk.valid().chars() {
-                if char.is_control() || is_invisible_char(char) {
-                    write!(f, "{}", char.escape_unicode())?;
-                } else {
-                    f.write_char(char)?;
-                }
-            }
-            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
-        }
-        Ok(())
     }
 }

@@ -26,7 +26,7 @@ pub use create::{
     ReplacePolicy, StagedFile, StagingMethod, TEMP_PREFIX, is_temp_name, new_temp_name, remove_temp_entries,
 };
 pub use dir::{HeldDir, SpecialFile};
-pub use error::{BeneathError, EscapedPath};
+pub use error::BeneathError;
 pub use file::{OpenedFile, stat_file};
 pub use hidden::{HiddenDir, remove_stale_hidden_dir};
 pub use limit::raise_open_files_limit;

@@ -20,7 +20,7 @@ struct WorkerPoolState<T> {
 }
 
 impl<T> WorkerPool<T> {
-    /// A crew that begins with one task.
+    /// A pool that begins with one task.
     #[must_use]
     pub fn with_first_task(first: T) -> Self {
         Self {
@@ -110,22 +110,22 @@ mod tests {
     use super::WorkerPool;
 
     /// Each task of a height above 0 brings two lower ones.
-    fn grow(crew: &WorkerPool<u32>, height: u32) {
+    fn grow(pool: &WorkerPool<u32>, height: u32) {
         if height > 0 {
-            crew.add_tasks([height - 1, height - 1]);
+            pool.add_tasks([height - 1, height - 1]);
         }
     }
 
     #[test]
     fn all_that_tasks_bring_is_done_once() {
-        let crew = WorkerPool::with_first_task(12);
+        let pool = WorkerPool::with_first_task(12);
         let done = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    crew.run_worker(|height| {
+                    pool.run_worker(|height| {
                         done.fetch_add(1, Ordering::Relaxed);
-                        grow(&crew, height);
+                        grow(&pool, height);
                     });
                 });
             }
@@ -135,12 +135,12 @@ mod tests {
 
     #[test]
     fn the_task_added_last_is_taken_first() {
-        let crew = WorkerPool::with_first_task(0);
+        let pool = WorkerPool::with_first_task(0);
         let mut order = Vec::new();
-        crew.run_worker(|task| {
+        pool.run_worker(|task| {
             order.push(task);
             if task == 0 {
-                crew.add_tasks([1, 2, 3]);
+                pool.add_tasks([1, 2, 3]);
             }
         });
         assert_eq!(order, [0, 3, 2, 1]);
@@ -148,27 +148,27 @@ mod tests {
 
     #[test]
     fn a_worker_that_panics_leaves_the_others_free_to_end() {
-        let crew = WorkerPool::with_first_task(3);
+        let pool = WorkerPool::with_first_task(3);
         std::thread::scope(|scope| {
             let work = || {
-                crew.run_worker(|height| if height == 0 { panic!("on purpose") } else { grow(&crew, height) })
+                pool.run_worker(|height| if height == 0 { panic!("on purpose") } else { grow(&pool, height) })
             };
             for _ in 0..8 {
                 scope.spawn(move || catch_unwind(AssertUnwindSafe(work)).is_err());
             }
         });
-        assert_eq!(crew.count_waiting_tasks(), 0);
+        assert_eq!(pool.count_waiting_tasks(), 0);
     }
 
     #[test]
     fn nothing_is_begun_after_giving_up() {
-        let crew = WorkerPool::with_first_task(9);
+        let pool = WorkerPool::with_first_task(9);
         let mut done = 0;
-        crew.run_worker(|height| {
+        pool.run_worker(|height| {
             done += 1;
-            grow(&crew, height);
-            crew.discard_tasks();
-            grow(&crew, height);
+            grow(&pool, height);
+            pool.discard_tasks();
+            grow(&pool, height);
         });
         assert_eq!(done, 1);
     }

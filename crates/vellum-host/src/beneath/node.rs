@@ -12,7 +12,7 @@ use vellum_types::UnixTime;
 
 use super::BeneathError;
 use super::dir::{stat_fd, system_error};
-use crate::meta::FileStat;
+use crate::metadata::FileStat;
 
 type Result<T> = std::result::Result<T, BeneathError>;
 

@@ -1,0 +1,31 @@
+//! The clock with which the kernel stamps files: the coarse one.
+//!
+//! The kernel stamps writes that it caches with `CLOCK_REALTIME_COARSE`. Stamped with a finer clock, a file that is made and
+//! then written would get older by up to a tick, and the kernel would have to write the times back, since they differ
+//! from what it was told when the file was made.
+
+use rustix::time::{ClockId, clock_gettime};
+use vellum_types::UnixTime;
+
+/// The present time, as of the kernel's last tick.
+#[must_use]
+pub fn current_time() -> UnixTime {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    UnixTime { secs: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn it_is_not_ahead_of_the_clock_with_which_the_kernel_stamps_files() {
+        use std::os::unix::fs::MetadataExt;
+        let before = current_time();
+        let made = tempfile::tempfile().unwrap().metadata().unwrap();
+        let stamped = UnixTime { secs: made.mtime(), nanos: u32::try_from(made.mtime_nsec()).unwrap() };
+        assert!(before <= stamped);
+    }
+}

@@ -1,0 +1,138 @@
+//! Who works: the host, the user, and processes, which are told apart also after their numbers were given out again.
+
+#![expect(clippy::disallowed_methods, reason = "the kernel's own files, which nobody can replace")]
+
+use std::io;
+
+/// Returns this machine's name.
+#[must_use]
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Returns what tells apart the places in which process numbers have a meaning: this boot, and this PID namespace.
+#[must_use]
+pub fn process_scope() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    format!("{} {}", boot.trim(), namespace.display())
+}
+
+/// What the kernel says of a process or a thread, in `/proc/PID/stat`.
+#[derive(Debug, Clone)]
+pub struct ProcessStat {
+    text: Vec<u8>,
+}
+
+impl ProcessStat {
+    /// Reads it by the number of the process or thread.
+    pub fn read(number: u32) -> io::Result<Self> {
+        Ok(Self { text: std::fs::read(format!("/proc/{number}/stat"))? })
+    }
+
+    /// Reads that of this process.
+    pub fn read_own() -> io::Result<Self> {
+        Ok(Self { text: std::fs::read("/proc/self/stat")? })
+    }
+
+    /// A field by its number in proc(5), from 3 on: what stands before is a name that may hold anything.
+    fn field(&self, number: usize) -> Option<&str> {
+        let behind_name = self.text.rsplit(|byte| *byte == b')').next()?;
+        std::str::from_utf8(behind_name).ok()?.split_ascii_whitespace().nth(number.checked_sub(3)?)
+    }
+
+    fn number(&self, number: usize) -> Option<u64> {
+        self.field(number)?.parse().ok()
+    }
+
+    /// Whether it has ended, be it that nobody has asked how.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.field(3), Some("Z" | "X") | None)
+    }
+
+    /// Whether it has ended, or is about to.
+    #[must_use]
+    pub fn is_exiting(&self) -> bool {
+        /// `PF_EXITING`.
+        const EXITING: u64 = 4;
+        self.has_ended() || self.number(9).unwrap_or(0) & EXITING != 0
+    }
+
+    /// Processor time of all its threads, in ticks ([`rustix::param::clock_ticks_per_second`]).
+    #[must_use]
+    pub fn processor_ticks(&self) -> u64 {
+        self.number(14).unwrap_or(0) + self.number(15).unwrap_or(0)
+    }
+
+    /// When it was started, in ticks since the boot; 0 if it has ended.
+    #[must_use]
+    pub fn start_ticks(&self) -> u64 {
+        if self.has_ended() { 0 } else { self.number(22).unwrap_or(0) }
+    }
+
+    /// Its resident memory, in pages.
+    #[must_use]
+    pub fn resident_pages(&self) -> u64 {
+        self.number(24).unwrap_or(0)
+    }
+
+    /// The processor on which it runs, or ran last.
+    #[must_use]
+    pub fn processor(&self) -> Option<usize> {
+        self.field(39)?.parse().ok()
+    }
+}
+
+/// Returns the start of a process in ticks since boot; 0 if it does not exist, or is a zombie.
+#[must_use]
+pub fn read_process_start(pid: u32) -> u64 {
+    ProcessStat::read(pid).map_or(0, |stat| stat.start_ticks())
+}
+
+/// Returns the user's name, if the environment has it.
+#[must_use]
+pub fn user_name() -> String {
+    ["USER", "LOGNAME"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn fields_are_counted_from_behind_a_name_that_looks_like_fields() {
+        let text = b"7 (a) Z (b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22".to_vec();
+        let stat = ProcessStat { text };
+        assert!(!stat.has_ended() && stat.is_exiting());
+        assert_eq!((stat.processor_ticks(), stat.start_ticks(), stat.resident_pages()), (11 + 12, 19, 21));
+        assert_eq!(stat.processor(), None);
+        assert!(ProcessStat { text: Vec::new() }.has_ended());
+    }
+
+    #[test]
+    fn who_is_about_to_end_is_told_by_flags() {
+        for (text, is_exiting) in [
+            ("12 (a) b) (c) S 1 12 12 0 -1 4194304 0", false),
+            ("12 (a) b) (c) S 1 12 12 0 -1 4194308 0", true),
+            ("12 (a) Z 1 12 12 0 -1 4194304 0", true),
+            ("12", false),
+        ] {
+            assert_eq!(ProcessStat { text: text.into() }.is_exiting(), is_exiting, "{text}");
+        }
+    }
+
+    #[test]
+    fn this_process_runs_on_a_processor_and_has_memory() {
+        let stat = ProcessStat::read(std::process::id()).unwrap();
+        assert!(!stat.is_exiting() && stat.start_ticks() > 0 && stat.resident_pages() > 0);
+        assert!(stat.processor().is_some());
+        assert_eq!(read_process_start(std::process::id()), stat.start_ticks());
+        assert_eq!(read_process_start(u32::MAX), 0);
+    }
+}
