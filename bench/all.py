@@ -91,6 +91,11 @@ def measurings() -> list:
             [backup("--rounds", "3", "--trees", "wheels,git", "--ops", "first")],
             [backup("--rounds", "1", "--trees", "git", "--ops", "first")],
         ),
+        Measuring(
+            "restore",
+            [backup("--rounds", "5", "--trees", "goroot,wheels,small100k", "--ops", "first,restore")],
+            [backup("--rounds", "1", "--trees", "goroot", "--ops", "first,restore")],
+        ),
         Measuring("mounted", [["mounted.py"]], [["mounted.py", "--sizes", "10,1000", "--runs", "1"]]),
         Measuring("unpacked", [["unpacked.py"]], [["unpacked.py", "--files", "1000", "--runs", "1"]]),
         Measuring(
