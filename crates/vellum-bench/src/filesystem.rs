@@ -16,7 +16,7 @@ use vellum_host::ProgressMeter;
 
 use crate::error::{BenchError, Result, check_interrupted};
 use crate::expectation;
-use crate::gang::THREADS_MAX;
+use crate::thread_group::THREADS_MAX;
 use crate::ground::{self, BenchDirectory};
 use crate::report::BenchReport;
 

@@ -12,7 +12,7 @@ pub mod engines;
 pub mod error;
 pub mod expectation;
 pub mod filesystem;
-mod gang;
+mod thread_group;
 pub mod ground;
 pub mod html;
 pub mod machine;

@@ -7,7 +7,7 @@ use vellum_host::ProgressMeter;
 use vellum_host::beneath::{BeneathError, HeldDir};
 
 use crate::error::{BenchError, Result, check_interrupted};
-use crate::gang::{THREADS_MAX, run_in_threads};
+use crate::thread_group::{THREADS_MAX, run_in_threads};
 use crate::ground::{self, BenchDirectory};
 use crate::report::BenchReport;
 
@@ -183,12 +183,12 @@ impl MdtestTrees<'_> {
         tops: &[HeldDir],
         visit: &(impl TreeVisitor + Sync),
     ) -> Result<f64> {
-        let gang = run_in_threads(tops.len(), |thread| {
+        let group = run_in_threads(tops.len(), |thread| {
             let Some(top) = tops.get(thread) else { return Ok(()) };
             self.visit_dir(top, 0, visit).map_err(|error| ground.to_bench_error(error))
         })?;
         check_interrupted(self.meter)?;
-        Ok(gang.elapsed_seconds())
+        Ok(group.elapsed_seconds())
     }
 
     fn visit_dir(&self, dir: &HeldDir, depth: u32, visit: &impl TreeVisitor) -> MdtestOutcome {

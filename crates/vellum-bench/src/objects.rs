@@ -14,7 +14,7 @@ use vellum_host::ProgressMeter;
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 
 use crate::error::{BenchError, Result, check_interrupted};
-use crate::gang::THREADS_MAX;
+use crate::thread_group::THREADS_MAX;
 use crate::report::BenchReport;
 
 pub use container::BenchStore;

@@ -17,7 +17,7 @@ use vellum_store::{BlobOptions, BlobStore};
 use vellum_types::VolumeId;
 
 use crate::error::{BenchError, Result};
-use crate::gang::THREADS_MAX;
+use crate::thread_group::THREADS_MAX;
 use crate::report::BenchReport;
 
 pub use kinds::FileKindSavings;

@@ -80,7 +80,7 @@ pub struct LiveFilesystem {
     /// Access times are not updated.
     pub(crate) keeps_access_times: AtomicBool,
     /// There may be layers that no state needs.
-    pub(crate) litter: AtomicBool,
+    pub(crate) has_unneeded_layers: AtomicBool,
     pub(crate) chunks: ChunkCache,
     /// The chunker for publishing.
     pub(crate) chunker: Chunker,
@@ -134,7 +134,7 @@ impl LiveFilesystem {
             epochs: Epochs::default(),
             streams: ReadStreams::default(),
             keeps_access_times: AtomicBool::new(false),
-            litter: AtomicBool::new(true),
+            has_unneeded_layers: AtomicBool::new(true),
             remainder: Mutex::default(),
             told: Mutex::default(),
             committed: AtomicU64::new(0),

@@ -13,7 +13,7 @@ pub mod frozen;
 pub mod fs;
 pub mod head;
 pub mod lease;
-mod loans;
+mod retained_roots;
 pub mod log;
 mod memory;
 pub mod metrics;

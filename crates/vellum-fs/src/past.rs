@@ -128,7 +128,7 @@ impl LiveFilesystem {
         }
         if past.get().held.is_empty() {
             past.remove();
-            self.litter.store(true, Ordering::Release);
+            self.has_unneeded_layers.store(true, Ordering::Release);
         }
         false
     }

@@ -27,7 +27,7 @@ use vellum_volume::{SnapshotRecord, SnapshotStatistics};
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
 use crate::head::{LAYERS_END, LayerId, LayeredState, LiveHead, layer_prefix};
-use crate::loans;
+use crate::retained_roots;
 use crate::log::SealedSegments;
 use crate::past::{Epoch, PastState};
 use crate::pending::{PendingSnapshot, pending_snapshot_key_of, read_pending_snapshots};
@@ -215,7 +215,7 @@ impl LiveFilesystem {
                 .collect();
             let amended = self.add_amendment(done, published, &newer, head.next_layer, txn)?;
             if let Some(amendment) = amended {
-                loans::retain_for_amendment(txn, done, amendment)?;
+                retained_roots::retain_for_amendment(txn, done, amendment)?;
             }
             let layers = amended.into_iter().collect();
             let rest = LayeredState { base: published.root, counted: published.counted, layers };
@@ -235,7 +235,7 @@ impl LiveFilesystem {
             for layer in done.layers.iter().filter(|layer| !needed.contains(layer)) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
-            loans::release_unneeded_roots(txn, &needed)?;
+            retained_roots::release_unneeded_roots(txn, &needed)?;
             Ok((needed, rest))
         })?;
         // A loss of power must not bring back what names the segments that go.
@@ -247,7 +247,7 @@ impl LiveFilesystem {
     /// Deletes layers that are not needed any more: those of a state before a restore, of a past state that was
     /// released, and of a view that ended.
     fn remove_unused_layers(&self) -> Result<()> {
-        if !self.litter.swap(false, Ordering::AcqRel) {
+        if !self.has_unneeded_layers.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
         let sealed = self.log.sealed_segments();
@@ -257,7 +257,7 @@ impl LiveFilesystem {
             for layer in list_layers(txn)?.difference(&needed) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
-            loans::release_unneeded_roots(txn, &needed)?;
+            retained_roots::release_unneeded_roots(txn, &needed)?;
             Ok(needed)
         })?;
         self.tree.live_store().wait_until_confirmed(sequence)?;

@@ -145,7 +145,7 @@ impl LiveFilesystem {
             }
             named = Some(self.pin_snapshot_tree(target)?);
         };
-        self.litter.store(true, Ordering::Release);
+        self.has_unneeded_layers.store(true, Ordering::Release);
         drop(ended);
         self.tree.live_store().wait_until_durable(sequence)?;
         Ok(saved)

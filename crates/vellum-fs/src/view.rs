@@ -141,7 +141,7 @@ impl Drop for LiveView {
     fn drop(&mut self) {
         self.fs.tree.open_views().end_read(&self.state);
         if !self.state.layers.is_empty() {
-            self.fs.litter.store(true, Ordering::Release);
+            self.fs.has_unneeded_layers.store(true, Ordering::Release);
         }
     }
 }

@@ -7,12 +7,12 @@
 mod device;
 mod flushes;
 mod handshake;
-mod linger;
+mod busy_poll;
 mod readers;
 mod ring;
 mod rings;
 mod schedule;
-mod turn;
+mod ring_turn;
 mod watchdog;
 
 use std::io;

@@ -6,7 +6,7 @@
 
 mod burst;
 mod carrier;
-mod nest;
+mod hidden_dirs;
 mod queue;
 
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use crate::receive::{
 use crate::source::WantedFile;
 use burst::is_delayed;
 use carrier::TransferContext;
-use nest::HiddenDirectories;
+use hidden_dirs::HiddenDirectories;
 
 /// Carries out a plan below the root of `to`.
 pub(crate) fn execute_plan(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
@@ -69,18 +69,18 @@ pub(crate) fn execute_plan(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMet
 
 fn execute_phases(carrier: &TransferContext<'_>, job: &SyncJob<'_>) {
     let plan = job.plan;
-    let nests = HiddenDirectories::for_job(job);
+    let hidden_dirs = HiddenDirectories::for_job(job);
     carrier.execute_steps(plan.phase_steps(StepPhase::Clear));
-    carrier.execute_steps(plan.phase_steps(StepPhase::Dirs).iter().filter(|step| !nests.is_created_by(step)));
+    carrier.execute_steps(plan.phase_steps(StepPhase::Dirs).iter().filter(|step| !hidden_dirs.is_created_by(step)));
     carrier.execute_steps(plan.phase_steps(StepPhase::Rename));
     let files = plan.phase_steps(StepPhase::Files);
-    if !nests.is_empty() {
-        queue::execute_in_parallel(carrier, files, &|step| nests.is_filled_by(step, job), &|steps| {
-            nests.fill_dirs(carrier, steps)
+    if !hidden_dirs.is_empty() {
+        queue::execute_in_parallel(carrier, files, &|step| hidden_dirs.is_filled_by(step, job), &|steps| {
+            hidden_dirs.fill_dirs(carrier, steps)
         });
     }
     let is_later = |step: &SyncStep| carrier.delayed().is_some() && !is_delayed(step);
-    let asked = |step: &SyncStep| !is_later(step) && !nests.is_filled_by(step, job);
+    let asked = |step: &SyncStep| !is_later(step) && !hidden_dirs.is_filled_by(step, job);
     queue::execute_in_parallel(carrier, files, &asked, &|steps| {
         carrier.execute_steps(steps.iter().filter(|step| asked(step)));
     });

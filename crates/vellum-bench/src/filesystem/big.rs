@@ -10,7 +10,7 @@ use vellum_host::beneath::HeldDir;
 use super::FilesystemBenchStep;
 use super::payload::{ThreadPayload, verify_block};
 use crate::error::{BenchError, Result};
-use crate::gang::{ThreadGroupResult, run_in_threads};
+use crate::thread_group::{ThreadGroupResult, run_in_threads};
 use crate::report::{BenchCurve, BenchReport};
 
 const MIB: f64 = (1 << 20) as f64;
@@ -96,9 +96,9 @@ fn read_big_file(
 }
 
 /// From the first byte that was asked for to the last that came: what it takes to empty the cache does not count.
-fn net_read_seconds(gang: &ThreadGroupResult<ReadProgress>) -> f64 {
-    let start = gang.results.iter().map(|one| one.start).min().unwrap_or(gang.start);
-    (gang.start + gang.elapsed).duration_since(start).as_secs_f64()
+fn net_read_seconds(group: &ThreadGroupResult<ReadProgress>) -> f64 {
+    let start = group.results.iter().map(|one| one.start).min().unwrap_or(group.start);
+    (group.start + group.elapsed).duration_since(start).as_secs_f64()
 }
 
 pub(super) fn open_bench_file(step: &FilesystemBenchStep<'_>, folder: &HeldDir, name: &str) -> Result<File> {
@@ -144,14 +144,14 @@ fn for_each_block(
 /// Throughput of all threads together while time passes.
 fn throughput_curve<T>(
     name: &str,
-    gang: &ThreadGroupResult<T>,
+    group: &ThreadGroupResult<T>,
     done: impl Fn(&T) -> &Vec<(Instant, u64)>,
 ) -> BenchCurve {
-    let end = gang.results.iter().flat_map(&done).map(|(when, _)| *when).max().unwrap_or(gang.start);
-    let width = (end.duration_since(gang.start) / POINTS).max(Duration::from_micros(1));
+    let end = group.results.iter().flat_map(&done).map(|(when, _)| *when).max().unwrap_or(group.start);
+    let width = (end.duration_since(group.start) / POINTS).max(Duration::from_micros(1));
     let mut bytes = vec![0_u64; POINTS as usize];
-    for (when, amount) in gang.results.iter().flat_map(&done) {
-        let place = when.duration_since(gang.start).as_secs_f64() / width.as_secs_f64();
+    for (when, amount) in group.results.iter().flat_map(&done) {
+        let place = when.duration_since(group.start).as_secs_f64() / width.as_secs_f64();
         // The end belongs to the last one.
         if let Some(slot) = bytes.get_mut((place as usize).min(POINTS as usize - 1)) {
             *slot += amount;

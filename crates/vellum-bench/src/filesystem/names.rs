@@ -9,7 +9,7 @@ use vellum_host::beneath::{BeneathError, HeldDir};
 use super::FilesystemBenchStep;
 use super::small::{create_thread_dirs, for_each_small_file};
 use crate::error::{BenchError, Result};
-use crate::gang::run_in_threads;
+use crate::thread_group::run_in_threads;
 use crate::report::BenchReport;
 
 /// Most flushes of a thread: each waits for the disk.
@@ -31,7 +31,7 @@ pub fn run_name_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) 
                 work(folder, name).map_err(|error| step.ground.to_bench_error(error))
             })
         })
-        .map(|gang| gang.elapsed_seconds())
+        .map(|group| group.elapsed_seconds())
     };
     report.add_rate("create", "op/s", count, every(&create_empty_file)?);
     report.add_rate(

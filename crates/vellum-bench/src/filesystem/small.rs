@@ -8,7 +8,7 @@ use super::FilesystemBenchStep;
 use super::big::{drop_page_cache, open_bench_file};
 use super::payload::{ThreadPayload, verify_block};
 use crate::error::{BenchError, Result};
-use crate::gang::run_in_threads;
+use crate::thread_group::run_in_threads;
 use crate::report::BenchReport;
 
 /// All steps of one run.
@@ -17,10 +17,10 @@ pub fn run_small_file_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchRe
     let folders = create_thread_dirs(step, "bench-small")?;
     let files = step.total_of_threads(step.parameters.small_file_count);
     let mut timed = |name: &str, unit: &str, work: &(dyn Fn(usize, &HeldDir) -> Result<()> + Sync)| {
-        let gang = run_in_threads(threads, |thread| {
+        let group = run_in_threads(threads, |thread| {
             folders.get(thread).map_or(Ok(()), |folder| work(thread, folder))
         })?;
-        report.add_rate(name, unit, files, gang.elapsed_seconds());
+        report.add_rate(name, unit, files, group.elapsed_seconds());
         Ok::<_, BenchError>(())
     };
     timed("small write", "files/s", &|thread, folder| write_small_files(step, folder, thread))?;

@@ -9,7 +9,7 @@ use vellum_types::ErrorKind;
 
 use super::{BenchKeys, ObjectBenchParameters};
 use crate::error::{Result, check_interrupted};
-use crate::gang::run_in_threads;
+use crate::thread_group::run_in_threads;
 
 /// Whether Vellum can use a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -318,8 +318,8 @@ fn check_swap(trial: &PromiseTrial<'_>) -> PromiseResult {
 fn check_concurrent_swap(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.object_key("counter")?;
     trial.store.swap_ref(&key, None, Some(b"0"))?;
-    let gang = run_in_threads(SWAPPERS, |_| (0..SWAPS).try_for_each(|_| Ok(increment_ref(trial, &key)?)));
-    if let Err(error) = gang {
+    let group = run_in_threads(SWAPPERS, |_| (0..SWAPS).try_for_each(|_| Ok(increment_ref(trial, &key)?)));
+    if let Err(error) = group {
         return broken_promise(error.to_string());
     }
     let counted = trial.store.get_object(&key, 16)?;
@@ -368,13 +368,13 @@ fn check_parallel_ranges(trial: &PromiseTrial<'_>) -> PromiseResult {
     let bytes = trial.large_content();
     let quarter = bytes.len() / 4 + 1;
     let parts: Vec<_> = bytes.chunks(quarter).collect();
-    let gang = run_in_threads(parts.len(), |number| {
+    let group = run_in_threads(parts.len(), |number| {
         let part = parts.get(number).copied().unwrap_or_default();
         let read = trial.store.get_range(&key, (number * quarter) as u64, part.len() as u64)?;
         Ok(read == part)
     });
-    match gang {
-        Ok(gang) if gang.results.iter().all(|same| *same) => Ok(()),
+    match group {
+        Ok(group) if group.results.iter().all(|same| *same) => Ok(()),
         Ok(_) => broken_promise("it gave other bytes than were put"),
         Err(error) => broken_promise(error.to_string()),
     }

@@ -7,7 +7,7 @@ use vellum_store::{ObjectKey, ObjectStore};
 
 use super::{BenchKeys, ObjectBenchParameters};
 use crate::error::{BenchError, Result, check_interrupted};
-use crate::gang::{ThreadGroupResult, run_in_threads};
+use crate::thread_group::{ThreadGroupResult, run_in_threads};
 use crate::report::{BenchReport, BetterDirection};
 use crate::statistics::RunSummary;
 
@@ -39,9 +39,9 @@ impl SpeedTrial<'_> {
         let count = self.parameters.small_objects;
         let size = self.parameters.small_object_size;
         let bytes = random_bytes(size);
-        let mut tell = |name: &str, gang: &ThreadGroupResult<Vec<Duration>>| {
-            report.add_rate(name, "objects/s", count as f64, gang.elapsed_seconds());
-            let times: Vec<_> = gang.results.iter().flatten().map(Duration::as_secs_f64).collect();
+        let mut tell = |name: &str, group: &ThreadGroupResult<Vec<Duration>>| {
+            report.add_rate(name, "objects/s", count as f64, group.elapsed_seconds());
+            let times: Vec<_> = group.results.iter().flatten().map(Duration::as_secs_f64).collect();
             if let Some(summary) = RunSummary::from_figures(&times) {
                 report.add_figure(
                     &format!("{name}, time"),

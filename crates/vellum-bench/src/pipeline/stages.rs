@@ -11,7 +11,7 @@ use vellum_types::BlobKind;
 
 use super::{new_bench_keys, new_discarding_store};
 use crate::error::{BenchError, Result, check_interrupted};
-use crate::gang::run_in_threads;
+use crate::thread_group::run_in_threads;
 use crate::report::BenchReport;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -134,7 +134,7 @@ fn measure_whole_pipeline(
         .map(|thread| (0..rounds).map(|round| generate_text(len, 1 + thread * rounds + round)).collect())
         .collect();
     let writer = store.create_writer();
-    let gang = run_in_threads(threads, |thread| {
+    let group = run_in_threads(threads, |thread| {
         for piece in pieces.get(thread).into_iter().flatten() {
             check_interrupted(meter)?;
             for chunk in split_chunks(&chunker, piece) {
@@ -147,7 +147,7 @@ fn measure_whole_pipeline(
     let start = Instant::now();
     writer.finish()?;
     let mebibytes = size as f64 * (rounds * threads as u64) as f64 / MIB;
-    report.add_rate(name, "MiB/s", mebibytes, gang.elapsed_seconds() + start.elapsed().as_secs_f64());
+    report.add_rate(name, "MiB/s", mebibytes, group.elapsed_seconds() + start.elapsed().as_secs_f64());
     Ok(())
 }
 

@@ -42,7 +42,7 @@ pub(super) struct InodePublication {
     pub ino: Ino,
     pub changes: TreeChanges,
     /// How the tree's inode differs from that of the layers.
-    pub fate: PublishedInode,
+    pub result: PublishedInode,
     before: Option<(FileKind, u64)>,
     after: Option<(FileKind, u64)>,
 }
@@ -76,10 +76,10 @@ impl Publication<'_> {
     pub fn publish_inode(&self, job: PublishJob) -> Result<InodePublication> {
         let ino = job.ino;
         let before = self.read_base_attr(ino)?;
-        let outcome = |changes, fate, after: Option<&InodeAttr>| InodePublication {
+        let outcome = |changes, result, after: Option<&InodeAttr>| InodePublication {
             ino,
             changes,
-            fate,
+            result,
             before: before.as_ref().map(|attr| (attr.kind, attr.size)),
             after: after.map(|attr| (attr.kind, attr.size)),
         };
@@ -112,8 +112,8 @@ impl Publication<'_> {
         }
         changes.insert(0, (MapKey::for_attr(ino).into_bytes(), Some(attr.encode())));
         changes.extend(extents);
-        let fate = if touched { PublishedInode::Recut } else { PublishedInode::AsItIs };
-        Ok(outcome(changes, fate, Some(&attr)))
+        let result = if touched { PublishedInode::Recut } else { PublishedInode::AsItIs };
+        Ok(outcome(changes, result, Some(&attr)))
     }
 
     fn read_base_attr(&self, ino: Ino) -> Result<Option<InodeAttr>> {

@@ -79,7 +79,7 @@ impl PublishSink<'_> {
             }
         }
         outcome.add_to_statistics(&mut self.published.counted);
-        match outcome.fate {
+        match outcome.result {
             PublishedInode::AsItIs => {}
             PublishedInode::Recut => drop(self.published.recut.insert(outcome.ino)),
             PublishedInode::Nameless => drop(self.published.nameless.insert(outcome.ino)),

@@ -18,7 +18,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::linger::BusyPoll;
+use super::busy_poll::BusyPoll;
 use super::{FuseDevice, MAX_WRITE};
 use crate::wire::{FuseAnswer, REQUEST_HEAD_LEN, encode_answer_head};
 
@@ -119,11 +119,11 @@ impl RequestRing {
     }
 
     /// Waits for a request, and says where it stands. None when the mount is gone.
-    pub fn next_request(&self, linger: &BusyPoll) -> io::Result<Option<RingSlot>> {
+    pub fn next_request(&self, poll: &BusyPoll) -> io::Result<Option<RingSlot>> {
         loop {
             match self.take_completion() {
                 Some((slot, 0..)) => {
-                    linger.record_request();
+                    poll.record_request();
                     // What was answered before must not wait until this is.
                     self.submit_answers()?;
                     return Ok(Some(slot));
@@ -133,16 +133,16 @@ impl RequestRing {
                     return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
                 }
                 Some(_) => {}
-                None => self.submit_and_wait(linger)?,
+                None => self.submit_and_wait(poll)?,
             }
         }
     }
 
     /// Hands to the kernel what was answered, and waits.
-    fn submit_and_wait(&self, linger: &BusyPoll) -> io::Result<()> {
-        if let Some(lingering) = linger.acquire_permit() {
+    fn submit_and_wait(&self, poll: &BusyPoll) -> io::Result<()> {
+        if let Some(permit) = poll.acquire_permit() {
             self.enter_ring(0)?;
-            if lingering.poll_until(|| self.has_completion()) {
+            if permit.poll_until(|| self.has_completion()) {
                 return Ok(());
             }
         }

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::linger::BusyPoll;
+use super::busy_poll::BusyPoll;
 use super::ring::{RequestRing, RingSlot};
-use super::turn::{RingTurn, TurnWatch};
+use super::ring_turn::{RingTurn, TurnWatch};
 use super::{DeferredReply, FuseDevice, ReplyPath, RequestService};
 use crate::wire::{FuseAnswer, FuseOperation, FuseRequest};
 
@@ -41,7 +41,7 @@ const LONG_BYTES: (usize, usize) = (64 << 10, 512 << 10);
 pub struct RingTransport {
     queues: Vec<RingQueue>,
     watch: TurnWatch,
-    linger: BusyPoll,
+    poll: BusyPoll,
 }
 
 struct RingQueue {
@@ -69,7 +69,7 @@ impl RingTransport {
             Ok(RingQueue { ring, turn: RingTurn::default(), registered: AtomicBool::new(false) })
         };
         let queues = (0..count).map(queue).collect::<io::Result<Vec<_>>>()?;
-        Ok(Self { queues, watch: TurnWatch::default(), linger: BusyPoll::new() })
+        Ok(Self { queues, watch: TurnWatch::default(), poll: BusyPoll::new() })
     }
 
     /// Serves the rings. The handshake is done, and has told the kernel of them.
@@ -162,7 +162,7 @@ impl RingTransport {
         service: &impl RequestService,
         long: &Sender<LongRequest>,
     ) -> io::Result<bool> {
-        while let Some(slot) = queue.ring.next_request(&self.linger)? {
+        while let Some(slot) = queue.ring.next_request(&self.poll)? {
             let asked = decode_slot_request(&queue.ring, slot);
             if asked.as_ref().is_ok_and(|asked| is_long_request(asked, service)) {
                 let sent = long.send(LongRequest { ring: queue.ring.clone(), slot });

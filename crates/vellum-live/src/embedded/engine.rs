@@ -38,7 +38,7 @@ pub(crate) struct EmbeddedEngine {
     /// Whoever waits for `syncing`.
     pub synced: Condvar,
     /// Runs that were dropped, each with the transaction that did it, in order.
-    pub doomed: Mutex<Vec<(u64, u64)>>,
+    pub pending_deletions: Mutex<Vec<(u64, u64)>>,
     pub counters: EngineCounters,
     /// Why nothing is accepted any more.
     pub poison: OnceLock<String>,
@@ -132,7 +132,7 @@ impl EmbeddedEngine {
     fn schedule_run_removals(&self, sequence: u64, gone: &[KeyGroup]) {
         for group in gone {
             if let KeyGroup::Frozen(run) = group {
-                self.doomed.lock().push((sequence, run.number));
+                self.pending_deletions.lock().push((sequence, run.number));
             }
         }
     }

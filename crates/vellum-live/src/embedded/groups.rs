@@ -264,16 +264,16 @@ impl KeyGroups {
     fn drop_prefix(&mut self, prefix: &[u8], gone: &mut RemovedGroups) {
         let (first, rest) = split_key(prefix);
         if prefix.len() > GROUP_LEN {
-            let doomed: Vec<_> = match self.groups.get(&first) {
+            let pending_deletions: Vec<_> = match self.groups.get(&first) {
                 Some(KeyGroup::Live(live)) => live.keys_with_prefix(rest).cloned().collect(),
                 _ => return,
             };
-            doomed.iter().for_each(|rest| self.delete_key(first, rest.as_bytes()));
+            pending_deletions.iter().for_each(|rest| self.delete_key(first, rest.as_bytes()));
             return;
         }
         let under = self.groups.range(first..).map(|(key, _)| *key);
-        let doomed: Vec<_> = under.take_while(|key| key.as_bytes().starts_with(prefix)).collect();
-        gone.extend(doomed.iter().filter_map(|key| self.groups.remove(key)));
+        let pending_deletions: Vec<_> = under.take_while(|key| key.as_bytes().starts_with(prefix)).collect();
+        gone.extend(pending_deletions.iter().filter_map(|key| self.groups.remove(key)));
     }
 }
 

@@ -166,9 +166,9 @@ impl EmbeddedEngine {
     /// Removes the files of runs that durable transactions dropped. Who still reads one has it open.
     fn remove_dropped_runs(&self) -> Result<(), LiveError> {
         let durable = self.syncing.lock().durable;
-        let mut doomed = self.doomed.lock();
-        let ready = doomed.partition_point(|(sequence, _)| *sequence <= durable);
-        for (_, number) in doomed.drain(..ready) {
+        let mut pending_deletions = self.pending_deletions.lock();
+        let ready = pending_deletions.partition_point(|(sequence, _)| *sequence <= durable);
+        for (_, number) in pending_deletions.drain(..ready) {
             let name = run::format_run_name(number);
             self.folder.remove_file(&name).map_err(wrap_io_error(&*self.folder, "remove", &name))?;
         }

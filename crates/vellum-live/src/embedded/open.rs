@@ -52,8 +52,8 @@ impl EmbeddedEngine {
             load_run(&*folder, &mut groups, *group, *number)?;
         }
         found.remove_leftovers(&*folder, newest)?;
-        let doomed = found.runs.iter().filter(|number| runs.iter().all(|(_, needed)| needed != *number));
-        let doomed: Vec<_> = doomed.map(|number| (last, *number)).collect();
+        let pending_deletions = found.runs.iter().filter(|number| runs.iter().all(|(_, needed)| needed != *number));
+        let pending_deletions: Vec<_> = pending_deletions.map(|number| (last, *number)).collect();
         let next_run =
             runs.iter().map(|(_, number)| number).chain(&found.runs).max().map_or(FIRST, |max| max + 1);
         let Some((segment, end)) = segments.last().cloned() else {
@@ -78,9 +78,9 @@ impl EmbeddedEngine {
             marked: AtomicU64::new(durable),
             syncing: Mutex::new(SyncState { durable, settled: upto, leading: false, segments }),
             synced: Condvar::new(),
-            dirty: AtomicBool::new(durable < last || !doomed.is_empty()),
+            dirty: AtomicBool::new(durable < last || !pending_deletions.is_empty()),
             grown: AtomicBool::new(false),
-            doomed: Mutex::new(doomed),
+            pending_deletions: Mutex::new(pending_deletions),
             counters: EngineCounters::default(),
             poison: OnceLock::new(),
             background: OnceLock::new(),

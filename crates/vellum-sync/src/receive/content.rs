@@ -49,7 +49,7 @@ pub(crate) struct TransferControl<'a> {
     limit: Option<(u64, Instant)>,
     taken: AtomicU64,
     /// Who helps with large files.
-    pub hands: IdleWorkers,
+    pub idle_workers: IdleWorkers,
 }
 
 impl<'a> TransferControl<'a> {
@@ -63,7 +63,7 @@ impl<'a> TransferControl<'a> {
             sparse,
             limit: bandwidth.filter(|limit| *limit > 0).map(|limit| (limit, Instant::now())),
             taken: AtomicU64::new(0),
-            hands: IdleWorkers::default(),
+            idle_workers: IdleWorkers::default(),
         }
     }
 
@@ -117,7 +117,7 @@ impl<'a> TransferControl<'a> {
         } else if self.sparse {
             set_file_len(to, size)?;
             let whole = std::iter::once(Ok(ContentRange { start: 0, end: size }));
-            self.hands.process_ranges(split_ranges(whole), |range| {
+            self.idle_workers.process_ranges(split_ranges(whole), |range| {
                 self.copy_buffered(filling, from, range, true)
             })?;
         } else {
@@ -157,7 +157,7 @@ impl<'a> TransferControl<'a> {
             Ok(DataSegment { offset, len }) => Ok(ContentRange { start: offset, end: offset + len }),
             Err(error) => Err(SyncError::wrap_io_error("read")(error)),
         });
-        self.hands.process_ranges(split_ranges(segments), |range| self.copy_in_kernel(filling, from, range))
+        self.idle_workers.process_ranges(split_ranges(segments), |range| self.copy_in_kernel(filling, from, range))
     }
 
     /// Copies within the kernel, if it can.
@@ -168,10 +168,10 @@ impl<'a> TransferControl<'a> {
             let mut read_at = position;
             let mut write_at = position;
             // Where the disk has to be waited for, others may write meanwhile.
-            let pen = is_in_page_cache(&from.file, position + step as u64 - 1).then(|| filling.lock_writes());
+            let write_lock = is_in_page_cache(&from.file, position + step as u64 - 1).then(|| filling.lock_writes());
             let copied =
                 copy_file_range(&from.file, Some(&mut read_at), filling.file, Some(&mut write_at), step);
-            drop(pen);
+            drop(write_lock);
             match copied {
                 Ok(count) if count > 0 => {
                     position += count as u64;
@@ -313,7 +313,7 @@ impl<'a> TransferControl<'a> {
     /// Fills a file with parts that can be had at the same time.
     pub(super) fn assemble_parts(&self, filling: &FileFill<'_>, parts: Vec<FilePart>) -> Result<()> {
         let size = parts.last().map_or(0, |part| part.end);
-        self.hands.process_ranges(parts.into_iter().map(Ok), |part| self.assemble_part(filling, part))?;
+        self.idle_workers.process_ranges(parts.into_iter().map(Ok), |part| self.assemble_part(filling, part))?;
         set_file_len(filling.file, size)
     }
 
@@ -342,7 +342,7 @@ impl<'a> TransferControl<'a> {
         let end = from.stat.size;
         let there = stat_file(to)?.size.min(end).max(start);
         let there = ContentRange { start, end: there };
-        self.hands.process_ranges(split_ranges(std::iter::once(Ok(there))), |range| {
+        self.idle_workers.process_ranges(split_ranges(std::iter::once(Ok(there))), |range| {
             self.patch_range(&filling, from, range)
         })?;
         self.patch_range(&filling, from, ContentRange { start: there.end, end })?;

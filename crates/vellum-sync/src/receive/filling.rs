@@ -24,7 +24,7 @@ pub(super) struct FileFill<'f> {
     pub file: &'f File,
     /// Who writes holds it. The kernel lets one thread at a time write to a file, too, but those that wait for it keep
     /// their processors busy meanwhile.
-    pen: Mutex<()>,
+    write_lock: Mutex<()>,
     /// Requests are made, and were not refused.
     early: AtomicBool,
     /// Bytes so far.
@@ -35,7 +35,7 @@ impl<'f> FileFill<'f> {
     /// A file of so many bytes, which takes another's name if it `replaces`.
     pub fn new(file: &'f File, size: u64, replaces: bool) -> Self {
         let early = replaces && size > STEP && fstatfs(file).is_ok_and(|is| is.f_type as u64 == EXT4);
-        Self { file, pen: Mutex::default(), early: AtomicBool::new(early), filled: AtomicU64::new(0) }
+        Self { file, write_lock: Mutex::default(), early: AtomicBool::new(early), filled: AtomicU64::new(0) }
     }
 
     /// A file with other content, which is changed where it differs.
@@ -45,7 +45,7 @@ impl<'f> FileFill<'f> {
 
     /// Held while it is written to.
     pub fn lock_writes(&self) -> MutexGuard<'_, ()> {
-        self.pen.lock()
+        self.write_lock.lock()
     }
 
     /// Counts bytes that were written to it.

@@ -160,12 +160,12 @@ mod tests {
 
     #[test]
     fn idle_threads_take_ranges_and_are_idle_again() {
-        let hands = IdleWorkers::default();
-        hands.set_idle_count(2);
+        let idle_workers = IdleWorkers::default();
+        idle_workers.set_idle_count(2);
         // Nobody gets past it unless three are at work at once.
         let together = Barrier::new(3);
         let seen = Mutex::new(BTreeSet::new());
-        hands
+        idle_workers
             .process_ranges((0..3).map(Ok), |range| {
                 together.wait();
                 assert!(seen.lock().insert(range));
@@ -173,7 +173,7 @@ mod tests {
             })
             .unwrap();
         assert_eq!(seen.lock().len(), 3);
-        assert_eq!(hands.0.load(Ordering::Relaxed), 2);
+        assert_eq!(idle_workers.0.load(Ordering::Relaxed), 2);
     }
 
     #[test]

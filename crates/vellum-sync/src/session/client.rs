@@ -28,14 +28,14 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 pub struct SyncClient {
     link: Arc<SessionLink>,
     /// Held while something is asked for.
-    turn: Mutex<()>,
+    exchange: Mutex<()>,
 }
 
 impl SyncClient {
     /// Speaks through a link.
     #[must_use]
     pub fn new(link: Arc<SessionLink>) -> Self {
-        Self { link, turn: Mutex::new(()) }
+        Self { link, exchange: Mutex::new(()) }
     }
 
     /// The link.
@@ -52,7 +52,7 @@ impl SyncClient {
 
     /// Asks for an end; what was found there.
     pub fn request_end(&self, begin: &BeginRequest) -> Result<FoundPath> {
-        let _turn = self.turn.lock();
+        let _exchange = self.exchange.lock();
         self.link.send_message(&SessionMessage::Begin(begin.clone()))?;
         self.receive_ready()
     }
@@ -71,7 +71,7 @@ impl SyncClient {
         wish: &ListingRequest,
         meter: &ProgressMeter,
     ) -> Result<TreeListing> {
-        let _turn = self.turn.lock();
+        let _exchange = self.exchange.lock();
         if let Some(begin) = begin {
             self.link.send_message(&SessionMessage::Begin(begin.clone()))?;
         }
@@ -101,7 +101,7 @@ impl SyncClient {
 
     /// Hashes files of the end.
     pub fn hash_files(&self, files: &[ListingEntryId]) -> Result<Vec<Option<ContentDigest>>> {
-        let _turn = self.turn.lock();
+        let _exchange = self.exchange.lock();
         self.link.allow_bulk_bytes(files.len() * HASH_LEN);
         self.send_entry_ids(files)?;
         self.link.send_message(&SessionMessage::Digest)?;
@@ -128,7 +128,7 @@ impl SyncClient {
 
     /// Has entries of the end taken away.
     pub fn remove_entries(&self, entries: &[ListingEntryId], meter: &ProgressMeter) -> Result<SyncReport> {
-        let _turn = self.turn.lock();
+        let _exchange = self.exchange.lock();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let watch = scope.spawn(|| self.forward_stop(meter, &done));
@@ -143,7 +143,7 @@ impl SyncClient {
 
     /// Has a plan carried out, and feeds the content that is asked for meanwhile.
     pub fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
-        let _turn = self.turn.lock();
+        let _exchange = self.exchange.lock();
         self.link.feed.reset_requests();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {

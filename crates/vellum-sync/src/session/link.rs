@@ -259,9 +259,9 @@ impl SessionLink {
             Ok(frames) => frames,
             Err(error) => return error,
         };
-        let mut desk = PartialMessages::default();
+        let mut partial = PartialMessages::default();
         loop {
-            let outcome = frames.read_frame().and_then(|frame| self.dispatch_frame(frame, &mut desk));
+            let outcome = frames.read_frame().and_then(|frame| self.dispatch_frame(frame, &mut partial));
             if let Err(error) = outcome {
                 return error;
             }
@@ -271,45 +271,45 @@ impl SessionLink {
     fn dispatch_frame(
         &self,
         frame: WireFrame,
-        desk: &mut PartialMessages,
+        partial: &mut PartialMessages,
     ) -> std::result::Result<(), WireError> {
         match frame.kind {
             FrameKind::Ping => Ok(()),
             FrameKind::Part | FrameKind::Message => {
-                if desk.message.len() + frame.payload.len() > MESSAGE_MAX {
+                if partial.message.len() + frame.payload.len() > MESSAGE_MAX {
                     return Err(WireError::TooMuch("a message"));
                 }
-                desk.message.extend_from_slice(&frame.payload);
+                partial.message.extend_from_slice(&frame.payload);
                 if frame.kind == FrameKind::Part {
                     return Ok(());
                 }
-                let text = std::mem::take(&mut desk.message);
+                let text = std::mem::take(&mut partial.message);
                 let message = serde_json::from_slice(&text);
                 self.handle_message(
                     message.map_err(|_| WireError::Unasked("a message of no known form"))?,
-                    desk,
+                    partial,
                 )
             }
             FrameKind::Listing => {
-                if self.control.lock().listings == 0 || desk.listing.is_some() {
+                if self.control.lock().listings == 0 || partial.listing.is_some() {
                     return Err(WireError::Unasked("a listing"));
                 }
-                desk.listing = desk.decoder.decode_payload(&frame.payload)?;
+                partial.listing = partial.decoder.decode_payload(&frame.payload)?;
                 Ok(())
             }
             FrameKind::Plan => {
                 let own = self.control.lock().own.clone();
-                let (Some(from), Some(to)) = (&desk.from, own) else {
+                let (Some(from), Some(to)) = (&partial.from, own) else {
                     return Err(WireError::Unasked("a plan"));
                 };
-                let steps = desk.plan.decode_payload(&frame.payload, from, &to)?;
+                let steps = partial.plan.decode_payload(&frame.payload, from, &to)?;
                 steps.map_or(Ok(()), |steps| self.enqueue_message(IncomingMessage::Steps(steps)))
             }
             FrameKind::Digests => {
-                if desk.bulk.len() + frame.payload.len() > self.control.lock().bulk {
+                if partial.bulk.len() + frame.payload.len() > self.control.lock().bulk {
                     return Err(WireError::Unasked("hashes"));
                 }
-                desk.bulk.extend_from_slice(&frame.payload);
+                partial.bulk.extend_from_slice(&frame.payload);
                 Ok(())
             }
             FrameKind::Open
@@ -329,7 +329,7 @@ impl SessionLink {
     fn handle_message(
         &self,
         message: SessionMessage,
-        desk: &mut PartialMessages,
+        partial: &mut PartialMessages,
     ) -> std::result::Result<(), WireError> {
         match message {
             SessionMessage::Stop => {
@@ -339,7 +339,7 @@ impl SessionLink {
                 Ok(())
             }
             SessionMessage::Listed { unlisted, owners, leftovers, stamps, begun, granularity } => {
-                let mut listing = desk.listing.take().ok_or(WireError::Unasked("the end of a listing"))?;
+                let mut listing = partial.listing.take().ok_or(WireError::Unasked("the end of a listing"))?;
                 listing.unlisted = unlisted.into_iter().map(UnlistedEntry::from).collect();
                 listing.owners = owners.into();
                 listing.leftovers = leftovers;
@@ -347,15 +347,15 @@ impl SessionLink {
                 listing.begun = begun.map(|(secs, nanos)| UnixTime { secs, nanos });
                 listing.granularity = TimeGranularity::from_nanos(granularity);
                 let listing = Arc::new(listing);
-                desk.from = Some(Arc::clone(&listing));
-                desk.decoder = ListingDecoder::default();
+                partial.from = Some(Arc::clone(&listing));
+                partial.decoder = ListingDecoder::default();
                 let mut control = self.control.lock();
                 control.listings = control.listings.saturating_sub(1);
                 drop(control);
                 self.enqueue_message(IncomingMessage::Listing(listing))
             }
             message @ (SessionMessage::Digest | SessionMessage::Digested | SessionMessage::Take) => {
-                self.enqueue_message(IncomingMessage::Bulk(std::mem::take(&mut desk.bulk)))?;
+                self.enqueue_message(IncomingMessage::Bulk(std::mem::take(&mut partial.bulk)))?;
                 self.enqueue_message(IncomingMessage::Message(message))
             }
             message => self.enqueue_message(IncomingMessage::Message(message)),

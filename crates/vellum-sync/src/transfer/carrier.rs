@@ -113,7 +113,7 @@ impl<'a> TransferContext<'a> {
 
     /// Who of all threads has nothing to do.
     pub fn idle_workers(&self) -> &IdleWorkers {
-        &self.receiver.flow.hands
+        &self.receiver.flow.idle_workers
     }
 
     /// Bytes of a file of the source.

@@ -466,16 +466,16 @@ mod archive {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("state/vellum/sync");
         let archive = some();
-        let shelf = LockedArchive::open(&place, archive.pair).unwrap();
-        assert!(matches!(shelf.load_archive().unwrap(), FoundArchive::Nothing));
-        shelf.save_archive(&archive).unwrap();
+        let archive_file = LockedArchive::open(&place, archive.pair).unwrap();
+        assert!(matches!(archive_file.load_archive().unwrap(), FoundArchive::Nothing));
+        archive_file.save_archive(&archive).unwrap();
         assert!(LockedArchive::open(&place, archive.pair).is_err());
         assert!(LockedArchive::open(&place, TwoWayPair([8; 32])).is_ok());
-        drop(shelf);
-        let shelf = LockedArchive::open(&place, archive.pair).unwrap();
-        assert!(matches!(shelf.load_archive().unwrap(), FoundArchive::Archive(found) if *found == archive));
+        drop(archive_file);
+        let archive_file = LockedArchive::open(&place, archive.pair).unwrap();
+        assert!(matches!(archive_file.load_archive().unwrap(), FoundArchive::Archive(found) if *found == archive));
         let file = place.join(format!("{}.archive", archive.pair.archive_name()));
         fs::write(&file, b"VLMPAIRS and then something else").unwrap();
-        assert!(matches!(shelf.load_archive().unwrap(), FoundArchive::Unusable(ArchiveError::Checksum)));
+        assert!(matches!(archive_file.load_archive().unwrap(), FoundArchive::Unusable(ArchiveError::Checksum)));
     }
 }

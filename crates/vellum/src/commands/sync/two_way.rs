@@ -114,8 +114,8 @@ pub fn run(
     } else {
         remote::refuse_remote_options(args)?;
     }
-    let shelf = LockedArchive::open(&archive_dir()?, sides.archive_pair())?;
-    let (archive, first) = match shelf.load_archive()? {
+    let archive_file = LockedArchive::open(&archive_dir()?, sides.archive_pair())?;
+    let (archive, first) = match archive_file.load_archive()? {
         FoundArchive::Archive(archive) => (*archive, None),
         FoundArchive::Nothing => (TwoWayArchive::new(sides.archive_pair()), Some(None)),
         FoundArchive::Unusable(why) => {
@@ -134,14 +134,14 @@ pub fn run(
         hidden: Default::default(),
     };
     let mut two_way = TwoWaySync { ends: [&*ends[0], &*ends[1]], rules, asked };
-    let ran = execute_two_way(&mut two_way, &archive, &shelf, (args, context), ask)?;
+    let ran = execute_two_way(&mut two_way, &archive, &archive_file, (args, context), ask)?;
     told::report_two_way_run(&TwoWayRun { first, ..ran }, &sides, args, context)
 }
 
 fn execute_two_way(
     two_way: &mut TwoWaySync<'_>,
     archive: &TwoWayArchive,
-    shelf: &LockedArchive,
+    archive_file: &LockedArchive,
     (args, context): (&Args, &CommandContext),
     ask: bool,
 ) -> Result<TwoWayRun> {
@@ -170,7 +170,7 @@ fn execute_two_way(
         return Ok(TwoWayRun { sight, plan, done: None, first: None });
     }
     let mut work =
-        TwoWayExecution { two_way, archive: archive.clone(), shelf, report: TwoWayReport::default() };
+        TwoWayExecution { two_way, archive: archive.clone(), archive_file, report: TwoWayReport::default() };
     let done = context.run_with_forced_progress(TASK, loud, |meter: &ProgressMeter| {
         let mut outcome = work.perform_plan(&sight, &plan, meter);
         while !meter.is_stopped() {
@@ -200,7 +200,7 @@ fn scan_and_plan(
 struct TwoWayExecution<'w, 'e> {
     two_way: &'w mut TwoWaySync<'e>,
     archive: TwoWayArchive,
-    shelf: &'w LockedArchive,
+    archive_file: &'w LockedArchive,
     report: TwoWayReport,
 }
 
@@ -215,7 +215,7 @@ impl TwoWayExecution<'_, '_> {
         self.report.merge_later(report);
         // That there is nothing to know is worth knowing, too.
         if let Some(after) = after.filter(|after| self.archive.is_empty() || *after != self.archive) {
-            self.shelf.save_archive(&after)?;
+            self.archive_file.save_archive(&after)?;
             self.archive = after;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Retained roots (loans): trees whose content is used by unpublished layers, although the tree is not the worktree's
+//! Retained roots: trees whose content is used by unpublished layers, although the tree is not the worktree's
 //! base. What is copied from a snapshot shares its chunks, and until that is published only the snapshot refers to
 //! them in the store.
 //!
@@ -66,15 +66,15 @@ fn read_retained_roots(
     scan(&KeySpan::from_prefix(LOANS), &mut |key, value| {
         let number = key.last_chunk().map_or(0, |digits| u64::from_be_bytes(*digits));
         found.push(
-            RetainedRoot::decode(value).map(|loan| (number, loan)).map_err(wrap_decode_error("a loan")),
+            RetainedRoot::decode(value).map(|root| (number, root)).map_err(wrap_decode_error("a retained root")),
         );
         ControlFlow::Continue(())
     })?;
     found.into_iter().collect()
 }
 
-fn store_retained_root(txn: &mut dyn StoreTransaction, number: u64, loan: &RetainedRoot) {
-    txn.set_key(&retained_root_key(number), loan.encode().into());
+fn store_retained_root(txn: &mut dyn StoreTransaction, number: u64, root: &RetainedRoot) {
+    txn.set_key(&retained_root_key(number), root.encode().into());
 }
 
 impl LiveFilesystem {
@@ -112,25 +112,25 @@ impl LiveFilesystem {
         let live = self.tree.live_store();
         Ok(read_retained_roots(|span, visit| live.scan(span, visit))?
             .into_iter()
-            .map(|(_, loan)| loan.root)
+            .map(|(_, root)| root.root)
             .collect())
     }
 
     /// Ends copies of an earlier process: they ended with it.
     pub(crate) fn release_all_retained(&self) -> Result<()> {
         let live = self.tree.live_store();
-        let loans = read_retained_roots(|span, visit| live.scan(span, visit))?;
+        let retained = read_retained_roots(|span, visit| live.scan(span, visit))?;
         let open =
-            loans.into_iter().filter(|(_, loan)| loan.last == OPEN).map(|(number, _)| number).collect();
+            retained.into_iter().filter(|(_, root)| root.last == OPEN).map(|(number, _)| number).collect();
         drop(RetainedContent { fs: self, numbers: open });
         Ok(())
     }
 }
 
 /// Returns the base of a state, and the retained roots of its layers.
-fn retained_trees_of_state(state: &LayeredState, loans: &[(u64, RetainedRoot)]) -> BTreeSet<MapRoot> {
+fn retained_trees_of_state(state: &LayeredState, retained: &[(u64, RetainedRoot)]) -> BTreeSet<MapRoot> {
     let layers = state.layers.iter().copied().collect();
-    let above = loans.iter().filter(|(_, loan)| loan.is_needed_by(&layers)).map(|(_, loan)| loan.root);
+    let above = retained.iter().filter(|(_, root)| root.is_needed_by(&layers)).map(|(_, root)| root.root);
     above.chain([state.base]).collect()
 }
 
@@ -141,10 +141,10 @@ pub(crate) fn retain_for_amendment(
     done: &LayeredState,
     amendment: LayerId,
 ) -> Result<()> {
-    let loans = read_retained_roots(|span, visit| txn.scan(span, visit))?;
+    let retained = read_retained_roots(|span, visit| txn.scan(span, visit))?;
     let layers = done.layers.iter().copied().collect();
-    for (number, loan) in loans.into_iter().filter(|(_, loan)| loan.is_needed_by(&layers)) {
-        store_retained_root(txn, number, &RetainedRoot { last: loan.last.max(amendment), ..loan });
+    for (number, root) in retained.into_iter().filter(|(_, root)| root.is_needed_by(&layers)) {
+        store_retained_root(txn, number, &RetainedRoot { last: root.last.max(amendment), ..root });
     }
     Ok(())
 }
@@ -154,8 +154,8 @@ pub(crate) fn release_unneeded_roots(
     txn: &mut dyn StoreTransaction,
     needed: &BTreeSet<LayerId>,
 ) -> Result<()> {
-    for (number, loan) in read_retained_roots(|span, visit| txn.scan(span, visit))? {
-        if !loan.is_needed_by(needed) {
+    for (number, root) in read_retained_roots(|span, visit| txn.scan(span, visit))? {
+        if !root.is_needed_by(needed) {
             txn.delete_key(&retained_root_key(number));
         }
     }
@@ -167,11 +167,11 @@ impl Drop for RetainedContent<'_> {
         if self.numbers.is_empty() {
             return;
         }
-        // A loan that is not ended here ends when the worktree is opened the next time.
+        // A root that is not ended here ends when the worktree is opened the next time.
         let _ = self.fs.tree.change_head(|head, txn| {
-            for (number, loan) in read_retained_roots(|span, visit| txn.scan(span, visit))? {
+            for (number, root) in read_retained_roots(|span, visit| txn.scan(span, visit))? {
                 if self.numbers.contains(&number) {
-                    store_retained_root(txn, number, &RetainedRoot { last: head.top_layer(), ..loan });
+                    store_retained_root(txn, number, &RetainedRoot { last: head.top_layer(), ..root });
                 }
             }
             Ok(())

@@ -61,7 +61,7 @@ impl HiddenDirectories {
         let parent =
             |step: &SyncStep| step.source.and_then(|id| job.from.entry(id).parent()).map(|dir| dir.id());
         let made = job.plan.phase_steps(StepPhase::Dirs);
-        let nest = |step: &SyncStep| {
+        let hidden_dir = |step: &SyncStep| {
             let hidden = Mutex::default();
             let left = AtomicUsize::new(0);
             Some((step.source?, HiddenDirectory { step: *step, hidden, left, bytes: 0 }))
@@ -71,19 +71,19 @@ impl HiddenDirectories {
             step.source.is_some_and(|dir| job.from.entry(dir).flags().contains(EntryFlags::IMPLIED))
         };
         let dressed = made.iter().filter(|step| !is_bare(step));
-        let mut nests: HashMap<ListingEntryId, HiddenDirectory> = dressed.filter_map(nest).collect();
+        let mut hidden_dirs: HashMap<ListingEntryId, HiddenDirectory> = dressed.filter_map(hidden_dir).collect();
         for dir in made.iter().chain(job.plan.phase_steps(StepPhase::Rename)).filter_map(parent) {
-            nests.remove(&dir);
+            hidden_dirs.remove(&dir);
         }
         for step in job.plan.phase_steps(StepPhase::Files).iter().filter(|step| is_small_creation(step, job))
         {
-            if let Some(nest) = parent(step).and_then(|dir| nests.get_mut(&dir)) {
-                *nest.left.get_mut() += 1;
-                nest.bytes += step.source.map_or(0, |id| job.from.entry(id).size());
+            if let Some(hidden_dir) = parent(step).and_then(|dir| hidden_dirs.get_mut(&dir)) {
+                *hidden_dir.left.get_mut() += 1;
+                hidden_dir.bytes += step.source.map_or(0, |id| job.from.entry(id).size());
             }
         }
-        nests.retain(|_, nest| *nest.left.get_mut() >= FILES && nest.bytes <= BYTES);
-        Self(nests)
+        hidden_dirs.retain(|_, hidden_dir| *hidden_dir.left.get_mut() >= FILES && hidden_dir.bytes <= BYTES);
+        Self(hidden_dirs)
     }
 
     /// Whether there are none.
@@ -109,8 +109,8 @@ impl HiddenDirectories {
     pub fn fill_dirs(&self, carrier: &TransferContext<'_>, steps: &[SyncStep]) {
         let job = carrier.job();
         for steps in steps.chunk_by(|one, other| carrier.has_same_parent(one, other)) {
-            let Some(nest) = steps.first().and_then(|step| self.find_containing(step, job)) else { continue };
-            nest.fill_dir(carrier, steps.iter().filter(|step| is_small_creation(step, job)));
+            let Some(hidden_dir) = steps.first().and_then(|step| self.find_containing(step, job)) else { continue };
+            hidden_dir.fill_dir(carrier, steps.iter().filter(|step| is_small_creation(step, job)));
         }
     }
 }

@@ -47,7 +47,7 @@ impl BusyPoll {
         self.last.store(self.elapsed_nanos(), Ordering::Relaxed);
     }
 
-    /// Becomes the one who lingers, unless somebody is, or there is nothing to linger for.
+    /// Becomes the one that polls, unless somebody is, or there is nothing to poll for.
     pub fn acquire_permit(&self) -> Option<BusyPollPermit<'_>> {
         let now = self.elapsed_nanos();
         let wanted = self.has_recent_request(now) && now >= self.free.load(Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl BusyPoll {
     }
 }
 
-/// The right to linger.
+/// The right to poll.
 #[derive(Debug)]
 pub struct BusyPollPermit<'l>(&'l BusyPoll);
 
@@ -119,44 +119,44 @@ mod tests {
 
     #[test]
     fn nobody_lingers_when_nothing_has_come_for_a_while() {
-        let linger = BusyPoll::new();
-        linger.record_request();
+        let poll = BusyPoll::new();
+        poll.record_request();
         std::thread::sleep(BUSY);
-        assert!(linger.acquire_permit().is_none());
+        assert!(poll.acquire_permit().is_none());
     }
 
     #[test]
     fn nobody_lingers_for_longer_and_longer_while_others_want_the_processor() {
-        let linger = BusyPoll { last: AtomicU64::new(u64::MAX), ..BusyPoll::new() };
-        let pauses = |linger: &BusyPoll| {
-            linger.pause_polling(0);
-            linger.free.load(Ordering::Relaxed)
+        let poll = BusyPoll { last: AtomicU64::new(u64::MAX), ..BusyPoll::new() };
+        let pauses = |poll: &BusyPoll| {
+            poll.pause_polling(0);
+            poll.free.load(Ordering::Relaxed)
         };
-        let all: Vec<_> = (0..10).map(|_| pauses(&linger)).collect();
+        let all: Vec<_> = (0..10).map(|_| pauses(&poll)).collect();
         assert_eq!(all, [1, 2, 4, 8, 16, 32, 64, 128, 256, 256].map(|millis| millis * 1_000_000));
-        linger.reset_pause();
-        assert_eq!(pauses(&linger), PAUSE.0);
-        linger.free.store(u64::MAX, Ordering::Relaxed);
-        assert!(linger.acquire_permit().is_none());
-        linger.free.store(0, Ordering::Relaxed);
-        assert!(linger.acquire_permit().is_some());
+        poll.reset_pause();
+        assert_eq!(pauses(&poll), PAUSE.0);
+        poll.free.store(u64::MAX, Ordering::Relaxed);
+        assert!(poll.acquire_permit().is_none());
+        poll.free.store(0, Ordering::Relaxed);
+        assert!(poll.acquire_permit().is_some());
     }
 
     #[test]
     fn one_lingers_and_ends_when_something_came_or_nothing_does() {
-        let mut linger = BusyPoll::new();
+        let mut poll = BusyPoll::new();
         // So that the test's own pauses do not matter.
-        linger.last = AtomicU64::new(u64::MAX);
-        let lingering = linger.acquire_permit().unwrap();
-        assert!(linger.acquire_permit().is_none());
-        assert!(lingering.poll_until(|| true));
-        linger.last.store(0, Ordering::Relaxed);
+        poll.last = AtomicU64::new(u64::MAX);
+        let permit = poll.acquire_permit().unwrap();
+        assert!(poll.acquire_permit().is_none());
+        assert!(permit.poll_until(|| true));
+        poll.last.store(0, Ordering::Relaxed);
         std::thread::sleep(BUSY);
-        assert!(!lingering.poll_until(|| false));
-        drop(lingering);
-        linger.last.store(u64::MAX, Ordering::Relaxed);
+        assert!(!permit.poll_until(|| false));
+        drop(permit);
+        poll.last.store(u64::MAX, Ordering::Relaxed);
         // Another process may have had the processor while this one yielded it: then nobody lingers for a while.
-        linger.free.store(0, Ordering::Relaxed);
-        assert!(linger.acquire_permit().is_some());
+        poll.free.store(0, Ordering::Relaxed);
+        assert!(poll.acquire_permit().is_some());
     }
 }

@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn every_thread_works_once_and_a_failure_is_told() {
-        let gang = run_in_threads(5, Ok).unwrap();
-        assert_eq!(gang.results, [0, 1, 2, 3, 4]);
+        let group = run_in_threads(5, Ok).unwrap();
+        assert_eq!(group.results, [0, 1, 2, 3, 4]);
         let failed = run_in_threads(3, |number| match number {
             1 => Err(BenchError::NotEmpty("x".into())),
             _ => Ok(()),
