@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_sync::listing::TreeListing;
-use vellum_sync::wire::{ListingDecoder, WireError, encode_listing};
+use vellum_sync::model::listing::TreeListing;
+use vellum_sync::remote::wire::{ListingDecoder, WireError, encode_listing};
 
 fn decode<'p>(payloads: impl Iterator<Item = &'p [u8]>) -> Option<TreeListing> {
     let mut decoder = ListingDecoder::default();

@@ -3,9 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_sync::delta::{FileSignature, SignatureMatcher};
-use vellum_sync::listing::{DirectoryBlock, ListingEntryId, NewListingEntry, TreeListing};
-use vellum_sync::wire::PlanDecoder;
+use vellum_sync::remote::delta::{FileSignature, SignatureMatcher};
+use vellum_sync::model::listing::{DirectoryBlock, ListingEntryId, NewListingEntry, TreeListing};
+use vellum_sync::remote::wire::PlanDecoder;
 
 fn listing() -> TreeListing {
     let mut listing = TreeListing::new(&NewListingEntry::unknown_dir(), None);
@@ -28,8 +28,8 @@ fuzz_target!(|bytes: &[u8]| {
         let new = [bytes, bytes].concat();
         let scanned = SignatureMatcher::new(signature).scan_file(&mut &*new, new.len() as u64, &mut |op| {
             len += match op {
-                vellum_sync::delta::DeltaOperation::Copy { len, .. } => len,
-                vellum_sync::delta::DeltaOperation::Data(bytes) => bytes.len() as u64,
+                vellum_sync::remote::delta::DeltaOperation::Copy { len, .. } => len,
+                vellum_sync::remote::delta::DeltaOperation::Data(bytes) => bytes.len() as u64,
             };
             Ok(())
         });

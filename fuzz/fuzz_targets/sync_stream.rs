@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_sync::wire::{Greeting, WireCodec, WireReader};
+use vellum_sync::remote::wire::{Greeting, WireCodec, WireReader};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut rest = bytes;

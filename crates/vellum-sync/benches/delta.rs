@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use vellum_benchkit::criterion::{Criterion, Throughput};
 use vellum_benchkit::{ProcessorTime, random_bytes, thread_time_criterion};
-use vellum_sync::delta::{FileSignature, SignatureMatcher};
+use vellum_sync::remote::delta::{FileSignature, SignatureMatcher};
 
 const SIZE: usize = 32 << 20;
 

@@ -11,7 +11,7 @@ use vellum_host::escape::EscapedPath;
 use vellum_types::ErrorKind;
 use vellum_volume::own_place::ReservedDirectory;
 
-use crate::listing::ListingError;
+use crate::model::listing::ListingError;
 use crate::plan::PlanRefusal;
 
 /// Result of a part of a run.
@@ -89,7 +89,7 @@ pub enum SyncError {
     Volume(#[from] vellum_volume::VolumeError),
     /// The other side sent what cannot be.
     #[error(transparent)]
-    Wire(#[from] crate::wire::WireError),
+    Wire(#[from] crate::remote::wire::WireError),
     /// The other side says that it failed.
     #[error("{message}")]
     Remote {
@@ -142,7 +142,7 @@ impl SyncError {
             Self::Refused(_) | Self::End { .. } => ErrorKind::Conflict,
             Self::Rules(_) | Self::Unchangeable => ErrorKind::Usage,
             Self::Volume(error) => error.kind(),
-            Self::Wire(crate::wire::WireError::Version(..)) => ErrorKind::Unsupported,
+            Self::Wire(crate::remote::wire::WireError::Version(..)) => ErrorKind::Unsupported,
             Self::Wire(_) | Self::Lost | Self::LostTo { .. } => ErrorKind::Io,
             Self::Remote { kind, .. } => *kind,
             Self::Archive(error) => error.kind(),

@@ -22,8 +22,8 @@ pub use refusal::{PlanRefusal, PlanRemark};
 pub use step::{Differences, StepAction, StepCounts, StepPhase, SyncStep, WriteMethod};
 pub use wanted::WantedAttributes;
 
-use crate::listing::{ListingEntryId, TreeListing};
-use crate::options::SyncOptions;
+use crate::model::listing::{ListingEntryId, TreeListing};
+use crate::model::options::SyncOptions;
 
 /// What a run will do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 
 use super::walk::SyncPlanner;
 use super::{StepAction, compare, compare_attributes};
-use crate::listing::ListingEntry;
-use crate::options::{BASIS_DIRS_MAX, BasisUsage};
+use crate::model::listing::ListingEntry;
+use crate::model::options::{BASIS_DIRS_MAX, BasisUsage};
 
 /// What becomes of an entry that a basis directory has.
 pub(super) enum BasisMatch {
@@ -46,6 +46,6 @@ impl SyncPlanner<'_> {
     /// change it there.
     pub(super) fn can_be_in_basis(&self, old: &ListingEntry<'_>) -> bool {
         let links = self.options.basis.as_ref().is_some_and(|basis| basis.usage == BasisUsage::Link);
-        links && old.flags().contains(crate::listing::EntryFlags::LINKED)
+        links && old.flags().contains(crate::model::listing::EntryFlags::LINKED)
     }
 }

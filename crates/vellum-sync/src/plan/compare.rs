@@ -4,8 +4,8 @@ use vellum_host::beneath::ExtendedAttribute;
 use vellum_types::{FileKind, UnixTime};
 
 use super::{Differences, WantedAttributes};
-use crate::listing::{ListingEntry, ListingEntryId, TreeListing};
-use crate::options::{ACL_PREFIX, CompareMethod, SymlinkHandling, SyncOptions};
+use crate::model::listing::{ListingEntry, ListingEntryId, TreeListing};
+use crate::model::options::{ACL_PREFIX, CompareMethod, SymlinkHandling, SyncOptions};
 
 const NANOS: i128 = 1_000_000_000;
 

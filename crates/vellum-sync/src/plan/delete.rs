@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 use super::walk::SyncPlanner;
 use super::{Differences, PlanRefusal, PlanRemark, StepAction, StepPhase, SyncStep};
-use crate::listing::{EntryFlags, ListingEntry, ListingEntryId};
-use crate::options::{DeleteLimit, DeleteOptions, DeletePhase};
+use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId};
+use crate::model::options::{DeleteLimit, DeleteOptions, DeletePhase};
 
 /// So few entries are deleted whatever share of the destination they are: to lose them is no sign of a source that is not
 /// what it seems, and small directories change by half every day.

@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use vellum_types::FileKind;
 
 use super::walk::find_bare_dirs;
-use crate::listing::{ListingEntryId, TreeListing};
-use crate::options::PreserveOptions;
+use crate::model::listing::{ListingEntryId, TreeListing};
+use crate::model::options::PreserveOptions;
 
 /// Paths of the destination's symlinks that stand where the source has directories. The destination has to be listed again
 /// with them, and shows more of them then where one leads to another.

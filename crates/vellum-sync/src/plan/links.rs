@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::walk::{DependentName, SyncPlanner};
 use super::{Differences, StepAction, StepPhase, SyncStep, compare};
-use crate::listing::{EntryFlags, ListingEntry, ListingEntryId};
+use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId};
 
 /// The leading names, by group of the source.
 pub(super) type LinkLeaders = HashMap<u32, ListingEntryId>;

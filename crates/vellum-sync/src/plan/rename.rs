@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::walk::{NewFile, SyncPlanner};
 use super::{Differences, StepAction, StepPhase, SyncStep};
-use crate::listing::{ListingEntry, ListingEntryId, TimeGranularity, TreeListing};
+use crate::model::listing::{ListingEntry, ListingEntryId, TimeGranularity, TreeListing};
 
 /// Smaller files are sent: that costs less than to find out whether they were renamed.
 const SIZE_MIN: u64 = 4096;

@@ -1,6 +1,6 @@
 //! One step of a plan.
 
-use crate::listing::ListingEntryId;
+use crate::model::listing::ListingEntryId;
 
 /// When a step is carried out: phase after phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

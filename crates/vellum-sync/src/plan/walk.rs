@@ -10,8 +10,8 @@ use super::{
     Differences, PlanRefusal, PlanRemark, StepAction, StepCounts, StepPhase, SyncPlan, SyncStep, WriteMethod,
     compare, compare_attributes,
 };
-use crate::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
-use crate::options::{DeletePhase, SyncOptions};
+use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
+use crate::model::options::{DeletePhase, SyncOptions};
 
 /// A directory of the source, and what stands for it at the destination.
 struct PlannedDirectory {
@@ -369,7 +369,7 @@ impl<'a> SyncPlanner<'a> {
     }
 
     fn choose_write_method(&self, source: &ListingEntry<'_>, old: Option<&ListingEntry<'_>>) -> WriteMethod {
-        use crate::options::DeltaMode;
+        use crate::model::options::DeltaMode;
         let writing = &self.options.writing;
         let Some(old) = old.filter(|old| old.is_file()) else { return WriteMethod::Whole };
         // Another name of the same file, a backup perhaps, would change with it.

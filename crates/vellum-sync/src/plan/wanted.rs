@@ -2,8 +2,8 @@
 
 use vellum_types::{FileKind, UnixTime};
 
-use crate::listing::ListingEntry;
-use crate::options::SyncOptions;
+use crate::model::listing::ListingEntry;
+use crate::model::options::SyncOptions;
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;

@@ -13,8 +13,8 @@ use vellum_types::UnixTime;
 
 use super::{FileLimits, ListedPaths, RuleError, RuleScope, RuleSet, SyncRules};
 use crate::error::{Result, SyncError};
-use crate::scan::{EntryFilter, EntryVerdict, ReadScanRules};
-use crate::source::SyncSide;
+use crate::local::scan::{EntryFilter, EntryVerdict, ReadScanRules};
+use crate::ends::SyncSide;
 
 /// Everything that decides what takes part; it goes over the wire like this.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ impl SyncFilters {
                 Err(error) if error.is_not_found() => return Ok(None),
                 Err(error) => return Err(error.to_string()),
             };
-            crate::scan::read_rule_file(&dir, name).map_err(|error| error.format_chain())
+            crate::local::scan::read_rule_file(&dir, name).map_err(|error| error.format_chain())
         })?;
         let tree = Arc::new(TreeRules { filters: Arc::clone(self), rules, side });
         Ok(Arc::new(DirectoryJudge { tree, scope, prefix: Vec::new() }))

@@ -10,7 +10,7 @@ use super::ignored::SyncIgnoreFile;
 use super::parse::{PATTERN_MAX, parse_rule_file};
 use super::pattern::RulePattern;
 use super::rule::{DirMergeRule, FilterRule, RuleEffect, RuleEntry, RuleSet, RuleSides};
-use crate::source::SyncSide;
+use crate::ends::SyncSide;
 
 /// Rules that all the files of one directory may hold.
 const OF_DIR_MAX: usize = 10_000;

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::listing::{
+use crate::model::listing::{
     ContentDigest, DirectoryBlock, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, ListingError,
     NewListingEntry, TreeListing,
 };

@@ -7,7 +7,7 @@
 use vellum_types::limits::NAME_MAX;
 use vellum_types::{DecodeError, FieldReader, FieldWriter, FileKind, UnixTime};
 
-use crate::listing::{ListingEntry, ListingEntryId, ListingError};
+use crate::model::listing::{ListingEntry, ListingEntryId, ListingError};
 
 use super::TwoWayPair;
 use super::archive::{AgreedEntry, TwoWayArchive};

@@ -3,8 +3,8 @@
 //! Invariant: an entry that somebody made or edited since both sides agreed is never to go, unless the other side's
 //! version won by the rule. A directory goes only with everything that is in it.
 
-use crate::listing::{EntryFlags, ListingEntry, ListingEntryId};
-use crate::options::CompareMethod;
+use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId};
+use crate::model::options::CompareMethod;
 use crate::plan::{Differences, compare_attributes, compare_content};
 
 use super::TwoWaySide;

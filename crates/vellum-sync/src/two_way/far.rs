@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 use vellum_host::ProgressMeter;
 
 use crate::error::{Result, SyncError};
-use crate::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
 use crate::plan::{StepAction, SyncPlan, SyncStep, WriteMethod};
-use crate::receive::{DestinationEnd, SyncJob, SyncProblem, SyncReport};
-use crate::remote::RemoteEnd;
-use crate::source::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide, WantedFile};
+use crate::local::receive::{DestinationEnd, SyncJob, SyncProblem, SyncReport};
+use crate::ends::remote::RemoteEnd;
+use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide, WantedFile};
 
 use super::run::{ConnectionHealth, TwoWayEnd};
 

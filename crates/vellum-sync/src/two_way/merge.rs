@@ -3,8 +3,8 @@
 //! Invariant: a node stands after its directory's, and those of one directory stand together, in the order of names; so
 //! facts go down in one pass over the nodes and up in another, however deep the tree is.
 
-use crate::listing::{ListingEntry, ListingEntryId, TreeListing};
-use crate::options::PreserveOptions;
+use crate::model::listing::{ListingEntry, ListingEntryId, TreeListing};
+use crate::model::options::PreserveOptions;
 
 use super::TwoWaySide;
 use super::archive::TwoWayArchive;

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use crate::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
-use crate::options::{DeleteOptions, DeletePhase, SyncOptions};
+use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
+use crate::model::options::{DeleteOptions, DeletePhase, SyncOptions};
 use crate::plan::{
     DeletionCounts, Differences, PlanRefusal, PlanRemark, StepAction, StepCounts, StepPhase, SyncPlan,
     SyncStep, WriteMethod,

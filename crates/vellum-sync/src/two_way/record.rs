@@ -5,8 +5,8 @@
 
 use std::collections::HashSet;
 
-use crate::listing::{ListingEntry, ListingEntryId, ListingError, TreeListing};
-use crate::options::{DeleteOptions, SyncOptions};
+use crate::model::listing::{ListingEntry, ListingEntryId, ListingError, TreeListing};
+use crate::model::options::{DeleteOptions, SyncOptions};
 use crate::plan::{Differences, StepPhase, SyncPlan};
 
 use super::TwoWaySide;

@@ -9,7 +9,7 @@ use vellum_host::escape::EscapedPath;
 use vellum_types::UnixTime;
 use vellum_types::limits::NAME_MAX;
 
-use crate::listing::{
+use crate::model::listing::{
     DirectoryBlock, ListingEntry, ListingEntryId, ListingError, NewListingEntry, TreeListing,
 };
 use crate::plan::{Differences, StepAction, StepCounts, StepPhase, SyncPlan, SyncStep};
@@ -18,7 +18,7 @@ use super::decide::EntryConflict;
 use super::merge::MergedTree;
 use super::plan::TwoWayRequest;
 use super::rule::ConflictEnding;
-use crate::path::{join_path, split_path};
+use crate::model::path::{join_path, split_path};
 
 /// Bytes of a host's name in the name of a file.
 const LABEL_MAX: usize = 40;

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use vellum_host::ProgressMeter;
 
 use crate::error::{Result, SyncError};
-use crate::listing::{ListingEntryId, TreeListing};
-use crate::local::LocalEnd;
-use crate::options::{SyncOptions, WriteOptions};
+use crate::model::listing::{ListingEntryId, TreeListing};
+use crate::ends::local::LocalEnd;
+use crate::model::options::{SyncOptions, WriteOptions};
 use crate::plan::{self, SyncPlan};
-use crate::receive::{DestinationEnd, SyncJob, SyncReport};
+use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
 use crate::rules::{ListedPaths, SyncFilters};
-use crate::scan::EntryFilter;
-use crate::source::{ListingRequest, SourceEnd, SyncSide};
+use crate::local::scan::EntryFilter;
+use crate::ends::{ListingRequest, SourceEnd, SyncSide};
 
 use super::TwoWaySide;
 use super::archive::TwoWayArchive;
@@ -397,7 +397,7 @@ impl TwoWayListings {
 fn store_digests(
     listing: &mut TreeListing,
     files: &[ListingEntryId],
-    digests: &[Option<crate::listing::ContentDigest>],
+    digests: &[Option<crate::model::listing::ContentDigest>],
 ) {
     for (file, digest) in files.iter().zip(digests) {
         if let Some(digest) = digest {

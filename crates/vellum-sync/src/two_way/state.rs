@@ -6,8 +6,8 @@
 use vellum_types::{FileKind, UnixTime};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::listing::{ContentDigest, ListingEntry};
-use crate::options::PreserveOptions;
+use crate::model::listing::{ContentDigest, ListingEntry};
+use crate::model::options::PreserveOptions;
 
 /// The attributes of an entry on one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

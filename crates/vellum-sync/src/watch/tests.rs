@@ -10,8 +10,8 @@ use vellum_host::beneath::HeldDir;
 
 use super::*;
 use crate::rules::{RuleArg, RuleSet, SyncFilters};
-use crate::scan::{EntryFilter, NoFilter};
-use crate::source::SyncSide;
+use crate::local::scan::{EntryFilter, NoFilter};
+use crate::ends::SyncSide;
 
 /// Longest wait for the system to tell something, on however busy a machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use proptest::prelude::*;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
-use vellum_sync::options::{BasisUsage, CompareMethod, SyncOptions};
+use vellum_sync::model::options::{BasisUsage, CompareMethod, SyncOptions};
 use vellum_sync::plan::StepAction;
 
 use crate::run::{everything, plan, plan_from};

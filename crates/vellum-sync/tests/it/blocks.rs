@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use vellum_sync::options::{BackupLocation, DeltaMode, SyncOptions};
+use vellum_sync::model::options::{BackupLocation, DeltaMode, SyncOptions};
 
 use crate::disk::Disk;
 use crate::run::{everything, sync};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, XattrFlags, mknodat, renameat_with, setxattr};
-use vellum_sync::options::{DeleteOptions, DeletePhase, SyncOptions};
-use vellum_sync::wire::{Greeting, VERSION, WireCodec, WireError};
+use vellum_sync::model::options::{DeleteOptions, DeletePhase, SyncOptions};
+use vellum_sync::remote::wire::{Greeting, VERSION, WireCodec, WireError};
 
 use crate::run::{everything, plan};
 use crate::trees::{difference, facts};
@@ -154,7 +154,7 @@ fn directories_of_the_source_exchanged_for_symlinks_give_nothing_away() {
         }
     }
     let mut options = deleting();
-    options.compare.by = vellum_sync::options::CompareMethod::Nothing;
+    options.compare.by = vellum_sync::model::options::CompareMethod::Nothing;
     world.exchanging("from", || {
         for _ in 0..ROUNDS {
             let _ = plan(&world.at("from"), &world.at("to"), &options).carry_out();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use proptest::prelude::*;
-use vellum_sync::options::{CompareMethod, DeleteOptions, DeletePhase, SyncOptions};
+use vellum_sync::model::options::{CompareMethod, DeleteOptions, DeletePhase, SyncOptions};
 
 use crate::run::{everything, plan};
 use crate::trees::{build, cases, difference, facts, tree_with};

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use vellum_sync::SyncError;
-use vellum_sync::options::{BackupLocation, DeleteOptions, DeletePhase, DeltaMode, SyncOptions};
+use vellum_sync::model::options::{BackupLocation, DeleteOptions, DeletePhase, DeltaMode, SyncOptions};
 use vellum_sync::plan::{StepAction, SyncPlan};
 
 use crate::disk::Disk;
@@ -36,7 +36,7 @@ impl Pair {
         self.dir.path().join(name)
     }
 
-    fn sync(&self, options: &SyncOptions) -> vellum_sync::receive::SyncReport {
+    fn sync(&self, options: &SyncOptions) -> vellum_sync::local::receive::SyncReport {
         sync(&self.from(""), &self.to(""), options)
     }
 
@@ -243,7 +243,7 @@ fn holes_stay_holes_and_zeros_become_some_if_asked() {
     assert!(fs::metadata(pair.to("holes")).unwrap().blocks() < 100);
     let mut options = everything();
     options.preserve.sparse = true;
-    options.compare.by = vellum_sync::options::CompareMethod::Nothing;
+    options.compare.by = vellum_sync::model::options::CompareMethod::Nothing;
     pair.sync(&options);
     assert!(fs::metadata(pair.to("zeros")).unwrap().blocks() < 100);
     pair.equal();
@@ -305,7 +305,7 @@ fn names_that_differ_in_case_or_form_alone_are_told_where_they_are_one() {
         let report = planned.carry_out().unwrap();
         assert_eq!(report.problems.len(), 2, "{report:?}");
         let told =
-            |problem: &vellum_sync::receive::SyncProblem| problem.message.contains("two names for one");
+            |problem: &vellum_sync::local::receive::SyncProblem| problem.message.contains("two names for one");
         assert!(report.problems.iter().any(told), "{report:?}");
         assert_eq!(fs::read_to_string(pair.to(other)).unwrap(), "one");
         assert!(pair.to("extra").exists(), "nothing is deleted");

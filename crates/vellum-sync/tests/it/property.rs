@@ -2,7 +2,7 @@
 //! do, and what was planned is what was done.
 
 use proptest::prelude::*;
-use vellum_sync::options::{
+use vellum_sync::model::options::{
     CompareMethod, DeleteOptions, DeletePhase, DeltaMode, EffortOptions, SyncOptions, WriteOptions,
 };
 

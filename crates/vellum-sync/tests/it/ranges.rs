@@ -10,13 +10,13 @@ use parking_lot::{Condvar, Mutex};
 use vellum_host::ProgressMeter;
 use vellum_host::beneath::TEMP_PREFIX;
 use vellum_sync::Result;
-use vellum_sync::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
-use vellum_sync::local::LocalEnd;
-use vellum_sync::options::{DeltaMode, SyncOptions, WriteOptions};
+use vellum_sync::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use vellum_sync::ends::local::LocalEnd;
+use vellum_sync::model::options::{DeltaMode, SyncOptions, WriteOptions};
 use vellum_sync::plan::SyncPlan;
-use vellum_sync::receive::{DestinationEnd, SyncJob, SyncReport};
+use vellum_sync::local::receive::{DestinationEnd, SyncJob, SyncReport};
 use vellum_sync::rules::SyncFilters;
-use vellum_sync::source::{
+use vellum_sync::ends::{
     ContentPieces, FileContent, FilePart, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide,
     TransferPiece,
 };

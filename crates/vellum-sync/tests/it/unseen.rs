@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
-use vellum_sync::options::SyncOptions;
+use vellum_sync::model::options::SyncOptions;
 
 use crate::disk::Disk;
 use crate::run::{everything, plan, sync};

@@ -357,7 +357,7 @@ fn an_unanswered_question_leaves_both_sides_alone() {
 #[test]
 fn what_a_rule_hides_on_one_side_was_not_deleted_there() {
     use crate::rules::{RuleArg, RuleSet, SyncFilters};
-    use crate::source::SyncSide;
+    use crate::ends::SyncSide;
     let mut world = agreed(&["a.log", "d/b.log", "c"]);
     let args = [RuleArg::Exclude(b"*.log".to_vec())];
     let rules = RuleSet::compile_args(&args, false, &mut |_: &[u8]| Err("no files".into())).unwrap();

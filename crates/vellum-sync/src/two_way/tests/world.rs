@@ -10,9 +10,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
 use vellum_host::ProgressMeter;
 
-use crate::local::LocalEnd;
-use crate::options::{PreserveOptions, SymlinkHandling, SyncOptions};
-use crate::scan::{EntryFilter, NoFilter};
+use crate::ends::local::LocalEnd;
+use crate::model::options::{PreserveOptions, SymlinkHandling, SyncOptions};
+use crate::local::scan::{EntryFilter, NoFilter};
 use crate::two_way::{
     ConflictRule, TwoWayArchive, TwoWayListings, TwoWayPair, TwoWayPlan, TwoWayReport, TwoWayRequest,
     TwoWaySide, TwoWaySync,

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vellum_sync::options::{BackupLocation, SyncOptions};
+use vellum_sync::model::options::{BackupLocation, SyncOptions};
 
 use super::ends::check_option_dir;
 use crate::error::Result;

@@ -1,6 +1,6 @@
 //! `--chmod`, `--chown`, `--usermap` and `--groupmap` as typed.
 
-use vellum_sync::options::{ModeChange, ModeOperation, ModeSubjects, OwnerPattern, OwnerRule};
+use vellum_sync::model::options::{ModeChange, ModeOperation, ModeSubjects, OwnerPattern, OwnerRule};
 
 use crate::error::{CliError, Result};
 

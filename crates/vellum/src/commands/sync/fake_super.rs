@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vellum_sync::options::{StoredStatSides, SyncOptions};
+use vellum_sync::model::options::{StoredStatSides, SyncOptions};
 
 use super::args::Args;
 use super::sources::OpenedSources;

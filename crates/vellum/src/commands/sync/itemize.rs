@@ -1,7 +1,7 @@
 //! A step as a line: in words, or in rsync's letters.
 
 use vellum_host::escape::format_path;
-use vellum_sync::listing::{ListingEntry, TreeListing};
+use vellum_sync::model::listing::{ListingEntry, TreeListing};
 use vellum_sync::plan::{Differences, StepAction, StepPhase, SyncPlan, SyncStep, WriteMethod};
 use vellum_types::FileKind;
 

@@ -7,7 +7,7 @@
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use vellum_host::escape::format_path;
-use vellum_sync::listing::ListingEntry;
+use vellum_sync::model::listing::ListingEntry;
 use vellum_sync::plan::StepAction;
 use vellum_types::UnixTime;
 

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use vellum_host::ProgressMeter;
-use vellum_sync::options::SyncOptions;
+use vellum_sync::model::options::SyncOptions;
 use vellum_sync::two_way::ConnectionHealth;
 
 /// How often a lost connection is made again, unless told otherwise.

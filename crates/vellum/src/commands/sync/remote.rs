@@ -8,12 +8,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use vellum_host::escape::format_path;
-use vellum_sync::name_charset::SourcePlace;
-use vellum_sync::options::{DeltaMode, SyncOptions};
-use vellum_sync::remote::{AddressError, RemoteAddress, RemoteEnd, RemoteShell};
-use vellum_sync::session::{FoundPath, LinkSettings, ServerRole, SessionLink, serve_session};
-use vellum_sync::source::SourceEnd;
-use vellum_sync::wire::WireCodec;
+use vellum_sync::ends::name_charset::SourcePlace;
+use vellum_sync::model::options::{DeltaMode, SyncOptions};
+use vellum_sync::ends::remote::{AddressError, RemoteAddress, RemoteEnd, RemoteShell};
+use vellum_sync::remote::session::{FoundPath, LinkSettings, ServerRole, SessionLink, serve_session};
+use vellum_sync::ends::SourceEnd;
+use vellum_sync::remote::wire::WireCodec;
 
 use super::args::{Args, CompressArg};
 use super::ends::{DestinationEndpoint, SourceEndpoint, names_dir_content};

@@ -1,14 +1,14 @@
 //! `--temp-dir` and `--partial-dir`: where the directories are that are typed as paths from DST.
 //!
 //! Invariant: a directory that lies in the destination is known as such, so that no run deletes it. Deliberately absent:
-//! opening them (see `vellum_sync::receive`).
+//! opening them (see `vellum_sync::local::receive`).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use vellum_sync::options::SyncOptions;
+use vellum_sync::model::options::SyncOptions;
 
 use super::args::WriteArgs;
 use super::backups::resolve_existing_path;

@@ -15,11 +15,11 @@ use clap::ValueEnum;
 use vellum_host::ProgressMeter;
 use vellum_host::beneath::BeneathError;
 use vellum_host::escape::format_path;
-use vellum_sync::local::LocalEnd;
-use vellum_sync::options::{AttributeRewrites, CompareMethod, FollowSymlinks, SyncOptions};
+use vellum_sync::ends::local::LocalEnd;
+use vellum_sync::model::options::{AttributeRewrites, CompareMethod, FollowSymlinks, SyncOptions};
 use vellum_sync::rules::SyncFilters;
-use vellum_sync::session::ServerRole;
-use vellum_sync::source::SyncSide;
+use vellum_sync::remote::session::ServerRole;
+use vellum_sync::ends::SyncSide;
 use vellum_sync::two_way::{
     ConflictRule, FarDirectory, FoundArchive, LockedArchive, TwoWayArchive, TwoWayEnd, TwoWayListings,
     TwoWayPair, TwoWayPlan, TwoWayReport, TwoWayRequest, TwoWaySide, TwoWaySync,
@@ -362,7 +362,7 @@ impl TwoWayEndpoints {
         &self,
         filters: &Arc<SyncFilters>,
         which: TwoWaySide,
-    ) -> Result<Arc<dyn vellum_sync::scan::EntryFilter>> {
+    ) -> Result<Arc<dyn vellum_sync::local::scan::EntryFilter>> {
         let root = match which.select_from(&self.places) {
             EndpointLocation::Here(path) => path.as_os_str().as_bytes(),
             EndpointLocation::There { path, .. } => path.as_bytes(),

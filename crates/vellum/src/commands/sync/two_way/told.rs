@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
-use vellum_sync::listing::TreeListing;
+use vellum_sync::model::listing::TreeListing;
 use vellum_sync::two_way::{ConflictEnding, EntryConflict, TwoWaySide};
 
 use super::super::args::Args;

@@ -1,0 +1,194 @@
+//! A directory of this host as an end of a run.
+//!
+//! Invariant: whatever stands below the root's descriptor is reached from it, never through a symlink; the root itself
+//! may be reached through one. Deliberately absent: what is done with what is read.
+
+mod dirs;
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::{BeneathError, HeldDir, remove_stale_hidden_dir};
+use vellum_host::metadata::FileStat;
+use vellum_types::FileKind;
+
+pub(crate) use dirs::{DirectoryRoute, OpenListingDirs};
+
+use crate::error::{Result, SyncError};
+use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, OwnerNames, TreeListing};
+use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
+use crate::local::scan;
+use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd};
+use crate::local::transfer;
+
+/// A directory of this host, or one entry of one.
+pub struct LocalEnd {
+    root: HeldDir,
+    /// The entry that stands for all, and the name that it goes by.
+    single: Option<(Vec<u8>, Vec<u8>)>,
+    dirs: OpenListingDirs,
+}
+
+impl LocalEnd {
+    /// All that is in a directory.
+    #[must_use]
+    pub fn new(root: HeldDir) -> Self {
+        let dirs = OpenListingDirs::new_following_symlinks(root.clone());
+        Self { root, single: None, dirs }
+    }
+
+    /// All that is in the directory at a path, to be read.
+    pub fn open(path: &Path) -> Result<Self> {
+        Ok(Self::new(HeldDir::open_root(path)?))
+    }
+
+    /// The same, to be written to: symlinks of other users are not followed on the way.
+    pub fn open_destination(path: &Path) -> Result<Self> {
+        Ok(Self::new(HeldDir::open_trusted_root(path)?))
+    }
+
+    /// One entry of a directory, which goes by the name `shown`.
+    #[must_use]
+    pub fn from_single_entry(dir: HeldDir, name: &[u8], shown: &[u8]) -> Self {
+        Self { single: Some((name.to_vec(), shown.to_vec())), ..Self::new(dir) }
+    }
+
+    /// The root's attributes.
+    pub fn stat_root(&self) -> Result<FileStat> {
+        Ok(self.root.stat_self()?)
+    }
+
+    /// The root.
+    #[must_use]
+    pub fn root(&self) -> &HeldDir {
+        &self.root
+    }
+
+    fn open_file(&self, file: &ListingEntry<'_>) -> Result<vellum_host::beneath::OpenedFile> {
+        self.open_file_with(file, |dir, name| match file.listing().is_followed(file.id()) {
+            true => dir.open_file_following(name),
+            false => dir.open_file(name),
+        })
+    }
+
+    /// Opens a file by a call that takes its directory and its name there.
+    fn open_file_with<T>(
+        &self,
+        file: &ListingEntry<'_>,
+        open: impl FnOnce(&HeldDir, &[u8]) -> std::result::Result<T, BeneathError>,
+    ) -> Result<T> {
+        let parent = file.parent().unwrap_or(*file);
+        let dir = self.dirs.open_dir(&parent)?;
+        let name = self.single.as_ref().map_or(file.name(), |(name, _)| name);
+        open(&dir, name).map_err(|error| match error.is_not_found() {
+            true => SyncError::Vanished,
+            false => error.into(),
+        })
+    }
+
+    /// Takes away what a killed run left, files and directories, unless another run is writing it.
+    pub(crate) fn remove_leftovers(&self, listing: &TreeListing, keep: &dyn Fn(&[u8]) -> bool) {
+        use rustix::fs::{FlockOperation, flock};
+        for path in listing.leftovers.iter().filter(|path| !keep(path)) {
+            // What cannot be removed now is found by the next run.
+            let Ok((dir, name)) = self.root.resolve_parent(path) else { continue };
+            let Ok(opened) = dir.open_file(name) else {
+                let _ = remove_stale_hidden_dir(&dir, name);
+                continue;
+            };
+            if flock(&opened.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                let _ = dir.unlink(name);
+            }
+        }
+    }
+}
+
+impl SyncEnd for LocalEnd {
+    fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+        // Entries of another listing have other numbers.
+        self.dirs.clear_cache();
+        let mut listing = match &self.single {
+            Some((name, shown)) => scan::scan_entry(&self.root, name, shown, wish)?,
+            None => scan::scan_dir(&self.root, wish, meter)?,
+        };
+        if wish.owners {
+            listing.owners = OwnerNames::read_local(wish.side, &listing, !wish.options.preserve.numeric_ids);
+        }
+        Ok(listing)
+    }
+
+    fn hash_files(
+        &self,
+        listing: &TreeListing,
+        files: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<Vec<Option<ContentDigest>>> {
+        let found = Mutex::new(vec![None; files.len()]);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while !meter.is_stopped() {
+                let place = next.fetch_add(1, Ordering::Relaxed);
+                let Some(id) = files.get(place) else { break };
+                let entry = listing.entry(*id);
+                if entry.kind() != FileKind::File {
+                    continue;
+                }
+                let digest =
+                    self.open_file(&entry).and_then(|opened| crate::local::receive::hash_file(&opened.file)).ok();
+                let mut found = found.lock();
+                if let Some(slot) = found.get_mut(place) {
+                    *slot = digest;
+                }
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(2, std::num::NonZeroUsize::get);
+        std::thread::scope(|scope| {
+            for _ in 1..threads.min(files.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        if meter.is_stopped() {
+            return Err(SyncError::Stopped);
+        }
+        Ok(found.into_inner())
+    }
+}
+
+impl SourceEnd for LocalEnd {
+    fn open_content(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<FileContent> {
+        self.open_file(&file).map(FileContent::File)
+    }
+
+    fn open_unchecked(&self, file: ListingEntry<'_>) -> Result<Option<File>> {
+        match file.listing().is_followed(file.id()) {
+            true => Ok(None),
+            false => self.open_file_with(&file, HeldDir::open_file_unchecked).map(Some),
+        }
+    }
+
+    fn needs_old_version(&self) -> bool {
+        false
+    }
+
+    fn remove_entries(
+        &self,
+        listing: &TreeListing,
+        entries: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<SyncReport> {
+        Ok(crate::local::moving::remove_unchanged_entries(listing, entries, meter, |entry| {
+            let name = self.single.as_ref().map_or(entry.name(), |(name, _)| name);
+            Ok((self.dirs.open_dir(&entry.parent().unwrap_or(*entry))?, name.to_vec()))
+        }))
+    }
+}
+
+impl DestinationEnd for LocalEnd {
+    fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
+        transfer::execute_plan(self, job, meter)
+    }
+}

@@ -1,0 +1,137 @@
+//! A source whose names are in another charset than the destination's.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vellum_host::ProgressMeter;
+
+use super::NameConversion;
+use super::listing::ConvertedListing;
+use crate::error::{Result, SyncError};
+use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::local::receive::SyncReport;
+use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, WantedFile};
+
+/// Where a source is, and what of it is converted besides the targets of symlinks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourcePlace {
+    /// On this host: names are, and the paths of what is not listed are not, since a person on this host reads them.
+    Local,
+    /// On another host: both are.
+    Remote,
+    /// A single entry on another host, which is listed by the name that it gets on this one: names are not.
+    RemoteEntry,
+}
+
+/// A source, listed in the charset of the destination.
+pub struct ConvertedSource {
+    source: Box<dyn SourceEnd>,
+    conversion: NameConversion,
+    place: SourcePlace,
+    listed: Mutex<Option<Arc<OriginalListing>>>,
+}
+
+/// What the source listed last, and where in it the converted entries stand.
+struct OriginalListing {
+    listing: TreeListing,
+    origins: Vec<ListingEntryId>,
+}
+
+impl OriginalListing {
+    fn find_original(&self, id: ListingEntryId) -> Result<ListingEntry<'_>> {
+        self.origins.get(id.index()).and_then(|id| self.listing.get(*id)).ok_or(SyncError::Vanished)
+    }
+
+    fn find_ids(&self, ids: impl Iterator<Item = ListingEntryId>) -> Result<Vec<ListingEntryId>> {
+        ids.map(|id| Ok(self.find_original(id)?.id())).collect()
+    }
+}
+
+impl ConvertedSource {
+    /// A source whose charset is that before the conversion.
+    #[must_use]
+    pub fn new(source: Box<dyn SourceEnd>, conversion: NameConversion, place: SourcePlace) -> Self {
+        Self { source, conversion, place, listed: Mutex::new(None) }
+    }
+
+    fn last_listed(&self) -> Result<Arc<OriginalListing>> {
+        self.listed.lock().clone().ok_or(SyncError::Vanished)
+    }
+}
+
+impl SyncEnd for ConvertedSource {
+    fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+        let original = self.source.list_entries(wish, meter)?;
+        let converts_names = match self.place {
+            SourcePlace::Local | SourcePlace::Remote => true,
+            SourcePlace::RemoteEntry => false,
+        };
+        let ConvertedListing { mut listing, origins, .. } =
+            ConvertedListing::convert_listing(&original, self.conversion, converts_names)?;
+        match self.place {
+            SourcePlace::Remote => {
+                for unlisted in &mut listing.unlisted {
+                    unlisted.path = self.conversion.convert_path(&unlisted.path);
+                }
+            }
+            SourcePlace::Local | SourcePlace::RemoteEntry => {}
+        }
+        *self.listed.lock() = Some(Arc::new(OriginalListing { listing: original, origins }));
+        Ok(listing)
+    }
+
+    fn hash_files(
+        &self,
+        _: &TreeListing,
+        files: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<Vec<Option<ContentDigest>>> {
+        let listed = self.last_listed()?;
+        self.source.hash_files(&listed.listing, &listed.find_ids(files.iter().copied())?, meter)
+    }
+}
+
+impl SourceEnd for ConvertedSource {
+    fn announce_files(&self, _: &TreeListing, files: &[WantedFile]) {
+        // Only a hint: what was never listed is refused when it is opened.
+        let Ok(listed) = self.last_listed() else { return };
+        let original = |wanted: &WantedFile| {
+            listed.find_original(wanted.id).ok().map(|entry| WantedFile { id: entry.id(), ..*wanted })
+        };
+        let wanted: Vec<WantedFile> = files.iter().filter_map(original).collect();
+        self.source.announce_files(&listed.listing, &wanted);
+    }
+
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
+        self.source.open_content(self.last_listed()?.find_original(file.id())?, old)
+    }
+
+    fn open_unchecked(&self, file: ListingEntry<'_>) -> Result<Option<File>> {
+        self.source.open_unchecked(self.last_listed()?.find_original(file.id())?)
+    }
+
+    fn remove_entries(
+        &self,
+        _: &TreeListing,
+        entries: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<SyncReport> {
+        let listed = self.last_listed()?;
+        let ids = listed.find_ids(entries.iter().copied())?;
+        let mut report = self.source.remove_entries(&listed.listing, &ids, meter)?;
+        match self.place {
+            SourcePlace::Local | SourcePlace::Remote => {
+                for problem in &mut report.problems {
+                    problem.path = self.conversion.convert_path(&problem.path);
+                }
+            }
+            SourcePlace::RemoteEntry => {}
+        }
+        Ok(report)
+    }
+
+    fn needs_old_version(&self) -> bool {
+        self.source.needs_old_version()
+    }
+}

@@ -1,0 +1,74 @@
+//! The program that reaches a host, as a child of this process.
+//!
+//! Invariant: when this is dropped the child ends, after a farewell by itself and else by force; after a farewell nobody
+//! waits for it, since a way back and forth would tell nothing new. What it says of itself goes where this process's
+//! errors go.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::address::{RemoteAddress, RemoteShell};
+use crate::error::{Result, SyncError};
+use crate::remote::session::{LinkSettings, SessionLink, SyncClient};
+
+/// What the program may take to end by itself.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A running program, and the conversation through it.
+pub(super) struct ConnectedProgram {
+    pub client: SyncClient,
+    child: Mutex<Option<Child>>,
+}
+
+impl ConnectedProgram {
+    /// Starts the program.
+    pub fn start_program(
+        address: &RemoteAddress,
+        shell: &RemoteShell,
+        settings: &LinkSettings,
+    ) -> Result<Self> {
+        let (program, first) = shell.words.split_first().ok_or(SyncError::Lost)?;
+        let mut command = Command::new(program);
+        command.args(first).arg(&address.host).arg(&shell.program).args(["sync", "--server"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child =
+            command.spawn().map_err(|source| SyncError::Io { action: "start ssh for", source })?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(SyncError::Lost);
+        };
+        let link: Arc<SessionLink> = SessionLink::start_link(output.into(), input.into(), settings);
+        Ok(Self { client: SyncClient::new(link), child: Mutex::new(Some(child)) })
+    }
+}
+
+impl Drop for ConnectedProgram {
+    fn drop(&mut self) {
+        let stands = self.client.link().loss_reason().is_none();
+        self.client.finish_session();
+        let Some(child) = self.child.get_mut().take() else { return };
+        if stands {
+            // If this process ends first, the child loses its input, which is a farewell too.
+            std::thread::spawn(move || wait_or_kill(child, GRACE));
+        } else {
+            wait_or_kill(child, Duration::ZERO);
+        }
+    }
+}
+
+/// Waits until the child has ended, and ends it if it does not in time.
+fn wait_or_kill(mut child: Child, mut patience: Duration) {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    while let Ok(None) = child.try_wait() {
+        if start.elapsed() >= patience {
+            // It may have ended meanwhile, which is as well.
+            let _ = child.kill();
+            patience = Duration::MAX;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}

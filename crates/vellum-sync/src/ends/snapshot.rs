@@ -1,0 +1,362 @@
+//! A place in a snapshot as a source.
+//!
+//! Invariant: what is read is what was recorded, authenticated chunk by chunk; nothing changes or vanishes while it is
+//! read. Deliberately absent: worktrees, which are directories like any other.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::ExtendedAttribute;
+use vellum_map::MapRoot;
+use vellum_store::FetchedBlobs;
+use vellum_types::{BlobKind, FileKind, Ino};
+use vellum_volume::Volume;
+use vellum_volume::tree::{FilePiece as Stored, FsTree, InodeRecord, collect_file_pieces, slice_chunk};
+
+use crate::error::{Result, SyncError};
+use crate::model::listing::{
+    ContentDigest, DirectoryBlock, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry,
+    TreeListing,
+};
+use crate::model::options::ACL_PREFIX;
+use crate::local::receive::RANGE;
+use crate::local::scan::{EntryFilter, create_omitted_listing, should_list_named};
+use crate::ends::{
+    ContentPieces, FileContent, FilePart, ListingRequest, OldVersion, SourceEnd, SyncEnd, TransferPiece,
+};
+
+/// ACLs are attributes whose names begin so.
+/// Chunks that are fetched together, 64 KiB each on average: each thread has so many in memory.
+const BATCH: usize = 16;
+
+/// A directory of a snapshot, or one entry of it.
+pub struct SnapshotEnd {
+    volume: Arc<Volume>,
+    tree: FsTree,
+    top: Ino,
+    /// The entry stands for all.
+    single: Option<SingleEntry>,
+    /// What was listed last.
+    inodes: Mutex<HashMap<ListingEntryId, Ino>>,
+}
+
+/// An entry that is all there is of a source.
+#[derive(Debug, Clone)]
+pub struct SingleEntry {
+    /// Its name in the snapshot, by which rules know it.
+    pub name: Vec<u8>,
+    /// The name that it goes by.
+    pub shown: Vec<u8>,
+}
+
+/// An entry that was seen, by its place among those of its directory.
+struct SnapshotDirEntry {
+    place: u32,
+    ino: Ino,
+    /// The name, if it is a directory that is entered.
+    enters: Option<Vec<u8>>,
+}
+
+/// A directory that waits to be listed.
+struct ListingTask {
+    id: ListingEntryId,
+    ino: Ino,
+    name: Vec<u8>,
+    judge: Arc<dyn EntryFilter>,
+}
+
+impl SnapshotEnd {
+    /// What is at `top` in the tree of this root; with `single`, that entry alone.
+    #[must_use]
+    pub fn new(volume: Volume, root: MapRoot, top: Ino, single: Option<SingleEntry>) -> Self {
+        let tree = volume.open_tree(root);
+        Self { volume: Arc::new(volume), tree, top, single, inodes: Mutex::default() }
+    }
+
+    fn describe_inode(inode: &InodeRecord, flags: EntryFlags) -> NewListingEntry {
+        let attr = &inode.attr;
+        let kind = attr.kind;
+        let mode = attr.mode;
+        let uid = attr.uid;
+        let gid = attr.gid;
+        NewListingEntry { kind, mode, uid, gid, size: attr.size, mtime: attr.mtime, flags }
+    }
+
+    fn read_detail(
+        inode: &InodeRecord,
+        wish: &ListingRequest,
+        judge: &dyn EntryFilter,
+    ) -> Option<EntryDetail> {
+        let preserve = &wish.options.preserve;
+        let attr = &inode.attr;
+        let takes = |name: &[u8]| match name.starts_with(ACL_PREFIX) {
+            true => preserve.acls,
+            false => preserve.xattrs && judge.should_transfer_xattr(name),
+        };
+        let xattrs = inode.xattrs.iter().filter(|(name, _)| takes(name));
+        let mut xattrs: Vec<ExtendedAttribute> = xattrs
+            .map(|(name, value)| ExtendedAttribute { name: name.clone(), value: value.clone() })
+            .collect();
+        xattrs.sort_unstable();
+        let linked = preserve.hard_links && attr.nlink > 1 && attr.kind != FileKind::Dir;
+        let is_device = matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice);
+        let any =
+            !xattrs.is_empty() || linked || is_device || attr.kind == FileKind::Symlink || preserve.atimes;
+        any.then(|| EntryDetail {
+            target: attr.target.clone().into(),
+            rdev: attr.rdev,
+            group: if linked { u32::try_from(inode.ino.0).unwrap_or(0) } else { 0 },
+            xattrs: xattrs.into(),
+            atime: preserve.atimes.then_some(attr.atime),
+        })
+    }
+
+    /// The entries of a directory, and the directories among them.
+    fn list_dir(
+        &self,
+        task: &ListingTask,
+        wish: &ListingRequest,
+        files: &mut u64,
+    ) -> Result<(DirectoryBlock, Vec<SnapshotDirEntry>, bool)> {
+        let entries = self.tree.list_entries(task.ino)?;
+        let mut block = DirectoryBlock::with_capacity(entries.len());
+        let mut inodes = Vec::with_capacity(entries.len());
+        let mut keeps = false;
+        for (name, dentry) in entries {
+            let is_dir = dentry.kind == FileKind::Dir;
+            let verdict = task.judge.evaluate_entry(&name, is_dir);
+            if !verdict.transfer {
+                keeps = true;
+                continue;
+            }
+            let inode = self.tree.read_inode(dentry.ino)?;
+            let is_file = inode.attr.kind == FileKind::File;
+            let withheld = is_file && !task.judge.should_transfer_file(inode.attr.size, inode.attr.mtime);
+            let is_bare = is_dir && wish.options.preserve.bare_way && verdict.is_between;
+            let flags = EntryFlags::default()
+                .union_if(EntryFlags::WITHHELD, withheld)
+                .union_if(EntryFlags::IMPLIED, is_bare);
+            let place = block.len() as u32;
+            block.push(
+                &name,
+                &Self::describe_inode(&inode, flags),
+                Self::read_detail(&inode, wish, &*task.judge),
+            )?;
+            *files += u64::from(is_file);
+            let enters = is_dir && (verdict.is_way || wish.options.preserve.recursive);
+            inodes.push(SnapshotDirEntry { place, ino: dentry.ino, enters: enters.then_some(name) });
+        }
+        Ok((block, inodes, keeps))
+    }
+
+    fn list_single_entry(&self, single: &SingleEntry, wish: &ListingRequest) -> Result<TreeListing> {
+        if !should_list_named(wish, &single.name, false)? {
+            return Ok(create_omitted_listing());
+        }
+        let mut listing = TreeListing::new(
+            &NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::unknown_dir() },
+            None,
+        );
+        let inode = self.tree.read_inode(self.top)?;
+        let is_withheld = inode.attr.kind == FileKind::File
+            && !wish.rules.should_transfer_file(inode.attr.size, inode.attr.mtime);
+        let flags = EntryFlags::default().union_if(EntryFlags::WITHHELD, is_withheld);
+        let mut block = DirectoryBlock::default();
+        block.push(
+            &single.shown,
+            &Self::describe_inode(&inode, flags),
+            Self::read_detail(&inode, wish, &*wish.rules),
+        )?;
+        let id = listing.attach_block(ListingEntryId::ROOT, &mut block)?;
+        self.store_inodes(HashMap::from([(id, self.top)]));
+        Ok(listing)
+    }
+
+    fn store_inodes(&self, inodes: HashMap<ListingEntryId, Ino>) {
+        *self.inodes.lock() = inodes;
+    }
+
+    fn open_pieces(&self, id: ListingEntryId) -> Result<SnapshotPieces> {
+        let known = self.inodes.lock().get(&id).copied();
+        let inode = self.tree.read_inode(known.ok_or(SyncError::Vanished)?)?;
+        let stored: Arc<[Stored]> = collect_file_pieces(&inode)?.into();
+        let inline = inode.attr.inline.unwrap_or_default();
+        let all = 0..stored.len();
+        Ok(SnapshotPieces {
+            current: inline,
+            ..SnapshotPieces::from_stored(self.volume.clone(), stored, all)
+        })
+    }
+}
+
+impl SyncEnd for SnapshotEnd {
+    fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+        if let Some(single) = &self.single {
+            return self.list_single_entry(single, wish);
+        }
+        if !wish.top.is_empty() && !should_list_named(wish, &wish.top, true)? {
+            return Ok(create_omitted_listing());
+        }
+        let inode = self.tree.read_inode(self.top)?;
+        let flags = EntryFlags::default().union_if(EntryFlags::IMPLIED, wish.is_root_implied());
+        let mut listing = TreeListing::new(
+            &Self::describe_inode(&inode, flags),
+            Self::read_detail(&inode, wish, &*wish.rules),
+        );
+        let judge = match wish.top.is_empty() {
+            true => None,
+            false => wish.rules.enter_dir(b"", &|_| Ok(None))?,
+        };
+        let judge = judge.unwrap_or_else(|| wish.rules.clone());
+        let mut tasks =
+            vec![ListingTask { id: ListingEntryId::ROOT, ino: self.top, name: wish.top.clone(), judge }];
+        let mut inodes = HashMap::new();
+        while let Some(mut task) = tasks.pop() {
+            meter.check_stopped()?;
+            let read = |name: &[u8]| self.read_rule_file(task.ino, name);
+            if let Some(judge) = task.judge.enter_dir(&task.name, &read)? {
+                task.judge = judge;
+            }
+            let mut files = 0;
+            let (mut block, found, keeps) = self.list_dir(&task, wish, &mut files)?;
+            let first = listing.attach_block(task.id, &mut block)?;
+            if keeps {
+                listing.add_flags(task.id, EntryFlags::KEEPS);
+            }
+            meter.add_progress(files, 0);
+            for SnapshotDirEntry { place, ino, enters } in found {
+                let id = first.offset_by(place);
+                inodes.insert(id, ino);
+                if let Some(name) = enters {
+                    tasks.push(ListingTask { id, ino, name, judge: task.judge.clone() });
+                }
+            }
+        }
+        self.store_inodes(inodes);
+        Ok(listing)
+    }
+
+    fn hash_files(
+        &self,
+        _: &TreeListing,
+        files: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<Vec<Option<ContentDigest>>> {
+        let hash = |id: &ListingEntryId| {
+            let mut pieces = self.open_pieces(*id).ok()?;
+            let mut hasher = blake3::Hasher::new();
+            loop {
+                match pieces.next_piece().ok()? {
+                    None => return Some(*hasher.finalize().as_bytes()),
+                    Some(TransferPiece::Data(bytes)) => {
+                        hasher.update(bytes);
+                    }
+                    Some(TransferPiece::Hole(len)) => crate::local::receive::hash_zeros(&mut hasher, len),
+                    Some(TransferPiece::Old { .. }) => return None,
+                }
+            }
+        };
+        files
+            .iter()
+            .map(|id| {
+                meter.check_stopped()?;
+                Ok(hash(id))
+            })
+            .collect()
+    }
+}
+
+impl SnapshotEnd {
+    fn read_rule_file(&self, dir: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let Some(dentry) = self.tree.lookup_dentry(dir, name)? else { return Ok(None) };
+        let inode = self.tree.read_inode(dentry.ino)?;
+        let mut text = Vec::new();
+        self.volume.read_file_content(&inode, |_, piece| {
+            text.extend_from_slice(piece.unwrap_or_default());
+            Ok(())
+        })?;
+        Ok(Some(text))
+    }
+}
+
+impl SourceEnd for SnapshotEnd {
+    fn open_content(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<FileContent> {
+        Ok(FileContent::Pieces(Box::new(self.open_pieces(file.id())?)))
+    }
+
+    fn needs_old_version(&self) -> bool {
+        false
+    }
+}
+
+/// The content of a file, or a part of it, some chunks at a time.
+struct SnapshotPieces {
+    volume: Arc<Volume>,
+    /// Those of the whole file, and which of them are still to come.
+    stored: Arc<[Stored]>,
+    left: Range<usize>,
+    /// The chunks of the present batch, how many of them were taken, and the pieces that are left of it.
+    fetched: Option<(FetchedBlobs, usize)>,
+    ready: usize,
+    /// What the last piece was cut from; at first the content that stands beside the attributes.
+    current: Vec<u8>,
+    begun: bool,
+}
+
+impl SnapshotPieces {
+    fn from_stored(volume: Arc<Volume>, stored: Arc<[Stored]>, left: Range<usize>) -> Self {
+        Self { volume, stored, left, fetched: None, ready: 0, current: Vec::new(), begun: false }
+    }
+
+    /// Fetches the chunks of the next pieces.
+    fn fetch_chunks(&mut self) -> Result<()> {
+        self.ready = self.left.len().min(BATCH);
+        let batch = self.stored.iter().skip(self.left.start).take(self.ready);
+        let wanted: Vec<_> =
+            batch.filter_map(|piece| piece.chunk).map(|(id, _)| (BlobKind::Chunk, id)).collect();
+        let fetched = self.volume.blobs.fetch_blobs(&wanted).map_err(vellum_volume::VolumeError::from)?;
+        self.fetched = Some((fetched, 0));
+        Ok(())
+    }
+}
+
+impl ContentPieces for SnapshotPieces {
+    fn next_piece(&mut self) -> Result<Option<TransferPiece<'_>>> {
+        if !std::mem::replace(&mut self.begun, true) && self.stored.is_empty() && !self.current.is_empty() {
+            return Ok(Some(TransferPiece::Data(&self.current)));
+        }
+        if self.left.is_empty() {
+            return Ok(None);
+        }
+        if self.ready == 0 {
+            self.fetch_chunks()?;
+        }
+        let piece = self.left.next().and_then(|place| self.stored.get(place)).copied();
+        self.ready -= 1;
+        let Some(piece) = piece else { return Ok(None) };
+        let Some((id, skip)) = piece.chunk else { return Ok(Some(TransferPiece::Hole(piece.len))) };
+        let Some((fetched, taken)) = &mut self.fetched else { return Err(SyncError::Unequal) };
+        self.current = fetched.open_blob(*taken).map_err(vellum_volume::VolumeError::from)?;
+        *taken += 1;
+        Ok(Some(TransferPiece::Data(slice_chunk(&self.current, id, skip, piece.len)?)))
+    }
+
+    fn split_parts(&self) -> Option<Vec<FilePart>> {
+        let mut parts = Vec::new();
+        let mut first = 0;
+        let mut start = 0;
+        let mut end = 0;
+        for (place, piece) in self.stored.iter().enumerate() {
+            end += piece.len;
+            if end - start >= RANGE || place + 1 == self.stored.len() {
+                let pieces = Self::from_stored(self.volume.clone(), self.stored.clone(), first..place + 1);
+                parts.push(FilePart { start, end, pieces: Box::new(pieces) });
+                (first, start) = (place + 1, end);
+            }
+        }
+        (parts.len() > 1).then_some(parts)
+    }
+}

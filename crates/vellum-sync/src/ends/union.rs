@@ -1,0 +1,369 @@
+//! Several sources as one: what any of them has is there.
+//!
+//! Invariant: of entries with one path a directory goes before anything else, and an earlier source before a later one;
+//! directories hold what all of them hold. Content comes from the source that the entry is of. Deliberately absent: what
+//! is in each of the sources.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vellum_host::ProgressMeter;
+
+use crate::error::{Result, SyncError};
+use crate::model::listing::{
+    ContentDigest, DirectoryBlock, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry, TreeListing,
+    UnlistedEntry,
+};
+use crate::local::receive::SyncReport;
+use crate::local::scan::EntryFilter;
+use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide, WantedFile};
+
+/// One of the sources.
+pub struct UnionPart {
+    /// What it is.
+    pub source: Box<dyn SourceEnd>,
+    /// What is left out of it.
+    pub rules: Arc<dyn EntryFilter>,
+    /// The name under which all of it stands; None for what is in it.
+    pub under: Option<Vec<u8>>,
+    /// A directory (device and inode) that is not entered.
+    pub avoid: Option<(u64, u64)>,
+}
+
+/// All of them.
+pub struct SourceUnion {
+    parts: Vec<UnionPart>,
+    listed: Mutex<Arc<LastListed>>,
+}
+
+/// What was listed last.
+#[derive(Default)]
+struct LastListed {
+    parts: Vec<TreeListing>,
+    /// Where each entry of the union is from: a part, and its entry there.
+    origins: Vec<EntryOrigin>,
+}
+
+type EntryOrigin = (usize, ListingEntryId);
+
+impl SourceUnion {
+    /// The sources in their order.
+    #[must_use]
+    pub fn new(parts: Vec<UnionPart>) -> Self {
+        Self { parts, listed: Mutex::default() }
+    }
+
+    fn last_listed(&self) -> Arc<LastListed> {
+        Arc::clone(&self.listed.lock())
+    }
+}
+
+impl LastListed {
+    fn find_origin(&self, id: ListingEntryId) -> Option<(usize, ListingEntry<'_>)> {
+        let (part, id) = *self.origins.get(id.index())?;
+        Some((part, self.parts.get(part)?.get(id)?))
+    }
+
+    /// Entries of the union, each with what goes along, as entries of their parts: a list for each part.
+    fn group_by_part<T>(
+        &self,
+        entries: impl Iterator<Item = (ListingEntryId, T)>,
+    ) -> Vec<Vec<(ListingEntryId, T)>> {
+        let mut lists: Vec<Vec<(ListingEntryId, T)>> = self.parts.iter().map(|_| Vec::new()).collect();
+        for (id, with) in entries {
+            if let Some((part, entry)) = self.find_origin(id)
+                && let Some(list) = lists.get_mut(part)
+            {
+                list.push((entry.id(), with));
+            }
+        }
+        lists
+    }
+}
+
+impl SyncEnd for SourceUnion {
+    fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+        let list = |part: &UnionPart| {
+            part.source.list_entries(
+                &ListingRequest {
+                    side: SyncSide::Source,
+                    options: Arc::clone(&wish.options),
+                    rules: Arc::clone(&part.rules),
+                    top: part.under.clone().unwrap_or_default(),
+                    avoid: part.avoid,
+                    owners: wish.owners,
+                },
+                meter,
+            )
+        };
+        let listings = self.parts.iter().map(list).collect::<Result<Vec<_>>>()?;
+        let merge = ListingMerge {
+            parts: &self.parts,
+            listings: &listings,
+            groups: HashMap::new(),
+            moves: wish.options.moves,
+        };
+        let (listing, origins) = merge.merge_listings()?;
+        let listed = Arc::new(LastListed { parts: listings, origins });
+        *self.listed.lock() = listed;
+        Ok(listing)
+    }
+
+    fn hash_files(
+        &self,
+        _: &TreeListing,
+        files: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<Vec<Option<ContentDigest>>> {
+        let listed = self.last_listed();
+        let mut found = vec![None; files.len()];
+        let placed = files.iter().enumerate().map(|(place, id)| (*id, place));
+        for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.group_by_part(placed)) {
+            let (ids, places): (Vec<ListingEntryId>, Vec<usize>) = own.into_iter().unzip();
+            let digests = part.source.hash_files(listing, &ids, meter)?;
+            for (place, digest) in places.into_iter().zip(digests) {
+                if let Some(slot) = found.get_mut(place) {
+                    *slot = digest;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl SourceEnd for SourceUnion {
+    fn announce_files(&self, _: &TreeListing, files: &[WantedFile]) {
+        let listed = self.last_listed();
+        let wanted = files.iter().map(|wanted| (wanted.id, wanted.delta));
+        for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.group_by_part(wanted)) {
+            let own: Vec<WantedFile> = own.into_iter().map(|(id, delta)| WantedFile { id, delta }).collect();
+            part.source.announce_files(listing, &own);
+        }
+    }
+
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
+        let listed = self.last_listed();
+        let (number, entry) = listed.find_origin(file.id()).ok_or(SyncError::Vanished)?;
+        self.parts.get(number).ok_or(SyncError::Vanished)?.source.open_content(entry, old)
+    }
+
+    fn open_unchecked(&self, file: ListingEntry<'_>) -> Result<Option<File>> {
+        let listed = self.last_listed();
+        let (number, entry) = listed.find_origin(file.id()).ok_or(SyncError::Vanished)?;
+        self.parts.get(number).ok_or(SyncError::Vanished)?.source.open_unchecked(entry)
+    }
+
+    fn remove_entries(
+        &self,
+        _: &TreeListing,
+        entries: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<SyncReport> {
+        let listed = self.last_listed();
+        let mut all = SyncReport::default();
+        let moved = entries.iter().map(|id| (*id, ()));
+        for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.group_by_part(moved)) {
+            let ids: Vec<ListingEntryId> = own.into_iter().map(|(id, ())| id).collect();
+            if ids.is_empty() {
+                continue;
+            }
+            let mut taken = part.source.remove_entries(listing, &ids, meter)?;
+            taken.problems.iter_mut().for_each(|problem| problem.path = part.path_in_union(&problem.path));
+            all.taken += taken.taken;
+            all.stopped |= taken.stopped;
+            all.problems.extend(taken.problems);
+        }
+        Ok(all)
+    }
+
+    fn needs_old_version(&self) -> bool {
+        self.parts.iter().any(|part| part.source.needs_old_version())
+    }
+}
+
+impl UnionPart {
+    /// The path in the union of what has this path in the source.
+    fn path_in_union(&self, path: &[u8]) -> Vec<u8> {
+        let names = [self.under.as_deref().unwrap_or_default(), path];
+        let names: Vec<&[u8]> = names.into_iter().filter(|name| !name.is_empty()).collect();
+        names.join(&b'/')
+    }
+}
+
+/// The listings being made one.
+struct ListingMerge<'a> {
+    parts: &'a [UnionPart],
+    listings: &'a [TreeListing],
+    /// Files with several names: their numbers in the union.
+    groups: HashMap<LinkedFile, u32>,
+    /// What is copied is taken away at its source.
+    moves: bool,
+}
+
+/// What a file with several names is known by.
+#[derive(PartialEq, Eq, Hash)]
+enum LinkedFile {
+    /// Its device and inode: files of this host, whatever source they are of.
+    Inode(u64, u64),
+    /// The part, and the number of its group there.
+    Group(usize, u32),
+}
+
+/// Whether a rule leaves all of a source out.
+fn is_omitted(listing: &TreeListing) -> bool {
+    listing.root().flags().contains(EntryFlags::WITHHELD)
+}
+
+/// Directories of the parts that are one in the union, and its number there.
+struct UnionTask {
+    id: ListingEntryId,
+    from: Vec<EntryOrigin>,
+}
+
+/// Entries of one name: it, the part, and the entry there.
+type NamedEntries<'a> = (Vec<u8>, usize, ListingEntry<'a>);
+
+impl<'a> ListingMerge<'a> {
+    fn merge_listings(mut self) -> Result<(TreeListing, Vec<EntryOrigin>)> {
+        let content = |(_, part): &(usize, &UnionPart)| part.under.is_none();
+        let of_root: Vec<EntryOrigin> = self
+            .parts
+            .iter()
+            .enumerate()
+            .filter(content)
+            .map(|(part, _)| (part, ListingEntryId::ROOT))
+            .collect();
+        let first = of_root.iter().find_map(|origin| {
+            let root = self.origin_entry(*origin)?;
+            (!root.flags().contains(EntryFlags::IMPLIED)).then_some((*origin, root))
+        });
+        let mut listing = match first {
+            Some((_, root)) => TreeListing::new(&NewListingEntry::from_entry(&root), root.detail().cloned()),
+            None if self.listings.iter().all(is_omitted) => crate::local::scan::create_omitted_listing(),
+            None => TreeListing::new(
+                &NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::unknown_dir() },
+                None,
+            ),
+        };
+        let mut origins = vec![first.map_or((0, ListingEntryId::ROOT), |(origin, _)| origin)];
+        let mut tasks = VecDeque::from([UnionTask { id: ListingEntryId::ROOT, from: of_root }]);
+        while let Some(task) = tasks.pop_front() {
+            self.merge_dir(&task, &mut listing, &mut origins, &mut tasks)?;
+        }
+        self.merge_unlisted(&mut listing);
+        Ok((listing, origins))
+    }
+
+    fn origin_entry(&self, (part, id): EntryOrigin) -> Option<ListingEntry<'a>> {
+        self.listings.get(part)?.get(id)
+    }
+
+    /// What is in a directory, by name, in the order of the parts.
+    fn collect_children(&self, task: &UnionTask) -> Vec<NamedEntries<'a>> {
+        let mut all: Vec<NamedEntries<'a>> = Vec::new();
+        for origin in &task.from {
+            let children = self.origin_entry(*origin).into_iter().flat_map(|dir| dir.children());
+            all.extend(children.map(|child| (child.name().to_vec(), origin.0, child)));
+        }
+        if task.id == ListingEntryId::ROOT {
+            let taken = self.parts.iter().zip(self.listings).enumerate();
+            for (number, (part, listing)) in taken.filter(|(_, (_, listing))| !is_omitted(listing)) {
+                all.extend(part.under.clone().map(|name| (name, number, listing.root())));
+            }
+        }
+        all.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+        all
+    }
+
+    fn merge_dir(
+        &mut self,
+        task: &UnionTask,
+        listing: &mut TreeListing,
+        origins: &mut Vec<EntryOrigin>,
+        tasks: &mut VecDeque<UnionTask>,
+    ) -> Result<()> {
+        let kept = [EntryFlags::KEEPS, EntryFlags::UNREAD, EntryFlags::MOUNT];
+        let flags = task.from.iter().filter_map(|origin| self.origin_entry(*origin)).map(|dir| dir.flags());
+        let marks = flags.fold(EntryFlags::default(), |marks, flags| {
+            kept.iter().fold(marks, |marks, mark| marks.union_if(*mark, flags.contains(*mark)))
+        });
+        listing.add_flags(task.id, marks);
+        let children = self.collect_children(task);
+        let mut block = DirectoryBlock::with_capacity(children.len());
+        let mut dirs = Vec::new();
+        let mut stamps = Vec::new();
+        for same in children.chunk_by(|a, b| a.0 == b.0) {
+            // One that was named goes before one that is on the way to something else.
+            let is_named = |(.., entry): &&NamedEntries<'_>| {
+                entry.is_dir() && !entry.flags().contains(EntryFlags::IMPLIED)
+            };
+            let dir = same.iter().find(is_named).or_else(|| same.iter().find(|(.., entry)| entry.is_dir()));
+            let Some((name, part, entry)) = dir.or(same.first()) else {
+                continue;
+            };
+            if entry.is_dir() {
+                let all = same.iter().filter(|(.., entry)| entry.is_dir());
+                let from: Vec<EntryOrigin> = all.map(|(_, part, entry)| (*part, entry.id())).collect();
+                dirs.push((block.len() as u32, from));
+            }
+            if same.iter().any(|(_, other, hidden)| self.is_shadowed((*part, entry), (*other, hidden))) {
+                let names = [listing.entry(task.id).path(), name.clone()];
+                let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).filter(|n| !n.is_empty()).collect();
+                listing.shadowed.push(names.join(&b'/'));
+            }
+            stamps.push(entry.listing().change_stamp(entry.id()));
+            let detail = entry.detail().cloned().map(|mut detail| {
+                detail.group = self.map_link_group(*part, detail.group);
+                detail
+            });
+            block.push(name, &NewListingEntry::from_entry(entry), detail)?;
+            origins.push((*part, entry.id()));
+        }
+        let first = listing.attach_block(task.id, &mut block)?;
+        for (place, stamp) in (0..).zip(stamps).filter(|(_, stamp)| *stamp != 0) {
+            listing.set_change_stamp(first.offset_by(place), stamp);
+        }
+        tasks.extend(dirs.into_iter().map(|(place, from)| UnionTask { id: first.offset_by(place), from }));
+        Ok(())
+    }
+
+    fn map_link_group(&mut self, part: usize, group: u32) -> u32 {
+        if group == 0 {
+            return 0;
+        }
+        let next = self.groups.len() as u32 + 1;
+        let files =
+            self.listings.get(part).map(|listing| listing.linked_files.as_slice()).unwrap_or_default();
+        let file = match files.get(group as usize - 1) {
+            Some((device, inode)) => LinkedFile::Inode(*device, *inode),
+            None => LinkedFile::Group(part, group),
+        };
+        *self.groups.entry(file).or_insert(next)
+    }
+
+    /// Whether an entry of another part is left out for the one that is taken, and a person should know: it is something
+    /// else, or stays at its source though it was to be moved.
+    fn is_shadowed(&self, taken: (usize, &ListingEntry<'_>), other: (usize, &ListingEntry<'_>)) -> bool {
+        let looks = |entry: &ListingEntry<'_>| (entry.kind(), entry.size(), entry.mtime());
+        taken.0 != other.0 && !other.1.is_dir() && (self.moves || looks(taken.1) != looks(other.1))
+    }
+
+    /// What could not be listed, and what owners are called.
+    fn merge_unlisted(&self, union: &mut TreeListing) {
+        for (part, listing) in self.parts.iter().zip(self.listings) {
+            for unlisted in &listing.unlisted {
+                union
+                    .unlisted
+                    .push(UnlistedEntry { path: part.path_in_union(&unlisted.path), ..unlisted.clone() });
+            }
+            for (id, name) in &listing.owners.users {
+                union.owners.users.entry(*id).or_insert_with(|| name.clone());
+            }
+            for (id, name) in &listing.owners.groups {
+                union.owners.groups.entry(*id).or_insert_with(|| name.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Entries that are moved: taken away at the source once the destination has them.
+//!
+//! Invariant: nothing is taken away that the destination does not have, whole and durable, nor what is not as it was
+//! listed; what cannot be told from the destination's own entry stays, too. Directories stay. Deliberately absent: which
+//! entries the destination has once a plan is carried out (see `plan`).
+
+use std::collections::HashSet;
+
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::HeldDir;
+use vellum_types::FileKind;
+
+use crate::error::{Result, SyncError};
+use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
+use crate::local::receive::{SyncJob, SyncProblem, SyncReport};
+
+/// Takes away at the source what a plan moved, except for what something is told of; tells what came of it in the report.
+pub fn remove_moved_entries(job: &SyncJob<'_>, report: &mut SyncReport, meter: &ProgressMeter) -> Result<()> {
+    if job.plan.moved.is_empty() || report.stopped {
+        return Ok(());
+    }
+    if !report.durable {
+        let message =
+            "the destination may not have everything for good, so nothing was taken away at the source";
+        report.problems.push(SyncProblem { path: Vec::new(), message: message.into(), vanished: false });
+        return Ok(());
+    }
+    let told: HashSet<&[u8]> = report.problems.iter().map(|problem| problem.path.as_slice()).collect();
+    // Of a directory that could not be made nothing may be there.
+    let arrived = |id: &&ListingEntryId| {
+        let path = job.from.entry(**id).path();
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+        ends.chain([path.len()]).all(|end| path.get(..end).is_none_or(|above| !told.contains(above)))
+    };
+    let entries: Vec<ListingEntryId> = job.plan.moved.iter().filter(arrived).copied().collect();
+    let taken = job.source.remove_entries(job.from, &entries, meter)?;
+    report.taken = taken.taken;
+    report.stopped |= taken.stopped;
+    report.problems.extend(taken.problems);
+    Ok(())
+}
+
+/// Takes entries away that still are as they were listed; `dir` opens the directory of one, `name` says what it is called
+/// there.
+pub(crate) fn remove_unchanged_entries<'l>(
+    listing: &'l TreeListing,
+    entries: &[ListingEntryId],
+    meter: &ProgressMeter,
+    place: impl Fn(&ListingEntry<'l>) -> Result<(HeldDir, Vec<u8>)>,
+) -> SyncReport {
+    let mut report = SyncReport::default();
+    for entry in entries.iter().filter_map(|id| listing.get(*id)) {
+        if meter.is_stopped() {
+            report.stopped = true;
+            break;
+        }
+        let removed = place(&entry).and_then(|(dir, name)| remove_unchanged_entry(&dir, &name, &entry));
+        match removed {
+            Ok(()) => report.taken += 1,
+            Err(error) => {
+                let message = format!("not taken away at the source: {}", error.format_chain());
+                report.problems.push(SyncProblem { path: entry.path(), message, vanished: false });
+            }
+        }
+    }
+    report
+}
+
+fn remove_unchanged_entry(dir: &HeldDir, name: &[u8], entry: &ListingEntry<'_>) -> Result<()> {
+    let stat = match dir.stat(name) {
+        // Somebody else took it away.
+        Err(error) if error.is_not_found() => return Ok(()),
+        stat => stat?,
+    };
+    let size = if stat.kind == FileKind::File { stat.size } else { 0 };
+    let same = (entry.kind(), entry.size(), entry.mtime()) == (stat.kind, size, stat.mtime);
+    // Names that come and go change the time of a file with several.
+    let stamp =
+        if entry.flags().contains(EntryFlags::LINKED) { 0 } else { entry.listing().change_stamp(entry.id()) };
+    if !same || entry.is_dir() || stamp != 0 && stamp != crate::local::scan::compute_identity(&stat) {
+        return Err(SyncError::Changed);
+    }
+    Ok(dir.unlink(name)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::ends::local::LocalEnd;
+    use crate::model::options::{PreserveOptions, SymlinkHandling, SyncOptions};
+    use crate::plan::SyncPlan;
+    use crate::local::receive::DestinationEnd;
+    use crate::local::scan::NoFilter;
+    use crate::ends::{ListingRequest, SourceEnd, SyncEnd, SyncSide};
+
+    fn options() -> SyncOptions {
+        let preserve = PreserveOptions {
+            recursive: true,
+            times: true,
+            symlinks: SymlinkHandling::Keep,
+            ..PreserveOptions::default()
+        };
+        SyncOptions { preserve, stamps: true, moves: true, ..SyncOptions::default() }
+    }
+
+    fn list(end: &LocalEnd, side: SyncSide) -> TreeListing {
+        let wish = ListingRequest {
+            side,
+            options: Arc::new(options()),
+            rules: Arc::new(NoFilter),
+            top: Vec::new(),
+            avoid: None,
+            owners: false,
+        };
+        end.list_entries(&wish, &ProgressMeter::default()).unwrap()
+    }
+
+    /// Copies `from` to `to`; meddles with `from` before it is taken away.
+    fn moved(root: &Path, meddle: impl Fn(&Path, &mut SyncReport)) -> SyncReport {
+        let from = root.join("from");
+        let to = root.join("to");
+        fs::create_dir_all(&to).unwrap();
+        let source = LocalEnd::open(&from).unwrap();
+        let destination = LocalEnd::open(&to).unwrap();
+        let ours = list(&source, SyncSide::Source);
+        let theirs = list(&destination, SyncSide::Destination);
+        let options = options();
+        let meter = ProgressMeter::default();
+        let plan = SyncPlan::new(&ours, &theirs, &options);
+        let job = SyncJob { plan: &plan, source: &source, from: &ours, to: &theirs, options: &options };
+        let mut report = destination.execute_plan(&job, &meter).unwrap();
+        assert!(report.durable && report.problems.is_empty(), "{report:?}");
+        meddle(&from, &mut report);
+        remove_moved_entries(&job, &mut report, &meter).unwrap();
+        report
+    }
+
+    fn make(root: &Path) {
+        for name in ["a", "b", "c", "d/e", "f"] {
+            let path = root.join("from").join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "content").unwrap();
+        }
+    }
+
+    #[test]
+    fn what_changed_meanwhile_stays() {
+        let temp = tempfile::tempdir().unwrap();
+        make(temp.path());
+        let report = moved(temp.path(), |from, _| {
+            fs::write(from.join("a"), "longer content").unwrap();
+            // The same size and time: only the time of the last change of anything tells.
+            let time = fs::metadata(from.join("b")).unwrap().modified().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            fs::write(from.join("b"), "CONTENT").unwrap();
+            fs::File::options().write(true).open(from.join("b")).unwrap().set_modified(time).unwrap();
+            fs::remove_file(from.join("c")).unwrap();
+            // Another directory in the place of one that was listed.
+            fs::rename(from.join("d"), from.join("../was")).unwrap();
+            fs::create_dir(from.join("../outside")).unwrap();
+            fs::copy(from.join("../was/e"), from.join("../outside/e")).unwrap();
+            std::os::unix::fs::symlink("../outside", from.join("d")).unwrap();
+        });
+        let told: Vec<_> = report.problems.iter().map(|problem| problem.path.as_slice()).collect();
+        assert!(told.starts_with(&[b"a", b"b"]) && !told.contains(&&b"f"[..]), "{report:?}");
+        for (name, stays) in [("a", true), ("b", true), ("../outside/e", true), ("f", false)] {
+            assert_eq!(temp.path().join("from").join(name).exists(), stays, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_something_is_told_of_or_what_may_not_last_stays() {
+        let temp = tempfile::tempdir().unwrap();
+        make(temp.path());
+        let report = moved(temp.path(), |_, report| {
+            report.problems.push(SyncProblem {
+                path: b"a".to_vec(),
+                message: String::new(),
+                vanished: false,
+            });
+        });
+        assert_eq!(report.taken, 4);
+        assert!(temp.path().join("from/a").exists());
+        make(temp.path());
+        let report = moved(temp.path(), |_, report| {
+            report.problems.push(SyncProblem {
+                path: b"d".to_vec(),
+                message: String::new(),
+                vanished: false,
+            });
+        });
+        assert_eq!(report.taken, 4);
+        assert!(temp.path().join("from/d/e").exists());
+        make(temp.path());
+        let report = moved(temp.path(), |_, report| report.durable = false);
+        assert_eq!((report.taken, report.problems.len()), (0, 1));
+        let report = moved(temp.path(), |_, report| report.stopped = true);
+        assert_eq!((report.taken, report.problems.len()), (0, 0));
+        assert!(temp.path().join("from/f").exists());
+    }
+
+    #[test]
+    fn a_source_that_never_changes_gives_nothing_away() {
+        struct Fixed;
+        impl SyncEnd for Fixed {
+            fn list_entries(&self, _: &ListingRequest, _: &ProgressMeter) -> Result<TreeListing> {
+                Err(SyncError::Stopped)
+            }
+            fn hash_files(
+                &self,
+                _: &TreeListing,
+                _: &[ListingEntryId],
+                _: &ProgressMeter,
+            ) -> Result<Vec<Option<crate::model::listing::ContentDigest>>> {
+                Err(SyncError::Stopped)
+            }
+        }
+        impl SourceEnd for Fixed {
+            fn open_content(
+                &self,
+                _: ListingEntry<'_>,
+                _: Option<crate::ends::OldVersion<'_>>,
+            ) -> Result<crate::ends::FileContent> {
+                Err(SyncError::Stopped)
+            }
+        }
+        let listing = TreeListing::new(&crate::model::listing::NewListingEntry::unknown_dir(), None);
+        let refused = Fixed.remove_entries(&listing, &[], &ProgressMeter::default());
+        assert!(matches!(refused, Err(SyncError::Unchangeable)));
+    }
+}

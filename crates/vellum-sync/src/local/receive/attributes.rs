@@ -1,0 +1,199 @@
+//! Giving an entry its attributes, in the order that the kernel's side effects demand: owner, extended attributes,
+//! mode, times.
+//!
+//! Invariant: set-id bits come after the owner, and never lend the privileges of another than the source's.
+
+use rustix::io::Errno;
+use vellum_host::beneath::{BeneathError, HeldDir, HeldNode};
+use vellum_host::metadata::FileStat;
+use vellum_types::FileKind;
+
+use crate::error::{Result, SyncError};
+use crate::model::listing::ListingEntry;
+use crate::model::options::{ACL_PREFIX, SyncOptions};
+use crate::plan::WantedAttributes;
+use crate::ends::SyncSide;
+
+/// Attributes that are removed if the source does not have them; labels belong to the system.
+const REMOVED: [&[u8]; 3] = [b"user.", b"trusted.", b"security.capability"];
+
+/// What stood under a name before.
+#[derive(Clone, Copy)]
+pub enum PreviousOccupant<'a> {
+    /// Nothing: modes are the source's, less what the umask takes, or the default ACL of the directory.
+    Yes {
+        /// What is taken away.
+        umask: u32,
+    },
+    /// Something with this mode.
+    No {
+        /// The lowest twelve bits.
+        mode: u32,
+        /// It, as it was listed: what rules protect of its attributes is not among them.
+        old: Option<ListingEntry<'a>>,
+    },
+}
+
+impl PreviousOccupant<'_> {
+    /// Whether an attribute that the source does not have may be removed.
+    fn can_remove_xattr(&self, name: &[u8]) -> bool {
+        match self {
+            Self::No { old: Some(old), .. } => old.xattrs().iter().any(|xattr| xattr.name == name),
+            Self::No { old: None, .. } | Self::Yes { .. } => true,
+        }
+    }
+}
+
+/// Applies the attributes that an entry of the source asks for; gives what could not be applied.
+pub(super) fn apply_attributes(
+    node: &HeldNode<'_>,
+    entry: &ListingEntry<'_>,
+    newcomer: PreviousOccupant<'_>,
+    options: &SyncOptions,
+) -> Result<Vec<String>> {
+    apply_known_attributes(node, &node.stat()?, entry, newcomer, options)
+}
+
+/// The same where it is known what the node has.
+pub(super) fn apply_known_attributes(
+    node: &HeldNode<'_>,
+    now: &FileStat,
+    entry: &ListingEntry<'_>,
+    newcomer: PreviousOccupant<'_>,
+    options: &SyncOptions,
+) -> Result<Vec<String>> {
+    if now.kind != entry.kind() {
+        return Err(SyncError::Changed);
+    }
+    let wanted = WantedAttributes::from_entry(entry, options);
+    let mut failed = Vec::new();
+    let (uid, gid) = apply_owner(node, &wanted, now, &mut failed);
+    let mut touched = (uid, gid) != (now.uid, now.gid);
+    if options.preserve.lists_xattrs(SyncSide::Destination) {
+        touched |= apply_xattrs(node, entry, (now, &newcomer), options, &mut failed);
+    }
+    let mode = match newcomer {
+        PreviousOccupant::Yes { umask } => wanted.compute_new_mode(umask, now.mode, uid, gid),
+        PreviousOccupant::No { mode, .. } => wanted.compute_mode(mode, uid, gid),
+    };
+    if let Some(mode) = mode.filter(|mode| touched || *mode != now.mode) {
+        let set = node.set_mode(mode);
+        // A filesystem without modes, where nobody asked for those of the source.
+        let is_none = |error: &BeneathError| {
+            matches!(error.errno(), Some(Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM))
+        };
+        if options.preserve.modes || !set.as_ref().is_err_and(is_none) {
+            record_failure(set, &mut failed);
+        }
+    }
+    match (wanted.atime, wanted.mtime) {
+        (None, None) => {}
+        (None, Some(mtime)) if mtime == now.mtime => {}
+        (None, Some(mtime)) => record_failure(node.set_mtime(mtime), &mut failed),
+        (Some(atime), mtime) => {
+            record_failure(node.set_times(atime, mtime.unwrap_or(now.mtime)), &mut failed)
+        }
+    }
+    Ok(failed)
+}
+
+fn record_failure(outcome: std::result::Result<(), BeneathError>, failed: &mut Vec<String>) {
+    if let Err(error) = outcome {
+        failed.push(SyncError::from(error).format_chain());
+    }
+}
+
+/// Gives owner and group where the caller may; tells which they are then.
+fn apply_owner(
+    node: &HeldNode<'_>,
+    wanted: &WantedAttributes,
+    now: &FileStat,
+    failed: &mut Vec<String>,
+) -> (u32, u32) {
+    // The number that means "as it is" to the kernel is nobody's: what has it stays the caller's.
+    let is_somebody = |id: &u32| *id != u32::MAX;
+    let mut try_one = |uid: Option<u32>, gid: Option<u32>| match node.set_owner(uid, gid) {
+        Ok(()) => true,
+        Err(error) => {
+            // Not permitted, or an id that this user namespace does not have: it stays the caller's, as with rsync.
+            if !matches!(error.errno(), Some(Errno::PERM | Errno::INVAL)) {
+                failed.push(SyncError::from(error).format_chain());
+            }
+            false
+        }
+    };
+    let uid = wanted.uid.filter(is_somebody).filter(|uid| *uid != now.uid);
+    let gid = wanted.gid.filter(is_somebody).filter(|gid| *gid != now.gid);
+    if uid.is_some() && gid.is_some() && try_one(uid, gid) {
+        return (uid.unwrap_or(now.uid), gid.unwrap_or(now.gid));
+    }
+    let has_uid = uid.is_some() && try_one(uid, None);
+    let has_gid = gid.is_some() && try_one(None, gid);
+    (
+        if has_uid { uid.unwrap_or(now.uid) } else { now.uid },
+        if has_gid { gid.unwrap_or(now.gid) } else { now.gid },
+    )
+}
+
+/// Makes ACLs and other attributes, as far as they are asked for, those of the source. Whether the mode may have changed
+/// by that.
+fn apply_xattrs(
+    node: &HeldNode<'_>,
+    entry: &ListingEntry<'_>,
+    (now, newcomer): (&FileStat, &PreviousOccupant<'_>),
+    options: &SyncOptions,
+    failed: &mut Vec<String>,
+) -> bool {
+    let concerns = |name: &[u8]| options.preserve.sets_xattr(name);
+    let present = node.list_xattr_names().unwrap_or_default();
+    let mut touched = false;
+    for name in present.iter().filter(|name| concerns(name)) {
+        let stale = !entry.xattrs().iter().any(|xattr| xattr.name == *name)
+            && (name.starts_with(ACL_PREFIX)
+                || REMOVED.iter().any(|ours| name.starts_with(ours)) && newcomer.can_remove_xattr(name));
+        if stale {
+            touched = true;
+            record_failure(retry_writable(node, now, || node.remove_xattr(name)), failed);
+        }
+    }
+    for xattr in entry.xattrs().iter().filter(|xattr| concerns(&xattr.name)) {
+        let same = present.contains(&xattr.name)
+            && matches!(node.read_xattr(&xattr.name), Ok(Some(value)) if value == xattr.value);
+        if !same {
+            touched = true;
+            record_failure(retry_writable(node, now, || node.set_xattr(&xattr.name, &xattr.value)), failed);
+        }
+    }
+    touched
+}
+
+/// Tries again with write permission: the kernel asks for it, even of the owner, for `user.` attributes.
+fn retry_writable(
+    node: &HeldNode<'_>,
+    now: &FileStat,
+    change: impl Fn() -> std::result::Result<(), BeneathError>,
+) -> std::result::Result<(), BeneathError> {
+    match change() {
+        Err(error) if error.errno() == Some(Errno::ACCESS) && now.kind != FileKind::Symlink => {
+            node.set_mode(now.mode & 0o777 | 0o600)?;
+            change()
+        }
+        other => other,
+    }
+}
+
+/// The process's umask, as the system tells it: asking the kernel directly would change it for a moment.
+#[must_use]
+pub fn read_umask() -> u32 {
+    const USUAL: u32 = 0o022;
+    let read = || {
+        use std::io::Read;
+        let status =
+            HeldDir::open_root(std::path::Path::new("/proc/self")).ok()?.open_file(b"status").ok()?;
+        let mut text = String::new();
+        status.file.take(1 << 16).read_to_string(&mut text).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+        u32::from_str_radix(line.trim(), 8).ok()
+    };
+    read().unwrap_or(USUAL)
+}

@@ -1,0 +1,65 @@
+//! Entries that are taken from a basis directory instead of the source.
+//!
+//! Invariant: nothing is written in a basis directory. What is not there any more as it was listed comes from the source.
+
+use vellum_host::beneath::{BeneathError, HeldDir};
+use vellum_types::FileKind;
+
+use super::EntryWriter;
+use super::file::EntryDestination;
+use crate::error::Result;
+use crate::model::listing::ListingEntry;
+use crate::plan::{SyncStep, WriteMethod};
+use crate::ends::FileContent;
+
+impl EntryWriter<'_> {
+    /// Gives an entry's name to what has it in `from`; copies it where that cannot be.
+    pub fn link_from_basis(
+        &self,
+        from: &HeldDir,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Vec<String>> {
+        let looks_equal = match from.stat(entry.name()) {
+            Ok(stat) => {
+                stat.kind == entry.kind() && (stat.kind != FileKind::File || stat.size == entry.size())
+            }
+            Err(_) => false,
+        };
+        if looks_equal && self.link_file((from, entry.name()), home.dir, step, entry)?.is_some() {
+            return Ok(Vec::new());
+        }
+        self.copy_from_basis(from, home, step, entry)
+    }
+
+    /// Writes a file with the content that `from` has of it, and the attributes of the source's.
+    pub fn copy_from_basis(
+        &self,
+        from: &HeldDir,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Vec<String>> {
+        if !entry.is_file() {
+            return self.create_node(home.dir, step, entry);
+        }
+        match from.open_file(entry.name()) {
+            Ok(opened) if opened.stat.size == entry.size() => {
+                self.write_staged_file(home, step, entry, None, &mut FileContent::File(opened))
+            }
+            opened => {
+                opened.map(drop).or_else(ignore_open_error)?;
+                self.write_file(home, step, WriteMethod::Whole, entry)
+            }
+        }
+    }
+}
+
+/// A file that cannot be opened there comes from the source like one that is not there.
+fn ignore_open_error(error: BeneathError) -> Result<()> {
+    match error.errno() {
+        Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => Err(error.into()),
+        _ => Ok(()),
+    }
+}

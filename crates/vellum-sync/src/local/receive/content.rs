@@ -1,0 +1,439 @@
+//! Filling a new file: from a file of this host as is fastest, or with pieces that arrive.
+//!
+//! Invariant: when a fill returns Ok the file has exactly the source's bytes, and the source stayed the same meanwhile.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{copy_file_range, ftruncate, ioctl_ficlone};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::{OpenedFile, stat_file};
+use vellum_host::clone::{DataSegment, iter_data_segments};
+
+use super::filling::FileFill;
+use super::ranges::{ContentRange, IdleWorkers, split_ranges};
+use crate::error::{Result, SyncError};
+use crate::model::listing::{ContentDigest, EntryFlags, ListingEntry};
+use crate::ends::{ContentPieces, FilePart, TransferPiece};
+
+/// Files up to this many bytes are read and written in one piece each: fewer calls than any other way.
+pub(crate) const SMALL: u64 = 128 << 10;
+/// Bytes between two looks at whether to go on.
+const STEP: u64 = 8 << 20;
+/// Bytes that are compared, or looked at for zeros, at a time.
+pub(super) const BLOCK: usize = 64 << 10;
+/// Shortest run of zeros that becomes a hole, bytes: a block of most filesystems.
+const HOLE: usize = 4096;
+
+thread_local! {
+    /// Of each worker, for files that go in one piece.
+    pub(super) static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What all files of a run share: how fast it may go, what was counted, when to stop.
+pub(crate) struct TransferControl<'a> {
+    pub meter: &'a ProgressMeter,
+    pub written: AtomicU64,
+    pub spared: AtomicU64,
+    /// Sharing the source's blocks was refused once, or those of old versions: it is not tried again.
+    no_clone: AtomicBool,
+    no_share: AtomicBool,
+    /// Runs of zeros become holes.
+    pub(super) sparse: bool,
+    /// Bytes a second, and since when they are counted.
+    limit: Option<(u64, Instant)>,
+    taken: AtomicU64,
+    /// Who helps with large files.
+    pub idle_workers: IdleWorkers,
+}
+
+impl<'a> TransferControl<'a> {
+    pub fn new(meter: &'a ProgressMeter, sparse: bool, bandwidth: Option<u64>) -> Self {
+        Self {
+            meter,
+            written: AtomicU64::new(0),
+            spared: AtomicU64::new(0),
+            no_clone: AtomicBool::new(false),
+            no_share: AtomicBool::new(false),
+            sparse,
+            limit: bandwidth.filter(|limit| *limit > 0).map(|limit| (limit, Instant::now())),
+            taken: AtomicU64::new(0),
+            idle_workers: IdleWorkers::default(),
+        }
+    }
+
+    /// Counts bytes that went by, waits if that was too fast, and says when to stop.
+    pub fn throttle_bytes(&self, bytes: u64) -> Result<()> {
+        self.meter.add_progress(0, bytes);
+        if let Some((limit, since)) = self.limit {
+            let taken = self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            let due = Duration::from_secs_f64(taken as f64 / limit as f64);
+            while let Some(early) = due.checked_sub(since.elapsed()).filter(|early| !early.is_zero()) {
+                if self.meter.is_stopped() {
+                    break;
+                }
+                std::thread::sleep(early.min(Duration::from_millis(100)));
+            }
+        }
+        if self.meter.is_stopped() { Err(SyncError::Stopped) } else { Ok(()) }
+    }
+
+    /// Counts bytes that needed not be written.
+    pub fn count_spared(&self, bytes: u64) {
+        self.spared.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn choose_step_len(&self) -> u64 {
+        self.limit.map_or(STEP, |(limit, _)| (limit / 8).clamp(4096, STEP))
+    }
+
+    fn count_written(&self, written: u64) {
+        self.written.fetch_add(written, Ordering::Relaxed);
+    }
+
+    /// Whether a file, as it was listed, goes in one piece.
+    pub(super) fn can_copy_at_once(&self, entry: &ListingEntry<'_>) -> bool {
+        entry.is_file()
+            && entry.size() <= SMALL.min(self.choose_step_len())
+            && !self.sparse
+            && !entry.flags().contains(EntryFlags::SPARSE)
+    }
+
+    /// Fills `to`, which is empty, from a file of this host.
+    pub(super) fn fill_file(&self, filling: &FileFill<'_>, from: &OpenedFile) -> Result<()> {
+        let size = from.stat.size;
+        let to = filling.file;
+        let plain = !self.sparse && !from.stat.may_have_holes;
+        if size <= SMALL.min(self.choose_step_len()) && plain {
+            self.copy_small(to, from)?;
+        } else if self.limit.is_none() && clone_blocks(to, from, &self.no_clone)? {
+            self.spared.fetch_add(size, Ordering::Relaxed);
+            self.throttle_bytes(size)?;
+        } else if self.sparse {
+            set_file_len(to, size)?;
+            let whole = std::iter::once(Ok(ContentRange { start: 0, end: size }));
+            self.idle_workers.process_ranges(split_ranges(whole), |range| {
+                self.copy_buffered(filling, from, range, true)
+            })?;
+        } else {
+            self.copy_data(filling, from)?;
+        }
+        check_unchanged(from)
+    }
+
+    fn copy_small(&self, to: &File, from: &OpenedFile) -> Result<()> {
+        let size = from.stat.size as usize;
+        if size == 0 {
+            return Ok(());
+        }
+        BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < size {
+                buffer.resize(size.max(BLOCK), 0);
+            }
+            let window = buffer.get_mut(..size).unwrap_or_default();
+            from.file.read_exact_at(window, 0).map_err(map_short_read)?;
+            to.write_all_at(window, 0).map_err(SyncError::wrap_io_error("write"))
+        })?;
+        self.count_written(size as u64);
+        self.throttle_bytes(size as u64)
+    }
+
+    /// Shares the blocks of the version that was there, if its filesystem can.
+    pub(super) fn share_blocks(&self, to: &File, old: &OpenedFile) -> Result<bool> {
+        clone_blocks(to, old, &self.no_share)
+    }
+
+    /// Copies data alone.
+    fn copy_data(&self, filling: &FileFill<'_>, from: &OpenedFile) -> Result<()> {
+        if from.stat.may_have_holes {
+            set_file_len(filling.file, from.stat.size)?;
+        }
+        let segments = iter_data_segments(&from.file, &from.stat).map(|segment| match segment {
+            Ok(DataSegment { offset, len }) => Ok(ContentRange { start: offset, end: offset + len }),
+            Err(error) => Err(SyncError::wrap_io_error("read")(error)),
+        });
+        self.idle_workers.process_ranges(split_ranges(segments), |range| self.copy_in_kernel(filling, from, range))
+    }
+
+    /// Copies within the kernel, if it can.
+    fn copy_in_kernel(&self, filling: &FileFill<'_>, from: &OpenedFile, range: ContentRange) -> Result<()> {
+        let mut position = range.start;
+        while position < range.end {
+            let step = (range.end - position).min(self.choose_step_len()) as usize;
+            let mut read_at = position;
+            let mut write_at = position;
+            // Where the disk has to be waited for, others may write meanwhile.
+            let write_lock = is_in_page_cache(&from.file, position + step as u64 - 1).then(|| filling.lock_writes());
+            let copied =
+                copy_file_range(&from.file, Some(&mut read_at), filling.file, Some(&mut write_at), step);
+            drop(write_lock);
+            match copied {
+                Ok(count) if count > 0 => {
+                    position += count as u64;
+                    self.count_written(count as u64);
+                    filling.count_written(count as u64);
+                    self.throttle_bytes(count as u64)?;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                    return Err(SyncError::wrap_io_error("write")(errno.into()));
+                }
+                // Some pairs of files cannot be copied so; and the end of a file that became shorter: reading tells.
+                Ok(_) | Err(_) => {
+                    return self.copy_buffered(
+                        filling,
+                        from,
+                        ContentRange { start: position, ..range },
+                        false,
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn copy_buffered(
+        &self,
+        filling: &FileFill<'_>,
+        from: &OpenedFile,
+        range: ContentRange,
+        sparse: bool,
+    ) -> Result<()> {
+        let mut buffer = vec![0; BLOCK.min(self.choose_step_len() as usize)];
+        let mut position = range.start;
+        while position < range.end {
+            let step = (range.end - position).min(buffer.len() as u64) as usize;
+            let window = buffer.get_mut(..step).unwrap_or_default();
+            from.file.read_exact_at(window, position).map_err(map_short_read)?;
+            if sparse {
+                self.write_sparse_at(filling, window, position)?
+            } else {
+                self.write_at(filling, window, position)?
+            }
+            position += step as u64;
+            filling.count_written(step as u64);
+            self.throttle_bytes(step as u64)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_at(&self, to: &FileFill<'_>, bytes: &[u8], position: u64) -> Result<()> {
+        let _pen = to.lock_writes();
+        to.file.write_all_at(bytes, position).map_err(SyncError::wrap_io_error("write"))?;
+        self.count_written(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Writes where nothing was before.
+    pub(super) fn write_new_at(&self, to: &FileFill<'_>, bytes: &[u8], position: u64) -> Result<()> {
+        if self.sparse {
+            self.write_sparse_at(to, bytes, position)
+        } else {
+            self.write_at(to, bytes, position)
+        }
+    }
+
+    /// Writes what is not zero, into a file that has holes there.
+    fn write_sparse_at(&self, to: &FileFill<'_>, bytes: &[u8], mut position: u64) -> Result<()> {
+        for piece in bytes.chunks(HOLE) {
+            if piece.iter().any(|byte| *byte != 0) {
+                self.write_at(to, piece, position)?;
+            }
+            position += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Fills a file, which is empty, with pieces; `old` is the file that some of them are taken from. Gives the hash of
+    /// what arrived.
+    pub(super) fn assemble_pieces(
+        &self,
+        filling: &FileFill<'_>,
+        pieces: &mut dyn ContentPieces,
+        old: Option<&File>,
+    ) -> Result<ContentDigest> {
+        let mut hasher = blake3::Hasher::new();
+        let mut position = 0;
+        let mut buffer = Vec::new();
+        while let Some(piece) = pieces.next_piece()? {
+            let len = match piece {
+                TransferPiece::Data(bytes) => {
+                    hasher.update(bytes);
+                    self.write_new_at(filling, bytes, position)?;
+                    bytes.len() as u64
+                }
+                TransferPiece::Hole(len) => {
+                    hash_zeros(&mut hasher, len);
+                    len
+                }
+                TransferPiece::Old { offset, len } => {
+                    let old = old.ok_or(SyncError::Unequal)?;
+                    self.copy_old_range(filling, old, offset, position, len, &mut hasher, &mut buffer)?;
+                    len
+                }
+            };
+            position = position.checked_add(len).ok_or(SyncError::Unequal)?;
+            filling.count_written(len);
+            self.throttle_bytes(len)?;
+        }
+        set_file_len(filling.file, position)?;
+        verify_digest(&hasher, pieces)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "two places, a length, and what is kept between calls")]
+    fn copy_old_range(
+        &self,
+        to: &FileFill<'_>,
+        old: &File,
+        offset: u64,
+        position: u64,
+        len: u64,
+        hasher: &mut blake3::Hasher,
+        buffer: &mut Vec<u8>,
+    ) -> Result<()> {
+        buffer.resize(BLOCK, 0);
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(BLOCK as u64) as usize;
+            let window = buffer.get_mut(..step).unwrap_or_default();
+            old.read_exact_at(window, offset + done).map_err(map_short_read)?;
+            hasher.update(window);
+            self.write_at(to, window, position + done)?;
+            done += step as u64;
+        }
+        self.spared.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Fills a file with parts that can be had at the same time.
+    pub(super) fn assemble_parts(&self, filling: &FileFill<'_>, parts: Vec<FilePart>) -> Result<()> {
+        let size = parts.last().map_or(0, |part| part.end);
+        self.idle_workers.process_ranges(parts.into_iter().map(Ok), |part| self.assemble_part(filling, part))?;
+        set_file_len(filling.file, size)
+    }
+
+    fn assemble_part(&self, filling: &FileFill<'_>, mut part: FilePart) -> Result<()> {
+        let mut position = part.start;
+        while let Some(piece) = part.pieces.next_piece()? {
+            let len = match piece {
+                TransferPiece::Data(bytes) => {
+                    self.write_new_at(filling, bytes, position)?;
+                    bytes.len() as u64
+                }
+                TransferPiece::Hole(len) => len,
+                TransferPiece::Old { .. } => return Err(SyncError::Unequal),
+            };
+            position = position.checked_add(len).ok_or(SyncError::Unequal)?;
+            filling.count_written(len);
+            self.throttle_bytes(len)?;
+        }
+        if position == part.end { Ok(()) } else { Err(SyncError::Unequal) }
+    }
+
+    /// Makes `to`, which has other content, equal to the source: only blocks that differ are written. What lies beyond
+    /// its end is written in order: if that is cut off, its length tells how far it came, and it has no holes.
+    pub fn patch_file(&self, to: &File, from: &OpenedFile, start: u64) -> Result<()> {
+        let filling = FileFill::new_in_place(to);
+        let end = from.stat.size;
+        let there = stat_file(to)?.size.min(end).max(start);
+        let there = ContentRange { start, end: there };
+        self.idle_workers.process_ranges(split_ranges(std::iter::once(Ok(there))), |range| {
+            self.patch_range(&filling, from, range)
+        })?;
+        self.patch_range(&filling, from, ContentRange { start: there.end, end })?;
+        set_file_len(to, from.stat.size)?;
+        check_unchanged(from)
+    }
+
+    pub(super) fn patch_range(
+        &self,
+        to: &FileFill<'_>,
+        from: &OpenedFile,
+        range: ContentRange,
+    ) -> Result<()> {
+        let mut theirs = vec![0; BLOCK];
+        let mut ours = vec![0; BLOCK];
+        let mut position = range.start;
+        while position < range.end {
+            let step = (range.end - position).min(BLOCK as u64) as usize;
+            let window = theirs.get_mut(..step).unwrap_or_default();
+            from.file.read_exact_at(window, position).map_err(map_short_read)?;
+            let old = ours.get_mut(..step).unwrap_or_default();
+            match to.file.read_exact_at(old, position) {
+                Ok(()) if old == window => {
+                    self.spared.fetch_add(step as u64, Ordering::Relaxed);
+                }
+                _ => self.write_at(to, window, position)?,
+            }
+            position += step as u64;
+            self.throttle_bytes(step as u64)?;
+        }
+        Ok(())
+    }
+}
+
+/// Shares all blocks of another file, unless that was refused before.
+fn clone_blocks(to: &File, from: &OpenedFile, refused: &AtomicBool) -> Result<bool> {
+    if refused.load(Ordering::Relaxed) {
+        return Ok(false);
+    }
+    match ioctl_ficlone(to, &from.file) {
+        Ok(()) => set_file_len(to, from.stat.size).map(|()| true),
+        Err(Errno::NOSPC | Errno::DQUOT) => Err(SyncError::wrap_io_error("write")(Errno::NOSPC.into())),
+        Err(_) => {
+            refused.store(true, Ordering::Relaxed);
+            Ok(false)
+        }
+    }
+}
+
+/// The hash of what arrived, which is the one that the source tells, if it tells one.
+pub(super) fn verify_digest(hasher: &blake3::Hasher, pieces: &dyn ContentPieces) -> Result<ContentDigest> {
+    let arrived = *hasher.finalize().as_bytes();
+    match pieces.content_digest() {
+        Some(told) if told != arrived => Err(SyncError::Unequal),
+        _ => Ok(arrived),
+    }
+}
+
+/// Whether a byte of a file can be had without waiting for a disk.
+fn is_in_page_cache(file: &File, position: u64) -> bool {
+    let mut byte = [0];
+    preadv2(file, &mut [IoSliceMut::new(&mut byte)], position, ReadWriteFlags::NOWAIT).is_ok()
+}
+
+/// Gives a file its length.
+pub(super) fn set_file_len(file: &File, len: u64) -> Result<()> {
+    ftruncate(file, len).map_err(|errno| SyncError::wrap_io_error("write")(errno.into()))
+}
+
+/// The source's file is as it was when it was opened.
+pub(super) fn check_unchanged(from: &OpenedFile) -> Result<()> {
+    let now = stat_file(&from.file)?;
+    // Its last name may go meanwhile; content and attributes say whether it is what it was.
+    let same = (now.size, now.mtime) == (from.stat.size, from.stat.mtime)
+        && (now.ctime == from.stat.ctime || now.nlink != from.stat.nlink);
+    if same { Ok(()) } else { Err(SyncError::Changed) }
+}
+
+pub(super) fn map_short_read(error: std::io::Error) -> SyncError {
+    match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => SyncError::Changed,
+        _ => SyncError::wrap_io_error("read")(error),
+    }
+}
+
+/// Hashes so many zeros.
+pub(crate) fn hash_zeros(hasher: &mut blake3::Hasher, mut len: u64) {
+    const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
+    while len > 0 {
+        let step = len.min(ZEROS.len() as u64);
+        hasher.update(ZEROS.get(..step as usize).unwrap_or_default());
+        len -= step;
+    }
+}

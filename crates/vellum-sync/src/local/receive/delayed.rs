@@ -1,0 +1,175 @@
+//! New files that are complete and wait for their names until all of them are (`--delay-updates`).
+//!
+//! Invariant: they wait in a hidden directory of the run's own, or, on another filesystem than the destination's root,
+//! under temporary names beside their places: a run that is killed leaves only what the next one sweeps. Deliberately
+//! absent: when they get their names (see `transfer`).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use rustix::io::Errno;
+use vellum_host::beneath::{HeldDir, HiddenDir, ReplacePolicy, new_temp_name};
+use vellum_types::UnixTime;
+
+use super::EntryWriter;
+use super::file::map_name_conflict;
+use super::partial::PartialFile;
+use super::staging::WrittenFile;
+use crate::error::Result;
+use crate::model::listing::ListingEntry;
+use crate::plan::SyncStep;
+
+/// The files of a run that wait.
+pub(crate) struct DelayedNames {
+    root: HeldDir,
+    /// When the root last changed, before the hidden directory was made in it.
+    root_changed: UnixTime,
+    dir: HeldDir,
+    number: AtomicU64,
+    state: Mutex<DelayedState>,
+}
+
+struct DelayedState {
+    /// None: the names are given, and what comes now gets its own at once.
+    hidden: Option<HiddenDir>,
+    waiting: Vec<WaitingFile>,
+}
+
+/// A file that waits.
+pub(crate) struct WaitingFile {
+    pub step: SyncStep,
+    place: WaitingPlace,
+    /// Another run would have found it where it was written.
+    is_partial: bool,
+}
+
+/// Where a file waits.
+enum WaitingPlace {
+    /// In the hidden directory, under this name.
+    Hidden(Vec<u8>),
+    /// Beside its place, under this name.
+    Beside(Vec<u8>),
+}
+
+impl DelayedNames {
+    /// Makes the hidden directory.
+    pub fn new(root: &HeldDir) -> Result<Self> {
+        let root_changed = root.stat_self()?.mtime;
+        let hidden = root.create_hidden_dir()?;
+        Ok(Self {
+            root: root.clone(),
+            root_changed,
+            dir: hidden.dir().clone(),
+            number: AtomicU64::new(0),
+            state: Mutex::new(DelayedState { hidden: Some(hidden), waiting: Vec::new() }),
+        })
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.state().hidden.is_some()
+    }
+
+    /// All that wait; from now on files get their names at once.
+    pub fn close(&self) -> (Option<HiddenDir>, Vec<WaitingFile>) {
+        let mut state = self.state();
+        (state.hidden.take(), std::mem::take(&mut state.waiting))
+    }
+
+    /// Removes the hidden directory; with `keeps_time` the root is not changed by its having been there.
+    pub fn remove(&self, hidden: Option<HiddenDir>, keeps_time: bool) {
+        let was_there = hidden.is_some();
+        drop(hidden);
+        if was_there && keeps_time {
+            // What else changes in the root is followed by the time that the root shall have.
+            let _ = self.root.hold_self().set_mtime(self.root_changed);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, DelayedState> {
+        self.state.lock()
+    }
+
+    /// Puts a file where it waits; None if it lies on another filesystem than its place.
+    fn put(&self, written: &mut WrittenFile, dir: &HeldDir) -> Result<Option<WaitingPlace>> {
+        let name = self.number.fetch_add(1, Ordering::Relaxed).to_string().into_bytes();
+        match written.commit_in(&self.dir, &name, ReplacePolicy::Never) {
+            Err(error) if error.errno() == Some(Errno::XDEV) => {}
+            put => return Ok(put.map(|()| Some(WaitingPlace::Hidden(name)))?),
+        }
+        let name = new_temp_name()?;
+        match written.commit_in(dir, &name, ReplacePolicy::Never) {
+            Err(error) if error.errno() == Some(Errno::XDEV) => Ok(None),
+            put => Ok(put.map(|()| Some(WaitingPlace::Beside(name)))?),
+        }
+    }
+}
+
+impl EntryWriter<'_> {
+    /// Lets a file wait for its name.
+    pub(super) fn delay(
+        &self,
+        delayed: &DelayedNames,
+        mut written: WrittenFile,
+        dir: &HeldDir,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<()> {
+        let is_partial = matches!(written, WrittenFile::Partial(_));
+        let place = match delayed.put(&mut written, dir)? {
+            Some(place) => place,
+            None => {
+                let mut copy =
+                    WrittenFile::Staged(self.copy_staged_file(written.file()?, dir, step, entry)?);
+                let put = delayed.put(&mut copy, dir)?;
+                written.discard();
+                put.ok_or(crate::error::SyncError::Taken)?
+            }
+        };
+        delayed.state().waiting.push(WaitingFile { step: *step, place, is_partial });
+        Ok(())
+    }
+
+    /// Keeps the old version and gives a file that waits its name in `dir`.
+    pub fn name_waiting(&self, file: &WaitingFile, dir: &HeldDir, entry: &ListingEntry<'_>) -> Result<()> {
+        let named = self.keep_backup(dir, &file.step, entry).and_then(|()| {
+            let Some((from, name)) = self.where_it_waits(file, dir) else { return Ok(()) };
+            match file.step.old {
+                Some(_) => from.rename(name, dir, entry.name()),
+                None => from.rename_no_replace(name, dir, entry.name()),
+            }
+            .map_err(map_name_conflict)?;
+            let hold = || dir.hold_node(entry.name()).ok();
+            self.times.ensure_times_after_rename(hold, entry, self.job.options);
+            Ok(())
+        });
+        if named.is_err()
+            && let WaitingPlace::Beside(name) = &file.place
+        {
+            let _ = dir.unlink(name);
+        }
+        named
+    }
+
+    /// Puts a file that will not get its name where the next run finds it, or takes it away.
+    pub fn give_up_waiting(&self, file: &WaitingFile, dir: &HeldDir, entry: &ListingEntry<'_>) {
+        let Some((from, name)) = self.where_it_waits(file, dir) else { return };
+        let kept = file.is_partial
+            && PartialFile::resolve_location(dir, entry, &self.job.options.writing, &self.staging)
+                .is_ok_and(|place| from.rename(name, &place.dir, &place.name).is_ok());
+        if !kept {
+            // What cannot be removed is swept by the next run.
+            let _ = from.unlink(name);
+        }
+    }
+
+    fn where_it_waits<'f>(
+        &'f self,
+        file: &'f WaitingFile,
+        dir: &'f HeldDir,
+    ) -> Option<(&'f HeldDir, &'f [u8])> {
+        match &file.place {
+            WaitingPlace::Hidden(name) => self.delayed.as_ref().map(|delayed| (&delayed.dir, &name[..])),
+            WaitingPlace::Beside(name) => Some((dir, name)),
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! One entry that is received: written beside its place, given its attributes, and named in one step.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use vellum_host::beneath::{
+    BeneathError, HeldDir, HeldNode, HiddenDir, OpenedFile, ReplacePolicy, SpecialFile, StagedFile,
+    StagingMethod, new_temp_name,
+};
+use vellum_host::metadata::FileStat;
+use vellum_types::{FileKind, UnixTime};
+
+use super::content::BLOCK;
+use super::delayed::DelayedNames;
+use super::filling::FileFill;
+use super::partial::PartialFile;
+use super::small::{NewFileDefaults, compute_begin_time};
+use super::staging::{StagingDirectories, WrittenFile};
+use super::times::TimeKeeping;
+use super::{BackupKeeper, PreviousOccupant, SyncJob, TransferControl, attributes, default_acl};
+use crate::error::{Result, SyncError};
+use crate::model::listing::{ContentDigest, EntryFlags, ListingEntry};
+use crate::model::options::DeltaMode;
+use crate::plan::{SyncStep, WriteMethod};
+use crate::ends::{ContentPieces, FileContent, OldVersion};
+
+/// Writes entries into directories of the destination.
+pub(crate) struct EntryWriter<'a> {
+    pub job: &'a SyncJob<'a>,
+    pub flow: TransferControl<'a>,
+    pub keeper: Option<BackupKeeper>,
+    pub(super) staging: StagingDirectories,
+    pub delayed: Option<DelayedNames>,
+    umask: u32,
+    /// What was changed before this moment was changed before the run.
+    pub(super) begun: UnixTime,
+    siblings: NewFileDefaults,
+    pub(super) times: TimeKeeping,
+}
+
+/// Where an entry goes.
+#[derive(Clone, Copy)]
+pub(crate) struct EntryDestination<'d> {
+    pub dir: &'d HeldDir,
+    /// It is one that nobody sees yet: what is in it may have its own name from the start.
+    pub hidden: Option<&'d HiddenDir>,
+}
+
+/// A file being written, and what it is like before it is given anything, if that is known.
+pub(super) struct UnfinishedFile {
+    pub file: StagedFile,
+    pub like: Option<FileStat>,
+}
+
+impl<'a> EntryWriter<'a> {
+    pub fn new(
+        job: &'a SyncJob<'a>,
+        flow: TransferControl<'a>,
+        keeper: Option<BackupKeeper>,
+        staging: StagingDirectories,
+    ) -> Self {
+        // Where modes are copied nobody asks for it.
+        let umask = if job.options.preserve.modes { 0 } else { attributes::read_umask() };
+        Self {
+            job,
+            flow,
+            keeper,
+            staging,
+            delayed: None,
+            umask,
+            begun: compute_begin_time(),
+            siblings: NewFileDefaults::default(),
+            times: TimeKeeping::default(),
+        }
+    }
+
+    /// Writes a file; gives the attributes that could not be applied.
+    pub fn write_file(
+        &self,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        how: WriteMethod,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Vec<String>> {
+        if matches!(how, WriteMethod::InPlace | WriteMethod::Append)
+            && let Some(failed) = self.write_in_place(home.dir, step, entry, how == WriteMethod::Append)?
+        {
+            return Ok(failed);
+        }
+        self.write_new_file(home, step, how, entry)
+    }
+
+    fn write_new_file(
+        &self,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        how: WriteMethod,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Vec<String>> {
+        let dir = home.dir;
+        let old = match how {
+            WriteMethod::Delta if self.needs_old_file() => dir.open_file(entry.name()).ok(),
+            _ => None,
+        };
+        if let Some(partial) = PartialFile::open(dir, entry, &self.job.options.writing, &self.staging)? {
+            let resumed = self.resume_file(&partial, old.as_ref(), dir, step, entry);
+            let failed =
+                resumed.inspect_err(|error| partial.discard_unless_useful(is_interruption(error)))?;
+            self.publish_written(WrittenFile::Partial(partial), dir, step, entry)?;
+            return Ok(failed);
+        }
+        if let Some(failed) = self.write_small_file(home, step, entry)? {
+            return Ok(failed);
+        }
+        let old_version = old.as_ref().map(|old| OldVersion::from_kept_file(&old.file));
+        let mut content = self.job.source.open_content(*entry, old_version)?;
+        self.check_source_unchanged(&content, entry)?;
+        self.write_staged_file(home, step, entry, old.as_ref(), &mut content)
+    }
+
+    /// Writes a file beside its place, and gives it its name.
+    pub(super) fn write_staged_file(
+        &self,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+        old: Option<&OpenedFile>,
+        content: &mut FileContent,
+    ) -> Result<Vec<String>> {
+        let dir = home.dir;
+        let replaces = step.old.is_some();
+        let UnfinishedFile { file: new, like } = self.create_file(home, step, entry)?;
+        let filling = FileFill::new(new.file()?, entry.size(), replaces);
+        let received = match (&mut *content, old) {
+            (FileContent::File(from), Some(old))
+                if self.job.options.writing.delta == DeltaMode::Always
+                    && self.flow.share_blocks(new.file()?, old)? =>
+            {
+                self.flow.rewrite_shared(&filling, from, old)?;
+                None
+            }
+            (FileContent::File(from), _) => {
+                self.flow.fill_file(&filling, from)?;
+                None
+            }
+            (FileContent::Pieces(pieces), old) => self.assemble_file(&filling, &mut **pieces, old)?,
+        };
+        let failed = self.apply_file_attributes(dir, new.file()?, step, entry, like)?;
+        self.sync_and_verify(new.file()?, content, received)?;
+        self.finish_file(new, home, step, entry)?;
+        Ok(failed)
+    }
+
+    /// Gives a file that is complete its name.
+    pub(super) fn finish_file(
+        &self,
+        new: StagedFile,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<()> {
+        if home.hidden.is_none() {
+            return self.publish_written(WrittenFile::Staged(new), home.dir, step, entry);
+        }
+        // It has its own name from the start.
+        new.commit(entry.name(), ReplacePolicy::Never).map(drop).map_err(map_name_conflict)
+    }
+
+    /// Fills a new file with pieces; gives the hash of what arrived, unless nobody will compare it and the parts of the
+    /// file can be had at the same time.
+    fn assemble_file(
+        &self,
+        filling: &FileFill<'_>,
+        pieces: &mut dyn ContentPieces,
+        old: Option<&OpenedFile>,
+    ) -> Result<Option<ContentDigest>> {
+        match pieces.split_parts().filter(|_| !self.job.options.writing.verify) {
+            Some(parts) => self.flow.assemble_parts(filling, parts).map(|()| None),
+            None => self.flow.assemble_pieces(filling, pieces, old.map(|old| &old.file)).map(Some),
+        }
+    }
+
+    /// Begins a file that will have the entry's name.
+    pub(super) fn create_file(
+        &self,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<UnfinishedFile> {
+        let dir = home.dir;
+        if let Some(temp) = &self.staging.temp {
+            return Ok(UnfinishedFile { file: temp.stage_file()?, like: None });
+        }
+        if step.old.is_some() {
+            let file = dir.stage_file_by(StagingMethod::Named)?;
+            // Held while the name is temporary: another run that finds it knows that somebody is writing it.
+            let _ = flock(file.file()?, FlockOperation::NonBlockingLockExclusive);
+            return Ok(UnfinishedFile { file, like: None });
+        }
+        // Nobody reaches what has no name, or is in a directory that has none: it may have its mode from the start,
+        // which mostly spares setting it.
+        let mode = entry.mode() & 0o777;
+        let file = match home.hidden {
+            Some(hidden) => hidden.stage_file(entry.name(), mode).map_err(map_name_conflict)?,
+            None => dir.stage_file_with_mode(mode)?,
+        };
+        let like = self.siblings.find_or_stat(dir, mode, file.file()?, self.job.options)?;
+        Ok(UnfinishedFile { file, like })
+    }
+
+    /// Whether anybody looks at the old file: who copies within a host, and shares no blocks, does not.
+    fn needs_old_file(&self) -> bool {
+        self.job.source.needs_old_version() || self.job.options.writing.delta == DeltaMode::Always
+    }
+
+    /// Writes what is missing of a file that an earlier run may have begun.
+    fn resume_file(
+        &self,
+        partial: &PartialFile,
+        old: Option<&OpenedFile>,
+        dir: &HeldDir,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Vec<String>> {
+        // What arrived is of this very file, so it is worth more than an old version that is not much longer.
+        let arrived = partial.arrived_len();
+        let goes_on = arrived > 0 && old.is_none_or(|old| arrived >= old.stat.size / 2);
+        let there = if goes_on { Some(&partial.file) } else { old.map(|old| &old.file) };
+        let mut content = self.job.source.open_content(*entry, there.map(OldVersion::from_kept_file))?;
+        self.check_source_unchanged(&content, entry)?;
+        let received = match &mut content {
+            FileContent::File(from) => {
+                self.flow.patch_file(&partial.file, from, 0)?;
+                None
+            }
+            FileContent::Pieces(pieces) if goes_on => {
+                Some(self.flow.resume_content(&partial.file, arrived, &mut **pieces)?)
+            }
+            FileContent::Pieces(pieces) => {
+                rustix::fs::ftruncate(&partial.file, 0)
+                    .map_err(|errno| SyncError::wrap_io_error("write")(errno.into()))?;
+                let filling = FileFill::new(&partial.file, entry.size(), step.old.is_some());
+                self.assemble_file(&filling, &mut **pieces, old)?
+            }
+        };
+        let failed = self.apply_file_attributes(dir, &partial.file, step, entry, None)?;
+        self.sync_and_verify(&partial.file, &content, received)?;
+        Ok(failed)
+    }
+
+    /// Gives a new file of a directory the attributes; `like` is what it has, if that is known.
+    pub(super) fn apply_file_attributes(
+        &self,
+        dir: &HeldDir,
+        file: &File,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+        like: Option<FileStat>,
+    ) -> Result<Vec<String>> {
+        let node = HeldNode::from_file(file);
+        let now = like.map_or_else(|| node.stat(), Ok)?;
+        let newcomer = self.previous_occupant(step, &dir.hold_self());
+        let failed = attributes::apply_known_attributes(&node, &now, entry, newcomer, self.job.options)?;
+        self.times.ensure_times(&node, entry, self.job.options);
+        Ok(failed)
+    }
+
+    /// What stood there before; `dir` has the default ACL that new entries get.
+    fn previous_occupant(&self, step: &SyncStep, dir: &HeldNode<'_>) -> PreviousOccupant<'a> {
+        let old = step.old.map(|id| self.job.to.entry(id));
+        let same_kind = |old: &ListingEntry<'_>| {
+            step.source.is_some_and(|id| self.job.from.entry(id).kind() == old.kind())
+        };
+        match old.filter(same_kind).filter(|old| !old.flags().contains(EntryFlags::IMPLIED)) {
+            Some(old) => PreviousOccupant::No { mode: old.mode(), old: Some(old) },
+            None => PreviousOccupant::Yes { umask: self.new_entry_umask(dir) },
+        }
+    }
+
+    /// The mode bits that new entries of a directory do not get, where modes are not copied.
+    fn new_entry_umask(&self, dir: &HeldNode<'_>) -> u32 {
+        if self.job.options.preserve.modes {
+            return 0;
+        }
+        default_acl::read_allowed_mode(dir).map_or(self.umask, |allowed| 0o777 & !allowed)
+    }
+
+    /// Reads again what was written, and makes it durable, if that is asked for. `received` is the hash of content that
+    /// is not a file of this host.
+    pub(super) fn sync_and_verify(
+        &self,
+        file: &File,
+        content: &FileContent,
+        received: Option<ContentDigest>,
+    ) -> Result<()> {
+        let writing = &self.job.options.writing;
+        if writing.fsync || writing.verify {
+            file.sync_all().map_err(SyncError::wrap_io_error("make durable"))?;
+        }
+        if !writing.verify {
+            return Ok(());
+        }
+        // What is still in memory would prove nothing about the disk.
+        let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+        let wanted = match content {
+            FileContent::File(from) => Some(hash_file(&from.file)?),
+            FileContent::Pieces(_) => received,
+        };
+        if wanted == Some(hash_file(file)?) { Ok(()) } else { Err(SyncError::Unequal) }
+    }
+
+    /// What is replaced, deleted or changed is as it was listed, or already as it shall be; asked for by
+    /// [`crate::model::options::WriteOptions::unchanged`].
+    pub fn check_old_unchanged(&self, dir: &HeldDir, step: &SyncStep) -> Result<()> {
+        let old = step.old.map(|id| self.job.to.entry(id));
+        let Some(old) = old.filter(|old| self.job.options.writing.unchanged && !old.is_dir()) else {
+            return Ok(());
+        };
+        let stat = match dir.stat(old.name()) {
+            // What is gone cannot be lost.
+            Err(error) if error.is_not_found() => return Ok(()),
+            stat => stat?,
+        };
+        let size = if stat.kind == FileKind::File { stat.size } else { 0 };
+        let source = step.source.map(|id| self.job.from.entry(id));
+        let is = |entry: &ListingEntry<'_>| {
+            (entry.kind(), entry.size(), entry.mtime()) == (stat.kind, size, stat.mtime)
+        };
+        // Names that come and go change the time of a file with several.
+        let stamp =
+            if old.flags().contains(EntryFlags::LINKED) { 0 } else { self.job.to.change_stamp(old.id()) };
+        let untouched = stamp == 0 || stamp == crate::local::scan::compute_stamp(&stat);
+        if is(&old) && untouched || source.is_some_and(|source| is(&source)) {
+            Ok(())
+        } else {
+            Err(SyncError::Changed)
+        }
+    }
+
+    /// The source's file is as it was listed.
+    fn check_source_unchanged(&self, content: &FileContent, entry: &ListingEntry<'_>) -> Result<()> {
+        match content {
+            FileContent::File(from)
+                if self.job.options.writing.unchanged
+                    && (from.stat.size, from.stat.mtime) != (entry.size(), entry.mtime()) =>
+            {
+                Err(SyncError::Changed)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn keep_backup(&self, dir: &HeldDir, step: &SyncStep, entry: &ListingEntry<'_>) -> Result<()> {
+        self.check_old_unchanged(dir, step)?;
+        match &self.keeper {
+            Some(keeper) if step.old.is_some() => keeper.keep_replaced(dir, entry.name(), &entry.path()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a symlink or a special file.
+    pub fn create_node(
+        &self,
+        dir: &HeldDir,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Vec<String>> {
+        if step.old.is_none() {
+            self.create_node_as(dir, entry.name(), entry).map_err(map_name_conflict)?;
+            return self.apply_new_attributes(&dir.hold_self(), &dir.hold_node(entry.name())?, step, entry);
+        }
+        let temp = new_temp_name()?;
+        self.create_node_as(dir, &temp, entry)?;
+        let made = || {
+            let failed = self.apply_new_attributes(&dir.hold_self(), &dir.hold_node(&temp)?, step, entry)?;
+            self.keep_backup(dir, step, entry)?;
+            dir.rename(&temp, dir, entry.name())?;
+            let hold = || dir.hold_node(entry.name()).ok();
+            self.times.ensure_times_after_rename(hold, entry, self.job.options);
+            Ok(failed)
+        };
+        made().inspect_err(|_| {
+            let _ = dir.unlink(&temp);
+        })
+    }
+
+    fn create_node_as(
+        &self,
+        dir: &HeldDir,
+        name: &[u8],
+        entry: &ListingEntry<'_>,
+    ) -> std::result::Result<(), BeneathError> {
+        match SpecialFile::from_kind(entry.kind(), entry.rdev()) {
+            Some(special) => dir.create_special(name, special, 0o600),
+            None => dir.create_symlink(name, entry.symlink_target()),
+        }
+    }
+
+    /// Makes a name of a file that is there; None if that cannot be, and a copy has to do.
+    pub fn link_file(
+        &self,
+        from: (&HeldDir, &[u8]),
+        dir: &HeldDir,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Option<()>> {
+        self.check_old_unchanged(dir, step)?;
+        let temp = if step.old.is_some() { Some(new_temp_name()?) } else { None };
+        match from.0.link_file(from.1, dir, temp.as_deref().unwrap_or(entry.name())) {
+            Ok(()) => {}
+            Err(error) if is_link_refused(&error) => return Ok(None),
+            Err(error) => return Err(map_name_conflict(error)),
+        }
+        let Some(temp) = temp else { return Ok(Some(())) };
+        // Only now it is known that the old file is replaced: what cannot be linked may stay, and then needs no backup.
+        let named =
+            self.keep_backup(dir, step, entry).and_then(|()| Ok(dir.rename(&temp, dir, entry.name())?));
+        // If both were names of one file already, the kernel leaves the temporary one where it is.
+        match dir.unlink(&temp) {
+            Err(error) if !error.is_not_found() => named.and(Err(error.into())),
+            _ => named,
+        }
+        .map(Some)
+    }
+
+    /// Sets the attributes of something that is there.
+    pub fn apply_attributes(
+        &self,
+        node: &HeldNode<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Vec<String>> {
+        // Of what has a step of its own only a directory can be new, and it has the default ACL of the one that it is in.
+        self.apply_new_attributes(node, node, step, entry)
+    }
+
+    /// The same of an entry that is new in a directory, which has the default ACL that new entries get.
+    fn apply_new_attributes(
+        &self,
+        dir: &HeldNode<'_>,
+        node: &HeldNode<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Vec<String>> {
+        let failed =
+            attributes::apply_attributes(node, entry, self.previous_occupant(step, dir), self.job.options)?;
+        self.times.ensure_times(node, entry, self.job.options);
+        Ok(failed)
+    }
+
+    /// Deletes an entry of the destination.
+    pub fn delete_entry(&self, dir: &HeldDir, old: &ListingEntry<'_>) -> Result<()> {
+        let deleted = match (&self.keeper, old.kind()) {
+            (_, FileKind::Dir) => dir.remove_dir(old.name()),
+            (Some(keeper), _) => return keeper.keep_deleted(dir, old.name(), &old.path()),
+            (None, _) => dir.unlink(old.name()),
+        };
+        match deleted {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => Ok(other?),
+        }
+    }
+}
+
+/// Whether a failure cut off what would have gone well, so that another run can go on where it was.
+pub(super) fn is_interruption(error: &SyncError) -> bool {
+    matches!(error, SyncError::Lost | SyncError::LostTo { .. } | SyncError::Stopped) || error.is_final()
+}
+
+/// Whether a file cannot have another name there: it has too many, lies elsewhere, or the filesystem knows no such thing.
+pub(super) fn is_link_refused(error: &BeneathError) -> bool {
+    const REASONS: [Errno; 5] = [Errno::MLINK, Errno::XDEV, Errno::PERM, Errno::NOSYS, Errno::OPNOTSUPP];
+    error.errno().is_some_and(|errno| REASONS.contains(&errno))
+}
+
+/// A name that is taken although nobody saw it.
+pub(crate) fn map_name_conflict(error: BeneathError) -> SyncError {
+    match error.errno() {
+        Some(Errno::EXIST) => SyncError::Taken,
+        _ => error.into(),
+    }
+}
+
+/// The BLAKE3 hash of a file's content.
+pub(crate) fn hash_file(file: &File) -> Result<[u8; 32]> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 4 * BLOCK];
+    let mut position = 0;
+    loop {
+        match file.read_at(&mut buffer, position) {
+            Ok(0) => return Ok(*hasher.finalize().as_bytes()),
+            Ok(count) => {
+                hasher.update(buffer.get(..count).unwrap_or_default());
+                position += count as u64;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(SyncError::wrap_io_error("read")(error)),
+        }
+    }
+}

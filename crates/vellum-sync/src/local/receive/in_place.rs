@@ -1,0 +1,177 @@
+//! Writing over an old file, which is asked for by name: whoever reads it meanwhile, and a run that is killed, see a
+//! mixture.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+
+use vellum_host::beneath::{HeldDir, HeldNode, OpenedFile, stat_file};
+use vellum_types::UnixTime;
+
+use super::content::{BLOCK, hash_zeros, map_short_read, set_file_len, verify_digest};
+use super::file::EntryWriter;
+use super::filling::FileFill;
+use super::{PreviousOccupant, attributes};
+use crate::error::{Result, SyncError};
+use crate::model::listing::{ContentDigest, ListingEntry};
+use crate::model::options::DeltaMode;
+use crate::plan::SyncStep;
+use crate::ends::{ContentPieces, FileContent, OldVersion, TransferPiece};
+
+impl EntryWriter<'_> {
+    /// Writes over the old file from `start` on. Gives None if the file has other names: it is not changed then.
+    pub(super) fn write_in_place(
+        &self,
+        dir: &HeldDir,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+        append: bool,
+    ) -> Result<Option<Vec<String>>> {
+        let old = dir.open_file_to_update(entry.name())?;
+        if old.stat.nlink > 1 {
+            return Ok(None);
+        }
+        if let Some(keeper) = &self.keeper {
+            // A second name would change with it: the old version is copied.
+            self.copy_backup(keeper, dir, entry, &old)?;
+        }
+        // What is appended to has to be there, however content is sent.
+        let is_used = append || self.job.options.writing.delta != DeltaMode::Never;
+        let there = OldVersion { file: &old.file, is_overwritten: true };
+        let mut content = self.job.source.open_content(*entry, is_used.then_some(there))?;
+        let start = if append { old.stat.size } else { 0 };
+        self.update_in_place(step, &old, &mut content, entry, start)
+            .map(Some)
+            .map_err(|error| map_partial_write(error, &old))
+    }
+
+    /// Makes the old file the new one, with its attributes.
+    fn update_in_place(
+        &self,
+        step: &SyncStep,
+        old: &OpenedFile,
+        content: &mut FileContent,
+        entry: &ListingEntry<'_>,
+        start: u64,
+    ) -> Result<Vec<String>> {
+        let received = match content {
+            FileContent::File(from) => {
+                self.flow.patch_file(&old.file, from, start)?;
+                None
+            }
+            FileContent::Pieces(pieces) => Some(self.write_pieces_over(&old.file, &mut **pieces)?),
+        };
+        let listed = step.old.map(|id| self.job.to.entry(id));
+        let newcomer = PreviousOccupant::No { mode: old.stat.mode, old: listed };
+        let node = HeldNode::from_file(&old.file);
+        let failed = attributes::apply_attributes(&node, entry, newcomer, self.job.options)?;
+        self.times.ensure_times(&node, entry, self.job.options);
+        self.sync_and_verify(&old.file, content, received)?;
+        Ok(failed)
+    }
+
+    /// Writes pieces over a file; gives the hash of what shall be there.
+    fn write_pieces_over(&self, file: &File, pieces: &mut dyn ContentPieces) -> Result<ContentDigest> {
+        let mut hasher = blake3::Hasher::new();
+        let filling = FileFill::new_in_place(file);
+        let mut position = 0;
+        while let Some(piece) = pieces.next_piece()? {
+            let len = match piece {
+                TransferPiece::Data(bytes) => {
+                    hasher.update(bytes);
+                    self.flow.write_at(&filling, bytes, position)?;
+                    bytes.len() as u64
+                }
+                TransferPiece::Hole(len) => {
+                    hash_zeros(&mut hasher, len);
+                    zero_range(file, position, len)?;
+                    len
+                }
+                TransferPiece::Old { offset, len } if offset >= position => {
+                    self.copy_range_down(&filling, &mut hasher, offset, position, len)?;
+                    len
+                }
+                // Nothing that was written over may be taken from there.
+                TransferPiece::Old { .. } => return Err(SyncError::Unequal),
+            };
+            position = position.checked_add(len).ok_or(SyncError::Unequal)?;
+            self.flow.throttle_bytes(len)?;
+        }
+        set_file_len(file, position)?;
+        verify_digest(&hasher, pieces)
+    }
+
+    /// Takes a range that stands further on in the file, or just here. What stays is read, too: that the source has the
+    /// same was concluded from a short hash.
+    fn copy_range_down(
+        &self,
+        to: &FileFill<'_>,
+        hasher: &mut blake3::Hasher,
+        offset: u64,
+        position: u64,
+        len: u64,
+    ) -> Result<()> {
+        let mut buffer = vec![0; BLOCK];
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(BLOCK as u64);
+            let window = buffer.get_mut(..step as usize).unwrap_or_default();
+            let from = offset.checked_add(done).ok_or(SyncError::Unequal)?;
+            to.file.read_exact_at(window, from).map_err(map_short_read)?;
+            hasher.update(window);
+            // What is written over here was read before, since it goes towards the start.
+            if offset != position {
+                self.flow.write_at(to, window, position + done)?;
+            }
+            done += step;
+        }
+        Ok(())
+    }
+
+    fn copy_backup(
+        &self,
+        keeper: &super::BackupKeeper,
+        dir: &HeldDir,
+        entry: &ListingEntry<'_>,
+        old: &OpenedFile,
+    ) -> Result<()> {
+        let aside = dir.stage_file()?;
+        vellum_host::clone::clone_or_copy_content(&old.file, aside.file()?, &old.stat)?;
+        aside.node()?.set_mode(old.stat.mode)?;
+        let _ = aside.node()?.set_owner(Some(old.stat.uid), Some(old.stat.gid));
+        aside.node()?.set_mtime(old.stat.mtime)?;
+        let temp = vellum_host::beneath::new_temp_name()?;
+        aside.commit(&temp, vellum_host::beneath::ReplacePolicy::Never)?;
+        keeper.keep_copy(dir, &temp, entry.name(), &entry.path())
+    }
+}
+
+/// The failure of a file that was being written over. If something of it was written, the next run must see that it has
+/// to be written: a time long ago is no other version's, nor newer than the source's.
+fn map_partial_write(error: SyncError, old: &OpenedFile) -> SyncError {
+    /// Its time of last change then.
+    const LONG_AGO: UnixTime = UnixTime { secs: 0, nanos: 0 };
+    let is_untouched = stat_file(&old.file)
+        .is_ok_and(|now| (now.size, now.mtime, now.ctime) == (old.stat.size, old.stat.mtime, old.stat.ctime));
+    if is_untouched {
+        return error;
+    }
+    // Who may write to a file without owning it cannot set its time: then it is that of the last write.
+    let _ = HeldNode::from_file(&old.file).set_mtime(LONG_AGO);
+    SyncError::PartlyWritten(Box::new(error))
+}
+
+/// Makes a range of a file zeros.
+fn zero_range(file: &File, position: u64, len: u64) -> Result<()> {
+    use std::io::Write;
+    let mut file = file;
+    file.seek(SeekFrom::Start(position)).map_err(SyncError::wrap_io_error("write"))?;
+    let mut left = len;
+    let block = [0; 4096];
+    while left > 0 {
+        let step = left.min(block.len() as u64) as usize;
+        file.write_all(block.get(..step).unwrap_or_default()).map_err(SyncError::wrap_io_error("write"))?;
+        left -= step as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! Keeping what is replaced or deleted: beside the new version, in a backup directory, or in the trash.
+//!
+//! Invariant: nothing goes from its name before its old version has another; on another filesystem that is a durable copy.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::io::Errno;
+use vellum_host::beneath::HeldDir;
+
+use super::elsewhere;
+use super::file::is_link_refused;
+use crate::error::Result;
+use crate::model::options::WriteOptions;
+use crate::local::scan::TRASH_DIR;
+
+/// Mode of directories that are made for what is kept: nobody else reads what may be secret.
+const PRIVATE: u32 = 0o700;
+
+/// Where old versions go.
+pub(crate) struct BackupKeeper {
+    /// The directory; None: beside the new version.
+    dir: Option<HeldDir>,
+    suffix: Vec<u8>,
+}
+
+impl BackupKeeper {
+    /// What the options ask for; None if nothing is kept.
+    pub fn new(root: &HeldDir, writing: &WriteOptions) -> Result<Option<Self>> {
+        if writing.trash {
+            let dir = create_unique_dir(&create_path(root, TRASH_DIR)?, &format_timestamp())?;
+            return Ok(Some(Self { dir: Some(dir), suffix: Vec::new() }));
+        }
+        let Some(backup) = &writing.backup else { return Ok(None) };
+        let dir = match &backup.dir {
+            None => None,
+            Some(path) if path.starts_with(b"/") => {
+                use std::os::unix::ffi::OsStrExt;
+                Some(open_or_create_dir(std::path::Path::new(std::ffi::OsStr::from_bytes(path)))?)
+            }
+            Some(path) => Some(create_path(root, path)?),
+        };
+        Ok(Some(Self { dir, suffix: backup.suffix.clone() }))
+    }
+
+    /// Keeps what will be replaced: it gets a second name.
+    pub fn keep_replaced(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<()> {
+        let (to, kept) = self.open_backup_dir(dir, name, path)?;
+        match dir.link_replacing(name, &to, &kept) {
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) if is_link_refused(&error) => elsewhere::copy_entry(dir, name, &to, &kept),
+            other => Ok(other?),
+        }
+    }
+
+    /// Keeps what will be deleted: it is moved.
+    pub fn keep_deleted(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<()> {
+        let (to, kept) = self.open_backup_dir(dir, name, path)?;
+        match dir.rename(name, &to, &kept) {
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) if error.errno() == Some(Errno::XDEV) => {
+                elsewhere::copy_entry(dir, name, &to, &kept)?;
+                Ok(dir.unlink(name)?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Keeps a copy that stands under a temporary name in `dir`, as the old version of `name`.
+    pub fn keep_copy(&self, dir: &HeldDir, temp: &[u8], name: &[u8], path: &[u8]) -> Result<()> {
+        let (to, kept) = self.open_backup_dir(dir, name, path)?;
+        match dir.rename(temp, &to, &kept) {
+            Err(error) if error.errno() == Some(Errno::XDEV) => {
+                elsewhere::copy_entry(dir, temp, &to, &kept)?;
+                Ok(dir.unlink(temp)?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Where something of this path is kept, and under which name.
+    fn open_backup_dir(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<(HeldDir, Vec<u8>)> {
+        let kept = [name, &self.suffix].concat();
+        let Some(root) = &self.dir else { return Ok((dir.clone(), kept)) };
+        let parent = path.get(..path.len().saturating_sub(name.len())).unwrap_or_default();
+        Ok((create_path(root, parent)?, kept))
+    }
+}
+
+/// The directory at an absolute path; what is missing of it is made.
+fn open_or_create_dir(path: &std::path::Path) -> Result<HeldDir> {
+    match (HeldDir::open_trusted_root(path), path.parent(), path.file_name()) {
+        (Err(error), Some(parent), Some(name)) if error.is_not_found() => {
+            create_path(&open_or_create_dir(parent)?, name.as_encoded_bytes())
+        }
+        (opened, _, _) => Ok(opened?),
+    }
+}
+
+/// A new directory of this name, or of the name and a number: a clock that was set back says the same moment again, and
+/// what an earlier run keeps there is not to be put over.
+fn create_unique_dir(dir: &HeldDir, name: &str) -> Result<HeldDir> {
+    let mut number = 1_u64;
+    loop {
+        let name = if number == 1 { name.to_owned() } else { format!("{name}-{number}") };
+        match dir.create_dir(name.as_bytes(), PRIVATE) {
+            Ok(()) => return Ok(dir.open_dir(name.as_bytes())?),
+            Err(error) if error.errno() == Some(Errno::EXIST) => number += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The directory at a path below another, made where it is not there.
+pub(super) fn create_path(root: &HeldDir, path: &[u8]) -> Result<HeldDir> {
+    let mut here = root.clone();
+    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
+        match here.create_dir(name, PRIVATE) {
+            Ok(()) => {}
+            Err(error) if error.errno() == Some(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        here = here.open_dir(name)?;
+    }
+    Ok(here)
+}
+
+/// The present moment, UTC, as a name.
+fn format_timestamp() -> String {
+    const DAY: u64 = 86_400;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut days = now.as_secs() / DAY;
+    let rest = now.as_secs() % DAY;
+    let mut year = 1970;
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let mut month = 1;
+    for len in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < len {
+            break;
+        }
+        days -= len;
+        month += 1;
+    }
+    let hour = rest / 3600;
+    let minute = rest / 60 % 60;
+    let second = rest % 60;
+    format!(
+        "{year:04}-{month:02}-{:02}T{hour:02}-{minute:02}-{second:02}.{:03}Z",
+        days + 1,
+        now.subsec_millis()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_that_comes_again_has_a_directory_of_its_own() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = HeldDir::open_root(temp.path()).unwrap();
+        for name in ["then", "then-2", "then-3"] {
+            create_unique_dir(&root, "then").unwrap();
+            assert!(temp.path().join(name).is_dir(), "{name}");
+        }
+    }
+}

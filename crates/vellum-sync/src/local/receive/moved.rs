@@ -1,0 +1,187 @@
+//! A new version of a file that shares blocks with the one that was there, also with those that moved.
+//!
+//! Something put into a file, or taken out of it, moves all that lies behind. A filesystem can share what moved by whole
+//! blocks; it is found as what moved is found for another host (see `delta`). Invariant: what is shared is compared
+//! with the source, byte by byte, when nobody else can change it any more. Deliberately absent: what moved by less than
+//! a block, which no filesystem can share, and what moved in a file that is as long as it was, which costs a look at
+//! every byte and is rare.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{copy_file_range, fstatfs};
+use rustix::io::Errno;
+use vellum_host::beneath::OpenedFile;
+
+use super::TransferControl;
+use super::content::{check_unchanged, set_file_len};
+use super::filling::FileFill;
+use super::ranges::ContentRange;
+use crate::remote::delta::{DeltaOperation, FileSignature, SignatureMatcher};
+use crate::error::{Result, SyncError};
+
+/// A run of bytes that the old version has, too.
+#[derive(Clone, Copy)]
+struct SharedRun {
+    /// Where it is there, and here.
+    old: u64,
+    new: u64,
+    len: u64,
+}
+
+impl SharedRun {
+    /// Whether another one goes on where this one ends, on both sides.
+    fn is_continued_by(&self, next: &Self) -> bool {
+        (self.old + self.len, self.new + self.len) == (next.old, next.new)
+    }
+
+    /// What of it can be shared in blocks of this length: nothing, unless it moved by whole ones.
+    fn align_to_blocks(&self, block: u64) -> Option<Self> {
+        let start = self.new.next_multiple_of(block);
+        let len = (self.new + self.len).checked_sub(start)? / block * block;
+        let moved_whole = self.old.abs_diff(self.new).is_multiple_of(block);
+        (len > 0 && moved_whole).then(|| Self { old: self.old + (start - self.new), new: start, len })
+    }
+}
+
+/// A new version being made of an old one.
+struct SharedRewrite<'r> {
+    flow: &'r TransferControl<'r>,
+    to: &'r FileFill<'r>,
+    from: &'r OpenedFile,
+    old: &'r File,
+    /// Bytes of a block of the filesystem.
+    block: u64,
+    /// What was found last, which may go on.
+    found: Option<SharedRun>,
+    position: u64,
+}
+
+impl TransferControl<'_> {
+    /// Makes a file, which has the old version's blocks, equal to the source.
+    pub(super) fn rewrite_shared(
+        &self,
+        to: &FileFill<'_>,
+        from: &OpenedFile,
+        old: &OpenedFile,
+    ) -> Result<()> {
+        let block = fstatfs(to.file).map_or(0, |is| u64::try_from(is.f_bsize).unwrap_or(0));
+        let moved = old.stat.size.abs_diff(from.stat.size);
+        if moved == 0 || block == 0 || !moved.is_multiple_of(block) {
+            return self.patch_file(to.file, from, 0);
+        }
+        let signature = FileSignature::from_reader(&mut PositionedFile(&old.file, 0), old.stat.size)
+            .map_err(SyncError::wrap_io_error("read"))?;
+        let Some(signature) = signature else { return self.patch_file(to.file, from, 0) };
+        set_file_len(to.file, 0)?;
+        let mut renewal =
+            SharedRewrite { flow: self, to, from, old: &old.file, block, found: None, position: 0 };
+        let mut failed = None;
+        let scanned = SignatureMatcher::new(signature).scan_file(
+            &mut PositionedFile(&from.file, 0),
+            from.stat.size,
+            &mut |op| {
+                renewal.accept_operation(op).map_err(|error| {
+                    failed = Some(error);
+                    io::ErrorKind::Other.into()
+                })
+            },
+        );
+        match (scanned, failed) {
+            (_, Some(error)) => return Err(error),
+            (Err(error), None) => return Err(SyncError::wrap_io_error("read")(error)),
+            (Ok(()), None) => renewal.flush_found_run()?,
+        }
+        set_file_len(to.file, renewal.position)?;
+        check_unchanged(from)
+    }
+}
+
+impl SharedRewrite<'_> {
+    fn accept_operation(&mut self, op: DeltaOperation<'_>) -> Result<()> {
+        match op {
+            DeltaOperation::Data(bytes) => {
+                self.flush_found_run()?;
+                self.flow.write_new_at(self.to, bytes, self.position)?;
+                self.position += bytes.len() as u64;
+                self.flow.throttle_bytes(bytes.len() as u64)
+            }
+            DeltaOperation::Copy { offset, len } => {
+                let run = SharedRun { old: offset, new: self.position, len };
+                self.position += len;
+                match &mut self.found {
+                    Some(found) if found.is_continued_by(&run) => found.len += len,
+                    _ => {
+                        self.flush_found_run()?;
+                        self.found = Some(run);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Shares what of the last run can be, and writes the rest.
+    fn flush_found_run(&mut self) -> Result<()> {
+        let Some(run) = self.found.take() else { return Ok(()) };
+        let end = run.new + run.len;
+        let Some(inner) = run.align_to_blocks(self.block) else { return self.write_range(run.new, end) };
+        self.write_range(run.new, inner.new)?;
+        self.share_run(&inner)?;
+        // Two pieces may have a hash in common, and the old version may have been written to a moment ago.
+        let range = ContentRange { start: inner.new, end: inner.new + inner.len };
+        self.flow.patch_range(self.to, self.from, range)?;
+        self.write_range(inner.new + inner.len, end)
+    }
+
+    /// Has the filesystem share blocks.
+    fn share_run(&self, run: &SharedRun) -> Result<()> {
+        let mut done = 0;
+        while done < run.len {
+            let mut read_at = run.old + done;
+            let mut write_at = run.new + done;
+            let left = (run.len - done) as usize;
+            match copy_file_range(self.old, Some(&mut read_at), self.to.file, Some(&mut write_at), left) {
+                Ok(count) if count > 0 => done += count as u64,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(SyncError::wrap_io_error("write")(errno.into())),
+                Ok(_) => return Err(SyncError::Changed),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a range of the source.
+    fn write_range(&self, start: u64, end: u64) -> Result<()> {
+        self.flow.copy_buffered(self.to, self.from, ContentRange { start, end }, self.flow.sparse)
+    }
+}
+
+/// A file that is read from a place on, whatever its own position.
+struct PositionedFile<'f>(&'f File, u64);
+
+impl Read for PositionedFile<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.read_at(buffer, self.1)?;
+        self.1 += read as u64;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moved_by_whole_blocks_is_shared_between_its_ends() {
+        let within = |old, new, len| {
+            SharedRun { old, new, len }.align_to_blocks(4096).map(|inner| (inner.old, inner.new, inner.len))
+        };
+        assert_eq!(within(0, 0, 8192), Some((0, 0, 8192)));
+        assert_eq!(within(100, 4196, 10_000), Some((4096, 8192, 4096)));
+        assert_eq!(within(8192, 0, 4095), None, "less than a block");
+        assert_eq!(within(100, 4196, 3996), None, "it ends where a block begins");
+        assert_eq!(within(100, 0, 1 << 20), None, "it moved by less than a block");
+    }
+}

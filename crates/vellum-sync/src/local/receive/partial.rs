@@ -1,0 +1,134 @@
+//! Large files of which a run may be cut off: what arrived is kept under a name that the next run finds again.
+//!
+//! Invariant: what an earlier run left is never trusted; it is compared with the source before it counts.
+
+use std::fs::File;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use vellum_host::beneath::{BeneathError, HeldDir, ReplacePolicy, TEMP_PREFIX};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::keep::create_path;
+use super::staging::StagingDirectories;
+use crate::error::Result;
+use crate::model::listing::ListingEntry;
+use crate::model::options::WriteOptions;
+
+/// Files up to this many bytes are sent again: that costs less than to look for what is there of them.
+const SIZE_MIN: u64 = 1 << 20;
+
+/// A file being written that stays if the run is cut off.
+pub(super) struct PartialFile {
+    dir: HeldDir,
+    name: Vec<u8>,
+    /// The file, at first with what an earlier run left.
+    pub file: File,
+    /// The directory that was made for it, by the one that holds it, and its name.
+    made: Option<(HeldDir, Vec<u8>)>,
+}
+
+/// Where such a file is.
+pub(super) struct PartialPlace {
+    pub dir: HeldDir,
+    pub name: Vec<u8>,
+    /// The directory that is made for it, by the one that holds it, and its name.
+    made: Option<(HeldDir, Vec<u8>)>,
+}
+
+/// The name under which what arrived of this file is kept: its own, as long as it does not change.
+pub(crate) fn partial_file_name(entry: &ListingEntry<'_>) -> Vec<u8> {
+    let mut key = entry.path();
+    let size = entry.size();
+    let mtime = entry.mtime();
+    key.extend_from_slice(&size.to_le_bytes());
+    key.extend_from_slice(&mtime.secs.to_le_bytes());
+    key.extend_from_slice(&mtime.nanos.to_le_bytes());
+    [TEMP_PREFIX, format!("{:016x}", xxh3_64(&key)).as_bytes()].concat()
+}
+
+impl PartialFile {
+    /// Opens or makes it; None if the options do not ask for it, the file is small, or another run is writing it.
+    pub fn open(
+        dir: &HeldDir,
+        entry: &ListingEntry<'_>,
+        writing: &WriteOptions,
+        staging: &StagingDirectories,
+    ) -> Result<Option<Self>> {
+        if entry.size() <= SIZE_MIN || !(writing.resume || writing.partial_dir.is_some()) {
+            return Ok(None);
+        }
+        let PartialPlace { dir: home, name, made } = Self::resolve_location(dir, entry, writing, staging)?;
+        let file = match home.open_file_to_update(&name) {
+            Ok(opened) if opened.stat.nlink == 1 => opened.file,
+            Ok(_) => return Ok(None),
+            Err(error) if error.is_not_found() => home.create_file(&name, 0o600)?,
+            Err(error) => return Err(error.into()),
+        };
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            _ => Ok(Some(Self { dir: home, name, file, made })),
+        }
+    }
+
+    /// Where it is.
+    pub fn resolve_location(
+        dir: &HeldDir,
+        entry: &ListingEntry<'_>,
+        writing: &WriteOptions,
+        staging: &StagingDirectories,
+    ) -> Result<PartialPlace> {
+        Ok(match (&staging.partial, &writing.partial_dir) {
+            // Files of all directories meet there.
+            (Some(common), _) => {
+                PartialPlace { dir: common.clone(), name: partial_file_name(entry), made: None }
+            }
+            (None, None) => {
+                let dir = staging.temp.as_ref().unwrap_or(dir).clone();
+                PartialPlace { dir, name: partial_file_name(entry), made: None }
+            }
+            (None, Some(path)) => {
+                let made = Some((dir.clone(), path.clone()));
+                PartialPlace { dir: create_path(dir, path)?, name: entry.name().to_vec(), made }
+            }
+        })
+    }
+
+    /// Takes it away if nothing has arrived, or if what arrived is of no use to another run.
+    pub fn discard_unless_useful(&self, is_of_use: bool) {
+        if !is_of_use || self.arrived_len() == 0 {
+            // What cannot be removed is found by the next run.
+            let _ = self.dir.unlink(&self.name);
+            self.remove_dir();
+        }
+    }
+
+    /// Bytes that are there.
+    pub fn arrived_len(&self) -> u64 {
+        self.file.metadata().map_or(0, |meta| meta.len())
+    }
+
+    /// Gives the file its name.
+    pub fn commit_in(
+        &self,
+        to: &HeldDir,
+        name: &[u8],
+        replace: ReplacePolicy,
+    ) -> std::result::Result<(), BeneathError> {
+        match replace {
+            ReplacePolicy::Always => self.dir.rename(&self.name, to, name)?,
+            ReplacePolicy::Never => self.dir.rename_no_replace(&self.name, to, name)?,
+        }
+        self.remove_dir();
+        Ok(())
+    }
+
+    fn remove_dir(&self) {
+        if let Some((parent, path)) = &self.made
+            && !path.contains(&b'/')
+        {
+            // Others may stand in it still.
+            let _ = parent.remove_dir(path);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Symlinks at the source that are not taken as what they are: followed, or left out because they lead out of the tree.
+//!
+//! Invariant: at the destination nothing is followed but what `--keep-dirlinks` asks for. Whether a symlink leads out is decided by its words alone, as
+//! rsync decides it: nobody can change that by moving directories.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vellum_host::beneath::HeldDir;
+use vellum_host::metadata::FileStat;
+use vellum_types::FileKind;
+
+use super::EntryFilter;
+use crate::error::{Result, SyncError};
+use crate::model::listing::EntryDetail;
+use crate::model::options::FollowSymlinks;
+use crate::ends::{ListingRequest, SyncSide};
+
+/// The directory that is looked at.
+#[derive(Clone, Copy)]
+pub(super) struct FollowedDirectory<'h> {
+    pub dir: &'h HeldDir,
+    pub judge: &'h dyn EntryFilter,
+    /// Names above its entries, from where symlinks may not lead out.
+    pub depth: usize,
+    /// At a destination: names of symlinks that count as the directories that they lead to.
+    pub dir_links: Option<LinksInDirectory<'h>>,
+}
+
+/// Names in a directory of a destination that are symlinks and count as the directories that they lead to.
+#[derive(Clone, Copy)]
+pub(super) struct LinksInDirectory<'h> {
+    /// Where they may lead.
+    pub root: &'h HeldDir,
+    /// The directory's path from there.
+    pub path: &'h [u8],
+    pub names: &'h HashSet<Vec<u8>>,
+}
+
+impl LinksInDirectory<'_> {
+    /// What a symlink leads to, if that is a directory.
+    fn resolve_link(self, dir: &HeldDir, name: &[u8]) -> Result<Option<FileStat>> {
+        let path = match self.path.is_empty() {
+            true => name.to_vec(),
+            false => [self.path, b"/", name].concat(),
+        };
+        match self.root.open_dir_within(&path) {
+            Ok(dir) => Ok(Some(dir.stat_self()?)),
+            Err(error) if error.errno() == Some(Errno::XDEV) => match dir.stat_following(name) {
+                Ok(target) if target.kind == FileKind::Dir => Err(SyncError::LinkOutside),
+                _ => Ok(None),
+            },
+            // It leads to something else, or nowhere: it is a symlink like others.
+            Err(error) if error.is_not_found() || error.is_not_a_directory() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Symlinks of a destination that count as directories, by the paths of the directories that they are in.
+#[derive(Default)]
+pub(super) struct DirectoryLinks(HashMap<Vec<u8>, HashSet<Vec<u8>>>);
+
+impl DirectoryLinks {
+    pub fn from_request(wish: &ListingRequest) -> Self {
+        let mut links = Self::default();
+        if wish.side == SyncSide::Destination {
+            for path in &wish.options.preserve.dir_links {
+                let slash = path.iter().rposition(|byte| *byte == b'/');
+                let parent = path.get(..slash.unwrap_or(0)).unwrap_or_default();
+                let name = path.get(slash.map_or(0, |slash| slash + 1)..).unwrap_or_default();
+                links.0.entry(parent.to_vec()).or_default().insert(name.to_vec());
+            }
+        }
+        links
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The names of those in a directory.
+    pub fn names_in(&self, dir: &[u8]) -> Option<&HashSet<Vec<u8>>> {
+        self.0.get(dir)
+    }
+}
+
+/// What becomes of symlinks.
+#[derive(Clone, Copy)]
+pub(super) struct SymlinkFollower {
+    follow: FollowSymlinks,
+    safe: bool,
+    is_source: bool,
+    /// Symlinks on the way to what was asked for by its path may be met.
+    has_ways: bool,
+}
+
+impl SymlinkFollower {
+    pub fn from_request(wish: &ListingRequest) -> Self {
+        let preserve = &wish.options.preserve;
+        let has_ways = wish.rules.sync_filters().is_some_and(|filters| filters.selection.is_some());
+        let is_source = wish.side == SyncSide::Source;
+        Self { follow: preserve.follow, safe: preserve.safe_links, is_source, has_ways }
+    }
+
+    /// Whether any are followed.
+    pub fn is_following(self) -> bool {
+        self.is_source && (self.follow != FollowSymlinks::Never || self.has_ways)
+    }
+
+    /// What a symlink leads to, if it is to be followed.
+    pub fn resolve_target(
+        self,
+        here: &FollowedDirectory<'_>,
+        name: &[u8],
+        stat: &FileStat,
+        is_way: bool,
+    ) -> Result<Option<FileStat>> {
+        if let Some(links) = here.dir_links.filter(|links| links.names.contains(name))
+            && stat.kind == FileKind::Symlink
+        {
+            return links.resolve_link(here.dir, name);
+        }
+        if stat.kind != FileKind::Symlink || !self.is_following() {
+            return Ok(None);
+        }
+        let must = match self.follow {
+            FollowSymlinks::Always => true,
+            FollowSymlinks::Outside => is_outside_tree(&here.dir.read_link(name)?, here.depth),
+            FollowSymlinks::Dirs | FollowSymlinks::Never => false,
+        };
+        if !(must || is_way || self.follow == FollowSymlinks::Dirs) {
+            return Ok(None);
+        }
+        match here.dir.stat_following(name) {
+            Ok(target) if must || target.kind == FileKind::Dir => Ok(Some(target)),
+            Err(error) if must => Err(SyncError::Dangling(error)),
+            Ok(_) | Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether a symlink is left out, since it leads out of the tree.
+    pub fn should_omit(self, stat: &FileStat, detail: Option<&EntryDetail>, depth: usize) -> bool {
+        self.safe
+            && self.is_source
+            && stat.kind == FileKind::Symlink
+            && detail.is_some_and(|detail| is_outside_tree(&detail.target, depth))
+    }
+}
+
+/// Whether a target leads out of the tree from a directory that is so many names below its top. Only steps upwards at
+/// its beginning are weighed; later ones could mean anything, since what is before them may be a symlink itself.
+pub(super) fn is_outside_tree(target: &[u8], depth: usize) -> bool {
+    if target.is_empty() || target.starts_with(b"/") {
+        return true;
+    }
+    let mut names = target.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+    let mut up = 0;
+    while names.next_if_eq(&b"..".as_slice()).is_some() {
+        up += 1;
+    }
+    up > depth || names.any(|name| name == b"..")
+}
+
+/// A directory that is being walked, and those above it.
+pub(super) struct AncestorDirectories {
+    pub id: (u64, u64),
+    pub above: Option<Arc<AncestorDirectories>>,
+}
+
+impl AncestorDirectories {
+    /// Whether it is one of these.
+    pub fn contains_dir(&self, id: (u64, u64)) -> bool {
+        let mut next = Some(self);
+        while let Some(here) = next {
+            if here.id == id {
+                return true;
+            }
+            next = here.above.as_deref();
+        }
+        false
+    }
+}
+
+impl Drop for AncestorDirectories {
+    /// Takes the chain apart in a loop: a very deep tree must not use up the stack.
+    fn drop(&mut self) {
+        let mut next = self.above.take();
+        while let Some(here) = next {
+            next = Arc::into_inner(here).and_then(|mut here| here.above.take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_outside_tree;
+
+    #[test]
+    fn words_decide_whether_a_symlink_leads_out() {
+        for (target, depth) in [("a", 0), ("a/b", 0), ("../a", 1), ("../../a/./b", 2), (".", 0), ("./a", 0)] {
+            assert!(!is_outside_tree(target.as_bytes(), depth), "{target}");
+        }
+        for (target, depth) in
+            [("", 3), ("/a", 3), ("..", 0), ("../a", 0), ("../../a", 1), ("a/../b", 3), ("a/..", 3)]
+        {
+            assert!(is_outside_tree(target.as_bytes(), depth), "{target}");
+        }
+    }
+}

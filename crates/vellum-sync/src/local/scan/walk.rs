@@ -1,0 +1,368 @@
+//! The walk: directories that workers share, and what is found in them.
+//!
+//! Invariant: a directory is queued when its entry is in the listing. A directory is held open while children wait to be opened through it, up to a number of them; beyond
+//! it they are reached again from the root.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Mutex, MutexGuard};
+use vellum_host::ProgressMeter;
+use vellum_host::beneath::{HeldDir, raise_open_files_limit};
+use vellum_host::metadata::FileStat;
+use vellum_host::worker_pool::WorkerPool;
+use vellum_types::UnixTime;
+
+use super::follow::{AncestorDirectories, DirectoryLinks, FollowedDirectory, LinksInDirectory};
+use super::visit::{DirectoryContents, DirectoryVisitor, describe_file};
+use super::{EntryFilter, ReadScanRules};
+use crate::error::{Result, SyncError};
+use crate::model::listing::{EntryDetail, EntryFlags, ListingEntryId, TimeGranularity, TreeListing, UnlistedEntry};
+use crate::ends::local::DirectoryRoute;
+use crate::ends::ListingRequest;
+
+/// Share of the permitted open files that a walk takes for directories.
+const HELD_SHARE: u64 = 4;
+/// Most directories held open: a wide tree needs as many as it is deep, and few are deeper.
+const HELD_MAX: u64 = 4096;
+/// Longest rule file that is read, bytes: rules that a person wrote are far shorter.
+const RULES_MAX: u64 = 4 << 20;
+
+/// What FAT calls itself (`MSDOS_SUPER_MAGIC`).
+const FAT: rustix::fs::FsWord = 0x4d44;
+
+/// A directory to be visited.
+struct WalkTask {
+    id: ListingEntryId,
+    name: Box<[u8]>,
+    /// Through which it is opened; None: from the root.
+    parent: Option<HeldDirectory>,
+    judge: Arc<dyn EntryFilter>,
+    /// Names above it, counted from where symlinks begin.
+    depth: usize,
+    /// It is what a symlink leads to.
+    followed: bool,
+    /// The directories above it, where symlinks are followed.
+    above: Option<Arc<AncestorDirectories>>,
+}
+
+/// A directory held open, and counted.
+#[derive(Clone)]
+struct HeldDirectory(Arc<HeldCount>);
+
+struct HeldCount {
+    dir: HeldDir,
+    count: Arc<AtomicUsize>,
+}
+
+impl Drop for HeldCount {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A directory that was visited.
+struct VisitedDirectory {
+    id: ListingEntryId,
+    judge: Arc<dyn EntryFilter>,
+    depth: usize,
+    above: Option<Arc<AncestorDirectories>>,
+}
+
+struct WalkState {
+    listing: TreeListing,
+    /// The number of each file with several names.
+    groups: HashMap<(u64, u64), u32>,
+    failure: Option<SyncError>,
+}
+
+/// One walk.
+pub(super) struct DirectoryWalk<'a> {
+    root: &'a HeldDir,
+    looker: DirectoryVisitor<'a>,
+    meter: &'a ProgressMeter,
+    threads: usize,
+    held: Arc<AtomicUsize>,
+    held_max: usize,
+    pool: WorkerPool<WalkTask>,
+    dir_links: DirectoryLinks,
+    /// It is a FAT, whose times of change have been finer than those of content.
+    is_fat: bool,
+    state: Mutex<WalkState>,
+}
+
+impl<'a> DirectoryWalk<'a> {
+    pub fn new(root: &'a HeldDir, wish: &'a ListingRequest, meter: &'a ProgressMeter) -> Result<Self> {
+        let stat = root.stat_self()?;
+        let device = wish.options.one_filesystem.then_some(stat.dev);
+        let looker = DirectoryVisitor::new(wish).with_device(device);
+        let mut detail = EntryDetail {
+            xattrs: looker.read_xattrs(&root.hold_self(), &*wish.rules)?.into(),
+            ..EntryDetail::default()
+        };
+        if wish.options.preserve.atimes {
+            detail.atime = Some(stat.mtime);
+        }
+        let stored = looker.read_root_stat(&root.hold_self())?;
+        let shown = stored.map_or(stat, |stored| stored.apply_to(stat));
+        let flags = EntryFlags::default().union_if(EntryFlags::IMPLIED, wish.is_root_implied());
+        let mut listing = TreeListing::new(&describe_file(&shown, flags), Some(detail));
+        listing.begun = wish.options.stamps.then(current_time);
+        let is_fat = rustix::fs::fstatfs(root).is_ok_and(|fs| fs.f_type == FAT);
+        listing.granularity = if is_fat { TimeGranularity::COARSEST } else { detect_granularity(&stat) };
+        let judge = match wish.top.is_empty() {
+            true => None,
+            false => wish.rules.enter_dir(b"", &|_| Ok(None))?,
+        };
+        let judge = judge.unwrap_or_else(|| wish.rules.clone());
+        let name = wish.top.clone().into();
+        let depth = usize::from(!wish.top.is_empty());
+        let task = WalkTask {
+            id: ListingEntryId::ROOT,
+            name,
+            parent: None,
+            judge,
+            depth,
+            followed: false,
+            above: None,
+        };
+        let state = WalkState { listing, groups: HashMap::new(), failure: None };
+        let held_max = (raise_open_files_limit() / HELD_SHARE).min(HELD_MAX) as usize;
+        Ok(Self {
+            root,
+            looker,
+            meter,
+            threads: wish.options.effort.thread_count(),
+            held: Arc::default(),
+            held_max,
+            pool: WorkerPool::with_first_task(task),
+            dir_links: DirectoryLinks::from_request(wish),
+            is_fat,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Whether nothing but the root is asked for: a directory that was named itself, without what is in it.
+    fn is_root_only(&self) -> bool {
+        let wish = self.looker.request();
+        !wish.options.preserve.recursive && !wish.top.is_empty()
+    }
+
+    /// Visits everything. Others start to help when there is something to help with: most trees are small.
+    pub fn run_walk(self) -> Result<TreeListing> {
+        if self.is_root_only() {
+            return Ok(self.state.into_inner().listing);
+        }
+        std::thread::scope(|scope| {
+            self.pool.run_next_task(|task| self.process_task(task));
+            for _ in 1..self.threads.min(self.pool.count_waiting_tasks()) {
+                scope.spawn(|| self.pool.run_worker(|task| self.process_task(task)));
+            }
+            self.pool.run_worker(|task| self.process_task(task));
+        });
+        let mut state = self.state.into_inner();
+        state.listing.linked_files = sort_linked_files(&state.groups);
+        match state.failure {
+            Some(failure) => Err(failure),
+            None => Ok(state.listing),
+        }
+    }
+
+    fn process_task(&self, task: WalkTask) {
+        if let Err(failure) = self.visit_dir(task) {
+            self.pool.discard_tasks();
+            self.lock().failure.get_or_insert(failure);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WalkState> {
+        self.state.lock()
+    }
+
+    /// Visits a directory. What fails here ends the walk; what fails of the directory is in the listing.
+    fn visit_dir(&self, task: WalkTask) -> Result<()> {
+        self.meter.check_stopped()?;
+        let outcome = self.open_dir(&task).and_then(|dir| {
+            let above = self.extend_ancestors(&task, &dir)?;
+            let read = |name: &[u8]| read_rule_file(&dir, name);
+            let judge = task.judge.enter_dir(&task.name, &read as ReadScanRules<'_>)?;
+            let judge = judge.unwrap_or_else(|| task.judge.clone());
+            let path = self.path_for_links(task.id);
+            let names = self.dir_links.names_in(&path);
+            let dir_links = names.map(|names| LinksInDirectory { root: self.root, path: &path, names });
+            let here = FollowedDirectory { dir: &dir, judge: &*judge, depth: task.depth, dir_links };
+            let found = self.looker.visit_dir(&here)?;
+            Ok((dir, VisitedDirectory { id: task.id, judge, depth: task.depth, above }, found))
+        });
+        match outcome {
+            Ok((dir, visited, found)) => self.store_listing(dir, &visited, found),
+            Err(error @ SyncError::Rules(_)) => Err(error),
+            Err(error) => {
+                let mut state = self.lock();
+                let path = state.listing.entry(task.id).path();
+                let vanished = error.kind() == vellum_types::ErrorKind::NotFound;
+                state.listing.unlisted.push(UnlistedEntry { path, message: error.format_chain(), vanished });
+                state.listing.add_flags(task.id, EntryFlags::UNREAD);
+                Ok(())
+            }
+        }
+    }
+
+    /// The path of a directory; empty where no symlink at a destination counts as a directory.
+    fn path_for_links(&self, id: ListingEntryId) -> Vec<u8> {
+        if self.dir_links.is_empty() {
+            return Vec::new();
+        }
+        self.lock().listing.entry(id).path()
+    }
+
+    fn open_dir(&self, task: &WalkTask) -> Result<HeldDir> {
+        if task.id == ListingEntryId::ROOT {
+            // Opened anew: names are read once through one descriptor, and the root may be listed twice.
+            return Ok(self.root.reopen_to_read()?);
+        }
+        if task.parent.is_none() || task.followed {
+            let path = self.path_for_links(task.id);
+            if !path.is_empty() {
+                return Ok(self.root.open_dir_within(&path)?);
+            }
+        }
+        let parent = match &task.parent {
+            Some(HeldDirectory(parent)) => parent.dir.clone(),
+            None => {
+                let steps = {
+                    let state = self.lock();
+                    DirectoryRoute::for_dir(
+                        &state.listing.entry(task.id).parent().unwrap_or(state.listing.root()),
+                    )
+                };
+                steps.open_from(self.root)?
+            }
+        };
+        Ok(match task.followed {
+            true => parent.open_dir_to_read_following(&task.name)?,
+            false => parent.open_dir_to_read(&task.name)?,
+        })
+    }
+
+    /// The directories down to this one, if symlinks are followed: none may lead to one of these.
+    fn extend_ancestors(&self, task: &WalkTask, dir: &HeldDir) -> Result<Option<Arc<AncestorDirectories>>> {
+        if !self.looker.links.is_following() {
+            return Ok(None);
+        }
+        let stat = dir.stat_self()?;
+        let id = (stat.dev, stat.ino);
+        if task.followed && task.above.as_ref().is_some_and(|above| above.contains_dir(id)) {
+            return Err(SyncError::Cycle);
+        }
+        Ok(Some(Arc::new(AncestorDirectories { id, above: task.above.clone() })))
+    }
+
+    /// Stores what was found in a directory and queues its subdirectories.
+    fn store_listing(
+        &self,
+        dir: HeldDir,
+        visited: &VisitedDirectory,
+        mut found: DirectoryContents,
+    ) -> Result<()> {
+        let id = visited.id;
+        self.meter.add_progress(found.files, 0);
+        let hold = !found.dirs.is_empty() && self.held.load(Ordering::Relaxed) < self.held_max;
+        let held = hold.then(|| {
+            self.held.fetch_add(1, Ordering::Relaxed);
+            HeldDirectory(Arc::new(HeldCount { dir, count: self.held.clone() }))
+        });
+        let mut state = self.lock();
+        let state = &mut *state;
+        for (place, device, inode) in &found.linked {
+            let next = state.groups.len() as u32 + 1;
+            let group = *state.groups.entry((*device, *inode)).or_insert(next);
+            found.block.set_link_group(*place as usize, group);
+        }
+        let first = state.listing.attach_block(id, &mut found.block)?;
+        for (place, stamp) in &found.stamps {
+            state.listing.set_change_stamp(first.offset_by(*place), *stamp);
+        }
+        if !self.is_fat {
+            state.listing.granularity.merge_finer(found.granularity);
+        }
+        if found.keeps {
+            state.listing.add_flags(id, EntryFlags::KEEPS);
+        }
+        if found.is_store {
+            state.listing.add_flags(id, EntryFlags::STORE);
+        }
+        for place in &found.followed {
+            state.listing.set_followed(first.offset_by(*place));
+        }
+        self.record_unlisted(&mut state.listing, id, &mut found);
+        let task = |(place, name)| WalkTask {
+            id: first.offset_by(place),
+            name,
+            parent: held.clone(),
+            judge: visited.judge.clone(),
+            depth: visited.depth + 1,
+            followed: found.followed.binary_search(&place).is_ok(),
+            above: visited.above.clone(),
+        };
+        // The last one queued is taken first: the walk keeps to the order of names, more or less.
+        self.pool.add_tasks(found.dirs.into_iter().rev().map(task));
+        Ok(())
+    }
+
+    /// Notes what could not be looked at, and what a killed run left.
+    fn record_unlisted(&self, listing: &mut TreeListing, id: ListingEntryId, found: &mut DirectoryContents) {
+        if found.unlisted.is_empty() && found.leftovers.is_empty() {
+            return;
+        }
+        let mut prefix = listing.entry(id).path();
+        if !prefix.is_empty() {
+            prefix.push(b'/');
+        }
+        if found.unlisted.iter().any(|unlisted| !unlisted.vanished) {
+            listing.add_flags(id, EntryFlags::KEEPS);
+        }
+        for mut unlisted in found.unlisted.drain(..) {
+            unlisted.path = [&prefix[..], &unlisted.path].concat();
+            listing.unlisted.push(unlisted);
+        }
+        for name in found.leftovers.drain(..) {
+            listing.leftovers.push([&prefix[..], &name].concat());
+        }
+    }
+}
+
+/// How finely a filesystem keeps times, as far as its root tells.
+fn detect_granularity(stat: &FileStat) -> TimeGranularity {
+    let mut granularity = TimeGranularity::COARSEST;
+    granularity.observe_time(stat.mtime);
+    granularity.observe_time(stat.ctime);
+    granularity
+}
+
+/// Files by the numbers of their groups, which begin with 1.
+fn sort_linked_files(groups: &HashMap<(u64, u64), u32>) -> Vec<(u64, u64)> {
+    let mut files: Vec<(u32, (u64, u64))> = groups.iter().map(|(file, group)| (*group, *file)).collect();
+    files.sort_unstable();
+    files.into_iter().map(|(_, file)| file).collect()
+}
+
+/// The present moment.
+fn current_time() -> UnixTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixTime { secs: since.as_secs().try_into().unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
+}
+
+pub(crate) fn read_rule_file(dir: &HeldDir, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    use std::io::Read;
+    let opened = match dir.open_file(name) {
+        Ok(opened) => opened,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut text = Vec::new();
+    opened.file.take(RULES_MAX).read_to_end(&mut text).map_err(SyncError::wrap_io_error("read"))?;
+    Ok(Some(text))
+}

@@ -1,0 +1,128 @@
+//! Carrying out a plan in a local directory: phase after phase, the files of one in parallel.
+//!
+//! Invariant: after the failure of one entry all others are carried out, but nothing is deleted; after a failure that
+//! all others would share (no space, read-only) nothing more is begun. Deliberately absent: what a step means for the
+//! filesystem (see `receive`).
+
+mod burst;
+mod carrier;
+mod hidden_dirs;
+mod queue;
+
+use std::sync::atomic::Ordering;
+
+use rustix::fs::syncfs;
+use vellum_host::ProgressMeter;
+
+use crate::error::{Result, SyncError};
+use crate::model::listing::ListingEntryId;
+use crate::ends::local::LocalEnd;
+use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod};
+use crate::local::receive::{
+    BackupKeeper, DelayedNames, EntryWriter, StagingDirectories, SyncJob, SyncProblem, SyncReport,
+    TransferControl,
+};
+use crate::ends::WantedFile;
+use burst::is_delayed;
+use carrier::TransferContext;
+use hidden_dirs::HiddenDirectories;
+
+/// Carries out a plan below the root of `to`.
+pub(crate) fn execute_plan(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
+    if let Some(refusal) = &job.plan.refusal {
+        return Err(SyncError::Refused(refusal.clone()));
+    }
+    let options = job.options;
+    let staging = StagingDirectories::open_dirs(to.root(), &options.writing)?;
+    if !job.to.leftovers.is_empty() {
+        let expected = collect_partial_names(job);
+        to.remove_leftovers(job.to, &|path| expected.iter().any(|name| path.ends_with(name)));
+    }
+    if job.plan.is_empty() && !options.moves {
+        return Ok(SyncReport::default());
+    }
+    let counts = job.plan.counts;
+    meter.begin_phase(job.plan.steps.len() as u64, counts.write_bytes);
+    job.source.announce_files(job.from, &collect_wanted_files(job));
+    // Directories for what is kept are made when there is something to keep.
+    let replaces = job.plan.steps.iter().any(|step| step.old.is_some() && step.phase != StepPhase::Finish);
+    let keeper = if replaces { BackupKeeper::new(to.root(), &options.writing)? } else { None };
+    let flow = TransferControl::new(meter, options.preserve.sparse, options.effort.bandwidth);
+    let mut receiver = EntryWriter::new(job, flow, keeper, staging);
+    if options.writing.delays_names && job.plan.phase_steps(StepPhase::Files).iter().any(is_delayed) {
+        receiver.delayed = Some(DelayedNames::new(to.root())?);
+    }
+    let carrier = TransferContext::new(to.root(), receiver, meter);
+    execute_phases(&carrier, job);
+    let mut durable = false;
+    if options.writing.fsync || options.moves {
+        match syncfs(to.root()) {
+            Ok(()) => durable = true,
+            Err(errno) => {
+                carrier.report_failure(&[], &SyncError::wrap_io_error("make durable")(errno.into()))
+            }
+        }
+    }
+    let durable = durable && !carrier.should_stop();
+    Ok(SyncReport { durable, ..carrier.into_report() })
+}
+
+fn execute_phases(carrier: &TransferContext<'_>, job: &SyncJob<'_>) {
+    let plan = job.plan;
+    let hidden_dirs = HiddenDirectories::for_job(job);
+    carrier.execute_steps(plan.phase_steps(StepPhase::Clear));
+    carrier.execute_steps(plan.phase_steps(StepPhase::Dirs).iter().filter(|step| !hidden_dirs.is_created_by(step)));
+    carrier.execute_steps(plan.phase_steps(StepPhase::Rename));
+    let files = plan.phase_steps(StepPhase::Files);
+    if !hidden_dirs.is_empty() {
+        queue::execute_in_parallel(carrier, files, &|step| hidden_dirs.is_filled_by(step, job), &|steps| {
+            hidden_dirs.fill_dirs(carrier, steps)
+        });
+    }
+    let is_later = |step: &SyncStep| carrier.delayed().is_some() && !is_delayed(step);
+    let asked = |step: &SyncStep| !is_later(step) && !hidden_dirs.is_filled_by(step, job);
+    queue::execute_in_parallel(carrier, files, &asked, &|steps| {
+        carrier.execute_steps(steps.iter().filter(|step| asked(step)));
+    });
+    carrier.name_delayed(job);
+    carrier.execute_steps(files.iter().filter(|step| is_later(step)));
+    carrier.execute_steps(plan.phase_steps(StepPhase::Links));
+    let deletes = plan.phase_steps(StepPhase::Delete);
+    if !deletes.is_empty() && carrier.failed.load(Ordering::Relaxed) {
+        let message =
+            format!("not everything was written, so nothing was deleted; {} entries stay", deletes.len());
+        carrier.report_problem(SyncProblem { path: Vec::new(), message, vanished: false });
+    } else {
+        carrier.execute_steps(deletes);
+    }
+    carrier.execute_steps(plan.phase_steps(StepPhase::Finish));
+}
+
+/// Names under which what arrived of files may wait to be taken up.
+fn collect_partial_names(job: &SyncJob<'_>) -> Vec<Vec<u8>> {
+    if !job.options.writing.resume {
+        return Vec::new();
+    }
+    let files = job
+        .plan
+        .phase_steps(StepPhase::Files)
+        .iter()
+        .filter(|step| matches!(step.action, StepAction::Write(_)));
+    files
+        .filter_map(|step| job.from.get(step.source?))
+        .map(|entry| crate::local::receive::partial_name(&entry))
+        .collect()
+}
+
+fn collect_wanted_files(job: &SyncJob<'_>) -> Vec<WantedFile> {
+    let wanted =
+        |(id, how): (ListingEntryId, WriteMethod)| WantedFile { id, delta: how != WriteMethod::Whole };
+    let files = job.plan.phase_steps(StepPhase::Files).iter();
+    files
+        .filter_map(|step| match step.action {
+            StepAction::Write(how) => Some((step.source?, how)),
+            _ => None,
+        })
+        .map(wanted)
+        .collect()
+}

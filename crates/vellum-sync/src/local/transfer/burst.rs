@@ -1,0 +1,47 @@
+//! Giving all new files their names at once (`--delay-updates`).
+//!
+//! Invariant: if nothing more is begun, or the other side is gone, no file that waited gets its name. Deliberately absent:
+//! where files wait (see `receive`).
+
+use std::sync::atomic::Ordering;
+
+use super::carrier::TransferContext;
+use crate::plan::{StepAction, SyncStep};
+use crate::local::receive::{SyncJob, SyncProblem};
+
+/// Whether content comes with a step, which waits for its name.
+pub(super) fn is_delayed(step: &SyncStep) -> bool {
+    matches!(step.action, StepAction::Write(_) | StepAction::CopyBasis(_))
+}
+
+impl TransferContext<'_> {
+    /// Gives all files that wait their names, or gives them up.
+    pub fn name_delayed(&self, job: &SyncJob<'_>) {
+        let Some(delayed) = self.delayed() else { return };
+        let (hidden, waiting) = delayed.close();
+        let is_over = self.should_stop() || self.cut.load(Ordering::Relaxed);
+        if is_over && !self.is_stopped() && !waiting.is_empty() {
+            let message =
+                format!("not everything was written, so {} files keep their old versions", waiting.len());
+            self.report_problem(SyncProblem { path: Vec::new(), message, vanished: false });
+        }
+        for file in &waiting {
+            let Some(entry) = file.step.source.map(|id| job.from.entry(id)) else { continue };
+            let named = self.open_parent(&entry).and_then(|dir| match is_over {
+                true => {
+                    self.receiver().give_up_waiting(file, &dir, &entry);
+                    Ok(())
+                }
+                false => self.receiver().name_waiting(file, &dir, &entry),
+            });
+            if is_over || named.is_err() {
+                self.uncount();
+            }
+            if let Err(error) = named {
+                self.report_failure(&entry.path(), &error);
+            }
+        }
+        let preserve = &job.options.preserve;
+        delayed.remove(hidden, preserve.times && !preserve.omit_dir_times);
+    }
+}

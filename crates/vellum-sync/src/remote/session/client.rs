@@ -1,0 +1,215 @@
+//! The side that asks.
+//!
+//! Invariant: one thing is asked for at a time; all of an answer is received before the next.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use vellum_host::ProgressMeter;
+
+use super::feed;
+use super::link::{IncomingMessage, SessionLink};
+use super::message::{BeginRequest, FoundPath, SessionMessage};
+use super::wire_source::WireSource;
+use crate::error::{Result, SyncError};
+use crate::model::listing::{ContentDigest, ListingEntryId, TreeListing};
+use crate::plan::SyncPlan;
+use crate::local::receive::{SyncJob, SyncReport};
+use crate::ends::ListingRequest;
+use crate::remote::wire::{FrameKind, WireError, WireFrame, encode_plan};
+
+/// Bytes of a told hash: whether there is one, and it.
+pub(super) const HASH_LEN: usize = 33;
+/// How often a run looks whether it is to stop.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// A conversation with a server.
+pub struct SyncClient {
+    link: Arc<SessionLink>,
+    /// Held while something is asked for.
+    exchange: Mutex<()>,
+}
+
+impl SyncClient {
+    /// Speaks through a link.
+    #[must_use]
+    pub fn new(link: Arc<SessionLink>) -> Self {
+        Self { link, exchange: Mutex::new(()) }
+    }
+
+    /// The link.
+    #[must_use]
+    pub fn link(&self) -> &Arc<SessionLink> {
+        &self.link
+    }
+
+    /// The server's files.
+    #[must_use]
+    pub fn wire_source(&self) -> WireSource {
+        WireSource::new(Arc::clone(&self.link))
+    }
+
+    /// Asks for an end; what was found there.
+    pub fn request_end(&self, begin: &BeginRequest) -> Result<FoundPath> {
+        let _exchange = self.exchange.lock();
+        self.link.send_message(&SessionMessage::Begin(begin.clone()))?;
+        self.receive_ready()
+    }
+
+    fn receive_ready(&self) -> Result<FoundPath> {
+        match self.link.receive_message()? {
+            IncomingMessage::Message(SessionMessage::Ready(found)) => Ok(found),
+            _ => Err(unexpected_error()),
+        }
+    }
+
+    /// Lists the end; asks for it by the way, if it is told which.
+    pub fn list_entries(
+        &self,
+        begin: Option<&BeginRequest>,
+        wish: &ListingRequest,
+        meter: &ProgressMeter,
+    ) -> Result<TreeListing> {
+        let _exchange = self.exchange.lock();
+        if let Some(begin) = begin {
+            self.link.send_message(&SessionMessage::Begin(begin.clone()))?;
+        }
+        let filters = wish.rules.sync_filters().map(|filters| (*filters).clone()).unwrap_or_default();
+        self.link.allow_listing();
+        self.link.send_message(&SessionMessage::List {
+            options: Box::new((*wish.options).clone()),
+            filters: Box::new(filters),
+            top: wish.top.clone(),
+            owners: wish.owners,
+        })?;
+        if begin.is_some()
+            && let Err(error) = self.receive_ready()
+        {
+            // The answer to the other question, which is of no use now.
+            let _ = self.link.receive_message();
+            return Err(error);
+        }
+        match self.link.receive_message()? {
+            IncomingMessage::Listing(listing) => {
+                meter.add_progress(listing.count_files().0, 0);
+                Ok((*listing).clone())
+            }
+            _ => Err(unexpected_error()),
+        }
+    }
+
+    /// Hashes files of the end.
+    pub fn hash_files(&self, files: &[ListingEntryId]) -> Result<Vec<Option<ContentDigest>>> {
+        let _exchange = self.exchange.lock();
+        self.link.allow_bulk_bytes(files.len() * HASH_LEN);
+        self.send_entry_ids(files)?;
+        self.link.send_message(&SessionMessage::Digest)?;
+        let IncomingMessage::Bulk(told) = self.link.receive_message()? else {
+            return Err(unexpected_error());
+        };
+        let IncomingMessage::Message(SessionMessage::Digested) = self.link.receive_message()? else {
+            return Err(unexpected_error());
+        };
+        let (hashes, rest) = told.as_chunks::<HASH_LEN>();
+        if !rest.is_empty() || hashes.len() != files.len() {
+            return Err(unexpected_error());
+        }
+        Ok(hashes.iter().map(|[known, hash @ ..]| (*known == 1).then_some(*hash)).collect())
+    }
+
+    fn send_entry_ids(&self, entries: &[ListingEntryId]) -> Result<()> {
+        for part in entries.chunks(1 << 16) {
+            let payload = part.iter().flat_map(|id| id.as_u32().to_le_bytes()).collect();
+            self.link.send_frame(WireFrame::new(FrameKind::Digests, 0, payload))?;
+        }
+        Ok(())
+    }
+
+    /// Has entries of the end taken away.
+    pub fn remove_entries(&self, entries: &[ListingEntryId], meter: &ProgressMeter) -> Result<SyncReport> {
+        let _exchange = self.exchange.lock();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watch = scope.spawn(|| self.forward_stop(meter, &done));
+            let asked =
+                self.send_entry_ids(entries).and_then(|()| self.link.send_message(&SessionMessage::Take));
+            let outcome = asked.and_then(|()| self.wait_for_report(meter));
+            done.store(true, Ordering::Relaxed);
+            watch.thread().unpark();
+            outcome
+        })
+    }
+
+    /// Has a plan carried out, and feeds the content that is asked for meanwhile.
+    pub fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
+        let _exchange = self.exchange.lock();
+        self.link.feed.reset_requests();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..feed::THREADS {
+                scope.spawn(|| feed::serve_requests(&self.link, job.source, job.from));
+            }
+            let watch = scope.spawn(|| self.forward_stop(meter, &done));
+            let outcome = self.send_job(job).and_then(|()| self.wait_for_report(meter));
+            done.store(true, Ordering::Relaxed);
+            // Nobody waits for its next look.
+            watch.thread().unpark();
+            self.link.feed.end_requests();
+            outcome
+        })
+    }
+
+    fn send_job(&self, job: &SyncJob<'_>) -> Result<()> {
+        self.link.send_message(&SessionMessage::CarryOut { options: Box::new(job.options.clone()) })?;
+        self.link.send_listing(job.from)?;
+        self.send_plan(job.plan)
+    }
+
+    fn send_plan(&self, plan: &SyncPlan) -> Result<()> {
+        encode_plan(plan, &mut |payload| self.link.send_frame(WireFrame::new(FrameKind::Plan, 0, payload)))
+    }
+
+    fn wait_for_report(&self, meter: &ProgressMeter) -> Result<SyncReport> {
+        let mut items = 0;
+        let mut bytes = 0;
+        loop {
+            match self.link.receive_message()? {
+                IncomingMessage::Message(SessionMessage::Progress { items: now_items, bytes: now_bytes }) => {
+                    meter.add_progress(now_items.saturating_sub(items), now_bytes.saturating_sub(bytes));
+                    (items, bytes) = (now_items.max(items), now_bytes.max(bytes));
+                }
+                IncomingMessage::Message(SessionMessage::Done(report)) => return Ok(report.into()),
+                _ => return Err(unexpected_error()),
+            }
+        }
+    }
+
+    /// Says farewell. The end of the stream says the same, so it does not matter whether it arrives.
+    pub fn finish_session(&self) {
+        let _ = self.link.send_message(&SessionMessage::Bye);
+        self.link.close();
+    }
+
+    /// Tells the server when somebody here asks to stop.
+    fn forward_stop(&self, meter: &ProgressMeter, done: &AtomicBool) {
+        while !done.load(Ordering::Relaxed) {
+            if meter.check_stopped().is_err() {
+                // If the connection is gone, the server stops by itself.
+                let _ = self.link.send_message(&SessionMessage::Stop);
+                return;
+            }
+            std::thread::park_timeout(LOOK);
+        }
+    }
+}
+
+impl Drop for SyncClient {
+    fn drop(&mut self) {
+        self.finish_session();
+    }
+}
+
+fn unexpected_error() -> SyncError {
+    SyncError::Wire(WireError::Unasked("another answer"))
+}

@@ -1,0 +1,331 @@
+//! Content that the other side asks for: read here, and sent as fast as it may.
+//!
+//! Invariant: only regular files of the listing that the other side has are opened, by their numbers; no path ever comes
+//! from there. What waits to be sent is bounded by what the other side allows for each stream.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use vellum_host::beneath::{OpenedFile, stat_file};
+use vellum_host::clone::iter_data_segments;
+
+use super::inbox::{WINDOW, WireOldVersion, data_cost};
+use super::link::SessionLink;
+use super::message::encode_error;
+use crate::remote::delta::{DeltaOperation, ENCODED_MAX, SignatureMatcher};
+use crate::error::{Result, SyncError};
+use crate::model::listing::{ListingEntry, ListingEntryId, TreeListing};
+use crate::ends::{ContentPieces, FileContent, SourceEnd, TransferPiece};
+use crate::remote::wire::{FrameKind, WireError, WireFrame};
+
+/// Threads that read: enough to keep a disk busy while others hash and compress.
+pub(super) const THREADS: usize = 4;
+/// Longest piece of data, bytes; a file as long goes in one frame.
+const DATA_LEN: usize = 128 << 10;
+/// Files that may be asked for at a time: what fits into an inbox, and some more.
+const WAITING_MAX: usize = 1 << 18;
+/// Bytes of signatures that may wait: a few of the longest.
+const SIGNATURES_MAX: usize = 16 * ENCODED_MAX;
+
+struct StreamRequest {
+    stream: u32,
+    file: u32,
+    old: Option<WireOldVersion>,
+}
+
+impl StreamRequest {
+    /// Bytes of the signature.
+    fn signature_len(&self) -> usize {
+        self.old.as_ref().map_or(0, |old| old.signature.len())
+    }
+}
+
+#[derive(Default)]
+struct FeedState {
+    waiting: VecDeque<StreamRequest>,
+    signatures: usize,
+    /// Streams being sent: how many bytes may go.
+    allowed: HashMap<u32, u64>,
+    ended: bool,
+}
+
+/// What the other side asked for.
+#[derive(Default)]
+pub(super) struct StreamFeed {
+    state: Mutex<FeedState>,
+    wake: Condvar,
+}
+
+impl StreamFeed {
+    fn lock(&self) -> MutexGuard<'_, FeedState> {
+        self.state.lock()
+    }
+
+    /// Takes in a frame that arrived.
+    pub fn accept_frame(&self, frame: WireFrame) -> std::result::Result<(), WireError> {
+        let mut state = self.lock();
+        let mut bytes = vellum_types::FieldReader::new(&frame.payload);
+        match frame.kind {
+            FrameKind::Open => {
+                for stream in frame.number.. {
+                    state.enqueue_request(StreamRequest { stream, file: bytes.read_u32()?, old: None })?;
+                    if bytes.remaining() == 0 {
+                        break;
+                    }
+                }
+            }
+            FrameKind::OpenDelta | FrameKind::OpenInPlace => {
+                let file = bytes.read_u32()?;
+                let signature = bytes.read_rest().to_vec();
+                let is_overwritten = frame.kind == FrameKind::OpenInPlace;
+                let old = Some(WireOldVersion { signature, is_overwritten });
+                state.enqueue_request(StreamRequest { stream: frame.number, file, old })?;
+            }
+            FrameKind::Credit => {
+                let more = bytes.read_u64()?;
+                if let Some(allowed) = state.allowed.get_mut(&frame.number) {
+                    *allowed = allowed.saturating_add(more);
+                }
+            }
+            FrameKind::Cancel => {
+                state.waiting.retain(|request| request.stream != frame.number);
+                state.allowed.remove(&frame.number);
+            }
+            _ => return Err(WireError::Unasked("a frame that asks for nothing")),
+        }
+        self.wake.notify_all();
+        Ok(())
+    }
+
+    /// Nothing will be asked for any more.
+    pub fn end_requests(&self) {
+        self.lock().ended = true;
+        self.wake.notify_all();
+    }
+
+    /// Something may be asked for again.
+    pub fn reset_requests(&self) {
+        *self.lock() = FeedState::default();
+    }
+
+    fn next_request(&self) -> Option<StreamRequest> {
+        let mut state = self.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            if let Some(request) = state.waiting.pop_front() {
+                state.signatures -= request.signature_len();
+                state.allowed.insert(request.stream, WINDOW);
+                return Some(request);
+            }
+            self.wake.wait(&mut state);
+        }
+    }
+
+    /// Waits until so many bytes of a stream may go; false if nobody wants them any more.
+    fn acquire_credit(&self, stream: u32, bytes: u64) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.ended {
+                return false;
+            }
+            match state.allowed.get_mut(&stream) {
+                None => return false,
+                Some(allowed) if *allowed >= bytes => {
+                    *allowed -= bytes;
+                    return true;
+                }
+                Some(_) => self.wake.wait(&mut state),
+            }
+        }
+    }
+
+    fn close_stream(&self, stream: u32) {
+        self.lock().allowed.remove(&stream);
+    }
+}
+
+impl FeedState {
+    fn enqueue_request(&mut self, request: StreamRequest) -> std::result::Result<(), WireError> {
+        self.signatures += request.signature_len();
+        if self.waiting.len() >= WAITING_MAX || self.signatures > SIGNATURES_MAX {
+            return Err(WireError::TooMuch("files at a time"));
+        }
+        self.waiting.push_back(request);
+        Ok(())
+    }
+}
+
+/// Sends what is asked for from `source`, until the link's feed ends.
+pub(super) fn serve_requests(link: &SessionLink, source: &dyn SourceEnd, listing: &TreeListing) {
+    while let Some(request) = link.feed.next_request() {
+        let mut sender = StreamSender { link, stream: request.stream };
+        let outcome = sender.send_file(source, listing, &request);
+        link.feed.close_stream(request.stream);
+        let failed = match outcome {
+            Ok(()) | Err(SyncError::Stopped) => continue,
+            Err(SyncError::Lost) => return,
+            Err(error) => error,
+        };
+        let (kind, message) = encode_error(&failed);
+        let cut = message.char_indices().map(|(at, _)| at).take_while(|at| *at < 4000).last().unwrap_or(0);
+        let message = if message.len() > 4000 { message.get(..cut).unwrap_or_default() } else { &message };
+        let payload = [&[kind], message.as_bytes()].concat();
+        if link.send_frame(WireFrame::new(FrameKind::Fail, request.stream, payload)).is_err() {
+            return;
+        }
+    }
+}
+
+/// What sends one stream.
+struct StreamSender<'l> {
+    link: &'l SessionLink,
+    stream: u32,
+}
+
+impl StreamSender<'_> {
+    fn send_file(
+        &mut self,
+        source: &dyn SourceEnd,
+        listing: &TreeListing,
+        request: &StreamRequest,
+    ) -> Result<()> {
+        let entry = ListingEntryId::from_u32(request.file)
+            .and_then(|id| listing.get(id))
+            .filter(ListingEntry::is_file);
+        let entry = entry.ok_or(SyncError::Wire(WireError::Unasked("content of what is no file")))?;
+        let matcher = request.old.as_ref().map(WireOldVersion::build_matcher).transpose();
+        let matcher = matcher.map_err(|error| SyncError::Remote {
+            kind: vellum_types::ErrorKind::Corrupt,
+            message: error.to_string(),
+        })?;
+        match (source.open_content(entry, None)?, matcher) {
+            (FileContent::File(file), _) if file.stat.size != entry.size() => Err(SyncError::Changed),
+            (FileContent::File(file), None) => self.send_whole_file(&file),
+            (FileContent::File(file), Some(matcher)) => self.send_delta(&file, &matcher),
+            (FileContent::Pieces(mut pieces), _) => self.send_pieces(&mut *pieces),
+        }
+    }
+
+    fn send_frame(&self, kind: FrameKind, payload: Vec<u8>, cost: u64) -> Result<()> {
+        if !self.link.feed.acquire_credit(self.stream, cost) {
+            return Err(SyncError::Stopped);
+        }
+        self.link.send_frame(WireFrame::new(kind, self.stream, payload))
+    }
+
+    fn send_data(&self, bytes: Vec<u8>) -> Result<()> {
+        let cost = data_cost(bytes.len());
+        self.send_frame(FrameKind::Data, bytes, cost)
+    }
+
+    fn send_hole(&self, len: u64) -> Result<()> {
+        self.send_frame(FrameKind::Hole, len.to_le_bytes().to_vec(), data_cost(0))
+    }
+
+    fn send_whole_file(&self, file: &OpenedFile) -> Result<()> {
+        let size = file.stat.size;
+        if size <= DATA_LEN as u64 {
+            let mut bytes = vec![0; size as usize];
+            file.file.read_exact_at(&mut bytes, 0).map_err(map_short_read)?;
+            check_unchanged(file)?;
+            let cost = data_cost(bytes.len());
+            return self.send_frame(FrameKind::Whole, bytes, cost);
+        }
+        let mut position = 0;
+        for segment in iter_data_segments(&file.file, &file.stat) {
+            let segment = segment.map_err(SyncError::wrap_io_error("read"))?;
+            if segment.offset > position {
+                self.send_hole(segment.offset - position)?;
+            }
+            position = segment.offset;
+            while position < segment.offset + segment.len {
+                let step = (segment.offset + segment.len - position).min(DATA_LEN as u64);
+                let mut bytes = vec![0; step as usize];
+                file.file.read_exact_at(&mut bytes, position).map_err(map_short_read)?;
+                self.send_data(bytes)?;
+                position += step;
+            }
+        }
+        if position < size {
+            self.send_hole(size - position)?;
+        }
+        check_unchanged(file)?;
+        self.send_frame(FrameKind::End, Vec::new(), 0)
+    }
+
+    fn send_delta(&self, file: &OpenedFile, matcher: &SignatureMatcher) -> Result<()> {
+        let mut reader = HashedReader { file: &file.file, position: 0, hasher: blake3::Hasher::new() };
+        let mut failed = None;
+        let outcome = matcher.scan_file(&mut reader, file.stat.size, &mut |op| {
+            let sent = match op {
+                DeltaOperation::Data(bytes) => {
+                    bytes.chunks(DATA_LEN).try_for_each(|piece| self.send_data(piece.to_vec()))
+                }
+                DeltaOperation::Copy { offset, len } => {
+                    let payload = [offset.to_le_bytes(), len.to_le_bytes()].concat();
+                    self.send_frame(FrameKind::Old, payload, data_cost(0))
+                }
+            };
+            sent.map_err(|error| {
+                failed = Some(error);
+                io::ErrorKind::Other.into()
+            })
+        });
+        match (outcome, failed) {
+            (_, Some(error)) => return Err(error),
+            (Err(error), None) => return Err(SyncError::wrap_io_error("read")(error)),
+            (Ok(()), None) => {}
+        }
+        check_unchanged(file)?;
+        self.send_frame(FrameKind::End, reader.hasher.finalize().as_bytes().to_vec(), 0)
+    }
+
+    fn send_pieces(&self, pieces: &mut dyn ContentPieces) -> Result<()> {
+        while let Some(piece) = pieces.next_piece()? {
+            match piece {
+                TransferPiece::Data(bytes) => {
+                    bytes.chunks(DATA_LEN).try_for_each(|piece| self.send_data(piece.to_vec()))?
+                }
+                TransferPiece::Hole(len) => self.send_hole(len)?,
+                TransferPiece::Old { .. } => return Err(SyncError::Unequal),
+            }
+        }
+        let digest = pieces.content_digest().map_or(Vec::new(), |digest| digest.to_vec());
+        self.send_frame(FrameKind::End, digest, 0)
+    }
+}
+
+/// A file being read from its start and hashed.
+struct HashedReader<'f> {
+    file: &'f std::fs::File,
+    position: u64,
+    hasher: blake3::Hasher,
+}
+
+impl Read for HashedReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.position)?;
+        self.hasher.update(buffer.get(..count).unwrap_or_default());
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+/// The file is as it was when it was opened.
+fn check_unchanged(file: &OpenedFile) -> Result<()> {
+    let now = stat_file(&file.file)?;
+    let same = (now.size, now.mtime) == (file.stat.size, file.stat.mtime)
+        && (now.ctime == file.stat.ctime || now.nlink != file.stat.nlink);
+    if same { Ok(()) } else { Err(SyncError::Changed) }
+}
+
+fn map_short_read(error: io::Error) -> SyncError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => SyncError::Changed,
+        _ => SyncError::wrap_io_error("read")(error),
+    }
+}

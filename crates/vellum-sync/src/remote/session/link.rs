@@ -1,0 +1,411 @@
+//! Both directions of a connection, and the two threads that work on them.
+//!
+//! Invariant: the thread that reads never waits for anything but bytes. It hands over what arrives, all of which is
+//! bounded: content by what was allowed, listings and plans by what was asked for, messages by [`MESSAGES_MAX`].
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use vellum_host::ProgressMeter;
+use vellum_types::UnixTime;
+
+use super::feed::StreamFeed;
+use super::inbox::StreamInbox;
+use super::message::{SessionMessage, WireOwners, WireUnlisted, decode_error};
+use super::stream::{CountedWriter, TimedReader};
+use crate::error::{Result, SyncError};
+use crate::model::listing::{TimeGranularity, TreeListing, UnlistedEntry};
+use crate::plan::SyncStep;
+use crate::remote::wire::{
+    FRAME_MAX, FrameKind, Greeting, ListingDecoder, PlanDecoder, WireCodec, WireError, WireFrame, WireReader,
+    WireWriter, encode_listing,
+};
+
+/// Frames that wait to be written: with the longest usual ones, 4 MiB.
+const FRAMES_MAX: usize = 32;
+/// Messages that wait to be handled.
+const MESSAGES_MAX: usize = 4096;
+/// Longest message, bytes: rules and lists of files.
+const MESSAGE_MAX: usize = 256 << 20;
+/// Stamps of a listing that are told: of more entries they would not fit into a message, and files are told apart by size
+/// and time alone.
+const STAMPS_MAX: usize = 8 << 20;
+/// A sign of life is sent after so long without anything else, at most.
+const PING_MAX: Duration = Duration::from_secs(15);
+
+/// How a connection is run.
+#[derive(Debug, Clone, Copy)]
+pub struct LinkSettings {
+    /// How what is sent is compressed.
+    pub codec: WireCodec,
+    /// Without a byte for so long the other side is gone, milliseconds; 0: never.
+    pub timeout: u64,
+}
+
+/// What was received beside content.
+#[derive(Debug)]
+pub(super) enum IncomingMessage {
+    Message(SessionMessage),
+    Listing(Arc<TreeListing>),
+    Steps(Vec<SyncStep>),
+    Bulk(Vec<u8>),
+}
+
+#[derive(Default)]
+struct LinkControl {
+    queue: VecDeque<IncomingMessage>,
+    /// Why the connection is gone.
+    lost: Option<String>,
+    /// Listings that may come.
+    listings: usize,
+    /// The listing that plans are made against.
+    own: Option<Arc<TreeListing>>,
+    /// Bytes of numbers or hashes that may come.
+    bulk: usize,
+    /// What is stopped if the other side says so or is gone.
+    meter: Option<Arc<ProgressMeter>>,
+}
+
+/// A connection.
+pub struct SessionLink {
+    out: Mutex<Option<SyncSender<WireFrame>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    control: Mutex<LinkControl>,
+    wake: Condvar,
+    timeout: Arc<AtomicU64>,
+    greeted: AtomicBool,
+    sent: Arc<AtomicU64>,
+    received: Arc<AtomicU64>,
+    pub(super) inbox: StreamInbox,
+    pub(super) feed: StreamFeed,
+}
+
+impl SessionLink {
+    /// Greets the other side, and starts to read and write.
+    pub fn start_link(read: OwnedFd, write: OwnedFd, settings: &LinkSettings) -> Arc<Self> {
+        let (out, frames) = sync_channel(FRAMES_MAX);
+        let link = Arc::new(Self {
+            out: Mutex::new(Some(out)),
+            writer: Mutex::default(),
+            control: Mutex::default(),
+            wake: Condvar::new(),
+            timeout: Arc::new(AtomicU64::new(settings.timeout)),
+            greeted: AtomicBool::new(false),
+            sent: Arc::default(),
+            received: Arc::default(),
+            inbox: StreamInbox::default(),
+            feed: StreamFeed::default(),
+        });
+        let codec = settings.codec;
+        let sent = Arc::clone(&link.sent);
+        let timeout = Arc::clone(&link.timeout);
+        let writer = Arc::downgrade(&link);
+        let writing = std::thread::spawn(move || {
+            let outcome = write_frames(CountedWriter::new(write, sent), codec, &frames, &timeout);
+            if let (Err(error), Some(link)) = (outcome, writer.upgrade()) {
+                link.mark_lost(&error);
+            }
+        });
+        *link.writer.lock() = Some(writing);
+        let reader = Arc::clone(&link);
+        let stream = TimedReader::new(read, Arc::clone(&link.timeout), Arc::clone(&link.received));
+        std::thread::spawn(move || {
+            let error = reader.read_frames(stream);
+            reader.mark_lost(&error);
+        });
+        link
+    }
+
+    /// Bytes sent and received so far.
+    pub fn traffic(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
+    }
+
+    /// Whether the other side ever answered.
+    pub fn has_connected(&self) -> bool {
+        self.greeted.load(Ordering::Relaxed)
+    }
+
+    /// Why the connection is gone, if it is.
+    pub fn loss_reason(&self) -> Option<String> {
+        self.control.lock().lost.clone()
+    }
+
+    /// Nothing is sent any more: the other side sees the end.
+    pub fn close(&self) {
+        self.out.lock().take();
+    }
+
+    /// Sends what waits, and nothing more. Of a connection that is gone nothing can be sent.
+    pub fn finish_sending(&self) {
+        self.close();
+        let writing = self.writer.lock().take();
+        if let Some(writing) = writing.filter(|_| self.loss_reason().is_none()) {
+            // A thread that panicked has said so.
+            let _ = writing.join();
+        }
+    }
+
+    pub(super) fn set_timeout(&self, millis: u64) {
+        self.timeout.store(millis, Ordering::Relaxed);
+    }
+
+    /// One more listing may come.
+    pub(super) fn allow_listing(&self) {
+        self.control.lock().listings += 1;
+    }
+
+    /// The listing that plans may be made against.
+    pub(super) fn set_own_listing(&self, own: Option<Arc<TreeListing>>) {
+        self.control.lock().own = own;
+    }
+
+    /// So many bytes of numbers or hashes may come.
+    pub(super) fn allow_bulk_bytes(&self, bytes: usize) {
+        self.control.lock().bulk = bytes;
+    }
+
+    /// What is stopped when the other side says so or is gone.
+    pub(super) fn set_stop_meter(&self, meter: Option<Arc<ProgressMeter>>) {
+        let mut control = self.control.lock();
+        if let (Some(_), Some(meter)) = (&control.lost, &meter) {
+            meter.request_stop();
+        }
+        control.meter = meter;
+    }
+
+    fn mark_lost(&self, error: &WireError) {
+        let mut control = self.control.lock();
+        control.lost.get_or_insert_with(|| error.to_string());
+        if let Some(meter) = &control.meter {
+            meter.request_stop();
+        }
+        drop(control);
+        self.close();
+        self.inbox.mark_lost();
+        self.feed.end_requests();
+        self.wake.notify_all();
+    }
+
+    /// Sends a frame, when those before it have gone.
+    pub(super) fn send_frame(&self, frame: WireFrame) -> Result<()> {
+        let out = self.out.lock().clone();
+        out.and_then(|out| out.send(frame).ok()).ok_or(SyncError::Lost)
+    }
+
+    pub(super) fn send_frames(&self, frames: impl IntoIterator<Item = WireFrame>) -> Result<()> {
+        frames.into_iter().try_for_each(|frame| self.send_frame(frame))
+    }
+
+    /// Says something.
+    pub(super) fn send_message(&self, message: &SessionMessage) -> Result<()> {
+        let text =
+            serde_json::to_vec(message).map_err(|error| SyncError::wrap_io_error("send")(error.into()))?;
+        let mut parts = text.chunks(FRAME_MAX as usize).peekable();
+        while let Some(part) = parts.next() {
+            let kind = if parts.peek().is_some() { FrameKind::Part } else { FrameKind::Message };
+            self.send_frame(WireFrame::new(kind, 0, part.to_vec()))?;
+        }
+        Ok(())
+    }
+
+    /// Sends a listing with all that goes with it.
+    pub(super) fn send_listing(&self, listing: &TreeListing) -> Result<()> {
+        encode_listing(listing, &mut |payload| {
+            self.send_frame(WireFrame::new(FrameKind::Listing, 0, payload))
+        })?;
+        self.send_message(&SessionMessage::Listed {
+            unlisted: listing.unlisted.iter().map(WireUnlisted::from).collect(),
+            owners: WireOwners::from(&listing.owners),
+            leftovers: listing.leftovers.clone(),
+            stamps: Some(listing.change_stamps())
+                .filter(|all| all.len() <= STAMPS_MAX)
+                .unwrap_or_default()
+                .to_vec(),
+            begun: listing.begun.map(|time| (time.secs, time.nanos)),
+            granularity: listing.granularity.step_nanos(),
+        })
+    }
+
+    /// The next thing that was received; a failure that the other side tells is an error.
+    pub(super) fn receive_message(&self) -> Result<IncomingMessage> {
+        let mut control = self.control.lock();
+        loop {
+            match control.queue.pop_front() {
+                Some(IncomingMessage::Message(SessionMessage::Failed { kind, message })) => {
+                    return Err(decode_error(kind, message));
+                }
+                Some(incoming) => return Ok(incoming),
+                None if control.lost.is_some() => return Err(SyncError::Lost),
+                None => self.wake.wait(&mut control),
+            }
+        }
+    }
+
+    /// Reads until the connection ends; why it did.
+    fn read_frames(&self, mut stream: TimedReader) -> WireError {
+        let greeting = match Greeting::receive_from(&mut stream) {
+            Ok(greeting) => greeting,
+            Err(error) => return error,
+        };
+        self.greeted.store(true, Ordering::Relaxed);
+        let mut frames = match WireReader::new(stream, greeting.codec) {
+            Ok(frames) => frames,
+            Err(error) => return error,
+        };
+        let mut partial = PartialMessages::default();
+        loop {
+            let outcome = frames.read_frame().and_then(|frame| self.dispatch_frame(frame, &mut partial));
+            if let Err(error) = outcome {
+                return error;
+            }
+        }
+    }
+
+    fn dispatch_frame(
+        &self,
+        frame: WireFrame,
+        partial: &mut PartialMessages,
+    ) -> std::result::Result<(), WireError> {
+        match frame.kind {
+            FrameKind::Ping => Ok(()),
+            FrameKind::Part | FrameKind::Message => {
+                if partial.message.len() + frame.payload.len() > MESSAGE_MAX {
+                    return Err(WireError::TooMuch("a message"));
+                }
+                partial.message.extend_from_slice(&frame.payload);
+                if frame.kind == FrameKind::Part {
+                    return Ok(());
+                }
+                let text = std::mem::take(&mut partial.message);
+                let message = serde_json::from_slice(&text);
+                self.handle_message(
+                    message.map_err(|_| WireError::Unasked("a message of no known form"))?,
+                    partial,
+                )
+            }
+            FrameKind::Listing => {
+                if self.control.lock().listings == 0 || partial.listing.is_some() {
+                    return Err(WireError::Unasked("a listing"));
+                }
+                partial.listing = partial.decoder.decode_payload(&frame.payload)?;
+                Ok(())
+            }
+            FrameKind::Plan => {
+                let own = self.control.lock().own.clone();
+                let (Some(from), Some(to)) = (&partial.from, own) else {
+                    return Err(WireError::Unasked("a plan"));
+                };
+                let steps = partial.plan.decode_payload(&frame.payload, from, &to)?;
+                steps.map_or(Ok(()), |steps| self.enqueue_message(IncomingMessage::Steps(steps)))
+            }
+            FrameKind::Digests => {
+                if partial.bulk.len() + frame.payload.len() > self.control.lock().bulk {
+                    return Err(WireError::Unasked("hashes"));
+                }
+                partial.bulk.extend_from_slice(&frame.payload);
+                Ok(())
+            }
+            FrameKind::Open
+            | FrameKind::OpenDelta
+            | FrameKind::OpenInPlace
+            | FrameKind::Credit
+            | FrameKind::Cancel => self.feed.accept_frame(frame),
+            FrameKind::Data
+            | FrameKind::Whole
+            | FrameKind::Old
+            | FrameKind::Hole
+            | FrameKind::End
+            | FrameKind::Fail => self.inbox.accept_frame(frame),
+        }
+    }
+
+    fn handle_message(
+        &self,
+        message: SessionMessage,
+        partial: &mut PartialMessages,
+    ) -> std::result::Result<(), WireError> {
+        match message {
+            SessionMessage::Stop => {
+                if let Some(meter) = &self.control.lock().meter {
+                    meter.request_stop();
+                }
+                Ok(())
+            }
+            SessionMessage::Listed { unlisted, owners, leftovers, stamps, begun, granularity } => {
+                let mut listing = partial.listing.take().ok_or(WireError::Unasked("the end of a listing"))?;
+                listing.unlisted = unlisted.into_iter().map(UnlistedEntry::from).collect();
+                listing.owners = owners.into();
+                listing.leftovers = leftovers;
+                listing.set_change_stamps(stamps);
+                listing.begun = begun.map(|(secs, nanos)| UnixTime { secs, nanos });
+                listing.granularity = TimeGranularity::from_nanos(granularity);
+                let listing = Arc::new(listing);
+                partial.from = Some(Arc::clone(&listing));
+                partial.decoder = ListingDecoder::default();
+                let mut control = self.control.lock();
+                control.listings = control.listings.saturating_sub(1);
+                drop(control);
+                self.enqueue_message(IncomingMessage::Listing(listing))
+            }
+            message @ (SessionMessage::Digest | SessionMessage::Digested | SessionMessage::Take) => {
+                self.enqueue_message(IncomingMessage::Bulk(std::mem::take(&mut partial.bulk)))?;
+                self.enqueue_message(IncomingMessage::Message(message))
+            }
+            message => self.enqueue_message(IncomingMessage::Message(message)),
+        }
+    }
+
+    fn enqueue_message(&self, incoming: IncomingMessage) -> std::result::Result<(), WireError> {
+        let mut control = self.control.lock();
+        if control.queue.len() >= MESSAGES_MAX {
+            return Err(WireError::TooMuch("messages"));
+        }
+        control.queue.push_back(incoming);
+        self.wake.notify_all();
+        Ok(())
+    }
+}
+
+/// What has arrived in part.
+#[derive(Default)]
+struct PartialMessages {
+    message: Vec<u8>,
+    decoder: ListingDecoder,
+    listing: Option<TreeListing>,
+    from: Option<Arc<TreeListing>>,
+    plan: PlanDecoder,
+    bulk: Vec<u8>,
+}
+
+/// Writes what is to be sent, all that waits at once, and signs of life.
+fn write_frames(
+    mut out: CountedWriter,
+    codec: WireCodec,
+    frames: &Receiver<WireFrame>,
+    timeout: &AtomicU64,
+) -> std::result::Result<(), WireError> {
+    Greeting::new(codec).send_to(&mut out)?;
+    let mut writer = WireWriter::new(out, codec)?;
+    loop {
+        let millis = timeout.load(Ordering::Relaxed);
+        let patience = if millis == 0 { PING_MAX } else { Duration::from_millis(millis / 4).min(PING_MAX) };
+        match frames.recv_timeout(patience) {
+            Ok(frame) => writer.write_frame(&frame)?,
+            Err(RecvTimeoutError::Timeout) => {
+                writer.write_frame(&WireFrame::new(FrameKind::Ping, 0, Vec::new()))?
+            }
+            Err(RecvTimeoutError::Disconnected) => return writer.flush(),
+        }
+        while let Ok(frame) = frames.try_recv() {
+            writer.write_frame(&frame)?;
+        }
+        writer.flush()?;
+    }
+}
