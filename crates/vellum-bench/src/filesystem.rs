@@ -16,9 +16,9 @@ use vellum_host::ProgressMeter;
 
 use crate::error::{BenchError, Result, check_interrupted};
 use crate::expectation;
-use crate::thread_group::THREADS_MAX;
 use crate::ground::{self, BenchDirectory};
 use crate::report::BenchReport;
+use crate::thread_group::THREADS_MAX;
 
 /// The numbers of one bench. A size or count of 0 leaves out what it is of.
 #[derive(Debug, Clone, Copy)]

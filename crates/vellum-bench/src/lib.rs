@@ -12,7 +12,6 @@ pub mod engines;
 pub mod error;
 pub mod expectation;
 pub mod filesystem;
-mod thread_group;
 pub mod ground;
 pub mod html;
 pub mod machine;
@@ -21,6 +20,7 @@ pub mod objects;
 pub mod pipeline;
 pub mod report;
 pub mod statistics;
+mod thread_group;
 
 pub use error::{BenchError, Result};
 pub use report::BenchReport;

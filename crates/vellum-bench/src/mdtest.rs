@@ -7,9 +7,9 @@ use vellum_host::ProgressMeter;
 use vellum_host::beneath::{BeneathError, HeldDir};
 
 use crate::error::{BenchError, Result, check_interrupted};
-use crate::thread_group::{THREADS_MAX, run_in_threads};
 use crate::ground::{self, BenchDirectory};
 use crate::report::BenchReport;
+use crate::thread_group::{THREADS_MAX, run_in_threads};
 
 /// The shape of a tree.
 #[derive(Debug, Clone, Copy)]

@@ -14,8 +14,8 @@ use vellum_host::ProgressMeter;
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 
 use crate::error::{BenchError, Result, check_interrupted};
-use crate::thread_group::THREADS_MAX;
 use crate::report::BenchReport;
+use crate::thread_group::THREADS_MAX;
 
 pub use container::BenchStore;
 pub use promises::{CheckedPromise, StoreVerdict};

@@ -17,8 +17,8 @@ use vellum_store::{BlobOptions, BlobStore};
 use vellum_types::VolumeId;
 
 use crate::error::{BenchError, Result};
-use crate::thread_group::THREADS_MAX;
 use crate::report::BenchReport;
+use crate::thread_group::THREADS_MAX;
 
 pub use kinds::FileKindSavings;
 

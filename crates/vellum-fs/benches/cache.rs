@@ -12,8 +12,8 @@ use vellum_benchkit::{
     CountingAllocator, ProcessorTime, RenewedFixture, assert_max_allocations, count_retained_bytes,
     create_scratch_dir, record_figure, setup_size, thread_time_criterion,
 };
-use vellum_fs::cache::{InodeCache, InsertTicket};
-use vellum_fs::head::LiveHead;
+use vellum_fs::attributes::cache::{InodeCache, InsertTicket};
+use vellum_fs::tree::head::LiveHead;
 use vellum_fs::{LiveFilesystem, LiveOptions, RequestCaller, WriteLog};
 use vellum_live::MemoryStore;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};

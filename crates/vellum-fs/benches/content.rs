@@ -17,8 +17,8 @@ use vellum_benchkit::{
     ProcessorTime, RandomData, RenewedFixture, create_scratch_dir, measure_wall_time, random_bytes,
     thread_time_criterion, wall_time_criterion,
 };
-use vellum_fs::head::LiveHead;
 use vellum_fs::log::LogHooks;
+use vellum_fs::tree::head::LiveHead;
 use vellum_fs::{LiveFilesystem, LiveOptions, OpenFlags, RequestCaller, WriteLog};
 use vellum_live::EmbeddedStore;
 use vellum_types::Ino;

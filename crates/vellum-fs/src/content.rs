@@ -9,7 +9,9 @@ mod chunks;
 mod copy;
 mod durable;
 pub(crate) mod extents;
+pub(crate) mod memory;
 mod open;
+pub mod opened;
 mod read;
 mod released;
 mod resize;
@@ -21,7 +23,7 @@ use rustix::io::Errno;
 use vellum_types::limits::BLOB_MAX;
 use vellum_types::{FileKind, Ino, InodeAttr, UnixTime};
 
-use crate::clock::advance_change_time;
+use crate::attributes::clock::advance_change_time;
 use crate::error::Result;
 use crate::tree::MapReader;
 

@@ -13,17 +13,17 @@ use vellum_volume::Volume;
 use vellum_volume::lease::HeldLease;
 use vellum_volume::refs::WorktreeQuota;
 
-use crate::cache::InodeCache;
+use crate::attributes::cache::InodeCache;
+use crate::attributes::numbers::InodeNumberPool;
+use crate::content::memory;
+use crate::content::opened::OpenInodes;
 use crate::content::{ChunkCache, ReadStreams, ReleasedOrphans, StoredByteCounts};
 use crate::error::Result;
-use crate::head::{LayeredState, LiveHead};
+use crate::history::past::Epochs;
 use crate::log::WriteLog;
-use crate::memory;
 use crate::metrics::LiveTimes;
 use crate::names::HardLinks;
-use crate::numbers::InodeNumberPool;
-use crate::opened::OpenInodes;
-use crate::past::Epochs;
+use crate::tree::head::{LayeredState, LiveHead};
 use crate::tree::{CommittedChanges, LiveMap, LiveTransaction};
 
 /// The caller of an operation: owner of new entries, and subject of ownership checks.

@@ -12,7 +12,7 @@ use vellum_volume::refs::WorktreeHead;
 
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
-use crate::head::{HEAD_KEY, LayeredState, LiveHead, PENDING, layer_prefix};
+use crate::tree::head::{HEAD_KEY, LayeredState, LiveHead, PENDING, layer_prefix};
 use crate::tree::wrap_decode_error;
 
 /// A published tree that no state uses yet: while this exists, the worktree's ref names it.

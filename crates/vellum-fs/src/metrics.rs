@@ -3,7 +3,7 @@
 use vellum_host::DurationHistogram;
 use vellum_host::MetricsExposition;
 
-use crate::cache::CacheStatistics;
+use crate::attributes::cache::CacheStatistics;
 use crate::fs::LiveFilesystem;
 
 /// How long the work of a worktree took, beside what its live store and its objects tell.

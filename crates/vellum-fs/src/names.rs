@@ -19,7 +19,7 @@ use vellum_types::limits::NAME_MAX;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, UnixTime};
 use vellum_volume::state::STATE_DIR;
 
-use crate::clock::advance_change_time;
+use crate::attributes::clock::advance_change_time;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::tree::{LiveTransaction, MapReader};

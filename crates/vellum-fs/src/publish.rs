@@ -10,6 +10,7 @@
 mod amend;
 mod content;
 mod inode;
+pub mod publisher;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -26,12 +27,12 @@ use vellum_volume::{SnapshotRecord, SnapshotStatistics};
 
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
-use crate::head::{LAYERS_END, LayerId, LayeredState, LiveHead, layer_prefix};
-use crate::retained_roots;
+use crate::history::past::{Epoch, PastState};
+use crate::history::pending::{PendingSnapshot, pending_snapshot_key_of, read_pending_snapshots};
+use crate::history::retained_roots;
+use crate::history::snapshot::LAYERS_MANY;
 use crate::log::SealedSegments;
-use crate::past::{Epoch, PastState};
-use crate::pending::{PendingSnapshot, pending_snapshot_key_of, read_pending_snapshots};
-use crate::snapshot::LAYERS_MANY;
+use crate::tree::head::{LAYERS_END, LayerId, LayeredState, LiveHead, layer_prefix};
 
 /// A state whose tree is in the store.
 pub(crate) struct PublishedState {

@@ -5,6 +5,7 @@
 //! and restoring wait for it).
 
 mod accesses;
+pub mod head;
 mod inline;
 mod merge;
 mod resident;
@@ -25,7 +26,7 @@ use vellum_types::{Dentry, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag};
 use vellum_volume::tree::NodeLoader;
 
 use crate::error::{FsError, Result};
-use crate::head::{HEAD_KEY, LayeredState, LiveHead};
+use crate::tree::head::{HEAD_KEY, LayeredState, LiveHead};
 
 pub use accesses::AccessTimes;
 use merge::{LayerChanges, LiveRead, MergedEntries, get_merged_value};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use vellum_fs::frozen::FrozenTree;
+use vellum_fs::history::frozen::FrozenTree;
 use vellum_fs::{Epoch, EpochGuard, FsError, LiveFilesystem, RequestCaller, Result};
 use vellum_types::{FileKind, Ino, InodeAttr};
 

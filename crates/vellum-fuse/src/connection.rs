@@ -4,15 +4,15 @@
 //! that answers requests tells the kernel nothing else. When the mount is gone, all threads end. Absent: interrupts
 //! (the kernel waits for our answer instead), and what requests mean.
 
+mod busy_poll;
 mod device;
 mod flushes;
 mod handshake;
-mod busy_poll;
 mod readers;
 mod ring;
+mod ring_turn;
 mod rings;
 mod schedule;
-mod ring_turn;
 mod watchdog;
 
 use std::io;

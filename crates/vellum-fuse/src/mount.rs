@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vellum_fs::LiveFilesystem;
-use vellum_fs::frozen::{FrozenChunks, FrozenTree};
+use vellum_fs::history::frozen::{FrozenChunks, FrozenTree};
 use vellum_types::SnapshotId;
 use vellum_volume::Volume;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use vellum_fs::frozen::{FrozenChunks, FrozenTree};
+use vellum_fs::history::frozen::{FrozenChunks, FrozenTree};
 use vellum_fs::{Epoch, LiveFilesystem, Result};
 use vellum_types::{FileKind, Ino, InodeAttr, UnixTime};
 use vellum_volume::Volume;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use vellum_fs::pending::PendingSnapshot;
+use vellum_fs::history::pending::PendingSnapshot;
 use vellum_types::{Dentry, SnapshotId};
 use vellum_volume::{SnapshotRecord, SnapshotStatistics};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_fs::frozen::FrozenTree;
-use vellum_fs::publisher::BackgroundPublisher;
+use vellum_fs::history::frozen::FrozenTree;
+use vellum_fs::publish::publisher::BackgroundPublisher;
 use vellum_fs::{DirEntry, Epoch, FsError, LiveFilesystem, LiveView, Result, SeekTarget};
 use vellum_types::{Dentry, Ino, InodeAttr};
 use vellum_volume::lease::LeaseKeeper;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use vellum_fs::frozen::{FrozenChunks, FrozenTree};
-use vellum_fs::publisher::BackgroundPublisher;
+use vellum_fs::history::frozen::{FrozenChunks, FrozenTree};
+use vellum_fs::publish::publisher::BackgroundPublisher;
 use vellum_types::SnapshotId;
 use vellum_volume::lease::LeaseKeeper;
 use vellum_volume::volume::NewWorktree;

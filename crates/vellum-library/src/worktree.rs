@@ -3,9 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use vellum_fs::cache::CacheStatistics;
-use vellum_fs::pending::PendingSnapshot;
-use vellum_fs::snapshot::{LiveSnapshotRequest, UnpublishedChanges};
+use vellum_fs::attributes::cache::CacheStatistics;
+use vellum_fs::history::pending::PendingSnapshot;
+use vellum_fs::history::snapshot::{LiveSnapshotRequest, UnpublishedChanges};
 use vellum_types::SnapshotId;
 use vellum_volume::refs::check_ref_name;
 use vellum_volume::{SnapshotOrigin, VolumeError};

@@ -17,9 +17,9 @@ use vellum_host::ProgressMeter;
 use vellum_host::beneath::OpenedFile;
 
 use crate::error::{Result, SyncError};
+use crate::local::receive::SyncReport;
 use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
 use crate::model::options::SyncOptions;
-use crate::local::receive::SyncReport;
 
 /// Which of the two sides is meant: rules mean different things on each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

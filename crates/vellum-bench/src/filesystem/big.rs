@@ -10,8 +10,8 @@ use vellum_host::beneath::HeldDir;
 use super::FilesystemBenchStep;
 use super::payload::{ThreadPayload, verify_block};
 use crate::error::{BenchError, Result};
-use crate::thread_group::{ThreadGroupResult, run_in_threads};
 use crate::report::{BenchCurve, BenchReport};
+use crate::thread_group::{ThreadGroupResult, run_in_threads};
 
 const MIB: f64 = (1 << 20) as f64;
 

@@ -9,8 +9,8 @@ use vellum_host::beneath::{BeneathError, HeldDir};
 use super::FilesystemBenchStep;
 use super::small::{create_thread_dirs, for_each_small_file};
 use crate::error::{BenchError, Result};
-use crate::thread_group::run_in_threads;
 use crate::report::BenchReport;
+use crate::thread_group::run_in_threads;
 
 /// Most flushes of a thread: each waits for the disk.
 const FLUSHES_MAX: u64 = 100;

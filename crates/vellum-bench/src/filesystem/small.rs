@@ -8,8 +8,8 @@ use super::FilesystemBenchStep;
 use super::big::{drop_page_cache, open_bench_file};
 use super::payload::{ThreadPayload, verify_block};
 use crate::error::{BenchError, Result};
-use crate::thread_group::run_in_threads;
 use crate::report::BenchReport;
+use crate::thread_group::run_in_threads;
 
 /// All steps of one run.
 pub fn run_small_file_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) -> Result<()> {

@@ -7,9 +7,9 @@ use vellum_store::{ObjectKey, ObjectStore};
 
 use super::{BenchKeys, ObjectBenchParameters};
 use crate::error::{BenchError, Result, check_interrupted};
-use crate::thread_group::{ThreadGroupResult, run_in_threads};
 use crate::report::{BenchReport, BetterDirection};
 use crate::statistics::RunSummary;
+use crate::thread_group::{ThreadGroupResult, run_in_threads};
 
 const MIB: f64 = (1 << 20) as f64;
 

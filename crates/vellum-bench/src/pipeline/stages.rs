@@ -11,8 +11,8 @@ use vellum_types::BlobKind;
 
 use super::{new_bench_keys, new_discarding_store};
 use crate::error::{BenchError, Result, check_interrupted};
-use crate::thread_group::run_in_threads;
 use crate::report::BenchReport;
+use crate::thread_group::run_in_threads;
 
 const MIB: f64 = (1 << 20) as f64;
 

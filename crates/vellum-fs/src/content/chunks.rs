@@ -15,7 +15,7 @@ use quick_cache::sync::{Cache, GuardResult, PlaceholderGuard};
 use vellum_store::{BlobError, BlobStore};
 use vellum_types::{BlobId, BlobKind};
 
-use crate::cache::CacheStatistics;
+use crate::attributes::cache::CacheStatistics;
 
 /// A chunk is about this long: what the cache sizes its tables by.
 const CHUNK_WEIGHT: u64 = 64 << 10;

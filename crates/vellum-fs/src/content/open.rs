@@ -8,10 +8,10 @@ use vellum_types::{FileKind, Ino};
 
 use super::released::remove_if_nameless;
 use super::update_change_times;
+use crate::content::opened::{FileHandle, OpenFlags};
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
-use crate::head::{ORPHANS, orphan_key};
-use crate::opened::{FileHandle, OpenFlags};
+use crate::tree::head::{ORPHANS, orphan_key};
 use crate::tree::{LiveTransaction, MapReader};
 
 impl LiveFilesystem {

@@ -9,9 +9,9 @@ use super::extents::{PlacedExtent, clip_extent, find_overlapping};
 use super::read_file_attr;
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
-use crate::head::LayeredState;
-use crate::past::Epoch;
+use crate::history::past::Epoch;
 use crate::tree::MapReader;
+use crate::tree::head::LayeredState;
 
 /// How often a read begins anew because a segment that it was to read is gone: its data was published meanwhile.
 const TRIES: usize = 8;

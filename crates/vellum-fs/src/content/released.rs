@@ -11,7 +11,7 @@ use vellum_types::{Ino, MapKey};
 use super::open::remove_inode;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
-use crate::past::Epoch;
+use crate::history::past::Epoch;
 use crate::tree::{LiveTransaction, MapReader};
 
 /// Inodes that one transaction removes at most.

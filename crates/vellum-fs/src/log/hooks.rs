@@ -8,7 +8,7 @@ use vellum_types::{Extent, ExtentSource, MapKeyRef};
 
 use super::WriteLog;
 use crate::error::FsError;
-use crate::head::parse_map_key;
+use crate::tree::head::parse_map_key;
 
 /// The write log as an engine of live metadata sees it.
 #[derive(Clone)]

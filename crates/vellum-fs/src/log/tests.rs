@@ -259,7 +259,9 @@ fn an_entry_counts_if_what_it_names_is_there() {
     let (dir, path, bytes, places) = sample();
     std::fs::write(&path, &bytes[..bytes.len() - 8]).unwrap();
     let hooks = LogHooks(Arc::new(WriteLog::open(dir.path(), LIMIT).unwrap()));
-    let key = |key: MapKey| [&crate::head::layer_prefix(crate::head::LayerId(3)), key.as_bytes()].concat();
+    let key = |key: MapKey| {
+        [&crate::tree::head::layer_prefix(crate::tree::head::LayerId(3)), key.as_bytes()].concat()
+    };
     let extent = |(segment, offset, len): Place| {
         Extent { len, source: ExtentSource::WriteLog { segment, offset } }.encode()
     };

@@ -15,13 +15,13 @@ use vellum_volume::tree::compute_generation;
 
 use super::rename::RenameFlags;
 use super::{DirEntry, NameInDir, add_link_count, check_is_dir, read_dir_attr, update_dir};
-use crate::attr::{AttributeChanges, TimeChange};
+use crate::attributes::{AttributeChanges, TimeChange};
 use crate::content::EXTENTS_MAX;
 use crate::content::extents::{PlacedExtent, visit_extents};
 use crate::error::{FsError, Result};
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
+use crate::history::view::LiveView;
 use crate::tree::{LiveTransaction, MapReader};
-use crate::view::LiveView;
 
 /// Nobody's wish decides over what is copied.
 const NOBODY: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0 };

@@ -7,7 +7,7 @@ use vellum_host::clock::current_time;
 use vellum_types::{Dentry, FileKind, Ino};
 
 use super::{NameInDir, add_link_count, check_is_dir, read_dir_attr, update_dir};
-use crate::clock::advance_change_time;
+use crate::attributes::clock::advance_change_time;
 use crate::error::Result;
 use crate::fs::{InodeAttributes, LiveFilesystem};
 use crate::tree::MapReader;

@@ -10,7 +10,7 @@ use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::tree::compute_generation;
 
 use super::{NameInDir, add_link_count, read_dir_attr, update_dir};
-use crate::acl;
+use crate::attributes::acl;
 use crate::content::SET_GID;
 use crate::error::Result;
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};

@@ -10,11 +10,11 @@ use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, UnixTime};
 
 use super::places::HardLink;
 use super::{NameInDir, add_link_count, read_dir_attr, update_dir};
-use crate::clock::advance_change_time;
+use crate::attributes::clock::advance_change_time;
+use crate::content::opened::RemovalClaim;
 use crate::content::remove_inode;
 use crate::error::Result;
 use crate::fs::{InodeAttributes, LiveFilesystem};
-use crate::opened::RemovalClaim;
 use crate::tree::{LiveTransaction, MapReader};
 
 /// A link that is about to go: what was found out about its inode before the transaction.

@@ -7,7 +7,7 @@ use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, UnixTime};
 use super::make::put_whiteout;
 use super::remove::{RemovedLink, is_still_named, remove_link};
 use super::{NameInDir, add_link_count, read_dir_attr, update_dir};
-use crate::clock::advance_change_time;
+use crate::attributes::clock::advance_change_time;
 use crate::error::{FsError, Result};
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
 use crate::tree::{LiveTransaction, MapReader};

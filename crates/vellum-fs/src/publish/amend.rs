@@ -13,7 +13,7 @@ use super::PublishedState;
 use super::run::inode_tree_span;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
-use crate::head::{LayerId, LayeredState, orphan_key};
+use crate::tree::head::{LayerId, LayeredState, orphan_key};
 use crate::tree::{decode_change, encode_change, encode_layer_key, wrap_decode_error};
 
 impl LiveFilesystem {
@@ -134,7 +134,7 @@ pub(super) fn visit_log_segments(
     visit: &mut dyn FnMut(u64),
 ) -> Result<()> {
     let mut failed = None;
-    let prefix = crate::head::layer_prefix(layer);
+    let prefix = crate::tree::head::layer_prefix(layer);
     live.scan(&KeySpan::from_prefix(prefix), &mut |key, value| {
         let key = key.get(prefix.len()..).unwrap_or_default();
         if key.get(8) != Some(&MapKeyTag::Extent.as_byte()) {

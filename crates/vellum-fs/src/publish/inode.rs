@@ -12,7 +12,7 @@ use super::content::{PublishedContent, rechunk_file};
 use super::run::{PublishJob, inode_tree_span};
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
-use crate::head::LayeredState;
+use crate::tree::head::LayeredState;
 use crate::tree::wrap_decode_error;
 
 /// Sorted changes to the tree; None removes.

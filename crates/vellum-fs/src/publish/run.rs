@@ -11,7 +11,7 @@ use super::PublishedState;
 use super::inode::{InodePublication, Publication, PublishedInode};
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
-use crate::head::LayeredState;
+use crate::tree::head::LayeredState;
 use crate::tree::{NodeProvider, wrap_decode_error};
 
 /// Inodes that are worked on together: enough to keep all threads busy.

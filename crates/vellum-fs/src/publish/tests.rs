@@ -17,10 +17,10 @@ use vellum_volume::{SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
 use crate::content::AllocateMode;
 use crate::content::extents::find_overlapping;
 use crate::fs::{LiveFilesystem, LiveOptions};
-use crate::head::LiveHead;
+use crate::history::snapshot::LiveSnapshotRequest;
 use crate::log::WriteLog;
 use crate::publish::PublishProgress;
-use crate::snapshot::LiveSnapshotRequest;
+use crate::tree::head::LiveHead;
 use crate::tree::{LiveTransaction, MapReader};
 
 const FILES: u64 = 3;

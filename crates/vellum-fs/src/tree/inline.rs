@@ -11,7 +11,7 @@ use vellum_types::{InodeAttr, MapKey, MapKeyTag};
 
 use super::merge::{LiveRead, encode_layer_key};
 use crate::error::{FsError, Result};
-use crate::head::LayerId;
+use crate::tree::head::LayerId;
 
 /// Begins bare attributes: no kind of a file is that byte, and a tombstone is another.
 const BARE: u8 = 0xFE;

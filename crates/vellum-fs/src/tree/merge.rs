@@ -13,7 +13,7 @@ use vellum_types::{MapKey, MapKeyTag};
 
 use super::inline;
 use crate::error::Result;
-use crate::head::{LayerId, LayeredState, layer_prefix};
+use crate::tree::head::{LayerId, LayeredState, layer_prefix};
 
 /// Says in a layer that a key is gone.
 const TOMBSTONE: &[u8] = &[0xFF];

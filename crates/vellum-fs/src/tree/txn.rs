@@ -13,7 +13,7 @@ use super::resident::ResidentNodes;
 use super::usage::UsageAmount;
 use super::{MapReader, VisitEntry, wrap_decode_error};
 use crate::error::{FsError, Result};
-use crate::head::{LiveHead, orphan_key};
+use crate::tree::head::{LiveHead, orphan_key};
 
 /// A transaction under way.
 pub struct LiveTransaction<'a> {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{RwLock, RwLockReadGuard};
 use vellum_map::MapRoot;
 
-use crate::head::{LayerId, LayeredState, LiveHead};
+use crate::tree::head::{LayerId, LayeredState, LiveHead};
 
 /// How many views read each layer, and each tree beneath layers.
 #[derive(Debug, Default)]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vellum_benchkit::assert_max_allocations;
-use vellum_fs::cache::InodeCache;
-use vellum_fs::head::{AncestorSnapshot, LiveHead};
+use vellum_fs::attributes::cache::InodeCache;
 use vellum_fs::log::LogHooks;
+use vellum_fs::tree::head::{AncestorSnapshot, LiveHead};
 use vellum_fs::{LiveFilesystem, LiveOptions, WriteLog};
 use vellum_live::sim::SimFolder;
 use vellum_live::{EmbeddedStore, EngineLimits};

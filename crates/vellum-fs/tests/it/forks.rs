@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use vellum_fs::fork::LiveStateFolders;
-use vellum_fs::head::LiveHead;
+use vellum_fs::history::fork::LiveStateFolders;
+use vellum_fs::history::snapshot::LiveSnapshotRequest;
 use vellum_fs::log::LogHooks;
-use vellum_fs::snapshot::LiveSnapshotRequest;
+use vellum_fs::tree::head::LiveHead;
 use vellum_fs::{LiveFilesystem, LiveOptions, WriteLog};
 use vellum_host::ProgressMeter;
 use vellum_live::EmbeddedStore;

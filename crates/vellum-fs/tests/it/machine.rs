@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tempfile::TempDir;
-use vellum_fs::head::LiveHead;
 use vellum_fs::log::LogHooks;
+use vellum_fs::tree::head::LiveHead;
 use vellum_fs::{LiveFilesystem, LiveOptions, WriteLog};
 use vellum_live::sim::{SimFolder, SimLoss, SimRandom};
 use vellum_live::{EmbeddedStore, EngineLimits};

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
-use vellum_fs::head::layer_prefix;
+use vellum_fs::history::snapshot::LiveSnapshotRequest;
 use vellum_fs::publish::PublishProgress;
-use vellum_fs::snapshot::LiveSnapshotRequest;
+use vellum_fs::tree::head::layer_prefix;
 use vellum_fs::{LiveFilesystem, LiveView, OpenFlags, SeekTarget, XattrFlags};
 use vellum_map::KeySpan;
 use vellum_types::{Ino, SnapshotId};
@@ -33,7 +33,7 @@ fn snapshot(fs: &LiveFilesystem) -> SnapshotId {
 /// The layers that something stands in.
 fn layers(fs: &LiveFilesystem) -> usize {
     let mut prefixes: Vec<Vec<u8>> = Vec::new();
-    let all = KeySpan::from_prefix(&layer_prefix(vellum_fs::head::LayerId(0))[..1]);
+    let all = KeySpan::from_prefix(&layer_prefix(vellum_fs::tree::head::LayerId(0))[..1]);
     let visit = &mut |key: &[u8], _: &vellum_live::ValueBytes| {
         prefixes.push(key[..9].to_vec());
         ControlFlow::Continue(())

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use vellum_fs::head::{AncestorSnapshot, LiveHead};
 use vellum_fs::publish::PublishProgress;
+use vellum_fs::tree::head::{AncestorSnapshot, LiveHead};
 use vellum_fs::{AllocateMode, FsError, LiveFilesystem};
 use vellum_live::sim::{LOSSES, SimLoss};
 use vellum_map::MapRoot;

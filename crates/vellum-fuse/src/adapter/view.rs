@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use vellum_fs::frozen::FrozenTree;
+use vellum_fs::history::frozen::FrozenTree;
 use vellum_fs::{Epoch, FilesystemStatistics, FsError, InodeAttributes, LiveFilesystem, Result};
 use vellum_host::escape::format_path;
 use vellum_types::limits::NAME_MAX;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use vellum_fs::frozen::{FrozenChunks, FrozenTree};
+use vellum_fs::history::frozen::{FrozenChunks, FrozenTree};
 use vellum_fs::{FsError, LiveFilesystem, Result};
 use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId};
 use vellum_volume::{Volume, VolumeError};

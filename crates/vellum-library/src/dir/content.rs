@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_fs::view::LiveView;
+use vellum_fs::history::view::LiveView;
 use vellum_fs::{AttributeChanges, FsError, InodeAttributes, LiveFilesystem, Result as FsResult};
 use vellum_types::{Dentry, FileKind, Ino};
 

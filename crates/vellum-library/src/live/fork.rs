@@ -3,7 +3,7 @@
 //! The live state is made first, then the worktree is entered: what a crash leaves in between belongs to no worktree,
 //! and is removed when the same fork is made again.
 
-use vellum_fs::fork::LiveStateFolders;
+use vellum_fs::history::fork::LiveStateFolders;
 use vellum_fs::{FsError, LiveFilesystem};
 use vellum_host::process::host_name;
 use vellum_volume::VolumeError;

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use vellum_fs::head::{AncestorSnapshot, LiveHead};
 use vellum_fs::lease::has_unpublished_state;
 use vellum_fs::log::LogHooks;
+use vellum_fs::tree::head::{AncestorSnapshot, LiveHead};
 use vellum_fs::{FsError, LiveFilesystem, LiveOptions, WriteLog};
 use vellum_live::EmbeddedStore;
 use vellum_volume::lease::{BootClock, HeldLease, Lease, LeaseClaimant, LeaseToken, TERM, TakenLease};

@@ -52,7 +52,8 @@ impl EmbeddedEngine {
             load_run(&*folder, &mut groups, *group, *number)?;
         }
         found.remove_leftovers(&*folder, newest)?;
-        let pending_deletions = found.runs.iter().filter(|number| runs.iter().all(|(_, needed)| needed != *number));
+        let pending_deletions =
+            found.runs.iter().filter(|number| runs.iter().all(|(_, needed)| needed != *number));
         let pending_deletions: Vec<_> = pending_deletions.map(|number| (last, *number)).collect();
         let next_run =
             runs.iter().map(|(_, number)| number).chain(&found.runs).max().map_or(FIRST, |max| max + 1);

@@ -17,12 +17,12 @@ use vellum_types::FileKind;
 
 pub(crate) use dirs::{DirectoryRoute, OpenListingDirs};
 
+use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd};
 use crate::error::{Result, SyncError};
-use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, OwnerNames, TreeListing};
 use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
 use crate::local::scan;
-use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd};
 use crate::local::transfer;
+use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, OwnerNames, TreeListing};
 
 /// A directory of this host, or one entry of one.
 pub struct LocalEnd {
@@ -136,8 +136,10 @@ impl SyncEnd for LocalEnd {
                 if entry.kind() != FileKind::File {
                     continue;
                 }
-                let digest =
-                    self.open_file(&entry).and_then(|opened| crate::local::receive::hash_file(&opened.file)).ok();
+                let digest = self
+                    .open_file(&entry)
+                    .and_then(|opened| crate::local::receive::hash_file(&opened.file))
+                    .ok();
                 let mut found = found.lock();
                 if let Some(slot) = found.get_mut(place) {
                     *slot = digest;

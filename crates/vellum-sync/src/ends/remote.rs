@@ -15,11 +15,11 @@ use vellum_host::ProgressMeter;
 pub use address::{AddressError, RemoteAddress, RemoteShell};
 use child::ConnectedProgram;
 
-use crate::error::{Result, SyncError};
-use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
-use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
-use crate::remote::session::{BeginRequest, FoundPath, LinkSettings, ServerRole};
 use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, WantedFile};
+use crate::error::{Result, SyncError};
+use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
+use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::remote::session::{BeginRequest, FoundPath, LinkSettings, ServerRole};
 
 /// One end of a run, on another host. Clones are the same end.
 #[derive(Clone)]

@@ -16,17 +16,17 @@ use vellum_types::{BlobKind, FileKind, Ino};
 use vellum_volume::Volume;
 use vellum_volume::tree::{FilePiece as Stored, FsTree, InodeRecord, collect_file_pieces, slice_chunk};
 
+use crate::ends::{
+    ContentPieces, FileContent, FilePart, ListingRequest, OldVersion, SourceEnd, SyncEnd, TransferPiece,
+};
 use crate::error::{Result, SyncError};
+use crate::local::receive::RANGE;
+use crate::local::scan::{EntryFilter, create_omitted_listing, should_list_named};
 use crate::model::listing::{
     ContentDigest, DirectoryBlock, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry,
     TreeListing,
 };
 use crate::model::options::ACL_PREFIX;
-use crate::local::receive::RANGE;
-use crate::local::scan::{EntryFilter, create_omitted_listing, should_list_named};
-use crate::ends::{
-    ContentPieces, FileContent, FilePart, ListingRequest, OldVersion, SourceEnd, SyncEnd, TransferPiece,
-};
 
 /// ACLs are attributes whose names begin so.
 /// Chunks that are fetched together, 64 KiB each on average: each thread has so many in memory.

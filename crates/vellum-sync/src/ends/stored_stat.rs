@@ -17,15 +17,15 @@ use vellum_host::beneath::{ExtendedAttribute, HeldDir, HeldNode};
 use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 
+use crate::ends::{
+    ContentPieces, FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, TransferPiece, WantedFile,
+};
 use crate::error::{Result, SyncError};
 use crate::model::listing::{
     ContentDigest, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry, TreeListing,
 };
 use crate::model::options::{ACL_PREFIX, SymlinkHandling, SyncOptions};
 use crate::plan::WantedAttributes;
-use crate::ends::{
-    ContentPieces, FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, TransferPiece, WantedFile,
-};
 
 /// The attribute that has the metadata.
 pub(crate) const STORED_STAT: &[u8] = b"user.rsync.%stat";

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vellum_host::ProgressMeter;
 
+use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide, WantedFile};
 use crate::error::{Result, SyncError};
+use crate::local::receive::SyncReport;
+use crate::local::scan::EntryFilter;
 use crate::model::listing::{
     ContentDigest, DirectoryBlock, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry, TreeListing,
     UnlistedEntry,
 };
-use crate::local::receive::SyncReport;
-use crate::local::scan::EntryFilter;
-use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide, WantedFile};
 
 /// One of the sources.
 pub struct UnionPart {

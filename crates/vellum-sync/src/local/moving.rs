@@ -11,8 +11,8 @@ use vellum_host::beneath::HeldDir;
 use vellum_types::FileKind;
 
 use crate::error::{Result, SyncError};
-use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
 use crate::local::receive::{SyncJob, SyncProblem, SyncReport};
+use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
 
 /// Takes away at the source what a plan moved, except for what something is told of; tells what came of it in the report.
 pub fn remove_moved_entries(job: &SyncJob<'_>, report: &mut SyncReport, meter: &ProgressMeter) -> Result<()> {
@@ -91,11 +91,11 @@ mod tests {
 
     use super::*;
     use crate::ends::local::LocalEnd;
-    use crate::model::options::{PreserveOptions, SymlinkHandling, SyncOptions};
-    use crate::plan::SyncPlan;
+    use crate::ends::{ListingRequest, SourceEnd, SyncEnd, SyncSide};
     use crate::local::receive::DestinationEnd;
     use crate::local::scan::NoFilter;
-    use crate::ends::{ListingRequest, SourceEnd, SyncEnd, SyncSide};
+    use crate::model::options::{PreserveOptions, SymlinkHandling, SyncOptions};
+    use crate::plan::SyncPlan;
 
     fn options() -> SyncOptions {
         let preserve = PreserveOptions {

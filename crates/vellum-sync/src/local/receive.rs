@@ -34,11 +34,11 @@ pub(crate) use partial::partial_file_name as partial_name;
 pub(crate) use ranges::{IdleWorkers, RANGE};
 pub use staging::StagingDirectories;
 
+use crate::ends::{SourceEnd, SyncEnd};
 use crate::error::Result;
 use crate::model::listing::TreeListing;
 use crate::model::options::SyncOptions;
 use crate::plan::SyncPlan;
-use crate::ends::{SourceEnd, SyncEnd};
 
 /// A plan with all that is needed to carry it out.
 pub struct SyncJob<'a> {

@@ -18,9 +18,9 @@ pub(crate) use judge::{create_omitted_listing, should_list_named};
 pub(crate) use visit::{compute_identity, compute_stamp};
 pub(crate) use walk::read_rule_file;
 
+use crate::ends::ListingRequest;
 use crate::error::Result;
 use crate::model::listing::{EntryFlags, NewListingEntry, TreeListing};
-use crate::ends::ListingRequest;
 
 /// Where deleted and replaced entries go if that is asked for, at the destination's root.
 pub const TRASH_DIR: &[u8] = b".vellum-trash";

@@ -14,15 +14,15 @@ use std::sync::atomic::Ordering;
 use rustix::fs::syncfs;
 use vellum_host::ProgressMeter;
 
-use crate::error::{Result, SyncError};
-use crate::model::listing::ListingEntryId;
+use crate::ends::WantedFile;
 use crate::ends::local::LocalEnd;
-use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod};
+use crate::error::{Result, SyncError};
 use crate::local::receive::{
     BackupKeeper, DelayedNames, EntryWriter, StagingDirectories, SyncJob, SyncProblem, SyncReport,
     TransferControl,
 };
-use crate::ends::WantedFile;
+use crate::model::listing::ListingEntryId;
+use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod};
 use burst::is_delayed;
 use carrier::TransferContext;
 use hidden_dirs::HiddenDirectories;
@@ -71,7 +71,9 @@ fn execute_phases(carrier: &TransferContext<'_>, job: &SyncJob<'_>) {
     let plan = job.plan;
     let hidden_dirs = HiddenDirectories::for_job(job);
     carrier.execute_steps(plan.phase_steps(StepPhase::Clear));
-    carrier.execute_steps(plan.phase_steps(StepPhase::Dirs).iter().filter(|step| !hidden_dirs.is_created_by(step)));
+    carrier.execute_steps(
+        plan.phase_steps(StepPhase::Dirs).iter().filter(|step| !hidden_dirs.is_created_by(step)),
+    );
     carrier.execute_steps(plan.phase_steps(StepPhase::Rename));
     let files = plan.phase_steps(StepPhase::Files);
     if !hidden_dirs.is_empty() {

@@ -10,11 +10,11 @@ use std::path::Path;
 use rustix::process::{getegid, geteuid, getgroups};
 use vellum_host::beneath::HeldDir;
 
+use crate::ends::SyncSide;
 use crate::error::{Result, SyncError};
 use crate::model::listing::{OwnerNames, TreeListing};
 use crate::model::options::{OwnerPattern, OwnerRule, SyncOptions, UnprivilegedReceiver};
 use crate::rules::matches_name;
-use crate::ends::SyncSide;
 
 /// Most names of a table that are told: beyond that a table is no file.
 const NAMES_MAX: usize = 100_000;

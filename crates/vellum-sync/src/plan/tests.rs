@@ -182,7 +182,11 @@ fn an_empty_source_deletes_nothing() {
 fn nothing_is_deleted_when_part_of_the_source_was_not_read() {
     let mut source = listing(&[("a", file(1, 2)), ("b", file(1, 2))]);
     let path = b"c".to_vec();
-    source.unlisted.push(crate::model::listing::UnlistedEntry { path, message: "no".into(), vanished: false });
+    source.unlisted.push(crate::model::listing::UnlistedEntry {
+        path,
+        message: "no".into(),
+        vanished: false,
+    });
     let old = listing(&[("a", file(1, 2)), ("b", file(1, 2)), ("c", file(1, 2))]);
     let plan = SyncPlan::new(&source, &old, &deleting());
     assert!(!actions(&plan).contains(&StepAction::Delete));

@@ -12,9 +12,9 @@ use vellum_host::beneath::HeldDir;
 use vellum_types::UnixTime;
 
 use super::{FileLimits, ListedPaths, RuleError, RuleScope, RuleSet, SyncRules};
+use crate::ends::SyncSide;
 use crate::error::{Result, SyncError};
 use crate::local::scan::{EntryFilter, EntryVerdict, ReadScanRules};
-use crate::ends::SyncSide;
 
 /// Everything that decides what takes part; it goes over the wire like this.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 
 use vellum_host::ProgressMeter;
 
-use crate::error::{Result, SyncError};
-use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
-use crate::plan::{StepAction, SyncPlan, SyncStep, WriteMethod};
-use crate::local::receive::{DestinationEnd, SyncJob, SyncProblem, SyncReport};
 use crate::ends::remote::RemoteEnd;
 use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide, WantedFile};
+use crate::error::{Result, SyncError};
+use crate::local::receive::{DestinationEnd, SyncJob, SyncProblem, SyncReport};
+use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::plan::{StepAction, SyncPlan, SyncStep, WriteMethod};
 
 use super::run::{ConnectionHealth, TwoWayEnd};
 

@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use vellum_host::ProgressMeter;
 
-use crate::error::{Result, SyncError};
-use crate::model::listing::{ListingEntryId, TreeListing};
 use crate::ends::local::LocalEnd;
+use crate::ends::{ListingRequest, SourceEnd, SyncSide};
+use crate::error::{Result, SyncError};
+use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
+use crate::local::scan::EntryFilter;
+use crate::model::listing::{ListingEntryId, TreeListing};
 use crate::model::options::{SyncOptions, WriteOptions};
 use crate::plan::{self, SyncPlan};
-use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
 use crate::rules::{ListedPaths, SyncFilters};
-use crate::local::scan::EntryFilter;
-use crate::ends::{ListingRequest, SourceEnd, SyncSide};
 
 use super::TwoWaySide;
 use super::archive::TwoWayArchive;

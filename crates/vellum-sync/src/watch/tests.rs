@@ -9,9 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vellum_host::beneath::HeldDir;
 
 use super::*;
-use crate::rules::{RuleArg, RuleSet, SyncFilters};
-use crate::local::scan::{EntryFilter, NoFilter};
 use crate::ends::SyncSide;
+use crate::local::scan::{EntryFilter, NoFilter};
+use crate::rules::{RuleArg, RuleSet, SyncFilters};
 
 /// Longest wait for the system to tell something, on however busy a machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -14,8 +14,8 @@ use vellum_host::beneath::HeldDir;
 use vellum_types::FileKind;
 
 use crate::error::{Result, SyncError};
-use crate::model::path::{join_path, split_path};
 use crate::local::scan::{EntryFilter, is_own_name, read_rule_file};
+use crate::model::path::{join_path, split_path};
 
 /// What is told of a directory. Not that something was read.
 const EVENTS: WatchFlags = WatchFlags::CREATE

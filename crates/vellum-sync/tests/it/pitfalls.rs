@@ -304,8 +304,9 @@ fn names_that_differ_in_case_or_form_alone_are_told_where_they_are_one() {
         write(&pair.to(other), "one");
         let report = planned.carry_out().unwrap();
         assert_eq!(report.problems.len(), 2, "{report:?}");
-        let told =
-            |problem: &vellum_sync::local::receive::SyncProblem| problem.message.contains("two names for one");
+        let told = |problem: &vellum_sync::local::receive::SyncProblem| {
+            problem.message.contains("two names for one")
+        };
         assert!(report.problems.iter().any(told), "{report:?}");
         assert_eq!(fs::read_to_string(pair.to(other)).unwrap(), "one");
         assert!(pair.to("extra").exists(), "nothing is deleted");

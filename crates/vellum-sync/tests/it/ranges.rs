@@ -10,16 +10,16 @@ use parking_lot::{Condvar, Mutex};
 use vellum_host::ProgressMeter;
 use vellum_host::beneath::TEMP_PREFIX;
 use vellum_sync::Result;
-use vellum_sync::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
 use vellum_sync::ends::local::LocalEnd;
-use vellum_sync::model::options::{DeltaMode, SyncOptions, WriteOptions};
-use vellum_sync::plan::SyncPlan;
-use vellum_sync::local::receive::{DestinationEnd, SyncJob, SyncReport};
-use vellum_sync::rules::SyncFilters;
 use vellum_sync::ends::{
     ContentPieces, FileContent, FilePart, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide,
     TransferPiece,
 };
+use vellum_sync::local::receive::{DestinationEnd, SyncJob, SyncReport};
+use vellum_sync::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use vellum_sync::model::options::{DeltaMode, SyncOptions, WriteOptions};
+use vellum_sync::plan::SyncPlan;
+use vellum_sync::rules::SyncFilters;
 
 use crate::disk::Disk;
 use crate::run::{everything, sync};

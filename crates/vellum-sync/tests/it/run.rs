@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vellum_host::ProgressMeter;
-use vellum_sync::model::listing::{ListingEntryId, TreeListing};
 use vellum_sync::ends::local::LocalEnd;
+use vellum_sync::ends::{ListingRequest, SyncEnd, SyncSide};
+use vellum_sync::local::receive::{DestinationEnd, SyncJob, SyncReport};
+use vellum_sync::model::listing::{ListingEntryId, TreeListing};
 use vellum_sync::model::options::{Basis, BasisUsage, PreserveOptions, SymlinkHandling, SyncOptions};
 use vellum_sync::plan::{
     Differences, StepAction, StepPhase, SyncPlan, SyncStep, find_undecided_files, find_undecided_in_basis,
 };
-use vellum_sync::local::receive::{DestinationEnd, SyncJob, SyncReport};
 use vellum_sync::rules::SyncFilters;
-use vellum_sync::ends::{ListingRequest, SyncEnd, SyncSide};
 
 /// Everything that -aHAX means, as root.
 pub fn everything() -> SyncOptions {

@@ -10,9 +10,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use vellum_fs::pending::PendingSnapshot;
-use vellum_fs::publisher::BackgroundPublisher;
-use vellum_fs::snapshot::LiveSnapshotRequest;
+use vellum_fs::history::pending::PendingSnapshot;
+use vellum_fs::history::snapshot::LiveSnapshotRequest;
+use vellum_fs::publish::publisher::BackgroundPublisher;
 use vellum_fs::{FsError, LiveFilesystem};
 use vellum_fuse::CacheInvalidator;
 use vellum_library::LiveStateClaim;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vellum_fs::LiveFilesystem;
-use vellum_fs::publisher::BackgroundPublisher;
+use vellum_fs::publish::publisher::BackgroundPublisher;
 use vellum_library::LiveStateClaim;
 use vellum_library::live::{HolderStage, OpenedLiveState};
 use vellum_volume::lease::{HeldLease, LeaseKeeper};

@@ -11,8 +11,8 @@ use vellum_store::MeteredStore;
 use vellum_volume::{SnapshotStatistics, Volume};
 
 use super::world::{FAR, World, content, far};
-use crate::head::LiveHead;
 use crate::log::WriteLog;
+use crate::tree::head::LiveHead;
 use crate::{LiveFilesystem, LiveOptions};
 
 /// Counts what is asked of the object store while a transaction is under way.

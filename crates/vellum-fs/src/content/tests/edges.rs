@@ -9,7 +9,7 @@ use vellum_types::{ExtentSource, Ino, MapKey};
 use super::world::{
     CHUNK, CHUNKED, NEW, SMALL, World, attr, check, chunked, content, extents, make, pattern, small,
 };
-use crate::clock::wait_for_tick;
+use crate::attributes::clock::wait_for_tick;
 use crate::content::EXTENT_MAX;
 use crate::{AllocateMode, FsError, LiveFilesystem, Result, SeekTarget};
 

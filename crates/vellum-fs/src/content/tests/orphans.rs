@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use vellum_types::Ino;
 
 use super::world::{CHUNKED, World, attr, chunked, content, extents};
-use crate::clock::wait_for_tick;
+use crate::attributes::clock::wait_for_tick;
 use crate::{LiveFilesystem, OpenFlags};
 
 /// What taking the last name away does to the inode.

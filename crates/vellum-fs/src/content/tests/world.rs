@@ -13,8 +13,8 @@ use vellum_types::{
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{SnapshotStatistics, StateDir, Volume};
 
-use crate::head::LiveHead;
 use crate::log::WriteLog;
+use crate::tree::head::LiveHead;
 use crate::{LiveFilesystem, LiveOptions};
 
 /// Empty, in no directory: content has nothing to do with names.

@@ -8,10 +8,10 @@ use vellum_host::ProgressMeter;
 
 use super::NameConversion;
 use super::listing::ConvertedListing;
-use crate::error::{Result, SyncError};
-use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
-use crate::local::receive::SyncReport;
 use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, WantedFile};
+use crate::error::{Result, SyncError};
+use crate::local::receive::SyncReport;
+use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
 
 /// Where a source is, and what of it is converted besides the targets of symlinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

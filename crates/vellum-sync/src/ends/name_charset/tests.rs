@@ -1,6 +1,8 @@
 use super::listing::ConvertedListing;
 use super::*;
-use crate::model::listing::{DirectoryBlock, EntryDetail, EntryFlags, ListingEntryId, NewListingEntry, TreeListing};
+use crate::model::listing::{
+    DirectoryBlock, EntryDetail, EntryFlags, ListingEntryId, NewListingEntry, TreeListing,
+};
 use vellum_types::FileKind;
 
 fn charsets(spec: &str) -> NameCharsets {

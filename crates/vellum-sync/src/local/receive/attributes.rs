@@ -8,11 +8,11 @@ use vellum_host::beneath::{BeneathError, HeldDir, HeldNode};
 use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 
+use crate::ends::SyncSide;
 use crate::error::{Result, SyncError};
 use crate::model::listing::ListingEntry;
 use crate::model::options::{ACL_PREFIX, SyncOptions};
 use crate::plan::WantedAttributes;
-use crate::ends::SyncSide;
 
 /// Attributes that are removed if the source does not have them; labels belong to the system.
 const REMOVED: [&[u8]; 3] = [b"user.", b"trusted.", b"security.capability"];

@@ -7,10 +7,10 @@ use vellum_types::FileKind;
 
 use super::EntryWriter;
 use super::file::EntryDestination;
+use crate::ends::FileContent;
 use crate::error::Result;
 use crate::model::listing::ListingEntry;
 use crate::plan::{SyncStep, WriteMethod};
-use crate::ends::FileContent;
 
 impl EntryWriter<'_> {
     /// Gives an entry's name to what has it in `from`; copies it where that cannot be.

@@ -17,9 +17,9 @@ use vellum_host::clone::{DataSegment, iter_data_segments};
 
 use super::filling::FileFill;
 use super::ranges::{ContentRange, IdleWorkers, split_ranges};
+use crate::ends::{ContentPieces, FilePart, TransferPiece};
 use crate::error::{Result, SyncError};
 use crate::model::listing::{ContentDigest, EntryFlags, ListingEntry};
-use crate::ends::{ContentPieces, FilePart, TransferPiece};
 
 /// Files up to this many bytes are read and written in one piece each: fewer calls than any other way.
 pub(crate) const SMALL: u64 = 128 << 10;
@@ -157,7 +157,8 @@ impl<'a> TransferControl<'a> {
             Ok(DataSegment { offset, len }) => Ok(ContentRange { start: offset, end: offset + len }),
             Err(error) => Err(SyncError::wrap_io_error("read")(error)),
         });
-        self.idle_workers.process_ranges(split_ranges(segments), |range| self.copy_in_kernel(filling, from, range))
+        self.idle_workers
+            .process_ranges(split_ranges(segments), |range| self.copy_in_kernel(filling, from, range))
     }
 
     /// Copies within the kernel, if it can.
@@ -168,7 +169,8 @@ impl<'a> TransferControl<'a> {
             let mut read_at = position;
             let mut write_at = position;
             // Where the disk has to be waited for, others may write meanwhile.
-            let write_lock = is_in_page_cache(&from.file, position + step as u64 - 1).then(|| filling.lock_writes());
+            let write_lock =
+                is_in_page_cache(&from.file, position + step as u64 - 1).then(|| filling.lock_writes());
             let copied =
                 copy_file_range(&from.file, Some(&mut read_at), filling.file, Some(&mut write_at), step);
             drop(write_lock);
@@ -313,7 +315,8 @@ impl<'a> TransferControl<'a> {
     /// Fills a file with parts that can be had at the same time.
     pub(super) fn assemble_parts(&self, filling: &FileFill<'_>, parts: Vec<FilePart>) -> Result<()> {
         let size = parts.last().map_or(0, |part| part.end);
-        self.idle_workers.process_ranges(parts.into_iter().map(Ok), |part| self.assemble_part(filling, part))?;
+        self.idle_workers
+            .process_ranges(parts.into_iter().map(Ok), |part| self.assemble_part(filling, part))?;
         set_file_len(filling.file, size)
     }
 

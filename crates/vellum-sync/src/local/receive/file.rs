@@ -20,11 +20,11 @@ use super::small::{NewFileDefaults, compute_begin_time};
 use super::staging::{StagingDirectories, WrittenFile};
 use super::times::TimeKeeping;
 use super::{BackupKeeper, PreviousOccupant, SyncJob, TransferControl, attributes, default_acl};
+use crate::ends::{ContentPieces, FileContent, OldVersion};
 use crate::error::{Result, SyncError};
 use crate::model::listing::{ContentDigest, EntryFlags, ListingEntry};
 use crate::model::options::DeltaMode;
 use crate::plan::{SyncStep, WriteMethod};
-use crate::ends::{ContentPieces, FileContent, OldVersion};
 
 /// Writes entries into directories of the destination.
 pub(crate) struct EntryWriter<'a> {

@@ -12,11 +12,11 @@ use super::content::{BLOCK, hash_zeros, map_short_read, set_file_len, verify_dig
 use super::file::EntryWriter;
 use super::filling::FileFill;
 use super::{PreviousOccupant, attributes};
+use crate::ends::{ContentPieces, FileContent, OldVersion, TransferPiece};
 use crate::error::{Result, SyncError};
 use crate::model::listing::{ContentDigest, ListingEntry};
 use crate::model::options::DeltaMode;
 use crate::plan::SyncStep;
-use crate::ends::{ContentPieces, FileContent, OldVersion, TransferPiece};
 
 impl EntryWriter<'_> {
     /// Writes over the old file from `start` on. Gives None if the file has other names: it is not changed then.

@@ -10,8 +10,8 @@ use vellum_host::beneath::HeldDir;
 use super::elsewhere;
 use super::file::is_link_refused;
 use crate::error::Result;
-use crate::model::options::WriteOptions;
 use crate::local::scan::TRASH_DIR;
+use crate::model::options::WriteOptions;
 
 /// Mode of directories that are made for what is kept: nobody else reads what may be secret.
 const PRIVATE: u32 = 0o700;

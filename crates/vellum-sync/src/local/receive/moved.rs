@@ -18,8 +18,8 @@ use super::TransferControl;
 use super::content::{check_unchanged, set_file_len};
 use super::filling::FileFill;
 use super::ranges::ContentRange;
-use crate::remote::delta::{DeltaOperation, FileSignature, SignatureMatcher};
 use crate::error::{Result, SyncError};
+use crate::remote::delta::{DeltaOperation, FileSignature, SignatureMatcher};
 
 /// A run of bytes that the old version has, too.
 #[derive(Clone, Copy)]

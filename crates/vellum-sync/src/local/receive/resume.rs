@@ -11,9 +11,9 @@ use rustix::fs::ftruncate;
 use super::TransferControl;
 use super::content::{BLOCK, hash_zeros, verify_digest};
 use super::filling::FileFill;
+use crate::ends::{ContentPieces, TransferPiece};
 use crate::error::{Result, SyncError};
 use crate::model::listing::ContentDigest;
-use crate::ends::{ContentPieces, TransferPiece};
 
 /// The file as it is being written.
 struct ResumedFile<'f> {

@@ -12,10 +12,10 @@ use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 
 use super::EntryFilter;
+use crate::ends::{ListingRequest, SyncSide};
 use crate::error::{Result, SyncError};
 use crate::model::listing::EntryDetail;
 use crate::model::options::FollowSymlinks;
-use crate::ends::{ListingRequest, SyncSide};
 
 /// The directory that is looked at.
 #[derive(Clone, Copy)]

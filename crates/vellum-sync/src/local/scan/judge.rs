@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use vellum_types::UnixTime;
 
+use crate::ends::{ListingRequest, SyncSide};
 use crate::error::Result;
 use crate::model::listing::{EntryFlags, NewListingEntry, TreeListing};
-use crate::ends::{ListingRequest, SyncSide};
 
 /// What a rule says of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

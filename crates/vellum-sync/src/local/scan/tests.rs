@@ -9,8 +9,8 @@ use std::sync::Arc;
 use vellum_types::FileKind;
 
 use super::*;
-use crate::model::options::{PreserveOptions, SymlinkHandling, SyncOptions};
 use crate::ends::SyncSide;
+use crate::model::options::{PreserveOptions, SymlinkHandling, SyncOptions};
 
 fn wish(side: SyncSide) -> ListingRequest {
     let preserve = PreserveOptions {

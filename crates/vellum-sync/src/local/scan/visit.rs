@@ -11,13 +11,13 @@ use vellum_volume::own_place;
 use super::follow::{FollowedDirectory, SymlinkFollower};
 use super::judge::create_beside_filter;
 use super::{EntryFilter, is_own_name};
+use crate::ends::stored_stat::{STORED_STAT, StoredStat, original_xattr_name, read_stored_target};
+use crate::ends::{ListingRequest, SyncSide};
 use crate::error::{Result, SyncError};
 use crate::model::listing::{
     DirectoryBlock, EntryDetail, EntryFlags, NewListingEntry, TimeGranularity, UnlistedEntry,
 };
 use crate::model::options::{ACL_PREFIX, DeletePhase, SymlinkHandling};
-use crate::ends::{ListingRequest, SyncSide};
-use crate::ends::stored_stat::{STORED_STAT, StoredStat, original_xattr_name, read_stored_target};
 
 /// What was found in a directory.
 pub(super) struct DirectoryContents {

@@ -18,10 +18,12 @@ use vellum_types::UnixTime;
 use super::follow::{AncestorDirectories, DirectoryLinks, FollowedDirectory, LinksInDirectory};
 use super::visit::{DirectoryContents, DirectoryVisitor, describe_file};
 use super::{EntryFilter, ReadScanRules};
-use crate::error::{Result, SyncError};
-use crate::model::listing::{EntryDetail, EntryFlags, ListingEntryId, TimeGranularity, TreeListing, UnlistedEntry};
-use crate::ends::local::DirectoryRoute;
 use crate::ends::ListingRequest;
+use crate::ends::local::DirectoryRoute;
+use crate::error::{Result, SyncError};
+use crate::model::listing::{
+    EntryDetail, EntryFlags, ListingEntryId, TimeGranularity, TreeListing, UnlistedEntry,
+};
 
 /// Share of the permitted open files that a walk takes for directories.
 const HELD_SHARE: u64 = 4;

@@ -6,8 +6,8 @@
 use std::sync::atomic::Ordering;
 
 use super::carrier::TransferContext;
-use crate::plan::{StepAction, SyncStep};
 use crate::local::receive::{SyncJob, SyncProblem};
+use crate::plan::{StepAction, SyncStep};
 
 /// Whether content comes with a step, which waits for its name.
 pub(super) fn is_delayed(step: &SyncStep) -> bool {

@@ -11,16 +11,16 @@ use rustix::io::Errno;
 use vellum_host::ProgressMeter;
 use vellum_host::beneath::{HeldDir, HiddenDir};
 
-use crate::error::{Result, SyncError};
-use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId};
 use crate::ends::local::OpenListingDirs;
-use crate::model::options::RETRIES;
-use crate::model::path::join_path;
-use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod, compare_attributes, compare_content};
+use crate::error::{Result, SyncError};
 use crate::local::receive::{
     DelayedNames, EntryDestination, EntryWriter, IdleWorkers, SyncJob, SyncProblem, SyncReport,
     map_name_conflict,
 };
+use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId};
+use crate::model::options::RETRIES;
+use crate::model::path::join_path;
+use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod, compare_attributes, compare_content};
 
 /// Mode of directories until they have their own: nobody else reads what may be secret.
 const PRIVATE: u32 = 0o700;

@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use vellum_host::beneath::HiddenDir;
 
 use super::carrier::TransferContext;
+use crate::local::receive::{SMALL, SyncJob};
 use crate::model::listing::{EntryFlags, ListingEntryId};
 use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod};
-use crate::local::receive::{SMALL, SyncJob};
 
 /// Files for which it is worth it: a name that must be drawn, and given, is paid for by a few.
 const FILES: usize = 4;
@@ -71,7 +71,8 @@ impl HiddenDirectories {
             step.source.is_some_and(|dir| job.from.entry(dir).flags().contains(EntryFlags::IMPLIED))
         };
         let dressed = made.iter().filter(|step| !is_bare(step));
-        let mut hidden_dirs: HashMap<ListingEntryId, HiddenDirectory> = dressed.filter_map(hidden_dir).collect();
+        let mut hidden_dirs: HashMap<ListingEntryId, HiddenDirectory> =
+            dressed.filter_map(hidden_dir).collect();
         for dir in made.iter().chain(job.plan.phase_steps(StepPhase::Rename)).filter_map(parent) {
             hidden_dirs.remove(&dir);
         }
@@ -109,7 +110,9 @@ impl HiddenDirectories {
     pub fn fill_dirs(&self, carrier: &TransferContext<'_>, steps: &[SyncStep]) {
         let job = carrier.job();
         for steps in steps.chunk_by(|one, other| carrier.has_same_parent(one, other)) {
-            let Some(hidden_dir) = steps.first().and_then(|step| self.find_containing(step, job)) else { continue };
+            let Some(hidden_dir) = steps.first().and_then(|step| self.find_containing(step, job)) else {
+                continue;
+            };
             hidden_dir.fill_dir(carrier, steps.iter().filter(|step| is_small_creation(step, job)));
         }
     }

@@ -12,11 +12,11 @@ use super::feed;
 use super::link::{IncomingMessage, SessionLink};
 use super::message::{BeginRequest, FoundPath, SessionMessage};
 use super::wire_source::WireSource;
+use crate::ends::ListingRequest;
 use crate::error::{Result, SyncError};
+use crate::local::receive::{SyncJob, SyncReport};
 use crate::model::listing::{ContentDigest, ListingEntryId, TreeListing};
 use crate::plan::SyncPlan;
-use crate::local::receive::{SyncJob, SyncReport};
-use crate::ends::ListingRequest;
 use crate::remote::wire::{FrameKind, WireError, WireFrame, encode_plan};
 
 /// Bytes of a told hash: whether there is one, and it.

@@ -14,10 +14,10 @@ use vellum_host::clone::iter_data_segments;
 use super::inbox::{WINDOW, WireOldVersion, data_cost};
 use super::link::SessionLink;
 use super::message::encode_error;
-use crate::remote::delta::{DeltaOperation, ENCODED_MAX, SignatureMatcher};
+use crate::ends::{ContentPieces, FileContent, SourceEnd, TransferPiece};
 use crate::error::{Result, SyncError};
 use crate::model::listing::{ListingEntry, ListingEntryId, TreeListing};
-use crate::ends::{ContentPieces, FileContent, SourceEnd, TransferPiece};
+use crate::remote::delta::{DeltaOperation, ENCODED_MAX, SignatureMatcher};
 use crate::remote::wire::{FrameKind, WireError, WireFrame};
 
 /// Threads that read: enough to keep a disk busy while others hash and compress.

@@ -9,9 +9,9 @@ use std::collections::{HashMap, VecDeque};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::message::decode_error;
-use crate::remote::delta::{FileSignature, SignatureError, SignatureMatcher};
 use crate::error::{Result, SyncError};
 use crate::model::listing::ContentDigest;
+use crate::remote::delta::{FileSignature, SignatureError, SignatureMatcher};
 use crate::remote::wire::{FrameKind, WireError, WireFrame};
 
 /// Bytes of a stream that may come before they are taken: a line of 100 MB/s and 50 ms holds 5 MB.

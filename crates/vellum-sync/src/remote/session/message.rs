@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use vellum_types::ErrorKind;
 
 use crate::error::SyncError;
+use crate::local::receive::{SyncProblem, SyncReport};
 use crate::model::listing::{OwnerNames, UnlistedEntry};
 use crate::model::options::{SyncOptions, UnprivilegedReceiver};
-use crate::local::receive::{SyncProblem, SyncReport};
 use crate::rules::SyncFilters;
 
 /// What a server is to be.

@@ -19,15 +19,15 @@ use super::feed;
 use super::link::{IncomingMessage, SessionLink};
 use super::message::{BeginRequest, FoundPath, ServerRole, SessionMessage, encode_error};
 use super::wire_source::WireSource;
-use crate::error::{Result, SyncError};
-use crate::model::listing::{EntryFlags, ListingEntryId, NewListingEntry, OwnerNames, TreeListing};
 use crate::ends::local::LocalEnd;
+use crate::ends::{ListingRequest, SourceEnd, SyncEnd, SyncSide};
+use crate::error::{Result, SyncError};
+use crate::local::receive::{DestinationEnd, StagingDirectories, SyncJob, SyncReport};
+use crate::model::listing::{EntryFlags, ListingEntryId, NewListingEntry, OwnerNames, TreeListing};
 use crate::model::options::{SyncOptions, resolve_missing_path};
 use crate::plan::{SyncPlan, SyncStep};
-use crate::local::receive::{DestinationEnd, StagingDirectories, SyncJob, SyncReport};
-use crate::rules::SyncFilters;
-use crate::ends::{ListingRequest, SourceEnd, SyncEnd, SyncSide};
 use crate::remote::wire::{FrameKind, WireError, WireFrame};
+use crate::rules::SyncFilters;
 
 /// How often the other side hears how far a run is.
 const TELL: Duration = Duration::from_millis(200);

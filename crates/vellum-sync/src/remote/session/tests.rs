@@ -13,17 +13,17 @@ use std::thread::JoinHandle;
 use vellum_host::ProgressMeter;
 
 use super::*;
-use crate::error::{Result, SyncError};
-use crate::model::listing::TreeListing;
 use crate::ends::local::LocalEnd;
+use crate::ends::{FileContent, ListingRequest, SourceEnd, SyncEnd, SyncSide};
+use crate::error::{Result, SyncError};
+use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
+use crate::local::scan::NoFilter;
+use crate::model::listing::TreeListing;
 use crate::model::options::{
     CompareOptions, DeleteOptions, DeletePhase, DeltaMode, EffortOptions, PreserveOptions, SymlinkHandling,
     SyncOptions, WriteOptions,
 };
 use crate::plan::SyncPlan;
-use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
-use crate::local::scan::NoFilter;
-use crate::ends::{FileContent, ListingRequest, SourceEnd, SyncEnd, SyncSide};
 use crate::remote::wire::{FrameKind, Greeting, WireCodec, WireFrame, WireReader, WireWriter};
 
 /// Nothing here takes so long, on any machine.
@@ -549,9 +549,8 @@ fn content_of(size: u64, old: Option<&[u8]>, frames: &[(FrameKind, Vec<u8>)]) ->
         fs::File::open(temp.path().join("old")).unwrap()
     });
     let file = listing.find_path(b"file").unwrap();
-    let FileContent::Pieces(mut pieces) = client
-        .wire_source()
-        .open_content(file, old.as_ref().map(crate::ends::OldVersion::from_kept_file))?
+    let FileContent::Pieces(mut pieces) =
+        client.wire_source().open_content(file, old.as_ref().map(crate::ends::OldVersion::from_kept_file))?
     else {
         panic!("pieces")
     };

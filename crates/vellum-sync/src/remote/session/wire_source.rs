@@ -9,12 +9,12 @@ use vellum_host::ProgressMeter;
 
 use super::inbox::{StreamItem, WireOldVersion};
 use super::link::SessionLink;
-use crate::remote::delta::FileSignature;
-use crate::error::{Result, SyncError};
-use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
 use crate::ends::{
     ContentPieces, FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, TransferPiece, WantedFile,
 };
+use crate::error::{Result, SyncError};
+use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::remote::delta::FileSignature;
 use crate::remote::wire::WireError;
 
 /// Files up to this length are sent whole, and asked for ahead: a signature costs a way back and forth.

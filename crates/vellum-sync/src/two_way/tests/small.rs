@@ -356,8 +356,8 @@ fn an_unanswered_question_leaves_both_sides_alone() {
 
 #[test]
 fn what_a_rule_hides_on_one_side_was_not_deleted_there() {
-    use crate::rules::{RuleArg, RuleSet, SyncFilters};
     use crate::ends::SyncSide;
+    use crate::rules::{RuleArg, RuleSet, SyncFilters};
     let mut world = agreed(&["a.log", "d/b.log", "c"]);
     let args = [RuleArg::Exclude(b"*.log".to_vec())];
     let rules = RuleSet::compile_args(&args, false, &mut |_: &[u8]| Err("no files".into())).unwrap();
@@ -473,9 +473,14 @@ mod archive {
         assert!(LockedArchive::open(&place, TwoWayPair([8; 32])).is_ok());
         drop(archive_file);
         let archive_file = LockedArchive::open(&place, archive.pair).unwrap();
-        assert!(matches!(archive_file.load_archive().unwrap(), FoundArchive::Archive(found) if *found == archive));
+        assert!(
+            matches!(archive_file.load_archive().unwrap(), FoundArchive::Archive(found) if *found == archive)
+        );
         let file = place.join(format!("{}.archive", archive.pair.archive_name()));
         fs::write(&file, b"VLMPAIRS and then something else").unwrap();
-        assert!(matches!(archive_file.load_archive().unwrap(), FoundArchive::Unusable(ArchiveError::Checksum)));
+        assert!(matches!(
+            archive_file.load_archive().unwrap(),
+            FoundArchive::Unusable(ArchiveError::Checksum)
+        ));
     }
 }

@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use vellum_host::ProgressMeter;
 
 use crate::ends::local::LocalEnd;
-use crate::model::options::{PreserveOptions, SymlinkHandling, SyncOptions};
 use crate::local::scan::{EntryFilter, NoFilter};
+use crate::model::options::{PreserveOptions, SymlinkHandling, SyncOptions};
 use crate::two_way::{
     ConflictRule, TwoWayArchive, TwoWayListings, TwoWayPair, TwoWayPlan, TwoWayReport, TwoWayRequest,
     TwoWaySide, TwoWaySync,

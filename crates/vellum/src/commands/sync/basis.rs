@@ -9,13 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vellum_host::ProgressMeter;
-use vellum_sync::model::listing::{EntryFlags, TreeListing};
 use vellum_sync::ends::local::LocalEnd;
+use vellum_sync::ends::{ListingRequest, SourceEnd, SyncEnd};
+use vellum_sync::model::listing::{EntryFlags, TreeListing};
 use vellum_sync::model::options::{
     BASIS_DIRS_MAX, Basis, BasisUsage, CompareMethod, SyncOptions, resolve_missing_path,
 };
 use vellum_sync::plan::{PlanRemark, find_undecided_in_basis};
-use vellum_sync::ends::{ListingRequest, SourceEnd, SyncEnd};
 
 use super::args::WriteArgs;
 use super::collect_digests;

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use vellum_host::beneath::{BeneathError, HeldDir};
 use vellum_host::escape::format_path;
 use vellum_sync::SyncError;
-use vellum_sync::model::listing::{EntryFlags, NewListingEntry, OwnerNames, TreeListing};
 use vellum_sync::ends::local::LocalEnd;
-use vellum_sync::model::options::FollowSymlinks;
-use vellum_sync::local::receive::DestinationEnd;
 use vellum_sync::ends::remote::RemoteEnd;
 use vellum_sync::ends::{SourceEnd, SyncSide};
+use vellum_sync::local::receive::DestinationEnd;
+use vellum_sync::model::listing::{EntryFlags, NewListingEntry, OwnerNames, TreeListing};
+use vellum_sync::model::options::FollowSymlinks;
 use vellum_volume::own_place::ReservedDirectory;
 
 use super::args::PreserveArgs;

@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use vellum_host::escape::format_path;
-use vellum_sync::model::listing::TreeListing;
+use vellum_sync::ends::SourceEnd;
 use vellum_sync::ends::name_charset::{
     CharsetSpecError, ConvertedSource, NameCharsets, NameConversion, SourcePlace,
 };
-use vellum_sync::plan::{PlanRefusal, PlanRemark, SyncPlan};
 use vellum_sync::local::receive::SyncReport;
+use vellum_sync::model::listing::TreeListing;
+use vellum_sync::plan::{PlanRefusal, PlanRemark, SyncPlan};
 use vellum_sync::rules::SyncFilters;
-use vellum_sync::ends::SourceEnd;
 
 use super::args::Args;
 use crate::error::{CliError, Result};

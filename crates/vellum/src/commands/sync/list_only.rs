@@ -8,10 +8,10 @@ use std::sync::Arc;
 use serde::Serialize;
 use vellum_host::escape::format_path;
 use vellum_sync::SyncError;
+use vellum_sync::ends::{ListingRequest, SyncSide};
 use vellum_sync::model::listing::{EntryFlags, ListingEntry};
 use vellum_sync::model::options::{SymlinkHandling, SyncOptions};
 use vellum_sync::rules::SyncFilters;
-use vellum_sync::ends::{ListingRequest, SyncSide};
 use vellum_types::FileKind;
 
 use super::args::Args;

@@ -3,12 +3,12 @@
 use std::os::unix::ffi::OsStringExt;
 
 use rustix::process::geteuid;
+use vellum_sync::local::receive::read_umask;
 use vellum_sync::model::options::{
     AttributeRewrites, BackupLocation, CompareMethod, CompareOptions, DeleteLimit, DeleteOptions,
     DeletePhase, DeltaMode, EffortOptions, FollowSymlinks, PreserveOptions, StoredStatSides, SymlinkHandling,
     SyncOptions, WriteOptions,
 };
-use vellum_sync::local::receive::read_umask;
 
 use super::args::{self, Args};
 use super::{basis, chmod, staging};

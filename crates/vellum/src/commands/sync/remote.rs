@@ -8,11 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use vellum_host::escape::format_path;
-use vellum_sync::ends::name_charset::SourcePlace;
-use vellum_sync::model::options::{DeltaMode, SyncOptions};
-use vellum_sync::ends::remote::{AddressError, RemoteAddress, RemoteEnd, RemoteShell};
-use vellum_sync::remote::session::{FoundPath, LinkSettings, ServerRole, SessionLink, serve_session};
 use vellum_sync::ends::SourceEnd;
+use vellum_sync::ends::name_charset::SourcePlace;
+use vellum_sync::ends::remote::{AddressError, RemoteAddress, RemoteEnd, RemoteShell};
+use vellum_sync::model::options::{DeltaMode, SyncOptions};
+use vellum_sync::remote::session::{FoundPath, LinkSettings, ServerRole, SessionLink, serve_session};
 use vellum_sync::remote::wire::WireCodec;
 
 use super::args::{Args, CompressArg};

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
+use vellum_sync::local::receive::SyncReport;
 use vellum_sync::model::listing::TreeListing;
 use vellum_sync::plan::{PlanRemark, StepAction, SyncPlan};
-use vellum_sync::local::receive::SyncReport;
 
 use super::args::Args;
 use super::itemize::{self, itemize_steps};

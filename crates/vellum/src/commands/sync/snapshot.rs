@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use vellum_host::escape::format_path;
-use vellum_sync::ends::snapshot::{SingleEntry, SnapshotEnd};
 use vellum_sync::ends::SourceEnd;
+use vellum_sync::ends::snapshot::{SingleEntry, SnapshotEnd};
 use vellum_volume::StateDir;
 
 use super::ends::SourceEndpoint;

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use vellum_host::beneath::raise_open_files_limit;
 use vellum_host::escape::format_path;
-use vellum_sync::model::listing::TreeListing;
 use vellum_sync::ends::name_charset::{ConvertedSource, NameCharsets, NameConversion, SourcePlace};
-use vellum_sync::model::options::{DeletePhase, FollowSymlinks, SyncOptions};
 use vellum_sync::ends::remote::RemoteEnd;
-use vellum_sync::rules::{ListedPaths, SyncFilters};
-use vellum_sync::ends::{SourceEnd, SyncSide};
 use vellum_sync::ends::union::{SourceUnion, UnionPart};
+use vellum_sync::ends::{SourceEnd, SyncSide};
+use vellum_sync::model::listing::TreeListing;
+use vellum_sync::model::options::{DeletePhase, FollowSymlinks, SyncOptions};
+use vellum_sync::rules::{ListedPaths, SyncFilters};
 
 use super::args::Args;
 use super::ends::{self, DestinationEndpoint, EndpointArg, SourceEndpoint};

@@ -15,11 +15,11 @@ use clap::ValueEnum;
 use vellum_host::ProgressMeter;
 use vellum_host::beneath::BeneathError;
 use vellum_host::escape::format_path;
+use vellum_sync::ends::SyncSide;
 use vellum_sync::ends::local::LocalEnd;
 use vellum_sync::model::options::{AttributeRewrites, CompareMethod, FollowSymlinks, SyncOptions};
-use vellum_sync::rules::SyncFilters;
 use vellum_sync::remote::session::ServerRole;
-use vellum_sync::ends::SyncSide;
+use vellum_sync::rules::SyncFilters;
 use vellum_sync::two_way::{
     ConflictRule, FarDirectory, FoundArchive, LockedArchive, TwoWayArchive, TwoWayEnd, TwoWayListings,
     TwoWayPair, TwoWayPlan, TwoWayReport, TwoWayRequest, TwoWaySide, TwoWaySync,

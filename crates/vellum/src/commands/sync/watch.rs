@@ -12,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vellum_host::beneath::HeldDir;
 use vellum_sync::SyncError;
-use vellum_sync::rules::SyncFilters;
 use vellum_sync::ends::SyncSide;
+use vellum_sync::rules::SyncFilters;
 use vellum_sync::watch::{SettleTimer, WatchCoverage, WatchEvent, WatchPace, WatchedTree};
 
 use super::args::Args;

@@ -8,7 +8,7 @@ use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId};
 use vellum_volume::SnapshotRecord;
 
 use crate::error::Result;
-use crate::head::{LayeredState, PENDING, pending_snapshot_key};
+use crate::tree::head::{LayeredState, PENDING, pending_snapshot_key};
 use crate::tree::{UsageAmount, wrap_decode_error};
 
 /// Maximum number of tags of a new snapshot.

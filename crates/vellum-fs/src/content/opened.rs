@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use vellum_types::Ino;
 
-use crate::past::HeldInodes;
+use crate::history::past::HeldInodes;
 
 /// An open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

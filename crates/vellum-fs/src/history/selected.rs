@@ -16,15 +16,15 @@ use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
 use vellum_volume::tree::path_components;
 use vellum_volume::{SnapshotRecord, VolumeError};
 
-use crate::attr::{AttributeChanges, TimeChange};
+use crate::attributes::xattr::XattrFlags;
+use crate::attributes::{AttributeChanges, TimeChange};
 use crate::error::{FsError, Result};
 use crate::fs::{LiveFilesystem, LiveOptions, RequestCaller};
-use crate::head::{AncestorSnapshot, LiveHead};
-use crate::partial::allow_not_found;
-use crate::snapshot::{LiveSnapshotRequest, next_moment};
+use crate::history::partial::allow_not_found;
+use crate::history::snapshot::{LiveSnapshotRequest, next_moment};
+use crate::history::view::LiveView;
 use crate::tree::MapReader;
-use crate::view::LiveView;
-use crate::xattr::XattrFlags;
+use crate::tree::head::{AncestorSnapshot, LiveHead};
 
 /// Nobody's wish decides over what is copied.
 const NOBODY: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0 };

@@ -15,8 +15,8 @@ use vellum_types::{Ino, InodeAttr, MapKey};
 
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
-use crate::head::LayeredState;
 use crate::tree::MapReader;
+use crate::tree::head::LayeredState;
 
 /// Maximum number of epochs: the number is part of the inode number that the kernel gets.
 pub const EPOCHS_MAX: u16 = 1 << 15;

@@ -10,12 +10,12 @@ use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId};
 use vellum_volume::SnapshotOrigin;
 use vellum_volume::tree::path_components;
 
-use crate::attr::AttributeChanges;
+use crate::attributes::AttributeChanges;
 use crate::error::{FsError, Result};
 use crate::fs::{LiveFilesystem, RequestCaller};
+use crate::history::snapshot::LiveSnapshotRequest;
+use crate::history::view::LiveView;
 use crate::names::{DirEntry, RenameFlags, new_hidden_name};
-use crate::snapshot::LiveSnapshotRequest;
-use crate::view::LiveView;
 
 /// A name that may stand for something else now.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,13 +11,13 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
 
+use crate::attributes::xattr::list_xattr_names;
 use crate::content::{SeekTarget, seek_in};
 use crate::error::Result;
 use crate::fs::{InodeAttributes, LiveFilesystem};
-use crate::head::LayeredState;
 use crate::names::{DirEntry, check_is_dir, check_name, read_dir_entries};
 use crate::tree::MapReader;
-use crate::xattr::list_xattr_names;
+use crate::tree::head::LayeredState;
 
 /// Number of layers of one state above which reading becomes noticeably slower: each view that is kept while the
 /// worktree is written adds a layer.

@@ -4,7 +4,7 @@
 
 use vellum_types::{InodeAttr, UnixTime};
 
-use crate::snapshot::next_moment;
+use crate::history::snapshot::next_moment;
 
 /// A time of change that is ahead by more than this many seconds was set, or the clock was set back.
 const AHEAD_MAX: i64 = 1;

@@ -16,9 +16,9 @@ use vellum_volume::VolumeError;
 
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
-use crate::head::{LOANS, LayerId, LayeredState, retained_root_key};
+use crate::history::view::LiveView;
+use crate::tree::head::{LOANS, LayerId, LayeredState, retained_root_key};
 use crate::tree::wrap_decode_error;
-use crate::view::LiveView;
 
 /// A tree, and the layers that may refer to its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,9 @@ fn read_retained_roots(
     scan(&KeySpan::from_prefix(LOANS), &mut |key, value| {
         let number = key.last_chunk().map_or(0, |digits| u64::from_be_bytes(*digits));
         found.push(
-            RetainedRoot::decode(value).map(|root| (number, root)).map_err(wrap_decode_error("a retained root")),
+            RetainedRoot::decode(value)
+                .map(|root| (number, root))
+                .map_err(wrap_decode_error("a retained root")),
         );
         ControlFlow::Continue(())
     })?;

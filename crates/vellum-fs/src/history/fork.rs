@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
-use crate::head::LiveHead;
+use crate::tree::head::LiveHead;
 
 /// The directories of a live state.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,12 @@
 //! Attributes: reading and setting them.
 
+pub(crate) mod acl;
+pub mod cache;
+pub mod clock;
+pub(crate) mod numbers;
+pub(crate) mod statfs;
+pub mod xattr;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,13 +16,12 @@ use vellum_types::limits::FILE_SIZE_MAX;
 use vellum_types::value::MODE_MASK;
 use vellum_types::{FileKind, Ino, InodeAttr, MapKey, UnixTime};
 
-use crate::acl;
-use crate::clock::advance_change_time;
+use crate::attributes::clock::advance_change_time;
+use crate::attributes::xattr::CAPABILITY;
 use crate::content::clear_set_ids;
 use crate::error::Result;
 use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
 use crate::tree::{LiveTransaction, MapReader};
-use crate::xattr::CAPABILITY;
 
 /// An access is recorded at the latest when the last one recorded is this old, in seconds: relatime.
 const ACCESS_AGE: i64 = 24 * 60 * 60;

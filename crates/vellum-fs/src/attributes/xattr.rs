@@ -11,8 +11,8 @@ use vellum_map::KeySpan;
 use vellum_types::limits::{NAME_MAX, XATTR_VALUE_MAX};
 use vellum_types::{FileKind, Ino, MapKey, MapKeyRef, MapKeyTag};
 
-use crate::acl;
-use crate::clock::advance_change_time;
+use crate::attributes::acl;
+use crate::attributes::clock::advance_change_time;
 use crate::content::SET_GID;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;

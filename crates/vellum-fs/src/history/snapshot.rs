@@ -11,9 +11,9 @@ use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, resolve}
 
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
-use crate::head::{AncestorSnapshot, LayeredState, LiveHead};
-use crate::pending::{PendingSnapshot, pending_snapshot_key_of, read_pending_snapshots};
+use crate::history::pending::{PendingSnapshot, pending_snapshot_key_of, read_pending_snapshots};
 use crate::tree::UsageAmount;
+use crate::tree::head::{AncestorSnapshot, LayeredState, LiveHead};
 
 /// Number of layers above which a state is published before a layer is added: well below the maximum.
 pub(crate) const LAYERS_MANY: usize = 1024;
