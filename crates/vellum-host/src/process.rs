@@ -59,7 +59,7 @@ impl ProcessStat {
         self.has_ended() || self.number(9).unwrap_or(0) & EXITING != 0
     }
 
-    /// Processor time of all its threads, in ticks ([`rustix::param::clock_ticks_per_second`]).
+    /// Processor time of all its threads, in ticks (`_SC_CLK_TCK` of sysconf(3)).
     #[must_use]
     pub fn processor_ticks(&self) -> u64 {
         self.number(14).unwrap_or(0) + self.number(15).unwrap_or(0)

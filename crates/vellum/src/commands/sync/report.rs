@@ -210,7 +210,7 @@ impl SyncRun<'_> {
             .map(|(count, verb)| format!("{} {verb}", format::format_number(*count)))
             .collect();
         if words.is_empty() {
-            words.push("times of directories mended".into());
+            words.push("directory times fixed".into());
         }
         if counts.write_bytes > 0 {
             words.push(format!(
