@@ -74,18 +74,25 @@ fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut out = [0; N];
     for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
         let [high, low] = pair else { return None };
-        *byte = parse_hex_digit(*high)? << 4 | parse_hex_digit(*low)?;
+        let (high, low) = (HEX_VALUES[usize::from(*high)], HEX_VALUES[usize::from(*low)]);
+        if high | low > 15 {
+            return None;
+        }
+        *byte = high << 4 | low;
     }
     Some(out)
 }
 
-fn parse_hex_digit(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+/// The value of each lowercase hexadecimal digit; 255 for all other bytes.
+const HEX_VALUES: [u8; 256] = {
+    let mut values = [u8::MAX; 256];
+    let mut value = 0;
+    while value < 16 {
+        values[b"0123456789abcdef"[value as usize] as usize] = value;
+        value += 1;
     }
-}
+    values
+};
 
 id_type!(
     /// Keyed BLAKE3 of a blob's plaintext: identity, integrity and address in one.

@@ -17,7 +17,8 @@ use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::{ErrorKind, FieldReader, FieldWriter, SnapshotId};
 
 use crate::error::{Result, VolumeError};
-use crate::record::{OBJECT_MAX, RECORD_MAX, SnapshotRecord};
+use crate::history::HistoryEntry;
+use crate::record::{OBJECT_MAX, RECORD_MAX, RecordSummary, SnapshotRecord};
 use crate::state::StateDir;
 
 /// Where the records of snapshots are; each of them keeps its tree alive.
@@ -88,6 +89,33 @@ impl SnapshotCatalog {
         let record = self.fetch_record(id)?;
         self.cache_records(&[(*id, record.clone())]);
         Ok(Arc::new(record))
+    }
+
+    /// The snapshots, of those that the store listed last, of which `is_wanted` is true. Damaged records are left out.
+    pub fn find_listed_records(
+        &self,
+        is_wanted: impl Fn(SnapshotId, &RecordSummary<'_>) -> bool,
+    ) -> Result<Vec<HistoryEntry>> {
+        let mut wanted = Vec::new();
+        for id in self.last_listed_ids()?.iter() {
+            // Of thousands few are wanted: only these are decoded whole and checked against their ids.
+            let judged = self.with_known_records(|known| {
+                let place = known.places.get(id)?;
+                Some(is_wanted(*id, &RecordSummary::decode(known.file.get(place.clone())?).ok()?))
+            });
+            if judged == Some(false) {
+                continue;
+            }
+            match self.get_record(id) {
+                Ok(record) if is_wanted(*id, &record.summarize()) => {
+                    wanted.push(HistoryEntry { id: *id, record });
+                }
+                Ok(_) | Err(VolumeError::MissingRecord(_)) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(wanted)
     }
 
     /// The record as the store has it now, authenticated.

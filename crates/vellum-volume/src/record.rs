@@ -106,6 +106,52 @@ pub struct SnapshotRecord {
     pub statistics: SnapshotStatistics,
 }
 
+/// What a record says of when and where it was made.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordSummary<'a> {
+    /// When it was made.
+    pub time: UnixTime,
+    /// Place in its line.
+    pub counter: u64,
+    /// Name of the worktree.
+    pub worktree: &'a str,
+}
+
+impl<'a> RecordSummary<'a> {
+    /// Reads the beginning of an encoded record; what follows is not checked.
+    pub fn decode(bytes: &'a [u8]) -> std::result::Result<Self, DecodeError> {
+        let mut reader = FieldReader::new(bytes);
+        let RecordStart { counter, time, worktree, .. } = RecordStart::decode(&mut reader)?;
+        Ok(Self { time, counter, worktree })
+    }
+}
+
+/// The first fields of an encoded record.
+struct RecordStart<'a> {
+    nonce: [u8; NONCE_LEN],
+    parents: Vec<SnapshotId>,
+    counter: u64,
+    time: UnixTime,
+    worktree: &'a str,
+}
+
+impl<'a> RecordStart<'a> {
+    fn decode(reader: &mut FieldReader<'a>) -> std::result::Result<Self, DecodeError> {
+        let version = reader.read_u8()?;
+        if version != VERSION {
+            return Err(DecodeError::Version(u32::from(version)));
+        }
+        let nonce = reader.read_array()?;
+        let parents = (0..reader.read_count(PARENTS_MAX)?)
+            .map(|_| reader.read_array().map(SnapshotId))
+            .collect::<std::result::Result<_, _>>()?;
+        let counter = reader.read_varint()?;
+        let time = UnixTime::decode(reader)?;
+        let worktree = reader.read_string(REF_NAME_MAX)?;
+        Ok(Self { nonce, parents, counter, time, worktree })
+    }
+}
+
 /// Most paths that a record lists; the rest is counted only in the caller's message.
 const PATHS_MAX: usize = 1000;
 
@@ -114,6 +160,12 @@ impl SnapshotRecord {
     #[must_use]
     pub fn compute_id(&self, keys: &VolumeKeys) -> SnapshotId {
         SnapshotId(keys.compute_record_id(RecordDomain::Snapshot, &self.encode_identity()))
+    }
+
+    /// When and where it was made.
+    #[must_use]
+    pub fn summarize(&self) -> RecordSummary<'_> {
+        RecordSummary { time: self.time, counter: self.counter, worktree: &self.worktree }
     }
 
     /// What the id is the hash of: all that is known when a snapshot is made.
@@ -151,18 +203,8 @@ impl SnapshotRecord {
     /// Reads what `encode` wrote.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let version = reader.read_u8()?;
-        if version != VERSION {
-            return Err(DecodeError::Version(u32::from(version)));
-        }
-        let nonce = reader.read_array()?;
-        let parents = (0..reader.read_count(PARENTS_MAX)?)
-            .map(|_| reader.read_array().map(SnapshotId))
-            .collect::<std::result::Result<_, _>>()?;
-        let counter = reader.read_varint()?;
-        let time = UnixTime::decode(&mut reader)?;
+        let RecordStart { nonce, parents, counter, time, worktree } = RecordStart::decode(&mut reader)?;
         let mut text = |max| reader.read_string(max).map(str::to_owned);
-        let worktree = text(REF_NAME_MAX)?;
         let author = text(WHO_MAX)?;
         let host = text(WHO_MAX)?;
         let note = text(NOTE_MAX)?;
@@ -189,7 +231,7 @@ impl SnapshotRecord {
             parents,
             counter,
             time,
-            worktree,
+            worktree: worktree.to_owned(),
             author,
             host,
             note,

@@ -96,14 +96,12 @@ impl Volume {
     pub fn count_newer_than_head(&self) -> Result<usize> {
         let Some(head) = self.read_head()? else { return Ok(0) };
         let record = self.catalog.get_record(&head)?;
-        let head = HistoryEntry { id: head, record };
-        let own = |entry: &HistoryEntry| {
-            entry.record.worktree == self.worktree.worktree && time_order_key(entry) > time_order_key(&head)
-        };
-        Ok(crate::history::list_history(&self.catalog)?
-            .iter()
-            .filter(|entry| entry.id != head.id && own(entry))
-            .count())
+        let newer = self.catalog.find_listed_records(|id, summary| {
+            id != head
+                && summary.worktree == self.worktree.worktree
+                && (summary.time, summary.counter) > (record.time, record.counter)
+        })?;
+        Ok(newer.len())
     }
 
     /// Fails if the name of a new tag already has another meaning.

@@ -39,34 +39,50 @@ pub struct PathHistory<'a, I> {
     volume: &'a Volume,
     path: &'a [u8],
     steps: I,
-    window: usize,
+    /// The steps that are compared next.
+    window: Vec<Result<HistoryStep>>,
     found: VecDeque<Result<HistoryEntry>>,
 }
 
-impl<'a, I: Iterator<Item = Result<HistoryStep>>> PathHistory<'a, I> {
-    /// Compares `steps` as far as they are asked for.
-    pub fn new(volume: &'a Volume, path: &'a [u8], steps: I) -> Self {
-        Self { volume, path, steps, window: WINDOW_MIN, found: VecDeque::new() }
+impl<'a, I: Iterator<Item = Result<HistoryStep>> + Send> PathHistory<'a, I> {
+    /// Compares `steps` as far as they are asked for, and reads a window ahead.
+    pub fn new(volume: &'a Volume, path: &'a [u8], mut steps: I) -> Self {
+        let window = steps.by_ref().take(WINDOW_MIN).collect();
+        Self { volume, path, steps, window, found: VecDeque::new() }
     }
 
     /// Compares the next steps, by all threads; false if there are none.
     fn compare_next_steps(&mut self) -> bool {
-        let steps: Vec<Result<HistoryStep>> = self.steps.by_ref().take(self.window).collect();
-        let is_end = steps.is_empty();
-        self.window = (self.window * 2).min(WINDOW_MAX);
-        let changed: Vec<Result<Option<HistoryEntry>>> = steps
-            .into_par_iter()
-            .map(|step| {
-                let HistoryStep { entry, before } = step?;
-                Ok(self.volume.is_path_changed(self.path, before, entry.record.root)?.then_some(entry))
-            })
-            .collect();
+        let window = std::mem::take(&mut self.window);
+        if window.is_empty() {
+            return false;
+        }
+        let next_len = (window.len() * 2).min(WINDOW_MAX);
+        // Only one thread can walk the history: the others compare meanwhile, instead of waiting for it.
+        let (changed, next) = rayon::join(
+            || compare_steps(self.volume, self.path, window),
+            || self.steps.by_ref().take(next_len).collect(),
+        );
+        self.window = next;
         self.found.extend(changed.into_iter().filter_map(Result::transpose));
-        !is_end
+        true
     }
 }
 
-impl<I: Iterator<Item = Result<HistoryStep>>> Iterator for PathHistory<'_, I> {
+/// Which of some steps changed the path; None for each that did not.
+fn compare_steps(
+    volume: &Volume,
+    path: &[u8],
+    steps: Vec<Result<HistoryStep>>,
+) -> Vec<Result<Option<HistoryEntry>>> {
+    let compare = |step: Result<HistoryStep>| {
+        let HistoryStep { entry, before } = step?;
+        Ok(volume.is_path_changed(path, before, entry.record.root)?.then_some(entry))
+    };
+    steps.into_par_iter().map(compare).collect()
+}
+
+impl<I: Iterator<Item = Result<HistoryStep>> + Send> Iterator for PathHistory<'_, I> {
     type Item = Result<HistoryEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {

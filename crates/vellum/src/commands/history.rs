@@ -110,7 +110,7 @@ impl HistoryFilter<'_> {
     fn select_entries(&self) -> Result<(Vec<HistoryEntry>, bool)> {
         let limit = if self.args.number == 0 { usize::MAX } else { self.args.number };
         let catalog = &self.volume.catalog;
-        let entries: Box<dyn Iterator<Item = _>> = if let Some(pattern) = &self.args.tag {
+        let entries: Box<dyn Iterator<Item = _> + Send> = if let Some(pattern) = &self.args.tag {
             Box::new(self.find_tagged_entries(pattern)?.into_iter().map(Ok))
         } else if self.args.all {
             Box::new(list_history(catalog)?.into_iter().map(Ok))

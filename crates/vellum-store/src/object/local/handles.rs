@@ -2,13 +2,11 @@
 //!
 //! Invariant: at most `HANDLES_MAX` are held. A held descriptor of a deleted pack still gives the right bytes.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use quick_cache::sync::Cache;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 
@@ -17,46 +15,34 @@ use super::ObjectKey;
 /// Descriptors held, a count: a quarter of the usual limit of 1,024 open files of a process.
 const HANDLES_MAX: usize = 256;
 
-struct HeldHandle {
-    fd: Arc<OwnedFd>,
-    used: AtomicU64,
+pub(super) struct FileHandles {
+    held: Cache<ObjectKey, Arc<OwnedFd>>,
 }
 
-#[derive(Default)]
-pub(super) struct FileHandles {
-    held: RwLock<HashMap<ObjectKey, HeldHandle>>,
-    clock: AtomicU64,
+impl Default for FileHandles {
+    fn default() -> Self {
+        Self { held: Cache::new(HANDLES_MAX) }
+    }
 }
 
 impl FileHandles {
     pub(super) fn get(&self, key: &ObjectKey) -> Option<Arc<OwnedFd>> {
-        let held = self.held.read();
-        let entry = held.get(key)?;
-        entry.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        Some(entry.fd.clone())
+        self.held.get(key)
     }
 
-    /// Keeps a descriptor, at the price of the one unused for longest.
+    /// Keeps a descriptor, at the price of one that was used little.
     pub(super) fn insert_handle(&self, key: &ObjectKey, fd: &Arc<OwnedFd>) {
-        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-        let mut held = self.held.write();
-        if held.len() >= HANDLES_MAX {
-            let oldest = held.iter().min_by_key(|(_, entry)| entry.used.load(Ordering::Relaxed));
-            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
-                held.remove(&oldest);
-            }
-        }
-        held.insert(key.clone(), HeldHandle { fd: fd.clone(), used });
+        self.held.insert(key.clone(), fd.clone());
     }
 
     /// Closes packs that others have deleted: they use disk space as long as they are open.
     pub(super) fn evict_deleted(&self) {
-        let is_there = |held: &HeldHandle| rustix::fs::fstat(&held.fd).is_ok_and(|stat| stat.st_nlink > 0);
-        self.held.write().retain(|_, held| is_there(held));
+        let is_there = |fd: &Arc<OwnedFd>| rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_nlink > 0);
+        self.held.retain(|_, fd| is_there(fd));
     }
 
     pub(super) fn evict_handle(&self, key: &ObjectKey) {
-        self.held.write().remove(key);
+        self.held.remove(key);
     }
 }
 
