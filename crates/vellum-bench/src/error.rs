@@ -48,7 +48,7 @@ pub enum BenchError {
     #[error("{0}")]
     Parameter(String),
     /// What was read is not what was written.
-    #[error("{0} gave back other bytes than were written to it")]
+    #[error("{0} returned other data than was written to it")]
     Content(String),
     /// The object store failed.
     #[error(transparent)]
@@ -57,7 +57,7 @@ pub enum BenchError {
     #[error(transparent)]
     Blob(#[from] BlobError),
     /// A report that this version cannot read.
-    #[error("{name} is no report that can be compared: {reason}")]
+    #[error("{name} is not a report that can be compared: {reason}")]
     Format {
         /// The file.
         name: String,

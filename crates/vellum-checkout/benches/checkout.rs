@@ -108,11 +108,11 @@ fn bench_parallel_scans<F: FnOnce() -> Place>(
     criterion: &mut Criterion<WallTime>,
     place: &LazyCell<Place, F>,
 ) {
-    let told = Once::new();
+    let printed = Once::new();
     let mut group = criterion.benchmark_group("checkout/scan-by-all");
     group.sample_size(20);
     group.bench_function("without-cache", |bencher| {
-        told.call_once(|| {
+        printed.call_once(|| {
             let tree = place.scan_files(None, 0);
             let each = tree.memory_size() as f64 / tree.entry_count() as f64;
             record_figure("checkout/scan-by-all/without-cache", "memory for each entry", each, "bytes");
@@ -126,14 +126,14 @@ fn bench_parallel_scans<F: FnOnce() -> Place>(
 }
 
 fn bench_caches<F: FnOnce() -> Place>(criterion: &mut Criterion<ProcessorTime>, place: &LazyCell<Place, F>) {
-    let told = Once::new();
+    let printed = Once::new();
     let tree = LazyCell::new(|| place.scan_files(Some(place.load_cache()), 0));
     let mut group = criterion.benchmark_group("checkout/stat-cache");
     group.bench_function("write", |bencher| {
         bencher.iter(|| place.write_cache(&tree));
     });
     group.bench_function("load", |bencher| {
-        told.call_once(|| {
+        printed.call_once(|| {
             let each = place.state.stat(b"cache").unwrap().size as f64 / tree.entry_count() as f64;
             record_figure("checkout/stat-cache/load", "file for each entry", each, "bytes");
         });

@@ -29,9 +29,9 @@ fn bench_cut(criterion: &mut Criterion<ProcessorTime>) {
         ("zeros", &|| count_chunks(&chunker, &zeros)),
     ];
     for (name, cut) in kinds {
-        let told = Once::new();
+        let printed = Once::new();
         group.bench_function(name, |bencher| {
-            told.call_once(|| {
+            printed.call_once(|| {
                 let average = SIZE as f64 / cut() as f64;
                 record_figure(&format!("chunker/cut/{name}"), "average chunk", average, "bytes");
             });

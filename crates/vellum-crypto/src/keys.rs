@@ -36,7 +36,9 @@ pub enum UnsealError {
         found: usize,
     },
     /// The tag or checksum does not match: damaged, from another place, or sealed with another key.
-    #[error("it does not authenticate: damaged, exchanged for another object, or sealed with another key")]
+    #[error(
+        "authentication failed: it is damaged, was replaced by another object, or is sealed with another key"
+    )]
     Forged,
 }
 

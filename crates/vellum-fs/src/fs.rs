@@ -92,7 +92,7 @@ pub struct LiveFilesystem {
     pub(crate) numbers: InodeNumberPool,
     pub(crate) places: HardLinks,
     /// The snapshot that the worktree's ref names, as far as this process wrote it.
-    pub(crate) told: Mutex<Option<SnapshotId>>,
+    pub(crate) announced: Mutex<Option<SnapshotId>>,
     pub(crate) tenure: Option<Arc<HeldLease>>,
     worktree: String,
     /// The last transaction that was committed.
@@ -136,7 +136,7 @@ impl LiveFilesystem {
             keeps_access_times: AtomicBool::new(false),
             has_unneeded_layers: AtomicBool::new(true),
             remainder: Mutex::default(),
-            told: Mutex::default(),
+            announced: Mutex::default(),
             committed: AtomicU64::new(0),
         };
         if fs.tree.read_head_state(|view| view.inode_attr(Ino::ROOT))?.is_none() {

@@ -67,8 +67,8 @@ impl LiveFilesystem {
         bases.extend(self.epochs.lock_past_states().values().map(|past| past.state.base));
         bases.extend(self.tree.open_views().read_bases());
         drop(head);
-        let mut told = BTreeSet::from([self.volume.empty_root()]);
-        bases.retain(|root| told.insert(*root));
+        let mut seen = BTreeSet::from([self.volume.empty_root()]);
+        bases.retain(|root| seen.insert(*root));
         Ok(bases)
     }
 

@@ -129,13 +129,13 @@ impl LiveFilesystem {
     pub(crate) fn update_ref_snapshot(&self) -> Result<()> {
         let head = self.tree.lock_head().clone();
         let Some(stands) = head.snapshot.map(|last| last.id) else { return Ok(()) };
-        let mut told = self.told.lock();
-        if *told != Some(stands) {
+        let mut announced = self.announced.lock();
+        if *announced != Some(stands) {
             let root = self.volume.catalog.get_record(&stands)?.root;
             let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
             let live = live.filter(|live| live.root != root);
             self.update_worktree_ref(|old| (old.head, old.live) = (Some(stands), live))?;
-            *told = Some(stands);
+            *announced = Some(stands);
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ impl LiveFilesystem {
         // Of this worktree, not of the record's: a fork publishes what it took over unpublished, if it comes first.
         let id = self.volume.catalog.store_record(&record)?;
         self.update_worktree_ref(|old| (old.head, old.live) = (Some(id), None))?;
-        *self.told.lock() = Some(id);
+        *self.announced.lock() = Some(id);
         for tag in &pending.tags {
             self.add_snapshot_tag(tag, &pending.id)?;
         }

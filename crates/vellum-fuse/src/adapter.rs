@@ -88,10 +88,10 @@ impl FuseAdapter {
         call: AdapterCall<'_>,
         work: impl FnOnce() -> Result<T>,
     ) -> std::result::Result<T, Errno> {
-        let asked = ServedRequest { op, head: call.head, what: call.what };
+        let request = ServedRequest { op, head: call.head, what: call.what };
         // A read may wait for a store that is far away: a restore does not wait for that.
         let _entered = if op == RequestKind::Read { None } else { self.enter_epoch() };
-        self.tally.observe_request(asked, work).map_err(|error| self.report_error(asked, &error))
+        self.tally.observe_request(request, work).map_err(|error| self.report_error(request, &error))
     }
 
     /// Keeps the worktree on the state that it stands on.
@@ -102,10 +102,10 @@ impl FuseAdapter {
         }
     }
 
-    fn report_error(&self, asked: ServedRequest<'_>, error: &FsError) -> Errno {
+    fn report_error(&self, request: ServedRequest<'_>, error: &FsError) -> Errno {
         // That another took the worktree over is told once, by who finds out.
         if !matches!(error, FsError::Posix(_)) && !error.is_fenced_error() {
-            (self.report)(&format!("{}: {}", self.describe_node(asked.head.node), format_chain(error)));
+            (self.report)(&format!("{}: {}", self.describe_node(request.head.node), format_chain(error)));
         }
         error.errno()
     }

@@ -180,7 +180,7 @@ mod tests {
         Ok([".", ".."].into_iter().chain(names).map(listed).collect())
     }
 
-    fn told(listing: &DirListing, place: u64) -> Vec<&[u8]> {
+    fn listed_names(listing: &DirListing, place: u64) -> Vec<&[u8]> {
         listing.entries_after(place).iter().map(|(_, listed)| &*listed.name).collect()
     }
 
@@ -188,12 +188,12 @@ mod tests {
     fn a_directory_is_listed_anew_from_the_beginning_and_kept_until_its_end() {
         let dirs = DirListings::default();
         let first = dirs.get_or_list(7, 0, || names(["a"])).unwrap();
-        assert_eq!(told(&first, 0), [&b"."[..], b"..", b"a"]);
-        assert_eq!(told(&first, PARENT_PLACE), [b"a"]);
+        assert_eq!(listed_names(&first, 0), [&b"."[..], b"..", b"a"]);
+        assert_eq!(listed_names(&first, PARENT_PLACE), [b"a"]);
         let kept = dirs.get_or_list(7, 1, || names(["b"])).unwrap();
         assert!(Arc::ptr_eq(&first, &kept));
         let anew = dirs.get_or_list(7, 0, || names(["b"])).unwrap();
-        assert_eq!(told(&anew, PARENT_PLACE), [b"b"]);
+        assert_eq!(listed_names(&anew, PARENT_PLACE), [b"b"]);
         let end = anew.entries_after(0).last().unwrap().0;
         assert!(dirs.get_or_list(7, end, || names(["c"])).unwrap().entries_after(end).is_empty());
         assert!(dirs.kept.lock().is_empty());

@@ -68,11 +68,11 @@ mod tests {
         #[test]
         fn places_and_node_ids_correspond(node: u64) {
             let place = NodePlace::from_node(node);
-            let told = place.to_node().unwrap();
-            prop_assert_eq!(NodePlace::from_node(told).to_node(), Some(told));
+            let id = place.to_node().unwrap();
+            prop_assert_eq!(NodePlace::from_node(id).to_node(), Some(id));
             // The first epoch has a space of its own, and the root is the same in all.
             let is_twin = matches!(place, NodePlace::Main(Epoch(0), _) | NodePlace::Main(_, Ino::ROOT));
-            prop_assert!(told == node || is_twin, "{:?}", place);
+            prop_assert!(id == node || is_twin, "{:?}", place);
         }
     }
 

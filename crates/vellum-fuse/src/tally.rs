@@ -105,7 +105,7 @@ pub struct ServedRequest<'a> {
 
 /// Counters, and the log of requests.
 pub struct RequestMetrics {
-    asked: [AtomicU64; NAMES.len()],
+    counts: [AtomicU64; NAMES.len()],
     times: [DurationHistogram; NAMES.len()],
     failed: AtomicU64,
     read: AtomicU64,
@@ -134,7 +134,7 @@ impl RequestMetrics {
     /// Nothing was done yet. `beneath` tells the figures of what the mount shows.
     pub fn with_exposer(beneath: impl Fn(&mut MetricsExposition) + Send + Sync + 'static) -> Self {
         Self {
-            asked: [const { AtomicU64::new(0) }; NAMES.len()],
+            counts: [const { AtomicU64::new(0) }; NAMES.len()],
             times: std::array::from_fn(|_| DurationHistogram::default()),
             failed: AtomicU64::new(0),
             read: AtomicU64::new(0),
@@ -147,16 +147,16 @@ impl RequestMetrics {
     /// Carries out a request, counts it, and logs it if somebody reads the log.
     pub fn observe_request<T: LineDetail>(
         &self,
-        asked: ServedRequest<'_>,
+        request: ServedRequest<'_>,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let stands_for = self.sample_request(asked.op);
+        let stands_for = self.sample_request(request.op);
         let logged = self.log.has_reader();
         let started = (stands_for > 0 || logged).then(Instant::now);
         let done = work();
         let timed = started.map(|started| (started, started.elapsed()));
         if let (Some((_, took)), Some(times)) =
-            (timed.filter(|_| stands_for > 0), self.times.get(asked.op as usize))
+            (timed.filter(|_| stands_for > 0), self.times.get(request.op as usize))
         {
             times.record_sample(took, stands_for);
         }
@@ -164,14 +164,14 @@ impl RequestMetrics {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(timed) = timed.filter(|_| logged) {
-            self.log.append_note(LineNote::new(asked, timed, &done));
+            self.log.append_note(LineNote::new(request, timed, &done));
         }
         done
     }
 
     /// For how many requests of its kind the next one is timed; 0: it is not.
     fn sample_request(&self, op: RequestKind) -> u64 {
-        match self.asked.get(op as usize).map(|asked| asked.fetch_add(1, Ordering::Relaxed)) {
+        match self.counts.get(op as usize).map(|count| count.fetch_add(1, Ordering::Relaxed)) {
             None => 0,
             Some(before) if before < EACH => 1,
             Some(before) if before.is_multiple_of(EVERY) => EVERY,
@@ -218,13 +218,13 @@ mod tests {
     #[test]
     fn requests_are_counted_and_failures_too() {
         let tally = RequestMetrics::default();
-        let asked = ServedRequest {
+        let request = ServedRequest {
             op: RequestKind::Lookup,
             head: &HEAD,
             what: &FuseOperation::Lookup { name: b"x" },
         };
-        tally.observe_request(asked, || Ok(())).unwrap();
-        tally.observe_request::<()>(asked, || Err(Errno::NOENT.into())).unwrap_err();
+        tally.observe_request(request, || Ok(())).unwrap();
+        tally.observe_request::<()>(request, || Err(Errno::NOENT.into())).unwrap_err();
         let text = tally.format_metrics();
         assert!(text.contains("vellum_fuse_request_seconds_count{operation=\"lookup\"} 2\n"), "{text}");
         assert!(text.contains("vellum_fuse_failed_requests_total 1\n"), "{text}");
@@ -234,16 +234,16 @@ mod tests {
     #[test]
     fn of_what_is_asked_often_samples_are_timed_and_stand_for_all() {
         let tally = RequestMetrics::default();
-        let asked = ServedRequest {
+        let request = ServedRequest {
             op: RequestKind::Read,
             head: &HEAD,
             what: &FuseOperation::Read { offset: 0, len: 1, direct: false },
         };
         for count in 1..=EACH + 100 * EVERY {
-            tally.observe_request(asked, || Ok(())).unwrap();
-            let told = tally.times[RequestKind::Read as usize].read_distribution().count();
-            assert!(told.abs_diff(count) < EVERY, "{told} {count}");
-            assert!(count > EACH || told == count);
+            tally.observe_request(request, || Ok(())).unwrap();
+            let recorded = tally.times[RequestKind::Read as usize].read_distribution().count();
+            assert!(recorded.abs_diff(count) < EVERY, "{recorded} {count}");
+            assert!(count > EACH || recorded == count);
         }
     }
 }

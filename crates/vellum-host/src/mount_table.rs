@@ -43,8 +43,8 @@ impl MountTableEntry {
 
     /// Whether the process that served it is gone. Not by `stat`: the kernel may answer that by itself.
     pub fn is_dead(&self) -> bool {
-        let asked = rustix::fs::statfs(&self.mountpoint);
-        matches!(asked, Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
+        let status = rustix::fs::statfs(&self.mountpoint);
+        matches!(status, Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
     }
 }
 

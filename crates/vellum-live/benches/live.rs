@@ -90,11 +90,11 @@ impl Filled {
 }
 
 fn bench_transactions(criterion: &mut Criterion<ProcessorTime>, count: u64) {
-    let told = Once::new();
+    let printed = Once::new();
     let mut stores = RenewedFixture::new(count, || Filled::new(0, false));
     let mut group = criterion.benchmark_group("live/transact");
     group.bench_function("create", |bencher| {
-        told.call_once(|| {
+        printed.call_once(|| {
             let statistics = Filled::new(ONCE.min(count), false).store.statistics();
             let each = |bytes: u64| bytes as f64 / ONCE.min(count) as f64;
             record_figure("live/transact/create", "memory", each(statistics.memory), "bytes");

@@ -53,7 +53,7 @@ pub enum NodeError {
     #[error("its keys are not in ascending order")]
     Unsorted,
     /// An inner node without children, or counts of keys that overflow.
-    #[error("its children are impossible")]
+    #[error("its children are invalid")]
     Children,
 }
 

@@ -174,14 +174,14 @@ fn bench_commits(criterion: &mut Criterion<WallTime>) {
             places.measure_operations(times, measure_wall_time, |place, number| commit(&place.store, number))
         });
     });
-    let told = Once::new();
+    let printed = Once::new();
     let many = LazyCell::new(|| {
         let place = Place::new();
         (0..setup_size("VELLUM_BENCH_COMMITS", COMMITS)).for_each(|number| commit(&place.store, number));
         place.dir
     });
     group.bench_function("open-after-500", |bencher| {
-        told.call_once(|| {
+        printed.call_once(|| {
             let objects = LocalStore::open(many.path().join("store")).unwrap();
             let count = objects.list_keys("index").unwrap().len();
             record_figure("store/commit/open-after-500", "index objects", count as f64, "count");

@@ -116,7 +116,7 @@ pub enum SyncError {
     #[error(transparent)]
     Rename(#[from] crate::two_way::RenameError),
     /// Entries are to be taken away where that cannot be.
-    #[error("nothing can be taken away at this source")]
+    #[error("files cannot be removed from this source")]
     Unchangeable,
     /// Somebody asked to stop.
     #[error("stopped")]

@@ -19,7 +19,7 @@ pub enum DecodeError {
     #[error("its magic number is wrong")]
     Magic,
     /// A version that this program does not know.
-    #[error("its format version {0} is not known to this version of vellum")]
+    #[error("its format version {0} is not supported by this version of vellum")]
     Version(u32),
 }
 

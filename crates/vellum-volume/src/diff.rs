@@ -320,7 +320,7 @@ struct ChangePairing<'a> {
     removed: UnpairedEntries,
     added: UnpairedEntries,
     /// Inodes of which a change says how they differ.
-    told: BTreeSet<Ino>,
+    reported: BTreeSet<Ino>,
     changes: Vec<FileChange>,
     budget: PathBudget,
 }
@@ -338,7 +338,7 @@ impl<'a> ChangePairing<'a> {
             inodes,
             removed,
             added,
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             changes: Vec::new(),
             budget: PathBudget::default(),
         })
@@ -471,7 +471,7 @@ impl<'a> ChangePairing<'a> {
         let aspects = self.compare_by_number(old.ino, new.ino)?;
         // Of another inode this tells nothing: it may have changed under other names that it keeps.
         if old.ino == new.ino && self.shared.is_none_or(|shared| new.ino < shared) {
-            self.told.insert(new.ino);
+            self.reported.insert(new.ino);
         }
         if kind == ChangeKind::Renamed || aspects.has_change() {
             self.push_change(kind, Some(old_side), Some(new_side), aspects)?;
@@ -489,7 +489,7 @@ impl<'a> ChangePairing<'a> {
     /// Inodes that kept their names.
     fn add_modified_inodes(&mut self) -> Result<()> {
         for (ino, touched) in std::mem::take(&mut self.inodes) {
-            if !touched.is_in_both() || self.told.contains(&ino) {
+            if !touched.is_in_both() || self.reported.contains(&ino) {
                 continue;
             }
             let old = self.states.from.read_inode(ino)?;

@@ -110,7 +110,7 @@ pub enum VolumeError {
         encrypted: bool,
     },
     /// The key is needed and not at hand.
-    #[error("the volume is encrypted and no key is at hand")]
+    #[error("the volume is encrypted, and no key is available")]
     Locked,
     /// No key slot accepts the secret.
     #[error("no key slot of this volume opens with this passphrase, key file or recovery code")]
@@ -154,7 +154,7 @@ pub enum VolumeError {
     #[error("the record of snapshot {0} is missing from the store")]
     MissingRecord(SnapshotId),
     /// Records without which nobody can tell what is needed.
-    #[error("what is still needed cannot be told, so nothing is deleted: {}", format_lost_records(.0))]
+    #[error("cannot determine what is still needed, so nothing is deleted: {}", format_lost_records(.0))]
     RecordsLost(Vec<LostRecord>),
     /// A collection was asked to go on without a record that is not lost.
     #[error("'{0}' does not begin the id of a snapshot whose record is missing or damaged")]

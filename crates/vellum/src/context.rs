@@ -111,9 +111,7 @@ impl CommandContext {
     /// To be called when another command holds the worktree.
     pub fn lock_wait_notice(&self) -> impl FnOnce() + '_ {
         || {
-            let _ = self.ui.print_warning(
-                "another vellum command is at work in this worktree: waiting until it is done",
-            );
+            let _ = self.ui.print_warning("waiting for another vellum command that uses this worktree");
         }
     }
 }

@@ -15,18 +15,18 @@ static SIGNAL: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 /// From now on a signal sets the flag, and a second one ends the process as it would have without us.
 /// Called when a long operation starts: commands without one die at once, as usual.
 pub fn install_signal_handlers() -> Arc<AtomicBool> {
-    let asked = ASKED.get_or_init(|| {
-        let asked = Arc::new(AtomicBool::new(false));
+    let stop_flag = ASKED.get_or_init(|| {
+        let stop_flag = Arc::new(AtomicBool::new(false));
         let first = SIGNAL.get_or_init(Arc::default);
         for signal in [SIGINT, SIGTERM] {
             let _ = flag::register_usize(signal, first.clone(), usize::try_from(signal).unwrap_or_default());
             // In this order: the handler of the second signal finds the flag set by the first.
-            let _ = flag::register_conditional_default(signal, asked.clone());
-            let _ = flag::register(signal, asked.clone());
+            let _ = flag::register_conditional_default(signal, stop_flag.clone());
+            let _ = flag::register(signal, stop_flag.clone());
         }
-        asked
+        stop_flag
     });
-    asked.clone()
+    stop_flag.clone()
 }
 
 /// From now on an operation under way is finished before the first signal is heeded.

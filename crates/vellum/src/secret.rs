@@ -100,7 +100,7 @@ fn read_secret_file(path: &Path) -> Result<SecretBytes> {
     let secret = read_raw_file(path)?;
     if keyring::strip_newline(&secret).is_empty() {
         return Err(CliError::usage_error(
-            format!("there is no passphrase or key in {}: it is empty", path.display()),
+            format!("{} is empty: it must hold a passphrase or a key", path.display()),
             "write one into it, and run the command again",
         ));
     }
@@ -119,7 +119,7 @@ fn read_raw_file(path: &Path) -> Result<SecretBytes> {
     let len = result.map_err(CliError::io_error("read", path.display().to_string()))?;
     if len as u64 > SECRET_MAX {
         return Err(CliError::usage_error(
-            format!("{} is too long: a secret has 1 MiB at most", path.display()),
+            format!("{} is too long: a secret is at most 1 MiB", path.display()),
             "",
         ));
     }
@@ -131,7 +131,7 @@ fn require_terminal() -> Result<()> {
         return Ok(());
     }
     Err(CliError::usage_error(
-        "no passphrase at hand: standard input is not a terminal",
+        "cannot ask for the passphrase: standard input is not a terminal",
         "use --passphrase-file",
     ))
 }
@@ -140,13 +140,13 @@ fn prompt_new_passphrase(ui: &UserInterface) -> Result<SecretBytes> {
     for _ in 0..TRIES {
         let first = prompt_passphrase(ui, "New passphrase: ")?;
         if first.is_empty() {
-            ui.print_warning("an empty passphrase protects nothing: type one")?;
+            ui.print_warning("the passphrase is empty: type one")?;
             continue;
         }
         if prompt_passphrase(ui, "The same again: ")? == first {
             return Ok(first);
         }
-        ui.print_warning("the two differ")?;
+        ui.print_warning("they differ")?;
     }
     Err(CliError::usage_error("no passphrase was set", "'vellum key add --passphrase' sets one later"))
 }
@@ -156,11 +156,11 @@ fn prompt_passphrase(ui: &UserInterface, question: &str) -> Result<SecretBytes> 
     require_terminal()?;
     let failed = |error: io::Error| CliError::io_error("read", "the passphrase from the terminal")(error);
     // A process that dies here leaves a terminal without echo: the signal has to come back to this function.
-    let asked = interrupt::install_signal_handlers();
+    let stop_flag = interrupt::install_signal_handlers();
     let echo = TerminalEchoGuard::new().map_err(failed)?;
     ui.print_prompt(question)?;
     let mut secret = Zeroizing::new(Vec::with_capacity(64 << 10));
-    let result = read_terminal_line(&mut secret, || interrupt::is_stop_requested(&asked));
+    let result = read_terminal_line(&mut secret, || interrupt::is_stop_requested(&stop_flag));
     drop(echo);
     ui.print_prompt("\n")?;
     if result.map_err(failed)? {

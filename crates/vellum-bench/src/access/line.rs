@@ -38,7 +38,8 @@ impl<'a> LoggedRequest<'a> {
         let (arguments, rest) = rest.split_at_checked(find_closing_bracket(rest)?)?;
         let (outcome, took) = rest.strip_prefix("): ")?.strip_suffix('>')?.rsplit_once(" <")?;
         // No outcome holds what a line ends with.
-        let is_told = |told: &str| !told.is_empty() && told.bytes().all(|b| b.is_ascii_digit() || b == b',');
+        let is_told =
+            |field: &str| !field.is_empty() && field.bytes().all(|b| b.is_ascii_digit() || b == b',');
         let is_failure = outcome.contains(" (os error ") && outcome.ends_with(')') && !outcome.contains('<');
         let is_outcome = outcome == "ok" || outcome.strip_prefix("ok ").is_some_and(is_told) || is_failure;
         let is_word =
@@ -187,8 +188,8 @@ mod tests {
 
     #[test]
     fn a_file_is_a_node_or_a_name_in_it() {
-        let file = |asked: &str| {
-            let line = format!("1.5 [uid:0,gid:0,pid:1] {asked}: ok <0.1>");
+        let file = |request: &str| {
+            let line = format!("1.5 [uid:0,gid:0,pid:1] {request}: ok <0.1>");
             LoggedRequest::parse_line(&line).map(|request| request.requested_file().to_owned()).unwrap()
         };
         assert_eq!(file("read (2,4096,8192)"), "2");

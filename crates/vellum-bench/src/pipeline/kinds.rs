@@ -46,7 +46,8 @@ pub struct FileKindSavings {
 
 /// Looks at all files in some places; gives the kinds, the largest first, and how many files could not be read.
 pub fn measure_file_kinds(paths: &[PathBuf], meter: &ProgressMeter) -> Result<(Vec<FileKindSavings>, u64)> {
-    let (mut found, mut unread) = (BTreeMap::<String, Vec<(PathBuf, u64)>>::new(), 0);
+    let mut found = BTreeMap::new();
+    let mut unread = 0;
     for path in paths {
         let metadata = path.symlink_metadata();
         metadata.map_err(BenchError::io_error("look at", path.display().to_string()))?;

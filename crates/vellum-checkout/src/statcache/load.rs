@@ -17,7 +17,7 @@ use super::format::{
 #[derive(Debug, thiserror::Error)]
 pub enum StatCacheError {
     /// It cannot be opened or created; not being there is the usual case.
-    #[error("the stat cache cannot be reached")]
+    #[error("the stat cache cannot be opened")]
     Unreachable(#[from] BeneathError),
     /// It cannot be read or written.
     #[error("the stat cache cannot be read or written")]

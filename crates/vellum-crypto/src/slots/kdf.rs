@@ -65,7 +65,7 @@ pub enum KdfError {
         lanes: u32,
     },
     /// The memory that the parameters ask for cannot be had.
-    #[error("the key derivation needs {memory_kib} KiB of memory, which this machine does not give")]
+    #[error("the key derivation needs {memory_kib} KiB of memory, which this machine cannot provide")]
     Memory {
         /// Memory, KiB.
         memory_kib: u32,

@@ -57,8 +57,8 @@ impl CacheStatistics {
     /// The share of questions that it answered, 0 to 1; None if it was asked nothing.
     #[must_use]
     pub fn hit_rate(&self) -> Option<f64> {
-        let asked = self.hits.saturating_add(self.misses);
-        (asked > 0).then(|| self.hits as f64 / asked as f64)
+        let lookups = self.hits.saturating_add(self.misses);
+        (lookups > 0).then(|| self.hits as f64 / lookups as f64)
     }
 }
 

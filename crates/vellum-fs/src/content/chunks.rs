@@ -52,7 +52,7 @@ pub(crate) struct ChunkCache {
 struct ChunkCacheState {
     blobs: Arc<BlobStore>,
     cache: Cache<BlobId, DecodedChunk, ChunkWeighter>,
-    asked: AtomicU64,
+    lookups: AtomicU64,
     missed: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ impl ChunkCache {
         let shared = Arc::new(ChunkCacheState {
             blobs,
             cache: Cache::with_weighter(items, capacity, ChunkWeighter),
-            asked: AtomicU64::new(0),
+            lookups: AtomicU64::new(0),
             missed: AtomicU64::new(0),
         });
         let (queue, jobs) = sync_channel(QUEUE);
@@ -114,11 +114,11 @@ impl ChunkCache {
 
     /// What it did and holds. Evictions are not counted.
     pub fn statistics(&self) -> CacheStatistics {
-        let ChunkCacheState { cache, asked, missed, .. } = &*self.shared;
-        let asked = asked.load(Ordering::Relaxed);
+        let ChunkCacheState { cache, lookups, missed, .. } = &*self.shared;
+        let lookups = lookups.load(Ordering::Relaxed);
         let misses = missed.load(Ordering::Relaxed);
         CacheStatistics {
-            hits: asked.saturating_sub(misses),
+            hits: lookups.saturating_sub(misses),
             misses,
             evictions: 0,
             entries: cache.len() as u64,
@@ -167,7 +167,7 @@ impl ChunkCacheState {
     }
 
     fn get_chunks(&self, ids: &[BlobId]) -> Result<Vec<DecodedChunk>, BlobError> {
-        self.asked.fetch_add(ids.len() as u64, Ordering::Relaxed);
+        self.lookups.fetch_add(ids.len() as u64, Ordering::Relaxed);
         let absent = ids.iter().filter(|id| !self.cache.contains_key(*id)).count();
         self.missed.fetch_add(absent as u64, Ordering::Relaxed);
         let fetched = if let [_] = ids { vec![None] } else { self.fetch_missing_chunks(ids)? };

@@ -26,13 +26,13 @@ pub(crate) fn chunk_cache_size(memory: u64) -> u64 {
 pub(crate) fn read_memory_limit() -> u64 {
     let machine = sysinfo();
     let all = machine.totalram.saturating_mul(machine.mem_unit.into());
-    let told = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    read_group_limit(Path::new(GROUPS), &told).map_or(all, |limit| limit.min(all))
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    read_group_limit(Path::new(GROUPS), &groups).map_or(all, |limit| limit.min(all))
 }
 
-/// The least that a process's group, or one above it, is let. `told` is what `/proc/PID/cgroup` says.
-fn read_group_limit(root: &Path, told: &str) -> Option<u64> {
-    let group = told.lines().find_map(|line| line.strip_prefix("0::/"))?;
+/// The least that a process's group, or one above it, is let. `groups` is what `/proc/PID/cgroup` says.
+fn read_group_limit(root: &Path, groups: &str) -> Option<u64> {
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let group: PathBuf = root.join(group);
     let groups = group.ancestors().take_while(|group| group.starts_with(root));
     groups
@@ -57,14 +57,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let inner = dir.path().join("a/b");
         std::fs::create_dir_all(&inner).unwrap();
-        let told = "1:name=systemd:/\n0::/a/b\n";
-        assert_eq!(read_group_limit(dir.path(), told), None);
+        let groups = "1:name=systemd:/\n0::/a/b\n";
+        assert_eq!(read_group_limit(dir.path(), groups), None);
         std::fs::write(inner.join("memory.max"), "max\n").unwrap();
-        assert_eq!(read_group_limit(dir.path(), told), None);
+        assert_eq!(read_group_limit(dir.path(), groups), None);
         std::fs::write(dir.path().join("a/memory.max"), "1000\n").unwrap();
-        assert_eq!(read_group_limit(dir.path(), told), Some(1000));
+        assert_eq!(read_group_limit(dir.path(), groups), Some(1000));
         std::fs::write(inner.join("memory.max"), "500\n").unwrap();
-        assert_eq!(read_group_limit(dir.path(), told), Some(500));
+        assert_eq!(read_group_limit(dir.path(), groups), Some(500));
         assert_eq!(read_group_limit(dir.path(), "4:memory:/a\n"), None);
     }
 

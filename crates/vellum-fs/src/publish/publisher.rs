@@ -41,7 +41,7 @@ pub struct BackgroundPublisher {
 struct PublisherState {
     fs: Arc<LiveFilesystem>,
     stop: AtomicBool,
-    asked: Mutex<bool>,
+    requested: Mutex<bool>,
     wake: Condvar,
     failure: Mutex<Option<String>>,
 }
@@ -61,7 +61,7 @@ impl BackgroundPublisher {
         let shared = Arc::new(PublisherState {
             fs,
             stop: AtomicBool::new(false),
-            asked: Mutex::new(false),
+            requested: Mutex::new(false),
             wake: Condvar::new(),
             failure: Mutex::default(),
         });
@@ -112,7 +112,7 @@ impl Drop for BackgroundPublisher {
 
 impl PublisherState {
     fn request_publish(&self) {
-        *self.asked.lock() = true;
+        *self.requested.lock() = true;
         self.wake.notify_all();
     }
 
@@ -126,13 +126,13 @@ impl PublisherState {
             published_at: now,
             backoff: BACKOFF.0,
         };
-        let mut asked = false;
+        let mut requested = false;
         while !self.stop.load(Ordering::Acquire) {
-            asked |= self.wait_for_request(TICK);
+            requested |= self.wait_for_request(TICK);
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
-            let attempt = std::mem::take(&mut asked).then(|| self.fs.write_log().begin_publish_attempt());
+            let attempt = std::mem::take(&mut requested).then(|| self.fs.write_log().begin_publish_attempt());
             let outcome = pool.install(|| self.publish_changes(attempt.is_some(), &mut watch));
             if let Some(attempt) = attempt {
                 self.fs.free_log_space();
@@ -149,7 +149,7 @@ impl PublisherState {
             }
             *self.failure.lock() = outcome.err().map(|error| error.to_string());
             if failed {
-                asked = self.wait_for_request(watch.backoff);
+                requested = self.wait_for_request(watch.backoff);
                 watch.backoff = (watch.backoff * 2).min(BACKOFF.1);
             } else {
                 watch.backoff = BACKOFF.0;
@@ -159,18 +159,18 @@ impl PublisherState {
 
     /// Waits until somebody asks, or some time has passed; whether somebody asked.
     fn wait_for_request(&self, time: Duration) -> bool {
-        let mut asked = self.asked.lock();
-        let idle = |asked: &mut bool| !*asked && !self.stop.load(Ordering::Acquire);
-        self.wake.wait_while_for(&mut asked, idle, time);
-        std::mem::take(&mut *asked)
+        let mut requested = self.requested.lock();
+        let idle = |requested: &mut bool| !*requested && !self.stop.load(Ordering::Acquire);
+        self.wake.wait_while_for(&mut requested, idle, time);
+        std::mem::take(&mut *requested)
     }
 
-    fn publish_changes(&self, asked: bool, watch: &mut PublisherWatch) -> Result<()> {
+    fn publish_changes(&self, requested: bool, watch: &mut PublisherWatch) -> Result<()> {
         let last = self.fs.last_commit();
         if last != watch.seen {
             (watch.seen, watch.seen_at) = (last, Instant::now());
         }
-        if asked || self.is_publish_due(watch) {
+        if requested || self.is_publish_due(watch) {
             self.fs.publish_all()?;
             (watch.published, watch.published_at) = (last, Instant::now());
         } else {

@@ -76,8 +76,8 @@ impl NullTree {
             Do::Lookup { name } => FuseAnswer::from_result(nodes.lookup(node, name), SmallAnswer::for_entry),
             Do::Getattr => FuseAnswer::from_result(nodes.node_entry(node), SmallAnswer::for_attributes),
             Do::Statx => FuseAnswer::from_result(nodes.node_entry(node), SmallAnswer::for_statx),
-            Do::Setattr(asked) => {
-                FuseAnswer::from_result(nodes.set_attributes(node, &asked), SmallAnswer::for_attributes)
+            Do::Setattr(changes) => {
+                FuseAnswer::from_result(nodes.set_attributes(node, &changes), SmallAnswer::for_attributes)
             }
             Do::Readlink => FuseAnswer::from_bytes_result(nodes.get_node(node).map(|it| it.content.clone())),
             Do::Read { offset, len, .. } => FuseAnswer::from_bytes_result(nodes.read(node, offset, len)),
@@ -253,20 +253,20 @@ impl Nodes {
         Ok(())
     }
 
-    fn set_attributes(&mut self, node: u64, asked: &AttributeChanges) -> Result<EntryAnswer> {
+    fn set_attributes(&mut self, node: u64, changes: &AttributeChanges) -> Result<EntryAnswer> {
         let node = self.get_node_mut(node)?;
-        let time = |asked| match asked {
+        let time = |change| match change {
             TimeChange::At(time) => time,
             TimeChange::Now => current_time(),
         };
         let attr = &mut node.attr;
-        attr.mode = asked.mode.map_or(attr.mode, |mode| attr.mode & !PERMISSIONS | mode & PERMISSIONS);
-        attr.uid = asked.uid.unwrap_or(attr.uid);
-        attr.gid = asked.gid.unwrap_or(attr.gid);
-        attr.atime = asked.atime.map_or(attr.atime, time);
-        attr.mtime = asked.mtime.map_or(attr.mtime, time);
-        attr.ctime = asked.ctime.unwrap_or_else(current_time);
-        if let Some(size) = asked.size {
+        attr.mode = changes.mode.map_or(attr.mode, |mode| attr.mode & !PERMISSIONS | mode & PERMISSIONS);
+        attr.uid = changes.uid.unwrap_or(attr.uid);
+        attr.gid = changes.gid.unwrap_or(attr.gid);
+        attr.atime = changes.atime.map_or(attr.atime, time);
+        attr.mtime = changes.mtime.map_or(attr.mtime, time);
+        attr.ctime = changes.ctime.unwrap_or_else(current_time);
+        if let Some(size) = changes.size {
             node.content.resize(usize::try_from(size).map_err(|_| Errno::FBIG)?, 0);
             attr.size = size;
             attr.mtime = current_time();

@@ -141,13 +141,13 @@ impl FuseAdapter {
         if !(Linux::NOREPLACE | Linux::EXCHANGE | Linux::WHITEOUT).contains(flags) {
             return Err(Errno::INVAL.into());
         }
-        let asked = RenameFlags {
+        let rename_flags = RenameFlags {
             noreplace: flags.contains(Linux::NOREPLACE),
             exchange: flags.contains(Linux::EXCHANGE),
             whiteout: flags.contains(Linux::WHITEOUT).then_some(caller),
         };
-        let replaced = if asked.exchange { None } else { fs.lookup(to_dir, to.name).ok() };
-        fs.rename(from_dir, from.name, to_dir, to.name, asked)?;
+        let replaced = if rename_flags.exchange { None } else { fs.lookup(to_dir, to.name).ok() };
+        fs.rename(from_dir, from.name, to_dir, to.name, rename_flags)?;
         // What was renamed to itself is still there.
         let gone = replaced.filter(|node| fs.getattr(node.ino).is_err());
         self.keep_removed_dir(fs, gone);
@@ -157,13 +157,15 @@ impl FuseAdapter {
     pub(super) fn setattr(
         &self,
         node: u64,
-        asked: &AttributeChanges,
+        changes: &AttributeChanges,
         caller: RequestCaller,
     ) -> Result<EntryAnswer> {
-        let asked = AttributeChanges { mode: asked.mode.map(|mode| mode & PERMISSIONS), ..*asked };
-        let times_only =
-            asked.mode.is_none() && asked.uid.is_none() && asked.gid.is_none() && asked.size.is_none();
-        if let Some(attr) = self.removed.set_attributes(node, &asked, current_time()) {
+        let changes = AttributeChanges { mode: changes.mode.map(|mode| mode & PERMISSIONS), ..*changes };
+        let times_only = changes.mode.is_none()
+            && changes.uid.is_none()
+            && changes.gid.is_none()
+            && changes.size.is_none();
+        if let Some(attr) = self.removed.set_attributes(node, &changes, current_time()) {
             return new_plain_entry(NodePlace::from_node(node), &attr);
         }
         let set = || {
@@ -172,7 +174,7 @@ impl FuseAdapter {
             let held = if times_only { Some(fs.getattr(ino)?) } else { None };
             match held.filter(|held| held.attr.nlink == 0) {
                 Some(nameless) => Ok(nameless),
-                None => fs.setattr(ino, &asked, caller),
+                None => fs.setattr(ino, &changes, caller),
             }
         };
         match set() {

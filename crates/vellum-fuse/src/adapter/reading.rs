@@ -153,13 +153,13 @@ impl FuseAdapter {
         for (next, listed) in all.entries_after(stretch.offset) {
             // The kernel lets nobody change the names of a directory while it waits for an answer about it: what was
             // listed for this request stands. What was listed for an earlier one may have moved away or been replaced.
-            let told = if stretch.offset == 0 {
+            let entry = if stretch.offset == 0 {
                 self.listed_entry(listed, call.head.node)
             } else {
                 self.current_entry(listed, call.head.node)
             };
             // What went away since the directory was listed is left out.
-            let Ok(entry) = told else { continue };
+            let Ok(entry) = entry else { continue };
             let named = NameInAnswer {
                 node: entry.attr.ino,
                 mode: entry.attr.mode,

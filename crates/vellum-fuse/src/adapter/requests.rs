@@ -76,7 +76,7 @@ impl RequestService for FuseAdapter {
             Do::Unknown => FuseAnswer::Failed(Errno::NOSYS),
             // There was one already.
             Do::Init(_) => FuseAnswer::Failed(Errno::IO),
-            Do::Ioctl { command, told, room } => self.answer_ioctl(call, command, room, told),
+            Do::Ioctl { command, input, room } => self.answer_ioctl(call, command, room, input),
             _ => self.answer_change(call, later),
         }
     }
@@ -96,8 +96,8 @@ impl FuseAdapter {
         let head = call.head;
         let node = call.head.node;
         match *call.what {
-            Do::Setattr(asked) => {
-                let set = || self.setattr(node, &asked, request_caller(head, 0));
+            Do::Setattr(changes) => {
+                let set = || self.setattr(node, &changes, request_caller(head, 0));
                 FuseAnswer::from_result(
                     self.serve_request(RequestKind::Setattr, call, set),
                     SmallAnswer::for_attributes,
@@ -184,9 +184,9 @@ impl FuseAdapter {
     }
 
     /// Operations of a file's own kind: none but to ask for its flags, of which there are none, and to set none.
-    fn answer_ioctl(&self, call: AdapterCall<'_>, command: u32, room: u32, told: &[u8]) -> FuseAnswer {
+    fn answer_ioctl(&self, call: AdapterCall<'_>, command: u32, room: u32, input: &[u8]) -> FuseAnswer {
         let is_set =
-            |words: usize| told.get(..4 * words).is_some_and(|told| told.iter().any(|byte| *byte != 0));
+            |words: usize| input.get(..4 * words).is_some_and(|input| input.iter().any(|byte| *byte != 0));
         let words = match command {
             GET_FLAGS => 1,
             GET_XFLAGS => XFLAGS_WORDS,

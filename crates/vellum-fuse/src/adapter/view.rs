@@ -47,10 +47,10 @@ impl FuseAdapter {
                     self.virt.lookup(number, name)?
                 };
                 // A text is as it was when it was looked up.
-                let told = new_plain_entry(found.place, &found.attr)?;
+                let entry = new_plain_entry(found.place, &found.attr)?;
                 let is_text = found.attr.kind == FileKind::File;
                 let patience = if is_text { Duration::ZERO } else { PATIENCE };
-                Ok(EntryAnswer { patience: patience.min(self.cache_timeout(told.attr.ino)), ..told })
+                Ok(EntryAnswer { patience: patience.min(self.cache_timeout(entry.attr.ino)), ..entry })
             }
         }
     }
@@ -58,20 +58,20 @@ impl FuseAdapter {
     /// Names a node that the kernel may not know any more. A file that has no name any more, and that nobody has open, is
     /// not found.
     fn hold_node(&self, node: u64) -> Result<EntryAnswer> {
-        let told = match self.getattr(node) {
+        let entry = match self.getattr(node) {
             Err(error) if error.errno() == Errno::NOENT => Err(Errno::STALE.into()),
-            told => told,
+            entry => entry,
         }?;
-        self.hold_entry(&told)?;
-        Ok(told)
+        self.hold_entry(&entry)?;
+        Ok(entry)
     }
 
     pub(super) fn getattr(&self, node: u64) -> Result<EntryAnswer> {
         match self.node_entry(node) {
             Err(error) if node == Ino::ROOT.0 && !matches!(error, FsError::Posix(_)) => {
                 (self.report)(&format!("the root directory cannot be read: {}", format_chain(&error)));
-                let told = new_plain_entry(NodePlace::from_node(node), &self.virt.fallback_root_attr())?;
-                Ok(EntryAnswer { patience: Duration::ZERO, ..told })
+                let entry = new_plain_entry(NodePlace::from_node(node), &self.virt.fallback_root_attr())?;
+                Ok(EntryAnswer { patience: Duration::ZERO, ..entry })
             }
             found => found,
         }
@@ -142,11 +142,11 @@ impl FuseAdapter {
     /// What `readdirplus` tells of a listed name. Of a snapshot nothing but that it is there: the kernel asks again
     /// before it believes anything else. What is told is held.
     pub(super) fn listed_entry(&self, listed: &ListedDirName, dir: u64) -> Result<EntryAnswer> {
-        let told = self.listed_attr(listed, dir)?;
+        let entry = self.listed_attr(listed, dir)?;
         if !listed.is_dot_name() {
-            self.hold_entry(&told)?;
+            self.hold_entry(&entry)?;
         }
-        Ok(told)
+        Ok(entry)
     }
 
     /// What a name that was listed for an earlier request stands for now. The kernel takes it for true for as long as
@@ -163,10 +163,10 @@ impl FuseAdapter {
         }
     }
 
-    fn hold_entry(&self, told: &EntryAnswer) -> Result<()> {
-        match (&self.main, NodePlace::from_node(told.attr.ino)) {
+    fn hold_entry(&self, entry: &EntryAnswer) -> Result<()> {
+        match (&self.main, NodePlace::from_node(entry.attr.ino)) {
             (MountedState::Live(fs), NodePlace::Main(epoch, ino))
-                if file_kind_from_mode(told.attr.mode) == Some(FileKind::File) =>
+                if file_kind_from_mode(entry.attr.mode) == Some(FileKind::File) =>
             {
                 fs.hold_inode(epoch, ino)
             }
@@ -257,11 +257,11 @@ fn sibling_place(node: u64, ino: Ino) -> NodePlace {
 pub(super) fn hold_live_entry(fs: &LiveFilesystem, node: &InodeAttributes) -> Result<EntryAnswer> {
     let epoch = fs.current_epoch();
     let ino = node.ino;
-    let told = new_live_entry(fs, NodePlace::Main(epoch, ino), node)?;
+    let entry = new_live_entry(fs, NodePlace::Main(epoch, ino), node)?;
     if node.attr.kind == FileKind::File {
         fs.hold_inode(epoch, ino)?;
     }
-    Ok(told)
+    Ok(entry)
 }
 
 /// A node of the present state. Holes take no room.

@@ -163,14 +163,14 @@ impl RingTransport {
         long: &Sender<LongRequest>,
     ) -> io::Result<bool> {
         while let Some(slot) = queue.ring.next_request(&self.poll)? {
-            let asked = decode_slot_request(&queue.ring, slot);
-            if asked.as_ref().is_ok_and(|asked| is_long_request(asked, service)) {
+            let request = decode_slot_request(&queue.ring, slot);
+            if request.as_ref().is_ok_and(|request| is_long_request(request, service)) {
                 let sent = long.send(LongRequest { ring: queue.ring.clone(), slot });
                 debug_assert!(sent.is_ok(), "the threads for what takes long end after those of the rings");
                 continue;
             }
             let work = queue.turn.begin_request(&self.watch);
-            answer_slot_request(service, &queue.ring, slot, asked)?;
+            answer_slot_request(service, &queue.ring, slot, request)?;
             if !queue.turn.end_request(&work) {
                 queue.ring.submit_answers()?;
                 return Ok(true);
@@ -242,10 +242,10 @@ fn answer_slot_request(
     service: &impl RequestService,
     ring: &Arc<RequestRing>,
     slot: RingSlot,
-    asked: io::Result<(FuseRequest<'_>, FuseOperation<'_>)>,
+    request: io::Result<(FuseRequest<'_>, FuseOperation<'_>)>,
 ) -> io::Result<()> {
     let unique = ring.request_unique(slot);
-    let answer = match asked {
+    let answer = match request {
         Ok((request, operation)) => {
             let way = ReplyPath::Ring(ring.clone(), slot);
             service.answer_request(&request, operation, DeferredReply { way: &way, unique, in_hand: None })

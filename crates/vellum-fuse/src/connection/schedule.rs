@@ -55,13 +55,13 @@ pub fn find_thread_processor(thread: u32) -> Option<usize> {
 pub fn is_machine_overloaded(processors: u32) -> bool {
     std::fs::read_to_string("/proc/loadavg")
         .ok()
-        .and_then(|told| parse_running_count(&told))
+        .and_then(|text| parse_running_count(&text))
         .is_some_and(|it| it > processors)
 }
 
 /// How many threads want a processor, of what the kernel says of its load.
-fn parse_running_count(told: &str) -> Option<u32> {
-    told.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
+fn parse_running_count(text: &str) -> Option<u32> {
+    text.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }
 
 /// Processors on which this thread may run.

@@ -11,7 +11,7 @@ use vellum_types::UnixTime;
 
 /// A directory with files of any name, of which one is told only when somebody says so.
 struct HeldUp {
-    asked: Sender<()>,
+    entered: Sender<()>,
     release: Mutex<Receiver<()>>,
 }
 
@@ -30,7 +30,7 @@ impl RequestService for HeldUp {
         match operation {
             FuseOperation::Lookup { name } => {
                 if name == SLOW {
-                    self.asked.send(()).unwrap();
+                    self.entered.send(()).unwrap();
                     self.release.lock().recv_timeout(PATIENCE).unwrap();
                 }
                 FuseAnswer::Small(SmallAnswer::for_entry(&entry(2)))
@@ -87,9 +87,9 @@ fn mount(service: HeldUp, at: &Path) -> (Mounted, FuseConnection) {
 #[test]
 fn a_program_whose_request_is_held_up_keeps_nobody_waiting() {
     let dir = tempfile::tempdir().unwrap();
-    let (asked, was_asked) = channel();
+    let (entered, was_asked) = channel();
     let (release, released) = channel();
-    let (mounted, connection) = mount(HeldUp { asked, release: Mutex::new(released) }, dir.path());
+    let (mounted, connection) = mount(HeldUp { entered, release: Mutex::new(released) }, dir.path());
     for _ in 0..5 {
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -134,18 +134,18 @@ pub struct LineNote {
 impl LineNote {
     /// A request that is done.
     pub fn new<T: LineDetail>(
-        asked: ServedRequest<'_>,
+        request: ServedRequest<'_>,
         (began, took): (Instant, Duration),
         done: &std::result::Result<T, FsError>,
     ) -> Self {
-        let head = asked.head;
+        let head = request.head;
         Self {
             began,
             took,
-            op: asked.op,
+            op: request.op,
             who: (head.uid, head.gid, head.pid),
             node: head.node,
-            arguments: collect_arguments(asked.what),
+            arguments: collect_arguments(request.what),
             outcome: done
                 .as_ref()
                 .map_or_else(|error| LineOutcome::Failed(error.errno()), LineDetail::line_outcome),

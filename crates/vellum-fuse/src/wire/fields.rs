@@ -4,16 +4,16 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedRequest {
     /// A field is missing, in whole or in part.
-    #[error("a request of the kernel is shorter than its kind demands")]
+    #[error("a request from the kernel is too short for its opcode")]
     Short,
     /// A name has no end.
-    #[error("a name in a request of the kernel has no end")]
+    #[error("a name in a request from the kernel is not terminated")]
     Endless,
     /// It says of itself another length than it has.
-    #[error("a request of the kernel says it has {told} bytes, and has {found}")]
+    #[error("a request from the kernel states {stated} bytes, but has {found}")]
     Length {
         /// What it says.
-        told: u32,
+        stated: u32,
         /// What it has.
         found: usize,
     },

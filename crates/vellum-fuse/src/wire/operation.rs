@@ -176,7 +176,7 @@ pub enum FuseOperation<'a> {
     /// With what is told, and room for the answer.
     Ioctl {
         command: u32,
-        told: &'a [u8],
+        input: &'a [u8],
         room: u32,
     },
     /// `wide`: the answer has room for 64 bits.
@@ -354,7 +354,7 @@ fn decode_ioctl<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>>
     let len = fields.read_u32()?;
     let room = fields.read_u32()?;
     let len = usize::try_from(len).map_err(|_| MalformedRequest::Short)?;
-    Ok(FuseOperation::Ioctl { command, room, told: fields.read_bytes(len)? })
+    Ok(FuseOperation::Ioctl { command, room, input: fields.read_bytes(len)? })
 }
 
 /// An access control list takes the set-group-id bit away (`FUSE_SETXATTR_ACL_KILL_SGID`).

@@ -37,7 +37,7 @@ impl<'a> FuseRequest<'a> {
         let mut fields = RequestFields(bytes);
         let len = fields.read_u32()?;
         if usize::try_from(len) != Ok(bytes.len()) {
-            return Err(MalformedRequest::Length { told: len, found: bytes.len() });
+            return Err(MalformedRequest::Length { stated: len, found: bytes.len() });
         }
         let header = RequestHeader {
             opcode: fields.read_u32()?,

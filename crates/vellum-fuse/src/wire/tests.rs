@@ -47,8 +47,8 @@ fn the_head_says_who_asks_about_what() {
 fn a_length_that_is_none_is_refused() {
     let mut bytes = request(3, &[]);
     bytes.push(0);
-    assert_eq!(FuseRequest::decode(&bytes), Err(MalformedRequest::Length { told: 40, found: 41 }));
-    assert_eq!(FuseRequest::decode(&bytes[..39]), Err(MalformedRequest::Length { told: 40, found: 39 }));
+    assert_eq!(FuseRequest::decode(&bytes), Err(MalformedRequest::Length { stated: 40, found: 41 }));
+    assert_eq!(FuseRequest::decode(&bytes[..39]), Err(MalformedRequest::Length { stated: 40, found: 39 }));
     assert_eq!(FuseRequest::decode(&[]), Err(MalformedRequest::Short));
 }
 
@@ -115,7 +115,7 @@ fn operation_of_short_name() -> String {
 #[test]
 fn an_operation_of_a_files_own_kind_is_told_with_its_command() {
     let words = [0, 0, 0, 0x4008_6602, 0, 0, 4, 0];
-    let set = FuseOperation::Ioctl { command: 0x4008_6602, told: &[1, 0, 0, 0], room: 0 };
+    let set = FuseOperation::Ioctl { command: 0x4008_6602, input: &[1, 0, 0, 0], room: 0 };
     assert_eq!(operation(39, &body(&words, &[1, 0, 0, 0])), Ok(format!("{set:?}")));
     assert_eq!(operation(39, &body(&words, &[1])), Err(MalformedRequest::Short));
 }
@@ -212,12 +212,12 @@ fn attributes_of_directories_are_believed_for_a_minute_at_most() {
     let file = EntryAnswer { patience: day, ..entry() };
     let dir = EntryAnswer { attr: NodeAttributes { mode: 0o040_755, ..file.attr }, ..file };
     let seconds = |body: &[u8], at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().unwrap());
-    for (told, attributes) in [(&file, 86_400), (&dir, 60)] {
+    for (input, attributes) in [(&file, 86_400), (&dir, 60)] {
         // The name, and the attributes behind it.
-        assert_eq!(seconds(SmallAnswer::for_entry(told).answer_body(), 16), 86_400);
-        assert_eq!(seconds(SmallAnswer::for_entry(told).answer_body(), 24), attributes);
-        assert_eq!(seconds(SmallAnswer::for_attributes(told).answer_body(), 0), attributes);
-        assert_eq!(seconds(SmallAnswer::for_statx(told).answer_body(), 0), attributes);
+        assert_eq!(seconds(SmallAnswer::for_entry(input).answer_body(), 16), 86_400);
+        assert_eq!(seconds(SmallAnswer::for_entry(input).answer_body(), 24), attributes);
+        assert_eq!(seconds(SmallAnswer::for_attributes(input).answer_body(), 0), attributes);
+        assert_eq!(seconds(SmallAnswer::for_statx(input).answer_body(), 0), attributes);
     }
     let unsure = EntryAnswer { patience: Duration::ZERO, ..dir };
     assert_eq!(seconds(SmallAnswer::for_attributes(&unsure).answer_body(), 0), 0);

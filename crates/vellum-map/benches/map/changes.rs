@@ -56,12 +56,12 @@ fn bench_edits<F: FnOnce() -> Base>(
     name: &str,
     edits: impl Fn() -> Vec<Edit>,
 ) {
-    let told = Once::new();
+    let printed = Once::new();
     let mut group = criterion.benchmark_group("map/apply");
     group.sample_size(10);
     group.bench_function(name, |bencher| {
         let edits = edits();
-        told.call_once(|| {
+        printed.call_once(|| {
             base.nodes.take_counts();
             apply_edits(base, &edits);
             let (_, bytes) = base.nodes.take_counts();

@@ -20,11 +20,11 @@ const LOADS: u64 = 16 << 20;
 
 pub fn bench_build(criterion: &mut Criterion<ProcessorTime>, keys: u64) {
     let keys = keys.min(BUILT);
-    let told = Once::new();
+    let printed = Once::new();
     let mut group = criterion.benchmark_group("map/build");
     group.sample_size(10);
     group.bench_function("100000-keys", |bencher| {
-        told.call_once(|| {
+        printed.call_once(|| {
             let (nodes, bytes) = Base::build_map(keys).nodes.take_counts();
             record_figure("map/build/100000-keys", "average node", bytes as f64 / nodes as f64, "bytes");
         });

@@ -30,11 +30,11 @@ proptest! {
     #[test]
     fn search_agrees_with_a_sorted_list(
         keys in btree_set(key(), 0..60),
-        asked in vec(key(), 0..40),
+        lookups in vec(key(), 0..40),
     ) {
         let node = leaf(&keys);
         let keys: Vec<_> = keys.into_iter().collect();
-        for key in asked.iter().chain(&keys) {
+        for key in lookups.iter().chain(&keys) {
             prop_assert_eq!(node.lower_bound(key), keys.partition_point(|held| held < key));
             prop_assert_eq!(node.find_key(key), keys.binary_search(key).ok());
         }

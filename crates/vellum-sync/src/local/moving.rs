@@ -25,12 +25,12 @@ pub fn remove_moved_entries(job: &SyncJob<'_>, report: &mut SyncReport, meter: &
         report.problems.push(SyncProblem { path: Vec::new(), message: message.into(), vanished: false });
         return Ok(());
     }
-    let told: HashSet<&[u8]> = report.problems.iter().map(|problem| problem.path.as_slice()).collect();
+    let failed: HashSet<&[u8]> = report.problems.iter().map(|problem| problem.path.as_slice()).collect();
     // Of a directory that could not be made nothing may be there.
     let arrived = |id: &&ListingEntryId| {
         let path = job.from.entry(**id).path();
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
-        ends.chain([path.len()]).all(|end| path.get(..end).is_none_or(|above| !told.contains(above)))
+        ends.chain([path.len()]).all(|end| path.get(..end).is_none_or(|above| !failed.contains(above)))
     };
     let entries: Vec<ListingEntryId> = job.plan.moved.iter().filter(arrived).copied().collect();
     let taken = job.source.remove_entries(job.from, &entries, meter)?;
@@ -165,8 +165,8 @@ mod tests {
             fs::copy(from.join("../was/e"), from.join("../outside/e")).unwrap();
             std::os::unix::fs::symlink("../outside", from.join("d")).unwrap();
         });
-        let told: Vec<_> = report.problems.iter().map(|problem| problem.path.as_slice()).collect();
-        assert!(told.starts_with(&[b"a", b"b"]) && !told.contains(&&b"f"[..]), "{report:?}");
+        let failed: Vec<_> = report.problems.iter().map(|problem| problem.path.as_slice()).collect();
+        assert!(failed.starts_with(&[b"a", b"b"]) && !failed.contains(&&b"f"[..]), "{report:?}");
         for (name, stays) in [("a", true), ("b", true), ("../outside/e", true), ("f", false)] {
             assert_eq!(temp.path().join("from").join(name).exists(), stays, "{name}");
         }

@@ -82,9 +82,9 @@ fn execute_phases(carrier: &TransferContext<'_>, job: &SyncJob<'_>) {
         });
     }
     let is_later = |step: &SyncStep| carrier.delayed().is_some() && !is_delayed(step);
-    let asked = |step: &SyncStep| !is_later(step) && !hidden_dirs.is_filled_by(step, job);
-    queue::execute_in_parallel(carrier, files, &asked, &|steps| {
-        carrier.execute_steps(steps.iter().filter(|step| asked(step)));
+    let is_wanted = |step: &SyncStep| !is_later(step) && !hidden_dirs.is_filled_by(step, job);
+    queue::execute_in_parallel(carrier, files, &is_wanted, &|steps| {
+        carrier.execute_steps(steps.iter().filter(|step| is_wanted(step)));
     });
     carrier.name_delayed(job);
     carrier.execute_steps(files.iter().filter(|step| is_later(step)));

@@ -348,8 +348,8 @@ impl<'a> SyncPlanner<'a> {
         }
         let renames = self.options.detect_renames && taken.is_none();
         if renames && old.is_none() && source.is_file() && source.link_group().is_none() {
-            let (source, step) = (source.id(), create_step(StepPhase::Files, action, what, source, None));
-            return self.fresh_files.push(NewFile { source, pair, step });
+            let step = create_step(StepPhase::Files, action, what, source, None);
+            return self.fresh_files.push(NewFile { source: source.id(), pair, step });
         }
         self.add_step(StepPhase::Files, action, what, source, old);
     }

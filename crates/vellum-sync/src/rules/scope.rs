@@ -267,10 +267,10 @@ impl SyncRules {
     /// What is done about the entry at `path`, which is in a directory where `scope` holds.
     #[must_use]
     pub fn evaluate_entry(&self, scope: &RuleScope, path: &[u8], is_dir: bool) -> RuleVerdict {
-        let mut asked =
+        let mut query =
             RuleQuery { path, is_dir, base: &self.base, sender: None, receiver: None, removed: None };
-        asked.evaluate_entries(&self.entries, scope);
-        let RuleQuery { sender, receiver, removed, .. } = asked;
+        query.evaluate_entries(&self.entries, scope);
+        let RuleQuery { sender, receiver, removed, .. } = query;
         let mut effect = RuleEffect::Include;
         if (sender.is_none() || receiver.is_none() || removed.is_none())
             && scope.ignored.as_ref().is_some_and(|file| file.is_ignored(path, is_dir))

@@ -53,7 +53,7 @@ pub(super) struct TwoWayDecision {
 /// What decides.
 pub(super) struct DecisionMaker<'a> {
     pub merged: &'a MergedTree<'a>,
-    pub asked: &'a TwoWayRequest,
+    pub request: &'a TwoWayRequest,
 }
 
 /// What decides below an entry that both sides have, one of them as a directory and the other not.
@@ -128,12 +128,12 @@ impl DecisionMaker<'_> {
                 .side_entry(node, which)
                 .is_some_and(|entry| entry.flags().contains(EntryFlags::WITHHELD))
         };
-        let backup = self.asked.options.writing.backup.as_ref().filter(|backup| backup.dir.is_some());
+        let backup = self.request.options.writing.backup.as_ref().filter(|backup| backup.dir.is_some());
         let is_backup = backup.is_some_and(|backup| backup.contains_path(&self.merged.node_path(node)));
         if withheld(TwoWaySide::First)
             || withheld(TwoWaySide::Second)
             || is_backup
-            || self.asked.is_hidden(self.merged, node)
+            || self.request.is_hidden(self.merged, node)
         {
             return ([EntryCourse::Stay; 2], None);
         }
@@ -164,7 +164,7 @@ impl DecisionMaker<'_> {
         let gone = match (here, there) {
             (_, EntryStatus::Deleted) if !here.is_edited() => true,
             (_, EntryStatus::Deleted) => {
-                let ending = match self.asked.rule.preferred_side() {
+                let ending = match self.request.rule.preferred_side() {
                     Some(stubborn) => ConflictEnding::Wins(stubborn),
                     None => ConflictEnding::Wins(which),
                 };
@@ -182,7 +182,7 @@ impl DecisionMaker<'_> {
     }
 
     fn decide_dirs(&self, node: &MergedNode, a: ListingEntry<'_>, b: ListingEntry<'_>) -> [EntryCourse; 2] {
-        let differs = compare_attributes(&a, &b, &self.asked.options).0 & DIR_BITS.0 != 0;
+        let differs = compare_attributes(&a, &b, &self.request.options).0 & DIR_BITS.0 != 0;
         if !differs {
             return [EntryCourse::Agreed; 2];
         }
@@ -196,7 +196,7 @@ impl DecisionMaker<'_> {
             [false, false] => return [EntryCourse::Agreed; 2],
             [true, false] => TwoWaySide::First,
             [false, true] => TwoWaySide::Second,
-            [true, true] => self.asked.rule.choose_attributes(entries.map(version_from_entry)),
+            [true, true] => self.request.rule.choose_attributes(entries.map(version_from_entry)),
         };
         winner_courses(winner)
     }
@@ -210,7 +210,7 @@ impl DecisionMaker<'_> {
     ) -> [EntryCourse; 2] {
         let [a, b] = entries;
         if self.has_same_content(a, b) {
-            let differs = compare_attributes(&a, &b, &self.asked.options).0 & !Differences::ATIME.0 != 0;
+            let differs = compare_attributes(&a, &b, &self.request.options).0 & !Differences::ATIME.0 != 0;
             return if differs { self.decide_attributes(node, entries) } else { [EntryCourse::Agreed; 2] };
         }
         match node.standing.map(has_new_content) {
@@ -223,7 +223,7 @@ impl DecisionMaker<'_> {
     }
 
     fn has_compared_content(&self, a: ListingEntry<'_>, b: ListingEntry<'_>) -> bool {
-        self.asked.options.compare.by == CompareMethod::Content && compare_digests(a, b).is_some()
+        self.request.options.compare.by == CompareMethod::Content && compare_digests(a, b).is_some()
     }
 
     /// One of them is a directory, the other is not.
@@ -262,9 +262,9 @@ impl DecisionMaker<'_> {
     ) -> ([EntryCourse; 2], Option<TypeConflict>) {
         let path = self.merged.node_path(node);
         let versions = TwoWaySide::BOTH.map(|which| self.compute_version(place, which));
-        let ending = match self.asked.held.contains(&path) {
+        let ending = match self.request.held.contains(&path) {
             true => ConflictEnding::Open,
-            false => self.asked.rule.choose_ending(versions, self.asked.answers.get(&path).copied()),
+            false => self.request.rule.choose_ending(versions, self.request.answers.get(&path).copied()),
         };
         decision.add_conflict(path, node, ending);
         match ending {
@@ -300,7 +300,7 @@ impl DecisionMaker<'_> {
         if a.kind() != b.kind() {
             return false;
         }
-        compare_digests(a, b).unwrap_or_else(|| compare_content(&a, &b, &self.asked.options).is_empty())
+        compare_digests(a, b).unwrap_or_else(|| compare_content(&a, &b, &self.request.options).is_empty())
     }
 }
 

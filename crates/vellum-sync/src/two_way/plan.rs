@@ -64,16 +64,16 @@ impl TwoWayPlan {
     pub fn new(
         archive: &TwoWayArchive,
         listings: [&TreeListing; 2],
-        asked: &TwoWayRequest,
+        request: &TwoWayRequest,
     ) -> Result<Self, RenameError> {
         let mut named = GivenNames::default();
-        while named.rounds < RENAMES_MAX && named.assign_names(archive, listings, asked)? {
+        while named.rounds < RENAMES_MAX && named.assign_names(archive, listings, request)? {
             named.rounds += 1;
         }
         let merged =
-            MergedTree::merge_listings(archive, named.renamed_listings(listings), &asked.options.preserve);
-        let decision = DecisionMaker { merged: &merged, asked }.decide_all();
-        let (plans, refusal) = TwoWayPlanner { merged: &merged, decision: &decision, asked }.build_plans();
+            MergedTree::merge_listings(archive, named.renamed_listings(listings), &request.options.preserve);
+        let decision = DecisionMaker { merged: &merged, request }.decide_all();
+        let (plans, refusal) = TwoWayPlanner { merged: &merged, decision: &decision, request }.build_plans();
         let nodes = merged.nodes;
         // A version that got another name is missed under its old one, which is no conflict of its own.
         let known: HashSet<&[u8]> = named.conflicts.iter().map(|conflict| &*conflict.path).collect();
@@ -128,13 +128,13 @@ impl GivenNames {
         &mut self,
         archive: &TwoWayArchive,
         listings: [&TreeListing; 2],
-        asked: &TwoWayRequest,
+        request: &TwoWayRequest,
     ) -> Result<bool, RenameError> {
         let now = self.renamed_listings(listings);
-        let merged = MergedTree::merge_listings(archive, now, &asked.options.preserve);
-        let mut conflicts = DecisionMaker { merged: &merged, asked }.decide_all().conflicts;
+        let merged = MergedTree::merge_listings(archive, now, &request.options.preserve);
+        let mut conflicts = DecisionMaker { merged: &merged, request }.decide_all().conflicts;
         conflicts.retain(|conflict| matches!(conflict.ending, ConflictEnding::Renamed(_)));
-        let more = VersionRename::from_conflicts(&merged, &conflicts, asked);
+        let more = VersionRename::from_conflicts(&merged, &conflicts, request);
         let renamed = TwoWaySide::BOTH.map(|which| {
             let (more, now): (&VersionRenames, &&TreeListing) =
                 (which.select_from(&more), which.select_from(&now));
@@ -164,7 +164,7 @@ fn select_renamed<'a>(
 struct TwoWayPlanner<'a> {
     merged: &'a MergedTree<'a>,
     decision: &'a TwoWayDecision,
-    asked: &'a TwoWayRequest,
+    request: &'a TwoWayRequest,
 }
 
 impl TwoWayPlanner<'_> {
@@ -219,7 +219,7 @@ impl TwoWayPlanner<'_> {
             obstacles: true,
             ..DeleteOptions::default()
         };
-        let options = SyncOptions { delete, ..self.asked.options.clone() };
+        let options = SyncOptions { delete, ..self.request.options.clone() };
         let all = SyncPlan::new(source, old, &options);
         let (ours, theirs): (&Vec<EntryCourse>, &Vec<EntryCourse>) =
             (from.select_from(courses), from.opposite().select_from(courses));
@@ -242,7 +242,7 @@ impl TwoWayPlanner<'_> {
 
     /// Why so much is not deleted.
     fn check_delete_limit(&self, plans: &[SyncPlan; 2]) -> Option<(TwoWaySide, PlanRefusal)> {
-        let delete = &self.asked.options.delete;
+        let delete = &self.request.options.delete;
         let store = TwoWaySide::BOTH.into_iter().find_map(|side| {
             let mut dirs = side.select_from(&self.merged.listings).iter().filter(ListingEntry::is_dir);
             let store = dirs.find(|dir| dir.flags().contains(EntryFlags::STORE))?;
@@ -371,9 +371,9 @@ impl StepFilter<'_> {
 pub fn find_undecided_versions(
     archive: &TwoWayArchive,
     listings: [&TreeListing; 2],
-    asked: &TwoWayRequest,
+    request: &TwoWayRequest,
 ) -> [Vec<ListingEntryId>; 2] {
-    let merged = MergedTree::merge_listings(archive, listings, &asked.options.preserve);
+    let merged = MergedTree::merge_listings(archive, listings, &request.options.preserve);
     let mut found = [Vec::new(), Vec::new()];
     let met_before = archive.tree.len() > 1;
     for node in &merged.nodes {
@@ -408,9 +408,9 @@ pub fn find_undecided_versions(
 pub fn find_maybe_hidden(
     archive: &TwoWayArchive,
     listings: [&TreeListing; 2],
-    asked: &TwoWayRequest,
+    request: &TwoWayRequest,
 ) -> [Vec<Vec<u8>>; 2] {
-    let merged = MergedTree::merge_listings(archive, listings, &asked.options.preserve);
+    let merged = MergedTree::merge_listings(archive, listings, &request.options.preserve);
     let mut found = [Vec::new(), Vec::new()];
     for (place, node) in merged.nodes.iter().enumerate().skip(1) {
         for which in TwoWaySide::BOTH {

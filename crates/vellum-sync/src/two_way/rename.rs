@@ -57,7 +57,7 @@ impl VersionRename {
     pub(super) fn from_conflicts(
         merged: &MergedTree<'_>,
         conflicts: &[EntryConflict],
-        asked: &TwoWayRequest,
+        request: &TwoWayRequest,
     ) -> [VersionRenames; 2] {
         let mut renamings = [VersionRenames::default(), VersionRenames::default()];
         let mut given: BTreeSet<Vec<u8>> = BTreeSet::new();
@@ -75,7 +75,7 @@ impl VersionRename {
                     || merged.archive.tree.find_path(&path).is_some()
                     || merged.listings.iter().any(|listing| listing.find_path(&path).is_some())
             };
-            let label: &String = side.select_from(&asked.labels);
+            let label: &String = side.select_from(&request.labels);
             let name = find_free_name(name, &format_suffix(label, entry.mtime()), taken);
             given.insert(join_path(dir, &name));
             side.select_from_mut(&mut renamings).0.insert(conflict.path.clone(), name);
@@ -243,8 +243,11 @@ mod tests {
         let why = |name: &[u8]| renamings(b"a", name).apply_to_listing(&before).unwrap_err();
         assert_eq!(why(b"b").why, ListingError::Order);
         assert_eq!(why(b"x/y").why, ListingError::Name);
-        let told = why(b"b").to_string();
-        assert!(told.starts_with("'a' cannot be kept as 'b': ") && told.contains("--conflict"), "{told}");
+        let message = why(b"b").to_string();
+        assert!(
+            message.starts_with("'a' cannot be kept as 'b': ") && message.contains("--conflict"),
+            "{message}"
+        );
         let after = renamings(b"a", b"c").apply_to_listing(&before).unwrap();
         assert_eq!(after.iter().skip(1).map(|entry| entry.path()).collect::<Vec<_>>(), [b"b", b"c"]);
     }

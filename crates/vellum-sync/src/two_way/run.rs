@@ -64,7 +64,7 @@ pub struct TwoWaySync<'a> {
     /// What is left out, on each.
     pub rules: [Arc<dyn EntryFilter>; 2],
     /// What was asked.
-    pub asked: TwoWayRequest,
+    pub request: TwoWayRequest,
 }
 
 /// Both sides as they were found.
@@ -122,19 +122,19 @@ impl TwoWaySync<'_> {
         archive: &TwoWayArchive,
         meter: &ProgressMeter,
     ) -> Result<TwoWayListings> {
-        self.asked.hidden = [BTreeSet::new(), BTreeSet::new()];
-        self.asked.held.clear();
+        self.request.hidden = [BTreeSet::new(), BTreeSet::new()];
+        self.request.held.clear();
         let [first, second] = self.list_both_sides(meter);
         let mut sight = TwoWayListings { listings: [first?, second?] };
         for listing in sight.both_listings() {
-            self.asked.options.compare.widen_tolerance(listing.granularity.tolerance_nanos());
+            self.request.options.compare.widen_tolerance(listing.granularity.tolerance_nanos());
         }
         let listings = sight.both_listings();
         for (which, paths) in
-            TwoWaySide::BOTH.into_iter().zip(find_maybe_hidden(archive, listings, &self.asked))
+            TwoWaySide::BOTH.into_iter().zip(find_maybe_hidden(archive, listings, &self.request))
         {
             if !paths.is_empty() {
-                *which.select_from_mut(&mut self.asked.hidden) =
+                *which.select_from_mut(&mut self.request.hidden) =
                     self.find_existing_paths(which, &paths, meter)?;
             }
         }
@@ -162,7 +162,7 @@ impl TwoWaySync<'_> {
         ListingRequest {
             // Either side is where entries come from.
             side: SyncSide::Source,
-            options: Arc::new(self.asked.options.clone()),
+            options: Arc::new(self.request.options.clone()),
             rules,
             top: Vec::new(),
             avoid: None,
@@ -198,9 +198,9 @@ impl TwoWaySync<'_> {
         sight: &mut TwoWayListings,
         meter: &ProgressMeter,
     ) -> Result<()> {
-        let options = &self.asked.options;
+        let options = &self.request.options;
         let [a, b] = sight.both_listings();
-        let mut wanted = find_undecided_versions(archive, [a, b], &self.asked);
+        let mut wanted = find_undecided_versions(archive, [a, b], &self.request);
         let one_way = [plan::find_undecided_files(a, b, options), plan::find_undecided_files(b, a, options)];
         let [(ours, theirs), (theirs_back, ours_back)] = one_way;
         wanted[0].extend(ours.into_iter().chain(ours_back));
@@ -220,7 +220,7 @@ impl TwoWaySync<'_> {
 
     /// What is to be done.
     pub fn build_plan(&self, archive: &TwoWayArchive, sight: &TwoWayListings) -> Result<TwoWayPlan> {
-        Ok(TwoWayPlan::new(archive, sight.both_listings(), &self.asked)?)
+        Ok(TwoWayPlan::new(archive, sight.both_listings(), &self.request)?)
     }
 
     /// Does all that a plan says. Gives the archive that is to be kept from now on; None if it was stopped, and the one
@@ -249,8 +249,8 @@ impl TwoWaySync<'_> {
         let mut plan = self.build_plan(archive, &sight)?;
         // What could not be named, or is a conflict since a moment ago, waits for the next run.
         let more = plan.renamings.iter().flat_map(|all| all.iter().map(|one| one.path));
-        self.asked.held = more.collect();
-        if !self.asked.held.is_empty() {
+        self.request.held = more.collect();
+        if !self.request.held.is_empty() {
             plan = self.build_plan(archive, &sight)?;
         }
         let archive = self.transfer_and_record(archive, &sight, &plan, &mut report, meter)?;
@@ -332,7 +332,7 @@ impl TwoWaySync<'_> {
     /// The options with which steps are carried out: nothing goes that is not what the plan was made for, and what
     /// loses is kept.
     fn transfer_options(&self, loses: bool) -> SyncOptions {
-        let options = &self.asked.options;
+        let options = &self.request.options;
         let kept = options.writing.backup.is_some();
         let writing = WriteOptions {
             trash: options.writing.trash || loses && !kept,
@@ -363,7 +363,7 @@ impl TwoWaySync<'_> {
             after: after.each_ref().map(Option::as_ref),
             nodes: &plan.nodes,
             courses: &plan.courses,
-            options: &self.asked.options,
+            options: &self.request.options,
         };
         let mut draft = aftermath.draft_records();
         let unsure = aftermath.find_unsure_drafts(&draft);

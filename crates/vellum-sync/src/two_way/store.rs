@@ -71,7 +71,7 @@ pub enum FoundArchive {
     Archive(Box<TwoWayArchive>),
     /// Nothing: the pair has never met, or its archive was removed.
     Nothing,
-    /// Something that is no archive of this pair, and why; it counts for nothing.
+    /// Something that is no archive of this pair, and why; it is ignored.
     Unusable(ArchiveError),
 }
 

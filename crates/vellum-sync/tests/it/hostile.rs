@@ -126,8 +126,8 @@ fn directories_exchanged_for_symlinks_during_a_run_lead_nowhere() {
         let _ = fs::remove_file(world.at(&format!("to/d{number}")));
     }
     plan(&world.at("from"), &world.at("to"), &deleting()).carry_out().unwrap();
-    let told = difference(&facts(&world.at("from")), &facts(&world.at("to")));
-    assert!(told.is_none(), "{told:?}");
+    let reported = difference(&facts(&world.at("from")), &facts(&world.at("to")));
+    assert!(reported.is_none(), "{reported:?}");
 }
 
 /// What regular files below a directory hold, without following symlinks.
@@ -216,7 +216,7 @@ fn other_versions_are_refused_by_name() {
     for (lowest, highest) in [(0, VERSION - 1), (VERSION + 1, u16::MAX), (2, 1)] {
         let mut bytes = Vec::new();
         Greeting { codec: WireCodec::Zstd, lowest, highest }.send_to(&mut bytes).unwrap();
-        let told = Greeting::receive_from(&mut bytes.as_slice());
-        assert!(matches!(told, Err(WireError::Version(..))), "{lowest} to {highest}: {told:?}");
+        let reported = Greeting::receive_from(&mut bytes.as_slice());
+        assert!(matches!(reported, Err(WireError::Version(..))), "{lowest} to {highest}: {reported:?}");
     }
 }

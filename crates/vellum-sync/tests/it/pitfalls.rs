@@ -304,10 +304,10 @@ fn names_that_differ_in_case_or_form_alone_are_told_where_they_are_one() {
         write(&pair.to(other), "one");
         let report = planned.carry_out().unwrap();
         assert_eq!(report.problems.len(), 2, "{report:?}");
-        let told = |problem: &vellum_sync::local::receive::SyncProblem| {
+        let reported = |problem: &vellum_sync::local::receive::SyncProblem| {
             problem.message.contains("two names for one")
         };
-        assert!(report.problems.iter().any(told), "{report:?}");
+        assert!(report.problems.iter().any(reported), "{report:?}");
         assert_eq!(fs::read_to_string(pair.to(other)).unwrap(), "one");
         assert!(pair.to("extra").exists(), "nothing is deleted");
     }

@@ -176,10 +176,10 @@ impl<P: ContentPieces + 'static, F: Fn() -> P + Send + Sync> SourceEnd for Told<
 fn sync_told<P: ContentPieces + 'static>(
     pair: &Pair,
     options: &SyncOptions,
-    told: impl Fn() -> P + Send + Sync,
+    reported: impl Fn() -> P + Send + Sync,
 ) -> SyncReport {
     let meter = ProgressMeter::default();
-    let source = Told(LocalEnd::open(&pair.from()).unwrap(), told);
+    let source = Told(LocalEnd::open(&pair.from()).unwrap(), reported);
     let target = LocalEnd::open(&pair.to).unwrap();
     let wish = |side| ListingRequest {
         side,
@@ -278,16 +278,16 @@ fn what_is_read_again_is_compared_with_what_arrived() {
             options.writing.verify = verify;
             fs::write(pair.to.join(name), "old").unwrap();
             let struck = || Struck { to: pair.to.clone(), given: false };
-            let told: Vec<_> =
+            let reported: Vec<_> =
                 sync_told(&pair, &options, struck).problems.into_iter().map(|one| one.message).collect();
             let found = fs::read(pair.to.join(name)).unwrap();
             match verify {
                 // Nobody looked.
                 false => {
-                    assert_eq!((told.as_slice(), found.as_slice()), ([].as_slice(), b"wight".as_slice()))
+                    assert_eq!((reported.as_slice(), found.as_slice()), ([].as_slice(), b"wight".as_slice()))
                 }
                 true => {
-                    assert!(told.iter().any(|message| message.contains("not what")), "{told:?}");
+                    assert!(reported.iter().any(|message| message.contains("not what")), "{reported:?}");
                     assert!(in_place || found == b"old", "what is wrong gets no name");
                 }
             }

@@ -13,12 +13,12 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, makedev, mk
 
 /// So many cases, the same each time; unless the environment asks for more, which are others each time.
 pub fn cases(cases: u32) -> ProptestConfig {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    let rng_seed = match asked {
+    let requested = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let rng_seed = match requested {
         Some(_) => RngSeed::Random,
         None => RngSeed::Fixed(20_260_501),
     };
-    let cases = asked.unwrap_or(cases);
+    let cases = requested.unwrap_or(cases);
     ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() }
 }
 

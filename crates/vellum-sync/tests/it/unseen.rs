@@ -110,10 +110,11 @@ fn what_vanishes_or_becomes_something_else_is_left_out_of_its_directory_alone() 
     symlink("f07", pair.from("d/f06")).unwrap();
     fs::write(pair.from("d/f08"), "of another length").unwrap();
     let report = planned.carry_out().unwrap();
-    let told: Vec<_> = report.problems.iter().map(|problem| (&problem.path[..], problem.vanished)).collect();
+    let reported: Vec<_> =
+        report.problems.iter().map(|problem| (&problem.path[..], problem.vanished)).collect();
     let expected: [(&[u8], bool); 4] =
         [(b"d/f03", false), (b"d/f04", false), (b"d/f05", true), (b"d/f06", false)];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     assert_eq!(names(&pair.to("")), ["d"]);
     assert_eq!(names(&pair.to("d")).len(), FILES - 4);
     assert_eq!(fs::read(pair.to("d/f08")).unwrap(), b"of another length");
@@ -206,9 +207,9 @@ fn a_name_that_is_taken_meanwhile_keeps_what_it_has_and_gets_the_rest() {
     fs::write(pair.to("d/f00"), "theirs").unwrap();
     symlink(pair.0.path(), pair.to("e")).unwrap();
     let report = planned.carry_out().unwrap();
-    let told: Vec<_> = report.problems.iter().map(|problem| problem.path.clone()).collect();
+    let reported: Vec<_> = report.problems.iter().map(|problem| problem.path.clone()).collect();
     for path in [&b"d"[..], b"d/f00", b"e"] {
-        assert!(told.contains(&path.to_vec()), "{report:?}");
+        assert!(reported.contains(&path.to_vec()), "{report:?}");
     }
     assert_eq!(fs::read(pair.to("d/f00")).unwrap(), b"theirs");
     assert_eq!(names(&pair.to("d")).len(), FILES);

@@ -231,13 +231,13 @@ impl HeldLease {
         if self.is_surely_held() {
             return Ok(());
         }
-        let (tell, told) = mpsc::channel();
+        let (reply, replies) = mpsc::channel();
         let asker = self.clone();
         let ask = move || {
-            let _ = tell.send(asker.renew_lease());
+            let _ = reply.send(asker.renew_lease());
         };
-        let asked = std::thread::Builder::new().name("lease".into()).spawn(ask);
-        let answer = asked.ok().and_then(|_| told.recv_timeout(PATIENCE).ok());
+        let asker = std::thread::Builder::new().name("lease".into()).spawn(ask);
+        let answer = asker.ok().and_then(|_| replies.recv_timeout(PATIENCE).ok());
         self.check_not_lost()?;
         if !matches!(answer, Some(Ok(()))) {
             tracing::warn!(

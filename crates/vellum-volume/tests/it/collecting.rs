@@ -234,13 +234,13 @@ fn there_is_one_collector_at_a_time() {
         ram.become_like(&image);
         let second = world.seen_in(ram.clone());
         let outcomes = Arc::new(parking_lot::Mutex::new(Vec::new()));
-        let told = outcomes.clone();
+        let reported = outcomes.clone();
         let start = Arc::new(std::sync::atomic::AtomicU64::new(u64::MAX));
         let begin = start.clone();
         let hooked = crate::ram::Hooked::new(ram.clone(), move |number| {
             let start = begin.load(std::sync::atomic::Ordering::SeqCst);
             if number.checked_sub(start) == Some(at) {
-                told.lock().push(collect(&second).map(|done| done.deleted).map_err(|e| e.kind()));
+                reported.lock().push(collect(&second).map(|done| done.deleted).map_err(|e| e.kind()));
             }
         });
         let first = world.seen_in(hooked.clone());
@@ -451,9 +451,9 @@ fn a_missing_record_that_a_tag_a_worktree_or_a_child_names_stops_a_collection() 
                         continue;
                     }
                     assert_eq!(error.kind(), ErrorKind::Corrupt);
-                    let told = error.to_string();
-                    assert!(told.contains(&id.to_string()) && told.contains(damage), "{told}");
-                    assert!(damage == "damaged" || told.contains(named_by), "{told}");
+                    let reported = error.to_string();
+                    assert!(reported.contains(&id.to_string()) && reported.contains(damage), "{reported}");
+                    assert!(damage == "damaged" || reported.contains(named_by), "{reported}");
                 }
                 assert_eq!(ram.keys("packs"), before, "nothing was deleted");
                 // Whoever says that it is lost for good goes on; so far everything can be put back.
@@ -495,8 +495,8 @@ fn a_record_that_was_seen_here_and_is_missing_now_stops_a_collection() {
     world.volume.catalog.get_record(&gone).unwrap();
     side.remove_worktree("side").unwrap();
     world.ram.delete_object(&ObjectKey::new(format!("snapshots/{gone}")).unwrap()).unwrap();
-    let told = refused(collect(&world.again())).to_string();
-    assert!(told.contains(&gone.to_string()) && told.contains("seen here"), "{told}");
+    let reported = refused(collect(&world.again())).to_string();
+    assert!(reported.contains(&gone.to_string()) && reported.contains("seen here"), "{reported}");
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn check(a: &Tree, b: &Tree, changes: &[FileChange]) {
     };
     let mut gone = path_in(a, gone);
     let mut came = path_in(b, came);
-    let mut told: BTreeSet<Ino> = BTreeSet::new();
+    let mut reported: BTreeSet<Ino> = BTreeSet::new();
     for change in changes {
         for (side, tree) in [(&change.old, a), (&change.new, b)] {
             let Some(side) = side else { continue };
@@ -202,7 +202,7 @@ fn check(a: &Tree, b: &Tree, changes: &[FileChange]) {
                     "{change:?}"
                 );
                 if same {
-                    told.insert(new.ino);
+                    reported.insert(new.ino);
                 }
             }
             (ChangeKind::Modified, (Some(old), Some(new))) => {
@@ -211,7 +211,7 @@ fn check(a: &Tree, b: &Tree, changes: &[FileChange]) {
                     assert_eq!(gone.remove(&old.path), Some(old.ino), "{change:?}");
                     assert_eq!(came.remove(&new.path), Some(new.ino), "{change:?}");
                 } else {
-                    assert!(told.insert(new.ino), "told twice: {change:?}");
+                    assert!(reported.insert(new.ino), "told twice: {change:?}");
                 }
             }
             other => panic!("{other:?}"),
@@ -230,10 +230,10 @@ fn check(a: &Tree, b: &Tree, changes: &[FileChange]) {
     for (ino, old) in &a.nodes {
         let Some(new) = b.nodes.get(ino) else { continue };
         if aspects(old, new).has_change() {
-            let told = told.contains(ino);
+            let reported = reported.contains(ino);
             // Where a new name of it was paired with another file of equal content, that says how it differs.
             assert!(
-                told || moved_wholly(a, b, *ino),
+                reported || moved_wholly(a, b, *ino),
                 "inode {ino} differs, and nothing says so: {changes:?}"
             );
         }
@@ -315,7 +315,7 @@ fn comparisons_of_random_trees_tell_all_that_changed_and_nothing_else() {
     });
 }
 
-fn told(a: &Tree, b: &Tree) -> Vec<String> {
+fn reported(a: &Tree, b: &Tree) -> Vec<String> {
     let world = World::new(PLAIN);
     let volume = &world.volume;
     let from = root_of(volume, a);
@@ -343,10 +343,10 @@ fn a_renamed_directory_is_one_change() {
     let a = base();
     let mut b = base();
     b.rename((Ino::ROOT, b"dir"), (Ino::ROOT, b"moved"));
-    assert_eq!(told(&a, &b), ["Renamed dir moved"]);
+    assert_eq!(reported(&a, &b), ["Renamed dir moved"]);
     let dir = b.lookup(Ino::ROOT, b"moved").unwrap();
     b.unlink(dir, b"other");
-    assert_eq!(told(&a, &b), ["Deleted dir/other -", "Renamed dir moved"]);
+    assert_eq!(reported(&a, &b), ["Deleted dir/other -", "Renamed dir moved"]);
 }
 
 #[test]
@@ -356,17 +356,17 @@ fn a_change_of_a_file_of_several_names_is_told_once_whatever_happens_to_the_name
     let dir = b.lookup(Ino::ROOT, b"dir").unwrap();
     let file = b.lookup(dir, b"file").unwrap();
     b.node(file).mode = 0o600;
-    assert_eq!(told(&a, &b), ["Modified link link"]);
+    assert_eq!(reported(&a, &b), ["Modified link link"]);
     // It takes the name of another file, and keeps its own.
     b.unlink(dir, b"other");
     b.node(file).links.insert((dir, b"other".to_vec()));
-    assert_eq!(told(&a, &b), ["Modified dir/other dir/other", "Modified link link"]);
+    assert_eq!(reported(&a, &b), ["Modified dir/other dir/other", "Modified link link"]);
     // Both of its names change.
     let mut b = base();
     b.node(file).mode = 0o600;
     b.rename((dir, b"file"), (dir, b"x"));
     b.rename((Ino::ROOT, b"link"), (Ino::ROOT, b"y"));
-    assert_eq!(told(&a, &b).len(), 2);
+    assert_eq!(reported(&a, &b).len(), 2);
 }
 
 #[test]
@@ -377,9 +377,9 @@ fn a_directory_replaced_by_its_copy_is_no_change() {
     let copy = b.dir(Ino::ROOT, "dir");
     b.file(copy, "file", content(3));
     let other = b.file(copy, "other", content(4));
-    assert_eq!(told(&a, &b), [""; 0]);
+    assert_eq!(reported(&a, &b), [""; 0]);
     b.node(other).mode = 0o600;
-    assert_eq!(told(&a, &b), ["Modified dir/other dir/other"]);
+    assert_eq!(reported(&a, &b), ["Modified dir/other dir/other"]);
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn two_names_exchanged_are_two_renames() {
     b.rename((dir, b"other"), (Ino::ROOT, b"spare"));
     b.rename((dir, b"file"), (dir, b"other"));
     b.rename((Ino::ROOT, b"spare"), (dir, b"file"));
-    assert_eq!(told(&a, &b), ["Renamed dir/other dir/file", "Renamed dir/file dir/other"]);
+    assert_eq!(reported(&a, &b), ["Renamed dir/other dir/file", "Renamed dir/file dir/other"]);
 }
 
 #[test]
@@ -399,11 +399,11 @@ fn a_file_that_became_a_directory_went_and_one_came() {
     let mut b = base();
     b.unlink(Ino::ROOT, b"link");
     b.dir(Ino::ROOT, "link");
-    assert_eq!(told(&a, &b), ["Added - link", "Deleted link -"]);
+    assert_eq!(reported(&a, &b), ["Added - link", "Deleted link -"]);
     let mut b = base();
     b.unlink(Ino::ROOT, b"link");
     b.add(Ino::ROOT, "link", FileKind::Symlink, b"x".to_vec());
-    assert_eq!(told(&a, &b), ["Modified link link"]);
+    assert_eq!(reported(&a, &b), ["Modified link link"]);
 }
 
 #[test]
@@ -413,10 +413,10 @@ fn one_number_for_files_of_different_kinds_is_no_rename() {
     let mut b = base();
     a.file(Ino::ROOT, "left", content(5));
     b.dir(Ino::ROOT, "right");
-    assert_eq!(told(&a, &b), ["Deleted left -", "Added - right"]);
+    assert_eq!(reported(&a, &b), ["Deleted left -", "Added - right"]);
     let mut b = base();
     b.add(Ino::ROOT, "left", FileKind::Symlink, b"x".to_vec());
-    assert_eq!(told(&a, &b), ["Modified left left"]);
+    assert_eq!(reported(&a, &b), ["Modified left left"]);
 }
 
 #[test]
@@ -536,9 +536,9 @@ fn what_two_forks_made_is_not_paired_by_its_number() {
     b.file(second, "equal", content(10));
     b.file(second, "differs", content(13));
     b.file(second, "below", content(14));
-    let told = told_of_lines(&start, &a, &b);
+    let reported = told_of_lines(&start, &a, &b);
     assert_eq!(
-        told,
+        reported,
         [
             "Deleted first -",
             "Deleted first/below -",

@@ -431,10 +431,10 @@ fn a_holder_asks_the_store_only_when_its_term_has_passed() {
     assert_eq!(store.operation_count(), before, "the lease is known to stand");
     ann.clock.pass(2);
     held.check_still_held().unwrap();
-    let asked = store.operation_count();
-    assert!(asked > before);
+    let requests = store.operation_count();
+    assert!(requests > before);
     held.check_still_held().unwrap();
-    assert_eq!(store.operation_count(), asked, "it was renewed");
+    assert_eq!(store.operation_count(), requests, "it was renewed");
 }
 
 #[test]

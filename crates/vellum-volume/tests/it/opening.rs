@@ -71,12 +71,12 @@ fn a_plain_volume_with_the_same_id_is_refused() {
 
 #[test]
 fn a_new_worktree_takes_a_volume_of_the_sort_that_was_asked_for() {
-    for (there, asked) in [(PLAIN, SEALED), (SEALED, PLAIN)] {
+    for (there, requested) in [(PLAIN, SEALED), (SEALED, PLAIN)] {
         let world = World::new(there);
         let before = world.ram.image();
         let state = world.empty_state();
         let refused =
-            Volume::init_volume_on(world.ram.clone(), &state, &new_worktree("two", asked), no_secret);
+            Volume::init_volume_on(world.ram.clone(), &state, &new_worktree("two", requested), no_secret);
         let error = refused.err().unwrap();
         assert!(matches!(error, VolumeError::OtherSort { encrypted, .. } if encrypted == there), "{error}");
         assert_eq!(world.ram.image(), before);

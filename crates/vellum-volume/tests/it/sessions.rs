@@ -128,8 +128,8 @@ fn an_unreadable_session_is_named_and_counts_for_a_day() {
         let (why, bytes) = unreadable(&scene).swap_remove(number);
         scene.ram.force(&scene.session, &bytes);
         scene.assert_waits(why);
-        let told = collect(scene.volume()).unwrap().writers.remove(0).session.unwrap_err();
-        assert!(told.contains(scene.session.as_str()), "{why}: {told}");
+        let reported = collect(scene.volume()).unwrap().writers.remove(0).session.unwrap_err();
+        assert!(reported.contains(scene.session.as_str()), "{why}: {reported}");
         scene.ram.date(&scene.session, ago(DAY + HOUR));
         scene.assert_over(why);
     }

@@ -23,7 +23,7 @@ struct FlushJson {
 pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let Some(mounted) = context.open_mounted_worktree()? else {
         return Err(CliError::usage_error(
-            "this is no mounted worktree",
+            "this is not a mounted worktree",
             "the snapshots of a checked-out directory are in the store at once",
         ));
     };

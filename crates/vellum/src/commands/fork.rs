@@ -81,7 +81,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if context.open_mounted_worktree()?.is_some() {
         return Err(CliError::usage_error(
             "a mounted worktree has no plain files to clone",
-            "'--mount DIR' forks it at once; for plain files: 'vellum init --store', then 'vellum restore'",
+            "'--mount DIR' forks it without copying; for plain files: 'vellum init --store', then 'vellum restore'",
         ));
     }
     let worktree = context.open_worktree()?;
@@ -141,7 +141,7 @@ fn fork_to_mount(args: &Args, context: &CommandContext, mountpoint: &Path) -> Re
         &context.resolve_local_path(mountpoint),
     )?)?;
     // From here on there is something to be taken back. Once it is mounted the fork is whole, and stays.
-    let asked = interrupt::install_signal_handlers();
+    let stop_flag = interrupt::install_signal_handlers();
     let volume = match (here, &args.from) {
         (Some(here), None) => {
             here.sync_filesystem()?;
@@ -170,14 +170,13 @@ fn fork_to_mount(args: &Args, context: &CommandContext, mountpoint: &Path) -> Re
     let request = mount::Args::for_worktree(volume.state.root(), mountpoint, &args.name);
     let stopped = || CliError::Stopped { resume: "nothing was kept: 'vellum fork' again begins anew".into() };
     let done =
-        if interrupt::is_stop_requested(&asked) { Err(stopped()) } else { mount::run(&request, context) };
+        if interrupt::is_stop_requested(&stop_flag) { Err(stopped()) } else { mount::run(&request, context) };
     // The process that was to serve it has got the signal, too.
-    done.map_err(|error| if interrupt::is_stop_requested(&asked) { stopped() } else { error }).inspect_err(
-        |_| {
+    done.map_err(|error| if interrupt::is_stop_requested(&stop_flag) { stopped() } else { error })
+        .inspect_err(|_| {
             // Why it could not be mounted is what the user wants to know. One that is mounted after all is not removed.
             let _ = live::remove_live_worktree(&volume, &args.name);
-        },
-    )
+        })
 }
 
 /// How many files were made in which way.

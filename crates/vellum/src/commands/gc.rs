@@ -184,7 +184,8 @@ fn execute_collection(
 ) -> Result<CommandOutcome> {
     let done = context.run_with_progress(TASK, |meter| gc::run_collection(volume, request, meter)).map_err(
         |error| {
-            CliError::from(error).with_resume_hint("nothing that is needed is gone; run it again to go on")
+            CliError::from(error)
+                .with_resume_hint("nothing that is needed was deleted; run the command again to continue")
         },
     )?;
     report_collection(context, &done)

@@ -115,7 +115,8 @@ struct NewWorktreeRoot {
 impl NewWorktreeRoot {
     fn prepare_root(args: &Args, context: &CommandContext) -> Result<Self> {
         let typed = args.dir.as_deref().unwrap_or(Path::new("."));
-        let (typed, mut path) = (typed.display().to_string(), context.resolve_local_path(typed));
+        let mut path = context.resolve_local_path(typed);
+        let typed = typed.display().to_string();
         let mut missing = Vec::new();
         loop {
             match path.canonicalize() {

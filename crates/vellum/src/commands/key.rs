@@ -146,9 +146,9 @@ fn list_keys(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome
         context.ui.print_line(line)?;
     }
     if slots.is_empty() {
-        context.ui.print_warning(
-            "nothing opens this volume but the key in .vellum: 'vellum key add' adds something",
-        )?;
+        context
+            .ui
+            .print_warning("only the key in .vellum opens this volume: 'vellum key add' adds another")?;
     }
     Ok(CommandOutcome::Done)
 }
@@ -164,7 +164,7 @@ fn remove_key(context: &CommandContext, volume: &Volume, typed: &str) -> Result<
         ui.print_line(format!("Removed key {id}"))?;
     }
     if keyring::list_key_slots(&*volume.objects)?.is_empty() {
-        ui.print_warning("that was the last one: only the key in .vellum opens this volume now; 'vellum key add' adds another")?;
+        ui.print_warning("that was the last key slot: only the key in .vellum opens this volume now; 'vellum key add' adds another")?;
     }
     Ok(CommandOutcome::Done)
 }

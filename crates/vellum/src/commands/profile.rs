@@ -98,7 +98,7 @@ fn open_access_log(path: &Path) -> Result<(File, bool)> {
     }
     let log = path.join(".vellum/accesslog");
     if !log.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
-        return Err(CliError::usage_error(format!("{shown} is no mount"), HINT));
+        return Err(CliError::usage_error(format!("{shown} is not a mount"), HINT));
     }
     Ok((File::open(&log).map_err(CliError::io_error("open", log.display().to_string()))?, true))
 }
@@ -153,7 +153,7 @@ impl ProfileTables<'_> {
         }
         if self.profile.has_no_valid_line() {
             return Err(CliError::usage_error(
-                format!("no line of {} is one of an access log", path.display()),
+                format!("{} has no line of an access log", path.display()),
                 HINT,
             ));
         }
@@ -162,12 +162,12 @@ impl ProfileTables<'_> {
 
     /// A mount, until it ends or somebody asks to stop.
     fn follow_log(&mut self, mut log: File, interval: f64) -> Result<()> {
-        let asked = interrupt::install_signal_handlers();
+        let stop_flag = interrupt::install_signal_handlers();
         let every = if interval > 0.0 { interval } else { INTERVAL_MAX };
         let mut next = Instant::now() + Duration::from_secs_f64(every);
         let mut rest = Vec::new();
         let mut buffer = vec![0; 64 << 10];
-        while !interrupt::is_stop_requested(&asked) {
+        while !interrupt::is_stop_requested(&stop_flag) {
             if wait_for_log_data(&log, next)? {
                 match log.read(&mut buffer) {
                     Ok(0) => break,
@@ -315,7 +315,7 @@ fn print_log_problems(ui: &UserInterface, summary: &AccessSummary) -> Result<()>
     }
     if summary.damaged_lines > summary.damaged.len() as u64 {
         ui.print_warning(format!(
-            "{} are damaged in all",
+            "{} are damaged in total",
             format::format_count(summary.damaged_lines, "line")
         ))?;
     }

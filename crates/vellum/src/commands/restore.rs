@@ -242,7 +242,7 @@ fn print_restore_plan(
         ui.print_line(format!("{:<7}  {}", step.verb(), paths.format_path(&step.path)))?;
     }
     if steps.is_empty() {
-        ui.print_note("nothing to do: the directory is as the snapshot has it")?;
+        ui.print_note("nothing to do: the directory already matches the snapshot")?;
     }
     if !plan.unsaved.is_empty() && !plan.request.discard {
         let count = format::format_count(plan.unsaved.len() as u64, "path");

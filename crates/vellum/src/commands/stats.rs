@@ -50,10 +50,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mountpoint = context.resolve_local_path(&args.mountpoint);
     let every = Duration::from_secs_f64(args.interval.max(INTERVAL_MIN));
     let mut before = read_metrics_sample(&mountpoint)?;
-    let asked = interrupt::install_signal_handlers();
+    let stop_flag = interrupt::install_signal_handlers();
     let screen = if args.tui { Some(StatsScreen::open_terminal(&context.ui)?) } else { None };
     let mut lines = 0;
-    while !interrupt::is_stop_requested(&asked) && (args.count == 0 || lines < args.count) {
+    while !interrupt::is_stop_requested(&stop_flag) && (args.count == 0 || lines < args.count) {
         let until = before.taken + every;
         let mut leaves = false;
         while Instant::now() < until && !leaves {
@@ -62,7 +62,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             if left.is_none() {
                 std::thread::sleep(tick);
             }
-            leaves = left == Some(true) || interrupt::is_stop_requested(&asked);
+            leaves = left == Some(true) || interrupt::is_stop_requested(&stop_flag);
         }
         if leaves {
             break;
@@ -90,7 +90,7 @@ fn read_metrics_sample(mountpoint: &Path) -> Result<MetricsSample> {
     let path = mountpoint.join(".vellum/stats");
     let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
-            let message = format!("{} is no mount", mountpoint.display());
+            let message = format!("{} is not a mount", mountpoint.display());
             CliError::usage_error(message, "'vellum mounts' lists them")
         }
         _ => CliError::io_error("read", path.display().to_string())(error),

@@ -180,13 +180,13 @@ fn report_storeless_status(
     print_write_log(context, &MountStatusJson { failure: None, ..mount })?;
     if answer.waiting > 0 {
         ui.print_note(format!(
-            "{} kept here until the store is back",
+            "{} kept locally until the store is reachable",
             format::format_count(answer.waiting, "snapshot")
         ))?;
     }
-    ui.print_warning(format!("the store cannot be used, work goes on here: {why}"))?;
+    ui.print_warning(format!("the store is unreachable, and work continues locally: {why}"))?;
     ui.print_note(if answer.changed {
-        "something changed since the last snapshot; what it is can be listed when the store is back"
+        "something changed since the last snapshot; the changes can be listed when the store is reachable"
     } else {
         "nothing changed since"
     })?;
@@ -270,7 +270,7 @@ fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<
         format::format_size(*log_limit)
     ))?;
     match failure {
-        Some(failure) => ui.print_warning(format!("the store does not take what was written: {failure}")),
+        Some(failure) => ui.print_warning(format!("cannot write to the store: {failure}")),
         None => Ok(()),
     }
 }

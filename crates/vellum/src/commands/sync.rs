@@ -84,20 +84,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 /// One run.
 fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     args.rsync.refuse_unsupported()?;
-    let (sources, destination) = match args.ends.as_slice() {
-        [] => {
-            return Err(CliError::usage_error(
-                "a source and a destination are needed",
-                "vellum sync SRC DST",
-            ));
-        }
-        sources @ [_] if args.show.list_only => (sources, None),
-        [_] => {
-            let hint = "vellum sync SRC DST; 'vellum sync --list-only SRC' lists what is there";
-            return Err(CliError::usage_error("a source and a destination are needed", hint));
-        }
-        [sources @ .., destination] => (sources, Some(destination)),
-    };
+    let typed_ends = split_typed_ends(args)?;
     fake_super::check_fake_super(args)?;
     iconv::parse_name_charsets(args)?;
     let options = Arc::new(meaning::parse_sync_options(args)?);
@@ -106,14 +93,7 @@ fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     filters.selection = filters.selection.map(|listed| listed.deleting_missing(options.delete.missing));
     let filters = Arc::new(filters);
     if args.two_way.two_way {
-        if args.places.relative || args.places.mkpath || args.delete.remove_source_files {
-            let message = "--relative, --mkpath and --remove-source-files have no meaning with --two-way";
-            return Err(CliError::usage_error(message, "leave them out"));
-        }
-        if args.show.out_format.is_some() || args.show.log_file.is_some() {
-            let message = "--out-format and --log-file are for one direction, not for --two-way";
-            return Err(CliError::usage_error(message, "use --itemize, or --json for programs"));
-        }
+        refuse_one_way_options(args)?;
         return two_way::run(args, &options, &filters, context);
     }
     if options.delete.when != DeletePhase::Never && !(options.preserve.recursive) {
@@ -122,26 +102,29 @@ fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if options.moves {
         check_move_options(&options)?;
     }
-    let asked = sources
+    let source_args = typed_ends
+        .sources
         .iter()
         .map(|typed| SourceArg::parse_source(typed, args, context))
         .collect::<Result<Vec<_>>>()?;
-    check_destination_args(&asked, args, &options)?;
-    let Some(destination) = destination.filter(|_| !args.show.list_only) else {
-        let is_listed = |asked: &SourceArg| !(options.ignore_missing && asked.is_missing(context));
-        let asked: Vec<SourceArg> = asked.into_iter().filter(is_listed).collect();
-        if asked.is_empty() {
+    check_destination_args(&source_args, args, &options)?;
+    let Some(destination) = typed_ends.destination else {
+        let is_listed = |source_arg: &SourceArg| !(options.ignore_missing && source_arg.is_missing(context));
+        let source_args: Vec<SourceArg> = source_args.into_iter().filter(is_listed).collect();
+        if source_args.is_empty() {
             return Ok(CommandOutcome::Done);
         }
         let options = fake_super::set_stored_stat_source(&options, args);
-        return SourceLister { options: &options, filters: &filters, args, context }.list_sources(&asked);
+        return SourceLister { options: &options, filters: &filters, args, context }
+            .list_sources(&source_args);
     };
     if let Some(typed) = &args.show.out_format {
         LineFormat::parse_format("--out-format", typed)?;
     }
     let log = SyncLog::open_log(&args.show, context)?;
     let base = sources::SourceSettings { options: &options, filters: &filters };
-    let pair = SyncPair { opened: sources::open_sources(&asked, destination, base, args, context)?, log };
+    let pair =
+        SyncPair { opened: sources::open_sources(&source_args, destination, base, args, context)?, log };
     if pair.opened.is_nothing && !options.delete.missing {
         return Ok(CommandOutcome::Done);
     }
@@ -163,16 +146,51 @@ fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     outcome
 }
 
+/// What the command line names, as it was typed.
+struct TypedEnds<'a> {
+    sources: &'a [OsString],
+    /// None: the sources are only listed.
+    destination: Option<&'a OsString>,
+}
+
+fn split_typed_ends(args: &Args) -> Result<TypedEnds<'_>> {
+    let message = "a source and a destination are needed";
+    match args.ends.as_slice() {
+        [] => Err(CliError::usage_error(message, "vellum sync SRC DST")),
+        sources @ [_] if args.show.list_only => Ok(TypedEnds { sources, destination: None }),
+        [_] => {
+            let hint = "vellum sync SRC DST; 'vellum sync --list-only SRC' lists what is there";
+            Err(CliError::usage_error(message, hint))
+        }
+        [sources @ .., destination] => {
+            Ok(TypedEnds { sources, destination: Some(destination).filter(|_| !args.show.list_only) })
+        }
+    }
+}
+
+/// Refuses what cannot be meant for two sides that change each other.
+fn refuse_one_way_options(args: &Args) -> Result<()> {
+    if args.places.relative || args.places.mkpath || args.delete.remove_source_files {
+        let message = "--relative, --mkpath and --remove-source-files have no meaning with --two-way";
+        return Err(CliError::usage_error(message, "leave them out"));
+    }
+    if args.show.out_format.is_some() || args.show.log_file.is_some() {
+        let message = "--out-format and --log-file are for one direction, not for --two-way";
+        return Err(CliError::usage_error(message, "use --itemize, or --json for programs"));
+    }
+    Ok(())
+}
+
 /// Refuses what cannot be meant by where things are to go.
-fn check_destination_args(asked: &[SourceArg], args: &Args, options: &SyncOptions) -> Result<()> {
+fn check_destination_args(source_args: &[SourceArg], args: &Args, options: &SyncOptions) -> Result<()> {
     if args.rules.has_path_lists() && args.rsync.flattens {
         let message = "--no-relative has no meaning with --files-from: listed paths keep their directories";
         return Err(CliError::usage_error(message, "leave it out"));
     }
-    let is_whole = args.places.relative && asked.iter().any(|asked| asked.named.is_none());
+    let is_whole = args.places.relative && source_args.iter().any(|source_arg| source_arg.named.is_none());
     if is_whole && !args.rules.has_path_lists() && !options.preserve.recursive && !args.preserve.dirs {
         return Err(CliError::usage_error(
-            "the source is a directory, and nothing says what of it",
+            "the source is a directory, and neither -r nor -d is given",
             "give -r or -d",
         ));
     }

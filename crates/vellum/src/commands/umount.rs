@@ -178,12 +178,12 @@ impl EndingMount {
                 (Some(server), false) => {
                     let by = holders::format_process_list(&holding);
                     context.ui.print_warning(format!(
-                        "another mount namespace shows it, that of {by}: it is dead there from now on"
+                        "it remains visible, but dead, in another mount namespace, that of {by}"
                     ))?;
                     // A process that is gone has ended.
                     let _ = pidfd_send_signal(server, Signal::TERM);
                 }
-                _ => context.ui.print_note("putting what was written into the store")?,
+                _ => context.ui.print_note("publishing changes to the store")?,
             }
         }
     }
@@ -245,7 +245,7 @@ fn flush_mount_writes(context: &CommandContext, mountpoint: &Path) -> Result<()>
         // Another took the worktree over: what that means is told at the end.
         Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => Ok(()),
         Err(error) => context.ui.print_warning(format!(
-            "what was written last may be incomplete: cannot flush {}: {error}",
+            "the last writes may be incomplete: cannot flush {}: {error}",
             mountpoint.display()
         )),
     }
@@ -268,7 +268,10 @@ fn report_unmount(context: &CommandContext, report: &UmountJson) -> Result<Comma
     let how = if report.was_dead { "; its process had died" } else { "" };
     ui.print_line(format!("Unmounted {shown}{how}"))?;
     if !report.users.is_empty() {
-        ui.print_note(format!("it ends when those who use it have: {}", report.users.join(", ")))?;
+        ui.print_note(format!(
+            "it ends when these processes have stopped using it: {}",
+            report.users.join(", ")
+        ))?;
     }
     if !report.elsewhere.is_empty() {
         ui.print_note(format!(
@@ -303,7 +306,7 @@ fn warn_about_unpublished(
     context.ui.print_warning(match taken_over {
         true => format!("it is kept in {directory}: 'vellum worktree keep {worktree} NEW' makes a worktree of its own of it"),
         false => format!(
-            "it is kept in {directory}, and goes into the store when it can: 'vellum mount --worktree {worktree} {mountpoint}'"
+            "it is kept in {directory}, and is published by the next mount: 'vellum mount --worktree {worktree} {mountpoint}'"
         ),
     })
 }

@@ -42,10 +42,7 @@ impl UserPaths {
     /// A typed path, relative to where the user stands, as a path from the root; the root itself is empty.
     pub fn parse_path(&self, typed: &OsStr) -> Result<Vec<u8>> {
         if typed.is_empty() {
-            return Err(CliError::usage_error(
-                "an empty path names nothing",
-                "the directory you stand in is '.'",
-            ));
+            return Err(CliError::usage_error("the path is empty", "the directory you stand in is '.'"));
         }
         let full = normalize_path(&self.cwd.join(typed));
         let inside = full.strip_prefix(&self.root).map(Path::to_path_buf).ok();

@@ -109,12 +109,12 @@ struct MountShutdown {
 fn unmount_on_signal(ending: MountShutdown) -> Result<()> {
     let failed = || CliError::io_error("wait for", "signals");
     let (mut received, sender) = UnixStream::pair().map_err(failed())?;
-    let asked = Arc::new(AtomicBool::new(false));
+    let stop_flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         let sender = sender.try_clone().map_err(failed())?;
         // In this order: the handler of the second signal finds the flag set by the first.
-        flag::register_conditional_default(signal, asked.clone())
-            .and_then(|_| flag::register(signal, asked.clone()))
+        flag::register_conditional_default(signal, stop_flag.clone())
+            .and_then(|_| flag::register(signal, stop_flag.clone()))
             .and_then(|_| pipe::register(signal, sender))
             .map_err(failed())?;
     }

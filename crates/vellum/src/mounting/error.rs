@@ -48,7 +48,7 @@ pub enum MountingError {
         source: std::io::Error,
     },
     /// The process that serves the mount said nothing that can be understood.
-    #[error("the process that serves this mount broke off, asked at {0}")]
+    #[error("the process that serves this mount closed its socket {0} without an answer")]
     NoAnswer(PathBuf),
     /// Programs in other mount namespaces use the mount.
     #[error("{mountpoint} is in use in another mount namespace, by {by}")]

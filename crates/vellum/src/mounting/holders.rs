@@ -50,7 +50,7 @@ pub fn format_process_list(processes: &[HoldingProcess]) -> String {
 pub fn find_holding_processes(device: FilesystemDevice, except: &[u32]) -> Vec<HoldingProcess> {
     let here = mount_namespace("self");
     let mut shown: BTreeMap<OsString, Option<PathBuf>> = BTreeMap::new();
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let mut users = Vec::new();
     let mut viewers = Vec::new();
     for pid in list_process_ids().into_iter().filter(|pid| !except.contains(pid)) {
@@ -63,7 +63,7 @@ pub fn find_holding_processes(device: FilesystemDevice, except: &[u32]) -> Vec<H
         let process = HoldingProcess { pid, name, used, is_elsewhere, mountpoint };
         if process.used.is_some() {
             users.push(process);
-        } else if is_elsewhere && process.mountpoint.is_some() && told.insert(namespace) {
+        } else if is_elsewhere && process.mountpoint.is_some() && reported.insert(namespace) {
             viewers.push(process);
         }
     }

@@ -33,10 +33,10 @@ impl MountedLiveWorktree {
             log.write_line(&format!("taken over from {lease}: what it did not publish is in {place}"));
         }
         let failed = || CliError::io_error("start", "a thread");
-        let told = log.clone();
+        let error_log = log.clone();
         let dir = claim.dir().display().to_string();
         let when_lost = move |error: &vellum_volume::VolumeError| {
-            told.write_line(&format!("{error}; what was not published stays in {dir}"));
+            error_log.write_line(&format!("{error}; what was not published stays in {dir}"));
         };
         let keeper = LeaseKeeper::start(tenure.clone(), when_lost).map_err(failed())?;
         let publisher = Arc::new(BackgroundPublisher::start(fs.clone()).map_err(failed())?);

@@ -38,7 +38,7 @@ pub fn print_bench_report(ui: &UserInterface, report: &BenchReport) -> Result<()
     }
     if machine.load > machine.cores as f64 {
         ui.print_warning(format!(
-            "the machine was busy before ({} processes on {} cores): the figures are lower than they could be",
+            "the machine was busy before the run ({} processes on {} cores): the figures may be too low",
             machine.load, machine.cores
         ))?;
     }

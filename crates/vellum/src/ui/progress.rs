@@ -70,10 +70,10 @@ pub fn run_with_forced_progress<T>(
     };
     let meter = ProgressMeter::default();
     // Before the work begins: what it makes first has to be removed, too.
-    let asked = interrupt::install_signal_handlers();
+    let stop_flag = interrupt::install_signal_handlers();
     let (end, ended) = sync_channel::<()>(0);
     std::thread::scope(|scope| {
-        scope.spawn(|| display_until_done(&meter, task, shown, &asked, ended));
+        scope.spawn(|| display_until_done(&meter, task, shown, &stop_flag, ended));
         let result = work(&meter);
         drop(end);
         result
@@ -85,14 +85,14 @@ fn display_until_done(
     meter: &ProgressMeter,
     task: ProgressTask,
     shown: ProgressDisplay,
-    asked: &AtomicBool,
+    stop_flag: &AtomicBool,
     ended: Receiver<()>,
 ) {
     let start = Instant::now();
     let mut last_plain = start;
     let mut recent = RecentProgress::default();
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TICK) {
-        if interrupt::should_stop(asked) {
+        if interrupt::should_stop(stop_flag) {
             meter.request_stop();
         }
         let elapsed = start.elapsed();

@@ -187,9 +187,9 @@ fn a_stopped_writer_is_named_and_a_collection_that_waits_for_it_can_be_ended() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut told = std::io::BufReader::new(collecting.stderr.take().unwrap());
+    let mut output = std::io::BufReader::new(collecting.stderr.take().unwrap());
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut told, &mut line).unwrap();
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
     assert!(line.contains(&format!("process {}", holder.id())) && line.contains("lock"), "{line}");
     kill(i32::try_from(collecting.id()).unwrap(), "-TERM");
     let ended = collecting.wait().unwrap();

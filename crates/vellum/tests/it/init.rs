@@ -69,7 +69,10 @@ fn a_passphrase_opens_the_store_elsewhere() {
     fs::create_dir(world.path("two")).unwrap();
     let init = ["init", "--store", "../store"];
     let two = world.path("two");
-    run(&two, &init, Stdio::null()).code(3).remarks("no passphrase at hand").remarks("--passphrase-file");
+    run(&two, &init, Stdio::null())
+        .code(3)
+        .remarks("cannot ask for the passphrase")
+        .remarks("--passphrase-file");
     fs::write(world.path("wrong"), "battery staple\n").unwrap();
     run(&two, &[&init[..], &["--passphrase-file", "../wrong"]].concat(), Stdio::null())
         .code(2)
@@ -154,7 +157,7 @@ fn a_plain_store_in_the_place_of_a_sealed_one_gets_nothing() {
 #[test]
 fn secrets_on_no_terminal_are_refused_before_anything_is_made() {
     let world = World::empty();
-    world.run(&["init", "--passphrase"]).code(3).remarks("no passphrase at hand");
+    world.run(&["init", "--passphrase"]).code(3).remarks("cannot ask for the passphrase");
     assert!(!world.has(".vellum"));
     world.run(&["init", "--plain", "--passphrase"]).code(3);
     world.run_with_input(&["init", "--passphrase-file", "-"], "secret\n").ok();
@@ -182,7 +185,7 @@ fn json() {
 fn nothing_stands_before_the_passphrase_is_there() {
     let world = World::empty();
     fs::write(world.path("empty"), "\n").unwrap();
-    for (file, code, word) in [("../empty", 3, "it is empty"), ("../missing", 2, "missing")] {
+    for (file, code, word) in [("../empty", 3, "is empty"), ("../missing", 2, "missing")] {
         for option in ["--passphrase-file", "--key-file"] {
             world.run(&["init", "new/dir", "--store", "../store", option, file]).code(code).remarks(word);
             world.run(&["init", option, file]).code(code).remarks(word);

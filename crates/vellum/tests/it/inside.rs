@@ -125,7 +125,7 @@ fn what_cannot_be_done_in_a_mount_is_refused_with_another_way() {
     let mount = Mount::new(&world, "work");
     inside(&mount, &["fork", "x", "--to", "/tmp/nowhere"]).code(3).remarks("--mount");
     inside(&mount, &["restore", "nothing"]).code(2);
-    world.run(&["flush"]).code(3).remarks("no mounted worktree");
+    world.run(&["flush"]).code(3).remarks("not a mounted worktree");
 }
 
 #[test]

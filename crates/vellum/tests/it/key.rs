@@ -39,7 +39,7 @@ fn a_recovery_code_can_be_made_anew() {
 fn secrets_come_from_a_terminal_or_a_file() {
     let world = World::empty();
     world.run(&["init"]).ok();
-    world.run(&["key", "add"]).code(3).remarks("no passphrase at hand");
+    world.run(&["key", "add"]).code(3).remarks("cannot ask for the passphrase");
     world.run_with_input(&["key", "add", "--passphrase-file", "-"], "\n").code(3).remarks("empty");
     world.run(&["key", "add", "--passphrase-file", "/nonexistent"]).code(2).remarks("/nonexistent");
     World::new().run(&["key", "list"]).code(3).remarks("not encrypted");

@@ -91,8 +91,8 @@ fn a_holder_that_was_stopped_and_taken_over_can_change_nothing_any_more() {
         .remarks("worktree keep work NEW");
     world.run_in("../work", &["snapshot"]).code(2).remarks("taken over");
     let log = || fs::read_to_string(world.tree().join(".vellum/live/work/daemon.log")).unwrap();
-    let told = || log().contains("taken over by process") && log().contains("not published stays in");
-    wait_until("the log says it", told);
+    let output = || log().contains("taken over by process") && log().contains("not published stays in");
+    wait_until("the log says it", output);
     here.umount().code(1).remarks("worktree keep work NEW");
     // What the second one did stands.
     other.mount.sh("[ $(cat shared) = late ]");
@@ -142,9 +142,9 @@ fn status_says_who_has_the_worktree() {
     for dir in ["../tree", "../other", "../work"] {
         let ran = world.run_in(dir, &["status"]);
         ran.remarks(&format!("work is mounted on {} by process {}", here.path.display(), here.pid()));
-        let told: serde_json::Value =
+        let output: serde_json::Value =
             serde_json::from_slice(&world.run_in(dir, &["--json", "status"]).raw).unwrap();
-        let lease = &told["leases"][0];
+        let lease = &output["leases"][0];
         assert_eq!(
             (lease["worktree"].as_str(), lease["process"].as_i64()),
             (Some("work"), Some(here.pid().into()))

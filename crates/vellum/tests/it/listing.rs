@@ -93,12 +93,12 @@ fn a_directory_that_does_not_change_is_listed_by_the_kernel() {
     let mut all = fill(&mount, MANY);
     let list = || names(stand_in(&mount.at("d")));
     assert_eq!(list(), all);
-    assert!(mount.asked("readdir") > 2);
+    assert!(mount.request_count("readdir") > 2);
     // Unless somebody lets the machine drop all caches just then.
     wait_until("the kernel lists it by itself", || {
-        let before = mount.asked("readdir");
+        let before = mount.request_count("readdir");
         (0..10).for_each(|_| assert_eq!(list(), all));
-        mount.asked("readdir") == before
+        mount.request_count("readdir") == before
     });
     fs::rename(mount.at("d/stays-1"), mount.at("d/moved")).unwrap();
     all.remove("stays-1");

@@ -19,9 +19,9 @@ fn a_log_is_written_when_it_is_asked_for_and_only_then() {
     let quiet = run_logging(&world, "", &["snapshot", "-q"]).ok();
     assert_eq!(quiet.err, "");
     world.write("a.txt", "changed again");
-    let told = run_logging(&world, "vellum_volume=info", &["snapshot", "-q"]).ok();
-    assert!(told.err.contains("INFO vellum_volume::volume: snapshot committed"), "{}", told.err);
-    assert_eq!(told.out.trim().len(), 64, "the standard output is as without a log: {}", told.out);
+    let output = run_logging(&world, "vellum_volume=info", &["snapshot", "-q"]).ok();
+    assert!(output.err.contains("INFO vellum_volume::volume: snapshot committed"), "{}", output.err);
+    assert_eq!(output.out.trim().len(), 64, "the standard output is as without a log: {}", output.out);
     world.write("a.txt", "changed once more");
     let traced = run_logging(&world, "vellum_store=trace", &["snapshot", "-q"]).ok();
     assert!(traced.err.contains("store request"), "{}", traced.err);

@@ -205,8 +205,8 @@ fn a_killed_daemon_leaves_a_mountpoint_that_mount_repairs() {
     let listed = world.json(&["mounts"]);
     let ours = |item: &&serde_json::Value| item["mountpoint"] == mount.path.to_str().unwrap();
     assert_eq!(listed["mounts"].as_array().unwrap().iter().find(ours).unwrap()["dead"], true);
-    let told = world.run(&["mounts"]).ok();
-    let line = told.lines().into_iter().find(|line| line.contains(mount.path.to_str().unwrap())).unwrap();
+    let output = world.run(&["mounts"]).ok();
+    let line = output.lines().into_iter().find(|line| line.contains(mount.path.to_str().unwrap())).unwrap();
     assert!(!line.split_whitespace().any(|word| word == "/"), "where its volume is nobody knows: {line}");
     mount.again(&[]).ok();
     assert_eq!(fs::read_to_string(mount.at("synced")).unwrap(), "safe");
@@ -360,18 +360,18 @@ fn worktrees_that_nobody_uses_are_told() {
     let used = Mount::new(&world, "used");
     let unused = Mount::new(&world, "unused");
     unused.umount().ok();
-    let told = world.run(&["worktree", "list"]).ok();
+    let output = world.run(&["worktree", "list"]).ok();
     let line =
-        |name: &str| told.lines().into_iter().find(|line| line.trim_start().starts_with(name)).unwrap();
-    assert!(line("unused").contains("(unused, last mounted"), "{}", told.out);
-    assert!(line("used").contains(&format!("(mounted on {})", used.path.display())), "{}", told.out);
-    told.remarks("vellum worktree remove");
+        |name: &str| output.lines().into_iter().find(|line| line.trim_start().starts_with(name)).unwrap();
+    assert!(line("unused").contains("(unused, last mounted"), "{}", output.out);
+    assert!(line("used").contains(&format!("(mounted on {})", used.path.display())), "{}", output.out);
+    output.remarks("vellum worktree remove");
     world.run(&["worktree", "remove", "unused"]).ok();
     kill(used.pid(), "-KILL");
     wait_until("dead", || used.is_dead());
     // What is dead is mounted nowhere.
-    let told = world.run(&["status"]).ok();
-    assert!(!told.err.contains("is mounted"), "{}", told.err);
+    let output = world.run(&["status"]).ok();
+    assert!(!output.err.contains("is mounted"), "{}", output.err);
 }
 
 #[test]
@@ -379,7 +379,7 @@ fn what_others_have_mounted_comes_behind_what_was_asked() {
     let world = World::with_snapshot();
     let _mount = Mount::new(&world, "work");
     world.write("a.txt", "changed");
-    let told = world.run(&["status"]).code(1);
-    let last = told.err.lines().last().unwrap();
-    assert!(last.contains("work is mounted on"), "{}", told.err);
+    let output = world.run(&["status"]).code(1);
+    let last = output.err.lines().last().unwrap();
+    assert!(last.contains("work is mounted on"), "{}", output.err);
 }

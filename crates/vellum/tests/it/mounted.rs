@@ -403,9 +403,9 @@ fn the_virtual_directory_cannot_be_changed() {
 fn what_the_mount_does_is_counted_and_logged() {
     let world = World::with_snapshot();
     let mount = Mount::new(&world, "work");
-    let before = mount.asked("mkdir");
+    let before = mount.request_count("mkdir");
     fs::create_dir(mount.at("d")).unwrap();
-    assert_eq!(mount.asked("mkdir"), before + 1);
+    assert_eq!(mount.request_count("mkdir"), before + 1);
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
     let log = rustix::fs::open(mount.at(".vellum/accesslog"), flags, Mode::empty()).unwrap();
     let mut log = File::from(log);

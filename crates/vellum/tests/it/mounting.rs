@@ -68,7 +68,7 @@ impl<'w> Mount<'w> {
     }
 
     /// How many requests of a kind it was asked, as FUSE calls the kind.
-    pub fn asked(&self, operation: &str) -> u64 {
+    pub fn request_count(&self, operation: &str) -> u64 {
         let text = fs::read_to_string(self.at(".vellum/stats")).unwrap();
         let begin = format!("vellum_fuse_request_seconds_count{{operation=\"{operation}\"}} ");
         let count = text.lines().find_map(|line| line.strip_prefix(&*begin));

@@ -241,9 +241,12 @@ fn overlayfs_stands_on_a_mount() {
     let status =
         Command::new("mount").args(["-t", "overlay", "overlay", "-o", &options]).arg(&merged).status();
     assert!(status.unwrap().success(), "this test needs overlayfs");
-    let told = sh(&merged, "mv one three; rm two; echo more >> three; mv dir moved || true; ls; cat three");
+    let output = sh(&merged, "mv one three; rm two; echo more >> three; mv dir moved || true; ls; cat three");
     sh(&mount.path, "umount merged");
-    assert!(told.contains("three\n") && told.ends_with("one\nmore\n") && !told.contains("two"), "{told}");
+    assert!(
+        output.contains("three\n") && output.ends_with("one\nmore\n") && !output.contains("two"),
+        "{output}"
+    );
     assert_eq!(mount.sh("cat lower/one; stat -c %F upper/two"), "one\ncharacter special file\n");
 }
 
@@ -252,8 +255,8 @@ fn a_file_has_no_flags_and_gets_none() {
     let world = World::new();
     let mount = Mount::new(&world, "work");
     fs::write(mount.at("file"), "text").unwrap();
-    let told = mount.sh("lsattr file; lsattr -d .; chattr +i file 2>&1 || true");
-    assert!(told.starts_with("----") && told.contains("not supported"), "{told}");
+    let output = mount.sh("lsattr file; lsattr -d .; chattr +i file 2>&1 || true");
+    assert!(output.starts_with("----") && output.contains("not supported"), "{output}");
     fs::write(mount.at("file"), "other").unwrap();
 }
 

@@ -48,7 +48,7 @@ fn a_log_that_was_cut_off_is_told_with_its_line() {
     fs::write(world.path("log"), "").unwrap();
     assert_eq!(world.json(&["profile", "../log"])["requests"], 0);
     world.run(&["profile", "../missing"]).code(2).remarks("missing");
-    world.run(&["profile", "."]).code(3).remarks("is no mount");
+    world.run(&["profile", "."]).code(3).remarks("is not a mount");
     fs::write(world.path("other"), "root:x:0:0\nuser:x:1000:1000\n").unwrap();
     world.run(&["profile", "../other"]).code(3).remarks("no line of").remarks("access log");
 }
@@ -117,7 +117,7 @@ fn every_request_is_logged_with_what_it_was_asked_with() {
     mount.umount().ok();
     assert!(child.unwrap().0.wait().unwrap().success());
     let text = fs::read_to_string(&log).unwrap();
-    for asked in [
+    for shown in [
         "lookup (",
         "mkdir (",
         "mknod (",
@@ -145,7 +145,7 @@ fn every_request_is_logged_with_what_it_was_asked_with() {
         r#","file, (x)""#,
         r#","user.a",5,"#,
     ] {
-        assert!(text.contains(asked), "{asked}\n{text}");
+        assert!(text.contains(shown), "{shown}\n{text}");
     }
     let report = world.json(&["profile", "../log"]);
     assert_eq!((report["damaged_lines"].as_u64(), report["dropped"].as_u64()), (Some(0), Some(0)), "{text}");

@@ -29,8 +29,8 @@ fn a_quota_holds_on_a_live_mount_and_after_it() {
     let sizes = mount.sh("df -B1 --output=size . | tail -1");
     assert_eq!(sizes.trim(), "1048576");
     mount.sh("rm two");
-    let told = world.json(&["worktree", "quota", "work"]);
-    assert_eq!((told["inodes"]["used"].as_u64(), told["inodes"]["limit"].as_u64()), (Some(7), Some(8)));
+    let output = world.json(&["worktree", "quota", "work"]);
+    assert_eq!((output["inodes"]["used"].as_u64(), output["inodes"]["limit"].as_u64()), (Some(7), Some(8)));
     // Whoever flushes everything is told once more of what could not be written.
     fails("sync -f .", "No space left on device");
     mount.umount().ok();

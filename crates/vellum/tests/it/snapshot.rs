@@ -106,7 +106,7 @@ fn commands_wait_for_each_other() {
         .unwrap();
     let mut line = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.contains("another vellum command is at work"), "{line}");
+    assert!(line.contains("waiting for another vellum command"), "{line}");
     assert_eq!(child.try_wait().unwrap(), None);
     drop(lock);
     assert!(child.wait().unwrap().success());

@@ -53,8 +53,8 @@ fn deleting_more_than_half_is_refused_without_force() {
     fs::remove_dir_all(world.tree().join("src/dir")).unwrap();
     // What is not a deletion goes on.
     world.write("src/new", "new");
-    let told = world.run(&["sync", "--delete", "src/", "dst"]).code(1);
-    told.remarks("more than half, so nothing was deleted; --force-delete does it");
+    let output = world.run(&["sync", "--delete", "src/", "dst"]).code(1);
+    output.remarks("more than half, so nothing was deleted; --force-delete does it");
     assert!(world.has("dst/dir/b.txt") && world.read("dst/new") == "new");
     world
         .run(&["sync", "--delete", "src/", "dst"])
@@ -437,7 +437,7 @@ fn an_address_of_an_object_store_asks_no_host_of_that_name() {
     let world = World::empty();
     world.write("a/file", "x");
     for (typed, word) in
-        [("s3://bucket/x", "not spoken to"), ("sftp://host/x", "HOST:PATH"), ("file:///tmp/x", "/tmp/x")]
+        [("s3://bucket/x", "unsupported scheme"), ("sftp://host/x", "HOST:PATH"), ("file:///tmp/x", "/tmp/x")]
     {
         // What would be started to reach a host leaves a mark.
         let args = ["sync", "--rsh", "touch reached", "a/", typed];

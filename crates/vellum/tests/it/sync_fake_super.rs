@@ -203,7 +203,7 @@ fn what_it_does_not_go_with_is_refused() {
         ("-rt --fake-super src/ to", "give -a, or -o, -g and -p"),
         ("-a --fake-super --two-way src to", "no meaning with --two-way"),
         ("-a --fake-super --remove-source-files src/ to", "no meaning with"),
-        ("-a -M--bwlimit=1 src/ to", "it takes --fake-super and --super"),
+        ("-a -M--bwlimit=1 src/ to", "it takes only --fake-super and --super"),
     ] {
         let words_of_line: Vec<_> = std::iter::once("sync").chain(line.split(' ')).collect();
         world.run(&words_of_line).code(3).remarks(words);

@@ -122,8 +122,8 @@ fn further_names_of_a_file_become_copies_without_hard_links() {
     assert_eq!(noted.err.lines().count(), 1, "{}", noted.err);
     assert_same(&world, &disk);
     // They are not copied again.
-    let told = world.json(&["sync", "-rtH", "--json", "src", &to]);
-    assert_eq!((&told["unlinked"], &told["written_bytes"]), (&2.into(), &0.into()), "{told}");
+    let output = world.json(&["sync", "-rtH", "--json", "src", &to]);
+    assert_eq!((&output["unlinked"], &output["written_bytes"]), (&2.into(), &0.into()), "{output}");
     // What changed is.
     world.write("src/big", noise(2_600_000));
     run().remarks(note);
@@ -145,9 +145,9 @@ fn a_second_run_without_hard_links_finds_nothing_to_do_and_keeps_no_other_backup
             run(&[]).says("Nothing to do: 47 entries are the same");
             assert!(content(&disk.path()) == listed, "{way:?}");
         }
-        let told = world.json(&[&["sync", "-rtH", "--json"], way, &["src", &to]].concat());
-        let numbers = ["made", "updated", "attributes", "written_bytes"].map(|field| told[field].as_u64());
-        assert_eq!(numbers, [Some(0); 4], "{told}");
+        let output = world.json(&[&["sync", "-rtH", "--json"], way, &["src", &to]].concat());
+        let numbers = ["made", "updated", "attributes", "written_bytes"].map(|field| output[field].as_u64());
+        assert_eq!(numbers, [Some(0); 4], "{output}");
     }
     // The version that another replaces is kept once, with what it had.
     let before = fs::read(world.tree().join("src/big")).unwrap();

@@ -116,10 +116,10 @@ fn a_program_is_told_names_of_this_host() {
     let host = Host::new();
     fill(&host.world, "src", "utf-8");
     let ran = host.sync(&["--json", "-a", "-n", "--iconv=utf-8,koi8-r", "src/", &host.at("far")]);
-    let told: serde_json::Value = serde_json::from_str(&ran.ok().out).unwrap();
-    let steps = told["steps"].as_array().unwrap();
+    let output: serde_json::Value = serde_json::from_str(&ran.ok().out).unwrap();
+    let steps = output["steps"].as_array().unwrap();
     let has = |name: &str| steps.iter().any(|step| step["path"] == name);
-    assert!(NAMES.iter().all(|name| has(name)), "{told:#}");
+    assert!(NAMES.iter().all(|name| has(name)), "{output:#}");
 }
 
 #[test]

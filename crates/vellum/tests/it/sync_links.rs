@@ -226,7 +226,7 @@ fn keep_dirlinks_follows_no_symlink_out_of_the_destination() {
         let target = target.replace("/TREE", world.tree().to_str().unwrap());
         symlink(&target, world.tree().join("dst/linked")).unwrap();
         let words = ["-aK", "--delete", "--force-delete"];
-        let told = "dst/inside";
+        let output = "dst/inside";
         for to in ["dst".to_owned(), host.at("dst")] {
             let ran = match to.contains(':') {
                 true => host.sync(&[&words[..], &["src/", &to]].concat()),
@@ -235,7 +235,7 @@ fn keep_dirlinks_follows_no_symlink_out_of_the_destination() {
             let ran = ran.code(1).remarks("linked: the symlink leads out of the destination");
             assert_eq!(ran.err.matches("linked").count(), 1, "{}", ran.err);
         }
-        world.run(&["sync", "-aK", "src/linked", "dst"]).code(if target.contains(told) { 0 } else { 2 });
+        world.run(&["sync", "-aK", "src/linked", "dst"]).code(if target.contains(output) { 0 } else { 2 });
         assert_eq!(names(world, "outside"), ["kept"], "{target}");
         assert_eq!(world.read("dst/other"), "new");
         assert_eq!(fs::read_link(world.tree().join("dst/linked")).unwrap().to_str(), Some(&*target));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::disk::Disk;
-use crate::other_host::{Host, told};
+use crate::other_host::{Host, describe_tree};
 use crate::world::{World, noise};
 
 const MOVE: &str = "--remove-source-files";
@@ -119,12 +119,12 @@ fn files_move_to_another_host_and_from_it_through_a_cut() {
         for relay in ["", "RELAY 0 2500000 MARKER"] {
             let host = Host::through(relay);
             fill(&host.world);
-            let before = told(&host.world.tree().join("src"));
+            let before = describe_tree(&host.world.tree().join("src"));
             let (from, to) =
                 if there { ("src/".to_owned(), host.at("there")) } else { (host.at("src/"), "there".into()) };
             host.sync(&["-a", MOVE, &from, &to]).ok();
             assert_eq!(host.world.path("ssh/marker").exists(), !relay.is_empty());
-            assert_eq!(told(&host.world.tree().join("there")), before);
+            assert_eq!(describe_tree(&host.world.tree().join("there")), before);
             assert_eq!(files(&host.world.tree().join("src")), 0);
             assert!(host.world.has("src/dir"));
             host.sync(&["-a", MOVE, &from, &to]).ok();

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::other_host::{Host, told};
+use crate::other_host::{Host, describe_tree};
 use crate::world::{World, noise};
 
 fn fill(world: &World) {
@@ -76,7 +76,7 @@ fn hosts_are_reached_through_what_rsync_is_told_to_use_and_patterns_are_named() 
     let ran = host.world.command_at_home(&words).env("RSYNC_RSH", &host.rsh).output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     assert_eq!(host.world.read("there/file"), "content");
-    host.sync(&["-a", &host.at("src/*"), "back"]).code(3).remarks("no shell");
+    host.sync(&["-a", &host.at("src/*"), "back"]).code(3).remarks("is not expanded");
     host.sync(&["-a", &host.at("src/none"), "back"]).code(2).remarks("No such file");
     host.world.write("list", "file\nnone\n");
     host.sync(&["-a", "--files-from=list", &host.at("src/"), "back"]).code(1).remarks("none");
@@ -107,7 +107,7 @@ fn paths_are_no_commands() {
         host.sync(&[&format!("{}/", host.at(name)), "back"]).ok();
     }
     assert!(!host.world.has("x"));
-    host.sync(&["--", "src", "-oProxyCommand=touch x:y"]).code(3).remarks("is no host");
+    host.sync(&["--", "src", "-oProxyCommand=touch x:y"]).code(3).remarks("is not a host name");
     host.sync(&["src", "host::module"]).code(3).remarks("rsync daemon");
     assert!(!host.world.has("x"));
 }
@@ -294,7 +294,7 @@ fn a_full_disk_there_keeps_the_old_file_and_more_room_mends_it() {
     assert!(fs::read(disk.path().join("there/big")).unwrap() == old);
     disk.grow(64);
     host.sync(&["-a", "src/", &to]).ok();
-    assert_eq!(told(&disk.path().join("there")), told(&host.world.tree().join("src")));
+    assert_eq!(describe_tree(&disk.path().join("there")), describe_tree(&host.world.tree().join("src")));
 }
 
 /// A destination that was made on the way could not be made durable.
@@ -350,7 +350,7 @@ fn both_ways_over_ssh() {
 
 /// Files of both sides, and directories, whose times are each side's own.
 fn files(world: &World, side: &str) -> Vec<String> {
-    told(&world.tree().join(side)).into_iter().filter(|line| !line.contains(" 40755 ")).collect()
+    describe_tree(&world.tree().join(side)).into_iter().filter(|line| !line.contains(" 40755 ")).collect()
 }
 
 /// Makes so many files of 100 KB.

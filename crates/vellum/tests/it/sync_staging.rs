@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use crate::disk::Disk;
-use crate::other_host::{Host, told};
+use crate::other_host::{Host, describe_tree};
 use crate::world::{World, noise};
 
 /// A source with small and large files, of which the destinations have old versions.
@@ -47,7 +47,7 @@ fn files_are_written_in_the_temporary_directory_and_are_whole_under_their_names(
     assert!(rsync.status().unwrap().success());
     // Times within one second are equal to rsync: it leaves those of directories and symlinks.
     let files = |tree: &str| {
-        let all = told(&world.tree().join(tree)).into_iter();
+        let all = describe_tree(&world.tree().join(tree)).into_iter();
         all.filter(|line| line.contains("\" 100")).collect::<Vec<_>>()
     };
     for (to, words) in [
@@ -63,7 +63,7 @@ fn files_are_written_in_the_temporary_directory_and_are_whole_under_their_names(
             assert!(is_empty(&world.tree().join("beside/tmp")), "it is neither used up nor deleted");
             fs::remove_dir(world.tree().join("beside/tmp")).unwrap();
         }
-        assert_eq!(told(&world.tree().join(to)), told(&world.tree().join("src")), "{to}");
+        assert_eq!(describe_tree(&world.tree().join(to)), describe_tree(&world.tree().join("src")), "{to}");
         assert_eq!(files(to), files("theirs"), "{to}");
     }
     assert!(is_empty(std::path::Path::new(near)) && is_empty(&far));
@@ -79,10 +79,10 @@ fn a_file_that_the_temporary_directory_has_no_room_for_is_named_and_the_old_one_
     world.run(&["sync", "-a", "-T", elsewhere.to_str().unwrap(), "src/", "dst"]).code(1).remarks("large");
     assert_eq!(fs::read(world.tree().join("dst/large")).unwrap(), noise(3_000_000));
     assert!(is_empty(&elsewhere));
-    let left = told(&world.tree().join("dst"));
+    let left = describe_tree(&world.tree().join("dst"));
     assert!(!left.iter().any(|line| line.contains(".vellum-tmp")), "{left:?}");
     world.run(&["sync", "-a", "src/", "dst"]).ok();
-    assert_eq!(told(&world.tree().join("dst")), told(&world.tree().join("src")));
+    assert_eq!(describe_tree(&world.tree().join("dst")), describe_tree(&world.tree().join("src")));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_temporary_directory_that_is_none_is_an_error_before_anything_is_changed() {
     let world = &host.world;
     fill(world, &["dst"]);
     world.write("file", "no directory");
-    let before = told(&world.tree().join("dst"));
+    let before = describe_tree(&world.tree().join("dst"));
     let file = world.tree().join("file");
     for (temp, why) in
         [("none", "does not exist"), ("/none", "does not exist"), (file.to_str().unwrap(), "not a directory")]
@@ -106,7 +106,7 @@ fn a_temporary_directory_that_is_none_is_an_error_before_anything_is_changed() {
     world.run(&["sync", "-a", "--partial-dir=/none/deep", "src/", "fresh"]).code(2).remarks("--partial-dir");
     world.run(&["sync", "-a", "--partial-dir=a/b", "src/", "dst"]).code(3).remarks("--partial-dir");
     assert!(!world.has("fresh"));
-    assert_eq!(told(&world.tree().join("dst")), before);
+    assert_eq!(describe_tree(&world.tree().join("dst")), before);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn the_temporary_directory_of_another_host_is_there() {
 
 /// The names in a tree that are temporary.
 fn temporary(world: &World, tree: &str) -> Vec<String> {
-    let all = told(&world.tree().join(tree)).into_iter();
+    let all = describe_tree(&world.tree().join(tree)).into_iter();
     all.filter(|line| line.contains(".vellum-tmp")).collect()
 }
 
@@ -221,7 +221,7 @@ fn no_file_gets_its_name_before_all_are_written() {
     assert!(!temporary(&world, "dst").is_empty());
     // What was left is swept, and was not taken for content.
     world.run(&["sync", "-aI", "--delay-updates", "src/", "dst"]).ok();
-    assert_eq!(told(&world.tree().join("dst")), told(&world.tree().join("src")));
+    assert_eq!(describe_tree(&world.tree().join("dst")), describe_tree(&world.tree().join("src")));
 }
 
 #[test]
@@ -239,11 +239,11 @@ fn what_waits_is_given_up_on_a_full_disk_and_large_files_are_found_again() {
     world.run(&words).code(1).remarks("keep their old versions");
     assert_eq!(fs::read_to_string(to.join("a")).unwrap(), "old one");
     assert!(!to.join("b").exists() && !to.join("c").exists());
-    let left = told(&to);
+    let left = describe_tree(&to);
     assert!(left.iter().any(|line| line.contains(" 2000000 ")), "it is found again: {left:?}");
     fs::remove_file(world.tree().join("src/c")).unwrap();
     world.run(&words).ok();
-    assert_eq!(told(&to), told(&world.tree().join("src")));
+    assert_eq!(describe_tree(&to), describe_tree(&world.tree().join("src")));
 }
 
 #[test]

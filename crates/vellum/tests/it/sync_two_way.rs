@@ -116,7 +116,7 @@ fn a_damaged_archive_and_an_empty_side_delete_nothing() {
     ran.remarks("would be deleted").remarks("--force-delete");
     assert!(world.has("b/one"));
     fs::write(&archive, "nothing that anybody wrote").unwrap();
-    world.run_at_home(&["sync", "--two-way", "a", "b"]).ok().remarks("counts for nothing");
+    world.run_at_home(&["sync", "--two-way", "a", "b"]).ok().remarks("is ignored, since");
     assert!(world.has("a/one") && world.has("b/one"));
     fs::remove_dir_all(world.tree().join("a")).unwrap();
     world.run_at_home(&["sync", "--two-way", "a", "b"]).code(2);

@@ -97,8 +97,8 @@ fn one_damaged_or_lost_tag_stops_nothing_and_can_be_removed() {
                 .run(&["tag", "remove", if by_name { "first" } else { &name }])
                 .ok()
                 .remarks("removed the tag");
-            let told = world.run(&["history"]).ok();
-            assert!(!told.err.contains("refs/tag"), "{}", told.err);
+            let output = world.run(&["history"]).ok();
+            assert!(!output.err.contains("refs/tag"), "{}", output.err);
             world.run(&["verify", "--all"]).ok();
             world.run(&["gc", "run"]).ok();
             world.run(&["tag", "add", "first"]).ok();

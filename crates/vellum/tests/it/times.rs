@@ -63,7 +63,7 @@ fn the_times_of_a_new_file_that_is_written_at_once_are_not_told_again() {
     let root = File::open(&mount.path).unwrap();
     // How many requests more than ticks of the clock explain.
     let mut needless = |round: usize| {
-        let told_before = mount.asked("setattr");
+        let told_before = mount.request_count("setattr");
         let mut later = 0;
         for number in 0..FILES {
             let before = tick();
@@ -71,7 +71,7 @@ fn the_times_of_a_new_file_that_is_written_at_once_are_not_told_again() {
             later += u64::from(tick() != before);
         }
         rustix::fs::syncfs(&root).unwrap();
-        (mount.asked("setattr") - told_before).saturating_sub(later)
+        (mount.request_count("setattr") - told_before).saturating_sub(later)
     };
     // Files that others look at and change on this machine move the kernel's clock on within a tick: where that goes on all
     // the time, many rounds are disturbed, but not all.

@@ -169,7 +169,7 @@ fn damage_hits_the_file_that_it_is_in_and_is_named_in_the_log() {
         assert_eq!(fs::read(mount.at(&format!("{number}"))).unwrap(), bytes(number * 50, 40_000));
     }
     let log = fs::read_to_string(world.tree().join(".vellum/live/work/daemon.log")).unwrap();
-    assert!(log.contains("cannot be read: chunk") && log.contains("does not authenticate"), "{log}");
+    assert!(log.contains("cannot be read: chunk") && log.contains("authentication failed"), "{log}");
     // It can be replaced.
     fs::write(mount.at("1"), "new").unwrap();
     inside(&mount, &["snapshot", "-q"]).ok();

@@ -99,8 +99,9 @@ fn a_store_that_takes_nothing_is_told_and_what_waits_goes_there_later() {
     sh(&disk.path(), "mount -o remount,ro .");
     let inside = |args: &[&str]| run(&mount.path, args, Stdio::null());
     inside(&["snapshot", "--tag", "kept"]).ok().says("kept here");
-    let told = mount.umount().code(1).says("Unmounted");
-    told.remarks("the worktree work is not whole in the store (1 snapshot and")
+    let output = mount.umount().code(1).says("Unmounted");
+    output
+        .remarks("the worktree work is not whole in the store (1 snapshot and")
         .remarks("Read-only file system")
         .remarks(&format!("kept in {}", world.tree().join(".vellum/live/work").display()));
     sh(&disk.path(), "mount -o remount,rw .");
@@ -125,13 +126,13 @@ fn snapshot_and_status_work_while_the_store_is_away() {
     // Who has it open still must not put anything into it, either.
     sh(&disk.path(), "mount -o remount,ro .");
     fs::write(mount.at("new"), "new").unwrap();
-    let told = inside(&["status"]).code(1).remarks("the store cannot be used").remarks("Write log:");
-    told.remarks("something changed since the last snapshot");
+    let output = inside(&["status"]).code(1).remarks("the store is unreachable").remarks("Write log:");
+    output.remarks("something changed since the last snapshot");
     inside(&["snapshot", "-m", "away", "--tag", "two"]).ok().says("kept here");
-    inside(&["status"]).ok().remarks("nothing changed since").remarks("1 snapshot kept here");
-    let told = run(&mount.path, &["--json", "status"], Stdio::null()).ok();
-    let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
-    assert_eq!((&told["clean"], &told["waiting"]), (&true.into(), &1.into()));
+    inside(&["status"]).ok().remarks("nothing changed since").remarks("1 snapshot kept locally");
+    let output = run(&mount.path, &["--json", "status"], Stdio::null()).ok();
+    let output: serde_json::Value = serde_json::from_str(&output.out).unwrap();
+    assert_eq!((&output["clean"], &output["waiting"]), (&true.into(), &1.into()));
     sh(&disk.path(), "mount -o remount,rw .");
     fs::rename(disk.path().join("away"), &store).unwrap();
     inside(&["flush"]).ok();
@@ -175,8 +176,8 @@ fn a_damaged_root_directory_does_not_keep_the_mount() {
     }
     // Whatever it makes of that.
     run(&mount.path, &["restore", "second"], Stdio::null());
-    let told = mount.umount();
-    assert!(matches!(told.code, 0 | 1), "{}{}", told.out, told.err);
+    let output = mount.umount();
+    assert!(matches!(output.code, 0 | 1), "{}{}", output.out, output.err);
     assert!(!mount.is_mounted());
 }
 
@@ -193,7 +194,7 @@ fn another_namespace_that_only_shows_the_mount_does_not_keep_it() {
     let _elsewhere = Elsewhere::start("true", &world.path("ready"));
     fs::write(mount.at("new"), "new").unwrap();
     let begun = Instant::now();
-    mount.umount().ok().says("Unmounted").remarks("another mount namespace shows it");
+    mount.umount().ok().says("Unmounted").remarks("in another mount namespace");
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert!(!Path::new(&format!("/proc/{pid}/exe")).exists(), "the process is there still");
     mount.again(&[]).ok();

@@ -57,13 +57,13 @@ fn a_store_without_room_is_told_after_an_attempt_that_began_later() {
     let (room, _free) = room(false);
     room.reserve_bytes(LIMIT);
     let early = room.begin_publish_attempt();
-    let told = waiting(&room, 1, || {
+    let reported = waiting(&room, 1, || {
         room.end_publish_attempt(early, true);
         assert_eq!(room.usage().waiting, 1, "what was written last was no part of that attempt");
         let late = room.begin_publish_attempt();
         room.end_publish_attempt(late, true);
     });
-    assert!(is_full(&told));
+    assert!(is_full(&reported));
     // The next one waits for an attempt of its own.
     assert!(is_full(&waiting(&room, 1, || room.end_publish_attempt(room.begin_publish_attempt(), true))));
 }

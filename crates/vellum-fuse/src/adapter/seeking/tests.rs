@@ -51,16 +51,16 @@ fn seek(file: File, goal: SeekGoal) -> (SeekDone, Vec<(u64, u64)>) {
     let ours = file.clone();
     let find = move |at, seek| File::find(&ours.lock().known, at, seek);
     let look = goal.search_content(&find).unwrap();
-    let (tell, told) = channel();
+    let (done, result) = channel();
     let written = Mutex::new(Vec::new());
-    UncertainSeek::new(7, goal, look, find, move |done| tell.send(done).unwrap()).resolve_seek(
+    UncertainSeek::new(7, goal, look, find, move |found| done.send(found).unwrap()).resolve_seek(
         |node, range| {
             assert_eq!(node, 7);
             file.lock().write_back(range);
             written.lock().push((range.start, range.end));
         },
     );
-    (told.recv().unwrap(), written.into_inner())
+    (result.recv().unwrap(), written.into_inner())
 }
 
 fn known(blocks: &[u8]) -> File {

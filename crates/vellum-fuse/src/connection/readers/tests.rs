@@ -158,7 +158,7 @@ fn who_gets_no_time_while_it_tells_an_answer_has_the_normal_policy_again() {
 #[test]
 fn others_wait_while_one_is_alone_and_go_on_when_it_is_not() {
     let Some(readers) = alone() else { return };
-    let (gone_on, told) = channel();
+    let (gone_on, reached) = channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             readers.wait_for_sole_reader(gettid());
@@ -167,7 +167,7 @@ fn others_wait_while_one_is_alone_and_go_on_when_it_is_not() {
         // Who is alone does not wait for itself.
         readers.wait_for_sole_reader(gettid());
         readers.end_sole_reading(SoleReaderEnd::Useless);
-        assert_eq!(told.recv().unwrap(), ALL);
+        assert_eq!(reached.recv().unwrap(), ALL);
     });
 }
 

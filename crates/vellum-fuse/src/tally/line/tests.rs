@@ -8,7 +8,7 @@ use crate::tally::RequestKind;
 use crate::wire::{RequestHeader, WriteFlags};
 
 /// The line behind the time, without the duration.
-fn told<T: LineDetail>(
+fn format_line<T: LineDetail>(
     op: RequestKind,
     what: FuseOperation<'_>,
     done: std::result::Result<T, FsError>,
@@ -22,7 +22,7 @@ fn told<T: LineDetail>(
 }
 
 fn done(op: RequestKind, what: FuseOperation<'_>) -> String {
-    told(op, what, Ok(()))
+    format_line(op, what, Ok(()))
 }
 
 #[test]
@@ -53,17 +53,20 @@ fn arguments_of_content_are_told() {
         "read (17,4096,8192): ok"
     );
     let write = Do::Write { offset: 1, flags: WriteFlags(1), data: b"abc" };
-    assert_eq!(told(RequestKind::Write, write, Ok(3_u32)), "write (17,3,1,0x1): ok 3");
+    assert_eq!(format_line(RequestKind::Write, write, Ok(3_u32)), "write (17,3,1,0x1): ok 3");
     assert_eq!(done(RequestKind::Fsync, Do::Fsync { data_only: true }), "fsync (17,1): ok");
     assert_eq!(done(RequestKind::Fsyncdir, Do::Fsyncdir { data_only: false }), "fsyncdir (17,0): ok");
     let allocated = Do::Fallocate { offset: 1, len: 2, mode: 3 };
     assert_eq!(done(RequestKind::Fallocate, allocated), "fallocate (17,0x3,1,2): ok");
     assert_eq!(
-        told(RequestKind::Lseek, Do::Lseek { offset: 1, whence: 3 }, Ok(5_u64)),
+        format_line(RequestKind::Lseek, Do::Lseek { offset: 1, whence: 3 }, Ok(5_u64)),
         "lseek (17,1,3): ok 5"
     );
     let copied = Do::CopyFileRange { offset: 1, to: 18, to_offset: 2, len: 3, wide: true };
-    assert_eq!(told(RequestKind::CopyFileRange, copied, Ok(3_u64)), "copy_file_range (17,1,18,2,3): ok 3");
+    assert_eq!(
+        format_line(RequestKind::CopyFileRange, copied, Ok(3_u64)),
+        "copy_file_range (17,1,18,2,3): ok 3"
+    );
 }
 
 #[test]
@@ -76,7 +79,7 @@ fn arguments_of_attributes_are_told() {
     ] {
         assert_eq!(done(op, what), format!("{} (17): ok", op.name()));
     }
-    assert_eq!(told(RequestKind::Readlink, Do::Readlink, Ok(vec![0; 4])), "readlink (17): ok 4");
+    assert_eq!(format_line(RequestKind::Readlink, Do::Readlink, Ok(vec![0; 4])), "readlink (17): ok 4");
     let set = AttributeChanges {
         mode: Some(0o644),
         uid: Some(1),
@@ -92,7 +95,7 @@ fn arguments_of_attributes_are_told() {
     assert_eq!(done(RequestKind::Setxattr, set), r#"setxattr (17,"user.a",4,0x2): ok"#);
     let got = Do::Getxattr { name: b"user.a", room: 0 };
     assert_eq!(
-        told(RequestKind::Getxattr, got, Ok(Arc::<[u8]>::from(vec![0; 4]))),
+        format_line(RequestKind::Getxattr, got, Ok(Arc::<[u8]>::from(vec![0; 4]))),
         r#"getxattr (17,"user.a",0): ok 4"#
     );
     assert_eq!(done(RequestKind::Listxattr, Do::Listxattr { room: 64 }), "listxattr (17,64): ok");
@@ -107,9 +110,9 @@ fn what_came_of_it_is_told() {
     let attr = InodeAttr { size: 12, ..InodeAttr::new(FileKind::File, 0o644) };
     let attr = crate::attr::to_node_attributes(Ino(18).0, &attr, 0);
     let entry = EntryAnswer { attr, generation: 0, patience: Duration::ZERO };
-    let found = told(RequestKind::Lookup, FuseOperation::Lookup { name: b"a" }, Ok(entry));
+    let found = format_line(RequestKind::Lookup, FuseOperation::Lookup { name: b"a" }, Ok(entry));
     assert_eq!(found, r#"lookup (17,"a"): ok 18,0100644,12"#);
-    let missing = told::<EntryAnswer>(
+    let missing = format_line::<EntryAnswer>(
         RequestKind::Lookup,
         FuseOperation::Lookup { name: b"a" },
         Err(Errno::NOENT.into()),
@@ -126,11 +129,11 @@ fn names_can_hold_anything_but_stay_on_one_line() {
 #[test]
 fn the_time_of_day_is_that_of_when_it_was_done() {
     let head = RequestHeader { opcode: 0, unique: 0, node: 1, uid: 0, gid: 0, pid: 1 };
-    let asked = ServedRequest { op: RequestKind::Getattr, head: &head, what: &FuseOperation::Getattr };
+    let request = ServedRequest { op: RequestKind::Getattr, head: &head, what: &FuseOperation::Getattr };
     let clock =
         ClockPair { moment: Instant::now(), of_day: UNIX_EPOCH + Duration::from_millis(1_700_000_000_500) };
     let began = clock.moment.checked_sub(Duration::from_millis(400)).unwrap();
-    let noted = LineNote::new(asked, (began, Duration::from_millis(150)), &Ok(()));
+    let noted = LineNote::new(request, (began, Duration::from_millis(150)), &Ok(()));
     let line = noted.to_log_line(&clock).to_string();
     assert_eq!(line, "1700000000.250000 [uid:0,gid:0,pid:1] getattr (1): ok <0.150000>\n");
 }

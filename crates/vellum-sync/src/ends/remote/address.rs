@@ -12,13 +12,13 @@ const HOST_MAX: usize = 512;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// No host, or one that a program would take for something else.
-    #[error("'{0}' is no host: a host or user begins with a letter or a digit, and has no spaces")]
+    #[error("'{0}' is not a host name: a host or user begins with a letter or a digit, and has no spaces")]
     Host(String),
     /// Two colons.
-    #[error("'{0}' means an rsync daemon, which is not spoken to: give one colon to use ssh")]
+    #[error("'{0}' means an rsync daemon, which is not supported: use one colon for ssh")]
     Daemon(String),
     /// A quote that is not closed, or no word.
-    #[error("the command '{0}' has no word, or a quote that does not end")]
+    #[error("the command '{0}' is empty, or has an unclosed quote")]
     Command(String),
 }
 

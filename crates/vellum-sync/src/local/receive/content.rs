@@ -399,7 +399,7 @@ fn clone_blocks(to: &File, from: &OpenedFile, refused: &AtomicBool) -> Result<bo
 pub(super) fn verify_digest(hasher: &blake3::Hasher, pieces: &dyn ContentPieces) -> Result<ContentDigest> {
     let arrived = *hasher.finalize().as_bytes();
     match pieces.content_digest() {
-        Some(told) if told != arrived => Err(SyncError::Unequal),
+        Some(expected) if expected != arrived => Err(SyncError::Unequal),
         _ => Ok(arrived),
     }
 }

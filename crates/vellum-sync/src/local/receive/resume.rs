@@ -155,7 +155,7 @@ mod tests {
 
     impl ContentPieces for All {
         fn next_piece(&mut self) -> Result<Option<TransferPiece<'_>>> {
-            Ok(self.0.next().map(|told| match told {
+            Ok(self.0.next().map(|parts| match parts {
                 Told::Old(offset, len) => TransferPiece::Old { offset, len },
                 Told::Data(bytes) => TransferPiece::Data(bytes),
                 Told::Hole(len) => TransferPiece::Hole(len),
@@ -168,12 +168,12 @@ mod tests {
     }
 
     /// What comes of `there` and some pieces that shall make `whole`.
-    fn gone_on(there: &[u8], told: Vec<Told>, whole: &[u8]) -> Result<Vec<u8>> {
+    fn gone_on(there: &[u8], parts: Vec<Told>, whole: &[u8]) -> Result<Vec<u8>> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all_at(there, 0).unwrap();
         let meter = ProgressMeter::default();
         let flow = TransferControl::new(&meter, false, None);
-        let mut pieces = All(told.into_iter(), *blake3::hash(whole).as_bytes());
+        let mut pieces = All(parts.into_iter(), *blake3::hash(whole).as_bytes());
         let outcome = flow.resume_content(&file, there.len() as u64, &mut pieces);
         let mut found = Vec::new();
         file.rewind().unwrap();
@@ -185,7 +185,8 @@ mod tests {
     #[test]
     fn what_is_there_is_kept_and_the_rest_written() {
         use Told::{Data, Hole, Old};
-        let gone = |there: &[u8], told, whole: &[u8]| assert_eq!(gone_on(there, told, whole).unwrap(), whole);
+        let gone =
+            |there: &[u8], parts, whole: &[u8]| assert_eq!(gone_on(there, parts, whole).unwrap(), whole);
         gone(b"abcd", vec![Old(0, 4), Data(b"ef")], b"abcdef");
         // Damaged, shorter, with zeros, moved towards the beginning.
         gone(b"aXcd", vec![Old(0, 1), Data(b"b"), Old(2, 2), Data(b"e")], b"abcde");
@@ -197,12 +198,12 @@ mod tests {
     #[test]
     fn what_was_written_over_or_lies_is_not_taken() {
         use Told::{Data, Old};
-        for (told, whole) in [
+        for (parts, whole) in [
             (vec![Data(b"XY"), Old(0, 2)], b"XYab"),
             (vec![Old(0, 4), Old(3, 2)], b"abcd"),
             (vec![Old(0, 4)], b"else"),
         ] {
-            assert!(matches!(gone_on(b"abcd", told, whole), Err(SyncError::Unequal)));
+            assert!(matches!(gone_on(b"abcd", parts, whole), Err(SyncError::Unequal)));
         }
     }
 }

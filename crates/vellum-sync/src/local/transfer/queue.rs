@@ -14,15 +14,15 @@ const STEPS_MAX: usize = 512;
 /// Bytes after which no more are taken: a large file is a portion of its own.
 const BYTES: u64 = 1 << 20;
 
-/// Carries out those of steps that are `asked` for, which do not depend on each other: `carry` gets some at a time, and
-/// leaves out what is not asked for.
+/// Carries out the steps that are wanted, which do not depend on each other: `carry` gets some at a time, and leaves out
+/// what is not wanted.
 pub(super) fn execute_in_parallel(
     carrier: &TransferContext<'_>,
     steps: &[SyncStep],
-    asked: &(dyn Fn(&SyncStep) -> bool + Sync),
+    is_wanted: &(dyn Fn(&SyncStep) -> bool + Sync),
     carry: &(dyn Fn(&[SyncStep]) + Sync),
 ) {
-    let portions = split_portions(carrier, steps, asked);
+    let portions = split_portions(carrier, steps, is_wanted);
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some(end) = portions.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -45,14 +45,14 @@ pub(super) fn execute_in_parallel(
 fn split_portions(
     carrier: &TransferContext<'_>,
     steps: &[SyncStep],
-    asked: &dyn Fn(&SyncStep) -> bool,
+    is_wanted: &dyn Fn(&SyncStep) -> bool,
 ) -> Vec<(usize, usize)> {
     let mut portions = Vec::with_capacity(steps.len() / STEPS + 1);
     let mut start = 0;
     let mut count = 0;
     let mut bytes = 0;
     let at_most = if carrier.is_source_local() { STEPS_MAX } else { STEPS };
-    for (place, step) in steps.iter().enumerate().filter(|(_, step)| asked(step)) {
+    for (place, step) in steps.iter().enumerate().filter(|(_, step)| is_wanted(step)) {
         if let (StepAction::Write(_) | StepAction::CopyBasis(_), Some(id)) = (step.action, step.source) {
             bytes += carrier.source_size(id);
         }

@@ -105,13 +105,13 @@ impl SyncClient {
         self.link.allow_bulk_bytes(files.len() * HASH_LEN);
         self.send_entry_ids(files)?;
         self.link.send_message(&SessionMessage::Digest)?;
-        let IncomingMessage::Bulk(told) = self.link.receive_message()? else {
+        let IncomingMessage::Bulk(bulk) = self.link.receive_message()? else {
             return Err(unexpected_error());
         };
         let IncomingMessage::Message(SessionMessage::Digested) = self.link.receive_message()? else {
             return Err(unexpected_error());
         };
-        let (hashes, rest) = told.as_chunks::<HASH_LEN>();
+        let (hashes, rest) = bulk.as_chunks::<HASH_LEN>();
         if !rest.is_empty() || hashes.len() != files.len() {
             return Err(unexpected_error());
         }
@@ -132,9 +132,9 @@ impl SyncClient {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let watch = scope.spawn(|| self.forward_stop(meter, &done));
-            let asked =
+            let sent =
                 self.send_entry_ids(entries).and_then(|()| self.link.send_message(&SessionMessage::Take));
-            let outcome = asked.and_then(|()| self.wait_for_report(meter));
+            let outcome = sent.and_then(|()| self.wait_for_report(meter));
             done.store(true, Ordering::Relaxed);
             watch.thread().unpark();
             outcome

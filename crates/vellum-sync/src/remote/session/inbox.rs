@@ -53,7 +53,7 @@ struct IncomingStream {
 struct InboxState {
     streams: HashMap<u32, IncomingStream>,
     /// Files that were asked for ahead, and their streams.
-    asked: HashMap<u32, u32>,
+    requested: HashMap<u32, u32>,
     /// Files to ask for: number and size.
     queue: VecDeque<(u32, u64)>,
     ahead: u64,
@@ -104,7 +104,7 @@ impl StreamInbox {
     pub fn open_stream(&self, file: u32, old: Option<WireOldVersion>) -> (u32, Vec<WireFrame>) {
         let mut state = self.lock();
         if old.is_none()
-            && let Some(stream) = state.asked.remove(&file)
+            && let Some(stream) = state.requested.remove(&file)
         {
             return (stream, Vec::new());
         }
@@ -204,7 +204,7 @@ impl InboxState {
             && let Some((file, size)) = self.queue.pop_front()
         {
             let number = self.begin_stream(size + FILE_COST);
-            self.asked.insert(file, number);
+            self.requested.insert(file, number);
             files.extend(file.to_le_bytes());
         }
         (!files.is_empty()).then(|| WireFrame::new(FrameKind::Open, first, files))

@@ -129,8 +129,8 @@ impl From<&UnlistedEntry> for WireUnlisted {
 }
 
 impl From<WireUnlisted> for UnlistedEntry {
-    fn from(told: WireUnlisted) -> Self {
-        Self { path: told.path, message: told.message, vanished: told.vanished }
+    fn from(wire: WireUnlisted) -> Self {
+        Self { path: wire.path, message: wire.message, vanished: wire.vanished }
     }
 }
 
@@ -142,26 +142,26 @@ impl From<&OwnerNames> for WireOwners {
 }
 
 impl From<WireOwners> for OwnerNames {
-    fn from(told: WireOwners) -> Self {
-        Self { users: told.users, groups: told.groups, receiver: told.receiver }
+    fn from(wire: WireOwners) -> Self {
+        Self { users: wire.users, groups: wire.groups, receiver: wire.receiver }
     }
 }
 
 impl From<SyncReport> for WireReport {
     fn from(report: SyncReport) -> Self {
-        let told = |SyncProblem { path, message, vanished }| WireUnlisted { path, message, vanished };
+        let wire = |SyncProblem { path, message, vanished }| WireUnlisted { path, message, vanished };
         let SyncReport { steps, written, spared, problems, stopped, durable, taken, unlinked, unchanged } =
             report;
-        let problems = problems.into_iter().map(told).collect();
+        let problems = problems.into_iter().map(wire).collect();
         Self { steps, written, spared, problems, stopped, durable, taken, unlinked, unchanged }
     }
 }
 
 impl From<WireReport> for SyncReport {
-    fn from(told: WireReport) -> Self {
+    fn from(wire: WireReport) -> Self {
         let problem = |WireUnlisted { path, message, vanished }| SyncProblem { path, message, vanished };
         let WireReport { steps, written, spared, problems, stopped, durable, taken, unlinked, unchanged } =
-            told;
+            wire;
         let problems = problems.into_iter().map(problem).collect();
         Self { steps, written, spared, problems, stopped, durable, taken, unlinked, unchanged }
     }

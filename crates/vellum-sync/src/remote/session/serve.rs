@@ -427,8 +427,8 @@ fn execute_and_report(
             while !done.load(Ordering::Relaxed) {
                 std::thread::park_timeout(TELL);
                 let progress = meter.read_progress();
-                let told = SessionMessage::Progress { items: progress.items, bytes: progress.bytes };
-                if link.send_message(&told).is_err() {
+                let message = SessionMessage::Progress { items: progress.items, bytes: progress.bytes };
+                if link.send_message(&message).is_err() {
                     return;
                 }
             }

@@ -170,8 +170,8 @@ fn make_tree(root: &Path) {
 }
 
 /// Everything that a tree is, in words.
-fn told(root: &Path) -> Vec<String> {
-    fn walk(root: &Path, at: &Path, told: &mut Vec<String>) {
+fn describe_tree(root: &Path) -> Vec<String> {
+    fn walk(root: &Path, at: &Path, describe_tree: &mut Vec<String>) {
         let mut names: Vec<PathBuf> = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()).collect();
         names.sort();
         for path in names {
@@ -187,9 +187,9 @@ fn told(root: &Path) -> Vec<String> {
             let secs = meta.mtime();
             let nanos = meta.mtime_nsec();
             let size = if meta.is_dir() { 0 } else { meta.len() };
-            told.push(format!("{shown:?} {mode:o} {secs}.{nanos} {size} {link:?} {content}"));
+            describe_tree.push(format!("{shown:?} {mode:o} {secs}.{nanos} {size} {link:?} {content}"));
             if meta.is_dir() {
-                walk(root, &path, told);
+                walk(root, &path, describe_tree);
             }
         }
     }
@@ -209,10 +209,10 @@ fn a_tree_is_fetched_and_brought() {
         fs::write(there.join("stale"), "goes").unwrap();
         let pulled = pull(served(temp.path(), codec).client(), "here", &there, &options()).unwrap();
         assert!(pulled.problems.is_empty(), "{pulled:?}");
-        assert_eq!(told(&there), told(&here));
+        assert_eq!(describe_tree(&there), describe_tree(&here));
         let pushed = push(served(temp.path(), codec).client(), &here, "new", &options()).unwrap();
         assert!(pushed.problems.is_empty(), "{pushed:?}");
-        assert_eq!(told(&temp.path().join("new")), told(&here));
+        assert_eq!(describe_tree(&temp.path().join("new")), describe_tree(&here));
         let again = push(served(temp.path(), codec).client(), &here, "new", &options()).unwrap();
         assert_eq!(again.steps, 0, "{again:?}");
     }
@@ -267,7 +267,7 @@ fn more_files_than_fit_ahead_arrive() {
         fs::write(here.join(format!("f{number}")), noise(900_000, number)).unwrap();
     }
     pull(served(temp.path(), WireCodec::Plain).client(), "here", &there, &options()).unwrap();
-    assert_eq!(told(&there), told(&here));
+    assert_eq!(describe_tree(&there), describe_tree(&here));
 }
 
 #[test]
@@ -312,8 +312,11 @@ fn errors_of_the_far_side_are_told_in_the_end() {
     let source = client.wire_source();
     let job = SyncJob { plan: &plan, source: &source, from: &from, to: &to, options: &options };
     let report = local.execute_plan(&job, &meter).unwrap();
-    let told: Vec<_> = report.problems.iter().map(|problem| problem.path.clone()).collect();
-    assert!(told.contains(&b"empty".to_vec()) && told.contains(&b"dir/small3".to_vec()), "{report:?}");
+    let describe_tree: Vec<_> = report.problems.iter().map(|problem| problem.path.clone()).collect();
+    assert!(
+        describe_tree.contains(&b"empty".to_vec()) && describe_tree.contains(&b"dir/small3".to_vec()),
+        "{report:?}"
+    );
     assert!(there.join("big").exists() && !there.join("dir/small3").exists());
 }
 
@@ -411,7 +414,7 @@ fn a_cut_anywhere_and_another_run_are_as_good_as_one() {
     for run in runs {
         prepare(&there);
         let passed = cut_run(temp.path(), [u64::MAX; 2], run);
-        assert_eq!(told(&there), told(&here));
+        assert_eq!(describe_tree(&there), describe_tree(&here));
         for way in 0..2 {
             for cut in boundaries(&passed[way]) {
                 // In the middle of a frame is another place than at its end.
@@ -425,7 +428,7 @@ fn a_cut_anywhere_and_another_run_are_as_good_as_one() {
                     let served = served(temp.path(), WireCodec::Plain);
                     let report = run(served.client()).unwrap();
                     assert!(report.problems.is_empty(), "{report:?}");
-                    assert_eq!(told(&there), told(&here), "cut at {cut}");
+                    assert_eq!(describe_tree(&there), describe_tree(&here), "cut at {cut}");
                 }
             }
         }
@@ -455,7 +458,7 @@ fn bytes_may_come_one_by_one() {
     let served = with_server(client_side, server_side, temp.path(), WireCodec::Plain);
     let report = pull(served.client(), "here", &there, &options()).unwrap();
     assert!(report.problems.is_empty(), "{report:?}");
-    assert_eq!(told(&there), told(&here));
+    assert_eq!(describe_tree(&there), describe_tree(&here));
     drop(served);
     ways.into_iter().for_each(|way| way.join().unwrap());
 }
@@ -630,7 +633,7 @@ fn what_was_not_asked_for_is_refused() {
         });
         assert!(client.request_end(&begin(ServerRole::Source, "x")).is_err(), "{kind:?}");
         assert!(
-            client.link().loss_reason().is_some_and(|why| why.contains("not asked for")),
+            client.link().loss_reason().is_some_and(|why| why.contains("not requested")),
             "{:?}",
             client.link().loss_reason()
         );

@@ -15,7 +15,7 @@ pub enum WireError {
     #[error("the other side did not answer as 'vellum sync --server' does: {0}")]
     Stranger(String),
     /// No version is known to both.
-    #[error("the other side speaks versions {0} to {1} of the protocol, and this one {2} only")]
+    #[error("the other side supports versions {0} to {1} of the protocol, and this side only version {2}")]
     Version(u16, u16, u16),
     /// A frame that is longer than any may be.
     #[error("a frame of {0} bytes")]
@@ -24,18 +24,18 @@ pub enum WireError {
     #[error("a frame was damaged on its way")]
     Damaged,
     /// A frame of no known kind.
-    #[error("a frame of the unknown kind {0}")]
+    #[error("a frame has the unknown type {0}")]
     Kind(u8),
     /// A frame's content.
-    #[error("a frame cannot be understood: {0}")]
+    #[error("a frame cannot be decoded: {0}")]
     Decode(#[from] DecodeError),
     /// A listing that cannot be.
     #[error(transparent)]
     Listing(#[from] crate::model::listing::ListingError),
     /// What nobody asked for, or more than was asked for.
-    #[error("the other side sent what it was not asked for: {0}")]
+    #[error("the other side sent something that was not requested: {0}")]
     Unasked(&'static str),
     /// More than a limit allows.
-    #[error("the other side sent more than there can be: {0}")]
+    #[error("the other side sent more than the limit: {0}")]
     TooMuch(&'static str),
 }

@@ -137,7 +137,7 @@ fn decode(payloads: &[Vec<u8>]) -> Result<Option<TreeListing>, WireError> {
     Ok(None)
 }
 
-fn told(listing: &TreeListing) -> Vec<String> {
+fn describe_tree(listing: &TreeListing) -> Vec<String> {
     let tell = |entry: crate::model::listing::ListingEntry<'_>| {
         let mode = entry.mode();
         let mtime = entry.mtime();
@@ -151,7 +151,7 @@ fn told(listing: &TreeListing) -> Vec<String> {
 fn listings_survive_the_wire_with_their_numbers() {
     let listing = some_listing();
     let arrived = decode(&payloads(&listing)).unwrap().unwrap();
-    assert_eq!(told(&arrived), told(&listing));
+    assert_eq!(describe_tree(&arrived), describe_tree(&listing));
 }
 
 /// One directory, its entries as told: what a peer could make of it by hand.

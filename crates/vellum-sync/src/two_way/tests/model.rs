@@ -191,8 +191,8 @@ impl World {
     /// Takes some steps of a plan and leaves, as if killed: without an archive.
     fn sync_in_part(&self, rule: ConflictRule, mut steps: usize) {
         let ends = self.ends();
-        let asked = self.asked(rule);
-        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
+        let request = self.new_request(rule);
+        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), request };
         let meter = vellum_host::ProgressMeter::default();
         let sight = two_way.collect_listings(&self.archive, &meter).unwrap();
         let mut plan = two_way.build_plan(&self.archive, &sight).unwrap();

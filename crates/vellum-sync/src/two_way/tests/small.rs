@@ -278,9 +278,9 @@ fn a_lost_archive_deletes_nothing() {
 fn an_empty_side_and_most_of_a_side_are_not_deleted_unless_forced() {
     let refused = |world: &World| {
         let ends = world.ends();
-        let mut asked = world.asked(ConflictRule::KeepBoth);
-        asked.options.delete.force = false;
-        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
+        let mut request = world.new_request(ConflictRule::KeepBoth);
+        request.options.delete.force = false;
+        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), request };
         let meter = vellum_host::ProgressMeter::default();
         let sight = two_way.collect_listings(&world.archive, &meter).unwrap();
         let plan = two_way.build_plan(&world.archive, &sight).unwrap();
@@ -319,9 +319,9 @@ fn a_side_that_lost_too_much_gets_what_is_new_and_nothing_is_deleted() {
     world.write(Second, "theirs");
     let ran = |world: &mut World, force: bool| {
         let ends = world.ends();
-        let mut asked = world.asked(ConflictRule::KeepBoth);
-        asked.options.delete.force = force;
-        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
+        let mut request = world.new_request(ConflictRule::KeepBoth);
+        request.options.delete.force = force;
+        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), request };
         let meter = vellum_host::ProgressMeter::default();
         let sight = two_way.collect_listings(&world.archive, &meter).unwrap();
         let plan = two_way.build_plan(&world.archive, &sight).unwrap();
@@ -347,9 +347,9 @@ fn an_unanswered_question_leaves_both_sides_alone() {
     world.sync(ConflictRule::Ask);
     assert_eq!([world.read(First, "a").unwrap(), world.read(Second, "a").unwrap()], versions);
     assert_eq!(world.read(Second, "b"), Some(edit));
-    let mut asked = world.asked(ConflictRule::Ask);
-    asked.answers.insert(b"a".to_vec(), ConflictAnswer::Side(First));
-    world.sync_asking(asked);
+    let mut request = world.new_request(ConflictRule::Ask);
+    request.answers.insert(b"a".to_vec(), ConflictAnswer::Side(First));
+    world.sync_asking(request);
     assert_eq!(world.read(Second, "a").as_ref(), Some(&versions[0]));
     world.assert_settled(ConflictRule::Ask);
 }
@@ -388,8 +388,8 @@ fn an_edit_made_after_the_plan_is_not_lost() {
     world.remove(First, "b");
     world.chmod(First, "c", 0o600);
     let ends = world.ends();
-    let asked = world.asked(ConflictRule::Source);
-    let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
+    let request = world.new_request(ConflictRule::Source);
+    let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), request };
     let meter = vellum_host::ProgressMeter::default();
     let archive = world.archive.clone();
     let sight = two_way.collect_listings(&archive, &meter).unwrap();

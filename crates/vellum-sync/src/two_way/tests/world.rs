@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    pub fn asked(&self, rule: ConflictRule) -> TwoWayRequest {
+    pub fn new_request(&self, rule: ConflictRule) -> TwoWayRequest {
         TwoWayRequest {
             options: self.options.clone(),
             rule,
@@ -103,12 +103,12 @@ impl World {
 
     /// A run; the plan that a dry run would have printed, and what became of it.
     pub fn sync(&mut self, rule: ConflictRule) -> (Vec<String>, TwoWayReport) {
-        self.sync_asking(self.asked(rule))
+        self.sync_asking(self.new_request(rule))
     }
 
-    pub fn sync_asking(&mut self, asked: TwoWayRequest) -> (Vec<String>, TwoWayReport) {
+    pub fn sync_asking(&mut self, request: TwoWayRequest) -> (Vec<String>, TwoWayReport) {
         let ends = self.ends();
-        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
+        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), request };
         let meter = ProgressMeter::default();
         let sight = two_way.collect_listings(&self.archive, &meter).unwrap();
         let plan = two_way.build_plan(&self.archive, &sight).unwrap();
@@ -122,8 +122,8 @@ impl World {
     /// The plan that a dry run prints.
     pub fn dry(&self, rule: ConflictRule) -> Vec<String> {
         let ends = self.ends();
-        let asked = self.asked(rule);
-        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
+        let request = self.new_request(rule);
+        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), request };
         let sight = two_way.collect_listings(&self.archive, &ProgressMeter::default()).unwrap();
         show(&two_way.build_plan(&self.archive, &sight).unwrap(), &sight)
     }

@@ -34,7 +34,7 @@ pub struct Args {
 /// Compares.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if !(0.0..=1000.0).contains(&args.tolerance) {
-        return Err(CliError::usage_error("a tolerance is 0 to 1000 per cent", ""));
+        return Err(CliError::usage_error("a tolerance is 0 to 1000 percent", ""));
     }
     let base = read_bench_report(context, &args.base)?;
     let new = read_bench_report(context, &args.new)?;
@@ -81,7 +81,7 @@ fn print_comparison(context: &CommandContext, comparison: &ReportComparison) -> 
         }
     }
     if comparison.elsewhere {
-        ui.print_warning("the two are not of one machine and one place: they say little of each other")?;
+        ui.print_warning("the reports are of different machines or directories: a comparison says little")?;
     }
     Ok(())
 }

@@ -96,7 +96,7 @@ impl IntervalFigures {
             .collect();
         operations.sort_by(|a, b| b.1.rate.total_cmp(&a.1.rate).then_with(|| a.0.cmp(&b.0)));
         let hits = sum_cache_metric("hits_total", grown);
-        let asked = hits + sum_cache_metric("misses_total", grown);
+        let lookups = hits + sum_cache_metric("misses_total", grown);
         Self {
             seconds,
             cpu_percent: grown("process_cpu_seconds_total") / seconds * 100.0,
@@ -108,7 +108,7 @@ impl IntervalFigures {
             written: grown("vellum_fuse_written_bytes_total") / seconds,
             transactions: rate("vellum_live_transaction_seconds", ""),
             retries: grown("vellum_live_retries_total") / seconds,
-            cache_hits: (asked > 0.0).then(|| hits / asked * 100.0),
+            cache_hits: (lookups > 0.0).then(|| hits / lookups * 100.0),
             cache: sum_cache_metric("bytes", |name| gauge(name) as f64) as u64,
             get: object("get"),
             put: object("put"),

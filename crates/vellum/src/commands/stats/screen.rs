@@ -39,7 +39,7 @@ impl<'a> StatsScreen<'a> {
     /// Takes the terminal.
     pub fn open_terminal(ui: &'a UserInterface) -> Result<Self> {
         if !ui.is_output_terminal() {
-            return Err(CliError::usage_error("there is no terminal to draw on", "leave out --tui"));
+            return Err(CliError::usage_error("standard output is not a terminal", "leave out --tui"));
         }
         let screen = Self { ui, typing: enable_key_input() };
         ui.write_bytes(OPEN)?;

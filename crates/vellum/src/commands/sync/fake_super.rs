@@ -61,7 +61,7 @@ pub fn check_fake_super(args: &Args) -> Result<()> {
         preserve.remote_option.iter().find(|option| ![FAKE_SUPER, SUPER].contains(&option.as_str()))
     {
         let message = format!("the other side is told all options: --remote-option is not for '{other}'");
-        return Err(CliError::usage_error(message, "it takes --fake-super and --super"));
+        return Err(CliError::usage_error(message, "it takes only --fake-super and --super"));
     }
     if !(preserve.fake_super || has_remote_option(args, FAKE_SUPER)) {
         return Ok(());

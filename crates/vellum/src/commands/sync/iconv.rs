@@ -46,7 +46,7 @@ pub fn parse_name_charsets(args: &Args) -> Result<Option<NameCharsets>> {
 pub fn convert_remote_path(args: &Args, typed: &[u8]) -> Result<Vec<u8>> {
     let Some(charsets) = parse_name_charsets(args)? else { return Ok(typed.to_vec()) };
     charsets.to_remote().convert(typed).map_err(|error| {
-        CliError::usage_error(format!("'{}' {error}", format_path(typed)), "--iconv says LOCAL,REMOTE")
+        CliError::usage_error(format!("'{}' {error}", format_path(typed)), "--iconv takes LOCAL,REMOTE")
     })
 }
 

@@ -57,11 +57,11 @@ pub struct SourceLister<'a> {
 
 impl SourceLister<'_> {
     /// Lists each source.
-    pub fn list_sources(&self, asked: &[SourceArg]) -> Result<CommandOutcome> {
+    pub fn list_sources(&self, source_args: &[SourceArg]) -> Result<CommandOutcome> {
         let ui = &self.context.ui;
         let mut listed = SourceListJson { entries: Vec::new(), problems: Vec::new() };
-        for asked in asked {
-            self.list_source(asked, &mut listed)?;
+        for source_arg in source_args {
+            self.list_source(source_arg, &mut listed)?;
         }
         if ui.is_json() {
             ui.print_json(&listed)?;
@@ -71,8 +71,8 @@ impl SourceLister<'_> {
         Ok(if listed.problems.is_empty() { CommandOutcome::Done } else { CommandOutcome::Findings })
     }
 
-    fn list_source(&self, asked: &SourceArg, listed: &mut SourceListJson) -> Result<()> {
-        let from = asked.open_source(self.args, self.context)?;
+    fn list_source(&self, source_arg: &SourceArg, listed: &mut SourceListJson) -> Result<()> {
+        let from = source_arg.open_source(self.args, self.context)?;
         let top = from.name.clone().filter(|_| from.is_dir).unwrap_or_default();
         let root = from.root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
         let mut options = SyncOptions::clone(self.options);
@@ -82,7 +82,7 @@ impl SourceLister<'_> {
         // The bytes of a symlink are those of where it leads.
         options.preserve.symlinks = SymlinkHandling::Keep;
         let options = Arc::new(options);
-        let mut rules = asked.restrict_filters(self.filters, &options)?;
+        let mut rules = source_arg.restrict_filters(self.filters, &options)?;
         if let (Some(charsets), Some(_)) = (iconv::parse_name_charsets(self.args)?, &from.remote) {
             rules = iconv::convert_listed_paths(&rules, charsets.to_remote());
         }

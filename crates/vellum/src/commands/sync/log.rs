@@ -29,9 +29,7 @@ impl SyncLog {
         let Some(typed) = &args.log_file else {
             let hint = "name the file with --log-file";
             return match args.log_file_format {
-                Some(_) => {
-                    Err(CliError::usage_error("--log-file-format says how, and nothing says where", hint))
-                }
+                Some(_) => Err(CliError::usage_error("--log-file-format needs --log-file", hint)),
                 None => Ok(None),
             };
         };

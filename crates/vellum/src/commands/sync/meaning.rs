@@ -119,7 +119,10 @@ fn parse_compare(typed: &args::SelectionArgs) -> Result<CompareOptions> {
     };
     let window = typed.modify_window.unwrap_or(0.0);
     if !(0.0..=1e9).contains(&window) {
-        return Err(CliError::usage_error(format!("'{window}' seconds are no window"), "--modify-window=1"));
+        return Err(CliError::usage_error(
+            format!("'{window}' is not a number of seconds"),
+            "--modify-window=1",
+        ));
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
     let modify_window = (window * NANOS) as u64;
@@ -150,7 +153,7 @@ fn parse_delete_limit(typed: &str) -> Result<DeleteLimit> {
     };
     parsed.ok_or_else(|| {
         CliError::usage_error(
-            format!("'{typed}' is no limit on what is deleted"),
+            format!("'{typed}' is not a limit on deletions"),
             "--max-delete=100 or --max-delete=10%",
         )
     })
@@ -174,10 +177,7 @@ fn parse_write_options(args: &Args) -> Result<WriteOptions> {
     };
     let bad = |bytes: &[u8]| bytes.split(|byte| *byte == b'/').any(|name| name == b"..");
     if suffix.contains(&b'/') || dir.is_none() && suffix.is_empty() || dir.as_deref().is_some_and(bad) {
-        return Err(CliError::usage_error(
-            "backups would not stay where they belong",
-            "--backup-dir DIR, --suffix .old",
-        ));
+        return Err(CliError::usage_error("backups would be moved again", "--backup-dir DIR, --suffix .old"));
     }
     if typed.delay_updates && (typed.in_place || typed.append || typed.append_verify) {
         let message = "--delay-updates has no meaning where files are written over in place";
@@ -211,7 +211,7 @@ fn parse_attribute_changes(typed: &args::PreserveArgs) -> Result<AttributeRewrit
         typed.chown.as_ref().map_or(Ok((None, None)), |typed| chmod::parse_owner_and_group(typed))?;
     if (typed.usermap.is_some() && owner.is_some()) || (typed.groupmap.is_some() && group.is_some()) {
         return Err(CliError::usage_error(
-            "--chown and a map both say whose everything is",
+            "--chown cannot be combined with --usermap or --groupmap",
             "give one of them",
         ));
     }
@@ -232,7 +232,7 @@ fn parse_effort(typed: &args::EffortArgs) -> Result<EffortOptions> {
             false => size.to_owned(),
         };
         vellum_sync::rules::parse_size(&text).ok_or_else(|| {
-            CliError::usage_error(format!("'{typed}' is no rate"), "--bwlimit=500K, --bwlimit=1.5M")
+            CliError::usage_error(format!("'{typed}' is not a rate"), "--bwlimit=500K, --bwlimit=1.5M")
         })
     };
     let bandwidth = typed.bwlimit.as_ref().map(rate).transpose()?.filter(|rate| *rate > 0);

@@ -36,7 +36,7 @@ pub fn expand_profile(name: &str, typed: impl Iterator<Item = OsString>) -> Resu
 fn read_profile_options(name: &str) -> Result<Vec<String>> {
     let none = || {
         CliError::usage_error(
-            "there is no config file to take a profile from",
+            "there is no config file to read a profile from",
             "~/.config/vellum/config.toml",
         )
     };
@@ -53,7 +53,7 @@ fn read_profile_options(name: &str) -> Result<Vec<String>> {
     let profile = profiles.remove(name).ok_or(missing)?;
     if profile.options.iter().any(|option| option.starts_with("--profile")) {
         return Err(CliError::usage_error(
-            format!("the profile '{name}' names a profile"),
+            format!("the profile '{name}' refers to another profile"),
             "write its options out",
         ));
     }

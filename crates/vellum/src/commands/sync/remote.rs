@@ -57,7 +57,7 @@ pub fn connect_remote(host: &OsStr, path: &OsStr, role: ServerRole, args: &Args)
     }
     let scheme = typed.windows(3).position(|bytes| bytes == b"://").and_then(|at| typed.get(..at));
     if scheme.is_some_and(|scheme| scheme.iter().all(u8::is_ascii_alphanumeric)) {
-        let message = format!("'{}' is an address of a kind that is not spoken to", format_path(&typed));
+        let message = format!("'{}' is an address with an unsupported scheme", format_path(&typed));
         let hint = match typed.strip_prefix(b"file://") {
             Some(path) => format!("the path alone: {}", format_path(path)),
             None => {
@@ -138,7 +138,10 @@ fn stat_remote_path(remote: &RemoteEnd, path: &OsStr) -> Result<FoundPath> {
         if !(is_pattern && error.kind() == vellum_types::ErrorKind::NotFound) {
             return CliError::from(error);
         }
-        let message = format!("no shell of the other host expands '{}'", format_path(path.as_bytes()));
+        let message = format!(
+            "'{}' is not expanded: paths are not passed to a shell on the other host",
+            format_path(path.as_bytes())
+        );
         CliError::usage_error(message, "name the directory, and choose with --include and --exclude")
     })
 }

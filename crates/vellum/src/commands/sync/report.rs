@@ -182,7 +182,7 @@ impl SyncRun<'_> {
             }
         }
         if let Some(refusal) = &self.plan.refusal {
-            context.ui.print_note(format!("this would be refused: {refusal}"))?;
+            context.ui.print_note(format!("the run would be refused: {refusal}"))?;
         }
         if args.show.stats { self.print_facts(context) } else { Ok(()) }
     }
@@ -315,13 +315,13 @@ impl SyncRun<'_> {
     }
 
     fn collect_json_steps(&self) -> Vec<SyncStepJson> {
-        let shown = itemize_steps(self.plan, self.from, self.to).map(|told| SyncStepJson {
-            action: itemize::action_name(told.step),
-            name: NameJson::new(&told.path()),
-            other: told.other_path().map(|path| NameJson::new(&path)),
-            differs: itemize::attribute_names(told.step.what),
-            new: told.step.what.contains(vellum_sync::plan::Differences::NEW),
-            bytes: told.content_bytes(),
+        let shown = itemize_steps(self.plan, self.from, self.to).map(|item| SyncStepJson {
+            action: itemize::action_name(item.step),
+            name: NameJson::new(&item.path()),
+            other: item.other_path().map(|path| NameJson::new(&path)),
+            differs: itemize::attribute_names(item.step.what),
+            new: item.step.what.contains(vellum_sync::plan::Differences::NEW),
+            bytes: item.content_bytes(),
         });
         shown.collect()
     }

@@ -88,7 +88,7 @@ impl SourceArg {
                     return Err(CliError::usage_error(message, "leave out -L, -k and the like"));
                 }
                 if args.delete.remove_source_files {
-                    let message = format!("nothing can be taken away from the snapshot {snapshot}");
+                    let message = format!("files cannot be removed from the snapshot {snapshot}");
                     return Err(CliError::usage_error(message, "leave out --remove-source-files"));
                 }
                 snapshot::open_snapshot_source(context, directory, snapshot, path)
@@ -150,23 +150,23 @@ struct PresentSources<'a> {
 impl<'a> PresentSources<'a> {
     /// Opens those that are there. Where none may be missing, one that is not there is an error.
     fn open(
-        asked: &'a [SourceArg],
+        source_args: &'a [SourceArg],
         may_be_missing: bool,
         args: &Args,
         context: &CommandContext,
     ) -> Result<Self> {
         let mut present = Self { opened: Vec::new(), missing: Vec::new() };
-        for asked in asked {
-            let opened = match may_be_missing && asked.is_missing(context) {
+        for source_arg in source_args {
+            let opened = match may_be_missing && source_arg.is_missing(context) {
                 true => None,
-                false => match asked.open_source(args, context) {
+                false => match source_arg.open_source(args, context) {
                     Err(error) if may_be_missing && error.kind() == vellum_types::ErrorKind::NotFound => None,
                     opened => Some(opened?),
                 },
             };
             match opened {
-                Some(opened) => present.opened.push((asked, opened)),
-                None => present.missing.extend(asked.path_at_destination()),
+                Some(opened) => present.opened.push((source_arg, opened)),
+                None => present.missing.extend(source_arg.path_at_destination()),
             }
         }
         Ok(present)
@@ -304,29 +304,29 @@ pub struct SourceSettings<'a> {
 
 /// Opens one source, or the union of several, and the destination.
 pub fn open_sources(
-    asked: &[SourceArg],
+    source_args: &[SourceArg],
     destination: &OsString,
     base: SourceSettings<'_>,
     args: &Args,
     context: &CommandContext,
 ) -> Result<OpenedSources> {
     let SourceSettings { options, filters } = base;
-    if asked.len() > 1 {
+    if source_args.len() > 1 {
         // Each source is held open.
         raise_open_files_limit();
     }
-    let mut present = PresentSources::open(asked, options.ignore_missing, args, context)?;
+    let mut present = PresentSources::open(source_args, options.ignore_missing, args, context)?;
     let is_alone = present.opened.len() == 1 && (present.missing.is_empty() || !options.delete.missing);
-    if let Some((asked, from)) = present.opened.pop_if(|_| is_alone) {
+    if let Some((source_arg, from)) = present.opened.pop_if(|_| is_alone) {
         let mut into = open_destination(destination, &from, args, context)?;
-        let words = format!("{} goes into {}", describe_source(&from, asked), into.words);
+        let words = format!("{} goes into {}", describe_source(&from, source_arg), into.words);
         let avoid = super::check_nesting(&from, &mut into, destination, context)?;
         let top = from.name.clone().filter(|_| from.is_dir).unwrap_or_default();
         let shown = into.shown.clone().unwrap_or_default();
         let remotes = from.remote.iter().chain(&into.remote).cloned().collect();
         let is_single = !from.is_dir;
-        let filters = asked.restrict_filters(filters, options)?;
-        let named = asked.relative_path_in(&from).into_iter().collect();
+        let filters = source_arg.restrict_filters(filters, options)?;
+        let named = source_arg.relative_path_in(&from).into_iter().collect();
         let charsets = iconv::parse_name_charsets(args)?;
         let is_local = from.remote.is_none();
         let source = convert_local_source((from.open)(&shown), charsets.filter(|_| is_local));
@@ -349,8 +349,8 @@ pub fn open_sources(
     open_union(present, destination, base, args, context)
 }
 
-fn describe_source(from: &SourceEndpoint, asked: &SourceArg) -> String {
-    match &asked.named {
+fn describe_source(from: &SourceEndpoint, source_arg: &SourceArg) -> String {
+    match &source_arg.named {
         Some(named) => format!("'{}', with the directories on its way,", format_path(named)),
         None => from.words.clone(),
     }
@@ -364,50 +364,77 @@ fn open_union(
     args: &Args,
     context: &CommandContext,
 ) -> Result<OpenedSources> {
-    let SourceSettings { options, filters } = base;
-    let mut parts = Vec::new();
-    let mut words = Vec::new();
-    let mut remotes = Vec::new();
-    let mut outer = Vec::new();
-    let charsets = iconv::parse_name_charsets(args)?;
-    let mut selection = Some(ListedPaths::default());
-    let mut target = None;
-    let mut named = Vec::new();
-    let mut is_single = true;
-    let is_nothing = present.opened.is_empty();
-    if is_nothing {
-        // Nothing was selected, unless paths were.
-        selection = selection.filter(|_| args.places.relative).or_else(|| filters.selection.clone());
-        is_single = false;
-        target = Some(open_destination(destination, &nothing(), args, context)?);
+    let mut union = UnionBuilder {
+        base,
+        destination,
+        args,
+        context,
+        charsets: iconv::parse_name_charsets(args)?,
+        parts: Vec::new(),
+        words: Vec::new(),
+        remotes: Vec::new(),
+        outer: Vec::new(),
+        selection: Some(ListedPaths::default()),
+        target: None,
+        named: Vec::new(),
+        is_single: present.missing.is_empty(),
+    };
+    if present.opened.is_empty() {
+        union.select_listed_paths()?;
     }
-    for (asked, from) in present.opened {
+    for (source_arg, from) in present.opened {
+        union.add_source(source_arg, from)?;
+    }
+    union.finish_union(present.missing)
+}
+
+/// What is collected of several sources, one after the other.
+struct UnionBuilder<'a> {
+    base: SourceSettings<'a>,
+    destination: &'a OsString,
+    args: &'a Args,
+    context: &'a CommandContext,
+    charsets: Option<NameCharsets>,
+    parts: Vec<UnionPart>,
+    words: Vec<String>,
+    remotes: Vec<RemoteEnd>,
+    /// Directories of the destination that a source lies in.
+    outer: Vec<(u64, u64)>,
+    /// The paths that are selected so far; None once a source is selected whole.
+    selection: Option<ListedPaths>,
+    target: Option<DestinationEndpoint>,
+    named: Vec<RelativePath>,
+    is_single: bool,
+}
+
+impl UnionBuilder<'_> {
+    /// Without any source nothing is selected, unless paths were.
+    fn select_listed_paths(&mut self) -> Result<()> {
+        let listed = || self.base.filters.selection.clone();
+        self.selection = self.selection.take().filter(|_| self.args.places.relative).or_else(listed);
+        self.is_single = false;
+        self.target = Some(open_destination(self.destination, &nothing(), self.args, self.context)?);
+        Ok(())
+    }
+
+    fn add_source(&mut self, source_arg: &SourceArg, from: SourceEndpoint) -> Result<()> {
+        let SourceSettings { options, filters } = self.base;
         if let Some(remote) = &from.remote {
             // A host lets few connect at once.
             remote.inspect_target()?;
         }
-        named.extend(asked.relative_path_in(&from));
-        is_single &= !from.is_dir;
-        let rules = asked.restrict_filters(filters, options)?;
-        let own_rules = match charsets.filter(|_| from.remote.is_some()) {
+        self.named.extend(source_arg.relative_path_in(&from));
+        self.is_single &= !from.is_dir;
+        let rules = source_arg.restrict_filters(filters, options)?;
+        let own_rules = match self.charsets.filter(|_| from.remote.is_some()) {
             Some(charsets) => iconv::convert_listed_paths(&rules, charsets.to_remote()),
             None => Arc::clone(&rules),
         };
-        let whole = as_dir_source(&from);
-        let mut into = match target.take() {
-            Some(DestinationEndpoint { remote: Some(_), .. }) if from.remote.is_some() => {
-                return Err(two_remotes_error());
-            }
-            Some(into) => into,
-            None => open_destination(destination, &whole, args, context)?,
-        };
-        refuse_copy_onto_itself(&from, &into)?;
-        let [avoid, inside] = super::check_nesting(&whole, &mut into, destination, context)?;
-        outer.extend(inside);
-        target = Some(into);
-        selection = selection.zip(rules.selection.clone()).map(|(all, one)| all.merge_with(one));
-        words.push(describe_source(&from, asked));
-        remotes.extend(from.remote.clone());
+        let avoid = self.aim_source(&from)?;
+        self.selection =
+            self.selection.take().zip(rules.selection.clone()).map(|(all, one)| all.merge_with(one));
+        self.words.push(describe_source(&from, source_arg));
+        self.remotes.extend(from.remote.clone());
         let root = from.root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
         let under = from.name.clone().filter(|_| from.is_dir);
         let top = under.as_deref().unwrap_or_default();
@@ -415,34 +442,60 @@ fn open_union(
             .create_named_filter(SyncSide::Source, root, top)
             .map_err(vellum_sync::SyncError::from)?;
         let shown = from.name.clone().unwrap_or_default();
-        parts.push(UnionPart { source: (from.open)(&shown), rules, under, avoid });
+        self.parts.push(UnionPart { source: (from.open)(&shown), rules, under, avoid });
+        Ok(())
     }
-    let outer = single_nested_source(outer, options)?;
-    let into = target.ok_or_else(|| CliError::usage_error("a source is needed", "vellum sync SRC DST"))?;
-    remotes.extend(into.remote.clone());
-    let words = match is_nothing {
-        true => format!("nothing goes into {}", into.words),
-        false => format!("{} go into {}", format_source_list(&words), into.words),
-    };
-    let selection = selection.map(|all| all.merge_with(asked_for(&present.missing, args, options)));
-    let filters = with_selection(filters, selection);
-    let is_from_remote = !remotes.is_empty() && into.remote.is_none();
-    let source = Box::new(SourceUnion::new(parts));
-    Ok(OpenedSources {
-        source: convert_local_source(source, charsets.filter(|_| !is_from_remote)),
-        top: Vec::new(),
-        root: None,
-        into,
-        words,
-        avoid: [None, outer],
-        remotes,
-        is_single: is_single && present.missing.is_empty(),
-        filters,
-        named,
-        missing: present.missing,
-        is_nothing,
-        charsets,
-    })
+
+    /// Opens the destination, or checks that this source can go where those before it go. Returns the directory of the
+    /// source that the destination is.
+    fn aim_source(&mut self, from: &SourceEndpoint) -> Result<Option<(u64, u64)>> {
+        let whole = as_dir_source(from);
+        let mut into = match self.target.take() {
+            Some(DestinationEndpoint { remote: Some(_), .. }) if from.remote.is_some() => {
+                return Err(two_remotes_error());
+            }
+            Some(into) => into,
+            None => open_destination(self.destination, &whole, self.args, self.context)?,
+        };
+        refuse_copy_onto_itself(from, &into)?;
+        let [avoid, inside] = super::check_nesting(&whole, &mut into, self.destination, self.context)?;
+        self.outer.extend(inside);
+        self.target = Some(into);
+        Ok(avoid)
+    }
+
+    fn finish_union(self, missing: Vec<Vec<u8>>) -> Result<OpenedSources> {
+        let SourceSettings { options, filters } = self.base;
+        let outer = single_nested_source(self.outer, options)?;
+        let into =
+            self.target.ok_or_else(|| CliError::usage_error("a source is needed", "vellum sync SRC DST"))?;
+        let mut remotes = self.remotes;
+        remotes.extend(into.remote.clone());
+        let is_nothing = self.parts.is_empty();
+        let words = match is_nothing {
+            true => format!("nothing goes into {}", into.words),
+            false => format!("{} go into {}", format_source_list(&self.words), into.words),
+        };
+        let selection =
+            self.selection.map(|all| all.merge_with(select_missing_paths(&missing, self.args, options)));
+        let is_from_remote = !remotes.is_empty() && into.remote.is_none();
+        let source = Box::new(SourceUnion::new(self.parts));
+        Ok(OpenedSources {
+            source: convert_local_source(source, self.charsets.filter(|_| !is_from_remote)),
+            top: Vec::new(),
+            root: None,
+            into,
+            words,
+            avoid: [None, outer],
+            remotes,
+            is_single: self.is_single,
+            filters: with_selection(filters, selection),
+            named: self.named,
+            missing,
+            is_nothing,
+            charsets: self.charsets,
+        })
+    }
 }
 
 /// Sources on this host, listed in the charset of the destination.
@@ -462,7 +515,7 @@ fn with_selection(filters: &Arc<SyncFilters>, selection: Option<ListedPaths>) ->
 }
 
 /// With `--relative`: paths that are not there, and may go at the destination.
-fn asked_for(missing: &[Vec<u8>], args: &Args, options: &SyncOptions) -> ListedPaths {
+fn select_missing_paths(missing: &[Vec<u8>], args: &Args, options: &SyncOptions) -> ListedPaths {
     if !(args.places.relative && options.delete.missing) {
         return ListedPaths::default();
     }

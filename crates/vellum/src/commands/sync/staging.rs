@@ -29,10 +29,7 @@ pub fn parse_staging_dirs(typed: &WriteArgs) -> Result<StagingArgs> {
     let temp = typed.temp_dir.clone().map(OsStringExt::into_vec);
     let partial = typed.partial_dir.clone().map(OsStringExt::into_vec);
     if temp.as_ref().is_some_and(Vec::is_empty) {
-        return Err(CliError::usage_error(
-            "--temp-dir names no directory",
-            "for example --temp-dir /var/tmp",
-        ));
+        return Err(CliError::usage_error("--temp-dir needs a directory", "for example --temp-dir /var/tmp"));
     }
     let is_name = |dir: &[u8]| !dir.is_empty() && !dir.contains(&b'/') && dir != b"." && dir != b"..";
     if partial.as_ref().is_some_and(|dir| !dir.starts_with(b"/") && !is_name(dir)) {

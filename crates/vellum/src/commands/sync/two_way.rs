@@ -4,7 +4,7 @@
 //! absent: what is decided about an entry (see `vellum_sync::two_way`).
 
 mod ask;
-mod told;
+mod report;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -125,7 +125,7 @@ pub fn run(
     let ends = sides.open_endpoints(first.is_some(), args)?;
     let rules =
         [sides.filter_judge(filters, TwoWaySide::First)?, sides.filter_judge(filters, TwoWaySide::Second)?];
-    let asked = TwoWayRequest {
+    let request = TwoWayRequest {
         options,
         rule: args.two_way.conflict.to_rule(),
         answers: Default::default(),
@@ -133,9 +133,9 @@ pub fn run(
         labels: sides.version_labels(),
         hidden: Default::default(),
     };
-    let mut two_way = TwoWaySync { ends: [&*ends[0], &*ends[1]], rules, asked };
+    let mut two_way = TwoWaySync { ends: [&*ends[0], &*ends[1]], rules, request };
     let ran = execute_two_way(&mut two_way, &archive, &archive_file, (args, context), ask)?;
-    told::report_two_way_run(&TwoWayRun { first, ..ran }, &sides, args, context)
+    report::report_two_way_run(&TwoWayRun { first, ..ran }, &sides, args, context)
 }
 
 fn execute_two_way(
@@ -149,7 +149,7 @@ fn execute_two_way(
         CliError::from(error).with_resume_hint("run the command again: it goes on where it stopped")
     };
     let loud = args.show.progress || args.show.partial_progress;
-    let mut patience = RetryBudget::new(&two_way.asked.options);
+    let mut patience = RetryBudget::new(&two_way.request.options);
     let looked = context.run_with_forced_progress(TASK, loud, |meter| {
         loop {
             let looked = scan_and_plan(two_way, archive, meter);
@@ -163,7 +163,7 @@ fn execute_two_way(
     });
     let (sight, mut plan) = looked.map_err(stopped)?;
     if ask && plan.open_conflicts().next().is_some() {
-        two_way.asked.answers = ask::ask_about_conflicts(&plan, &sight, context)?;
+        two_way.request.answers = ask::ask_about_conflicts(&plan, &sight, context)?;
         plan = two_way.build_plan(archive, &sight)?;
     }
     if args.show.dry_run {

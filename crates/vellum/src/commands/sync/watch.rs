@@ -59,10 +59,10 @@ pub struct WatchArgs {
 /// Synchronises until somebody asks to stop.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mut watch = SyncWatch::new(args, context)?;
-    let asked = interrupt::install_signal_handlers();
+    let stop_flag = interrupt::install_signal_handlers();
     interrupt::finish_before_stop();
     let mut retry = RETRY_MIN;
-    while !interrupt::is_stop_requested(&asked) {
+    while !interrupt::is_stop_requested(&stop_flag) {
         let outcome = watch.refresh_watches(context).and_then(|()| run_once(args, context));
         let failed = match outcome {
             Ok(CommandOutcome::Done) => false,
@@ -80,10 +80,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         args.show.only_changes.set(true);
         context.ui.flush_output()?;
         if watch.trees.is_empty() && watch.poll.is_none() {
-            return Err(CliError::usage_error("nothing here ever changes", "leave --watch out"));
+            return Err(CliError::usage_error("a snapshot never changes", "leave --watch out"));
         }
         retry = if failed { (retry * 2).min(RETRY_MAX) } else { RETRY_MIN };
-        watch.wait_for_changes(failed.then_some(retry), &|| interrupt::is_stop_requested(&asked))?;
+        watch.wait_for_changes(failed.then_some(retry), &|| interrupt::is_stop_requested(&stop_flag))?;
     }
     context.ui.print_note("Stopped watching")?;
     Ok(CommandOutcome::Done)
@@ -97,7 +97,7 @@ struct SyncWatch {
     every: Duration,
     settle: SettleTimer,
     ran: bool,
-    told: bool,
+    is_reported: bool,
 }
 
 impl SyncWatch {
@@ -114,7 +114,7 @@ impl SyncWatch {
             every,
             settle: SettleTimer::new(pace),
             ran: false,
-            told: false,
+            is_reported: false,
         };
         let ends = match (args.two_way.two_way, args.ends.split_last()) {
             (true, _) => args.ends.as_slice(),
@@ -160,7 +160,7 @@ impl SyncWatch {
         for tree in &mut self.trees {
             if tree.refresh_watches()? == WatchCoverage::Partial {
                 self.poll = Some(self.every);
-                if !std::mem::replace(&mut self.told, true) {
+                if !std::mem::replace(&mut self.is_reported, true) {
                     context.ui.print_warning(format!(
                         "the system has no room to watch all directories, so they are looked at every {} s; \
                          sysctl fs.inotify.max_user_watches makes room",
@@ -200,7 +200,7 @@ impl SyncWatch {
         // A moment more: to wake too early is to go round for nothing.
         let wait = wait + Duration::from_millis(1);
         let wait = Timespec::try_from(wait)
-            .map_err(|_| CliError::usage_error("such a wait has no end", "--poll 10"))?;
+            .map_err(|_| CliError::usage_error("the number is too large", "--poll 10"))?;
         match poll(&mut fds, Some(&wait)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(CliError::io_error("wait for", "changes")(errno.into())),
@@ -212,7 +212,11 @@ fn parse_duration(typed: f64) -> Result<Duration> {
     /// Longest wait, seconds: a day.
     const LONGEST: f64 = 86_400.0;
     let fits = (0.0..=LONGEST).contains(&typed);
-    let usage =
-        || CliError::usage_error(format!("'{typed}' seconds are no wait"), "for example --settle 0.5");
+    let usage = || {
+        CliError::usage_error(
+            format!("'{typed}' is not a number of seconds to wait"),
+            "for example --settle 0.5",
+        )
+    };
     fits.then(|| Duration::from_secs_f64(typed)).ok_or_else(usage)
 }

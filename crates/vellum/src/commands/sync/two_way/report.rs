@@ -109,13 +109,15 @@ fn print_two_way_lines(
     let ui = &context.ui;
     if let Some(Some(why)) = &ran.first {
         let hint = "nothing is deleted, and what differs is a conflict, as in a first run";
-        ui.print_warning(format!("the archive of this pair counts for nothing, since {why}: {hint}"))?;
+        ui.print_warning(format!("the archive of this pair is ignored, since {why}: {hint}"))?;
     }
     if ui.voice.quiet {
         return Ok(());
     }
     if args.show.dry_run && ran.first.is_some() {
-        ui.print_note("These two have not met before: nothing is deleted on either side")?;
+        ui.print_note(
+            "The two directories have not been synchronized before: nothing is deleted on either side",
+        )?;
     }
     for conflict in &ran.plan.conflicts {
         ui.print_note(format!(
