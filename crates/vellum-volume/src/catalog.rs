@@ -175,10 +175,12 @@ impl SnapshotCatalog {
 
     /// Ids of all snapshots that the store had when it was asked last, sorted: what one command names them by.
     pub fn last_listed_ids(&self) -> Result<Arc<[SnapshotId]>> {
-        if let Some(listed) = self.with_known_records(|known| known.listed.clone()) {
-            return Ok(listed);
+        if let Some(listed) = &self.known.lock().listed {
+            return Ok(listed.clone());
         }
-        let listed: Arc<[SnapshotId]> = self.list_ids()?.into();
+        // Whoever needs the list needs the records next: their file is read meanwhile.
+        let ((), listed) = rayon::join(|| self.with_known_records(|_| ()), || self.list_ids());
+        let listed: Arc<[SnapshotId]> = listed?.into();
         self.with_known_records(|known| known.listed = Some(listed.clone()));
         Ok(listed)
     }

@@ -57,7 +57,7 @@ impl<'a, I: Iterator<Item = Result<HistoryStep>> + Send> PathHistory<'a, I> {
         if window.is_empty() {
             return false;
         }
-        let next_len = (window.len() * 2).min(WINDOW_MAX);
+        let next_len = (window.len() * 3 / 2).min(WINDOW_MAX);
         // Only one thread can walk the history: the others compare meanwhile, instead of waiting for it.
         let (changed, next) = rayon::join(
             || compare_steps(self.volume, self.path, window),
