@@ -212,12 +212,12 @@ fn attributes_of_directories_are_believed_for_a_minute_at_most() {
     let file = EntryAnswer { patience: day, ..entry() };
     let dir = EntryAnswer { attr: NodeAttributes { mode: 0o040_755, ..file.attr }, ..file };
     let seconds = |body: &[u8], at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().unwrap());
-    for (input, attributes) in [(&file, 86_400), (&dir, 60)] {
+    for (answer, attributes) in [(&file, 86_400), (&dir, 60)] {
         // The name, and the attributes behind it.
-        assert_eq!(seconds(SmallAnswer::for_entry(input).answer_body(), 16), 86_400);
-        assert_eq!(seconds(SmallAnswer::for_entry(input).answer_body(), 24), attributes);
-        assert_eq!(seconds(SmallAnswer::for_attributes(input).answer_body(), 0), attributes);
-        assert_eq!(seconds(SmallAnswer::for_statx(input).answer_body(), 0), attributes);
+        assert_eq!(seconds(SmallAnswer::for_entry(answer).answer_body(), 16), 86_400);
+        assert_eq!(seconds(SmallAnswer::for_entry(answer).answer_body(), 24), attributes);
+        assert_eq!(seconds(SmallAnswer::for_attributes(answer).answer_body(), 0), attributes);
+        assert_eq!(seconds(SmallAnswer::for_statx(answer).answer_body(), 0), attributes);
     }
     let unsure = EntryAnswer { patience: Duration::ZERO, ..dir };
     assert_eq!(seconds(SmallAnswer::for_attributes(&unsure).answer_body(), 0), 0);

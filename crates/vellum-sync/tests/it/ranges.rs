@@ -149,9 +149,9 @@ fn what_is_appended_grows_in_order() {
 }
 
 /// A directory of which each file's content is something else.
-struct Told<F>(LocalEnd, F);
+struct PiecesSource<F>(LocalEnd, F);
 
-impl<F: Send + Sync> SyncEnd for Told<F> {
+impl<F: Send + Sync> SyncEnd for PiecesSource<F> {
     fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         self.0.list_entries(wish, meter)
     }
@@ -166,7 +166,7 @@ impl<F: Send + Sync> SyncEnd for Told<F> {
     }
 }
 
-impl<P: ContentPieces + 'static, F: Fn() -> P + Send + Sync> SourceEnd for Told<F> {
+impl<P: ContentPieces + 'static, F: Fn() -> P + Send + Sync> SourceEnd for PiecesSource<F> {
     fn open_content(&self, _: ListingEntry<'_>, _: Option<OldVersion<'_>>) -> Result<FileContent> {
         Ok(FileContent::Pieces(Box::new(self.1())))
     }
@@ -179,7 +179,7 @@ fn sync_told<P: ContentPieces + 'static>(
     reported: impl Fn() -> P + Send + Sync,
 ) -> SyncReport {
     let meter = ProgressMeter::default();
-    let source = Told(LocalEnd::open(&pair.from()).unwrap(), reported);
+    let source = PiecesSource(LocalEnd::open(&pair.from()).unwrap(), reported);
     let target = LocalEnd::open(&pair.to).unwrap();
     let wish = |side| ListingRequest {
         side,

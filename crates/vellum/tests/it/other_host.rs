@@ -141,8 +141,8 @@ impl Host {
 
     /// Bytes that went through the relay.
     pub fn passed(&self) -> u64 {
-        let describe_tree = fs::read_to_string(self.world.path("ssh/marker.passed")).unwrap();
-        describe_tree.lines().map(|line| line.parse::<u64>().unwrap()).sum()
+        let passed = fs::read_to_string(self.world.path("ssh/marker.passed")).unwrap();
+        passed.lines().map(|line| line.parse::<u64>().unwrap()).sum()
     }
 
     /// A two-way run of `a` here and `b` there.
@@ -157,8 +157,8 @@ impl Host {
 
     /// Two trees are the same.
     pub fn assert_equal(&self, one: &str, other: &str) {
-        let describe_tree = |path: &str| describe_tree(&self.world.tree().join(path));
-        assert_eq!(describe_tree(one), describe_tree(other));
+        let tree = |path: &str| describe_tree(&self.world.tree().join(path));
+        assert_eq!(tree(one), tree(other));
     }
 }
 
@@ -181,7 +181,7 @@ fn config(dir: &Path) -> String {
 
 /// Everything that a tree is, in words.
 pub fn describe_tree(root: &Path) -> Vec<String> {
-    let mut describe_tree = Vec::new();
+    let mut lines = Vec::new();
     let mut pending = vec![root.to_path_buf()];
     while let Some(at) = pending.pop() {
         for entry in fs::read_dir(at).unwrap() {
@@ -193,16 +193,12 @@ pub fn describe_tree(root: &Path) -> Vec<String> {
             let sum: u64 =
                 content.iter().fold(7, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
             let time = (meta.mtime(), meta.mtime_nsec());
-            describe_tree.push(format!(
-                "{shown:?} {:o} {time:?} {link:?} {} {sum}",
-                meta.mode(),
-                content.len()
-            ));
+            lines.push(format!("{shown:?} {:o} {time:?} {link:?} {} {sum}", meta.mode(), content.len()));
             if meta.is_dir() {
                 pending.push(path);
             }
         }
     }
-    describe_tree.sort();
-    describe_tree
+    lines.sort();
+    lines
 }

@@ -145,20 +145,20 @@ mod tests {
 
     use super::*;
 
-    enum Told {
+    enum TestPiece {
         Old(u64, u64),
         Data(&'static [u8]),
         Hole(u64),
     }
 
-    struct All(std::vec::IntoIter<Told>, ContentDigest);
+    struct All(std::vec::IntoIter<TestPiece>, ContentDigest);
 
     impl ContentPieces for All {
         fn next_piece(&mut self) -> Result<Option<TransferPiece<'_>>> {
             Ok(self.0.next().map(|parts| match parts {
-                Told::Old(offset, len) => TransferPiece::Old { offset, len },
-                Told::Data(bytes) => TransferPiece::Data(bytes),
-                Told::Hole(len) => TransferPiece::Hole(len),
+                TestPiece::Old(offset, len) => TransferPiece::Old { offset, len },
+                TestPiece::Data(bytes) => TransferPiece::Data(bytes),
+                TestPiece::Hole(len) => TransferPiece::Hole(len),
             }))
         }
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     /// What comes of `there` and some pieces that shall make `whole`.
-    fn gone_on(there: &[u8], parts: Vec<Told>, whole: &[u8]) -> Result<Vec<u8>> {
+    fn gone_on(there: &[u8], parts: Vec<TestPiece>, whole: &[u8]) -> Result<Vec<u8>> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all_at(there, 0).unwrap();
         let meter = ProgressMeter::default();
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_is_there_is_kept_and_the_rest_written() {
-        use Told::{Data, Hole, Old};
+        use TestPiece::{Data, Hole, Old};
         let gone =
             |there: &[u8], parts, whole: &[u8]| assert_eq!(gone_on(there, parts, whole).unwrap(), whole);
         gone(b"abcd", vec![Old(0, 4), Data(b"ef")], b"abcdef");
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_was_written_over_or_lies_is_not_taken() {
-        use Told::{Data, Old};
+        use TestPiece::{Data, Old};
         for (parts, whole) in [
             (vec![Data(b"XY"), Old(0, 2)], b"XYab"),
             (vec![Old(0, 4), Old(3, 2)], b"abcd"),

@@ -171,7 +171,7 @@ fn make_tree(root: &Path) {
 
 /// Everything that a tree is, in words.
 fn describe_tree(root: &Path) -> Vec<String> {
-    fn walk(root: &Path, at: &Path, describe_tree: &mut Vec<String>) {
+    fn walk(root: &Path, at: &Path, lines: &mut Vec<String>) {
         let mut names: Vec<PathBuf> = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()).collect();
         names.sort();
         for path in names {
@@ -187,9 +187,9 @@ fn describe_tree(root: &Path) -> Vec<String> {
             let secs = meta.mtime();
             let nanos = meta.mtime_nsec();
             let size = if meta.is_dir() { 0 } else { meta.len() };
-            describe_tree.push(format!("{shown:?} {mode:o} {secs}.{nanos} {size} {link:?} {content}"));
+            lines.push(format!("{shown:?} {mode:o} {secs}.{nanos} {size} {link:?} {content}"));
             if meta.is_dir() {
-                walk(root, &path, describe_tree);
+                walk(root, &path, lines);
             }
         }
     }
@@ -312,11 +312,8 @@ fn errors_of_the_far_side_are_told_in_the_end() {
     let source = client.wire_source();
     let job = SyncJob { plan: &plan, source: &source, from: &from, to: &to, options: &options };
     let report = local.execute_plan(&job, &meter).unwrap();
-    let describe_tree: Vec<_> = report.problems.iter().map(|problem| problem.path.clone()).collect();
-    assert!(
-        describe_tree.contains(&b"empty".to_vec()) && describe_tree.contains(&b"dir/small3".to_vec()),
-        "{report:?}"
-    );
+    let paths: Vec<_> = report.problems.iter().map(|problem| problem.path.clone()).collect();
+    assert!(paths.contains(&b"empty".to_vec()) && paths.contains(&b"dir/small3".to_vec()), "{report:?}");
     assert!(there.join("big").exists() && !there.join("dir/small3").exists());
 }
 
@@ -586,12 +583,12 @@ fn a_file_that_is_as_long_as_it_says_is_taken() {
 }
 
 /// A frame of a stream.
-type Told = (FrameKind, Vec<u8>);
+type SentFrame = (FrameKind, Vec<u8>);
 
 /// hostile.md 47, 50: sizes that lie, streams without end.
 #[test]
 fn sizes_that_lie_fail_the_file() {
-    let lies: [(u64, Vec<Told>); 5] = [
+    let lies: [(u64, Vec<SentFrame>); 5] = [
         (20, vec![(FrameKind::Data, vec![1; 21])]),
         (20, vec![(FrameKind::Data, vec![1; 10]), (FrameKind::End, Vec::new())]),
         (20, vec![(FrameKind::Hole, u64::MAX.to_le_bytes().to_vec())]),

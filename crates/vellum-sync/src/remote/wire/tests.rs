@@ -138,13 +138,13 @@ fn decode(payloads: &[Vec<u8>]) -> Result<Option<TreeListing>, WireError> {
 }
 
 fn describe_tree(listing: &TreeListing) -> Vec<String> {
-    let tell = |entry: crate::model::listing::ListingEntry<'_>| {
+    let describe_entry = |entry: crate::model::listing::ListingEntry<'_>| {
         let mode = entry.mode();
         let mtime = entry.mtime();
         let size = entry.size();
         format!("{entry:?} {mode:o} {mtime:?} {size} {:?} {:?}", entry.flags(), entry.detail())
     };
-    listing.iter().map(tell).collect()
+    listing.iter().map(describe_entry).collect()
 }
 
 #[test]
