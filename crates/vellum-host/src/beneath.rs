@@ -29,7 +29,7 @@ pub use dir::{HeldDir, SpecialFile};
 pub use error::BeneathError;
 pub use file::{OpenedFile, stat_file};
 pub use hidden::{HiddenDir, remove_stale_hidden_dir};
-pub use limit::raise_open_files_limit;
+pub use limit::{raise_open_files_limit, reserve_descriptor_table};
 pub use list::{DirNames, ListedName};
 pub use node::HeldNode;
 pub use trusted::{append_to_trusted_file, open_trusted_file};

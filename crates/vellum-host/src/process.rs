@@ -4,23 +4,10 @@
 
 use std::io;
 
-/// What a store, a walk and a few files need at once.
-const DESCRIPTORS_RESERVED: i32 = 512;
-
 /// Returns this machine's name.
 #[must_use]
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// Makes room for 512 open files in this process's table of descriptors, as far as its limit allows it.
-///
-/// To be called before any thread is started: the kernel enlarges the table of a process with several threads only after
-/// each processor has passed a quiescent state, which takes about 10 ms, and does so at 64, 128 and 256 open files.
-pub fn reserve_descriptor_table() {
-    let Ok(null) = std::fs::File::open("/dev/null") else { return };
-    // The table stays as large as it was for the highest number that was used. Without room nothing is lost but time.
-    let _ = rustix::io::fcntl_dupfd_cloexec(&null, DESCRIPTORS_RESERVED - 1);
 }
 
 /// Returns what tells apart the places in which process numbers have a meaning: this boot, and this PID namespace.
@@ -126,15 +113,6 @@ mod tests {
         assert_eq!((stat.processor_ticks(), stat.start_ticks(), stat.resident_pages()), (11 + 12, 19, 21));
         assert_eq!(stat.processor(), None);
         assert!(ProcessStat { text: Vec::new() }.has_ended());
-    }
-
-    #[test]
-    fn the_table_of_descriptors_has_room_for_many() {
-        reserve_descriptor_table();
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let room = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-        assert!(room.trim().parse::<u64>().unwrap() >= limit.min(512), "{room}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub enum StoreError {
         key: String,
     },
     /// The store gave fewer or more bytes than were asked for, though it reported success.
-    #[error("{place} returned {got} of the {wanted} bytes that were requested of object {key}")]
+    #[error("{place} returned {got} bytes of object {key}, not the {wanted} bytes that were requested")]
     Length {
         /// The store, as it describes itself.
         place: String,

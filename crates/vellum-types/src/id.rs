@@ -74,7 +74,8 @@ fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut out = [0; N];
     for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
         let [high, low] = pair else { return None };
-        let (high, low) = (HEX_VALUES[usize::from(*high)], HEX_VALUES[usize::from(*low)]);
+        let high = HEX_VALUES[usize::from(*high)];
+        let low = HEX_VALUES[usize::from(*low)];
         if high | low > 15 {
             return None;
         }

@@ -17,7 +17,6 @@ use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::{ErrorKind, FieldReader, FieldWriter, SnapshotId};
 
 use crate::error::{Result, VolumeError};
-use crate::history::HistoryEntry;
 use crate::record::{OBJECT_MAX, RECORD_MAX, RecordSummary, SnapshotRecord};
 use crate::state::StateDir;
 
@@ -59,6 +58,20 @@ struct KnownRecords {
     listed: Option<Arc<[SnapshotId]>>,
 }
 
+impl KnownRecords {
+    fn contains_record(&self, id: &SnapshotId) -> bool {
+        self.records.contains_key(id) || self.places.contains_key(id)
+    }
+
+    /// When and where a snapshot was made, as its record says, which may not have been checked yet.
+    fn summarize_record(&self, id: &SnapshotId) -> Option<RecordSummary<'_>> {
+        match self.records.get(id) {
+            Some(record) => Some(record.summarize()),
+            None => RecordSummary::decode(self.file.get(self.places.get(id)?.clone())?).ok(),
+        }
+    }
+}
+
 impl SnapshotCatalog {
     /// A catalog that is read when it is first needed.
     #[must_use]
@@ -91,31 +104,23 @@ impl SnapshotCatalog {
         Ok(Arc::new(record))
     }
 
-    /// The snapshots, of those that the store listed last, of which `is_wanted` is true. Damaged records are left out.
-    pub fn find_listed_records(
-        &self,
-        is_wanted: impl Fn(SnapshotId, &RecordSummary<'_>) -> bool,
-    ) -> Result<Vec<HistoryEntry>> {
-        let mut wanted = Vec::new();
-        for id in self.last_listed_ids()?.iter() {
+    /// How many of the snapshots that the store listed last are wanted. Damaged records are left out.
+    pub fn count_listed(&self, is_wanted: impl Fn(&SnapshotId, &RecordSummary<'_>) -> bool) -> Result<usize> {
+        let ids = self.last_listed_ids()?;
+        let unknown: Vec<_> = self.with_known_records(|known| {
+            ids.iter().filter(|id| !known.contains_record(id)).copied().collect()
+        });
+        self.fetch_records(unknown)?;
+        let may_count = |known: &KnownRecords, id: &SnapshotId| match known.summarize_record(id) {
+            Some(summary) => is_wanted(id, &summary),
+            None => true,
+        };
+        Ok(self.with_known_records(|known| {
             // Of thousands few are wanted: only these are decoded whole and checked against their ids.
-            let judged = self.with_known_records(|known| {
-                let place = known.places.get(id)?;
-                Some(is_wanted(*id, &RecordSummary::decode(known.file.get(place.clone())?).ok()?))
-            });
-            if judged == Some(false) {
-                continue;
-            }
-            match self.get_record(id) {
-                Ok(record) if is_wanted(*id, &record.summarize()) => {
-                    wanted.push(HistoryEntry { id: *id, record });
-                }
-                Ok(_) | Err(VolumeError::MissingRecord(_)) => {}
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(wanted)
+            let candidates = ids.iter().filter(|id| may_count(known, id)).copied().collect::<Vec<_>>();
+            let sound = candidates.iter().filter_map(|id| Some((id, self.find_record(known, id)?)));
+            sound.filter(|(id, record)| is_wanted(id, &record.summarize())).count()
+        }))
     }
 
     /// The record as the store has it now, authenticated.
@@ -254,9 +259,18 @@ impl SnapshotCatalog {
         let missing: Vec<_> = self.with_known_records(|known| {
             ids.iter().filter(|id| self.find_record(known, id).is_none()).copied().collect()
         });
-        let mut fetched = Vec::with_capacity(missing.len());
+        let damaged = self.fetch_records(missing)?;
+        let sound = self.with_known_records(|known| {
+            ids.iter().filter_map(|id| known.records.get(id).map(|record| (*id, record.clone()))).collect()
+        });
+        Ok(ListedRecords { sound, damaged })
+    }
+
+    /// Brings records from the store into the catalog, all at once. Returns those that are damaged.
+    fn fetch_records(&self, ids: Vec<SnapshotId>) -> Result<Vec<(SnapshotId, VolumeError)>> {
+        let mut fetched = Vec::with_capacity(ids.len());
         let mut damaged = Vec::new();
-        for id in missing {
+        for id in ids {
             match self.fetch_record(&id) {
                 Ok(record) => fetched.push((id, record)),
                 // Gone since it was listed.
@@ -268,10 +282,7 @@ impl SnapshotCatalog {
             }
         }
         self.cache_records(&fetched);
-        let sound = self.with_known_records(|known| {
-            ids.iter().filter_map(|id| known.records.get(id).map(|record| (*id, record.clone()))).collect()
-        });
-        Ok(ListedRecords { sound, damaged })
+        Ok(damaged)
     }
 
     /// Takes a snapshot out of the history; its blobs go with the next collection. The record moves aside, so
@@ -340,7 +351,10 @@ impl SnapshotCatalog {
             return;
         }
         self.with_known_records(|known| {
-            known.listed = None;
+            // Whatever the list does not name was made since, perhaps by another process.
+            let is_listed =
+                |listed: &Arc<[SnapshotId]>| records.iter().all(|(id, _)| listed.binary_search(id).is_ok());
+            known.listed = known.listed.take().filter(is_listed);
             known.records.extend(records.iter().map(|(id, record)| (*id, Arc::new(record.clone()))));
             // A catalog that cannot be written costs the next command a few requests, nothing else.
             if known.damaged {

@@ -96,12 +96,11 @@ impl Volume {
     pub fn count_newer_than_head(&self) -> Result<usize> {
         let Some(head) = self.read_head()? else { return Ok(0) };
         let record = self.catalog.get_record(&head)?;
-        let newer = self.catalog.find_listed_records(|id, summary| {
-            id != head
+        self.catalog.count_listed(|id, summary| {
+            *id != head
                 && summary.worktree == self.worktree.worktree
                 && (summary.time, summary.counter) > (record.time, record.counter)
-        })?;
-        Ok(newer.len())
+        })
     }
 
     /// Fails if the name of a new tag already has another meaning.

@@ -95,7 +95,7 @@ enum Command {
 
 /// Runs the command that the process was started with; gives its exit code.
 pub fn run_command_line() -> u8 {
-    vellum_host::process::reserve_descriptor_table();
+    vellum_host::beneath::reserve_descriptor_table();
     let mut cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
         Err(error) => return crate::ui::report_usage_error(error, EXIT_USAGE),

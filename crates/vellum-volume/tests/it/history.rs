@@ -256,6 +256,35 @@ fn a_damaged_catalog_is_only_slower_and_is_mended() {
 }
 
 #[test]
+fn newer_snapshots_are_counted_with_one_listing_and_never_too_many() {
+    let world = World::new(SEALED);
+    let ids: Vec<_> = (0..3).map(|n| commit_at(&world.volume, n, &n.to_string())).collect();
+    world.volume.set_head(ids[0]).unwrap();
+    let path = world.volume.state.join("catalog");
+    let whole = fs::read(&path).unwrap();
+    let count = || {
+        let counting = crate::ram::Hooked::new(world.ram.clone(), |_| {});
+        let volume = Volume::open_on(counting.clone(), &world.volume.state).unwrap();
+        volume.read_head().unwrap();
+        let before = counting.operations();
+        let newer = volume.count_newer_than_head().unwrap();
+        assert_eq!(volume.catalog.last_listed_ids().unwrap().len(), 3);
+        (newer, counting.operations() - before)
+    };
+    let (newer, known) = count();
+    assert_eq!(newer, 2);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(count(), (2, known + 3), "each record is read once");
+    assert_eq!(count(), (2, known), "and kept");
+    for at in 0..whole.len() {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1 << (at % 8);
+        fs::write(&path, flipped).unwrap();
+        assert!(count().0 <= 2, "byte {at}");
+    }
+}
+
+#[test]
 fn a_stranger_among_the_records_hides_nothing() {
     use vellum_store::{ObjectKey, ObjectStore};
     let world = World::new(PLAIN);
