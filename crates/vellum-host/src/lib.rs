@@ -17,6 +17,7 @@ pub mod metadata;
 pub mod mount_table;
 pub mod process;
 pub mod progress;
+pub mod wait;
 pub mod worker_pool;
 
 pub use exposition::MetricsExposition;

@@ -10,35 +10,17 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use crate::wait::{self, LongWait};
+
 /// Waits shorter than this are told to nobody.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest pause between two tries.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
-
-/// A wait for a lock that takes long.
-#[derive(Debug, Clone)]
-pub struct LockWait {
-    /// What the lock is of, for a message.
-    pub object: String,
-    /// The process that holds it, if the system tells.
-    pub holder: Option<u32>,
-}
-
-/// Told again and again while a wait takes long; false ends the wait.
-pub type LockObserver = fn(&LockWait) -> bool;
-
-static OBSERVER: OnceLock<LockObserver> = OnceLock::new();
-
-/// From now on this process's long waits for locks are told to `observer`. The first call counts.
-pub fn observe_lock_waits(observer: LockObserver) {
-    let _ = OBSERVER.set(observer);
-}
 
 /// Takes the exclusive lock of a file; `object` says of what it is.
 pub fn lock_exclusive(file: &impl AsFd, object: impl Fn() -> String) -> io::Result<()> {
@@ -51,8 +33,7 @@ pub fn lock_exclusive(file: &impl AsFd, object: impl Fn() -> String) -> io::Resu
             Err(errno) => return Err(errno.into()),
         }
         if start.elapsed() >= PATIENCE
-            && let Some(observer) = OBSERVER.get()
-            && !observer(&LockWait { object: object(), holder: find_lock_holder(file) })
+            && !wait::go_on_waiting(|| LongWait::Lock { object: object(), holder: find_lock_holder(file) })
         {
             return Err(Errno::INTR.into());
         }
@@ -96,9 +77,10 @@ mod tests {
         };
         let held = open();
         flock(&held, FlockOperation::LockExclusive).unwrap();
-        observe_lock_waits(|wait| {
-            assert_eq!(wait.object, "the test");
-            assert_eq!(wait.holder, Some(std::process::id()));
+        wait::observe_long_waits(|wait| {
+            let LongWait::Lock { object, holder } = wait else { return true };
+            assert_eq!(object, "the test");
+            assert_eq!(*holder, Some(std::process::id()));
             false
         });
         let refused = lock_exclusive(&open(), || "the test".into()).unwrap_err();

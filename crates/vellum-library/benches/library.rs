@@ -45,7 +45,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let dir = create_scratch_dir();
-        let new = VolumeOptions { store: None, plain: false };
+        let new = VolumeOptions::default();
         let volume = Volume::create_with(dir.path(), &new).expect("a volume").volume;
         let work = volume.create_worktree("work", None).expect("a worktree");
         work.write("file", "content").expect("written");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use vellum_fs::history::frozen::{FrozenChunks, FrozenTree};
 use vellum_fs::publish::publisher::BackgroundPublisher;
+use vellum_store::StoreLocation;
 use vellum_types::SnapshotId;
 use vellum_volume::lease::LeaseKeeper;
 use vellum_volume::volume::NewWorktree;
@@ -33,6 +34,9 @@ pub struct Volume {
 pub struct VolumeOptions {
     /// Path or URL of the store. `None`: the store is in the directory itself.
     pub store: Option<String>,
+    /// The name of this user's credentials for the store, if it is in a service. `None`: those of the service's own
+    /// programs (environment, profile, role of the machine).
+    pub credentials: Option<String>,
     /// Create the volume without encryption: whoever can read the store can read everything.
     pub plain: bool,
 }
@@ -56,8 +60,11 @@ impl Volume {
     pub fn create_with(dir: impl AsRef<Path>, new: &VolumeOptions) -> Result<CreatedVolume> {
         let dir = std::path::absolute(dir.as_ref()).map_err(VolumeError::wrap_local_error(dir.as_ref()))?;
         let state = StateDir::create(&dir)?;
-        let new = NewWorktree { store: new.store.clone(), name: OWN_WORKTREE.into(), encrypted: !new.plain };
-        let taken = || VolumeError::Exists { kind: "volume", name: new.store.clone().unwrap_or_default() };
+        let url = new.store.clone().unwrap_or_default();
+        let taken = || VolumeError::Exists { kind: "volume", name: url };
+        let locate = |url: &String| StoreLocation { url: url.clone(), credentials: new.credentials.clone() };
+        let store = new.store.as_ref().map(locate);
+        let new = NewWorktree { store, name: OWN_WORKTREE.into(), encrypted: !new.plain };
         let made = vellum_volume::Volume::init_volume(&state, &new, || Err(taken()))?;
         let recovery_code = made.recovery.map(|code| code.to_text().to_string());
         Ok(CreatedVolume { volume: Self::from_inner(made.volume), recovery_code })

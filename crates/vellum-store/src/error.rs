@@ -104,6 +104,16 @@ pub enum StoreError {
         /// The coarse kind of the failure.
         kind: ErrorKind,
     },
+    /// Credentials that cannot be used.
+    #[error("cannot use the credentials {name}: {reason}")]
+    Credentials {
+        /// Their name.
+        name: String,
+        /// Why not, without any secret.
+        reason: String,
+        /// The coarse kind of the failure.
+        kind: ErrorKind,
+    },
 }
 
 impl StoreError {
@@ -115,7 +125,7 @@ impl StoreError {
             Self::Exists { .. } | Self::Changed { .. } => ErrorKind::Conflict,
             Self::Length { .. } | Self::TooLarge { .. } | Self::NotAFile { .. } => ErrorKind::Corrupt,
             Self::Io { source, .. } => ErrorKind::from_io_error(source),
-            Self::Service { kind, .. } | Self::Address { kind, .. } => *kind,
+            Self::Service { kind, .. } | Self::Address { kind, .. } | Self::Credentials { kind, .. } => *kind,
             Self::Key(_) => ErrorKind::Usage,
         }
     }

@@ -20,8 +20,8 @@ pub use blob::{
 pub use error::StoreError;
 pub use index::BlobLocation;
 pub use object::{
-    LocalStore, MeteredStore, ObjectInfo, ObjectKey, ObjectStore, OpendalStore, RequestCounts, create_store,
-    open_store, resolve_store_url,
+    LocalStore, MemoryStore, MeteredStore, ObjectInfo, ObjectKey, ObjectStore, RequestCounts, RequestLimits,
+    ServiceStore, StoreAddress, StoreLocation, create_store, open_store,
 };
 pub use owner::set_owner_from_dir;
 pub use pack::{PackEntry, PackFinding};

@@ -3,20 +3,24 @@
 //! Invariant: objects are immutable, apart from refs, which change by compare-and-swap only. What `put`
 //! acknowledged is durable. Deliberately absent: blobs, packs, keys of any meaning.
 
+pub mod address;
 mod key;
 mod local;
+mod memory;
 mod metered;
-mod opendal;
-mod url;
+mod open;
+mod service;
 
 use std::path::Path;
 use std::time::SystemTime;
 
+pub use self::address::StoreAddress;
 pub use self::key::ObjectKey;
 pub use self::local::LocalStore;
+pub use self::memory::MemoryStore;
 pub use self::metered::{MeteredStore, RequestCounts};
-pub use self::opendal::OpendalStore;
-pub use self::url::{create_store, open_store, resolve_store_url};
+pub use self::open::{RequestLimits, StoreLocation, create_store, open_store};
+pub use self::service::ServiceStore;
 
 use crate::error::StoreError;
 

@@ -53,6 +53,9 @@ pub struct WorktreeFile {
     pub volume: String,
     /// Where its objects are: a path (relative to the state directory if it lies in it) or a URL.
     pub store: String,
+    /// The name of the credentials that open the store, if it needs any. Never the credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<String>,
     /// Name of the worktree.
     pub worktree: String,
     /// Whether the volume is sealed: a store that says otherwise later is refused.
@@ -77,7 +80,15 @@ impl WorktreeFile {
     /// The description of a new worktree.
     #[must_use]
     pub fn new(volume: VolumeId, store: String, worktree: String, encrypted: bool) -> Self {
-        Self { layout: LAYOUT, volume: volume.to_string(), store, worktree, encrypted, identity: None }
+        Self {
+            layout: LAYOUT,
+            volume: volume.to_string(),
+            store,
+            credentials: None,
+            worktree,
+            encrypted,
+            identity: None,
+        }
     }
 }
 

@@ -15,7 +15,9 @@ use std::sync::Arc;
 use vellum_crypto::{VolumeKeys, check_randomness};
 use vellum_host::process::host_name;
 use vellum_map::{MapRoot, MapShape, NodeCache};
-use vellum_store::{BlobOptions, BlobStore, DiskReserve, MeteredStore, ObjectKey, ObjectStore, StoreError};
+use vellum_store::{
+    BlobOptions, BlobStore, DiskReserve, MeteredStore, ObjectKey, ObjectStore, StoreError, StoreLocation,
+};
 use vellum_types::SnapshotId;
 
 pub use self::init::{InitialisedVolume, NewWorktree, StoreContent};
@@ -70,10 +72,11 @@ impl Volume {
         if let Some(master) = self.state.read_master_key()? {
             state.write_master_key(&master)?;
         }
-        let store = resolve_store_url(&self.state, &self.worktree.store)?;
+        let location = locate_store(&self.state, &self.worktree)?;
         let worktree = WorktreeFile {
+            credentials: location.credentials,
             identity: Some(DirectoryIdentity::new(state)?),
-            ..WorktreeFile::new(self.config.volume, store, name.into(), self.config.encrypted)
+            ..WorktreeFile::new(self.config.volume, location.url, name.into(), self.config.encrypted)
         };
         let keys = match state.read_master_key()? {
             Some(master) => VolumeKeys::for_encrypted(&master, self.config.volume),
@@ -89,22 +92,20 @@ impl Volume {
 
     /// Opens the volume that a worktree belongs to.
     pub fn open(state: &StateDir) -> Result<Self> {
-        let store = state.read_worktree_file()?.store;
-        Self::open_on(
-            Arc::new(MeteredStore::new(vellum_store::open_store(&resolve_store_url(state, &store)?)?)),
-            state,
-        )
+        let location = locate_store(state, &state.read_worktree_file()?)?;
+        Self::open_on(Arc::new(MeteredStore::new(vellum_store::open_store(&location)?)), state)
     }
 
     /// Opens the volume of a worktree whose store was moved to `store`, and remembers that. A store that holds another
     /// volume is refused.
-    pub fn relocate_store(state: &StateDir, store: &str) -> Result<Self> {
-        let address = resolve_store_url(state, store)?;
-        let volume = Self::open_on(Arc::new(MeteredStore::new(vellum_store::open_store(&address)?)), state)?;
+    pub fn relocate_store(state: &StateDir, store: &StoreLocation) -> Result<Self> {
+        let location = store.resolve_against(state.path())?;
+        let volume = Self::open_on(Arc::new(MeteredStore::new(vellum_store::open_store(&location)?)), state)?;
         // In the state directory it is remembered by its relative name, as when it was made.
-        let within = Path::new(&address).strip_prefix(state.path()).ok().and_then(Path::to_str);
-        let store = within.map_or(address.clone(), str::to_owned);
-        state.write_worktree_file(&WorktreeFile { store, ..state.read_worktree_file()? })?;
+        let within = Path::new(&location.url).strip_prefix(state.path()).ok().and_then(Path::to_str);
+        let store = within.map_or(location.url.clone(), str::to_owned);
+        let credentials = location.credentials;
+        state.write_worktree_file(&WorktreeFile { store, credentials, ..state.read_worktree_file()? })?;
         Ok(volume)
     }
 
@@ -490,9 +491,11 @@ pub(crate) fn config_object_key() -> Result<ObjectKey> {
     Ok(ObjectKey::new(CONFIG_OBJECT)?)
 }
 
-/// A store within the state directory is remembered by its relative name, so that a worktree can be moved.
-fn resolve_store_url(state: &StateDir, store: &str) -> Result<String> {
-    Ok(vellum_store::resolve_store_url(store, state.path())?)
+/// Where a worktree's store is. One within the state directory is remembered by its relative name, so that a worktree can
+/// be moved.
+fn locate_store(state: &StateDir, worktree: &WorktreeFile) -> Result<StoreLocation> {
+    let kept = StoreLocation { url: worktree.store.clone(), credentials: worktree.credentials.clone() };
+    Ok(kept.resolve_against(state.path())?)
 }
 
 pub(crate) fn decode_worktree_head(found: &StoredRef) -> Result<WorktreeHead> {

@@ -121,7 +121,7 @@ pub fn run_command_line() -> u8 {
             let context = CommandContext::new(ui, directory);
             // What serves a mount, or a transfer, hears of signals in its own way.
             if !matches!(cli.command, Command::Mount(_) | Command::Sync(_)) {
-                crate::interrupt::observe_lock_waits();
+                crate::interrupt::observe_long_waits();
             }
             let result = dispatch_command(cli.command, &context);
             finish_command(&context.ui, result)

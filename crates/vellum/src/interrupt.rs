@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use vellum_host::wait::LongWait;
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 static FINISHES: AtomicBool = AtomicBool::new(false);
@@ -53,13 +54,27 @@ pub fn is_stop_requested(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed)
 }
 
-/// Says on which process a long wait for a lock waits, once, and ends the wait when somebody asked to stop.
-pub fn observe_lock_waits() {
-    vellum_host::lock::observe_lock_waits(|wait| {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        if !TOLD.swap(true, Ordering::Relaxed) {
-            let holder = wait.holder.map_or_else(|| "another process".into(), |pid| format!("process {pid}"));
-            eprintln!("warning: waiting for {holder}, which holds the lock of {}; Ctrl-C stops", wait.object);
+/// Reports long waits, each cause once, and ends them when somebody asked to stop.
+pub fn observe_long_waits() {
+    vellum_host::wait::observe_long_waits(|wait| {
+        static LOCK_REPORTED: AtomicBool = AtomicBool::new(false);
+        static STORE_REPORTED: AtomicBool = AtomicBool::new(false);
+        match wait {
+            LongWait::Lock { object, holder } => {
+                if !LOCK_REPORTED.swap(true, Ordering::Relaxed) {
+                    let holder =
+                        holder.map_or_else(|| "another process".into(), |pid| format!("process {pid}"));
+                    eprintln!(
+                        "warning: waiting for {holder}, which holds the lock of {object}; Ctrl-C stops"
+                    );
+                }
+            }
+            LongWait::StoreAnswer => {}
+            LongWait::StoreRetry { store, reason, .. } => {
+                if !STORE_REPORTED.swap(true, Ordering::Relaxed) {
+                    eprintln!("warning: {store}: {reason}; trying again, Ctrl-C stops");
+                }
+            }
         }
         !should_stop(&install_signal_handlers())
     });

@@ -10,6 +10,7 @@ mod error;
 mod interrupt;
 mod mounting;
 mod secret;
+mod store_args;
 mod ui;
 
 use std::process::ExitCode;

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vellum_store::{ObjectStore, StoreError};
+use vellum_store::{ObjectStore, StoreError, StoreLocation};
 
 /// What a store in a directory keeps beside objects.
 const OWN: [&str; 2] = [".tmp", ".lock"];
@@ -20,16 +20,16 @@ pub struct BenchStore {
 }
 
 impl BenchStore {
-    /// Opens the store at `url`, or makes it.
-    pub fn open_or_create(url: &str) -> Result<Self, StoreError> {
-        let directory = local_dir(url);
+    /// Opens the store, or creates it.
+    pub fn open_or_create(location: &StoreLocation) -> Result<Self, StoreError> {
+        let directory = local_dir(&location.url);
         let mut made = Vec::new();
         if let Some(directory) = &directory {
             made.extend(OWN.iter().map(|name| directory.join(name)).filter(|path| is_path_absent(path)));
             let above = directory.ancestors().filter(|path| !path.as_os_str().is_empty());
             made.extend(above.take_while(|path| is_path_absent(path)).map(Path::to_path_buf));
         }
-        Ok(Self { store: vellum_store::create_store(url)?, directory, made })
+        Ok(Self { store: vellum_store::create_store(location)?, directory, made })
     }
 
     /// Whether the store is new.
@@ -91,8 +91,9 @@ mod tests {
     fn a_store_that_was_made_goes_and_one_that_was_there_stays() {
         let dir = tempfile::tempdir().unwrap();
         let url = dir.path().join("a/b").display().to_string();
+        let location = StoreLocation::new(&*url);
         let key = ObjectKey::new("vellum-objbench-x/y").unwrap();
-        let container = BenchStore::open_or_create(&url).unwrap();
+        let container = BenchStore::open_or_create(&location).unwrap();
         assert!(container.is_new());
         container.store.put_object(&key, b"1").unwrap();
         container.store.swap_ref(&ObjectKey::new("vellum-objbench-x/z").unwrap(), None, Some(b"1")).unwrap();
@@ -107,7 +108,7 @@ mod tests {
 
         std::fs::create_dir_all(&url).unwrap();
         std::fs::write(Path::new(&url).join("mine"), "x").unwrap();
-        let container = BenchStore::open_or_create(&url).unwrap();
+        let container = BenchStore::open_or_create(&location).unwrap();
         assert!(!container.is_new());
         container.store.put_object(&key, b"1").unwrap();
         container.store.delete_object(&key).unwrap();

@@ -1,16 +1,14 @@
 //! A store whose packs go nowhere. All else is small and kept in memory, so that an index can be.
 
-use std::sync::Arc;
-
-use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, OpendalStore, StoreError};
+use vellum_store::{MemoryStore, ObjectInfo, ObjectKey, ObjectStore, StoreError};
 
 /// The store.
-pub struct DiscardingStore(Arc<dyn ObjectStore>);
+pub struct DiscardingStore(MemoryStore);
 
 impl DiscardingStore {
     /// A new one, with nothing in it.
-    pub fn new() -> Result<Self, StoreError> {
-        Ok(Self(Arc::new(OpendalStore::new_memory("nowhere")?)))
+    pub fn new() -> Self {
+        Self(MemoryStore::new("nowhere"))
     }
 }
 

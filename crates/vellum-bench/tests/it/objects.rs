@@ -9,7 +9,7 @@ use vellum_bench::objects::{
 };
 use vellum_bench::{BenchError, BenchReport};
 use vellum_host::ProgressMeter;
-use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError, create_store};
+use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError, StoreLocation, create_store};
 use vellum_testkit::faulty::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 
 const SMALL: ObjectBenchParameters = ObjectBenchParameters {
@@ -25,7 +25,8 @@ const SMALL: ObjectBenchParameters = ObjectBenchParameters {
 /// A store in memory that no other test uses.
 fn memory() -> Arc<dyn ObjectStore> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    create_store(&format!("memory://bench-{}", COUNT.fetch_add(1, Ordering::Relaxed))).unwrap()
+    create_store(&StoreLocation::new(format!("memory://bench-{}", COUNT.fetch_add(1, Ordering::Relaxed))))
+        .unwrap()
 }
 
 fn measure(store: &dyn ObjectStore) -> ObjectBenchFindings {
@@ -104,7 +105,7 @@ impl ObjectStore for Odd {
 fn a_directory_keeps_every_promise_and_nothing_stays_in_it() {
     let dir = tempfile::tempdir().unwrap();
     let url = dir.path().join("store").display().to_string();
-    let container = BenchStore::open_or_create(&url).unwrap();
+    let container = BenchStore::open_or_create(&StoreLocation::new(url)).unwrap();
     let found = measure(&*container.store);
     assert_eq!(broken(&found), Vec::<&CheckedPromise>::new());
     assert_eq!(found.verdict, StoreVerdict::Fit);

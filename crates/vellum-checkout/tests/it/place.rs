@@ -8,6 +8,7 @@ use vellum_checkout::{
 };
 use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
+use vellum_store::StoreLocation;
 use vellum_types::SnapshotId;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::volume::NewWorktree;
@@ -34,7 +35,7 @@ impl Place {
     pub fn at(path: &Path, store: &Path) -> Self {
         std::fs::create_dir_all(path).unwrap();
         let state = StateDir::create(path).unwrap();
-        let store = Some(store.to_str().unwrap().to_owned());
+        let store = Some(StoreLocation::new(store.to_str().unwrap()));
         let new = NewWorktree { store, name: "main".into(), encrypted: true };
         let volume = Volume::init_volume(&state, &new, || unreachable!("a new volume needs no secret"))
             .unwrap()

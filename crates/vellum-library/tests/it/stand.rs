@@ -24,7 +24,9 @@ impl Stand {
     pub fn new() -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let volume =
-            Volume::create_with(dir.path(), &VolumeOptions { store: None, plain: true }).unwrap().volume;
+            Volume::create_with(dir.path(), &VolumeOptions { plain: true, ..VolumeOptions::default() })
+                .unwrap()
+                .volume;
         let work = volume.create_worktree("work", None).unwrap();
         Self { work, volume, dir }
     }

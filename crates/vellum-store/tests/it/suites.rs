@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vellum_store::{LocalStore, MeteredStore, OpendalStore};
+use vellum_store::{LocalStore, MemoryStore, MeteredStore};
 use vellum_testkit::{FaultyStore, conformance};
 
 #[test]
@@ -12,14 +12,8 @@ fn a_local_directory_conforms() {
 }
 
 #[test]
-fn opendal_in_memory_conforms() {
-    conformance::check_object_store(&OpendalStore::new_memory("memory://suite").unwrap());
-}
-
-#[test]
-fn opendal_on_a_directory_conforms() {
-    let dir = tempfile::tempdir().unwrap();
-    conformance::check_object_store(&OpendalStore::new_dir(dir.path().to_str().unwrap()).unwrap());
+fn memory_conforms() {
+    conformance::check_object_store(&MemoryStore::new("memory"));
 }
 
 #[test]

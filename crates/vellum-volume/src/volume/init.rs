@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use vellum_chunker::ChunkSizes;
 use vellum_crypto::{MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
-use vellum_store::{MeteredStore, ObjectStore};
+use vellum_store::{MeteredStore, ObjectStore, StoreLocation};
 use vellum_types::{ErrorKind, VolumeId};
 use zeroize::Zeroizing;
 
 use super::identity::has_own_store;
-use super::{LEVEL, Volume, config_object_key, read_volume_config, resolve_store_url};
+use super::{LEVEL, Volume, config_object_key, read_volume_config};
 use crate::config::VolumeConfig;
 use crate::error::{Result, VolumeError};
 use crate::keyring;
@@ -25,8 +25,8 @@ const DEFAULT_STORE: &str = "store";
 /// What a new worktree is to be.
 #[derive(Debug, Clone)]
 pub struct NewWorktree {
-    /// URL or path of the store; the default is in the state directory.
-    pub store: Option<String>,
+    /// The store; the default is in the state directory.
+    pub store: Option<StoreLocation>,
     /// Name of the worktree.
     pub name: String,
     /// Whether the volume is to be sealed: one that has to be made is, and one of the other sort is refused.
@@ -34,8 +34,8 @@ pub struct NewWorktree {
 }
 
 impl NewWorktree {
-    fn store_url(&self) -> &str {
-        self.store.as_deref().unwrap_or(DEFAULT_STORE)
+    fn store_location(&self) -> StoreLocation {
+        self.store.clone().unwrap_or_else(|| StoreLocation::new(DEFAULT_STORE))
     }
 }
 
@@ -71,7 +71,7 @@ pub enum StoreContent {
 impl Volume {
     /// What [`Self::init_volume`] would find in the store, without making anything.
     pub fn inspect_store(state: &StateDir, new: &NewWorktree) -> Result<StoreContent> {
-        let objects = match vellum_store::open_store(&resolve_store_url(state, new.store_url())?) {
+        let objects = match vellum_store::open_store(&new.store_location().resolve_against(state.path())?) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(StoreContent::Nothing),
             opened => opened?,
         };
@@ -108,10 +108,8 @@ impl Volume {
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<InitialisedVolume> {
         check_ref_name(&new.name)?;
-        let objects = Arc::new(MeteredStore::new(vellum_store::create_store(&resolve_store_url(
-            state,
-            new.store_url(),
-        )?)?));
+        let location = new.store_location().resolve_against(state.path())?;
+        let objects = Arc::new(MeteredStore::new(vellum_store::create_store(&location)?));
         Self::prepare_init_on(objects, state, new, secret)
     }
 
@@ -139,8 +137,11 @@ impl Volume {
             None => create_volume(state, &*objects, new.encrypted)?,
             Some((config, bytes)) => join_volume(state, &*objects, (config, &bytes), new.encrypted, secret)?,
         };
-        let mut worktree =
-            WorktreeFile::new(config.volume, new.store_url().into(), new.name.clone(), config.encrypted);
+        let StoreLocation { url, credentials } = new.store_location();
+        let mut worktree = WorktreeFile {
+            credentials,
+            ..WorktreeFile::new(config.volume, url, new.name.clone(), config.encrypted)
+        };
         // Without a store of its own, a copy of the directory would be the same worktree.
         if !has_own_store(&worktree) {
             worktree.identity = Some(DirectoryIdentity::new(state)?);

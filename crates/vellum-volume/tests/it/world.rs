@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use vellum_crypto::RecordDomain;
 use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
-use vellum_store::{ObjectKey, ObjectStore};
+use vellum_store::{ObjectKey, ObjectStore, StoreLocation};
 use vellum_types::SnapshotId;
 use vellum_volume::session::{SessionObject, current_time};
 use vellum_volume::verify::{VerifyReport, VerifyScope, verify_volume};
@@ -36,7 +36,7 @@ pub fn temporary() -> TempDir {
 }
 
 pub fn new_worktree(name: &str, encrypted: bool) -> NewWorktree {
-    NewWorktree { store: Some("memory://not-used".into()), name: name.into(), encrypted }
+    NewWorktree { store: Some(StoreLocation::new("memory://not-used")), name: name.into(), encrypted }
 }
 
 impl World {

@@ -12,6 +12,7 @@ use vellum_volume::{StateDir, Volume, VolumeError, keyring};
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::secret::{NewSecret, SecretArgs, SecretBytes};
+use crate::store_args::CredentialsArgs;
 
 /// What is asked when the store holds a volume.
 const QUESTION: &str = "Passphrase or recovery code of the volume: ";
@@ -36,6 +37,8 @@ pub struct Args {
     /// Where the volume's objects are kept: a path or a URL [default: in DIR/.vellum]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    #[command(flatten)]
+    credentials: CredentialsArgs,
     /// Name of the worktree [default: 'main'; with --store, the directory's name]
     #[arg(long)]
     name: Option<String>,
@@ -69,7 +72,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
     args.secret.check_availability()?;
     let root = NewWorktreeRoot::prepare_root(args, context)?;
-    let store = args.store.as_deref().map(|store| vellum_store::resolve_store_url(store, &context.cwd));
+    let locate = |store: &str| args.credentials.locate_store(store, &context.cwd);
+    let store = args.store.as_deref().map(locate);
     let store = store.transpose().map_err(VolumeError::from)?;
     let new = NewWorktree { store, name: worktree_name(args, &root.path)?, encrypted: !args.plain };
     let given = read_init_secret(args, context, &StateDir::for_new_root(&root.path)?, &new)?;

@@ -12,6 +12,7 @@ use super::bench;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
+use crate::store_args::CredentialsArgs;
 use crate::ui::format::{self, parse_size};
 use crate::ui::progress::ProgressTask;
 use crate::ui::{UserInterface, figures};
@@ -25,6 +26,8 @@ pub struct Args {
     /// The store: a directory, or an address as 'vellum init --store' takes it
     #[arg(value_name = "URL")]
     url: String,
+    #[command(flatten)]
+    credentials: CredentialsArgs,
     /// Bytes of a small object
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_size)]
     small_object_size: u64,
@@ -61,8 +64,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     };
     // From here on there may be a store that has to go again.
     let _asked = interrupt::install_signal_handlers();
-    let url = vellum_store::resolve_store_url(&args.url, &context.cwd).map_err(BenchError::from)?;
-    let container = BenchStore::open_or_create(&url).map_err(BenchError::from)?;
+    let location = args.credentials.locate_store(&args.url, &context.cwd).map_err(BenchError::from)?;
+    let container = BenchStore::open_or_create(&location).map_err(BenchError::from)?;
     let task = ProgressTask { first: "Trying", verb: "Trying", item: "request" };
     let found = context
         .run_with_progress(task, |meter| objects::run_object_bench(&*container.store, &parameters, meter))

@@ -9,12 +9,14 @@ use vellum_checkout::CheckoutWorktree;
 use vellum_host::escape::format_path;
 use vellum_host::process::host_name;
 use vellum_library::live;
+use vellum_store::StoreLocation;
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::{Volume, VolumeError};
 
 use crate::context::CommandContext;
 use crate::context::names::{SnapshotNames, warn_about_damaged_refs};
 use crate::error::{CliError, CommandOutcome, Result};
+use crate::store_args::CredentialsArgs;
 use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 use crate::ui::{format, json};
 
@@ -63,6 +65,8 @@ pub enum Command {
         /// Where the store is now: a path or a URL
         #[arg(long, value_name = "URL")]
         store: Option<String>,
+        #[command(flatten)]
+        credentials: CredentialsArgs,
     },
     /// Remove a worktree from the list
     ///
@@ -126,7 +130,11 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
         Command::Keep { old, new } => keep_unpublished(context, &context.open_volume()?, old, new),
         Command::Quota(args) => quota::run(args, context, &context.open_volume()?),
         Command::Adopt { name } => adopt_worktree(context, name),
-        Command::Relocate { store } => relocate_worktree(context, store.as_deref()),
+        Command::Relocate { store, credentials } => {
+            let locate = |store: &String| credentials.locate_store(store, &context.cwd);
+            let store = store.as_ref().map(locate).transpose().map_err(VolumeError::from)?;
+            relocate_worktree(context, store.as_ref())
+        }
         Command::Remove { name } => remove_worktree(context, &context.open_volume()?, name),
     }
 }
@@ -274,15 +282,12 @@ fn adopt_worktree(context: &CommandContext, name: &str) -> Result<CommandOutcome
     Ok(CommandOutcome::Done)
 }
 
-fn relocate_worktree(context: &CommandContext, store: Option<&str>) -> Result<CommandOutcome> {
+fn relocate_worktree(context: &CommandContext, store: Option<&StoreLocation>) -> Result<CommandOutcome> {
     let state = context.open_state_dir()?;
     // Before anything is read that it changes.
     let _lock = state.lock_worktree(context.lock_wait_notice())?;
     let volume = match store {
-        Some(store) => {
-            let store = vellum_store::resolve_store_url(store, &context.cwd).map_err(VolumeError::from)?;
-            Volume::relocate_store(&state, &store)?
-        }
+        Some(store) => Volume::relocate_store(&state, store)?,
         None => Volume::open(&state)?,
     };
     volume.confirm_own_dir()?;

@@ -6,7 +6,14 @@ use std::future::poll_fn;
 use std::pin::pin;
 
 use futures_core::Stream;
-use opendal::{Buffer, BytesRange, Operator};
+use opendal::{Buffer, BytesRange, Metadata, Operator};
+
+/// An object, or a range of it, with what the service says of it.
+#[derive(Debug, Clone)]
+pub(super) struct ReadObject {
+    pub bytes: Vec<u8>,
+    pub metadata: Metadata,
+}
 
 /// The bytes of a range of an object; `None` if there are more than `max`.
 pub(super) async fn read_object_range(
@@ -14,8 +21,11 @@ pub(super) async fn read_object_range(
     path: &str,
     range: impl Into<BytesRange>,
     max: u64,
-) -> opendal::Result<Option<Vec<u8>>> {
-    collect_pieces(operator.reader(path).await?.into_stream(range).await?, max).await
+) -> opendal::Result<Option<ReadObject>> {
+    let mut stream = operator.reader(path).await?.into_stream(range).await?;
+    let metadata = stream.metadata().await?;
+    let bytes = collect_pieces(stream, max).await?;
+    Ok(bytes.map(|bytes| ReadObject { bytes, metadata }))
 }
 
 /// All pieces as one; `None` as soon as they are more than `max` bytes.

@@ -1,0 +1,152 @@
+//! What stands after `?` in the address of a service.
+//!
+//! Invariant: no option is a secret, and an unknown one is refused without its value.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use super::ServiceKind;
+
+/// How requests to S3 name the bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressingStyle {
+    /// In the path: what most servers other than Amazon's expect.
+    Path,
+    /// In the host name.
+    Virtual,
+}
+
+/// Options of a service's address.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServiceOptions {
+    /// The server, as `https://host:port`; by default the service's own.
+    pub endpoint: Option<String>,
+    /// The region of the bucket; by default the environment's.
+    pub region: Option<String>,
+    /// How requests name the bucket; by default in the path if there is an endpoint.
+    pub style: Option<AddressingStyle>,
+    /// A file of certificates to trust instead of the system's.
+    pub ca: Option<PathBuf>,
+    /// Whether unencrypted connections to other machines are allowed.
+    pub allows_http: bool,
+}
+
+impl ServiceOptions {
+    /// Parses `name=value&…`. Fails with a reason that repeats no value.
+    pub(super) fn parse(query: &str) -> Result<Self, String> {
+        let mut options = Self::default();
+        for part in query.split('&').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            match name {
+                "endpoint" => options.endpoint = Some(parse_endpoint(value)?),
+                "region" if is_plain_name(value) => options.region = Some(value.to_owned()),
+                "style" if value == "path" => options.style = Some(AddressingStyle::Path),
+                "style" if value == "virtual" => options.style = Some(AddressingStyle::Virtual),
+                "ca" if value.starts_with('/') => options.ca = Some(value.into()),
+                "allow-http" if value.is_empty() => options.allows_http = true,
+                "region" => {
+                    return Err("'region' is letters, digits and '-', such as eu-central-1".to_owned());
+                }
+                "style" => return Err("'style' is 'path' or 'virtual'".to_owned()),
+                "ca" => return Err("'ca' is the absolute path of a file of certificates".to_owned()),
+                "allow-http" => return Err("'allow-http' takes no value".to_owned()),
+                _ if is_plain_name(name) => {
+                    return Err(format!(
+                        "'{name}' is not an option of an address; these are: endpoint, region, style, ca, \
+                         allow-http (secrets belong into --credentials NAME, or the environment)"
+                    ));
+                }
+                _ => return Err("what stands after '?' is not name=value".to_owned()),
+            }
+        }
+        Ok(options)
+    }
+
+    /// Refuses options that mean nothing to this kind of service, and unencrypted connections to other machines.
+    pub(super) fn check_for(&self, kind: ServiceKind) -> Result<(), String> {
+        let has_endpoint = match kind {
+            ServiceKind::S3 | ServiceKind::Gcs | ServiceKind::Azure => true,
+            ServiceKind::Webdavs | ServiceKind::Webdav | ServiceKind::Https => false,
+        };
+        if !has_endpoint && self.endpoint.is_some() {
+            return Err(format!("'endpoint' is not an option of {}://", kind.scheme()));
+        }
+        if kind != ServiceKind::S3 && (self.region.is_some() || self.style.is_some()) {
+            return Err("'region' and 'style' are options of s3:// only".to_owned());
+        }
+        match &self.endpoint {
+            Some(endpoint) => self.check_encrypted(endpoint),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses `http://` unless it stays on this machine or was allowed: credentials and all metadata of requests
+    /// would be readable on the way.
+    pub(in crate::object) fn check_encrypted(&self, url: &str) -> Result<(), String> {
+        match url.strip_prefix("http://") {
+            Some(rest) if !self.allows_http && !is_loopback(rest) => Err(
+                "http:// to another machine is not encrypted; use https://, or add '&allow-http' to the address"
+                    .to_owned(),
+            ),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for ServiceOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { endpoint, region, style, ca, allows_http } = self;
+        let style = style.map(|style| match style {
+            AddressingStyle::Path => "path".to_owned(),
+            AddressingStyle::Virtual => "virtual".to_owned(),
+        });
+        let valued = [
+            ("endpoint", endpoint.clone()),
+            ("region", region.clone()),
+            ("style", style),
+            ("ca", ca.as_ref().map(|path| path.display().to_string())),
+        ];
+        let mut separator = '?';
+        for (name, value) in valued {
+            if let Some(value) = value {
+                write!(f, "{separator}{name}={value}")?;
+                separator = '&';
+            }
+        }
+        if *allows_http {
+            write!(f, "{separator}allow-http")?;
+        }
+        Ok(())
+    }
+}
+
+fn is_plain_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+}
+
+/// `https://host:port`, or `http://`; a path behind it is allowed, nothing else is.
+fn parse_endpoint(value: &str) -> Result<String, String> {
+    let expected = || Err("'endpoint' is http:// or https:// with a host".to_owned());
+    let Some(rest) = value.strip_prefix("https://").or_else(|| value.strip_prefix("http://")) else {
+        return expected();
+    };
+    if rest.contains('@') {
+        return Err("an endpoint holds no user names and secrets: use --credentials NAME".to_owned());
+    }
+    let host = rest.split('/').next().unwrap_or_default();
+    if host.is_empty() || rest.contains(['%', '#', '\\']) || rest.contains(char::is_whitespace) {
+        return expected();
+    }
+    Ok(value.trim_end_matches('/').to_owned())
+}
+
+/// Whether a host, with or without a port and a path, is this machine.
+fn is_loopback(host_and_more: &str) -> bool {
+    let host = host_and_more.split('/').next().unwrap_or_default();
+    let name = match host.strip_prefix('[') {
+        Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}

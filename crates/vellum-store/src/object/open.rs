@@ -1,0 +1,96 @@
+//! From an address to a store.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::{LocalStore, MemoryStore, ObjectStore, ServiceStore, StoreAddress};
+use crate::error::StoreError;
+
+/// Stores in memory live as long as the process and are found again by name.
+static MEMORY: LazyLock<Mutex<HashMap<String, Arc<MemoryStore>>>> = LazyLock::new(Mutex::default);
+
+/// Where a store is, and what opens it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreLocation {
+    /// A path or an address; see [`StoreAddress`].
+    pub url: String,
+    /// The name of the credentials of this user that open the service; by default what the service's own programs
+    /// use (environment, profile, role of the machine).
+    pub credentials: Option<String>,
+}
+
+/// How long requests to a service may take.
+#[derive(Debug, Clone)]
+pub struct RequestLimits {
+    /// For how long requests that fail are repeated before the failure is returned.
+    pub retry_for: Duration,
+    /// For how long a request may stay without any progress before it counts as failed.
+    pub silence_max: Duration,
+}
+
+impl StoreLocation {
+    /// A store that needs no credentials of its own.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), credentials: None }
+    }
+
+    /// The location as it can be kept; see [`StoreAddress::resolve_against`].
+    pub fn resolve_against(&self, base: &Path) -> Result<Self, StoreError> {
+        let url = StoreAddress::parse(&self.url)?.resolve_against(base);
+        Ok(Self { url, credentials: self.credentials.clone() })
+    }
+}
+
+impl Default for RequestLimits {
+    fn default() -> Self {
+        Self { retry_for: Duration::from_mins(5), silence_max: Duration::from_secs(10) }
+    }
+}
+
+/// Opens the store at an address. A directory must exist; a service is not asked.
+pub fn open_store(location: &StoreLocation) -> Result<Arc<dyn ObjectStore>, StoreError> {
+    match StoreAddress::parse(&location.url)? {
+        StoreAddress::Directory(path) => Ok(Arc::new(LocalStore::open(path)?)),
+        StoreAddress::Memory(name) => Ok(find_memory_store(&name)),
+        StoreAddress::Service(address) => {
+            let credentials = location.credentials.as_deref();
+            Ok(Arc::new(ServiceStore::open(address, credentials, &RequestLimits::default())?))
+        }
+    }
+}
+
+/// Like [`open_store`], and creates the directory if there is none.
+pub fn create_store(location: &StoreLocation) -> Result<Arc<dyn ObjectStore>, StoreError> {
+    match StoreAddress::parse(&location.url)? {
+        StoreAddress::Directory(path) => Ok(Arc::new(LocalStore::create(path)?)),
+        StoreAddress::Memory(_) | StoreAddress::Service(_) => open_store(location),
+    }
+}
+
+fn find_memory_store(name: &str) -> Arc<MemoryStore> {
+    let mut stores = MEMORY.lock();
+    let store = stores
+        .entry(name.to_owned())
+        .or_insert_with(|| Arc::new(MemoryStore::new(&format!("memory://{name}"))));
+    Arc::clone(store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_stores_are_found_again_by_name() -> Result<(), StoreError> {
+        let open = |url: &str| open_store(&StoreLocation::new(url));
+        let key = super::super::ObjectKey::new("x")?;
+        open("memory://url-test")?.put_object(&key, b"1")?;
+        assert_eq!(open("memory://url-test")?.get_object(&key, 9)?, b"1");
+        assert!(open("memory://url-test-other")?.get_object(&key, 9).is_err());
+        Ok(())
+    }
+}

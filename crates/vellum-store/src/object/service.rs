@@ -1,0 +1,358 @@
+//! Objects in a service, through OpenDAL.
+//!
+//! Invariant: every call ends. What `put_object` and `swap_ref` answer is true even if replies were lost on the way: after
+//! an uncertain end the object is read back. Conditions are the service's own: where it has none, the call fails
+//! instead of writing unconditionally. Calls block.
+
+mod body;
+mod credentials;
+mod exchange;
+mod failure;
+mod gate;
+mod operator;
+mod refs;
+mod retry;
+mod runtime;
+mod transport;
+
+use bytes::Bytes;
+use opendal::{ErrorKind as DalKind, Operator};
+use parking_lot::RwLock;
+use vellum_types::ErrorKind;
+
+use self::exchange::record_exchange;
+use self::failure::{FailedRequest, FailureClass};
+use self::gate::RequestGate;
+use self::refs::KnownRefs;
+use self::retry::{RetryBudget, RetrySchedule, pause_before_retry};
+use self::runtime::{RunError, run_future};
+use super::address::ServiceAddress;
+use super::{ObjectInfo, ObjectKey, ObjectStore, RequestLimits, key};
+use crate::error::StoreError;
+
+/// Reads under way at once, a count.
+const READS_MAX: u32 = 32;
+/// Writes, listings and deletions under way at once, a count.
+const WRITES_MAX: u32 = 8;
+/// Ranged gets worth having under way at once for one caller, a count: what hides 50 ms of latency at 4 MiB each.
+const PARALLEL_GETS: usize = 8;
+
+/// A store in a folder of a service.
+pub struct ServiceStore {
+    address: ServiceAddress,
+    credentials: Option<String>,
+    limits: RequestLimits,
+    location: String,
+    operator: RwLock<Operator>,
+    budget: RetryBudget,
+    reads: RequestGate,
+    writes: RequestGate,
+    known_refs: KnownRefs,
+}
+
+/// What a request is for, for messages.
+#[derive(Clone, Copy)]
+struct RequestSubject<'a> {
+    action: &'static str,
+    key: &'a str,
+}
+
+/// How one try of a request ended.
+type Attempt<T> = Result<T, FailedRequest>;
+
+impl ServiceStore {
+    /// A store at an address. Nothing is sent.
+    pub fn open(
+        address: ServiceAddress,
+        credentials: Option<&str>,
+        limits: &RequestLimits,
+    ) -> Result<Self, StoreError> {
+        let operator = operator::build_operator(&address, credentials, limits)?;
+        Ok(Self {
+            location: address.to_string(),
+            credentials: credentials.map(str::to_owned),
+            limits: limits.clone(),
+            operator: RwLock::new(operator),
+            budget: RetryBudget::new(),
+            reads: RequestGate::new(READS_MAX),
+            writes: RequestGate::new(WRITES_MAX),
+            known_refs: KnownRefs::default(),
+            address,
+        })
+    }
+
+    /// Requests that were repeated so far.
+    #[must_use]
+    pub fn repeat_count(&self) -> u64 {
+        self.budget.repeat_count()
+    }
+
+    /// Sends a request once.
+    fn attempt<T, F>(
+        &self,
+        subject: RequestSubject<'_>,
+        gate: &RequestGate,
+        request: impl FnOnce(Operator) -> F,
+    ) -> Result<Attempt<T>, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = opendal::Result<T>> + Send + 'static,
+    {
+        let _permit = gate.enter();
+        let operator = self.operator.read().clone();
+        let (output, exchange) = run_future(record_exchange(request(operator)))
+            .map_err(|error| self.wrap_run_error(subject, error))?;
+        if exchange.status.is_some() {
+            self.budget.note_answer();
+        }
+        match output {
+            Ok(output) => {
+                gate.speed_up();
+                Ok(Ok(output))
+            }
+            Err(error) => {
+                let failed = FailedRequest { error, exchange };
+                if failed.classify() == FailureClass::Throttled {
+                    gate.slow_down();
+                }
+                Ok(Err(failed))
+            }
+        }
+    }
+
+    /// Sends a request that may be carried out more than once, until it succeeds or fails for good.
+    fn repeat<T, F>(
+        &self,
+        subject: RequestSubject<'_>,
+        gate: &RequestGate,
+        request: impl Fn(Operator) -> F,
+    ) -> Result<Attempt<T>, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = opendal::Result<T>> + Send + 'static,
+    {
+        let mut schedule = self.budget.begin(self.limits.retry_for);
+        let mut can_reload = true;
+        loop {
+            match self.attempt(subject, gate, &request)? {
+                Ok(output) => return Ok(Ok(output)),
+                Err(failed) if self.may_repeat(subject, &failed, &mut schedule, &mut can_reload)? => {}
+                Err(failed) => return Ok(Err(failed)),
+            }
+        }
+    }
+
+    /// Decides whether a failed request is repeated, and waits for the right time. Credentials that expired are
+    /// loaded again, once.
+    fn may_repeat(
+        &self,
+        subject: RequestSubject<'_>,
+        failed: &FailedRequest,
+        schedule: &mut RetrySchedule<'_>,
+        can_reload: &mut bool,
+    ) -> Result<bool, StoreError> {
+        if failed.classify() == FailureClass::Expired && std::mem::take(can_reload) {
+            let credentials = self.credentials.as_deref();
+            *self.operator.write() = operator::build_operator(&self.address, credentials, &self.limits)?;
+            return Ok(true);
+        }
+        match schedule.next_pause(failed) {
+            None => Ok(false),
+            Some(pause) if pause_before_retry(&self.location, failed, pause) => Ok(true),
+            Some(_) => Err(self.wrap_run_error(subject, RunError::Interrupted)),
+        }
+    }
+
+    fn wrap_run_error(&self, subject: RequestSubject<'_>, error: RunError) -> StoreError {
+        let (kind, message) = match error {
+            RunError::Interrupted => (ErrorKind::Interrupted, "interrupted"),
+            RunError::NoRuntime => (ErrorKind::Io, "the system has no threads for requests"),
+        };
+        self.service_error(subject, kind, message.to_owned())
+    }
+
+    fn service_error(&self, subject: RequestSubject<'_>, kind: ErrorKind, message: String) -> StoreError {
+        StoreError::Service {
+            place: self.location.clone(),
+            key: subject.key.to_owned(),
+            action: subject.action,
+            kind,
+            message,
+        }
+    }
+
+    /// The error of a request that failed for good.
+    fn wrap_failure(&self, subject: RequestSubject<'_>, failed: &FailedRequest) -> StoreError {
+        if failed.exchange.failure.is_none() && failed.error.kind() == DalKind::NotFound {
+            return StoreError::NotFound { place: self.location.clone(), key: subject.key.to_owned() };
+        }
+        self.service_error(subject, failed.error_kind(), failed.describe())
+    }
+
+    fn exists_error(&self, key: &ObjectKey) -> StoreError {
+        StoreError::Exists { place: self.location.clone(), key: key.to_string() }
+    }
+
+    /// Whether an object has exactly these bytes; read only if its length is right.
+    fn has_bytes(&self, key: &ObjectKey, bytes: &[u8]) -> Result<bool, StoreError> {
+        match self.object_size(key) {
+            Ok(size) if size == bytes.len() as u64 => Ok(self.get_object(key, size)? == bytes),
+            Ok(_) => Ok(false),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn list_entries(&self, folder: &str) -> Result<Vec<opendal::Entry>, StoreError> {
+        let folder = key::check_folder(folder)?;
+        let path = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let subject = RequestSubject { action: "list", key: folder };
+        let listed = self.repeat(subject, &self.writes, |operator| {
+            let path = path.clone();
+            async move { operator.list_with(&path).recursive(true).await }
+        })?;
+        match listed {
+            Ok(entries) => Ok(entries.into_iter().filter(|entry| entry.metadata().is_file()).collect()),
+            Err(failed) => match self.wrap_failure(subject, &failed) {
+                StoreError::NotFound { .. } => Ok(Vec::new()),
+                error => Err(error),
+            },
+        }
+    }
+}
+
+impl ObjectStore for ServiceStore {
+    fn describe_location(&self) -> String {
+        self.location.clone()
+    }
+
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        let subject = RequestSubject { action: "read", key: key.as_str() };
+        let read = self.repeat(subject, &self.reads, |operator| {
+            let path = key.to_string();
+            async move { body::read_object_range(&operator, &path, .., max).await }
+        })?;
+        match read {
+            Ok(Some(object)) => {
+                self.known_refs.remember(key, &object);
+                Ok(object.bytes)
+            }
+            Ok(None) => {
+                let size = self.object_size(key)?.max(max.saturating_add(1));
+                Err(StoreError::TooLarge { place: self.location.clone(), key: key.to_string(), size, max })
+            }
+            Err(failed) => Err(self.wrap_failure(subject, &failed)),
+        }
+    }
+
+    fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
+        let length =
+            |got| StoreError::Length { place: self.location.clone(), key: key.to_string(), wanted: len, got };
+        let end = offset.checked_add(len).ok_or_else(|| length(0))?;
+        let subject = RequestSubject { action: "read", key: key.as_str() };
+        let read = self.repeat(subject, &self.reads, |operator| {
+            let path = key.to_string();
+            async move { body::read_object_range(&operator, &path, offset..end, len).await }
+        })?;
+        match read {
+            Ok(Some(object)) if object.bytes.len() as u64 == len => Ok(object.bytes),
+            Ok(Some(object)) => Err(length(object.bytes.len() as u64)),
+            Ok(None) => Err(length(len.saturating_add(1))),
+            Err(failed) if failed.error.kind() == DalKind::RangeNotSatisfied => Err(length(0)),
+            Err(failed) => match self.wrap_failure(subject, &failed) {
+                error @ StoreError::NotFound { .. } => Err(error),
+                // Some services answer a range beyond the end with an error of their own.
+                error => match self.object_size(key) {
+                    Ok(size) if size < end => Err(length(size.saturating_sub(offset))),
+                    Ok(_) | Err(_) => Err(error),
+                },
+            },
+        }
+    }
+
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        let subject = RequestSubject { action: "read", key: key.as_str() };
+        let found = self.repeat(subject, &self.reads, |operator| {
+            let path = key.to_string();
+            async move { operator.stat(&path).await }
+        })?;
+        match found {
+            Ok(metadata) => Ok(metadata.content_length()),
+            Err(failed) => Err(self.wrap_failure(subject, &failed)),
+        }
+    }
+
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        let subject = RequestSubject { action: "write", key: key.as_str() };
+        let body = Bytes::copy_from_slice(bytes);
+        let mut schedule = self.budget.begin(self.limits.retry_for);
+        let mut can_reload = true;
+        // Whether an earlier try may have stored the object although it seemed to fail.
+        let mut is_uncertain = false;
+        loop {
+            let path = key.to_string();
+            let body = body.clone();
+            let written = self.attempt(subject, &self.writes, |operator| async move {
+                operator.write_with(&path, body).if_not_exists(true).await
+            })?;
+            let Err(failed) = written else { return Ok(()) };
+            match failed.classify() {
+                FailureClass::ConditionFailed if is_uncertain && self.has_bytes(key, bytes)? => return Ok(()),
+                FailureClass::ConditionFailed => return Err(self.exists_error(key)),
+                FailureClass::Conflict => is_uncertain = true,
+                FailureClass::Transient | FailureClass::Garbled => is_uncertain = true,
+                FailureClass::Throttled | FailureClass::Expired | FailureClass::Final => {}
+            }
+            if !self.may_repeat(subject, &failed, &mut schedule, &mut can_reload)? {
+                return Err(self.wrap_failure(subject, &failed));
+            }
+        }
+    }
+
+    fn swap_ref(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        self.swap_known_ref(key, expected, new)
+    }
+
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        let entries = self.list_entries(folder)?;
+        let mut found: Vec<_> = entries
+            .iter()
+            .filter_map(|entry| {
+                let metadata = entry.metadata();
+                Some(ObjectInfo {
+                    key: ObjectKey::new(entry.path()).ok()?,
+                    size: metadata.content_length(),
+                    modified: metadata.last_modified().map(Into::into),
+                })
+            })
+            .collect();
+        found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        found.dedup_by(|a, b| a.key == b.key);
+        Ok(found)
+    }
+
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        let subject = RequestSubject { action: "delete", key: key.as_str() };
+        let deleted = self.repeat(subject, &self.writes, |operator| {
+            let path = key.to_string();
+            async move { operator.delete(&path).await }
+        })?;
+        self.known_refs.forget(key);
+        match deleted {
+            Ok(()) => Ok(()),
+            Err(failed) => match self.wrap_failure(subject, &failed) {
+                StoreError::NotFound { .. } => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+
+    fn parallel_get_count(&self) -> usize {
+        PARALLEL_GETS
+    }
+}

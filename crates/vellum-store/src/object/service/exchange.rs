@@ -1,0 +1,151 @@
+//! What the service answered to the requests of one operation, beyond what OpenDAL passes on.
+//!
+//! Invariant: recording changes no answer. An operation that runs outside [`record_exchange`] is not recorded.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
+
+/// Most of the body of an error that is kept, bytes: services say in the first lines what is wrong.
+pub(super) const ERROR_BODY_MAX: usize = 4096;
+
+tokio::task_local! {
+    static EXCHANGE: Arc<Mutex<Exchange>>;
+}
+
+/// The last answer of a service to an operation.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Exchange {
+    /// The status, if an answer came.
+    pub status: Option<StatusCode>,
+    /// How long the service asks to wait.
+    pub retry_after: Option<Duration>,
+    /// The service's clock.
+    pub date: Option<SystemTime>,
+    /// The region in which the service says that the bucket is.
+    pub region: Option<String>,
+    /// The beginning of an error's body.
+    pub error_body: Vec<u8>,
+    /// Why no answer came, or not all of it, in words.
+    pub failure: Option<TransportFailure>,
+}
+
+/// Why an answer is missing.
+#[derive(Debug, Clone)]
+pub(super) struct TransportFailure {
+    pub kind: TransportFailureKind,
+    pub message: String,
+}
+
+/// Kinds of missing answers, by what repeating the request can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TransportFailureKind {
+    /// Nothing was sent, and nothing will be: the name does not exist, or the certificate is wrong.
+    Hopeless,
+    /// Nothing arrived within the time allowed, or the connection failed.
+    Unanswered,
+    /// The answer is not what was asked for, or is cut off.
+    Garbled,
+}
+
+impl Exchange {
+    /// The service's own code and message, as far as they can be read from the body.
+    pub fn describe_error(&self) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.error_body);
+        let code = find_element(&text, "Code");
+        let message = find_element(&text, "Message").or_else(|| find_json_text(&text, "message"));
+        match (code, message) {
+            (Some(code), Some(message)) => Some(format!("{code}: {message}")),
+            (Some(only), None) | (None, Some(only)) => Some(only.to_owned()),
+            (None, None) => None,
+        }
+    }
+
+    /// The service's own code of the error.
+    pub fn error_code(&self) -> Option<String> {
+        find_element(&String::from_utf8_lossy(&self.error_body), "Code").map(str::to_owned)
+    }
+}
+
+/// The text of an XML element without parts.
+fn find_element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let start = text.find(&format!("<{name}>"))? + name.len() + 2;
+    let len = text[start..].find('<')?;
+    Some(text[start..start + len].trim()).filter(|found| !found.is_empty())
+}
+
+/// The first text of a JSON field, without escapes.
+fn find_json_text<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let rest = &text[text.find(&format!("\"{name}\""))? + name.len() + 2..];
+    let rest = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    Some(&rest[..rest.find('"')?])
+}
+
+/// Runs an operation and returns what was answered to its last request.
+pub(super) async fn record_exchange<F: Future>(operation: F) -> (F::Output, Exchange) {
+    let exchange = Arc::new(Mutex::new(Exchange::default()));
+    let output = EXCHANGE.scope(Arc::clone(&exchange), operation).await;
+    let recorded = exchange.lock().clone();
+    (output, recorded)
+}
+
+/// The record of the operation that runs now.
+pub(super) fn current_exchange() -> Option<Arc<Mutex<Exchange>>> {
+    EXCHANGE.try_with(Arc::clone).ok()
+}
+
+/// Records an answer's status and headers.
+pub(super) fn record_answer(status: StatusCode, headers: &HeaderMap) {
+    let Some(exchange) = current_exchange() else { return };
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    *exchange.lock() = Exchange {
+        status: Some(status),
+        // The other form, a date, is not sent by services of objects.
+        retry_after: text("retry-after").and_then(|value| value.parse().ok()).map(Duration::from_secs),
+        date: text("date").and_then(parse_http_date),
+        region: text("x-amz-bucket-region").map(str::to_owned),
+        error_body: Vec::new(),
+        failure: None,
+    };
+}
+
+/// Records that no answer came, or not all of it.
+pub(super) fn record_failure(kind: TransportFailureKind, message: &str) {
+    if let Some(exchange) = current_exchange() {
+        exchange.lock().failure = Some(TransportFailure { kind, message: message.to_owned() });
+    }
+}
+
+/// A date as HTTP writes it: `Tue, 24 Nov 2026 13:05:23 GMT`.
+fn parse_http_date(text: &str) -> Option<SystemTime> {
+    jiff::fmt::rfc2822::parse(text).ok().map(|zoned| zoned.timestamp().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_services_are_read_from_xml_and_json() {
+        let describe = |body: &str| {
+            Exchange { error_body: body.as_bytes().to_vec(), ..Exchange::default() }.describe_error()
+        };
+        let xml =
+            "<?xml version=\"1.0\"?><Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>";
+        assert_eq!(describe(xml).as_deref(), Some("SlowDown: Reduce your rate"));
+        assert_eq!(describe("<Error><Code>NoSuchBucket</Code></Error>").as_deref(), Some("NoSuchBucket"));
+        let json = r#"{"error": {"code": 403, "message": "no access"}}"#;
+        assert_eq!(describe(json).as_deref(), Some("no access"));
+        assert_eq!(describe("<Error><Code>cut off"), None);
+        assert_eq!(describe(""), None);
+    }
+
+    #[test]
+    fn dates_of_http_are_read() {
+        let date = parse_http_date("Tue, 24 Nov 2026 13:05:23 GMT");
+        assert_eq!(date, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_525_523)));
+        assert_eq!(parse_http_date("yesterday"), None);
+    }
+}

@@ -1,0 +1,137 @@
+//! Failed requests: what repeating them can do, and what a user should read.
+
+use std::time::SystemTime;
+
+use opendal::ErrorKind as DalKind;
+use vellum_types::ErrorKind;
+
+use super::exchange::{Exchange, TransportFailureKind};
+
+/// A request that failed, with what the service answered.
+#[derive(Debug)]
+pub(super) struct FailedRequest {
+    pub error: opendal::Error,
+    pub exchange: Exchange,
+}
+
+/// What can be done about a failed request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FailureClass {
+    /// Repeating it gives the same answer.
+    Final,
+    /// It may succeed later. It may also have been carried out.
+    Transient,
+    /// The service asks for fewer requests.
+    Throttled,
+    /// The answer was wrong or cut off.
+    Garbled,
+    /// The condition of a conditional request is not met.
+    ConditionFailed,
+    /// Another conditional request for the same object is under way.
+    Conflict,
+    /// The credentials are no longer valid.
+    Expired,
+}
+
+impl FailedRequest {
+    /// What can be done about it.
+    pub fn classify(&self) -> FailureClass {
+        if let Some(failure) = &self.exchange.failure {
+            return match failure.kind {
+                TransportFailureKind::Hopeless => FailureClass::Final,
+                TransportFailureKind::Unanswered => FailureClass::Transient,
+                TransportFailureKind::Garbled => FailureClass::Garbled,
+            };
+        }
+        let code = self.exchange.error_code();
+        let status = self.exchange.status.map(|status| status.as_u16());
+        match (status, code.as_deref()) {
+            (_, Some("SlowDown" | "TooManyRequests" | "ServerBusy")) | (Some(429 | 503), _) => {
+                return FailureClass::Throttled;
+            }
+            (_, Some("ExpiredToken" | "TokenRefreshRequired" | "ExpiredTokenException")) => {
+                return FailureClass::Expired;
+            }
+            (_, Some("RequestTimeout" | "InternalError")) | (Some(408 | 499 | 500 | 502 | 504), _) => {
+                return FailureClass::Transient;
+            }
+            (Some(409), _) => return FailureClass::Conflict,
+            _ => {}
+        }
+        match self.error.kind() {
+            DalKind::ConditionNotMatch | DalKind::AlreadyExists => FailureClass::ConditionFailed,
+            DalKind::RateLimited => FailureClass::Throttled,
+            DalKind::Conflict => FailureClass::Conflict,
+            _ if self.error.is_temporary() => FailureClass::Transient,
+            _ => FailureClass::Final,
+        }
+    }
+
+    /// The kind of the error that callers get.
+    pub fn error_kind(&self) -> ErrorKind {
+        match self.classify() {
+            FailureClass::Garbled => ErrorKind::Corrupt,
+            FailureClass::Conflict => ErrorKind::Conflict,
+            FailureClass::Expired => ErrorKind::Denied,
+            FailureClass::Transient | FailureClass::Throttled => ErrorKind::Io,
+            FailureClass::Final | FailureClass::ConditionFailed => match self.error.kind() {
+                DalKind::PermissionDenied => ErrorKind::Denied,
+                DalKind::Unsupported => ErrorKind::Unsupported,
+                DalKind::ConfigInvalid => ErrorKind::Usage,
+                DalKind::NotFound => ErrorKind::NotFound,
+                _ => match self.exchange.status.map(|status| status.as_u16()) {
+                    Some(401 | 403) => ErrorKind::Denied,
+                    Some(501) => ErrorKind::Unsupported,
+                    _ => ErrorKind::Io,
+                },
+            },
+        }
+    }
+
+    /// What happened, in one line.
+    pub fn describe(&self) -> String {
+        if let Some(failure) = &self.exchange.failure {
+            return failure.message.clone();
+        }
+        let Some(status) = self.exchange.status else {
+            // Nothing was sent: no credentials, for example.
+            return self.error.message().to_owned();
+        };
+        let code = self.exchange.error_code();
+        if code.as_deref() == Some("RequestTimeTooSkewed") {
+            return describe_skew(self.exchange.date);
+        }
+        if let Some(region) = &self.exchange.region
+            && (status.is_redirection() || code.as_deref() == Some("AuthorizationHeaderMalformed"))
+        {
+            return format!("the bucket is in another region: add 'region={region}' to the address");
+        }
+        if status.is_redirection() {
+            return format!(
+                "the service redirects elsewhere (status {}), which is not followed",
+                status.as_u16()
+            );
+        }
+        match self.exchange.describe_error() {
+            Some(text) => format!("the service answered {}: {text}", status.as_u16()),
+            None => format!(
+                "the service answered {} {}",
+                status.as_u16(),
+                status.canonical_reason().unwrap_or_default()
+            ),
+        }
+    }
+}
+
+/// How far this machine's clock is from the service's.
+fn describe_skew(service_clock: Option<SystemTime>) -> String {
+    let Some(service_clock) = service_clock else {
+        return "this machine's clock is wrong, says the service".to_owned();
+    };
+    let now = SystemTime::now();
+    let (skew, word) = match now.duration_since(service_clock) {
+        Ok(ahead) => (ahead, "fast"),
+        Err(behind) => (behind.duration(), "slow"),
+    };
+    format!("this machine's clock is {} min {word}", skew.as_secs().div_ceil(60))
+}

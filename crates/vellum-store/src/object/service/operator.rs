@@ -1,0 +1,152 @@
+//! From an address and credentials to an OpenDAL operator.
+//!
+//! Invariant: nothing is sent. Secrets go into the operator only.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opendal::services::{Azblob, Gcs, Http, S3, Webdav};
+use opendal::{HttpTransporter, OperationContext, Operator};
+use vellum_types::ErrorKind;
+
+use super::credentials::ServiceCredentials;
+use super::transport::ServiceTransport;
+use crate::error::StoreError;
+use crate::object::RequestLimits;
+use crate::object::address::{AddressingStyle, ServiceAddress, ServiceKind};
+
+/// Time to connect, a part of the time without progress that is allowed.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// The region for servers that have none: what most of them expect in signatures.
+const REGION_WITH_ENDPOINT: &str = "us-east-1";
+
+/// Builds the operator of a folder in a service.
+pub(super) fn build_operator(
+    address: &ServiceAddress,
+    credentials: Option<&str>,
+    limits: &RequestLimits,
+) -> Result<Operator, StoreError> {
+    let credentials = credentials.map(ServiceCredentials::load).transpose()?;
+    let get = |field: &str| credentials.as_ref().and_then(|credentials| credentials.get_field(field));
+    let root = format!("/{}", address.folder);
+    let built = match address.kind {
+        ServiceKind::S3 => Operator::new(build_s3(address, &root, credentials.is_some(), get)),
+        ServiceKind::Gcs => Operator::new(build_gcs(address, &root, credentials.is_some(), get)),
+        ServiceKind::Azure => Operator::new(build_azure(address, &root, get)),
+        ServiceKind::Webdavs | ServiceKind::Webdav => {
+            let scheme = if address.kind == ServiceKind::Webdavs { "https" } else { "http" };
+            let endpoint = encrypted_endpoint(address, scheme)?;
+            let mut builder = Webdav::default().endpoint(&endpoint).root(&root);
+            builder = get("user").into_iter().fold(builder, Webdav::username);
+            builder = get("password").into_iter().fold(builder, Webdav::password);
+            Operator::new(get("token").into_iter().fold(builder, Webdav::token))
+        }
+        ServiceKind::Https => {
+            let endpoint = encrypted_endpoint(address, "https")?;
+            let mut builder = Http::default().endpoint(&endpoint).root(&root);
+            builder = get("user").into_iter().fold(builder, Http::username);
+            builder = get("password").into_iter().fold(builder, Http::password);
+            Operator::new(get("token").into_iter().fold(builder, Http::token))
+        }
+    };
+    let operator = built.map_err(|error| unusable_address(address, &error.to_string()))?;
+    let transport = ServiceTransport::new(build_client(address, limits)?, limits.silence_max);
+    Ok(operator.with_context(OperationContext::new().with_http_transport(HttpTransporter::new(transport))))
+}
+
+/// Credentials that were named are the only ones that are used: others that happen to be in the environment could be
+/// those of another account.
+fn build_s3<'a>(
+    address: &ServiceAddress,
+    root: &str,
+    has_credentials: bool,
+    get: impl Fn(&str) -> Option<&'a str>,
+) -> S3 {
+    let options = &address.options;
+    let mut builder = S3::default().bucket(&address.authority).root(root);
+    builder = options.endpoint.iter().fold(builder, |builder, endpoint| builder.endpoint(endpoint));
+    let set_in_environment = std::env::var_os("AWS_REGION").is_some();
+    match &options.region {
+        Some(region) => builder = builder.region(region),
+        None if options.endpoint.is_some() && !set_in_environment => {
+            builder = builder.region(REGION_WITH_ENDPOINT);
+        }
+        None => {}
+    }
+    let style = options.style.unwrap_or(match options.endpoint {
+        Some(_) => AddressingStyle::Path,
+        None => AddressingStyle::Virtual,
+    });
+    if style == AddressingStyle::Virtual {
+        builder = builder.enable_virtual_host_style();
+    }
+    if has_credentials && get("profile").is_none() {
+        builder = builder.disable_config_load().disable_ec2_metadata();
+    }
+    builder = get("profile").into_iter().fold(builder, S3::profile);
+    builder = get("access-key-id").into_iter().fold(builder, S3::access_key_id);
+    builder = get("secret-access-key").into_iter().fold(builder, S3::secret_access_key);
+    get("session-token").into_iter().fold(builder, S3::session_token)
+}
+
+fn build_gcs<'a>(
+    address: &ServiceAddress,
+    root: &str,
+    has_credentials: bool,
+    get: impl Fn(&str) -> Option<&'a str>,
+) -> Gcs {
+    let mut builder = Gcs::default().bucket(&address.authority).root(root);
+    builder = address.options.endpoint.iter().fold(builder, |builder, endpoint| builder.endpoint(endpoint));
+    if has_credentials {
+        builder = builder.disable_config_load().disable_vm_metadata();
+    }
+    builder = get("service-account-file").into_iter().fold(builder, Gcs::credential_path);
+    get("token").into_iter().fold(builder, |builder, token| builder.token(token.to_owned()))
+}
+
+fn build_azure<'a>(address: &ServiceAddress, root: &str, get: impl Fn(&str) -> Option<&'a str>) -> Azblob {
+    let mut builder = Azblob::default().container(&address.authority).root(root);
+    let account = get("account").map(str::to_owned).or_else(|| std::env::var("AZURE_STORAGE_ACCOUNT").ok());
+    let endpoint = address
+        .options
+        .endpoint
+        .clone()
+        .or_else(|| account.as_ref().map(|account| format!("https://{account}.blob.core.windows.net")));
+    builder = endpoint.iter().fold(builder, |builder, endpoint| builder.endpoint(endpoint));
+    builder = account.iter().fold(builder, |builder, account| builder.account_name(account));
+    builder = get("account-key").into_iter().fold(builder, Azblob::account_key);
+    get("sas-token").into_iter().fold(builder, Azblob::sas_token)
+}
+
+/// The server of an address whose authority is a host.
+fn encrypted_endpoint(address: &ServiceAddress, scheme: &str) -> Result<String, StoreError> {
+    let endpoint = format!("{scheme}://{}", address.authority);
+    address.options.check_encrypted(&endpoint).map_err(|reason| unusable_address(address, &reason))?;
+    Ok(endpoint)
+}
+
+/// The HTTP client: no redirects, no encodings, and the certificates of the system or of the address.
+fn build_client(address: &ServiceAddress, limits: &RequestLimits) -> Result<reqwest::Client, StoreError> {
+    let fail = |reason: String| unusable_address(address, &reason);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    // Fails if it is installed already, by another store of this process: which is the same one.
+    let _ = rustls::crypto::CryptoProvider::install_default(provider.as_ref().clone());
+    let mut builder = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT_MAX.min(limits.silence_max))
+        .user_agent(concat!("vellum/", env!("CARGO_PKG_VERSION")))
+        // Idle connections are closed by services after a minute or less; a request on one of these fails.
+        .pool_idle_timeout(Duration::from_secs(20));
+    if let Some(path) = &address.options.ca {
+        let shown = path.display();
+        let pem = std::fs::read(path).map_err(|e| fail(format!("cannot read {shown}: {e}")))?;
+        let certificates = reqwest::Certificate::from_pem_bundle(&pem)
+            .map_err(|e| fail(format!("{shown} is not a file of certificates: {e}")))?;
+        builder = builder.tls_certs_only(certificates);
+    }
+    builder.build().map_err(|e| fail(format!("HTTP is not available: {e}")))
+}
+
+fn unusable_address(address: &ServiceAddress, reason: &str) -> StoreError {
+    StoreError::Address { url: address.to_string(), reason: reason.to_owned(), kind: ErrorKind::Usage }
+}

@@ -1,0 +1,134 @@
+//! When a failed request is repeated.
+//!
+//! Invariant: no operation is repeated for longer than allowed, and never without a growing pause. Repeats are a small
+//! part of all requests, so that a service that is down is not overwhelmed by them.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use vellum_host::wait::{LongWait, go_on_waiting};
+
+use super::failure::{FailedRequest, FailureClass};
+
+/// The pause before the first repeat; it doubles each time.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(20);
+/// How long a store that has not answered at all is tried: the address may be wrong.
+const FIRST_ANSWER_MAX: Duration = Duration::from_secs(15);
+/// Repeats after wrong or cut answers, a count: then the object is damaged.
+const GARBLED_MAX: u32 = 5;
+/// How many repeats are saved up for bad times, a count.
+const SAVED_MAX: f64 = 50.0;
+/// The part of a repeat that each request earns.
+const EARNED: f64 = 0.1;
+/// How often a wait asks whether it is to end.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What is known of a service from all requests so far.
+pub(super) struct RetryBudget {
+    has_answered: AtomicBool,
+    saved: Mutex<f64>,
+    repeats: AtomicU64,
+}
+
+/// The repeats of one operation.
+pub(super) struct RetrySchedule<'a> {
+    budget: &'a RetryBudget,
+    started: Instant,
+    retry_for: Duration,
+    repeats: u32,
+    garbled: u32,
+}
+
+impl RetryBudget {
+    pub fn new() -> Self {
+        Self {
+            has_answered: AtomicBool::new(false),
+            saved: Mutex::new(SAVED_MAX),
+            repeats: AtomicU64::new(0),
+        }
+    }
+
+    /// Begins an operation that may be repeated for `retry_for`.
+    pub fn begin(&self, retry_for: Duration) -> RetrySchedule<'_> {
+        let mut saved = self.saved.lock();
+        *saved = (*saved + EARNED).min(SAVED_MAX);
+        drop(saved);
+        RetrySchedule { budget: self, started: Instant::now(), retry_for, repeats: 0, garbled: 0 }
+    }
+
+    /// Notes that the service answered.
+    pub fn note_answer(&self) {
+        self.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Requests that were repeated so far.
+    pub fn repeat_count(&self) -> u64 {
+        self.repeats.load(Ordering::Relaxed)
+    }
+
+    /// Takes a saved repeat, if there is one.
+    fn take_repeat(&self) -> bool {
+        let mut saved = self.saved.lock();
+        let enough = *saved >= 1.0;
+        if enough {
+            *saved -= 1.0;
+        }
+        enough
+    }
+}
+
+impl RetrySchedule<'_> {
+    /// The pause before the next try, or `None` if there is to be none.
+    pub fn next_pause(&mut self, failed: &FailedRequest) -> Option<Duration> {
+        match failed.classify() {
+            FailureClass::Final | FailureClass::ConditionFailed | FailureClass::Expired => return None,
+            FailureClass::Garbled => {
+                self.garbled += 1;
+                if self.garbled > GARBLED_MAX {
+                    return None;
+                }
+            }
+            FailureClass::Transient | FailureClass::Throttled | FailureClass::Conflict => {}
+        }
+        let exponential = PAUSE_MIN.saturating_mul(1_u32.checked_shl(self.repeats).unwrap_or(u32::MAX));
+        let longest = if self.budget.take_repeat() { exponential.min(PAUSE_MAX) } else { PAUSE_MAX };
+        // Many clients that failed together must not come back together.
+        let pause = failed.exchange.retry_after.unwrap_or_else(|| longest.mul_f64(random_fraction()));
+        let allowed = if self.budget.has_answered.load(Ordering::Relaxed) {
+            self.retry_for
+        } else {
+            self.retry_for.min(FIRST_ANSWER_MAX)
+        };
+        if self.started.elapsed() + pause > allowed {
+            return None;
+        }
+        self.repeats += 1;
+        self.budget.repeats.fetch_add(1, Ordering::Relaxed);
+        Some(pause)
+    }
+}
+
+/// Pauses before a repeat; false if somebody asked to stop.
+pub(super) fn pause_before_retry(store: &str, failed: &FailedRequest, pause: Duration) -> bool {
+    tracing::debug!(store, ?pause, reason = failed.describe(), "store request is repeated");
+    let end = Instant::now() + pause;
+    loop {
+        let wait = || LongWait::StoreRetry { store: store.to_owned(), reason: failed.describe(), pause };
+        if !go_on_waiting(wait) {
+            return false;
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(TICK));
+    }
+}
+
+/// A number from 0 to 1. Without a source of randomness, the middle.
+fn random_fraction() -> f64 {
+    getrandom::u32().map_or(0.5, |random| f64::from(random) / f64::from(u32::MAX))
+}

@@ -1,0 +1,52 @@
+//! The private runtime on which requests run, so that callers may or may not be inside a runtime of their own.
+
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use vellum_host::wait::{LongWait, go_on_waiting};
+
+/// Worker threads of the runtime, a count: they only wait for sockets.
+const RUNTIME_THREADS: usize = 2;
+/// How often a wait asks whether it is to end.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Why a future was not run to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunError {
+    /// Somebody asked to stop.
+    Interrupted,
+    /// The system has no threads for the runtime.
+    NoRuntime,
+}
+
+/// Runs a future to its end on the private runtime, which is made when first needed.
+pub(super) fn run_future<F>(future: F) -> Result<F::Output, RunError>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    let start = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(RUNTIME_THREADS).thread_name("vellum-store").enable_all().build().ok()
+    };
+    let runtime = RUNTIME.get_or_init(start).as_ref().ok_or(RunError::NoRuntime)?;
+    let (done, result) = mpsc::sync_channel(1);
+    let task = runtime.spawn(async move {
+        // Nobody waits any more if the wait was interrupted.
+        let _ = done.send(future.await);
+    });
+    loop {
+        match result.recv_timeout(TICK) {
+            Ok(output) => return Ok(output),
+            Err(RecvTimeoutError::Disconnected) => return Err(RunError::NoRuntime),
+            Err(RecvTimeoutError::Timeout) if go_on_waiting(|| LongWait::StoreAnswer) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                task.abort();
+                return Err(RunError::Interrupted);
+            }
+        }
+    }
+}

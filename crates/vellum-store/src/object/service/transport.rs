@@ -1,0 +1,366 @@
+//! HTTP for OpenDAL's services, with deadlines and without trust.
+//!
+//! Invariant: a request ends. It may take as long as it makes progress, but fails once nothing moved for
+//! [`ServiceTransport::silence_max`]. Redirects are not followed: credentials would go where the server says. An
+//! answer that is encoded, or is another range than the one that was requested, is refused.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_core::Stream;
+use http::header::{CONTENT_ENCODING, CONTENT_RANGE, RANGE};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use opendal::{Buffer, ErrorKind as DalKind, HttpBody, HttpTransport};
+use parking_lot::Mutex;
+use tokio::time::{Instant, Sleep};
+
+use super::exchange::{
+    ERROR_BODY_MAX, Exchange, TransportFailureKind, current_exchange, record_answer, record_failure,
+};
+
+/// Bytes of a body that are handed to the connection at once: progress is noticed that often.
+const UPLOAD_STEP: usize = 128 << 10;
+/// Bytes before the requested range that are read and dropped when a server sends the whole object instead.
+const SKIPPED_MAX: u64 = 64 << 10;
+/// Largest body of an answer that is not an object, bytes: a listing of 1,000 keys of 1,024 bytes, escaped.
+const TEXT_MAX: u64 = 16 << 20;
+
+/// Sends requests and supervises them.
+pub(super) struct ServiceTransport {
+    client: reqwest::Client,
+    silence_max: Duration,
+}
+
+impl ServiceTransport {
+    pub fn new(client: reqwest::Client, silence_max: Duration) -> Self {
+        Self { client, silence_max }
+    }
+}
+
+impl HttpTransport for ServiceTransport {
+    async fn fetch(&self, request: Request<Buffer>) -> opendal::Result<Response<HttpBody>> {
+        let uri = request.uri().clone();
+        let (parts, body) = request.into_parts();
+        let wanted = RequestedAnswer::from_request(&parts.method, &parts.headers, uri.query());
+        let url = reqwest::Url::parse(&uri.to_string())
+            .map_err(|e| opendal::Error::new(DalKind::Unexpected, "invalid request address").set_source(e))?;
+        let activity = Arc::new(LastActivity::begin());
+        let mut sending =
+            self.client.request(parts.method, url).headers(parts.headers).version(parts.version);
+        if !body.is_empty() {
+            sending =
+                sending.body(reqwest::Body::wrap(UploadBody { rest: body, activity: Arc::clone(&activity) }));
+        }
+        let answer = match limit_silence(self.silence_max, &activity, sending.send()).await {
+            Some(answer) => answer.map_err(|error| describe_send_error(&error))?,
+            None => {
+                let message = format!("no answer for {} s", self.silence_max.as_secs());
+                return Err(transport_error(TransportFailureKind::Unanswered, message));
+            }
+        };
+        record_answer(answer.status(), answer.headers());
+        let skipped = wanted.check_answer(answer.status(), answer.headers())?;
+        let mut response =
+            Response::builder().status(answer.status()).version(answer.version()).extension(uri);
+        if let Some(headers) = response.headers_mut() {
+            headers.clone_from(answer.headers());
+        }
+        let announced = (!wanted.is_head).then(|| answer.content_length()).flatten();
+        let limits = BodyLimits {
+            skipped,
+            max: wanted.max_body(answer.status()),
+            announced,
+            kept_for_error: if answer.status().is_client_error() || answer.status().is_server_error() {
+                current_exchange()
+            } else {
+                None
+            },
+        };
+        let body = DownloadBody::new(answer.bytes_stream(), self.silence_max, limits);
+        // The length is checked by the body itself: OpenDAL's error would not tell a cut answer from others.
+        response
+            .body(HttpBody::new(body, None))
+            .map_err(|e| opendal::Error::new(DalKind::Unexpected, "invalid answer").set_source(e))
+    }
+}
+
+/// What an answer must be like.
+struct RequestedAnswer {
+    is_head: bool,
+    is_object: bool,
+    range: Option<RequestedRange>,
+}
+
+/// The first and the last byte of a ranged request.
+#[derive(Debug, Clone, Copy)]
+struct RequestedRange {
+    first: u64,
+    last: Option<u64>,
+}
+
+impl RequestedAnswer {
+    fn from_request(method: &Method, headers: &HeaderMap, query: Option<&str>) -> Self {
+        let range = headers.get(RANGE).and_then(|value| value.to_str().ok()).and_then(parse_range);
+        // Listings and the like have a query; a read of an object has none that names an operation.
+        let is_object = method == Method::GET && !query.is_some_and(|query| query.contains("list-type"));
+        Self { is_head: method == Method::HEAD, is_object, range }
+    }
+
+    /// Checks status and headers; returns how many bytes of the body stand before the requested range.
+    fn check_answer(&self, status: StatusCode, headers: &HeaderMap) -> opendal::Result<u64> {
+        if !status.is_success() {
+            return Ok(0);
+        }
+        let garbled = |message: String| Err(transport_error(TransportFailureKind::Garbled, message));
+        if headers.get(CONTENT_ENCODING).is_some_and(|value| value != "identity" && value != "aws-chunked") {
+            return garbled("the answer is compressed, which was not requested".to_owned());
+        }
+        let Some(wanted) = self.range else { return Ok(0) };
+        if status != StatusCode::PARTIAL_CONTENT {
+            return if wanted.first <= SKIPPED_MAX {
+                Ok(wanted.first)
+            } else {
+                garbled("the service sent the whole object instead of a range".to_owned())
+            };
+        }
+        let given =
+            headers.get(CONTENT_RANGE).and_then(|value| value.to_str().ok()).and_then(parse_content_range);
+        match given {
+            Some(given) if given.first == wanted.first && given.last <= wanted.last.or(given.last) => Ok(0),
+            Some(given) => garbled(format!(
+                "the service sent bytes from {} instead of from {}",
+                given.first, wanted.first
+            )),
+            None => garbled("the service did not say which range it sent".to_owned()),
+        }
+    }
+
+    /// Most bytes that the body may have.
+    fn max_body(&self, status: StatusCode) -> u64 {
+        match (status.is_success() && self.is_object, self.range) {
+            // Bounded by whoever collects it.
+            (true, None | Some(RequestedRange { last: None, .. })) => u64::MAX,
+            (true, Some(RequestedRange { first, last: Some(last) })) => {
+                (last.saturating_sub(first)).saturating_add(1)
+            }
+            (false, _) => TEXT_MAX,
+        }
+    }
+}
+
+fn parse_range(text: &str) -> Option<RequestedRange> {
+    let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
+    Some(RequestedRange { first: first.parse().ok()?, last: last.parse().ok() })
+}
+
+fn parse_content_range(text: &str) -> Option<RequestedRange> {
+    let (range, _total) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    Some(RequestedRange { first: first.parse().ok()?, last: Some(last.parse().ok()?) })
+}
+
+/// When something was last sent or received.
+struct LastActivity(Mutex<Instant>);
+
+impl LastActivity {
+    fn begin() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+
+    fn note(&self) {
+        *self.0.lock() = Instant::now();
+    }
+
+    fn last(&self) -> Instant {
+        *self.0.lock()
+    }
+}
+
+/// Waits for a future as long as there is activity at least every `silence_max`; `None` if there is none.
+async fn limit_silence<F: Future>(
+    silence_max: Duration,
+    activity: &LastActivity,
+    future: F,
+) -> Option<F::Output> {
+    let mut future = pin!(future);
+    loop {
+        let deadline = activity.last() + silence_max;
+        if let Ok(output) = tokio::time::timeout_at(deadline, &mut future).await {
+            return Some(output);
+        }
+        if activity.last() + silence_max <= Instant::now() {
+            return None;
+        }
+    }
+}
+
+/// A body that is being sent.
+struct UploadBody {
+    rest: Buffer,
+    activity: Arc<LastActivity>,
+}
+
+impl http_body::Body for UploadBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        // It is polled when the connection has room again: the previous step has left.
+        self.activity.note();
+        let step = self.rest.len().min(UPLOAD_STEP);
+        if step == 0 {
+            return Poll::Ready(None);
+        }
+        let piece = self.rest.slice(..step).to_bytes();
+        self.rest = self.rest.slice(step..);
+        Poll::Ready(Some(Ok(http_body::Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(self.rest.len() as u64)
+    }
+}
+
+/// What a body may and must have.
+struct BodyLimits {
+    /// Bytes that are dropped at the beginning.
+    skipped: u64,
+    /// Most bytes that are passed on; what follows is not read.
+    max: u64,
+    /// Bytes that the service announced, with those that are dropped.
+    announced: Option<u64>,
+    /// Where the beginning of an error's body is kept.
+    kept_for_error: Option<Arc<Mutex<Exchange>>>,
+}
+
+/// A body that is being received.
+struct DownloadBody<S> {
+    pieces: S,
+    silence_max: Duration,
+    silence: Pin<Box<Sleep>>,
+    limits: BodyLimits,
+    received: u64,
+    passed_on: u64,
+}
+
+impl<S> DownloadBody<S> {
+    fn new(pieces: S, silence_max: Duration, limits: BodyLimits) -> Self {
+        let silence = Box::pin(tokio::time::sleep(silence_max));
+        Self { pieces, silence_max, silence, limits, received: 0, passed_on: 0 }
+    }
+
+    /// The part of a piece that was asked for.
+    fn trim_piece(&mut self, piece: &Bytes) -> Bytes {
+        let before = self.received;
+        self.received += piece.len() as u64;
+        let skipped = self.limits.skipped.saturating_sub(before).min(piece.len() as u64);
+        let room = self.limits.max - self.passed_on;
+        let start = usize::try_from(skipped).unwrap_or(piece.len());
+        let len = (piece.len() - start).min(usize::try_from(room).unwrap_or(usize::MAX));
+        self.passed_on += len as u64;
+        if let Some(exchange) = &self.limits.kept_for_error {
+            let mut exchange = exchange.lock();
+            let room = ERROR_BODY_MAX.saturating_sub(exchange.error_body.len());
+            exchange.error_body.extend_from_slice(&piece[..piece.len().min(room)]);
+        }
+        piece.slice(start..start + len)
+    }
+
+    fn check_end(&self) -> Option<opendal::Result<Buffer>> {
+        match self.limits.announced {
+            Some(announced) if self.received < announced => Some(Err(transport_error(
+                TransportFailureKind::Garbled,
+                format!("the answer ended after {} of {announced} bytes", self.received),
+            ))),
+            Some(_) | None => None,
+        }
+    }
+}
+
+impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for DownloadBody<S> {
+    type Item = opendal::Result<Buffer>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            // What was asked for is complete: whatever follows is not waited for.
+            if self.passed_on == self.limits.max {
+                return Poll::Ready(None);
+            }
+            let Poll::Ready(piece) = Pin::new(&mut self.pieces).poll_next(context) else {
+                ready!(self.silence.as_mut().poll(context));
+                let message = format!("the answer stopped for {} s", self.silence_max.as_secs());
+                return Poll::Ready(Some(Err(transport_error(TransportFailureKind::Unanswered, message))));
+            };
+            let deadline = Instant::now() + self.silence_max;
+            self.silence.as_mut().reset(deadline);
+            match piece {
+                None => return Poll::Ready(self.check_end()),
+                Some(Err(error)) => {
+                    let message = format!("the answer was cut off: {}", innermost_error(&error));
+                    return Poll::Ready(Some(Err(transport_error(TransportFailureKind::Garbled, message))));
+                }
+                Some(Ok(piece)) => {
+                    let piece = self.trim_piece(&piece);
+                    if !piece.is_empty() {
+                        return Poll::Ready(Some(Ok(Buffer::from(piece))));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// An error of this transport, recorded for the operation.
+fn transport_error(kind: TransportFailureKind, message: String) -> opendal::Error {
+    record_failure(kind, &message);
+    let error = opendal::Error::new(DalKind::Unexpected, message);
+    match kind {
+        TransportFailureKind::Hopeless => error,
+        TransportFailureKind::Unanswered | TransportFailureKind::Garbled => error.set_temporary(),
+    }
+}
+
+/// Why a request did not get an answer.
+fn describe_send_error(error: &reqwest::Error) -> opendal::Error {
+    let cause = innermost_error(error);
+    let host = error.url().and_then(|url| url.host_str()).unwrap_or("the host").to_owned();
+    if error.is_connect() {
+        let text = format!("{error:?}");
+        if text.contains("dns error") {
+            return transport_error(
+                TransportFailureKind::Hopeless,
+                format!("the name '{host}' cannot be resolved: {cause}"),
+            );
+        }
+        if text.contains("InvalidCertificate") || text.contains("invalid peer certificate") {
+            return transport_error(
+                TransportFailureKind::Hopeless,
+                format!("the certificate of {host} is not accepted: {cause}"),
+            );
+        }
+        return transport_error(
+            TransportFailureKind::Unanswered,
+            format!("cannot connect to {host}: {cause}"),
+        );
+    }
+    transport_error(TransportFailureKind::Unanswered, format!("the connection to {host} failed: {cause}"))
+}
+
+/// The cause at the end of an error's chain: what the system or the TLS library says.
+fn innermost_error(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
