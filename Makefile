@@ -37,7 +37,7 @@ PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 mount.exfat
 test: tools fmt clippy deny report-check unit
 
 tools:
-	@./.ci/tools $(PACKAGES) -- $(PROGRAMS)
+	@TOOLS=$(abspath $(TARGET_DIR)/tools) ./.ci/tools $(PACKAGES) -- $(PROGRAMS)
 
 fmt:
 	$(CARGO) fmt --all --check

@@ -8,5 +8,9 @@ pub mod faulty;
 pub mod live_conformance;
 pub mod model;
 pub mod random;
+pub mod s3;
+pub mod seaweed;
 
 pub use faulty::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
+pub use s3::{LyingS3, S3Failure, S3Lie, S3Match, S3Request};
+pub use seaweed::SeaweedServer;

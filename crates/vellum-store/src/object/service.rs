@@ -20,7 +20,7 @@ use opendal::{ErrorKind as DalKind, Operator};
 use parking_lot::RwLock;
 use vellum_types::ErrorKind;
 
-use self::exchange::record_exchange;
+use self::exchange::{Exchange, record_exchange};
 use self::failure::{FailedRequest, FailureClass};
 use self::gate::RequestGate;
 use self::refs::KnownRefs;
@@ -259,6 +259,9 @@ impl ObjectStore for ServiceStore {
             Ok(Some(object)) => Err(length(object.bytes.len() as u64)),
             Ok(None) => Err(length(len.saturating_add(1))),
             Err(failed) if failed.error.kind() == DalKind::RangeNotSatisfied => Err(length(0)),
+            Err(FailedRequest { exchange: Exchange { end_of_object: Some(end), .. }, .. }) => {
+                Err(length(end.saturating_sub(offset)))
+            }
             Err(failed) => match self.wrap_failure(subject, &failed) {
                 error @ StoreError::NotFound { .. } => Err(error),
                 // Some services answer a range beyond the end with an error of their own.

@@ -10,5 +10,6 @@ mod golden;
 mod index;
 mod local_dir;
 mod processes;
+mod services;
 mod suites;
 mod world;

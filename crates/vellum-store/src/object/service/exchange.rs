@@ -26,6 +26,8 @@ pub(super) struct Exchange {
     pub date: Option<SystemTime>,
     /// The region in which the service says that the bucket is.
     pub region: Option<String>,
+    /// The length of the object, if it ends before the range that was requested does.
+    pub end_of_object: Option<u64>,
     /// The beginning of an error's body.
     pub error_body: Vec<u8>,
     /// Why no answer came, or not all of it, in words.
@@ -106,9 +108,17 @@ pub(super) fn record_answer(status: StatusCode, headers: &HeaderMap) {
         retry_after: text("retry-after").and_then(|value| value.parse().ok()).map(Duration::from_secs),
         date: text("date").and_then(parse_http_date),
         region: text("x-amz-bucket-region").map(str::to_owned),
+        end_of_object: None,
         error_body: Vec::new(),
         failure: None,
     };
+}
+
+/// Records that the object ends before the requested range does.
+pub(super) fn record_end_of_object(len: u64) {
+    if let Some(exchange) = current_exchange() {
+        exchange.lock().end_of_object = Some(len);
+    }
 }
 
 /// Records that no answer came, or not all of it.

@@ -43,6 +43,9 @@ impl FailedRequest {
                 TransportFailureKind::Garbled => FailureClass::Garbled,
             };
         }
+        if self.exchange.end_of_object.is_some() {
+            return FailureClass::Final;
+        }
         let code = self.exchange.error_code();
         let status = self.exchange.status.map(|status| status.as_u16());
         match (status, code.as_deref()) {
@@ -56,6 +59,8 @@ impl FailedRequest {
                 return FailureClass::Transient;
             }
             (Some(409), _) => return FailureClass::Conflict,
+            // The service reported success, and OpenDAL could not make sense of the rest.
+            (Some(200..300), _) if self.error.kind() == DalKind::Unexpected => return FailureClass::Garbled,
             _ => {}
         }
         match self.error.kind() {
@@ -97,6 +102,9 @@ impl FailedRequest {
             // Nothing was sent: no credentials, for example.
             return self.error.message().to_owned();
         };
+        if status.is_success() {
+            return format!("the answer cannot be used: {}", self.error.message());
+        }
         let code = self.exchange.error_code();
         if code.as_deref() == Some("RequestTimeTooSkewed") {
             return describe_skew(self.exchange.date);

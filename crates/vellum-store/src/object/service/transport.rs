@@ -18,7 +18,8 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use super::exchange::{
-    ERROR_BODY_MAX, Exchange, TransportFailureKind, current_exchange, record_answer, record_failure,
+    ERROR_BODY_MAX, Exchange, TransportFailureKind, current_exchange, record_answer, record_end_of_object,
+    record_failure,
 };
 
 /// Bytes of a body that are handed to the connection at once: progress is noticed that often.
@@ -129,10 +130,19 @@ impl RequestedAnswer {
         let given =
             headers.get(CONTENT_RANGE).and_then(|value| value.to_str().ok()).and_then(parse_content_range);
         match given {
-            Some(given) if given.first == wanted.first && given.last <= wanted.last.or(given.last) => Ok(0),
-            Some(given) => garbled(format!(
+            Some(GivenRange { range, object_len })
+                if range.first == wanted.first && range.last <= wanted.last.or(range.last) =>
+            {
+                if let Some(len) = object_len
+                    && wanted.last.is_some_and(|last| last >= len)
+                {
+                    record_end_of_object(len);
+                }
+                Ok(0)
+            }
+            Some(GivenRange { range, .. }) => garbled(format!(
                 "the service sent bytes from {} instead of from {}",
-                given.first, wanted.first
+                range.first, wanted.first
             )),
             None => garbled("the service did not say which range it sent".to_owned()),
         }
@@ -156,10 +166,17 @@ fn parse_range(text: &str) -> Option<RequestedRange> {
     Some(RequestedRange { first: first.parse().ok()?, last: last.parse().ok() })
 }
 
-fn parse_content_range(text: &str) -> Option<RequestedRange> {
-    let (range, _total) = text.strip_prefix("bytes ")?.split_once('/')?;
+/// What a service says of the range that it sends.
+struct GivenRange {
+    range: RequestedRange,
+    object_len: Option<u64>,
+}
+
+fn parse_content_range(text: &str) -> Option<GivenRange> {
+    let (range, object_len) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
-    Some(RequestedRange { first: first.parse().ok()?, last: Some(last.parse().ok()?) })
+    let range = RequestedRange { first: first.parse().ok()?, last: Some(last.parse().ok()?) };
+    Some(GivenRange { range, object_len: object_len.parse().ok() })
 }
 
 /// When something was last sent or received.

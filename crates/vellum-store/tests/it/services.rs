@@ -1,0 +1,380 @@
+//! Stores in services: a real server, and one that lies.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vellum_store::{ObjectKey, ObjectStore, RequestLimits, ServiceStore, StoreAddress, StoreError};
+use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer, conformance};
+use vellum_types::ErrorKind;
+
+/// Limits that let tests of silence and of failures end soon.
+fn short_limits() -> RequestLimits {
+    RequestLimits { retry_for: Duration::from_secs(20), silence_max: Duration::from_secs(1) }
+}
+
+fn open_service(url: &str, limits: &RequestLimits) -> ServiceStore {
+    let StoreAddress::Service(address) = StoreAddress::parse(url).unwrap() else { panic!("{url}") };
+    ServiceStore::open(address, Some(test_credentials()), limits).unwrap()
+}
+
+/// The name of credentials that both servers accept, in a directory of configuration of this process.
+fn test_credentials() -> &'static str {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    use std::sync::LazyLock;
+    static CONFIG: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let credentials = dir.path().join("vellum/credentials");
+        std::fs::create_dir_all(&credentials).unwrap();
+        std::fs::set_permissions(&credentials, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(credentials.join("test"))
+            .unwrap();
+        std::io::Write::write_all(&mut file, SeaweedServer::credentials_file().as_bytes()).unwrap();
+        dir
+    });
+    // SAFETY: the tests of this file are the only ones of this process that read or change it, and all of them come
+    // through here first.
+    static SET: LazyLock<()> =
+        LazyLock::new(|| unsafe { std::env::set_var("XDG_CONFIG_HOME", CONFIG.path()) });
+    LazyLock::force(&SET);
+    "test"
+}
+
+fn key(text: &str) -> ObjectKey {
+    ObjectKey::new(text).unwrap()
+}
+
+/// All requests of a method to keys that begin so.
+fn each(method: &'static str, key: &str) -> S3Match {
+    S3Match { method, key: format!("store/{key}"), skip: 0, times: u32::MAX }
+}
+
+/// The first request of a method to keys that begin so.
+fn once(method: &'static str, key: &str) -> S3Match {
+    S3Match { times: 1, ..each(method, key) }
+}
+
+struct Liar {
+    server: LyingS3,
+    store: Arc<ServiceStore>,
+}
+
+fn start_liar() -> Liar {
+    let server = LyingS3::start().unwrap();
+    let store = Arc::new(open_service(&server.store_url("store"), &short_limits()));
+    Liar { server, store }
+}
+
+#[test]
+fn seaweedfs_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = SeaweedServer::start(&dir.path().join("seaweed"));
+    conformance::check_object_store(&open_service(
+        &server.store_url("suite/of/tests"),
+        &RequestLimits::default(),
+    ));
+}
+
+#[test]
+fn the_scripted_server_conforms_without_a_script() {
+    let liar = start_liar();
+    conformance::check_object_store(&*liar.store);
+    assert_eq!(liar.store.repeat_count(), 0);
+}
+
+#[test]
+fn listings_of_many_pages_are_whole() {
+    let liar = start_liar();
+    let keys: Vec<_> = (0..250).map(|i| key(&format!("index/{i:04}"))).collect();
+    keys.iter().for_each(|key| liar.store.put_object(key, b"x").unwrap());
+    assert_eq!(liar.store.list_keys("index").unwrap(), keys);
+}
+
+#[test]
+fn a_put_whose_reply_is_lost_has_succeeded() {
+    let liar = start_liar();
+    liar.server.add_lie(once("PUT", "packs/"), S3Lie::LoseReply);
+    liar.store.put_object(&key("packs/ab/one"), b"content").unwrap();
+    assert_eq!(liar.store.get_object(&key("packs/ab/one"), 9).unwrap(), b"content");
+    liar.server.add_lie(once("PUT", "index/"), S3Lie::LoseReply);
+    liar.store.put_object(&key("index/one"), b"").unwrap();
+    assert!(liar.store.repeat_count() >= 2);
+}
+
+#[test]
+fn a_put_that_another_won_while_the_reply_was_lost_is_not_ours() {
+    let liar = start_liar();
+    liar.server.add_lie(once("PUT", "packs/"), S3Lie::Disconnect);
+    liar.server.overwrite_object("store/packs/ab/one", b"another");
+    let put = liar.store.put_object(&key("packs/ab/one"), b"content");
+    assert!(matches!(put, Err(StoreError::Exists { .. })), "{put:?}");
+    assert_eq!(liar.store.get_object(&key("packs/ab/one"), 9).unwrap(), b"another");
+}
+
+#[test]
+fn a_swap_whose_reply_is_lost_has_succeeded_once() {
+    let liar = start_liar();
+    let name = key("refs/heads/main");
+    liar.server.add_lie(once("PUT", "refs/"), S3Lie::LoseReply);
+    liar.store.swap_ref(&name, None, Some(b"1")).unwrap();
+    liar.server.add_lie(once("PUT", "refs/"), S3Lie::LoseReply);
+    liar.store.swap_ref(&name, Some(b"1"), Some(b"2")).unwrap();
+    assert_eq!(liar.store.get_object(&name, 9).unwrap(), b"2");
+    liar.server.add_lie(once("DELETE", "refs/"), S3Lie::LoseReply);
+    liar.store.swap_ref(&name, Some(b"2"), None).unwrap();
+    assert!(liar.store.get_object(&name, 9).unwrap_err().is_not_found());
+}
+
+#[test]
+fn a_swap_that_another_won_while_the_reply_was_lost_is_reported_as_changed() {
+    let liar = start_liar();
+    let name = key("refs/heads/main");
+    liar.store.swap_ref(&name, None, Some(b"1")).unwrap();
+    liar.server.add_lie(once("PUT", "refs/"), S3Lie::Disconnect);
+    liar.server.overwrite_object("store/refs/heads/main", b"9");
+    let swapped = liar.store.swap_ref(&name, Some(b"1"), Some(b"2"));
+    assert!(matches!(swapped, Err(StoreError::Changed { .. })), "{swapped:?}");
+    assert_eq!(liar.store.get_object(&name, 9).unwrap(), b"9");
+}
+
+#[test]
+fn a_swap_after_a_read_or_a_swap_is_one_request() {
+    let liar = start_liar();
+    let name = key("refs/heads/main");
+    liar.store.swap_ref(&name, None, Some(b"1")).unwrap();
+    let _ = liar.server.take_requests();
+    liar.store.swap_ref(&name, Some(b"1"), Some(b"2")).unwrap();
+    assert_eq!(liar.server.take_requests().len(), 1, "the tag of the last write is known");
+    let other = open_service(&liar.server.store_url("store"), &short_limits());
+    assert_eq!(other.get_object(&name, 9).unwrap(), b"2");
+    let _ = liar.server.take_requests();
+    other.swap_ref(&name, Some(b"2"), Some(b"3")).unwrap();
+    assert_eq!(liar.server.take_requests().len(), 1, "the tag that was read is known");
+    liar.store.swap_ref(&name, Some(b"2"), Some(b"4")).unwrap_err();
+    liar.store.swap_ref(&name, Some(b"3"), Some(b"4")).unwrap();
+}
+
+#[test]
+fn a_deletion_whose_reply_is_lost_has_succeeded() {
+    let liar = start_liar();
+    liar.store.put_object(&key("packs/ab/one"), b"content").unwrap();
+    liar.server.add_lie(once("DELETE", "packs/"), S3Lie::LoseReply);
+    liar.store.delete_object(&key("packs/ab/one")).unwrap();
+    assert!(liar.store.list_keys("").unwrap().is_empty());
+}
+
+#[test]
+fn a_conflict_of_conditional_requests_is_tried_again() {
+    let liar = start_liar();
+    let conflict = || S3Lie::Fail(S3Failure::new(409, "ConditionalRequestConflict"));
+    liar.server.add_lie(once("PUT", ""), conflict());
+    liar.store.put_object(&key("packs/ab/one"), b"content").unwrap();
+    liar.server.add_lie(once("PUT", ""), conflict());
+    liar.store.swap_ref(&key("refs/heads/main"), None, Some(b"1")).unwrap();
+    liar.server.add_lie(once("PUT", ""), conflict());
+    liar.store.swap_ref(&key("refs/heads/main"), Some(b"1"), Some(b"2")).unwrap();
+}
+
+#[test]
+fn requests_that_the_service_could_not_carry_out_are_repeated() {
+    let liar = start_liar();
+    let name = key("packs/ab/one");
+    let failures = [
+        (500, "InternalError"),
+        (503, "SlowDown"),
+        (503, "ServiceUnavailable"),
+        (502, ""),
+        (504, ""),
+        (429, "TooManyRequests"),
+        (400, "RequestTimeout"),
+        (408, ""),
+    ];
+    for (status, code) in failures {
+        for method in ["PUT", "GET", "HEAD", "LIST", "DELETE"] {
+            // An answer to HEAD has no body that could say more than the status.
+            let code = if method == "HEAD" && status != 400 { "" } else { code };
+            if method != "HEAD" || status != 400 {
+                liar.server.add_lie(once(method, ""), S3Lie::Fail(S3Failure::new(status, code)));
+            }
+        }
+        liar.store.put_object(&name, b"content").unwrap();
+        assert_eq!(liar.store.get_range(&name, 2, 3).unwrap(), b"nte");
+        assert_eq!(liar.store.object_size(&name).unwrap(), 7);
+        assert_eq!(liar.store.list_keys("").unwrap(), std::slice::from_ref(&name));
+        liar.store.delete_object(&name).unwrap();
+        liar.server.tell_truth();
+    }
+    assert!(liar.store.repeat_count() >= 39);
+}
+
+#[test]
+fn the_time_that_a_service_asks_for_is_waited() {
+    let liar = start_liar();
+    let headers = vec![("retry-after", "2".to_owned())];
+    liar.server.add_lie(
+        once("PUT", ""),
+        S3Lie::Fail(S3Failure { headers, ..S3Failure::new(429, "TooManyRequests") }),
+    );
+    let start = Instant::now();
+    liar.store.put_object(&key("packs/ab/one"), b"content").unwrap();
+    assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_server_that_never_answers_ends_in_an_error() {
+    let server = LyingS3::start().unwrap();
+    server.add_lie(each("GET", ""), S3Lie::Hang);
+    let limits = RequestLimits { retry_for: Duration::from_secs(2), silence_max: Duration::from_secs(1) };
+    let store = open_service(&server.store_url("store"), &limits);
+    let error = store.get_object(&key("config"), 9).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(error.to_string().contains("no answer for 1 s"), "{error}");
+}
+
+#[test]
+fn an_answer_that_stops_in_the_middle_is_asked_for_again() {
+    let liar = start_liar();
+    let name = key("packs/ab/one");
+    liar.store.put_object(&name, b"content").unwrap();
+    liar.server.add_lie(once("GET", "packs/"), S3Lie::CutBody(3));
+    assert_eq!(liar.store.get_object(&name, 9).unwrap(), b"content");
+    liar.server.add_lie(once("GET", "packs/"), S3Lie::CutBody(2));
+    assert_eq!(liar.store.get_range(&name, 1, 4).unwrap(), b"onte");
+    liar.server.add_lie(each("GET", "packs/"), S3Lie::CutBody(3));
+    let error = liar.store.get_object(&name, 9).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+#[test]
+fn a_range_that_is_shorter_than_asked_for_is_damage() {
+    let liar = start_liar();
+    let name = key("packs/ab/one");
+    liar.store.put_object(&name, b"content").unwrap();
+    liar.server.add_lie(each("GET", "packs/"), S3Lie::ShortBody(3));
+    let error = liar.store.get_range(&name, 0, 7).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    liar.server.tell_truth();
+    // Across the end, and beyond it.
+    for (offset, len) in [(5, 4), (7, 1), (100, 5)] {
+        let error = liar.store.get_range(&name, offset, len).unwrap_err();
+        assert!(matches!(error, StoreError::Length { .. }), "{error}");
+    }
+}
+
+#[test]
+fn another_range_than_the_one_asked_for_is_refused() {
+    let liar = start_liar();
+    let name = key("packs/ab/one");
+    liar.store.put_object(&name, b"0123456789").unwrap();
+    liar.server.add_lie(once("GET", "packs/"), S3Lie::ShiftRange(2));
+    assert_eq!(liar.store.get_range(&name, 1, 4).unwrap(), b"1234");
+    liar.server.add_lie(each("GET", "packs/"), S3Lie::ShiftRange(2));
+    let error = liar.store.get_range(&name, 1, 4).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+#[test]
+fn of_a_whole_object_only_the_range_is_taken() {
+    let liar = start_liar();
+    let name = key("packs/ab/one");
+    let large: Vec<u8> = (0..200_000_u32).map(|i| (i % 251) as u8).collect();
+    liar.store.put_object(&name, &large).unwrap();
+    liar.server.add_lie(each("GET", "packs/"), S3Lie::WholeObject);
+    assert_eq!(liar.store.get_range(&name, 10, 90).unwrap(), &large[10..100]);
+    // So far into the object, it would be read for nothing.
+    assert_eq!(liar.store.get_range(&name, 150_000, 9).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn a_body_without_an_end_and_one_that_is_compressed_are_refused() {
+    let liar = start_liar();
+    let name = key("packs/ab/one");
+    liar.store.put_object(&name, b"content").unwrap();
+    liar.server.add_lie(each("GET", "packs/"), S3Lie::EndlessBody);
+    let error = liar.store.get_object(&name, 1000).unwrap_err();
+    liar.server.tell_truth();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    liar.server.add_lie(each("GET", "packs/"), S3Lie::ClaimGzip);
+    let error = liar.store.get_object(&name, 1000).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    liar.server.tell_truth();
+    liar.server.add_lie(each("LIST", ""), S3Lie::EndlessBody);
+    assert!(liar.store.list_keys("").is_err());
+}
+
+#[test]
+fn redirects_are_not_followed() {
+    let liar = start_liar();
+    let other = LyingS3::start().unwrap();
+    other.overwrite_object("store/config", b"stolen");
+    liar.server
+        .add_lie(each("GET", ""), S3Lie::Redirect(other.store_url("config").replace("s3://", "http://")));
+    let error = liar.store.get_object(&key("config"), 9).unwrap_err();
+    assert!(error.to_string().contains("redirect"), "{error}");
+    assert!(other.take_requests().is_empty(), "credentials stay where they belong");
+}
+
+#[test]
+fn refusals_are_reported_at_once_and_in_words() {
+    let liar = start_liar();
+    let name = key("config");
+    let late = httpdate_in(-61 * 60);
+    let cases = [
+        (S3Failure::new(403, "AccessDenied"), ErrorKind::Denied, "403: AccessDenied"),
+        (
+            S3Failure { headers: vec![("date", late)], ..S3Failure::new(403, "RequestTimeTooSkewed") },
+            ErrorKind::Denied,
+            "this machine's clock is 61 min fast",
+        ),
+        (
+            S3Failure {
+                headers: vec![("x-amz-bucket-region", "eu-west-3".to_owned())],
+                ..S3Failure::new(301, "PermanentRedirect")
+            },
+            ErrorKind::Io,
+            "add 'region=eu-west-3' to the address",
+        ),
+        (S3Failure::new(404, "NoSuchBucket"), ErrorKind::Usage, "NoSuchBucket"),
+        (S3Failure::new(501, "NotImplemented"), ErrorKind::Unsupported, "NotImplemented"),
+    ];
+    for (failure, kind, words) in cases {
+        liar.server.add_lie(each("GET", ""), S3Lie::Fail(failure));
+        let start = Instant::now();
+        let error = liar.store.get_object(&name, 9).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(1), "{error} took {:?}", start.elapsed());
+        liar.server.tell_truth();
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let limits = RequestLimits { retry_for: Duration::from_secs(1), ..RequestLimits::default() };
+    for (endpoint, words) in [
+        (format!("http://127.0.0.1:{free}"), "Connection refused"),
+        ("https://no-such-host.invalid".to_owned(), "no-such-host.invalid"),
+    ] {
+        let store = open_service(&format!("s3://bucket/store?endpoint={endpoint}"), &limits);
+        let start = Instant::now();
+        let error = store.get_object(&key("config"), 9).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+    }
+}
+
+/// A date as HTTP writes it, some seconds from now.
+fn httpdate_in(seconds: i64) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let output = std::process::Command::new("date")
+        .args(["-u", "-d", &format!("@{}", now.cast_signed() + seconds), "+%a, %d %b %Y %H:%M:%S GMT"])
+        .env("LC_ALL", "C")
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}

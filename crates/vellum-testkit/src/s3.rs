@@ -1,0 +1,283 @@
+//! A server with the protocol of S3 that lies as its script says.
+//!
+//! Invariant: without a script it is a correct store: conditions are checked and changes are atomic. Signatures are not
+//! checked: what a real server thinks of these, tests with a real server show.
+
+mod http;
+mod objects;
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use self::http::{HttpReply, HttpRequest};
+use self::objects::S3Objects;
+
+/// Which requests a lie is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct S3Match {
+    /// `GET`, `HEAD`, `PUT`, `DELETE`; a listing is `LIST`.
+    pub method: &'static str,
+    /// With what the key, or the prefix of a listing, begins.
+    pub key: String,
+    /// How many matching requests are answered truly before the first lie.
+    pub skip: u32,
+    /// How many lies there are before the truth is told again.
+    pub times: u32,
+}
+
+/// What the server does instead of answering truly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum S3Lie {
+    /// Answers with a status and an error code, and does nothing.
+    Fail(S3Failure),
+    /// Carries the request out, and closes the connection without an answer.
+    LoseReply,
+    /// Closes the connection, and does nothing.
+    Disconnect,
+    /// Neither answers nor closes, until the server ends.
+    Hang,
+    /// Announces the whole body, and closes after this many bytes.
+    CutBody(usize),
+    /// Announces and sends only this many bytes, as if that were all.
+    ShortBody(usize),
+    /// Sends the range that begins this many bytes later, and says so.
+    ShiftRange(u64),
+    /// Sends the whole object with status 200 to a ranged request.
+    WholeObject,
+    /// Sends bytes without an end.
+    EndlessBody,
+    /// Says that the body is compressed.
+    ClaimGzip,
+    /// Flips the lowest bit of this byte of the body.
+    FlipBit(usize),
+    /// Carries the request out whatever its conditions say.
+    IgnoreConditions,
+    /// Redirects to this address.
+    Redirect(String),
+}
+
+/// An error answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct S3Failure {
+    /// The status.
+    pub status: u16,
+    /// The code in the body; empty for a body without one.
+    pub code: &'static str,
+    /// Headers beside the usual ones.
+    pub headers: Vec<(&'static str, String)>,
+}
+
+impl S3Failure {
+    /// A failure without headers of its own.
+    #[must_use]
+    pub fn new(status: u16, code: &'static str) -> Self {
+        Self { status, code, headers: Vec::new() }
+    }
+}
+
+/// A request that the server received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct S3Request {
+    /// `GET`, `HEAD`, `PUT`, `DELETE`; a listing is `LIST`.
+    pub method: &'static str,
+    /// The key, or the prefix of a listing.
+    pub key: String,
+    /// Bytes of its body.
+    pub bytes: usize,
+}
+
+#[derive(Default)]
+struct S3State {
+    objects: S3Objects,
+    script: Vec<(S3Match, S3Lie)>,
+    requests: Vec<S3Request>,
+}
+
+/// The server. It ends when it is dropped.
+pub struct LyingS3 {
+    address: SocketAddr,
+    shared: Arc<S3Shared>,
+}
+
+struct S3Shared {
+    state: Mutex<S3State>,
+    is_over: AtomicBool,
+    /// Signalled when the server ends.
+    over: Condvar,
+    /// Held by those who wait for the end.
+    waiting: Mutex<()>,
+}
+
+impl LyingS3 {
+    /// Starts a server with one empty bucket for each name that is asked for.
+    pub fn start() -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(S3Shared {
+            state: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            over: Condvar::new(),
+            waiting: Mutex::new(()),
+        });
+        let accepting = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if accepting.is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let shared = Arc::clone(&accepting);
+                std::thread::spawn(move || shared.serve_connection(stream));
+            }
+        });
+        Ok(Self { address, shared })
+    }
+
+    /// The address of a store in this server.
+    #[must_use]
+    pub fn store_url(&self, folder: &str) -> String {
+        format!("s3://bucket/{folder}?endpoint=http://{}&region=test", self.address)
+    }
+
+    /// From now on, the requests that match are answered with a lie. Earlier lies come first.
+    pub fn add_lie(&self, requests: S3Match, lie: S3Lie) {
+        self.shared.state.lock().script.push((requests, lie));
+    }
+
+    /// Ends all lies.
+    pub fn tell_truth(&self) {
+        self.shared.state.lock().script.clear();
+    }
+
+    /// The requests since the last call.
+    #[must_use]
+    pub fn take_requests(&self) -> Vec<S3Request> {
+        std::mem::take(&mut self.shared.state.lock().requests)
+    }
+
+    /// Changes an object behind the back of everyone.
+    pub fn overwrite_object(&self, key: &str, bytes: &[u8]) {
+        self.shared.state.lock().objects.put_object(key, bytes.to_vec());
+    }
+}
+
+impl Drop for LyingS3 {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        self.shared.over.notify_all();
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl S3Shared {
+    fn serve_connection(&self, mut stream: TcpStream) {
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(60)));
+        let _ = stream.set_nodelay(true);
+        while let Ok(Some(request)) = HttpRequest::read_from(&mut stream) {
+            if !self.answer_request(&mut stream, &request) {
+                break;
+            }
+        }
+    }
+
+    /// Answers; false if the connection is to be closed.
+    fn answer_request(&self, stream: &mut TcpStream, request: &HttpRequest) -> bool {
+        let mut state = self.state.lock();
+        state.requests.push(S3Request {
+            method: request.operation(),
+            key: request.key(),
+            bytes: request.body.len(),
+        });
+        let Some(lie) = state.find_lie(request) else {
+            let reply = state.objects.carry_out(request, true);
+            drop(state);
+            return reply.write_to(stream).is_ok();
+        };
+        let mut reply = match &lie {
+            S3Lie::Fail(failure) => HttpReply::for_failure(failure),
+            S3Lie::Disconnect => return false,
+            S3Lie::Hang => {
+                drop(state);
+                self.wait_for_end();
+                return false;
+            }
+            S3Lie::Redirect(to) => HttpReply::for_redirect(to),
+            S3Lie::IgnoreConditions => state.objects.carry_out(request, false),
+            S3Lie::WholeObject => state.objects.carry_out(&request.without_range(), true),
+            S3Lie::ShiftRange(by) => state.objects.carry_out(&request.with_later_range(*by), true),
+            S3Lie::LoseReply
+            | S3Lie::CutBody(_)
+            | S3Lie::ShortBody(_)
+            | S3Lie::EndlessBody
+            | S3Lie::ClaimGzip
+            | S3Lie::FlipBit(_) => state.objects.carry_out(request, true),
+        };
+        drop(state);
+        match lie {
+            S3Lie::LoseReply => return false,
+            S3Lie::CutBody(len) => {
+                let _ = reply.write_beginning(stream, len);
+                return false;
+            }
+            S3Lie::EndlessBody => {
+                write_without_end(stream, &reply);
+                return false;
+            }
+            S3Lie::ShortBody(len) => reply.body.truncate(len),
+            S3Lie::ClaimGzip => reply.headers.push(("content-encoding", "gzip".to_owned())),
+            S3Lie::FlipBit(at) => {
+                if let Some(byte) = reply.body.get_mut(at) {
+                    *byte ^= 1;
+                }
+            }
+            S3Lie::Fail(_)
+            | S3Lie::Disconnect
+            | S3Lie::Hang
+            | S3Lie::ShiftRange(_)
+            | S3Lie::WholeObject
+            | S3Lie::IgnoreConditions
+            | S3Lie::Redirect(_) => {}
+        }
+        reply.write_to(stream).is_ok()
+    }
+
+    fn wait_for_end(&self) {
+        let mut waiting = self.waiting.lock();
+        while !self.is_over.load(Ordering::Relaxed) {
+            self.over.wait_for(&mut waiting, Duration::from_millis(100));
+        }
+    }
+}
+
+impl S3State {
+    /// The lie for a request, if it is time for one.
+    fn find_lie(&mut self, request: &HttpRequest) -> Option<S3Lie> {
+        let operation = request.operation();
+        let key = request.key();
+        for (requests, lie) in &mut self.script {
+            if requests.times == 0 || requests.method != operation || !key.starts_with(&requests.key) {
+                continue;
+            }
+            if requests.skip > 0 {
+                requests.skip -= 1;
+                continue;
+            }
+            requests.times -= 1;
+            return Some(lie.clone());
+        }
+        None
+    }
+}
+
+/// Sends the headers of a reply without its length, and then bytes until nobody takes them.
+fn write_without_end(stream: &mut TcpStream, reply: &HttpReply) {
+    let _ = stream.set_write_timeout(Some(Duration::from_secs(5)));
+    if reply.write_unbounded_head(stream).is_ok() {
+        while stream.write_all(&[7; 1 << 16]).is_ok() {}
+    }
+}
