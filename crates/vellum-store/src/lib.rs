@@ -21,7 +21,7 @@ pub use error::StoreError;
 pub use index::BlobLocation;
 pub use object::{
     LocalStore, MemoryStore, MeteredStore, ObjectInfo, ObjectKey, ObjectStore, RequestCounts, RequestLimits,
-    ServiceStore, StoreAddress, StoreLocation, create_store, open_store,
+    ServiceStore, StoreAddress, StoreGuarantees, StoreLocation, create_store, open_store,
 };
 pub use owner::set_owner_from_dir;
 pub use pack::{PackEntry, PackFinding};

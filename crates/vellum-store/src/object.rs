@@ -4,6 +4,7 @@
 //! acknowledged is durable. Deliberately absent: blobs, packs, keys of any meaning.
 
 pub mod address;
+mod guarantees;
 mod key;
 mod local;
 mod memory;
@@ -15,6 +16,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 pub use self::address::StoreAddress;
+pub use self::guarantees::StoreGuarantees;
 pub use self::key::ObjectKey;
 pub use self::local::LocalStore;
 pub use self::memory::MemoryStore;
@@ -97,6 +99,20 @@ pub trait ObjectStore: Send + Sync {
 
     /// Releases the reserve if the disk is full: to be called before an operation that frees space.
     fn release_reserve(&self) {}
+
+    /// Whether requests leave this machine: what is to be saved is their number, not their bytes.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// Tries whether the store keeps the promises of this trait, where that is the affair of a server. Stores that keep
+    /// them by their construction are not tried.
+    fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
+        Ok(StoreGuarantees::ALL)
+    }
+
+    /// Tells the store what [`Self::probe_guarantees`] found, now or at an earlier time.
+    fn adapt_to_guarantees(&self, _found: &StoreGuarantees) {}
 
     /// The request statistics, if requests are counted.
     fn as_metered(&self) -> Option<&MeteredStore> {

@@ -11,7 +11,7 @@ use std::time::Instant;
 use vellum_host::DurationHistogram;
 use vellum_host::MetricsExposition;
 
-use super::{ObjectInfo, ObjectKey, ObjectStore};
+use super::{ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees};
 use crate::error::StoreError;
 
 /// Requests and bytes so far.
@@ -213,6 +213,18 @@ impl ObjectStore for MeteredStore {
 
     fn parallel_get_count(&self) -> usize {
         self.inner.parallel_get_count()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
+        self.inner.probe_guarantees()
+    }
+
+    fn adapt_to_guarantees(&self, found: &StoreGuarantees) {
+        self.inner.adapt_to_guarantees(found);
     }
 
     fn ensure_reserve(&self) {

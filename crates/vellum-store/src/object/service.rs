@@ -10,10 +10,13 @@ mod exchange;
 mod failure;
 mod gate;
 mod operator;
+mod probe;
 mod refs;
 mod retry;
 mod runtime;
 mod transport;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use opendal::{ErrorKind as DalKind, Operator};
@@ -23,11 +26,11 @@ use vellum_types::ErrorKind;
 use self::exchange::{Exchange, record_exchange};
 use self::failure::{FailedRequest, FailureClass};
 use self::gate::RequestGate;
-use self::refs::KnownRefs;
+use self::refs::{DELETION_MARKER, KnownRefs};
 use self::retry::{RetryBudget, RetrySchedule, pause_before_retry};
 use self::runtime::{RunError, run_future};
 use super::address::ServiceAddress;
-use super::{ObjectInfo, ObjectKey, ObjectStore, RequestLimits, key};
+use super::{ObjectInfo, ObjectKey, ObjectStore, RequestLimits, StoreGuarantees, key};
 use crate::error::StoreError;
 
 /// Reads under way at once, a count.
@@ -48,6 +51,8 @@ pub struct ServiceStore {
     reads: RequestGate,
     writes: RequestGate,
     known_refs: KnownRefs,
+    /// Whether refs are deleted by a marker, since the service deletes whatever the condition says.
+    uses_deletion_markers: AtomicBool,
 }
 
 /// What a request is for, for messages.
@@ -77,6 +82,7 @@ impl ServiceStore {
             reads: RequestGate::new(READS_MAX),
             writes: RequestGate::new(WRITES_MAX),
             known_refs: KnownRefs::default(),
+            uses_deletion_markers: AtomicBool::new(false),
             address,
         })
     }
@@ -235,6 +241,9 @@ impl ObjectStore for ServiceStore {
         match read {
             Ok(Some(object)) => {
                 self.known_refs.remember(key, &object);
+                if self.is_deletion_marker(&object.bytes) {
+                    return Err(StoreError::NotFound { place: self.location.clone(), key: key.to_string() });
+                }
                 Ok(object.bytes)
             }
             Ok(None) => {
@@ -323,8 +332,10 @@ impl ObjectStore for ServiceStore {
 
     fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
         let entries = self.list_entries(folder)?;
+        let marker_len = self.uses_deletion_markers.load(Ordering::Relaxed).then_some(DELETION_MARKER.len());
         let mut found: Vec<_> = entries
             .iter()
+            .filter(|entry| marker_len != usize::try_from(entry.metadata().content_length()).ok())
             .filter_map(|entry| {
                 let metadata = entry.metadata();
                 Some(ObjectInfo {
@@ -357,5 +368,17 @@ impl ObjectStore for ServiceStore {
 
     fn parallel_get_count(&self) -> usize {
         PARALLEL_GETS
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
+        self.probe_service()
+    }
+
+    fn adapt_to_guarantees(&self, found: &StoreGuarantees) {
+        self.uses_deletion_markers.store(!found.deletes, Ordering::Relaxed);
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vellum_store::{ObjectKey, ObjectStore, RequestLimits, ServiceStore, StoreAddress, StoreError};
+use vellum_store::{
+    ObjectKey, ObjectStore, RequestLimits, ServiceStore, StoreAddress, StoreError, StoreGuarantees,
+};
 use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer, conformance};
 use vellum_types::ErrorKind;
 
@@ -76,6 +78,66 @@ fn seaweedfs_conforms() {
         &server.store_url("suite/of/tests"),
         &RequestLimits::default(),
     ));
+}
+
+#[test]
+fn a_probe_finds_what_seaweedfs_keeps_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = SeaweedServer::start(&dir.path().join("seaweed"));
+    let store = open_service(&server.store_url("probed"), &RequestLimits::default());
+    assert_eq!(store.probe_guarantees().unwrap(), StoreGuarantees::ALL);
+    assert!(store.list_keys("").unwrap().is_empty());
+}
+
+#[test]
+fn a_probe_finds_what_a_server_ignores() {
+    let probe = |lies: &[(S3Match, S3Lie)]| {
+        let liar = start_liar();
+        lies.iter().for_each(|(requests, lie)| liar.server.add_lie(requests.clone(), lie.clone()));
+        let found = liar.store.probe_guarantees().unwrap();
+        liar.server.tell_truth();
+        assert!(liar.store.list_keys("").unwrap().is_empty(), "nothing is left");
+        found
+    };
+    assert_eq!(probe(&[]), StoreGuarantees::ALL);
+    let none = StoreGuarantees { creates: false, replaces: false, deletes: false, ..StoreGuarantees::ALL };
+    assert_eq!(probe(&[(each("PUT", ""), S3Lie::IgnoreConditions)]), none);
+    let unsupported = S3Lie::Fail(S3Failure::new(501, "NotImplemented"));
+    assert_eq!(probe(&[(each("PUT", ""), unsupported)]), none);
+    let found = probe(&[(each("PUT", "probe/"), S3Lie::LoseReply)].map(|(requests, lie)| {
+        // Lost replies are no broken promise.
+        (S3Match { skip: 2, times: 2, ..requests }, lie)
+    }));
+    assert_eq!(found, StoreGuarantees::ALL);
+    let found = probe(&[(each("DELETE", ""), S3Lie::IgnoreConditions)]);
+    assert_eq!(found, StoreGuarantees { deletes: false, ..StoreGuarantees::ALL });
+    let found = probe(&[(each("GET", ""), S3Lie::ShiftRange(0)), (each("GET", ""), S3Lie::WholeObject)]);
+    assert_eq!(found, StoreGuarantees::ALL);
+}
+
+#[test]
+fn where_deletions_are_unconditional_refs_are_marked_as_deleted() {
+    let liar = start_liar();
+    liar.server.add_lie(each("DELETE", ""), S3Lie::IgnoreConditions);
+    let found = liar.store.probe_guarantees().unwrap();
+    assert!(found.is_fit_for_sharing());
+    liar.store.adapt_to_guarantees(&found);
+    let name = key("refs/heads/main");
+    liar.store.swap_ref(&name, None, Some(b"1")).unwrap();
+    let other = open_service(&liar.server.store_url("store"), &short_limits());
+    other.adapt_to_guarantees(&found);
+    assert_eq!(other.get_object(&name, 9).unwrap(), b"1");
+    liar.store.swap_ref(&name, Some(b"1"), Some(b"2")).unwrap();
+    let stale = other.swap_ref(&name, Some(b"1"), None);
+    assert!(matches!(stale, Err(StoreError::Changed { .. })), "{stale:?}");
+    other.swap_ref(&name, Some(b"2"), None).unwrap();
+    assert!(liar.store.get_object(&name, 99).unwrap_err().is_not_found());
+    assert!(liar.store.list_keys("").unwrap().is_empty());
+    let stale = liar.store.swap_ref(&name, Some(b"2"), Some(b"3"));
+    assert!(matches!(stale, Err(StoreError::Changed { .. })), "{stale:?}");
+    liar.store.swap_ref(&name, None, Some(b"4")).unwrap();
+    assert_eq!(other.get_object(&name, 9).unwrap(), b"4");
+    liar.store.delete_object(&name).unwrap();
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! known of a ref only saves a request: the service checks it.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use opendal::{Metadata, Operator};
@@ -15,6 +16,9 @@ use super::{Attempt, RequestSubject, ServiceStore};
 use crate::error::StoreError;
 use crate::object::ObjectKey;
 
+/// What a deleted ref has as its bytes where the service cannot delete on a condition. Refs that exist are sealed, and have
+/// another length.
+pub(super) const DELETION_MARKER: &[u8] = b"vellum: deleted ref\n";
 /// Refs whose tags are remembered, a count.
 const KNOWN_MAX: usize = 256;
 /// Largest object that is remembered, bytes: refs and sessions have some hundred.
@@ -83,6 +87,7 @@ impl ServiceStore {
                 None => self.read_ref(key, expected, new)?,
             };
             let current_bytes = current.as_ref().map(|object| object.bytes.as_slice());
+            let current_bytes = current_bytes.filter(|bytes| !self.is_deletion_marker(bytes));
             if is_uncertain && current_bytes == new {
                 return Ok(());
             }
@@ -121,7 +126,8 @@ impl ServiceStore {
         new: Option<&[u8]>,
     ) -> Result<Option<ReadObject>, StoreError> {
         let subject = RequestSubject { action: "read", key: key.as_str() };
-        let max = expected.map_or(0, <[u8]>::len).max(new.map_or(0, <[u8]>::len)) as u64;
+        let lengths = [expected.map_or(0, <[u8]>::len), new.map_or(0, <[u8]>::len), DELETION_MARKER.len()];
+        let max = lengths.into_iter().max().unwrap_or_default() as u64;
         let read = self.repeat(subject, &self.reads, |operator| {
             let path = key.to_string();
             async move { body::read_object_range(&operator, &path, .., max).await }
@@ -145,7 +151,9 @@ impl ServiceStore {
     ) -> Result<Attempt<()>, StoreError> {
         let subject = RequestSubject { action: "change", key: key.as_str() };
         let path = key.to_string();
-        let Some(bytes) = new else {
+        let uses_markers = self.uses_deletion_markers.load(Ordering::Relaxed);
+        let Some(bytes) = new.or(uses_markers.then_some(DELETION_MARKER).filter(|_| current.is_some()))
+        else {
             let Some(metadata) = current else { return Ok(Ok(())) };
             return self.attempt(subject, &self.writes, |operator| async move {
                 operator.delete_with(&path).if_not_changed(&metadata).await
@@ -157,6 +165,11 @@ impl ServiceStore {
         Ok(written.map(|metadata| {
             self.known_refs.remember(key, &ReadObject { bytes: bytes.to_vec(), metadata });
         }))
+    }
+
+    /// Whether these are the bytes of a ref that was deleted.
+    pub(super) fn is_deletion_marker(&self, bytes: &[u8]) -> bool {
+        bytes == DELETION_MARKER && self.uses_deletion_markers.load(Ordering::Relaxed)
     }
 
     fn changed_error(&self, key: &ObjectKey) -> StoreError {
