@@ -10,6 +10,7 @@ mod local;
 mod memory;
 mod metered;
 mod open;
+mod read_only;
 mod service;
 
 use std::path::Path;
@@ -22,6 +23,7 @@ pub use self::local::LocalStore;
 pub use self::memory::MemoryStore;
 pub use self::metered::{MeteredStore, RequestCounts};
 pub use self::open::{RequestLimits, StoreLocation, create_store, open_store};
+pub use self::read_only::ReadOnlyStore;
 pub use self::service::ServiceStore;
 
 use crate::error::StoreError;

@@ -25,6 +25,14 @@ pub enum VolumeError {
     /// A key slot could not be made.
     #[error(transparent)]
     Slot(#[from] vellum_crypto::slots::KeySlotError),
+    /// The store breaks promises that several writers rely on.
+    #[error("{store} cannot hold a volume: {missing}")]
+    UnfitStore {
+        /// The store, as it describes itself.
+        store: String,
+        /// What it does instead of keeping its promises.
+        missing: String,
+    },
     /// No state directory here or above.
     #[error("no volume here: neither {} nor a directory above it has a .vellum", .0.display())]
     NoVolume(PathBuf),
@@ -343,6 +351,7 @@ impl VolumeError {
             | Self::MissingRecord(_)
             | Self::RecordsLost(_)
             | Self::BadTree(_) => ErrorKind::Corrupt,
+            Self::UnfitStore { .. } => ErrorKind::Unsupported,
             Self::Locked | Self::WrongSecret => ErrorKind::Denied,
             Self::Exists { .. }
             | Self::InUse { .. }

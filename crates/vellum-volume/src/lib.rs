@@ -19,6 +19,7 @@ pub mod refs;
 pub mod resolve;
 pub mod session;
 pub mod state;
+mod store_check;
 pub mod tree;
 pub mod verify;
 pub mod versions;

@@ -23,6 +23,8 @@ use crate::error::{Result, VolumeError};
 /// Name of the state directory at the root of a worktree. No snapshot contains anything of this name.
 pub const STATE_DIR: &str = ".vellum";
 
+/// What was found out about the store.
+pub(crate) const STORE_CHECK_FILE: &str = "store-check.json";
 const WORKTREE_FILE: &str = "worktree.json";
 const KEY_FILE: &str = "key";
 const SEEN_FILE: &str = "seen.json";
@@ -161,7 +163,9 @@ impl StateDir {
     /// Removes a state directory that holds nothing which is needed to go on: no key, no store, no live state.
     pub fn remove_if_unused(&self) {
         let needed = |entry: fs::DirEntry| match entry.file_name().to_str() {
-            Some(GITIGNORE_FILE | RESERVE_FILE | INDEX_FOLDER | SEEN_FILE | SEEN_LOCK_FILE) => false,
+            Some(
+                GITIGNORE_FILE | RESERVE_FILE | INDEX_FOLDER | SEEN_FILE | SEEN_LOCK_FILE | STORE_CHECK_FILE,
+            ) => false,
             // An empty folder of a store that was never written to.
             _ => fs::remove_dir(entry.path()).is_err(),
         };

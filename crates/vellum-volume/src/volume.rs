@@ -30,6 +30,7 @@ use crate::record::SnapshotRecord;
 use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_ref_name};
 use crate::session::WriteSession;
 use crate::state::{DirectoryIdentity, INDEX_FOLDER, RESERVE_FILE, STATE_DIR, StateDir, WorktreeFile};
+use crate::store_check::limit_unfit_store;
 use crate::tree::NodeLoader;
 
 /// Memory for decoded nodes, bytes: holds the hot part of a map of some million files.
@@ -132,6 +133,7 @@ impl Volume {
             VolumeKeys::for_plain(config.volume)
         };
         config.authenticate(&bytes, &keys)?;
+        let objects = limit_unfit_store(state, objects)?;
         Self::assemble_volume(state, objects, keys, config, worktree)
     }
 

@@ -296,6 +296,10 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
             "check that its disk is mounted; if the store was moved, 'vellum worktree relocate --store URL' says where it \
              is now"
         }
+        VolumeError::UnfitStore { .. } => {
+            "use a service that keeps conditional writes, such as Amazon S3, Cloudflare R2 or SeaweedFS from 4.17; \
+             'vellum objbench URL' shows what a store keeps"
+        }
         VolumeError::OtherSort { encrypted: true, .. } => "leave out --plain",
         VolumeError::OtherSort { encrypted: false, .. } => {
             "with --plain it is taken: whoever can read that store then reads your files; if the volume that you \

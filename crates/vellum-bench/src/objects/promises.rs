@@ -148,6 +148,16 @@ const PROMISES: &[StorePromise] = &[
         "sessions are judged by this machine's clock",
         check_modified_times,
     ),
+    required_promise(
+        "conditions hold between machines",
+        "a snapshot can be lost when two machines write",
+        check_conditions,
+    ),
+    optional_promise(
+        "a ref is deleted by compare-and-swap",
+        "deleted refs stay in the store as small markers",
+        check_conditional_deletion,
+    ),
     required_promise("delete an object", "the collector can free nothing", check_delete),
     optional_promise(
         "delete what is not there",
@@ -313,6 +323,21 @@ fn check_swap(trial: &PromiseTrial<'_>) -> PromiseResult {
     expect_equal(&trial.store.get_object(&key, 16)?, b"two")?;
     trial.store.swap_ref(&key, Some(b"two"), None)?;
     expect_not_found(trial.store.get_object(&key, 16))
+}
+
+/// Several handles of the store race, and one uses tags that are out of date: what one handle, as in the checks before, would
+/// notice by itself.
+fn check_conditions(trial: &PromiseTrial<'_>) -> PromiseResult {
+    let found = trial.store.probe_guarantees()?;
+    if found.is_fit_for_sharing() { Ok(()) } else { broken_promise(found.describe_missing().join("; ")) }
+}
+
+fn check_conditional_deletion(trial: &PromiseTrial<'_>) -> PromiseResult {
+    if trial.store.probe_guarantees()?.deletes {
+        Ok(())
+    } else {
+        broken_promise("it deletes whatever the condition says")
+    }
 }
 
 fn check_concurrent_swap(trial: &PromiseTrial<'_>) -> PromiseResult {

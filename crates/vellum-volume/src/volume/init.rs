@@ -18,6 +18,7 @@ use crate::error::{Result, VolumeError};
 use crate::keyring;
 use crate::refs::{RefKind, WorktreeHead, check_ref_name};
 use crate::state::{DirectoryIdentity, StateDir, WorktreeFile};
+use crate::store_check::require_fit_store;
 
 /// Folder of the default store within the state directory.
 const DEFAULT_STORE: &str = "store";
@@ -133,6 +134,7 @@ impl Volume {
     ) -> Result<InitialisedVolume> {
         check_ref_name(&new.name)?;
         check_randomness().map_err(VolumeError::wrap_local_error("/dev/urandom"))?;
+        require_fit_store(state, &*objects)?;
         let OpenedVolume { config, keys, is_begun_here, unkept_key } = match read_volume_config(&*objects)? {
             None => create_volume(state, &*objects, new.encrypted)?,
             Some((config, bytes)) => join_volume(state, &*objects, (config, &bytes), new.encrypted, secret)?,

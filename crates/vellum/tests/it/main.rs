@@ -44,6 +44,7 @@ mod profile;
 mod programs;
 mod quota;
 mod readme;
+mod remote;
 mod restore;
 mod restore_calls;
 mod rings;

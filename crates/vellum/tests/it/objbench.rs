@@ -32,13 +32,6 @@ fn the_store_of_a_volume_is_left_as_it_was() {
 }
 
 #[test]
-fn what_a_store_lacks_that_vellum_can_live_without_is_a_finding() {
-    let world = World::empty();
-    let ran = world.run(&args(&["memory://x"])).code(1).says("live with what is missing");
-    ran.says("missing  a listing knows when objects were put").says("Vellum can live with it");
-}
-
-#[test]
 fn a_store_that_is_full_is_not_told_to_break_its_promises() {
     let world = World::empty();
     let disk = Disk::in_memory(20);
@@ -48,12 +41,6 @@ fn a_store_that_is_full_is_not_told_to_break_its_promises() {
     let ran = ran.remarks("No space left").remarks("choose less");
     assert_eq!(ran.out, "", "there is nothing to say of its promises");
     assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn addresses_that_this_version_cannot_use_get_no_hint_about_reports() {
-    let ran = World::empty().run(&["objbench", "s3://x"]).code(2).remarks("s3://x");
-    assert!(!ran.err.contains("hint"), "{}", ran.err);
 }
 
 #[test]

@@ -138,7 +138,7 @@ impl World {
     /// The same, to be started.
     pub fn command_at_home(&self, args: &[&str]) -> Command {
         let mut command = command(&self.tree(), args);
-        command.env("XDG_STATE_HOME", self.path("state"));
+        command.env("XDG_STATE_HOME", self.path("state")).env("XDG_CONFIG_HOME", self.path("config"));
         command
     }
 

@@ -49,7 +49,15 @@ pub(super) fn build_operator(
             Operator::new(get("token").into_iter().fold(builder, Http::token))
         }
     };
-    let operator = built.map_err(|error| unusable_address(address, &error.to_string()))?;
+    let operator = built.map_err(|error| {
+        let reason = match error.message() {
+            message if message.contains("region is missing") => {
+                "the region of the bucket is unknown: add '?region=NAME' to the address, or set AWS_REGION"
+            }
+            message => message,
+        };
+        unusable_address(address, reason)
+    })?;
     let transport = ServiceTransport::new(build_client(address, limits)?, limits.silence_max);
     Ok(operator.with_context(OperationContext::new().with_http_transport(HttpTransporter::new(transport))))
 }

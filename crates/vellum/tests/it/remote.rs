@@ -1,0 +1,204 @@
+//! Volumes whose store is in a service.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer};
+
+use crate::world::{Ran, World};
+
+/// A world whose user has credentials, with the name `test`, for both servers.
+fn world_with_credentials() -> World {
+    let world = World::empty();
+    let dir = world.path("config/vellum/credentials");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("test"), SeaweedServer::credentials_file()).unwrap();
+    fs::set_permissions(dir.join("test"), fs::Permissions::from_mode(0o600)).unwrap();
+    world
+}
+
+fn init(world: &World, url: &str) -> Ran {
+    world.run_at_home(&["init", "--plain", "--name", "main", "--store", url, "--credentials", "test"])
+}
+
+fn every(method: &'static str) -> S3Match {
+    S3Match { method, key: String::new(), skip: 0, times: u32::MAX }
+}
+
+#[test]
+fn a_volume_in_s3_is_used_like_any_other() {
+    let world = world_with_credentials();
+    let server = SeaweedServer::start(&world.path("seaweed"));
+    let url = server.store_url("photos/of/ann");
+    let made = world.run_at_home(&["init", "--name", "main", "--store", &url, "--credentials", "test"]).ok();
+    let code = made.out.lines().find_map(|line| line.strip_prefix("Recovery code: ")).unwrap().to_owned();
+    world.write("a.txt", "one\n");
+    world.write("dir/b.bin", crate::world::noise(300_000));
+    world.run_at_home(&["snapshot", "-m", "one"]).ok();
+    world.write("a.txt", "two\n");
+    world.run_at_home(&["status"]).code(1).says("a.txt");
+    world.run_at_home(&["snapshot", "-m", "two", "--tag", "second"]).ok();
+    world.run_at_home(&["diff", "HEAD~1", "HEAD"]).code(1).says("a.txt");
+    assert_eq!(world.run_at_home(&["cat", "HEAD~1", "a.txt"]).ok().out, "one\n");
+    world.run_at_home(&["restore", "HEAD~1"]).ok();
+    assert_eq!(world.read("a.txt"), "one\n");
+    world.run_at_home(&["verify", "--all"]).ok();
+    world.run_at_home(&["gc", "run"]).ok();
+
+    // Another directory, as on another machine, that has the recovery code only.
+    let other = world.path("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(world.path("code"), &code).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = world.command_at_home(args);
+        Ran::of(args, command.current_dir(&other).output().unwrap())
+    };
+    let code_file = world.path("code").display().to_string();
+    run(&["init", "--store", &url, "--credentials", "test", "--passphrase-file", &code_file]).ok();
+    run(&["restore", "second"]).ok();
+    assert_eq!(fs::read_to_string(other.join("a.txt")).unwrap(), "two\n");
+    run(&["tag", "remove", "second"]).ok();
+    assert!(!world.run_at_home(&["tag", "list"]).ok().out.contains("second"), "one store, one set of tags");
+}
+
+#[test]
+fn a_volume_in_s3_is_mounted() {
+    let world = world_with_credentials();
+    let server = SeaweedServer::start(&world.path("seaweed"));
+    init(&world, &server.store_url("mounted")).ok();
+    world.write("a.txt", "one\n");
+    world.run_at_home(&["snapshot"]).ok();
+    let mountpoint = world.path("mnt");
+    fs::create_dir(&mountpoint).unwrap();
+    let shown = mountpoint.display().to_string();
+    world.run_at_home(&["mount", &shown]).ok();
+    assert_eq!(fs::read_to_string(mountpoint.join("a.txt")).unwrap(), "one\n");
+    fs::write(mountpoint.join("b.txt"), "b\n").unwrap();
+    world.run_at_home(&["umount", &shown]).ok();
+    assert!(!mountpoint.join("b.txt").exists());
+    // It is in the store now, and not in this directory only.
+    fs::remove_dir_all(world.tree().join(".vellum/live")).unwrap();
+    world.run_at_home(&["mount", &shown]).ok();
+    assert_eq!(fs::read_to_string(mountpoint.join("b.txt")).unwrap(), "b\n");
+    world.run_at_home(&["umount", &shown]).ok();
+}
+
+#[test]
+fn a_service_that_ignores_conditions_is_refused() {
+    for (lie, words) in [
+        (S3Lie::IgnoreConditions, "If-None-Match is ignored"),
+        (S3Lie::Fail(S3Failure::new(501, "NotImplemented")), "cannot hold a volume"),
+    ] {
+        let world = world_with_credentials();
+        let server = LyingS3::start().unwrap();
+        server.add_lie(every("PUT"), lie);
+        let ran = init(&world, &server.store_url("store")).code(2).remarks(words);
+        ran.remarks("'vellum objbench URL' shows what a store keeps");
+        assert!(!world.has(".vellum"));
+        let url = server.store_url("bench");
+        let bench =
+            ["objbench", &url, "--credentials", "test", "--small-objects", "0", "--big-object-size", "0"];
+        world.run_at_home(&bench).code(1).says("Vellum cannot use this store");
+    }
+}
+
+#[test]
+fn a_service_that_forgot_conditions_since_is_only_read() {
+    let world = world_with_credentials();
+    let server = LyingS3::start().unwrap();
+    init(&world, &server.store_url("store")).ok();
+    world.write("a.txt", "one\n");
+    world.run_at_home(&["snapshot", "-m", "one"]).ok();
+    server.add_lie(every("PUT"), S3Lie::IgnoreConditions);
+    // The result of the last check is too old to be used.
+    fs::remove_file(world.tree().join(".vellum/store-check.json")).unwrap();
+    world.write("a.txt", "two\n");
+    world.run_at_home(&["snapshot", "-m", "two"]).code(2).remarks("only read");
+    world.run_at_home(&["history"]).ok().says("one");
+    assert_eq!(world.run_at_home(&["cat", "HEAD", "a.txt"]).ok().out, "one\n");
+}
+
+#[test]
+fn a_service_that_deletes_unconditionally_can_be_lived_with() {
+    let world = world_with_credentials();
+    let server = LyingS3::start().unwrap();
+    server.add_lie(every("DELETE"), S3Lie::IgnoreConditions);
+    let url = server.store_url("bench");
+    let bench = ["objbench", &url, "--credentials", "test", "--small-objects", "0", "--big-object-size", "0"];
+    let ran = world.run_at_home(&bench).code(1).says("live with what is missing");
+    ran.says("missing  a ref is deleted by compare-and-swap").says("Vellum can live with it");
+    init(&world, &server.store_url("store")).ok();
+    world.write("a.txt", "one\n");
+    world.run_at_home(&["snapshot", "--tag", "t"]).ok();
+    world.run_at_home(&["tag", "remove", "t"]).ok();
+    world.run_at_home(&["tag", "add", "t"]).ok();
+    world.run_at_home(&["gc", "run"]).ok();
+    world.run_at_home(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn a_server_that_stopped_is_an_error_in_time_and_loses_nothing() {
+    let world = world_with_credentials();
+    let server = SeaweedServer::start(&world.path("seaweed"));
+    init(&world, &server.store_url("stopped")).ok();
+    world.write("a.txt", "one\n");
+    world.run_at_home(&["snapshot", "-m", "one"]).ok();
+    server.signal(Signal::STOP).unwrap();
+    let start = Instant::now();
+    world.run_at_home(&["cat", "HEAD", "a.txt"]).code(2).remarks("no answer for 10 s");
+    assert!(start.elapsed() < Duration::from_secs(40), "{:?}", start.elapsed());
+    // Ctrl-C does not wait for it.
+    let mut waiting = world.command_at_home(&["verify", "--all"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let interrupted = Instant::now();
+    let pid = rustix::process::Pid::from_child(&waiting);
+    rustix::process::kill_process(pid, Signal::INT).unwrap();
+    waiting.wait().unwrap();
+    assert!(interrupted.elapsed() < Duration::from_secs(3), "{:?}", interrupted.elapsed());
+    server.signal(Signal::CONT).unwrap();
+    world.run_at_home(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn secrets_are_nowhere_but_in_their_file() {
+    let world = world_with_credentials();
+    let server = LyingS3::start().unwrap();
+    let secret =
+        SeaweedServer::credentials_file().lines().last().unwrap().split_once("= ").unwrap().1.to_owned();
+    init(&world, &server.store_url("store")).ok();
+    world.write("a.txt", "one\n");
+    let mut command = world.command_at_home(&["snapshot", "--json", "-m", "one"]);
+    let ran = command.env("VELLUM_LOG", "trace").output().unwrap();
+    assert!(ran.status.success());
+    for output in [&ran.stdout, &ran.stderr] {
+        assert!(!String::from_utf8_lossy(output).contains(&secret));
+    }
+    // Denied, with everything that the error has to say.
+    server.add_lie(every("GET"), S3Lie::Fail(S3Failure::new(403, "SignatureDoesNotMatch")));
+    let mut command = world.command_at_home(&["verify", "--all"]);
+    let ran = command.env("VELLUM_LOG", "trace").output().unwrap();
+    assert_eq!(ran.status.code(), Some(2));
+    assert!(!String::from_utf8_lossy(&ran.stderr).contains(&secret));
+    assert_no_secret_in(&world.tree(), &secret);
+    assert_no_secret_in(&world.path("state"), &secret);
+    let others = world.path("config/vellum/credentials/test");
+    fs::set_permissions(&others, fs::Permissions::from_mode(0o644)).unwrap();
+    let ran = world.run_at_home(&["history"]).code(2).remarks("chmod 600");
+    assert!(!ran.err.contains(&secret));
+}
+
+fn assert_no_secret_in(dir: &Path, secret: &str) {
+    for entry in fs::read_dir(dir).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            assert_no_secret_in(&path, secret);
+        } else {
+            let bytes = fs::read(&path).unwrap();
+            let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+            assert!(!found, "{} has the secret", path.display());
+        }
+    }
+}
