@@ -36,12 +36,6 @@ pub enum ServiceKind {
     Gcs,
     /// Azure Blob Storage.
     Azure,
-    /// WebDAV over HTTPS.
-    Webdavs,
-    /// WebDAV over HTTP.
-    Webdav,
-    /// A web server, which can only be read.
-    Https,
 }
 
 /// A folder in a service.
@@ -49,8 +43,8 @@ pub enum ServiceKind {
 pub struct ServiceAddress {
     /// The kind of service.
     pub kind: ServiceKind,
-    /// The bucket, the container, or the host with its port.
-    pub authority: String,
+    /// The bucket or the container.
+    pub bucket: String,
     /// The folder, without slashes at its ends; empty for all of the bucket.
     pub folder: String,
     /// What stands after `?`.
@@ -59,7 +53,7 @@ pub struct ServiceAddress {
 
 impl ServiceKind {
     /// All kinds, in the order in which help lists them.
-    pub const ALL: [Self; 6] = [Self::S3, Self::Gcs, Self::Azure, Self::Webdavs, Self::Webdav, Self::Https];
+    pub const ALL: [Self; 3] = [Self::S3, Self::Gcs, Self::Azure];
 
     /// The scheme of its addresses.
     #[must_use]
@@ -68,25 +62,21 @@ impl ServiceKind {
             Self::S3 => "s3",
             Self::Gcs => "gs",
             Self::Azure => "az",
-            Self::Webdavs => "webdavs",
-            Self::Webdav => "webdav",
-            Self::Https => "https",
         }
     }
 
-    /// What stands between the scheme and the folder.
-    fn authority_name(self) -> &'static str {
+    /// What the service calls a bucket.
+    fn bucket_word(self) -> &'static str {
         match self {
             Self::S3 | Self::Gcs => "bucket",
             Self::Azure => "container",
-            Self::Webdavs | Self::Webdav | Self::Https => "host",
         }
     }
 }
 
 impl fmt::Display for ServiceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.kind.scheme(), self.authority)?;
+        write!(f, "{}://{}", self.kind.scheme(), self.bucket)?;
         if !self.folder.is_empty() {
             write!(f, "/{}", self.folder)?;
         }
@@ -151,12 +141,12 @@ fn parse_service(kind: ServiceKind, rest: &str) -> Result<ServiceAddress, StoreE
     if place.contains(['#', '%', '\\']) || place.contains(char::is_whitespace) {
         return fail("'#', '%', '\\' and spaces are not allowed in it");
     }
-    let (authority, folder) = place.split_once('/').unwrap_or((place, ""));
-    if authority.is_empty() {
-        return fail(&format!("it names no {}", kind.authority_name()));
+    let (bucket, folder) = place.split_once('/').unwrap_or((place, ""));
+    if bucket.is_empty() {
+        return fail(&format!("it names no {}", kind.bucket_word()));
     }
-    if !is_authority(kind, authority) {
-        return fail(&format!("'{authority}' is not the name of a {}", kind.authority_name()));
+    if !is_bucket_name(bucket) {
+        return fail(&format!("'{bucket}' is not the name of a {}", kind.bucket_word()));
     }
     let folder = folder.strip_suffix('/').unwrap_or(folder);
     if folder.len() > FOLDER_MAX {
@@ -168,20 +158,13 @@ fn parse_service(kind: ServiceKind, rest: &str) -> Result<ServiceAddress, StoreE
     let options =
         ServiceOptions::parse(query.unwrap_or_default()).map_err(|reason| address_error(&shown, &reason))?;
     options.check_for(kind).map_err(|reason| address_error(&shown, &reason))?;
-    Ok(ServiceAddress { kind, authority: authority.to_owned(), folder: folder.to_owned(), options })
+    Ok(ServiceAddress { kind, bucket: bucket.to_owned(), folder: folder.to_owned(), options })
 }
 
-/// Whether a text can be the name of a bucket, a container or a host with a port.
-fn is_authority(kind: ServiceKind, text: &str) -> bool {
+/// Whether a text can be the name of a bucket or a container.
+fn is_bucket_name(text: &str) -> bool {
     let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    match kind {
-        ServiceKind::S3 | ServiceKind::Gcs | ServiceKind::Azure => {
-            (3..=222).contains(&text.len()) && text.bytes().all(is_name_byte)
-        }
-        ServiceKind::Webdavs | ServiceKind::Webdav | ServiceKind::Https => {
-            text.bytes().all(|byte| is_name_byte(byte) || matches!(byte, b':' | b'[' | b']'))
-        }
-    }
+    (3..=222).contains(&text.len()) && text.bytes().all(is_name_byte)
 }
 
 /// The same path without `.` and `..`. Where `..` follows a symlink, that is resolved first.

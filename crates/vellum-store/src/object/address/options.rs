@@ -65,13 +65,6 @@ impl ServiceOptions {
 
     /// Refuses options that mean nothing to this kind of service, and unencrypted connections to other machines.
     pub(super) fn check_for(&self, kind: ServiceKind) -> Result<(), String> {
-        let has_endpoint = match kind {
-            ServiceKind::S3 | ServiceKind::Gcs | ServiceKind::Azure => true,
-            ServiceKind::Webdavs | ServiceKind::Webdav | ServiceKind::Https => false,
-        };
-        if !has_endpoint && self.endpoint.is_some() {
-            return Err(format!("'endpoint' is not an option of {}://", kind.scheme()));
-        }
         if kind != ServiceKind::S3 && (self.region.is_some() || self.style.is_some()) {
             return Err("'region' and 'style' are options of s3:// only".to_owned());
         }
@@ -83,7 +76,7 @@ impl ServiceOptions {
 
     /// Refuses `http://` unless it stays on this machine or was allowed: credentials and all metadata of requests
     /// would be readable on the way.
-    pub(in crate::object) fn check_encrypted(&self, url: &str) -> Result<(), String> {
+    fn check_encrypted(&self, url: &str) -> Result<(), String> {
         match url.strip_prefix("http://") {
             Some(rest) if !self.allows_http && !is_loopback(rest) => Err(
                 "http:// to another machine is not encrypted; use https://, or add '&allow-http' to the address"

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use opendal::services::{Azblob, Gcs, Http, S3, Webdav};
+use opendal::services::{Azblob, Gcs, S3};
 use opendal::{HttpTransporter, OperationContext, Operator};
 use vellum_types::ErrorKind;
 
@@ -33,21 +33,6 @@ pub(super) fn build_operator(
         ServiceKind::S3 => Operator::new(build_s3(address, &root, credentials.is_some(), get)),
         ServiceKind::Gcs => Operator::new(build_gcs(address, &root, credentials.is_some(), get)),
         ServiceKind::Azure => Operator::new(build_azure(address, &root, get)),
-        ServiceKind::Webdavs | ServiceKind::Webdav => {
-            let scheme = if address.kind == ServiceKind::Webdavs { "https" } else { "http" };
-            let endpoint = encrypted_endpoint(address, scheme)?;
-            let mut builder = Webdav::default().endpoint(&endpoint).root(&root);
-            builder = get("user").into_iter().fold(builder, Webdav::username);
-            builder = get("password").into_iter().fold(builder, Webdav::password);
-            Operator::new(get("token").into_iter().fold(builder, Webdav::token))
-        }
-        ServiceKind::Https => {
-            let endpoint = encrypted_endpoint(address, "https")?;
-            let mut builder = Http::default().endpoint(&endpoint).root(&root);
-            builder = get("user").into_iter().fold(builder, Http::username);
-            builder = get("password").into_iter().fold(builder, Http::password);
-            Operator::new(get("token").into_iter().fold(builder, Http::token))
-        }
     };
     let operator = built.map_err(|error| {
         let reason = match error.message() {
@@ -71,7 +56,7 @@ fn build_s3<'a>(
     get: impl Fn(&str) -> Option<&'a str>,
 ) -> S3 {
     let options = &address.options;
-    let mut builder = S3::default().bucket(&address.authority).root(root);
+    let mut builder = S3::default().bucket(&address.bucket).root(root);
     builder = options.endpoint.iter().fold(builder, |builder, endpoint| builder.endpoint(endpoint));
     let set_in_environment = std::env::var_os("AWS_REGION").is_some();
     match &options.region {
@@ -103,7 +88,7 @@ fn build_gcs<'a>(
     has_credentials: bool,
     get: impl Fn(&str) -> Option<&'a str>,
 ) -> Gcs {
-    let mut builder = Gcs::default().bucket(&address.authority).root(root);
+    let mut builder = Gcs::default().bucket(&address.bucket).root(root);
     builder = address.options.endpoint.iter().fold(builder, |builder, endpoint| builder.endpoint(endpoint));
     if has_credentials {
         builder = builder.disable_config_load().disable_vm_metadata();
@@ -113,7 +98,7 @@ fn build_gcs<'a>(
 }
 
 fn build_azure<'a>(address: &ServiceAddress, root: &str, get: impl Fn(&str) -> Option<&'a str>) -> Azblob {
-    let mut builder = Azblob::default().container(&address.authority).root(root);
+    let mut builder = Azblob::default().container(&address.bucket).root(root);
     let account = get("account").map(str::to_owned).or_else(|| std::env::var("AZURE_STORAGE_ACCOUNT").ok());
     let endpoint = address
         .options
@@ -124,13 +109,6 @@ fn build_azure<'a>(address: &ServiceAddress, root: &str, get: impl Fn(&str) -> O
     builder = account.iter().fold(builder, |builder, account| builder.account_name(account));
     builder = get("account-key").into_iter().fold(builder, Azblob::account_key);
     get("sas-token").into_iter().fold(builder, Azblob::sas_token)
-}
-
-/// The server of an address whose authority is a host.
-fn encrypted_endpoint(address: &ServiceAddress, scheme: &str) -> Result<String, StoreError> {
-    let endpoint = format!("{scheme}://{}", address.authority);
-    address.options.check_encrypted(&endpoint).map_err(|reason| unusable_address(address, &reason))?;
-    Ok(endpoint)
 }
 
 /// The HTTP client: no redirects, no encodings, and the certificates of the system or of the address.
