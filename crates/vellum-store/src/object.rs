@@ -4,6 +4,7 @@
 //! acknowledged is durable. Deliberately absent: blobs, packs, keys of any meaning.
 
 pub mod address;
+mod blocks;
 mod guarantees;
 mod key;
 mod local;
@@ -17,6 +18,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 pub use self::address::StoreAddress;
+pub use self::blocks::BlockStore;
 pub use self::guarantees::StoreGuarantees;
 pub use self::key::ObjectKey;
 pub use self::local::LocalStore;
@@ -51,6 +53,13 @@ pub trait ObjectStore: Send + Sync {
     /// Exactly `len` bytes from `offset` on; fewer is an error. The caller bounds `len`. For immutable
     /// objects only: an implementation may keep a handle of what the key meant when it was first read.
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError>;
+
+    /// The bytes from `offset` on: `max`, or fewer if the object ends before that; none if it ends before `offset`. For
+    /// immutable objects only.
+    fn get_range_up_to(&self, key: &ObjectKey, offset: u64, max: u64) -> Result<Vec<u8>, StoreError> {
+        let len = self.object_size(key)?.saturating_sub(offset).min(max);
+        if len == 0 { Ok(Vec::new()) } else { self.get_range(key, offset, len) }
+    }
 
     /// The object's length in bytes.
     fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError>;

@@ -15,9 +15,7 @@ use std::sync::Arc;
 use vellum_crypto::{VolumeKeys, check_randomness};
 use vellum_host::process::host_name;
 use vellum_map::{MapRoot, MapShape, NodeCache};
-use vellum_store::{
-    BlobOptions, BlobStore, DiskReserve, MeteredStore, ObjectKey, ObjectStore, StoreError, StoreLocation,
-};
+use vellum_store::{BlobOptions, BlobStore, DiskReserve, ObjectKey, ObjectStore, StoreError, StoreLocation};
 use vellum_types::SnapshotId;
 
 pub use self::init::{InitialisedVolume, NewWorktree, StoreContent};
@@ -94,14 +92,14 @@ impl Volume {
     /// Opens the volume that a worktree belongs to.
     pub fn open(state: &StateDir) -> Result<Self> {
         let location = locate_store(state, &state.read_worktree_file()?)?;
-        Self::open_on(Arc::new(MeteredStore::new(vellum_store::open_store(&location)?)), state)
+        Self::open_on(vellum_store::open_store(&location)?, state)
     }
 
     /// Opens the volume of a worktree whose store was moved to `store`, and remembers that. A store that holds another
     /// volume is refused.
     pub fn relocate_store(state: &StateDir, store: &StoreLocation) -> Result<Self> {
         let location = store.resolve_against(state.path())?;
-        let volume = Self::open_on(Arc::new(MeteredStore::new(vellum_store::open_store(&location)?)), state)?;
+        let volume = Self::open_on(vellum_store::open_store(&location)?, state)?;
         // In the state directory it is remembered by its relative name, as when it was made.
         let within = Path::new(&location.url).strip_prefix(state.path()).ok().and_then(Path::to_str);
         let store = within.map_or(location.url.clone(), str::to_owned);

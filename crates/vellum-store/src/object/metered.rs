@@ -164,6 +164,12 @@ impl ObjectStore for MeteredStore {
         }))
     }
 
+    fn get_range_up_to(&self, key: &ObjectKey, offset: u64, max: u64) -> Result<Vec<u8>, StoreError> {
+        self.count_received(measure_request(&self.times.get, "get range", key, || {
+            self.inner.get_range_up_to(key, offset, max)
+        }))
+    }
+
     fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
         add_to_meter(&self.meters.gets, 1);
         measure_request(&self.times.get, "size", key, || self.inner.object_size(key))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{LocalStore, MemoryStore, ObjectStore, ServiceStore, StoreAddress};
+use super::{BlockStore, LocalStore, MemoryStore, MeteredStore, ObjectStore, ServiceStore, StoreAddress};
 use crate::error::StoreError;
 
 /// Stores in memory live as long as the process and are found again by name.
@@ -52,14 +52,15 @@ impl Default for RequestLimits {
     }
 }
 
-/// Opens the store at an address. A directory must exist; a service is not asked.
+/// Opens the store at an address, and counts its requests. A directory must exist; a service is not asked.
 pub fn open_store(location: &StoreLocation) -> Result<Arc<dyn ObjectStore>, StoreError> {
     match StoreAddress::parse(&location.url)? {
-        StoreAddress::Directory(path) => Ok(Arc::new(LocalStore::open(path)?)),
-        StoreAddress::Memory(name) => Ok(find_memory_store(&name)),
+        StoreAddress::Directory(path) => Ok(Arc::new(MeteredStore::new(Arc::new(LocalStore::open(path)?)))),
+        StoreAddress::Memory(name) => Ok(Arc::new(MeteredStore::new(find_memory_store(&name)))),
         StoreAddress::Service(address) => {
             let credentials = location.credentials.as_deref();
-            Ok(Arc::new(ServiceStore::open(address, credentials, &RequestLimits::default())?))
+            let store = ServiceStore::open(address, credentials, &RequestLimits::default())?;
+            Ok(Arc::new(BlockStore::new(Arc::new(MeteredStore::new(Arc::new(store))))))
         }
     }
 }
@@ -67,7 +68,7 @@ pub fn open_store(location: &StoreLocation) -> Result<Arc<dyn ObjectStore>, Stor
 /// Like [`open_store`], and creates the directory if there is none.
 pub fn create_store(location: &StoreLocation) -> Result<Arc<dyn ObjectStore>, StoreError> {
     match StoreAddress::parse(&location.url)? {
-        StoreAddress::Directory(path) => Ok(Arc::new(LocalStore::create(path)?)),
+        StoreAddress::Directory(path) => Ok(Arc::new(MeteredStore::new(Arc::new(LocalStore::create(path)?)))),
         StoreAddress::Memory(_) | StoreAddress::Service(_) => open_store(location),
     }
 }

@@ -48,6 +48,10 @@ impl ObjectStore for ReadOnlyStore {
         self.inner.get_range(key, offset, len)
     }
 
+    fn get_range_up_to(&self, key: &ObjectKey, offset: u64, max: u64) -> Result<Vec<u8>, StoreError> {
+        self.inner.get_range_up_to(key, offset, max)
+    }
+
     fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
         self.inner.object_size(key)
     }

@@ -23,7 +23,7 @@ use opendal::{ErrorKind as DalKind, Operator};
 use parking_lot::RwLock;
 use vellum_types::ErrorKind;
 
-use self::exchange::{Exchange, record_exchange};
+use self::exchange::record_exchange;
 use self::failure::{FailedRequest, FailureClass};
 use self::gate::RequestGate;
 use self::refs::{DELETION_MARKER, KnownRefs};
@@ -255,27 +255,36 @@ impl ObjectStore for ServiceStore {
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
-        let length =
-            |got| StoreError::Length { place: self.location.clone(), key: key.to_string(), wanted: len, got };
-        let end = offset.checked_add(len).ok_or_else(|| length(0))?;
+        let bytes = self.get_range_up_to(key, offset, len)?;
+        let got = bytes.len() as u64;
+        if got == len {
+            return Ok(bytes);
+        }
+        Err(StoreError::Length { place: self.location.clone(), key: key.to_string(), wanted: len, got })
+    }
+
+    fn get_range_up_to(&self, key: &ObjectKey, offset: u64, max: u64) -> Result<Vec<u8>, StoreError> {
         let subject = RequestSubject { action: "read", key: key.as_str() };
+        // No object is that long: its end comes first.
+        let end = offset.saturating_add(max);
         let read = self.repeat(subject, &self.reads, |operator| {
             let path = key.to_string();
-            async move { body::read_object_range(&operator, &path, offset..end, len).await }
+            async move { body::read_object_range(&operator, &path, offset..end, max).await }
         })?;
         match read {
-            Ok(Some(object)) if object.bytes.len() as u64 == len => Ok(object.bytes),
-            Ok(Some(object)) => Err(length(object.bytes.len() as u64)),
-            Ok(None) => Err(length(len.saturating_add(1))),
-            Err(failed) if failed.error.kind() == DalKind::RangeNotSatisfied => Err(length(0)),
-            Err(FailedRequest { exchange: Exchange { end_of_object: Some(end), .. }, .. }) => {
-                Err(length(end.saturating_sub(offset)))
-            }
+            Ok(Some(object)) => Ok(object.bytes),
+            Ok(None) => Err(StoreError::Length {
+                place: self.location.clone(),
+                key: key.to_string(),
+                wanted: max,
+                got: max.saturating_add(1),
+            }),
+            Err(failed) if failed.error.kind() == DalKind::RangeNotSatisfied => Ok(Vec::new()),
             Err(failed) => match self.wrap_failure(subject, &failed) {
                 error @ StoreError::NotFound { .. } => Err(error),
                 // Some services answer a range beyond the end with an error of their own.
                 error => match self.object_size(key) {
-                    Ok(size) if size < end => Err(length(size.saturating_sub(offset))),
+                    Ok(size) if size <= offset => Ok(Vec::new()),
                     Ok(_) | Err(_) => Err(error),
                 },
             },

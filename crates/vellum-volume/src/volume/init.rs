@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use vellum_chunker::ChunkSizes;
 use vellum_crypto::{MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
-use vellum_store::{MeteredStore, ObjectStore, StoreLocation};
+use vellum_store::{ObjectStore, StoreLocation};
 use vellum_types::{ErrorKind, VolumeId};
 use zeroize::Zeroizing;
 
@@ -110,7 +110,7 @@ impl Volume {
     ) -> Result<InitialisedVolume> {
         check_ref_name(&new.name)?;
         let location = new.store_location().resolve_against(state.path())?;
-        let objects = Arc::new(MeteredStore::new(vellum_store::create_store(&location)?));
+        let objects = vellum_store::create_store(&location)?;
         Self::prepare_init_on(objects, state, new, secret)
     }
 

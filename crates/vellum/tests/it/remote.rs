@@ -87,6 +87,40 @@ fn a_volume_in_s3_is_mounted() {
 }
 
 #[test]
+fn reading_a_whole_mounted_volume_takes_few_requests() {
+    let world = world_with_credentials();
+    let server = LyingS3::start().unwrap();
+    init(&world, &server.store_url("store")).ok();
+    for dir in 0..40 {
+        for file in 0..50 {
+            let content = crate::world::noise(2_000 + 37 * file + dir);
+            world.write(
+                &format!("dir-{dir}/with-a-longer-name-{file}"),
+                [&content[..], &[dir as u8, file as u8]].concat(),
+            );
+        }
+    }
+    world.run_at_home(&["snapshot"]).ok();
+    let mountpoint = world.path("mnt");
+    fs::create_dir(&mountpoint).unwrap();
+    let shown = mountpoint.display().to_string();
+    world.run_at_home(&["mount", &shown]).ok();
+    let _ = server.take_requests();
+    let count_gets = || server.take_requests().iter().filter(|request| request.method == "GET").count();
+    let list = |dir: &Path| fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let files: Vec<_> = list(&mountpoint).iter().flat_map(|dir| list(dir)).collect();
+    assert_eq!(files.len(), 2000);
+    files.iter().for_each(|file| assert!(file.symlink_metadata().unwrap().len() > 2_000));
+    let gets = count_gets();
+    assert!(gets <= 10, "{gets} requests for all names");
+    let read: u64 = files.iter().map(|file| fs::read(file).unwrap().len() as u64).sum();
+    assert!(read > 4_000_000);
+    let gets = count_gets();
+    assert!(gets <= 15, "{gets} requests for {read} bytes");
+    world.run_at_home(&["umount", &shown]).ok();
+}
+
+#[test]
 fn a_service_that_ignores_conditions_is_refused() {
     for (lie, words) in [
         (S3Lie::IgnoreConditions, "If-None-Match is ignored"),

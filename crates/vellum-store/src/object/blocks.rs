@@ -1,0 +1,250 @@
+//! Reads of packs in large aligned pieces, which are kept in memory: what lies beside a blob is usually wanted next.
+//!
+//! Invariant: it changes no answer, since packs are immutable. A piece is requested once, however many threads want it.
+//! Of what is fetched from a pack, at least a quarter is used before larger spans are fetched; otherwise they become
+//! small again. Deliberately absent: trust; blobs are authenticated above.
+
+mod windows;
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use self::windows::FetchWindows;
+use super::{MeteredStore, ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees};
+use crate::error::StoreError;
+
+/// Bytes of a piece: a request for less takes as long.
+const PIECE: u64 = 256 << 10;
+/// Pieces that are kept, bytes. Decoded nodes and chunks are kept above.
+const KEPT: u64 = 64 << 20;
+/// Largest request that goes through pieces, bytes. Larger ones come from readers of whole packs.
+const SPAN_MAX: u64 = 4 << 20;
+
+/// A piece of a pack, by its number.
+type PieceId = (ObjectKey, u64);
+
+#[derive(Debug, Clone)]
+struct PieceWeighter;
+
+impl Weighter<PieceId, Arc<[u8]>> for PieceWeighter {
+    fn weight(&self, _: &PieceId, piece: &Arc<[u8]>) -> u64 {
+        piece.len() as u64 + 64
+    }
+}
+
+/// A store whose packs are read in pieces.
+pub struct BlockStore {
+    inner: Arc<dyn ObjectStore>,
+    pieces: Cache<PieceId, Arc<[u8]>, PieceWeighter>,
+    windows: Mutex<FetchWindows>,
+    /// Pieces that are being fetched.
+    fetching: Mutex<HashSet<PieceId>>,
+    fetched: Condvar,
+}
+
+/// The right to fetch some pieces of a pack. It is given back however the fetch ends.
+struct FetchClaim<'a> {
+    store: &'a BlockStore,
+    key: &'a ObjectKey,
+    pieces: Range<u64>,
+}
+
+impl Drop for FetchClaim<'_> {
+    fn drop(&mut self) {
+        let mut fetching = self.store.fetching.lock();
+        for piece in self.pieces.clone() {
+            fetching.remove(&(self.key.clone(), piece));
+        }
+        drop(fetching);
+        self.store.fetched.notify_all();
+    }
+}
+
+impl BlockStore {
+    /// Reads packs of `inner` in pieces.
+    #[must_use]
+    pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
+        let expected = usize::try_from(KEPT / PIECE).unwrap_or(usize::MAX);
+        Self {
+            inner,
+            pieces: Cache::with_weighter(expected, KEPT, PieceWeighter),
+            windows: Mutex::default(),
+            fetching: Mutex::default(),
+            fetched: Condvar::new(),
+        }
+    }
+
+    /// A piece, kept or fetched. `None` if the object ends before it.
+    fn get_piece(&self, key: &ObjectKey, number: u64) -> Result<Option<Arc<[u8]>>, StoreError> {
+        let id = (key.clone(), number);
+        loop {
+            if let Some(piece) = self.pieces.get(&id) {
+                return Ok(Some(piece));
+            }
+            match self.claim_pieces(key, number) {
+                Some(claim) => return self.fetch_pieces(&claim, number),
+                // Somebody else fetches it: wait, and look again.
+                None => {
+                    let mut fetching = self.fetching.lock();
+                    while fetching.contains(&id) {
+                        self.fetched.wait(&mut fetching);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Claims a piece and those after it that are worth fetching with it. `None` if somebody fetches it already.
+    fn claim_pieces<'a>(&'a self, key: &'a ObjectKey, number: u64) -> Option<FetchClaim<'a>> {
+        let count = self.windows.lock().choose_piece_count(key);
+        let mut fetching = self.fetching.lock();
+        if fetching.contains(&(key.clone(), number)) {
+            return None;
+        }
+        let is_wanted = |piece: &u64| {
+            let id = (key.clone(), *piece);
+            !fetching.contains(&id) && self.pieces.get(&id).is_none()
+        };
+        let end =
+            (number + 1..number + count).take_while(is_wanted).last().map_or(number + 1, |last| last + 1);
+        fetching.extend((number..end).map(|piece| (key.clone(), piece)));
+        Some(FetchClaim { store: self, key, pieces: number..end })
+    }
+
+    /// Fetches what was claimed, and returns its first piece.
+    fn fetch_pieces(&self, claim: &FetchClaim<'_>, number: u64) -> Result<Option<Arc<[u8]>>, StoreError> {
+        // It may have come between the look and the claim.
+        if let Some(piece) = self.pieces.get(&(claim.key.clone(), number)) {
+            return Ok(Some(piece));
+        }
+        let wanted = (claim.pieces.end - claim.pieces.start) * PIECE;
+        let bytes = self.inner.get_range_up_to(claim.key, claim.pieces.start * PIECE, wanted)?;
+        self.windows.lock().note_fetched(claim.key, bytes.len() as u64);
+        let piece_len = usize::try_from(PIECE).unwrap_or(usize::MAX);
+        let mut first = None;
+        for (piece, bytes) in claim.pieces.clone().zip(bytes.chunks(piece_len)) {
+            let bytes: Arc<[u8]> = bytes.into();
+            first.get_or_insert_with(|| Arc::clone(&bytes));
+            self.pieces.insert((claim.key.clone(), piece), bytes);
+        }
+        Ok(first)
+    }
+
+    fn forget_pieces(&self, key: &ObjectKey) {
+        self.pieces.retain(|(known, _), _| known != key);
+    }
+}
+
+impl ObjectStore for BlockStore {
+    fn describe_location(&self) -> String {
+        self.inner.describe_location()
+    }
+
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        self.inner.get_object(key, max)
+    }
+
+    fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
+        if !key.as_str().starts_with("packs/") || len == 0 || len > SPAN_MAX {
+            return self.inner.get_range(key, offset, len);
+        }
+        let length = |got| StoreError::Length {
+            place: self.inner.describe_location(),
+            key: key.to_string(),
+            wanted: len,
+            got,
+        };
+        let end = offset.checked_add(len).ok_or_else(|| length(0))?;
+        let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
+        for number in offset / PIECE..=(end - 1) / PIECE {
+            let Some(piece) = self.get_piece(key, number)? else { break };
+            let start = offset.saturating_sub(number * PIECE).min(piece.len() as u64);
+            let stop = (end - number * PIECE).min(piece.len() as u64);
+            let range = usize::try_from(start).ok().zip(usize::try_from(stop).ok());
+            bytes.extend_from_slice(
+                range.and_then(|(start, stop)| piece.get(start..stop)).unwrap_or_default(),
+            );
+        }
+        self.windows.lock().note_used(key, bytes.len() as u64);
+        if bytes.len() as u64 == len { Ok(bytes) } else { Err(length(bytes.len() as u64)) }
+    }
+
+    fn get_range_up_to(&self, key: &ObjectKey, offset: u64, max: u64) -> Result<Vec<u8>, StoreError> {
+        self.inner.get_range_up_to(key, offset, max)
+    }
+
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        self.inner.object_size(key)
+    }
+
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        self.inner.put_object(key, bytes)
+    }
+
+    fn put_objects(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        self.inner.put_objects(objects)
+    }
+
+    fn swap_ref(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        self.inner.swap_ref(key, expected, new)
+    }
+
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        self.inner.list_objects(folder)
+    }
+
+    fn list_keys(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
+        self.inner.list_keys(folder)
+    }
+
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        self.forget_pieces(key);
+        self.inner.delete_object(key)
+    }
+
+    fn parallel_get_count(&self) -> usize {
+        self.inner.parallel_get_count()
+    }
+
+    fn local_dir(&self) -> Option<&Path> {
+        self.inner.local_dir()
+    }
+
+    fn ensure_reserve(&self) {
+        self.inner.ensure_reserve();
+    }
+
+    fn release_reserve(&self) {
+        self.inner.release_reserve();
+    }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
+        self.inner.probe_guarantees()
+    }
+
+    fn adapt_to_guarantees(&self, found: &StoreGuarantees) {
+        self.inner.adapt_to_guarantees(found);
+    }
+
+    fn as_metered(&self) -> Option<&MeteredStore> {
+        self.inner.as_metered()
+    }
+}
+
+#[cfg(test)]
+mod tests;

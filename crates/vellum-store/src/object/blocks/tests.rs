@@ -1,0 +1,132 @@
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::object::MemoryStore;
+
+const MIB: u64 = 1 << 20;
+
+/// A store that counts ranged gets, and takes its time for them.
+struct CountingStore {
+    inner: MemoryStore,
+    gets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl ObjectStore for CountingStore {
+    fn describe_location(&self) -> String {
+        self.inner.describe_location()
+    }
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        self.inner.get_object(key, max)
+    }
+    fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
+        self.gets.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(len, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(2));
+        self.inner.get_range(key, offset, len)
+    }
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        self.inner.object_size(key)
+    }
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        self.inner.put_object(key, bytes)
+    }
+    fn swap_ref(&self, key: &ObjectKey, old: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
+        self.inner.swap_ref(key, old, new)
+    }
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        self.inner.list_objects(folder)
+    }
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        self.inner.delete_object(key)
+    }
+}
+
+struct TestPack {
+    counting: Arc<CountingStore>,
+    store: BlockStore,
+    key: ObjectKey,
+    content: Vec<u8>,
+}
+
+fn make_pack(len: u64) -> TestPack {
+    let content: Vec<u8> = (0..len).map(|at| (at % 251) as u8 ^ (at >> 16) as u8).collect();
+    let key = ObjectKey::new("packs/ab/pack").unwrap();
+    let inner = MemoryStore::new("memory");
+    inner.put_object(&key, &content).unwrap();
+    let counting = Arc::new(CountingStore { inner, gets: AtomicU64::new(0), bytes: AtomicU64::new(0) });
+    TestPack { store: BlockStore::new(counting.clone()), counting, key, content }
+}
+
+impl TestPack {
+    fn check_range(&self, offset: u64, len: u64) {
+        let expected = &self.content[offset as usize..(offset + len) as usize];
+        assert!(self.store.get_range(&self.key, offset, len).unwrap() == expected, "{offset}+{len}");
+    }
+
+    fn gets(&self) -> u64 {
+        self.counting.gets.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn neighbours_are_read_with_few_requests() {
+    let pack = make_pack(16 * MIB + 12_345);
+    let mut offset = 0;
+    while offset + 10_000 <= pack.content.len() as u64 {
+        pack.check_range(offset, 10_000);
+        offset += 10_000;
+    }
+    // 256 KiB, twice that, and so on up to 4 MiB.
+    assert!(pack.gets() <= 9, "{} requests", pack.gets());
+    assert!(pack.counting.bytes.load(Ordering::Relaxed) <= pack.content.len() as u64);
+}
+
+#[test]
+fn scattered_reads_stay_small() {
+    let pack = make_pack(64 * MIB);
+    for at in 0..200_u64 {
+        pack.check_range((at * 7919 * 4096) % (60 * MIB), 4096);
+    }
+    let mean = pack.counting.bytes.load(Ordering::Relaxed) / pack.gets();
+    assert!(mean <= 300 << 10, "{mean} bytes for each request");
+}
+
+#[test]
+fn the_end_of_a_pack_is_its_end() {
+    for len in [1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7] {
+        let pack = make_pack(len);
+        pack.check_range(0, len);
+        pack.check_range(len - 1, 1);
+        for (offset, wanted) in [(0, len + 1), (len, 1), (len + 5 * PIECE, 3), (u64::MAX, 1)] {
+            let error = pack.store.get_range(&pack.key, offset, wanted).unwrap_err();
+            assert!(matches!(error, StoreError::Length { .. }), "{offset}+{wanted} of {len}: {error}");
+        }
+    }
+    let pack = make_pack(9);
+    let missing = pack.store.get_range(&ObjectKey::new("packs/ab/other").unwrap(), 0, 1).unwrap_err();
+    assert!(missing.is_not_found());
+}
+
+#[test]
+fn threads_that_want_the_same_piece_share_a_request() {
+    let pack = make_pack(PIECE);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let pack = &pack;
+            scope.spawn(move || pack.check_range(thread * 1000, 1000));
+        }
+    });
+    assert_eq!(pack.gets(), 1);
+}
+
+#[test]
+fn a_deleted_pack_is_forgotten() {
+    let pack = make_pack(PIECE);
+    pack.check_range(0, 10);
+    pack.store.delete_object(&pack.key).unwrap();
+    assert!(pack.store.get_range(&pack.key, 0, 10).unwrap_err().is_not_found());
+}
