@@ -22,7 +22,7 @@ pub use self::blocks::BlockStore;
 pub use self::guarantees::StoreGuarantees;
 pub use self::key::ObjectKey;
 pub use self::local::LocalStore;
-pub use self::memory::MemoryStore;
+pub use self::memory::MemoryObjectStore;
 pub use self::metered::{MeteredStore, RequestCounts};
 pub use self::open::{RequestLimits, StoreLocation, create_store, open_store};
 pub use self::read_only::ReadOnlyStore;

@@ -1,14 +1,14 @@
 //! A store whose packs go nowhere. All else is small and kept in memory, so that an index can be.
 
-use vellum_store::{MemoryStore, ObjectInfo, ObjectKey, ObjectStore, StoreError};
+use vellum_store::{MemoryObjectStore, ObjectInfo, ObjectKey, ObjectStore, StoreError};
 
 /// The store.
-pub struct DiscardingStore(MemoryStore);
+pub struct DiscardingStore(MemoryObjectStore);
 
 impl DiscardingStore {
     /// A new one, with nothing in it.
     pub fn new() -> Self {
-        Self(MemoryStore::new("nowhere"))
+        Self(MemoryObjectStore::new("nowhere"))
     }
 }
 

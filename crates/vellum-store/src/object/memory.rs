@@ -18,12 +18,12 @@ struct MemoryObject {
 }
 
 /// A store in memory.
-pub struct MemoryStore {
+pub struct MemoryObjectStore {
     location: String,
     objects: RwLock<BTreeMap<ObjectKey, MemoryObject>>,
 }
 
-impl MemoryStore {
+impl MemoryObjectStore {
     /// An empty store. `location` is what messages call it.
     #[must_use]
     pub fn new(location: &str) -> Self {
@@ -39,7 +39,7 @@ impl MemoryStore {
     }
 }
 
-impl ObjectStore for MemoryStore {
+impl ObjectStore for MemoryObjectStore {
     fn describe_location(&self) -> String {
         self.location.clone()
     }

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{BlockStore, LocalStore, MemoryStore, MeteredStore, ObjectStore, ServiceStore, StoreAddress};
+use super::{
+    BlockStore, LocalStore, MemoryObjectStore, MeteredStore, ObjectStore, ServiceStore, StoreAddress,
+};
 use crate::error::StoreError;
 
 /// Stores in memory live as long as the process and are found again by name.
-static MEMORY: LazyLock<Mutex<HashMap<String, Arc<MemoryStore>>>> = LazyLock::new(Mutex::default);
+static MEMORY: LazyLock<Mutex<HashMap<String, Arc<MemoryObjectStore>>>> = LazyLock::new(Mutex::default);
 
 /// Where a store is, and what opens it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,11 +75,11 @@ pub fn create_store(location: &StoreLocation) -> Result<Arc<dyn ObjectStore>, St
     }
 }
 
-fn find_memory_store(name: &str) -> Arc<MemoryStore> {
+fn find_memory_store(name: &str) -> Arc<MemoryObjectStore> {
     let mut stores = MEMORY.lock();
     let store = stores
         .entry(name.to_owned())
-        .or_insert_with(|| Arc::new(MemoryStore::new(&format!("memory://{name}"))));
+        .or_insert_with(|| Arc::new(MemoryObjectStore::new(&format!("memory://{name}"))));
     Arc::clone(store)
 }
 

@@ -27,7 +27,7 @@ use self::exchange::record_exchange;
 use self::failure::{FailedRequest, FailureClass};
 use self::gate::RequestGate;
 use self::refs::{DELETION_MARKER, KnownRefs};
-use self::retry::{RetryBudget, RetrySchedule, pause_before_retry};
+use self::retry::{RequestRetryBudget, RetrySchedule, pause_before_retry};
 use self::runtime::{RunError, run_future};
 use super::address::ServiceAddress;
 use super::{ObjectInfo, ObjectKey, ObjectStore, RequestLimits, StoreGuarantees, key};
@@ -47,7 +47,7 @@ pub struct ServiceStore {
     limits: RequestLimits,
     location: String,
     operator: RwLock<Operator>,
-    budget: RetryBudget,
+    budget: RequestRetryBudget,
     reads: RequestGate,
     writes: RequestGate,
     known_refs: KnownRefs,
@@ -78,7 +78,7 @@ impl ServiceStore {
             credentials: credentials.map(str::to_owned),
             limits: limits.clone(),
             operator: RwLock::new(operator),
-            budget: RetryBudget::new(),
+            budget: RequestRetryBudget::new(),
             reads: RequestGate::new(READS_MAX),
             writes: RequestGate::new(WRITES_MAX),
             known_refs: KnownRefs::default(),
@@ -320,8 +320,9 @@ impl ObjectStore for ServiceStore {
             match failed.classify() {
                 FailureClass::ConditionFailed if is_uncertain && self.has_bytes(key, bytes)? => return Ok(()),
                 FailureClass::ConditionFailed => return Err(self.exists_error(key)),
-                FailureClass::Conflict => is_uncertain = true,
-                FailureClass::Transient | FailureClass::Garbled => is_uncertain = true,
+                FailureClass::Transient | FailureClass::Garbled | FailureClass::Conflict => {
+                    is_uncertain = true
+                }
                 FailureClass::Throttled | FailureClass::Expired | FailureClass::Final => {}
             }
             if !self.may_repeat(subject, &failed, &mut schedule, &mut can_reload)? {

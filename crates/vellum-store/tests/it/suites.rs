@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vellum_store::{LocalStore, MemoryStore, MeteredStore};
+use vellum_store::{LocalStore, MemoryObjectStore, MeteredStore};
 use vellum_testkit::{FaultyStore, conformance};
 
 #[test]
@@ -13,7 +13,7 @@ fn a_local_directory_conforms() {
 
 #[test]
 fn memory_conforms() {
-    conformance::check_object_store(&MemoryStore::new("memory"));
+    conformance::check_object_store(&MemoryObjectStore::new("memory"));
 }
 
 #[test]

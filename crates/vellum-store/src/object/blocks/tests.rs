@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::object::MemoryStore;
+use crate::object::MemoryObjectStore;
 
 const MIB: u64 = 1 << 20;
 
 /// A store that counts ranged gets, and takes its time for them.
 struct CountingStore {
-    inner: MemoryStore,
+    inner: MemoryObjectStore,
     gets: AtomicU64,
     bytes: AtomicU64,
 }
@@ -55,7 +55,7 @@ struct TestPack {
 fn make_pack(len: u64) -> TestPack {
     let content: Vec<u8> = (0..len).map(|at| (at % 251) as u8 ^ (at >> 16) as u8).collect();
     let key = ObjectKey::new("packs/ab/pack").unwrap();
-    let inner = MemoryStore::new("memory");
+    let inner = MemoryObjectStore::new("memory");
     inner.put_object(&key, &content).unwrap();
     let counting = Arc::new(CountingStore { inner, gets: AtomicU64::new(0), bytes: AtomicU64::new(0) });
     TestPack { store: BlockStore::new(counting.clone()), counting, key, content }

@@ -2,7 +2,6 @@
 //!
 //! Invariant: nothing is sent. Secrets go into the operator only.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use opendal::services::{Azblob, Gcs, S3};
@@ -114,9 +113,8 @@ fn build_azure<'a>(address: &ServiceAddress, root: &str, get: impl Fn(&str) -> O
 /// The HTTP client: no redirects, no encodings, and the certificates of the system or of the address.
 fn build_client(address: &ServiceAddress, limits: &RequestLimits) -> Result<reqwest::Client, StoreError> {
     let fail = |reason: String| unusable_address(address, &reason);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    // Fails if it is installed already, by another store of this process: which is the same one.
-    let _ = rustls::crypto::CryptoProvider::install_default(provider.as_ref().clone());
+    // Fails if another store of this process has installed it already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_MAX.min(limits.silence_max))

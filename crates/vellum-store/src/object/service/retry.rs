@@ -27,7 +27,7 @@ const EARNED: f64 = 0.1;
 const TICK: Duration = Duration::from_millis(50);
 
 /// What is known of a service from all requests so far.
-pub(super) struct RetryBudget {
+pub(super) struct RequestRetryBudget {
     has_answered: AtomicBool,
     saved: Mutex<f64>,
     repeats: AtomicU64,
@@ -35,14 +35,14 @@ pub(super) struct RetryBudget {
 
 /// The repeats of one operation.
 pub(super) struct RetrySchedule<'a> {
-    budget: &'a RetryBudget,
+    budget: &'a RequestRetryBudget,
     started: Instant,
     retry_for: Duration,
     repeats: u32,
     garbled: u32,
 }
 
-impl RetryBudget {
+impl RequestRetryBudget {
     pub fn new() -> Self {
         Self {
             has_answered: AtomicBool::new(false),
