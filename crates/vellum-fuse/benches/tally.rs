@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use vellum_benchkit::criterion::Criterion;
 use vellum_benchkit::{ProcessorTime, create_scratch_dir, thread_time_criterion};
-use vellum_fuse::tally::{RequestKind, RequestMetrics, ServedRequest};
+use vellum_fuse::tally::{RequestMetrics, ServedRequest};
 use vellum_fuse::wire::{FuseOperation, RequestHeader};
 
 fn main() {
@@ -24,9 +24,7 @@ fn bench_observe(criterion: &mut Criterion<ProcessorTime>, id: &str, tally: &Req
     let what = FuseOperation::Read { offset: 8192, len: 4096, direct: false };
     criterion.bench_function(id, |bench| {
         bench.iter(|| {
-            tally.observe_request(ServedRequest { op: RequestKind::Read, head: &head, what: &what }, || {
-                Ok(black_box(4096_u32))
-            })
+            tally.observe_request(ServedRequest { head: &head, operation: &what }, || Ok(black_box(4096_u32)))
         });
     });
 }

@@ -1,16 +1,23 @@
-//! Carries out requests of the kernel: each is counted, answered and, if something below fails, reported.
+//! Carries out the kernel's requests: each is counted, answered, and, if something below fails, reported.
 //!
-//! Because of the lease, only the kernel changes the mounted state, so it may cache names and attributes without
-//! limit. Other threads tell it what to drop from its caches, never a thread that answers requests: it could wait for
-//! itself.
+//! `dispatch` has the one match over all operations. Each operation is answered by a method `answer_…` of
+//! [`FuseAdapter`], in the module that owns the subject.
+//!
+//! Invariant: because of the lease, only the kernel changes the mounted state, so it may cache names and attributes
+//! without limit. A thread that answers requests never tells the kernel what to drop from its caches: the kernel may
+//! have to wait for an answer of the same thread before it can do so. Other threads tell it.
 
-mod modify;
+mod attributes;
+mod content;
+mod dispatch;
+mod entry;
+mod listing;
+mod lookup;
+mod names;
 mod paths;
-mod reading;
 pub(crate) mod removed;
-mod requests;
 pub mod seeking;
-mod view;
+mod xattr;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,21 +27,22 @@ use vellum_fs::history::frozen::FrozenTree;
 use vellum_fs::{Epoch, EpochGuard, FsError, LiveFilesystem, RequestCaller, Result};
 use vellum_types::{FileKind, Ino, InodeAttr};
 
+use crate::connection::DeferredReply;
 use crate::dirs::{DirListings, KernelCachedNodes};
 use crate::forget::NegativeLookups;
 use crate::node::NodePlace;
 use crate::orphans::OrphanRemover;
 use crate::tally::line::LineDetail;
-use crate::tally::{RequestKind, RequestMetrics, ServedRequest};
+use crate::tally::{RequestMetrics, ServedRequest};
 use crate::virt::VirtualDir;
-use crate::wire::{FuseOperation, RequestHeader};
+use crate::wire::{FuseAnswer, FuseOperation, RequestHeader, SmallAnswer};
 use removed::RemovedDirNodes;
-use seeking::SeekWorker;
+use seeking::{SeekWorker, StaleCache};
 
-/// How long the kernel may believe what it was told of the mounted state, and of snapshots: as long as it likes.
-const LONG: Duration = Duration::from_secs(24 * 3600);
+/// How long the kernel may cache what it is told of the mounted state and of snapshots: practically without limit.
+const LONG_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// Called with what went wrong beneath the filesystem, for the mount's log.
+/// Called with a message about a failure beneath the filesystem, for the mount's log.
 pub type FailureObserver = dyn Fn(&str) + Send + Sync;
 
 /// The state that is mounted.
@@ -45,56 +53,82 @@ pub enum MountedState {
     Frozen(Arc<FrozenTree>),
 }
 
-/// Answers the kernel.
+/// Answers the requests of one mount.
 pub struct FuseAdapter {
     pub(crate) main: MountedState,
     pub(crate) virt: VirtualDir,
     pub(crate) tally: Arc<RequestMetrics>,
-    pub(crate) dirs: DirListings,
-    pub(crate) remembered: Arc<KernelCachedNodes>,
-    pub(crate) missed: Arc<NegativeLookups>,
-    pub(crate) removed: RemovedDirNodes,
-    /// Files of which the kernel may have pages.
-    pub(crate) paged: KernelCachedNodes,
-    pub(crate) seeking: SeekWorker,
+    pub(crate) listings: DirListings,
+    /// Directories of which the kernel may have cached the listing.
+    pub(crate) cached_listings: Arc<KernelCachedNodes>,
+    pub(crate) negative_lookups: Arc<NegativeLookups>,
+    pub(crate) removed_dirs: RemovedDirNodes,
+    /// Files of which the kernel may have cached pages.
+    pub(crate) cached_files: KernelCachedNodes,
+    pub(crate) seek_worker: SeekWorker,
     pub(crate) report: Arc<FailureObserver>,
-    /// Of a live worktree.
+    /// None if a snapshot is mounted.
     pub(crate) orphans: Option<OrphanRemover>,
 }
 
-/// A request as the kernel sent it.
-#[derive(Debug, Clone, Copy)]
-struct AdapterCall<'a> {
-    head: &'a RequestHeader,
-    what: &'a FuseOperation<'a>,
-}
-
-/// Whose an inode is.
+/// What an inode belongs to.
 enum InodeOwner<'a> {
+    /// The current state of the live worktree.
     Live(&'a Arc<LiveFilesystem>, Ino),
-    /// A file of a state that the worktree does not stand on any more.
+    /// A state of the live worktree that a restore has replaced: the inode is a file that is still open.
     Past(&'a Arc<LiveFilesystem>, Epoch, Ino),
+    /// A snapshot.
     Frozen(Arc<FrozenTree>, Ino),
+    /// The virtual directory.
     Virtual(u64),
-    /// A directory that was removed while somebody has it.
+    /// A directory that was removed while a process has it open or as its working directory.
     Removed(Box<InodeAttr>),
 }
 
 impl FuseAdapter {
-    /// Carries out a request on a node: counts it, logs it, and reports what should not have happened.
+    /// Carries out a request: counts it, logs it, and reports unexpected failures.
     fn serve_request<T: LineDetail>(
         &self,
-        op: RequestKind,
-        call: AdapterCall<'_>,
+        request: ServedRequest<'_>,
         work: impl FnOnce() -> Result<T>,
     ) -> std::result::Result<T, Errno> {
-        let request = ServedRequest { op, head: call.head, what: call.what };
-        // A read may wait for a store that is far away: a restore does not wait for that.
-        let _entered = if op == RequestKind::Read { None } else { self.enter_epoch() };
+        // A read may wait for a distant store, and a restore must not wait for that. So reads do not hold the epoch;
+        // `read_node` checks instead whether it has changed meanwhile.
+        let is_read = matches!(request.operation, FuseOperation::Read { .. });
+        let _entered = if is_read { None } else { self.enter_epoch() };
         self.tally.observe_request(request, work).map_err(|error| self.report_error(request, &error))
     }
 
-    /// Keeps the worktree on the state that it stands on.
+    /// Carries out a request whose answer has a fixed size.
+    fn answer_small<T: LineDetail>(
+        &self,
+        request: ServedRequest<'_>,
+        work: impl FnOnce() -> Result<T>,
+        encode: impl FnOnce(&T) -> SmallAnswer,
+    ) -> FuseAnswer {
+        FuseAnswer::from_result(self.serve_request(request, work), encode)
+    }
+
+    /// Carries out a request whose answer is only whether it succeeded.
+    fn answer_unit(&self, request: ServedRequest<'_>, work: impl FnOnce() -> Result<()>) -> FuseAnswer {
+        FuseAnswer::from_unit_result(self.serve_request(request, work))
+    }
+
+    /// Sends `answer` after the kernel has dropped `stale` from its caches. Failures, and answers after which nothing is
+    /// stale, are returned at once.
+    fn answer_after_invalidation(
+        &self,
+        answer: FuseAnswer,
+        stale: Option<StaleCache>,
+        later: DeferredReply<'_>,
+    ) -> FuseAnswer {
+        let Some(stale) = stale.filter(|_| !matches!(answer, FuseAnswer::Failed(_))) else { return answer };
+        let pending = later.into_pending();
+        self.seek_worker.enqueue_invalidation(stale, move || pending.send_answer(answer));
+        FuseAnswer::Later
+    }
+
+    /// Keeps the worktree in its current epoch until the guard is dropped.
     fn enter_epoch(&self) -> Option<EpochGuard<'_>> {
         match &self.main {
             MountedState::Live(fs) => Some(fs.enter_epoch()),
@@ -103,7 +137,7 @@ impl FuseAdapter {
     }
 
     fn report_error(&self, request: ServedRequest<'_>, error: &FsError) -> Errno {
-        // That another took the worktree over is told once, by who finds out.
+        // The loss of the lease is reported once, by the thread that discovers it.
         if !matches!(error, FsError::Posix(_)) && !error.is_fenced_error() {
             (self.report)(&format!("{}: {}", self.describe_node(request.head.node), format_chain(error)));
         }
@@ -111,7 +145,7 @@ impl FuseAdapter {
     }
 
     fn inode_owner(&self, node: u64) -> Result<InodeOwner<'_>> {
-        if let Some(attr) = self.removed.dir_attr(node) {
+        if let Some(attr) = self.removed_dirs.dir_attr(node) {
             return Ok(InodeOwner::Removed(Box::new(attr)));
         }
         Ok(match NodePlace::from_node(node) {
@@ -127,48 +161,51 @@ impl FuseAdapter {
         })
     }
 
-    /// Whether a node is of a state that the worktree does not stand on any more.
+    /// Whether a node belongs to a state that a restore has replaced.
     fn is_past_node(&self, node: u64) -> bool {
         match (&self.main, NodePlace::from_node(node)) {
             (MountedState::Live(fs), NodePlace::Main(epoch, ino)) => {
                 ino != Ino::ROOT && epoch != fs.current_epoch()
             }
-            _ => false,
+            (MountedState::Live(_), NodePlace::Snapshot(..) | NodePlace::Virtual(_))
+            | (MountedState::Frozen(_), _) => false,
         }
     }
 
-    /// How long the kernel may believe what it is told of a node: not at all of what changes without its knowing.
+    /// How long the kernel may cache what it is told of a node: not at all if the node changes without the kernel.
     fn cache_timeout(&self, node: u64) -> Duration {
         let changes = match NodePlace::from_node(node) {
             NodePlace::Virtual(number) => self.virt.has_changing_entries(number),
-            _ => self.is_past_node(node),
+            NodePlace::Main(..) | NodePlace::Snapshot(..) => self.is_past_node(node),
         };
-        if changes { Duration::ZERO } else { LONG }
+        if changes { Duration::ZERO } else { LONG_TIMEOUT }
     }
 
-    /// The live worktree, for changing this inode of it.
+    /// The live worktree and the inode of `node` in it, for a change. Fails if `node` is not in the current state.
     fn live_inode(&self, node: u64) -> Result<(&Arc<LiveFilesystem>, Ino)> {
         match self.inode_owner(node)? {
             InodeOwner::Live(fs, ino) => Ok((fs, ino)),
             InodeOwner::Past(..) => Err(Errno::STALE.into()),
-            // Nothing can be made in a directory that is removed.
+            // POSIX: nothing can be created in a removed directory.
             InodeOwner::Removed(_) => Err(Errno::NOENT.into()),
             InodeOwner::Frozen(..) | InodeOwner::Virtual(_) => Err(Errno::ROFS.into()),
         }
     }
 }
 
-/// Whose an inode of a past epoch is. Who has a file open sees what it was; who stands in a directory, what it is.
+/// The owner of an inode of an earlier epoch. An open file keeps its old content; an open directory, or the working
+/// directory of a process, shows the current state.
 fn past_inode_owner(fs: &Arc<LiveFilesystem>, epoch: Epoch, ino: Ino) -> Result<InodeOwner<'_>> {
     match fs.past_inode_attr(epoch, ino) {
         Ok(attr) if attr.kind != FileKind::Dir => return Ok(InodeOwner::Past(fs, epoch, ino)),
         Err(error) if error.errno() != Errno::STALE => return Err(error),
-        // Of a state that is gone nothing was known any more but directories.
+        // A past state is dropped when no file of it is open any more; the kernel may still know its directories.
         Ok(_) | Err(_) => {}
     }
-    match fs.getattr(ino)?.attr.kind {
-        FileKind::Dir => Ok(InodeOwner::Live(fs, ino)),
-        _ => Err(Errno::STALE.into()),
+    if fs.getattr(ino)?.attr.kind == FileKind::Dir {
+        Ok(InodeOwner::Live(fs, ino))
+    } else {
+        Err(Errno::STALE.into())
     }
 }
 
@@ -176,6 +213,7 @@ fn request_caller(header: &RequestHeader, umask: u32) -> RequestCaller {
     RequestCaller { uid: header.uid, gid: header.gid, umask }
 }
 
+/// The message of an error and of its causes; a cause that the text already contains is left out.
 pub(crate) fn format_chain(error: &FsError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);

@@ -47,8 +47,8 @@ impl NegativeLookups {
 
 /// What the kernel may know.
 pub(crate) struct KernelKnowledge {
-    pub missed: Arc<NegativeLookups>,
-    pub remembered: Arc<KernelCachedNodes>,
+    pub negative_lookups: Arc<NegativeLookups>,
+    pub cached_listings: Arc<KernelCachedNodes>,
 }
 
 /// Tells the kernel what to forget. Never to be used by a thread that answers requests.
@@ -62,7 +62,7 @@ pub struct CacheInvalidator {
 impl CacheInvalidator {
     pub(crate) fn new(notifier: KernelNotifier, known: KernelKnowledge) -> Self {
         let at_once = notifier.send_notice(Invalidation::Names).is_ok();
-        known.missed.needless.store(at_once, Ordering::Relaxed);
+        known.negative_lookups.needless.store(at_once, Ordering::Relaxed);
         Self { notifier, known, at_once }
     }
 
@@ -82,7 +82,7 @@ impl CacheInvalidator {
     /// Lets the kernel forget everything that it knows of the worktree, but for what is open: `names` are those that
     /// the root had and has, if they are wanted.
     pub fn invalidate_worktree(&self, names: impl Iterator<Item = Vec<u8>>) {
-        let mut all = self.known.missed.take_names();
+        let mut all = self.known.negative_lookups.take_names();
         if self.at_once {
             // It did so when it was mounted.
             let _ = self.notifier.send_notice(Invalidation::Names);
@@ -93,7 +93,7 @@ impl CacheInvalidator {
                 let _ = self.notifier.send_notice(Invalidation::Name { dir: Ino::ROOT.0, name: &name });
             }
         }
-        for dir in self.known.remembered.take_all_nodes().chain([Ino::ROOT.0]) {
+        for dir in self.known.cached_listings.take_all_nodes().chain([Ino::ROOT.0]) {
             let _ = self.notifier.send_notice(Invalidation::Inode(dir));
         }
     }

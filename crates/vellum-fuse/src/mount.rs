@@ -104,7 +104,10 @@ pub fn mount_filesystem(
     };
     let kernel = KernelChannel::default();
     let adapter = build_adapter(source, volume, &options, kernel.clone())?;
-    let known = KernelKnowledge { missed: adapter.missed.clone(), remembered: adapter.remembered.clone() };
+    let known = KernelKnowledge {
+        negative_lookups: adapter.negative_lookups.clone(),
+        cached_listings: adapter.cached_listings.clone(),
+    };
     let access_log = adapter.tally.log.serve_pipe(&options.access_log).map_err(MountError::Session)?;
     let device = attach_mount(device, mountpoint, &attachment)?;
     let end = device.try_clone().map_err(MountError::Session)?;
@@ -161,17 +164,17 @@ fn build_adapter(
         MountedState::Frozen(_) => None,
     };
     let orphans = orphans.transpose().map_err(MountError::Session)?;
-    let seeking = SeekWorker::start(kernel).map_err(MountError::Session)?;
+    let seek_worker = SeekWorker::start(kernel).map_err(MountError::Session)?;
     Ok(FuseAdapter {
         main,
         virt,
         tally,
-        dirs: DirListings::default(),
-        seeking,
-        remembered: Arc::default(),
-        missed: Arc::default(),
-        removed: RemovedDirNodes::default(),
-        paged: KernelCachedNodes::default(),
+        listings: DirListings::default(),
+        seek_worker,
+        cached_listings: Arc::default(),
+        negative_lookups: Arc::default(),
+        removed_dirs: RemovedDirNodes::default(),
+        cached_files: KernelCachedNodes::default(),
         report: options.report.clone(),
         orphans,
     })

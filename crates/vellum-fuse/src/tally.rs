@@ -19,66 +19,49 @@ use crate::wire::{FuseOperation, RequestHeader};
 use access_log::AccessLog;
 use line::{LineDetail, LineNote};
 
-/// A kind of request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "they are called what FUSE calls them")]
-pub enum RequestKind {
-    Lookup,
-    Getattr,
-    Setattr,
-    Readlink,
-    Mknod,
-    Mkdir,
-    Unlink,
-    Rmdir,
-    Symlink,
-    Rename,
-    Link,
-    Read,
-    Write,
-    Fsync,
-    Readdir,
-    Fsyncdir,
-    Statfs,
-    Setxattr,
-    Getxattr,
-    Listxattr,
-    Removexattr,
-    Fallocate,
-    Lseek,
-    CopyFileRange,
-    Statx,
-    Tmpfile,
+/// Declares the kinds of requests, each with its name: in one list, so that no kind can be without a name.
+macro_rules! request_kinds {
+    ($($kind:ident $name:literal)+) => {
+        /// A kind of request that is counted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "they have the names of the operations of FUSE")]
+        pub enum RequestKind {
+            $($kind,)+
+        }
+
+        /// The names of the kinds, in their order.
+        const NAMES: [&str; [$($name),+].len()] = [$($name),+];
+    };
 }
 
-const NAMES: [&str; 26] = [
-    "lookup",
-    "getattr",
-    "setattr",
-    "readlink",
-    "mknod",
-    "mkdir",
-    "unlink",
-    "rmdir",
-    "symlink",
-    "rename",
-    "link",
-    "read",
-    "write",
-    "fsync",
-    "readdir",
-    "fsyncdir",
-    "statfs",
-    "setxattr",
-    "getxattr",
-    "listxattr",
-    "removexattr",
-    "fallocate",
-    "lseek",
-    "copy_file_range",
-    "statx",
-    "tmpfile",
-];
+request_kinds! {
+    Lookup "lookup"
+    Getattr "getattr"
+    Setattr "setattr"
+    Readlink "readlink"
+    Mknod "mknod"
+    Mkdir "mkdir"
+    Unlink "unlink"
+    Rmdir "rmdir"
+    Symlink "symlink"
+    Rename "rename"
+    Link "link"
+    Read "read"
+    Write "write"
+    Fsync "fsync"
+    Readdir "readdir"
+    Fsyncdir "fsyncdir"
+    Statfs "statfs"
+    Setxattr "setxattr"
+    Getxattr "getxattr"
+    Listxattr "listxattr"
+    Removexattr "removexattr"
+    Fallocate "fallocate"
+    Lseek "lseek"
+    CopyFileRange "copy_file_range"
+    Statx "statx"
+    Tmpfile "tmpfile"
+}
 
 /// The first requests of a kind, all of which are timed: what is rare is told exactly.
 const EACH: u64 = 64;
@@ -87,20 +70,55 @@ const EACH: u64 = 64;
 const EVERY: u64 = 8;
 
 impl RequestKind {
+    /// The kind of an operation; None for operations that are not counted.
+    #[must_use]
+    pub fn from_operation(operation: &FuseOperation<'_>) -> Option<Self> {
+        use FuseOperation as Do;
+        Some(match operation {
+            Do::Lookup { .. } => Self::Lookup,
+            Do::Getattr => Self::Getattr,
+            Do::Setattr(_) => Self::Setattr,
+            Do::Readlink => Self::Readlink,
+            Do::Mknod { .. } => Self::Mknod,
+            Do::Mkdir { .. } => Self::Mkdir,
+            Do::Unlink { .. } => Self::Unlink,
+            Do::Rmdir { .. } => Self::Rmdir,
+            Do::Symlink { .. } => Self::Symlink,
+            Do::Rename { .. } => Self::Rename,
+            Do::Link { .. } => Self::Link,
+            Do::Read { .. } => Self::Read,
+            Do::Write { .. } => Self::Write,
+            Do::Fsync { .. } => Self::Fsync,
+            Do::Readdir { .. } | Do::Readdirplus { .. } => Self::Readdir,
+            Do::Fsyncdir { .. } => Self::Fsyncdir,
+            Do::Statfs => Self::Statfs,
+            Do::Setxattr { .. } => Self::Setxattr,
+            Do::Getxattr { .. } => Self::Getxattr,
+            Do::Listxattr { .. } => Self::Listxattr,
+            Do::Removexattr { .. } => Self::Removexattr,
+            Do::Fallocate { .. } => Self::Fallocate,
+            Do::Lseek { .. } => Self::Lseek,
+            Do::CopyFileRange { .. } => Self::CopyFileRange,
+            Do::Statx => Self::Statx,
+            Do::Tmpfile { .. } => Self::Tmpfile,
+            // These need no work that would be worth a figure.
+            Do::Init(_) | Do::Destroy | Do::Forget { .. } | Do::BatchForget(_) => return None,
+            Do::Release | Do::Ioctl { .. } | Do::Unknown => return None,
+        })
+    }
+
     fn name(self) -> &'static str {
-        NAMES.get(self as usize).copied().unwrap_or("?")
+        NAMES[self as usize]
     }
 }
 
-/// A request that is served: of which kind, by whom, about which node, and with what.
+/// A request that is served.
 #[derive(Debug, Clone, Copy)]
 pub struct ServedRequest<'a> {
-    /// What is asked.
-    pub op: RequestKind,
-    /// Who asks, and about which node.
+    /// The caller, and the node that the request is about.
     pub head: &'a RequestHeader,
-    /// All that is asked: told in the log.
-    pub what: &'a FuseOperation<'a>,
+    /// The operation with its arguments.
+    pub operation: &'a FuseOperation<'a>,
 }
 
 /// Counters, and the log of requests.
@@ -144,38 +162,36 @@ impl RequestMetrics {
         }
     }
 
-    /// Carries out a request, counts it, and logs it if somebody reads the log.
+    /// Carries out a request, counts it if it is of a counted kind, and logs it if a process reads the log.
     pub fn observe_request<T: LineDetail>(
         &self,
         request: ServedRequest<'_>,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let stands_for = self.sample_request(request.op);
+        let Some(kind) = RequestKind::from_operation(request.operation) else { return work() };
+        let stands_for = self.sample_request(kind);
         let logged = self.log.has_reader();
         let started = (stands_for > 0 || logged).then(Instant::now);
         let done = work();
         let timed = started.map(|started| (started, started.elapsed()));
-        if let (Some((_, took)), Some(times)) =
-            (timed.filter(|_| stands_for > 0), self.times.get(request.op as usize))
-        {
-            times.record_sample(took, stands_for);
+        if let Some((_, took)) = timed.filter(|_| stands_for > 0) {
+            self.times[kind as usize].record_sample(took, stands_for);
         }
         if done.is_err() {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(timed) = timed.filter(|_| logged) {
-            self.log.append_note(LineNote::new(request, timed, &done));
+            self.log.append_note(LineNote::new(kind, request, timed, &done));
         }
         done
     }
 
-    /// For how many requests of its kind the next one is timed; 0: it is not.
-    fn sample_request(&self, op: RequestKind) -> u64 {
-        match self.counts.get(op as usize).map(|count| count.fetch_add(1, Ordering::Relaxed)) {
-            None => 0,
-            Some(before) if before < EACH => 1,
-            Some(before) if before.is_multiple_of(EVERY) => EVERY,
-            Some(_) => 0,
+    /// Counts a request. Returns how many requests of its kind its time stands for; 0 if it is not timed.
+    fn sample_request(&self, kind: RequestKind) -> u64 {
+        match self.counts[kind as usize].fetch_add(1, Ordering::Relaxed) {
+            before if before < EACH => 1,
+            before if before.is_multiple_of(EVERY) => EVERY,
+            _ => 0,
         }
     }
 
@@ -218,11 +234,7 @@ mod tests {
     #[test]
     fn requests_are_counted_and_failures_too() {
         let tally = RequestMetrics::default();
-        let request = ServedRequest {
-            op: RequestKind::Lookup,
-            head: &HEAD,
-            what: &FuseOperation::Lookup { name: b"x" },
-        };
+        let request = ServedRequest { head: &HEAD, operation: &FuseOperation::Lookup { name: b"x" } };
         tally.observe_request(request, || Ok(())).unwrap();
         tally.observe_request::<()>(request, || Err(Errno::NOENT.into())).unwrap_err();
         let text = tally.format_metrics();
@@ -234,11 +246,8 @@ mod tests {
     #[test]
     fn of_what_is_asked_often_samples_are_timed_and_stand_for_all() {
         let tally = RequestMetrics::default();
-        let request = ServedRequest {
-            op: RequestKind::Read,
-            head: &HEAD,
-            what: &FuseOperation::Read { offset: 0, len: 1, direct: false },
-        };
+        let read = FuseOperation::Read { offset: 0, len: 1, direct: false };
+        let request = ServedRequest { head: &HEAD, operation: &read };
         for count in 1..=EACH + 100 * EVERY {
             tally.observe_request(request, || Ok(())).unwrap();
             let recorded = tally.times[RequestKind::Read as usize].read_distribution().count();

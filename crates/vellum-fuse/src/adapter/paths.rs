@@ -1,20 +1,22 @@
-//! Paths of nodes, for who reads the access log: of the mounted state, of snapshots below `.vellum/snapshots`, and of
-//! virtual files with fixed names.
+//! Paths of nodes for readers of the access log: in the mounted state, in snapshots below `.vellum/snapshots`, and of
+//! virtual files with fixed names. And how messages name a node.
 //!
-//! Absent: further names of a file with several links, and paths of what has no name any more.
+//! Deliberately absent: further names of a file with several links, and paths of nodes that have no name any more.
 
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_fs::{LiveFilesystem, Result};
+use vellum_host::escape::format_path;
 use vellum_types::Ino;
 use vellum_volume::tree::DEPTH_MAX;
 
-use super::{FuseAdapter, InodeOwner};
+use super::{FuseAdapter, InodeOwner, MountedState};
 use crate::node::NodePlace;
+use crate::virt;
 
 impl FuseAdapter {
-    /// The path from the mountpoint of the node with this number, in decimal digits.
+    /// The path from the mountpoint of a node, which is given by its number in decimal digits.
     pub(super) fn find_node_path(&self, number: &[u8]) -> Result<Vec<u8>> {
         let node = std::str::from_utf8(number).ok().and_then(|text| text.parse().ok()).ok_or(Errno::NOENT)?;
         match (self.inode_owner(node)?, NodePlace::from_node(node)) {
@@ -34,6 +36,26 @@ impl FuseAdapter {
             (InodeOwner::Past(..) | InodeOwner::Removed(_), _) => Err(Errno::NOENT.into()),
         }
     }
+
+    /// How messages name a node.
+    pub(super) fn describe_node(&self, node: u64) -> String {
+        let name = match (NodePlace::from_node(node), &self.main) {
+            (NodePlace::Main(_, ino), MountedState::Live(fs)) => {
+                fs.getattr(ino).map(|node| node.attr.name.clone())
+            }
+            (NodePlace::Main(_, ino), MountedState::Frozen(tree)) => {
+                tree.inode_attr(ino).map(|attr| attr.name)
+            }
+            (NodePlace::Snapshot(slot, ino), _) => {
+                self.virt.snapshot_tree(slot).and_then(|tree| tree.inode_attr(ino)).map(|attr| attr.name)
+            }
+            (NodePlace::Virtual(_), _) => Ok(virt::NAME.to_vec()),
+        };
+        match name {
+            Ok(name) if !name.is_empty() => format!("{} (node {node:#x})", format_path(&name)),
+            Ok(_) | Err(_) => format!("node {node:#x}"),
+        }
+    }
 }
 
 fn live_path(fs: &Arc<LiveFilesystem>, ino: Ino) -> Result<Vec<u8>> {
@@ -41,7 +63,7 @@ fn live_path(fs: &Arc<LiveFilesystem>, ino: Ino) -> Result<Vec<u8>> {
     let mut at = ino;
     while at != Ino::ROOT {
         let attr = fs.getattr(at)?.attr;
-        // A file that is open without a name.
+        // It is open, but has no name (any more).
         if attr.name.is_empty() || names.len() > DEPTH_MAX {
             return Err(Errno::NOENT.into());
         }

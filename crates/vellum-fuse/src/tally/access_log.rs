@@ -207,8 +207,8 @@ mod tests {
     /// A line of an inode.
     fn noted(node: u64) -> LineNote {
         let head = RequestHeader { opcode: 3, unique: 0, node, uid: 0, gid: 0, pid: 1 };
-        let request = ServedRequest { op: RequestKind::Getattr, head: &head, what: &FuseOperation::Getattr };
-        LineNote::new(request, (Instant::now(), Duration::ZERO), &Ok(()))
+        let request = ServedRequest { head: &head, operation: &FuseOperation::Getattr };
+        LineNote::new(RequestKind::Getattr, request, (Instant::now(), Duration::ZERO), &Ok(()))
     }
 
     fn next(reader: &mut impl BufRead) -> String {

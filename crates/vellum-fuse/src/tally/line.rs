@@ -124,7 +124,7 @@ pub struct LineNote {
     /// When it began, and how long it took.
     began: Instant,
     took: Duration,
-    op: RequestKind,
+    kind: RequestKind,
     who: (u32, u32, u32),
     node: u64,
     arguments: [RequestArgument; ARGUMENTS],
@@ -134,6 +134,7 @@ pub struct LineNote {
 impl LineNote {
     /// A request that is done.
     pub fn new<T: LineDetail>(
+        kind: RequestKind,
         request: ServedRequest<'_>,
         (began, took): (Instant, Duration),
         done: &std::result::Result<T, FsError>,
@@ -142,10 +143,10 @@ impl LineNote {
         Self {
             began,
             took,
-            op: request.op,
+            kind,
             who: (head.uid, head.gid, head.pid),
             node: head.node,
-            arguments: collect_arguments(request.what),
+            arguments: collect_arguments(request.operation),
             outcome: done
                 .as_ref()
                 .map_or_else(|error| LineOutcome::Failed(error.errno()), LineDetail::line_outcome),
@@ -177,7 +178,7 @@ impl Display for LineNote {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let (uid, gid, pid) = self.who;
         write!(f, "[uid:{uid},gid:{gid},pid:{pid}] ")?;
-        write!(f, "{} ({}", self.op.name(), self.node)?;
+        write!(f, "{} ({}", self.kind.name(), self.node)?;
         self.arguments.iter().try_for_each(|argument| argument.fmt(f))?;
         match self.outcome {
             LineOutcome::Done => write!(f, "): ok")?,

@@ -1,0 +1,86 @@
+//! The dispatch: which method answers which operation.
+//!
+//! Invariant: the match has no wildcard arm, so that a new operation does not compile until it is answered.
+//!
+//! Deliberately absent: `open`, `opendir` and `flush` (the kernel caches and writes back pages by itself; the handshake
+//! tells it that we do not need these requests), and with them `create` (the kernel sends `mknod` instead, and opens
+//! the file by itself); `access` (the kernel checks permissions); locks (all who lock use the same kernel).
+
+use rustix::io::Errno;
+
+use super::content::FilePosition;
+use super::listing::ListingRange;
+use super::{FuseAdapter, InodeOwner};
+use crate::connection::{DeferredReply, RequestService};
+use crate::tally::ServedRequest;
+use crate::wire::{FuseAnswer, FuseOperation, FuseRequest};
+
+impl RequestService for FuseAdapter {
+    fn answer_request(
+        &self,
+        request: &FuseRequest<'_>,
+        operation: FuseOperation<'_>,
+        later: DeferredReply<'_>,
+    ) -> FuseAnswer {
+        use FuseOperation as Do;
+        let call = ServedRequest { head: &request.header, operation: &operation };
+        match operation {
+            Do::Lookup { name } => self.answer_lookup(call, name),
+            Do::Forget { times } => self.answer_forget(call.head.node, times),
+            Do::BatchForget(forgotten) => self.answer_batch_forget(forgotten),
+            Do::Getattr => self.answer_getattr(call),
+            Do::Statx => self.answer_statx(call),
+            Do::Setattr(changes) => self.answer_setattr(call, &changes),
+            Do::Statfs => self.answer_statfs(call),
+            Do::Ioctl { command, input, room } => self.answer_ioctl(call.head.node, command, input, room),
+            Do::Readlink => self.answer_readlink(call),
+            Do::Read { offset, len, direct } => self.answer_read(call, offset, len, direct),
+            Do::Write { offset, flags, data } => self.answer_write(call, offset, flags, data, later),
+            Do::Lseek { offset, whence } => self.answer_lseek(call, offset, whence, later),
+            Do::Fallocate { offset, len, mode } => self.answer_fallocate(call, offset, len, mode, later),
+            Do::CopyFileRange { offset, to, to_offset, len, wide } => {
+                self.answer_copy_range(call, offset, FilePosition { node: to, offset: to_offset }, len, wide)
+            }
+            Do::Fsync { data_only } | Do::Fsyncdir { data_only } => self.answer_fsync(call, data_only),
+            Do::Readdir { offset, room } => self.answer_readdir(call, ListingRange { offset, room }, later),
+            Do::Readdirplus { offset, room } => {
+                self.answer_readdirplus(call, ListingRange { offset, room }, later)
+            }
+            Do::Mknod { name, mode, device, umask } => self.answer_mknod(call, name, mode, device, umask),
+            Do::Mkdir { name, mode, umask } => self.answer_mkdir(call, name, mode, umask),
+            Do::Symlink { name, target } => self.answer_symlink(call, name, target),
+            Do::Link { node, name } => self.answer_link(call, node, name),
+            Do::Tmpfile { mode, umask } => self.answer_tmpfile(call, mode, umask),
+            Do::Unlink { name } => self.answer_unlink(call, name),
+            Do::Rmdir { name } => self.answer_rmdir(call, name),
+            Do::Rename { name, to_dir, to_name, flags } => {
+                self.answer_rename(call, name, to_dir, to_name, flags)
+            }
+            Do::Getxattr { name, room } => self.answer_getxattr(call, name, room),
+            Do::Listxattr { room } => self.answer_listxattr(call, room),
+            Do::Setxattr { name, value, flags, drops_set_gid } => {
+                self.answer_setxattr(call, name, value, flags, drops_set_gid)
+            }
+            Do::Removexattr { name } => self.answer_removexattr(call, name),
+            // The kernel opens a file that `tmpfile` created by itself, without telling us, but does tell us when it
+            // is closed. There is nothing to do: a `forget` follows when the kernel drops the inode.
+            Do::Release | Do::Destroy => FuseAnswer::Done,
+            // The handshake was before the first request that arrives here.
+            Do::Init(_) => FuseAnswer::Failed(Errno::IO),
+            Do::Unknown => FuseAnswer::Failed(Errno::NOSYS),
+        }
+    }
+
+    fn is_content_cached(&self, node: u64, offset: u64, len: u32) -> bool {
+        match self.inode_owner(node) {
+            Ok(InodeOwner::Live(fs, ino)) => fs.is_content_cached(ino, offset, len as usize),
+            Ok(
+                InodeOwner::Past(..)
+                | InodeOwner::Frozen(..)
+                | InodeOwner::Virtual(_)
+                | InodeOwner::Removed(_),
+            )
+            | Err(_) => false,
+        }
+    }
+}

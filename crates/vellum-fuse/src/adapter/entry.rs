@@ -1,0 +1,66 @@
+//! What the kernel is told of a node: its attributes, and how long it may cache them.
+//!
+//! Invariant: a file of the live worktree is held for each answer that names it, until the kernel forgets the answer.
+
+use rustix::io::Errno;
+use vellum_fs::history::frozen::FrozenTree;
+use vellum_fs::{Epoch, InodeAttributes, LiveFilesystem, Result};
+use vellum_types::{FileKind, Ino, InodeAttr};
+
+use super::LONG_TIMEOUT;
+use crate::attr::to_node_attributes;
+use crate::node::NodePlace;
+use crate::wire::EntryAnswer;
+
+/// An inode of the state that `node` belongs to.
+pub(super) fn sibling_place(node: u64, ino: Ino) -> NodePlace {
+    match NodePlace::from_node(node) {
+        NodePlace::Snapshot(slot, _) => NodePlace::Snapshot(slot, ino),
+        NodePlace::Main(epoch, _) => NodePlace::Main(epoch, ino),
+        NodePlace::Virtual(_) => NodePlace::Main(Epoch::default(), ino),
+    }
+}
+
+/// Names a node of the current state to the kernel. A file is held until the kernel forgets it.
+pub(super) fn hold_live_entry(fs: &LiveFilesystem, node: &InodeAttributes) -> Result<EntryAnswer> {
+    let epoch = fs.current_epoch();
+    let ino = node.ino;
+    let entry = new_live_entry(fs, NodePlace::Main(epoch, ino), node)?;
+    if node.attr.kind == FileKind::File {
+        fs.hold_inode(epoch, ino)?;
+    }
+    Ok(entry)
+}
+
+/// The entry of a node of the current state. Holes do not count as stored.
+pub(super) fn new_live_entry(
+    fs: &LiveFilesystem,
+    place: NodePlace,
+    node: &InodeAttributes,
+) -> Result<EntryAnswer> {
+    build_entry(place, &node.attr, fs.stored_bytes(node)?)
+}
+
+/// The entry of a node of a snapshot. Holes do not count as stored.
+pub(super) fn new_frozen_entry(
+    tree: &FrozenTree,
+    place: NodePlace,
+    ino: Ino,
+    attr: &InodeAttr,
+) -> Result<EntryAnswer> {
+    build_entry(place, attr, tree.stored_bytes(ino, attr)?)
+}
+
+/// The entry of a node without holes, or whose holes do not matter.
+pub(super) fn new_plain_entry(place: NodePlace, attr: &InodeAttr) -> Result<EntryAnswer> {
+    build_entry(place, attr, attr.size)
+}
+
+fn build_entry(place: NodePlace, attr: &InodeAttr, stored: u64) -> Result<EntryAnswer> {
+    let node = place.to_node().ok_or(Errno::OVERFLOW)?;
+    Ok(EntryAnswer {
+        attr: to_node_attributes(node, attr, stored),
+        generation: attr.generation,
+        patience: LONG_TIMEOUT,
+    })
+}

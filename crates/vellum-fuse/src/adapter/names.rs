@@ -1,0 +1,158 @@
+//! Requests that create, move and remove names of the live worktree.
+
+use std::sync::Arc;
+
+use rustix::fs::RenameFlags as LinuxRenameFlags;
+use rustix::io::Errno;
+use vellum_fs::{InodeAttributes, LiveFilesystem, RenameFlags, Result};
+use vellum_host::clock::current_time;
+use vellum_types::{FileKind, Ino};
+
+use super::entry::hold_live_entry;
+use super::{FuseAdapter, InodeOwner, request_caller};
+use crate::attr::{file_kind_from_mode, unpack_device};
+use crate::node::NodePlace;
+use crate::tally::ServedRequest;
+use crate::virt;
+use crate::wire::{EntryAnswer, FuseAnswer, SmallAnswer};
+
+/// Permission bits, set-id bits and the sticky bit of a mode.
+pub(super) const PERMISSIONS: u32 = 0o7777;
+
+impl FuseAdapter {
+    pub(super) fn answer_mknod(
+        &self,
+        call: ServedRequest<'_>,
+        name: &[u8],
+        mode: u32,
+        device: u32,
+        umask: u32,
+    ) -> FuseAnswer {
+        self.answer_new_entry(call, name, |fs, dir| {
+            let kind = file_kind_from_mode(mode).ok_or(Errno::INVAL)?;
+            let caller = request_caller(call.head, umask);
+            fs.mknod(dir, name, kind, mode & PERMISSIONS, unpack_device(device), caller)
+        })
+    }
+
+    pub(super) fn answer_mkdir(
+        &self,
+        call: ServedRequest<'_>,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+    ) -> FuseAnswer {
+        self.answer_new_entry(call, name, |fs, dir| {
+            fs.mkdir(dir, name, mode & PERMISSIONS, request_caller(call.head, umask))
+        })
+    }
+
+    pub(super) fn answer_symlink(&self, call: ServedRequest<'_>, name: &[u8], target: &[u8]) -> FuseAnswer {
+        self.answer_new_entry(call, name, |fs, dir| {
+            fs.symlink(dir, name, target, request_caller(call.head, 0))
+        })
+    }
+
+    pub(super) fn answer_link(&self, call: ServedRequest<'_>, node: u64, name: &[u8]) -> FuseAnswer {
+        self.answer_new_entry(call, name, |fs, dir| match self.inode_owner(node)? {
+            InodeOwner::Live(_, ino) => fs.link(ino, dir, name),
+            InodeOwner::Past(..)
+            | InodeOwner::Frozen(..)
+            | InodeOwner::Virtual(_)
+            | InodeOwner::Removed(_) => Err(Errno::XDEV.into()),
+        })
+    }
+
+    /// Creates a file without a name (`O_TMPFILE`). The kernel opens it by itself.
+    pub(super) fn answer_tmpfile(&self, call: ServedRequest<'_>, mode: u32, umask: u32) -> FuseAnswer {
+        let make = || {
+            let (fs, dir) = self.live_inode(call.head.node)?;
+            hold_live_entry(fs, &fs.tmpfile(dir, mode & PERMISSIONS, request_caller(call.head, umask))?)
+        };
+        self.answer_small(call, make, SmallAnswer::for_created_file)
+    }
+
+    pub(super) fn answer_unlink(&self, call: ServedRequest<'_>, name: &[u8]) -> FuseAnswer {
+        self.answer_unit(call, || {
+            let (fs, dir) = self.live_dir(call.head.node, name)?;
+            fs.unlink(dir, name)
+        })
+    }
+
+    pub(super) fn answer_rmdir(&self, call: ServedRequest<'_>, name: &[u8]) -> FuseAnswer {
+        self.answer_unit(call, || {
+            let (fs, dir) = self.live_dir(call.head.node, name)?;
+            let removed = fs.lookup(dir, name);
+            fs.rmdir(dir, name)?;
+            self.keep_removed_dir(fs, removed.ok());
+            Ok(())
+        })
+    }
+
+    pub(super) fn answer_rename(
+        &self,
+        call: ServedRequest<'_>,
+        name: &[u8],
+        to_dir: u64,
+        to_name: &[u8],
+        flags: u32,
+    ) -> FuseAnswer {
+        self.answer_unit(call, || {
+            let (fs, from_dir) = self.live_dir(call.head.node, name)?;
+            let (_, to_dir) = self.live_dir(to_dir, to_name)?;
+            let flags = LinuxRenameFlags::from_bits_retain(flags);
+            let known = LinuxRenameFlags::NOREPLACE | LinuxRenameFlags::EXCHANGE | LinuxRenameFlags::WHITEOUT;
+            if !known.contains(flags) {
+                return Err(Errno::INVAL.into());
+            }
+            let caller = request_caller(call.head, 0);
+            let flags = RenameFlags {
+                noreplace: flags.contains(LinuxRenameFlags::NOREPLACE),
+                exchange: flags.contains(LinuxRenameFlags::EXCHANGE),
+                whiteout: flags.contains(LinuxRenameFlags::WHITEOUT).then_some(caller),
+            };
+            let replaced = if flags.exchange { None } else { fs.lookup(to_dir, to_name).ok() };
+            fs.rename(from_dir, name, to_dir, to_name, flags)?;
+            // If both names stand for one inode, `rename` removes nothing.
+            let removed = replaced.filter(|node| fs.getattr(node.ino).is_err());
+            self.keep_removed_dir(fs, removed);
+            Ok(())
+        })
+    }
+
+    /// Creates a name in the directory of the request, and answers with its entry.
+    fn answer_new_entry(
+        &self,
+        call: ServedRequest<'_>,
+        name: &[u8],
+        make: impl FnOnce(&LiveFilesystem, Ino) -> Result<InodeAttributes>,
+    ) -> FuseAnswer {
+        let dir_node = call.head.node;
+        let make = || {
+            let (fs, dir) = self.live_dir(dir_node, name)?;
+            hold_live_entry(fs, &make(fs, dir)?)
+        };
+        self.answer_small(call, make, |entry| {
+            let patience = entry.patience.min(self.cache_timeout(dir_node));
+            SmallAnswer::for_entry(&EntryAnswer { patience, ..*entry })
+        })
+    }
+
+    /// The live directory in which `name` is to be changed. Fails with `EPERM` for the name of the virtual directory.
+    fn live_dir(&self, dir: u64, name: &[u8]) -> Result<(&Arc<LiveFilesystem>, Ino)> {
+        if dir == Ino::ROOT.0 && name == virt::NAME {
+            return Err(Errno::PERM.into());
+        }
+        self.live_inode(dir)
+    }
+
+    /// Keeps the attributes of a directory that was just removed, for processes that have it open or as their working
+    /// directory. `node` is what the name stood for before the removal; the kernel locks the parent meanwhile, so no
+    /// other request has changed the name.
+    fn keep_removed_dir(&self, fs: &LiveFilesystem, node: Option<InodeAttributes>) {
+        let Some(node) = node.filter(|node| node.attr.kind == FileKind::Dir) else { return };
+        if let Some(number) = NodePlace::Main(fs.current_epoch(), node.ino).to_node() {
+            self.removed_dirs.keep_dir(number, &node.attr, current_time());
+        }
+    }
+}

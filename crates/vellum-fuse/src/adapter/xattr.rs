@@ -1,0 +1,81 @@
+//! Extended attributes.
+
+use std::sync::Arc;
+
+use rustix::fs::XattrFlags as LinuxXattrFlags;
+use rustix::io::Errno;
+use vellum_fs::{Result, XattrFlags};
+
+use super::{FuseAdapter, InodeOwner};
+use crate::tally::ServedRequest;
+use crate::wire::{FuseAnswer, SmallAnswer};
+
+impl FuseAdapter {
+    pub(super) fn answer_getxattr(&self, call: ServedRequest<'_>, name: &[u8], room: u32) -> FuseAnswer {
+        build_xattr_answer(room, self.serve_request(call, || self.getxattr(call.head.node, name)))
+    }
+
+    pub(super) fn answer_listxattr(&self, call: ServedRequest<'_>, room: u32) -> FuseAnswer {
+        build_xattr_answer(room, self.serve_request(call, || self.listxattr(call.head.node)))
+    }
+
+    pub(super) fn answer_setxattr(
+        &self,
+        call: ServedRequest<'_>,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        drops_set_gid: bool,
+    ) -> FuseAnswer {
+        self.answer_unit(call, || {
+            let (fs, ino) = self.live_inode(call.head.node)?;
+            let flags = LinuxXattrFlags::from_bits_retain(flags);
+            let flags = XattrFlags {
+                create: flags.contains(LinuxXattrFlags::CREATE),
+                replace: flags.contains(LinuxXattrFlags::REPLACE),
+                drops_set_gid,
+            };
+            fs.setxattr(ino, name, value, flags)
+        })
+    }
+
+    pub(super) fn answer_removexattr(&self, call: ServedRequest<'_>, name: &[u8]) -> FuseAnswer {
+        self.answer_unit(call, || {
+            let (fs, ino) = self.live_inode(call.head.node)?;
+            fs.removexattr(ino, name)
+        })
+    }
+
+    fn getxattr(&self, node: u64, name: &[u8]) -> Result<Arc<[u8]>> {
+        match self.inode_owner(node)? {
+            InodeOwner::Live(fs, ino) => fs.getxattr(ino, name),
+            InodeOwner::Past(fs, epoch, ino) => fs.past_xattr(epoch, ino, name),
+            InodeOwner::Frozen(tree, ino) => Ok(tree.getxattr(ino, name)?.into()),
+            InodeOwner::Virtual(_) | InodeOwner::Removed(_) => Err(Errno::NODATA.into()),
+        }
+    }
+
+    /// The names of a node's extended attributes, each terminated by a zero byte.
+    fn listxattr(&self, node: u64) -> Result<Arc<[u8]>> {
+        let names = match self.inode_owner(node)? {
+            InodeOwner::Live(fs, ino) => fs.listxattr(ino)?,
+            InodeOwner::Frozen(tree, ino) => tree.listxattr(ino)?,
+            InodeOwner::Past(..) | InodeOwner::Virtual(_) | InodeOwner::Removed(_) => Vec::new(),
+        };
+        Ok(names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
+    }
+}
+
+/// The answer with a value, or with its length if the caller has no room (`room` is 0) and only asks for that.
+fn build_xattr_answer(room: u32, done: std::result::Result<Arc<[u8]>, Errno>) -> FuseAnswer {
+    let value = match done {
+        Ok(value) => value,
+        Err(error) => return FuseAnswer::Failed(error),
+    };
+    match u32::try_from(value.len()) {
+        Ok(len) if room == 0 => FuseAnswer::Small(SmallAnswer::for_byte_count(len)),
+        Ok(len) if len <= room => FuseAnswer::Shared(value),
+        Ok(_) => FuseAnswer::Failed(Errno::RANGE),
+        Err(_) => FuseAnswer::Failed(Errno::TOOBIG),
+    }
+}
