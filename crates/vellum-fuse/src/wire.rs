@@ -7,10 +7,12 @@
 
 mod answer;
 mod attributes;
+mod body;
 mod fields;
 mod init;
 mod listing;
 mod notice;
+mod opcode;
 mod operation;
 mod request;
 #[cfg(test)]
@@ -22,5 +24,6 @@ pub use fields::MalformedRequest;
 pub use init::{InitAnswer, InitRequest, MAJOR, flags};
 pub use listing::{ListingAnswer, NameInAnswer};
 pub use notice::Invalidation;
-pub use operation::{ForgottenNodes, FuseOperation, WriteFlags, operation_name};
+pub use opcode::Opcode;
+pub use operation::{ForgottenNodes, FuseOperation, WriteFlags};
 pub use request::{FuseRequest, REQUEST_HEAD_LEN, RequestHeader};

@@ -14,7 +14,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use super::{DeferredReply, RequestService};
-use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, RequestHeader, operation_name};
+use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, Opcode, RequestHeader};
 
 /// How often the watchdog looks.
 const TICK: Duration = Duration::from_secs(10);
@@ -94,7 +94,8 @@ impl PendingRequests {
         };
         let name = |cell: &PendingRequestCell| {
             let [unique, node] = [&cell.unique, &cell.node].map(|word| word.load(Ordering::Relaxed));
-            let operation = operation_name(cell.opcode.load(Ordering::Relaxed));
+            let opcode = Opcode::from_number(cell.opcode.load(Ordering::Relaxed));
+            let operation = opcode.map_or("an unknown operation", Opcode::name);
             format!("request {unique} ({operation}, node {node:#x})")
         };
         self.cells.iter().filter(is_due).map(name).collect()

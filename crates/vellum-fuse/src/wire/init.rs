@@ -51,13 +51,14 @@ pub struct InitRequest {
 
 impl InitRequest {
     pub(super) fn decode(fields: &mut RequestFields<'_>) -> Result<Self, MalformedRequest> {
-        let major = fields.read_u32()?;
-        let minor = fields.read_u32()?;
-        // What follows may look otherwise in a later version.
-        let (max_readahead, low) =
-            if major == MAJOR { (fields.read_u32()?, fields.read_u32()?) } else { (0, 0) };
+        let major = fields.read_number()?;
+        let minor = fields.read_number()?;
+        // Another major version may lay out the rest differently.
+        let is_known = major == MAJOR;
+        let max_readahead = if is_known { fields.read_number()? } else { 0 };
+        let low: u32 = if is_known { fields.read_number()? } else { 0 };
         let has_more = minor >= MINOR_WITH_MORE_FLAGS && u64::from(low) & flags::INIT_EXT != 0;
-        let high = if has_more { fields.read_u32()? } else { 0 };
+        let high: u32 = if has_more { fields.read_number()? } else { 0 };
         Ok(Self { major, minor, max_readahead, flags: u64::from(high) << 32 | u64::from(low) })
     }
 }

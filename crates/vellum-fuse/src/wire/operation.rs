@@ -1,76 +1,98 @@
-//! Operations and their arguments.
+//! Operations and their arguments, decoded.
+//!
+//! Invariant: the match over the opcodes has no wildcard arm, so that a new opcode does not compile until it is decoded.
 
 use rustix::fs::OFlags;
 use vellum_fs::{AttributeChanges, TimeChange};
 use vellum_types::UnixTime;
 
+use super::body::{
+    BatchForgetBody, CopyFileRangeBody, FallocateBody, ForgetBody, ForgottenNode, FsyncBody, GetxattrBody,
+    IoctlBody, LinkBody, LseekBody, MkdirBody, MknodBody, ReadBody, Rename2Body, RenameBody, SetattrBody,
+    SetxattrBody, SetxattrExtension, TmpfileBody, WriteBody,
+};
 use super::fields::{MalformedRequest, RequestFields};
 use super::init::InitRequest;
+use super::opcode::Opcode;
 
 type Result<T> = std::result::Result<T, MalformedRequest>;
 
+/// The largest number of nanoseconds below one second.
 const NANOS_MAX: u32 = 999_999_999;
 
-/// Of `fsync`: only the content, and what finds it again.
+/// The flag of `fsync` by which only the content, and what is needed to find it, has to be durable
+/// (`FUSE_FSYNC_FDATASYNC`).
 const FSYNC_DATA_ONLY: u32 = 1;
 
-/// What the kernel says of a write.
+/// The flag of `setxattr` by which an access control list clears the set-group-id bit (`FUSE_SETXATTR_ACL_KILL_SGID`).
+const DROPS_SET_GID: u32 = 1;
+
+/// The flag of an open file whose reads and writes bypass the kernel's pages (`O_DIRECT`).
+const OPEN_DIRECT: u32 = OFlags::DIRECT.bits();
+
+/// Bytes of a [`ForgottenNode`].
+const FORGOTTEN_LEN: usize = 16;
+
+/// The flags of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteFlags(pub u32);
 
-/// How the file is open: beside the kernel's pages (`O_DIRECT`).
-const DIRECT: u32 = OFlags::DIRECT.bits();
-
 impl WriteFlags {
-    /// Not the kernel's: that the file is open beside the kernel's pages.
+    /// The kernel has written back a page of its cache (`FUSE_WRITE_CACHE`).
+    const WRITE_BACK: u32 = 1;
+    /// The set-id bits are to be cleared (`FUSE_WRITE_KILL_SUIDGID`).
+    const CLEAR_SET_IDS: u32 = 1 << 2;
+    /// Not a flag of the kernel's: the file is open with `O_DIRECT`.
     const DIRECT: u32 = 1 << 31;
 
-    /// Those that the kernel has sent.
+    fn from_body(body: &WriteBody) -> Self {
+        let direct = if body.open_flags & OPEN_DIRECT != 0 { Self::DIRECT } else { 0 };
+        Self(body.write_flags & !Self::DIRECT | direct)
+    }
+
+    /// The flags as the kernel has sent them.
     #[must_use]
     pub fn kernel_bits(self) -> u32 {
         self.0 & !Self::DIRECT
     }
 
-    /// The program writes beside the kernel's pages.
+    /// Whether the program bypasses the kernel's pages.
     #[must_use]
     pub fn is_direct_write(self) -> bool {
         self.0 & Self::DIRECT != 0
     }
 
-    /// The kernel kept it for a while, and wrote it by itself.
+    /// Whether the kernel has kept the data in its cache, and writes it by itself.
     #[must_use]
     pub fn is_write_back(self) -> bool {
-        self.0 & 1 != 0
+        self.0 & Self::WRITE_BACK != 0
     }
 
-    /// The set-id bits go.
+    /// Whether the write clears the set-id bits of the file.
     #[must_use]
     pub fn should_clear_set_ids(self) -> bool {
-        self.0 & 1 << 2 != 0
+        self.0 & Self::CLEAR_SET_IDS != 0
     }
 }
 
-/// Nodes that the kernel has forgotten, each with how many answers named it.
+/// The nodes that the kernel has forgotten, as a list in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForgottenNodes<'a>(&'a [u8]);
 
 impl ForgottenNodes<'_> {
-    /// Each node, and the number of answers.
+    /// Each node, with the number of forgotten answers that named it.
     pub fn iter_nodes(self) -> impl Iterator<Item = (u64, u64)> {
-        let pair = |bytes: &[u8]| {
-            let mut fields = RequestFields(bytes);
-            Some((fields.read_u64().ok()?, fields.read_u64().ok()?))
+        let forgotten = |bytes| {
+            let ForgottenNode { node, lookups } = ForgottenNode::read(&mut RequestFields(bytes)).ok()?;
+            Some((node, lookups))
         };
-        self.0.chunks_exact(FORGET_LEN).filter_map(pair)
+        self.0.chunks_exact(FORGOTTEN_LEN).filter_map(forgotten)
     }
 }
 
-/// Bytes of a node and a number in a list of forgotten ones.
-const FORGET_LEN: usize = 16;
-
-/// What is asked for. What the kernel calls a file handle is left out wherever it means nothing here.
+/// What a request asks for. File handles are left out: they mean nothing here, since files are not opened.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[expect(missing_docs, reason = "they are called what FUSE calls them")]
+#[expect(missing_docs, reason = "they have the names of FUSE")]
 pub enum FuseOperation<'a> {
     Init(InitRequest),
     Destroy,
@@ -120,7 +142,7 @@ pub enum FuseOperation<'a> {
         node: u64,
         name: &'a [u8],
     },
-    /// `direct`: beside the kernel's pages.
+    /// `direct`: the read bypasses the kernel's pages.
     Read {
         offset: u64,
         len: u32,
@@ -139,7 +161,7 @@ pub enum FuseOperation<'a> {
     Fsyncdir {
         data_only: bool,
     },
-    /// `drops_set_gid`: an access control list that takes the set-group-id bit away.
+    /// `drops_set_gid`: an access control list that clears the set-group-id bit.
     Setxattr {
         name: &'a [u8],
         value: &'a [u8],
@@ -173,13 +195,13 @@ pub enum FuseOperation<'a> {
         offset: u64,
         whence: u32,
     },
-    /// With what is told, and room for the answer.
+    /// `input`: the argument of the command; `room`: bytes that the output may have.
     Ioctl {
         command: u32,
         input: &'a [u8],
         room: u32,
     },
-    /// `wide`: the answer has room for 64 bits.
+    /// `wide`: the answer counts the copied bytes in 64 bits instead of 32.
     CopyFileRange {
         offset: u64,
         to: u64,
@@ -187,233 +209,136 @@ pub enum FuseOperation<'a> {
         len: u64,
         wide: bool,
     },
-    /// One that no mount of ours answers.
+    /// An operation that no mount answers.
     Unknown,
-}
-
-/// What FUSE calls an operation.
-#[must_use]
-pub fn operation_name(opcode: u32) -> &'static str {
-    match opcode {
-        1 => "LOOKUP",
-        2 => "FORGET",
-        3 => "GETATTR",
-        4 => "SETATTR",
-        5 => "READLINK",
-        6 => "SYMLINK",
-        8 => "MKNOD",
-        9 => "MKDIR",
-        10 => "UNLINK",
-        11 => "RMDIR",
-        12 | 45 => "RENAME",
-        13 => "LINK",
-        15 => "READ",
-        16 => "WRITE",
-        17 => "STATFS",
-        18 => "RELEASE",
-        20 => "FSYNC",
-        21 => "SETXATTR",
-        22 => "GETXATTR",
-        23 => "LISTXATTR",
-        24 => "REMOVEXATTR",
-        26 => "INIT",
-        28 => "READDIR",
-        30 => "FSYNCDIR",
-        38 => "DESTROY",
-        39 => "IOCTL",
-        42 => "BATCH_FORGET",
-        43 => "FALLOCATE",
-        44 => "READDIRPLUS",
-        46 => "LSEEK",
-        47 | 53 => "COPY_FILE_RANGE",
-        51 => "TMPFILE",
-        52 => "STATX",
-        _ => "an unknown operation",
-    }
 }
 
 impl<'a> FuseOperation<'a> {
     pub(super) fn decode(opcode: u32, body: &'a [u8]) -> Result<Self> {
+        let Some(opcode) = Opcode::from_number(opcode) else { return Ok(Self::Unknown) };
         let mut fields = RequestFields(body);
         let fields = &mut fields;
         Ok(match opcode {
-            1 => Self::Lookup { name: fields.read_name()? },
-            2 => Self::Forget { times: fields.read_u64()? },
-            3 => Self::Getattr,
-            4 => Self::Setattr(decode_setattr(fields)?),
-            5 => Self::Readlink,
-            6 => Self::Symlink { name: fields.read_name()?, target: fields.read_name()? },
-            8 => decode_mknod(fields)?,
-            9 => {
-                Self::Mkdir { mode: fields.read_u32()?, umask: fields.read_u32()?, name: fields.read_name()? }
+            Opcode::Lookup => Self::Lookup { name: fields.read_name()? },
+            Opcode::Forget => Self::Forget { times: ForgetBody::read(fields)?.lookups },
+            Opcode::Getattr => Self::Getattr,
+            Opcode::Setattr => Self::Setattr(decode_setattr(&SetattrBody::read(fields)?)),
+            Opcode::Readlink => Self::Readlink,
+            Opcode::Symlink => Self::Symlink { name: fields.read_name()?, target: fields.read_name()? },
+            Opcode::Mknod => {
+                let MknodBody { mode, device, umask, .. } = MknodBody::read(fields)?;
+                Self::Mknod { name: fields.read_name()?, mode, device, umask }
             }
-            10 => Self::Unlink { name: fields.read_name()? },
-            11 => Self::Rmdir { name: fields.read_name()? },
-            12 => decode_rename(fields, false)?,
-            13 => Self::Link { node: fields.read_u64()?, name: fields.read_name()? },
-            15 => decode_read(fields)?,
-            16 => decode_write(fields)?,
-            17 => Self::Statfs,
-            18 => Self::Release,
-            20 => Self::Fsync { data_only: decode_data_only(fields)? },
-            21 => decode_setxattr(fields)?,
-            22 => {
-                let room = fields.read_u32()?;
-                fields.skip_bytes(4)?;
-                Self::Getxattr { room, name: fields.read_name()? }
+            Opcode::Mkdir => {
+                let MkdirBody { mode, umask } = MkdirBody::read(fields)?;
+                Self::Mkdir { name: fields.read_name()?, mode, umask }
             }
-            23 => Self::Listxattr { room: fields.read_u32()? },
-            24 => Self::Removexattr { name: fields.read_name()? },
-            26 => Self::Init(InitRequest::decode(fields)?),
-            28 => {
-                let (_, offset, room) = decode_read_range(fields)?;
-                Self::Readdir { offset, room }
+            Opcode::Unlink => Self::Unlink { name: fields.read_name()? },
+            Opcode::Rmdir => Self::Rmdir { name: fields.read_name()? },
+            Opcode::Rename => {
+                let RenameBody { to_dir } = RenameBody::read(fields)?;
+                Self::Rename { name: fields.read_name()?, to_dir, to_name: fields.read_name()?, flags: 0 }
             }
-            30 => Self::Fsyncdir { data_only: decode_data_only(fields)? },
-            38 => Self::Destroy,
-            39 => decode_ioctl(fields)?,
-            42 => decode_forgets(fields)?,
-            43 => decode_fallocate(fields)?,
-            44 => {
-                let (_, offset, room) = decode_read_range(fields)?;
-                Self::Readdirplus { offset, room }
+            Opcode::Link => {
+                let LinkBody { node } = LinkBody::read(fields)?;
+                Self::Link { node, name: fields.read_name()? }
             }
-            45 => decode_rename(fields, true)?,
-            46 => {
-                fields.skip_bytes(8)?;
-                Self::Lseek { offset: fields.read_u64()?, whence: fields.read_u32()? }
+            Opcode::Read => {
+                let ReadBody { offset, len, open_flags, .. } = ReadBody::read(fields)?;
+                Self::Read { offset, len, direct: open_flags & OPEN_DIRECT != 0 }
             }
-            47 => decode_copy_range(fields, false)?,
-            51 => decode_tmpfile(fields)?,
-            52 => Self::Statx,
-            53 => decode_copy_range(fields, true)?,
-            _ => Self::Unknown,
+            Opcode::Write => {
+                let body = WriteBody::read(fields)?;
+                let flags = WriteFlags::from_body(&body);
+                Self::Write { offset: body.offset, flags, data: fields.read_data(body.len)? }
+            }
+            Opcode::Statfs => Self::Statfs,
+            Opcode::Release => Self::Release,
+            Opcode::Fsync => Self::Fsync { data_only: decode_data_only(fields)? },
+            Opcode::Setxattr => decode_setxattr(fields)?,
+            Opcode::Getxattr => {
+                let GetxattrBody { room, .. } = GetxattrBody::read(fields)?;
+                Self::Getxattr { name: fields.read_name()?, room }
+            }
+            Opcode::Listxattr => Self::Listxattr { room: GetxattrBody::read(fields)?.room },
+            Opcode::Removexattr => Self::Removexattr { name: fields.read_name()? },
+            Opcode::Init => Self::Init(InitRequest::decode(fields)?),
+            Opcode::Readdir => {
+                let ReadBody { offset, len, .. } = ReadBody::read(fields)?;
+                Self::Readdir { offset, room: len }
+            }
+            Opcode::Fsyncdir => Self::Fsyncdir { data_only: decode_data_only(fields)? },
+            Opcode::Destroy => Self::Destroy,
+            Opcode::Ioctl => {
+                let IoctlBody { command, input_len, room, .. } = IoctlBody::read(fields)?;
+                Self::Ioctl { command, input: fields.read_data(input_len)?, room }
+            }
+            Opcode::BatchForget => decode_batch_forget(fields)?,
+            Opcode::Fallocate => {
+                let FallocateBody { offset, len, mode, .. } = FallocateBody::read(fields)?;
+                Self::Fallocate { offset, len, mode }
+            }
+            Opcode::Readdirplus => {
+                let ReadBody { offset, len, .. } = ReadBody::read(fields)?;
+                Self::Readdirplus { offset, room: len }
+            }
+            Opcode::Rename2 => {
+                let Rename2Body { to_dir, flags, .. } = Rename2Body::read(fields)?;
+                Self::Rename { name: fields.read_name()?, to_dir, to_name: fields.read_name()?, flags }
+            }
+            Opcode::Lseek => {
+                let LseekBody { offset, whence, .. } = LseekBody::read(fields)?;
+                Self::Lseek { offset, whence }
+            }
+            Opcode::CopyFileRange => decode_copy_range(fields, false)?,
+            Opcode::Tmpfile => {
+                let TmpfileBody { mode, umask, .. } = TmpfileBody::read(fields)?;
+                Self::Tmpfile { mode, umask }
+            }
+            Opcode::Statx => Self::Statx,
+            Opcode::CopyFileRange64 => decode_copy_range(fields, true)?,
         })
     }
 }
 
-/// `fuse_read_in`: the handle, where, and how much.
-fn decode_read_range(fields: &mut RequestFields<'_>) -> Result<(u64, u64, u32)> {
-    Ok((fields.read_u64()?, fields.read_u64()?, fields.read_u32()?))
-}
-
-/// `fuse_fsync_in`.
 fn decode_data_only(fields: &mut RequestFields<'_>) -> Result<bool> {
-    fields.skip_bytes(8)?;
-    Ok(fields.read_u32()? & FSYNC_DATA_ONLY != 0)
+    Ok(FsyncBody::read(fields)?.flags & FSYNC_DATA_ONLY != 0)
 }
 
-fn decode_mknod<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    let mode = fields.read_u32()?;
-    let device = fields.read_u32()?;
-    let umask = fields.read_u32()?;
-    fields.skip_bytes(4)?;
-    Ok(FuseOperation::Mknod { name: fields.read_name()?, mode, device, umask })
-}
-
-/// `fuse_create_in`; the name that stands behind it is the kernel's own for what has none.
-fn decode_tmpfile<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    fields.skip_bytes(4)?;
-    Ok(FuseOperation::Tmpfile { mode: fields.read_u32()?, umask: fields.read_u32()? })
-}
-
-fn decode_rename<'a>(fields: &mut RequestFields<'a>, has_flags: bool) -> Result<FuseOperation<'a>> {
-    let to_dir = fields.read_u64()?;
-    let flags = if has_flags { fields.read_u32()? } else { 0 };
-    if has_flags {
-        fields.skip_bytes(4)?;
-    }
-    Ok(FuseOperation::Rename { to_dir, flags, name: fields.read_name()?, to_name: fields.read_name()? })
-}
-
-fn decode_write<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    let (_, offset, len) = decode_read_range(fields)?;
-    let flags = fields.read_u32()?;
-    // The owner of a lock.
-    fields.skip_bytes(8)?;
-    let is_direct = fields.read_u32()? & DIRECT != 0;
-    fields.skip_bytes(4)?;
-    let flags = WriteFlags(flags & !WriteFlags::DIRECT | if is_direct { WriteFlags::DIRECT } else { 0 });
-    let len = usize::try_from(len).map_err(|_| MalformedRequest::Short)?;
-    Ok(FuseOperation::Write { offset, flags, data: fields.read_bytes(len)? })
-}
-
-/// `fuse_read_in`.
-fn decode_read<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    let (_, offset, len) = decode_read_range(fields)?;
-    // More flags, and the owner of a lock.
-    fields.skip_bytes(4 + 8)?;
-    Ok(FuseOperation::Read { offset, len, direct: fields.read_u32()? & DIRECT != 0 })
-}
-
-/// `fuse_ioctl_in`.
-fn decode_ioctl<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    fields.skip_bytes(8 + 4)?;
-    let command = fields.read_u32()?;
-    fields.skip_bytes(8)?;
-    let len = fields.read_u32()?;
-    let room = fields.read_u32()?;
-    let len = usize::try_from(len).map_err(|_| MalformedRequest::Short)?;
-    Ok(FuseOperation::Ioctl { command, room, input: fields.read_bytes(len)? })
-}
-
-/// An access control list takes the set-group-id bit away (`FUSE_SETXATTR_ACL_KILL_SGID`).
-const DROPS_SET_GID: u32 = 1;
-
-/// `fuse_setxattr_in`. An older kernel sends it in its short form: what stands where the long one has its own flags is then
-/// the beginning of a name, which is in some namespace and begins with a letter.
+/// Decodes both forms of the request. An older kernel sends the short form, in which the name stands where the
+/// extension would be. A name begins with its namespace, and so with a letter: as a number, its first bytes are larger
+/// than any flags of an extension.
 fn decode_setxattr<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    let len = usize::try_from(fields.read_u32()?).map_err(|_| MalformedRequest::Short)?;
-    let flags = fields.read_u32()?;
-    let mut ahead = *fields;
-    let own = ahead
-        .read_u32()
+    let SetxattrBody { len, flags } = SetxattrBody::read(fields)?;
+    let mut behind = *fields;
+    let extension = SetxattrExtension::read(&mut behind)
         .ok()
-        .zip(ahead.read_u32().ok())
-        .filter(|(own, padding)| *own <= DROPS_SET_GID && *padding == 0);
-    if own.is_some() {
-        *fields = ahead;
+        .filter(|extension| extension.flags <= DROPS_SET_GID && extension.padding == 0);
+    if extension.is_some() {
+        *fields = behind;
     }
-    let drops_set_gid = own.is_some_and(|(own, _)| own & DROPS_SET_GID != 0);
+    let drops_set_gid = extension.is_some_and(|extension| extension.flags & DROPS_SET_GID != 0);
     Ok(FuseOperation::Setxattr {
+        name: fields.read_name()?,
+        value: fields.read_data(len)?,
         flags,
         drops_set_gid,
-        name: fields.read_name()?,
-        value: fields.read_bytes(len)?,
     })
 }
 
-fn decode_forgets<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    let count = usize::try_from(fields.read_u32()?).map_err(|_| MalformedRequest::Short)?;
-    fields.skip_bytes(4)?;
-    let len = count.checked_mul(FORGET_LEN).ok_or(MalformedRequest::Short)?;
-    Ok(FuseOperation::BatchForget(ForgottenNodes(fields.read_bytes(len)?)))
+fn decode_batch_forget<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
+    let BatchForgetBody { count, .. } = BatchForgetBody::read(fields)?;
+    let len = usize::try_from(count).ok().and_then(|count| count.checked_mul(FORGOTTEN_LEN));
+    let nodes = fields.read_bytes(len.ok_or(MalformedRequest::Short)?)?;
+    Ok(FuseOperation::BatchForget(ForgottenNodes(nodes)))
 }
 
-fn decode_fallocate<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
-    fields.skip_bytes(8)?;
-    Ok(FuseOperation::Fallocate {
-        offset: fields.read_u64()?,
-        len: fields.read_u64()?,
-        mode: fields.read_u32()?,
-    })
+fn decode_copy_range<'a>(fields: &mut RequestFields<'_>, wide: bool) -> Result<FuseOperation<'a>> {
+    let CopyFileRangeBody { offset, to, to_offset, len, .. } = CopyFileRangeBody::read(fields)?;
+    Ok(FuseOperation::CopyFileRange { offset, to, to_offset, len, wide })
 }
 
-fn decode_copy_range<'a>(fields: &mut RequestFields<'a>, wide: bool) -> Result<FuseOperation<'a>> {
-    fields.skip_bytes(8)?;
-    let offset = fields.read_u64()?;
-    let to = fields.read_u64()?;
-    fields.skip_bytes(8)?;
-    Ok(FuseOperation::CopyFileRange {
-        offset,
-        to,
-        to_offset: fields.read_u64()?,
-        len: fields.read_u64()?,
-        wide,
-    })
-}
-
-/// Which of the fields of `fuse_setattr_in` count (`FATTR_…`).
+/// Which attributes a [`SetattrBody`] sets (`FATTR_…`).
 struct SetattrFields(u32);
 
 impl SetattrFields {
@@ -436,28 +361,19 @@ impl SetattrFields {
     }
 }
 
-fn decode_setattr(fields: &mut RequestFields<'_>) -> Result<AttributeChanges> {
-    let valid = SetattrFields(fields.read_u32()?);
-    // Padding, and the handle.
-    fields.skip_bytes(4 + 8)?;
-    let size = fields.read_u64()?;
-    // The owner of a lock.
-    fields.skip_bytes(8)?;
-    let secs = [fields.read_u64()?, fields.read_u64()?, fields.read_u64()?].map(u64::cast_signed);
-    let nanos =
-        [fields.read_u32()?, fields.read_u32()?, fields.read_u32()?].map(|nanos| nanos.min(NANOS_MAX));
-    let [atime, mtime, ctime] = [0, 1, 2].map(|i| UnixTime { secs: secs[i], nanos: nanos[i] });
-    let mode = fields.read_u32()?;
-    fields.skip_bytes(4)?;
-    let uid = fields.read_u32()?;
-    let gid = fields.read_u32()?;
-    Ok(AttributeChanges {
-        mode: valid.value_if_set(SetattrFields::MODE, mode),
-        uid: valid.value_if_set(SetattrFields::UID, uid),
-        gid: valid.value_if_set(SetattrFields::GID, gid),
-        size: valid.value_if_set(SetattrFields::SIZE, size),
+fn decode_setattr(body: &SetattrBody) -> AttributeChanges {
+    let valid = SetattrFields(body.valid);
+    let time = |secs, nanos: u32| UnixTime { secs, nanos: nanos.min(NANOS_MAX) };
+    let atime = time(body.atime_secs, body.atime_nanos);
+    let mtime = time(body.mtime_secs, body.mtime_nanos);
+    let ctime = time(body.ctime_secs, body.ctime_nanos);
+    AttributeChanges {
+        mode: valid.value_if_set(SetattrFields::MODE, body.mode),
+        uid: valid.value_if_set(SetattrFields::UID, body.uid),
+        gid: valid.value_if_set(SetattrFields::GID, body.gid),
+        size: valid.value_if_set(SetattrFields::SIZE, body.size),
         atime: valid.decode_time_change(SetattrFields::ATIME, SetattrFields::ATIME_NOW, atime),
         mtime: valid.decode_time_change(SetattrFields::MTIME, SetattrFields::MTIME_NOW, mtime),
         ctime: valid.value_if_set(SetattrFields::CTIME, ctime),
-    })
+    }
 }

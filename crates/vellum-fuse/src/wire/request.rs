@@ -35,17 +35,17 @@ impl<'a> FuseRequest<'a> {
     /// Decodes the head of what was read from the device at once.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, MalformedRequest> {
         let mut fields = RequestFields(bytes);
-        let len = fields.read_u32()?;
+        let len: u32 = fields.read_number()?;
         if usize::try_from(len) != Ok(bytes.len()) {
             return Err(MalformedRequest::Length { stated: len, found: bytes.len() });
         }
         let header = RequestHeader {
-            opcode: fields.read_u32()?,
-            unique: fields.read_u64()?,
-            node: fields.read_u64()?,
-            uid: fields.read_u32()?,
-            gid: fields.read_u32()?,
-            pid: fields.read_u32()?,
+            opcode: fields.read_number()?,
+            unique: fields.read_number()?,
+            node: fields.read_number()?,
+            uid: fields.read_number()?,
+            gid: fields.read_number()?,
+            pid: fields.read_number()?,
         };
         // Length of extensions, which stand behind everything else, and padding. None is ever asked for.
         fields.skip_bytes(4)?;
