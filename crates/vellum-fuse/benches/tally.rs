@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use vellum_benchkit::criterion::Criterion;
 use vellum_benchkit::{ProcessorTime, create_scratch_dir, thread_time_criterion};
-use vellum_fuse::tally::{RequestMetrics, ServedRequest};
+use vellum_fuse::metrics::{RequestMetrics, ServedRequest};
 use vellum_fuse::wire::{FuseOperation, RequestHeader};
 
 fn main() {

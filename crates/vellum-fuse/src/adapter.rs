@@ -8,17 +8,23 @@
 //! have to wait for an answer of the same thread before it can do so. Other threads tell it.
 
 mod attributes;
+mod cached_nodes;
 mod content;
+pub(crate) mod convert;
 mod dispatch;
 mod entry;
+pub(crate) mod invalidation;
 mod listing;
+mod listing_cache;
 mod lookup;
 mod names;
+mod orphans;
 mod paths;
-pub(crate) mod removed;
-pub mod seeking;
+mod removed;
+mod seeking;
 mod xattr;
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,16 +33,18 @@ use vellum_fs::history::frozen::FrozenTree;
 use vellum_fs::{Epoch, EpochGuard, FsError, LiveFilesystem, RequestCaller, Result};
 use vellum_types::{FileKind, Ino, InodeAttr};
 
-use crate::connection::DeferredReply;
-use crate::dirs::{DirListings, KernelCachedNodes};
-use crate::forget::NegativeLookups;
+use crate::metrics::line::LineDetail;
+use crate::metrics::{RequestMetrics, ServedRequest};
 use crate::node::NodePlace;
-use crate::orphans::OrphanRemover;
-use crate::tally::line::LineDetail;
-use crate::tally::{RequestMetrics, ServedRequest};
+use crate::transport::DeferredReply;
 use crate::virt::VirtualDir;
 use crate::wire::{FuseAnswer, FuseOperation, RequestHeader, SmallAnswer};
+use cached_nodes::KernelCachedNodes;
+use invalidation::KernelCacheTracker;
+use listing_cache::DirListings;
+use orphans::OrphanRemover;
 use removed::RemovedDirNodes;
+pub(crate) use seeking::KernelChannel;
 use seeking::{SeekWorker, StaleCache};
 
 /// How long the kernel may cache what it is told of the mounted state and of snapshots: practically without limit.
@@ -55,20 +63,18 @@ pub enum MountedState {
 
 /// Answers the requests of one mount.
 pub struct FuseAdapter {
-    pub(crate) main: MountedState,
-    pub(crate) virt: VirtualDir,
-    pub(crate) tally: Arc<RequestMetrics>,
-    pub(crate) listings: DirListings,
-    /// Directories of which the kernel may have cached the listing.
-    pub(crate) cached_listings: Arc<KernelCachedNodes>,
-    pub(crate) negative_lookups: Arc<NegativeLookups>,
-    pub(crate) removed_dirs: RemovedDirNodes,
+    main: MountedState,
+    virt: VirtualDir,
+    metrics: Arc<RequestMetrics>,
+    listings: DirListings,
+    cache_tracker: Arc<KernelCacheTracker>,
+    removed_dirs: RemovedDirNodes,
     /// Files of which the kernel may have cached pages.
-    pub(crate) cached_files: KernelCachedNodes,
-    pub(crate) seek_worker: SeekWorker,
-    pub(crate) report: Arc<FailureObserver>,
+    cached_files: KernelCachedNodes,
+    seek_worker: SeekWorker,
+    report: Arc<FailureObserver>,
     /// None if a snapshot is mounted.
-    pub(crate) orphans: Option<OrphanRemover>,
+    orphans: Option<OrphanRemover>,
 }
 
 /// What an inode belongs to.
@@ -86,6 +92,37 @@ enum InodeOwner<'a> {
 }
 
 impl FuseAdapter {
+    /// Starts the threads that work beside those that answer. `kernel` is set when the mount exists.
+    pub(crate) fn start(
+        main: MountedState,
+        virt: VirtualDir,
+        metrics: Arc<RequestMetrics>,
+        report: Arc<FailureObserver>,
+        kernel: KernelChannel,
+    ) -> io::Result<Self> {
+        let orphans = match &main {
+            MountedState::Live(fs) => Some(OrphanRemover::start(fs.clone(), report.clone())?),
+            MountedState::Frozen(_) => None,
+        };
+        Ok(Self {
+            main,
+            virt,
+            metrics,
+            listings: DirListings::default(),
+            cache_tracker: Arc::default(),
+            removed_dirs: RemovedDirNodes::default(),
+            cached_files: KernelCachedNodes::default(),
+            seek_worker: SeekWorker::start(kernel)?,
+            report,
+            orphans,
+        })
+    }
+
+    /// What the kernel may have cached, for the [`invalidation::CacheInvalidator`] of the mount.
+    pub(crate) fn cache_tracker(&self) -> Arc<KernelCacheTracker> {
+        self.cache_tracker.clone()
+    }
+
     /// Carries out a request: counts it, logs it, and reports unexpected failures.
     fn serve_request<T: LineDetail>(
         &self,
@@ -96,7 +133,7 @@ impl FuseAdapter {
         // `read_node` checks instead whether it has changed meanwhile.
         let is_read = matches!(request.operation, FuseOperation::Read { .. });
         let _entered = if is_read { None } else { self.enter_epoch() };
-        self.tally.observe_request(request, work).map_err(|error| self.report_error(request, &error))
+        self.metrics.observe_request(request, work).map_err(|error| self.report_error(request, &error))
     }
 
     /// Carries out a request whose answer has a fixed size.

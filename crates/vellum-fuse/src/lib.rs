@@ -1,26 +1,29 @@
 //! Floor 6: the kernel adapter. It decodes FUSE requests, has `vellum-fs` (or a snapshot's tree) carry them out, and
-//! answers; semantics are elsewhere.
+//! answers them. What a request means is decided in those crates.
 //!
-//! Invariants: a request thread sends the kernel nothing but its own answers; every request is answered exactly once,
-//! whatever it contains; nothing here prints.
+//! - [`wire`] decodes requests and encodes answers.
+//! - [`transport`] moves both between the kernel and a service.
+//! - [`adapter`] is the service of a mount: it answers each request.
+//! - [`virt`] is the virtual directory `.vellum`.
+//! - [`metrics`] counts requests, and writes the access log.
+//! - [`mount`] creates a mount of these.
+//!
+//! Invariants: a thread that answers requests sends the kernel nothing but its answers; each request is answered exactly
+//! once, whatever it contains; nothing here prints.
 
 #![cfg_attr(test, expect(clippy::unwrap_used, reason = "a test that cannot go on has failed"))]
 
 pub mod adapter;
-pub mod attr;
-pub mod connection;
-pub mod dirs;
 pub mod error;
-pub mod forget;
+pub mod metrics;
 pub mod mount;
-pub mod mounting;
-pub mod node;
-mod orphans;
-pub mod tally;
+mod node;
+pub mod transport;
 pub mod virt;
 pub mod wire;
 
+pub use adapter::invalidation::CacheInvalidator;
 pub use error::{MountError, Result};
-pub use forget::CacheInvalidator;
 pub use mount::{MountOptions, MountSource, ServedFilesystem, mount_filesystem};
+pub use transport::mounting::{detach_mount, unmount_filesystem};
 pub use virt::MountFile;

@@ -1,7 +1,7 @@
-//! Creating, serving and ending a mount.
+//! Creates, serves and ends a mount.
 //!
-//! Invariant: when [`mount_filesystem`] returns, the mount answers requests. Everything is ended by unmounting: whoever does it,
-//! [`ServedFilesystem::wait_until_unmounted`] then returns.
+//! Invariant: when [`mount_filesystem`] returns, the mount answers requests. A mount ends when it is unmounted, by any
+//! process; [`ServedFilesystem::wait_until_unmounted`] then returns.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,28 +12,26 @@ use vellum_fs::history::frozen::{FrozenChunks, FrozenTree};
 use vellum_types::SnapshotId;
 use vellum_volume::Volume;
 
-use crate::adapter::removed::RemovedDirNodes;
-use crate::adapter::seeking::{KernelChannel, SeekWorker};
-use crate::adapter::{FailureObserver, FuseAdapter, MountedState};
-use crate::connection::{FuseConnection, FuseDevice, Watchdog, perform_handshake};
-use crate::dirs::{DirListings, KernelCachedNodes};
+use crate::adapter::invalidation::CacheInvalidator;
+use crate::adapter::{FailureObserver, FuseAdapter, KernelChannel, MountedState};
 use crate::error::{MountError, Result};
-use crate::forget::{CacheInvalidator, KernelKnowledge};
-use crate::mounting::{MountParameters, attach_mount, detach_mount};
-use crate::orphans::OrphanRemover;
-use crate::tally::RequestMetrics;
-use crate::tally::access_log::AccessLogPipe;
-use crate::virt::{MountFile, VirtualDir};
+use crate::metrics::RequestMetrics;
+use crate::metrics::access_log::AccessLogPipe;
+use crate::transport::mounting::{MountParameters, attach_mount, detach_mount};
+use crate::transport::{FuseConnection, FuseDevice, Watchdog, perform_handshake};
+use crate::virt::{MountFile, SnapshotsDir, VirtualDir};
 
-/// Threads that answer requests from the device. Requests wait for disks and networks, so one would be too few; but the kernel wakes
-/// them in turns, and each that slept takes longer to answer. While one program asks, one of them does it alone.
+/// Threads that read requests from the device. Requests wait for disks and networks, so one thread is too few. But the
+/// kernel wakes idle threads in turn, and a thread that has slept for long is slow to answer, so more are not better. While
+/// one program sends requests, one of the threads answers alone.
 pub const THREADS: usize = 4;
 
 /// How far the kernel reads ahead, KiB: as much as one request carries.
 const READ_AHEAD_KIB: u32 = 1024;
-/// How much of what may be dirty in all filesystems together may be so in this one, percent: five times what the kernel
-/// gives a FUSE filesystem. It is some hundred MiB: what is written here and there again meets in memory, and of a large
-/// file the most is on its way before its writer waits.
+
+/// The share of all dirty pages that the mount may have, percent: five times the kernel's default for FUSE, some hundred
+/// MiB. So writes to the same place are merged in memory, and most of a large file is written back before its program has
+/// to wait.
 const DIRTY_PERCENT: u32 = 5;
 
 /// What is mounted.
@@ -46,44 +44,44 @@ pub enum MountSource {
 
 /// How it is mounted.
 pub struct MountOptions {
-    /// Nothing can be changed through it.
+    /// Whether changes through the mount are refused.
     pub read_only: bool,
-    /// Other users than the one who mounts may use it.
+    /// Whether other users than the one who mounts may use it.
     pub allow_other: bool,
-    /// Requests come through the device, also where the kernel offers rings.
+    /// Whether requests come through the device even if the kernel offers io_uring.
     pub no_rings: bool,
-    /// What `/proc/self/mountinfo` and `df` say is mounted.
+    /// The name in `/proc/self/mountinfo` and `df`.
     pub name: String,
-    /// What `.vellum/mount.json` says.
+    /// The content of `.vellum/mount.json`.
     pub file: MountFile,
-    /// Where failures beneath the filesystem are reported.
+    /// Called with failures beneath the filesystem.
     pub report: Arc<FailureObserver>,
-    /// The pipe to be made, from which lines about requests can be read.
+    /// The pipe to create, from which the access log can be read.
     pub access_log: PathBuf,
-    /// What counts its requests.
-    pub tally: Arc<RequestMetrics>,
+    /// Counts the requests of the mount.
+    pub metrics: Arc<RequestMetrics>,
 }
 
 /// A mount that is served by threads of this process.
 pub struct ServedFilesystem {
     connection: FuseConnection,
     _attached: AttachedMount,
-    forgetter: Arc<CacheInvalidator>,
+    invalidator: Arc<CacheInvalidator>,
     _watchdog: Option<Watchdog>,
     _access_log: AccessLogPipe,
 }
 
-/// A mount on a directory. It is taken out of sight when this is dropped, if it is still there: nobody would answer.
+/// A mount on a directory. It is detached when this is dropped, if it still exists: its requests would not be answered.
 struct AttachedMount {
     mountpoint: PathBuf,
-    /// The end that is asked whether it is.
+    /// Tells whether the mount exists.
     device: FuseDevice,
 }
 
 impl Drop for AttachedMount {
     fn drop(&mut self) {
         if self.device.is_connected() {
-            // Who still sees it is told by the kernel that it is dead.
+            // If this fails, processes still see the mountpoint; their requests fail with ENOTCONN.
             let _ = detach_mount(&self.mountpoint);
         }
     }
@@ -97,23 +95,20 @@ pub fn mount_filesystem(
     options: MountOptions,
 ) -> Result<ServedFilesystem> {
     let device = FuseDevice::open().map_err(MountError::NoDevice)?;
-    let attachment = MountParameters {
+    let parameters = MountParameters {
         name: options.name.clone(),
         read_only: options.read_only || matches!(source, MountSource::Snapshot(_)),
         allow_other: options.allow_other,
     };
     let kernel = KernelChannel::default();
     let adapter = build_adapter(source, volume, &options, kernel.clone())?;
-    let known = KernelKnowledge {
-        negative_lookups: adapter.negative_lookups.clone(),
-        cached_listings: adapter.cached_listings.clone(),
-    };
-    let access_log = adapter.tally.log.serve_pipe(&options.access_log).map_err(MountError::Session)?;
-    let device = attach_mount(device, mountpoint, &attachment)?;
-    let end = device.try_clone().map_err(MountError::Session)?;
-    let attached = AttachedMount { mountpoint: mountpoint.into(), device: end };
+    let cache_tracker = adapter.cache_tracker();
+    let access_log = options.metrics.log.serve_pipe(&options.access_log).map_err(MountError::Session)?;
+    let device = attach_mount(device, mountpoint, &parameters)?;
+    let connected = device.try_clone().map_err(MountError::Session)?;
+    let attached = AttachedMount { mountpoint: mountpoint.into(), device: connected };
     let rings = perform_handshake(&device, !options.no_rings).map_err(MountError::Session)?;
-    // Nobody has told it before: it is new.
+    // It is new, so it was not set before.
     let _ = kernel.set(device.new_notifier().map_err(MountError::Session)?);
     let notifier = device.new_notifier().map_err(MountError::Session)?;
     let connection = FuseConnection::start(device, rings, adapter, THREADS).map_err(MountError::Session)?;
@@ -121,11 +116,11 @@ pub fn mount_filesystem(
     let watch =
         |number| connection.start_watchdog(number, options.report.clone()).map_err(MountError::Session);
     let watchdog = number.map(watch).transpose()?;
-    let forgetter = Arc::new(CacheInvalidator::new(notifier, known));
+    let invalidator = Arc::new(CacheInvalidator::new(notifier, cache_tracker));
     Ok(ServedFilesystem {
         connection,
         _attached: attached,
-        forgetter,
+        invalidator,
         _watchdog: watchdog,
         _access_log: access_log,
     })
@@ -137,13 +132,14 @@ fn build_adapter(
     options: &MountOptions,
     kernel: KernelChannel,
 ) -> Result<FuseAdapter> {
-    let tally = options.tally.clone();
     let chunks = Arc::new(FrozenChunks::new(volume.clone()));
     let live = match &source {
         MountSource::Live(fs) => Some(fs.clone()),
         MountSource::Snapshot(_) => None,
     };
-    let virt = VirtualDir::new(volume.clone(), chunks.clone(), live, options);
+    let snapshots = SnapshotsDir::new(volume.clone(), chunks.clone(), live);
+    let metrics = options.metrics.clone();
+    let virt = VirtualDir::new(snapshots, &options.file, &options.access_log, metrics.clone());
     let main = match source {
         MountSource::Live(fs) => {
             if options.read_only {
@@ -159,49 +155,31 @@ fn build_adapter(
             MountedState::Frozen(Arc::new(FrozenTree::new(volume.open_tree(record.root), chunks)))
         }
     };
-    let orphans = match &main {
-        MountedState::Live(fs) => Some(OrphanRemover::start(fs.clone(), options.report.clone())),
-        MountedState::Frozen(_) => None,
-    };
-    let orphans = orphans.transpose().map_err(MountError::Session)?;
-    let seek_worker = SeekWorker::start(kernel).map_err(MountError::Session)?;
-    Ok(FuseAdapter {
-        main,
-        virt,
-        tally,
-        listings: DirListings::default(),
-        seek_worker,
-        cached_listings: Arc::default(),
-        negative_lookups: Arc::default(),
-        removed_dirs: RemovedDirNodes::default(),
-        cached_files: KernelCachedNodes::default(),
-        report: options.report.clone(),
-        orphans,
-    })
+    FuseAdapter::start(main, virt, metrics, options.report.clone(), kernel).map_err(MountError::Session)
 }
 
-/// The kernel limits how far it reads ahead, and how much it keeps to be written, to less than other filesystems get;
-/// root may say more. Gives the kernel's number of the mount.
+/// Raises the kernel's limits for readahead and dirty pages, which are lower for FUSE than for other filesystems. Returns
+/// the kernel's number of the mount; None if the mountpoint cannot be read.
 pub fn raise_mount_limits(mountpoint: &Path) -> Option<u32> {
     let stat = rustix::fs::stat(mountpoint).ok()?;
     let major = rustix::fs::major(stat.st_dev);
     let minor = rustix::fs::minor(stat.st_dev);
     let limits = [("read_ahead_kb", READ_AHEAD_KIB), ("max_ratio", DIRTY_PERCENT)];
     for (name, value) in limits {
-        // Without it, reading or writing is only slower.
+        // Only root may. Without it, reading or writing is only slower.
         let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/{name}"), value.to_string());
     }
     Some(minor)
 }
 
 impl ServedFilesystem {
-    /// What tells the kernel to forget.
+    /// Returns what tells the kernel to drop things from its caches.
     #[must_use]
     pub fn cache_invalidator(&self) -> Arc<CacheInvalidator> {
-        self.forgetter.clone()
+        self.invalidator.clone()
     }
 
-    /// Waits until the mount was ended, by whomever.
+    /// Waits until the mount has ended.
     pub fn wait_until_unmounted(self) -> Result<()> {
         self.connection.wait_until_unmounted().map_err(MountError::Session)
     }

@@ -5,7 +5,7 @@
 //! is the number there. The root of the mounted state is 1 whatever that state is: the kernel never asks for it.
 
 use vellum_fs::Epoch;
-use vellum_types::Ino;
+use vellum_types::{FileKind, Ino};
 
 /// Bits of the number within its space.
 const NUMBER_BITS: u32 = 48;
@@ -56,6 +56,24 @@ impl NodePlace {
             Self::Virtual(number) => (VIRTUAL, number),
         };
         (number <= NUMBER_MASK).then_some(u64::from(space) << NUMBER_BITS | number)
+    }
+}
+
+/// A name in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedDirName {
+    /// The name.
+    pub name: Vec<u8>,
+    /// The kernel's number of what it stands for.
+    pub node: u64,
+    /// Its kind.
+    pub kind: FileKind,
+}
+
+impl ListedDirName {
+    /// Whether it is `.` or `..`.
+    pub fn is_dot_name(&self) -> bool {
+        matches!(self.name.as_slice(), b"." | b"..")
     }
 }
 

@@ -5,22 +5,20 @@ mod snapshots;
 mod texts;
 
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use vellum_fs::history::frozen::{FrozenChunks, FrozenTree};
-use vellum_fs::{Epoch, LiveFilesystem, Result};
+use vellum_fs::history::frozen::FrozenTree;
+use vellum_fs::{Epoch, Result};
 use vellum_types::{FileKind, Ino, InodeAttr, UnixTime};
-use vellum_volume::Volume;
 
-use crate::dirs::ListedDirName;
-use crate::mount::MountOptions;
-use crate::node::{NodePlace, SnapshotSlot};
-use crate::tally::RequestMetrics;
+use crate::metrics::RequestMetrics;
+use crate::node::{ListedDirName, NodePlace, SnapshotSlot};
 
-use snapshots::SnapshotsDir;
+pub(crate) use snapshots::SnapshotsDir;
 use texts::VirtualTexts;
 
 /// Name of the directory.
@@ -78,7 +76,7 @@ impl FixedVirtualFile {
 
 /// The directory.
 pub struct VirtualDir {
-    tally: Arc<RequestMetrics>,
+    metrics: Arc<RequestMetrics>,
     snapshots: SnapshotsDir,
     texts: VirtualTexts,
     mount_file: Arc<[u8]>,
@@ -100,19 +98,19 @@ pub struct VirtualNode {
 impl VirtualDir {
     /// The directory of a mount.
     #[must_use]
-    pub fn new(
-        volume: Arc<Volume>,
-        chunks: Arc<FrozenChunks>,
-        live: Option<Arc<LiveFilesystem>>,
-        options: &MountOptions,
+    pub(crate) fn new(
+        snapshots: SnapshotsDir,
+        mount_file: &MountFile,
+        access_log: &Path,
+        metrics: Arc<RequestMetrics>,
     ) -> Self {
-        let mut mount_file = serde_json::to_vec_pretty(&options.file).unwrap_or_default();
+        let mut mount_file = serde_json::to_vec_pretty(mount_file).unwrap_or_default();
         mount_file.push(b'\n');
         Self {
-            pipe: options.access_log.as_os_str().as_bytes().to_vec(),
-            snapshots: SnapshotsDir::new(volume, chunks, live),
+            pipe: access_log.as_os_str().as_bytes().to_vec(),
+            snapshots,
             texts: VirtualTexts::default(),
-            tally: options.tally.clone(),
+            metrics,
             mount_file: mount_file.into(),
             owner: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
             since: vellum_volume::session::current_time(),
@@ -134,7 +132,7 @@ impl VirtualDir {
                 let found = FIXED.into_iter().skip(1).find(|(_, known)| *known == name);
                 let number = match found.ok_or(Errno::NOENT)?.0 {
                     FixedVirtualFile::Stats => {
-                        self.texts.add_text(self.tally.format_metrics().into_bytes().into())
+                        self.texts.add_text(self.metrics.format_metrics().into_bytes().into())
                     }
                     file => file.to_number(),
                 };

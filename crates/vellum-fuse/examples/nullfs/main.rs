@@ -22,10 +22,10 @@ use std::{env, io};
 
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
-use vellum_fuse::connection::{
+use vellum_fuse::mount::{THREADS, raise_mount_limits};
+use vellum_fuse::transport::{
     DeferredReply, FuseConnection, FuseDevice, MAX_WRITE, RequestService, perform_handshake,
 };
-use vellum_fuse::mount::{THREADS, raise_mount_limits};
 use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest};
 
 use tree::NullTree;

@@ -9,12 +9,12 @@ use vellum_host::clock::current_time;
 use vellum_types::limits::NAME_MAX;
 use vellum_types::{FileKind, Ino, InodeAttr};
 
+use super::convert::BLOCK_SIZE;
 use super::entry::{new_frozen_entry, new_live_entry, new_plain_entry};
 use super::names::PERMISSIONS;
 use super::{FuseAdapter, InodeOwner, MountedState, format_chain, request_caller};
-use crate::attr::BLOCK_SIZE;
+use crate::metrics::ServedRequest;
 use crate::node::NodePlace;
-use crate::tally::ServedRequest;
 use crate::wire::{EntryAnswer, FuseAnswer, SmallAnswer};
 
 /// The set-user-id and the set-group-id bit of a mode.

@@ -7,8 +7,8 @@ use vellum_types::Ino;
 
 use super::seeking::{SeekFinding, SeekGoal, StaleCache, UncertainSeek, build_seek_answer};
 use super::{FuseAdapter, InodeOwner, MountedState, request_caller};
-use crate::connection::{DeferredReply, MAX_WRITE};
-use crate::tally::ServedRequest;
+use crate::metrics::ServedRequest;
+use crate::transport::{DeferredReply, MAX_WRITE};
 use crate::wire::{FuseAnswer, SmallAnswer, WriteFlags};
 
 /// The `whence` of `lseek` that searches for data (`SEEK_DATA`). The kernel sends only this one and `SEEK_HOLE`.
@@ -56,7 +56,7 @@ impl FuseAdapter {
         }
         let done = self.serve_request(call, || self.read_node(node, offset, len));
         if let Ok(bytes) = &done {
-            self.tally.count_read_bytes(bytes.len());
+            self.metrics.count_read_bytes(bytes.len());
         }
         FuseAnswer::from_bytes_result(done)
     }
@@ -118,7 +118,7 @@ impl FuseAdapter {
         } else {
             fs.write(ino, at.offset, data, flags.should_clear_set_ids())?
         };
-        self.tally.count_written_bytes(written);
+        self.metrics.count_written_bytes(written);
         u32::try_from(written).map_err(|_| Errno::IO.into())
     }
 

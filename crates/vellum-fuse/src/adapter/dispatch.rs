@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use super::content::FilePosition;
 use super::listing::ListingRange;
 use super::{FuseAdapter, InodeOwner};
-use crate::connection::{DeferredReply, RequestService};
-use crate::tally::ServedRequest;
+use crate::metrics::ServedRequest;
+use crate::transport::{DeferredReply, RequestService};
 use crate::wire::{FuseAnswer, FuseOperation, FuseRequest};
 
 impl RequestService for FuseAdapter {

@@ -8,7 +8,7 @@ use vellum_fs::{Epoch, InodeAttributes, LiveFilesystem, Result};
 use vellum_types::{FileKind, Ino, InodeAttr};
 
 use super::LONG_TIMEOUT;
-use crate::attr::to_node_attributes;
+use super::convert::to_node_attributes;
 use crate::node::NodePlace;
 use crate::wire::EntryAnswer;
 

@@ -8,14 +8,14 @@ use vellum_fs::Result;
 use vellum_types::{FileKind, Ino};
 
 use super::content::limit_read_len;
+use super::convert::file_kind_bits;
 use super::entry::{new_plain_entry, sibling_place};
+use super::listing_cache::DirListing;
 use super::seeking::StaleCache;
 use super::{FuseAdapter, InodeOwner};
-use crate::attr::file_kind_bits;
-use crate::connection::DeferredReply;
-use crate::dirs::{DirListing, ListedDirName};
-use crate::node::NodePlace;
-use crate::tally::ServedRequest;
+use crate::metrics::ServedRequest;
+use crate::node::{ListedDirName, NodePlace};
+use crate::transport::DeferredReply;
 use crate::wire::{EntryAnswer, FuseAnswer, ListingAnswer, NameInAnswer};
 
 /// The part of a directory that a request asks for.
@@ -108,7 +108,7 @@ impl FuseAdapter {
         let node = call.head.node;
         self.serve_request(call, || {
             if range.offset == 0 && matches!(NodePlace::from_node(node), NodePlace::Main(..)) {
-                self.cached_listings.record_node(node);
+                self.cache_tracker.listings.record_node(node);
             }
             self.listings.get_or_list(node, range.offset, || self.list_names(node))
         })

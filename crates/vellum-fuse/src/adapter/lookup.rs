@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use vellum_fs::Result;
 use vellum_types::{FileKind, Ino, InodeAttr};
 
+use super::convert::{file_kind_from_mode, to_node_attributes};
 use super::entry::{hold_live_entry, new_frozen_entry, new_plain_entry, sibling_place};
 use super::{FuseAdapter, InodeOwner, LONG_TIMEOUT, MountedState, format_chain};
-use crate::attr::{file_kind_from_mode, to_node_attributes};
+use crate::metrics::ServedRequest;
 use crate::node::NodePlace;
-use crate::tally::ServedRequest;
 use crate::virt::{self, PATIENCE, VirtualDir};
 use crate::wire::{EntryAnswer, ForgottenNodes, FuseAnswer, SmallAnswer};
 
@@ -117,7 +117,7 @@ impl FuseAdapter {
     /// The answer by which the kernel caches that a name does not exist; None if the name may come into existence without
     /// the kernel.
     fn negative_entry(&self, dir: u64, name: &[u8]) -> Option<EntryAnswer> {
-        if dir == Ino::ROOT.0 && !self.negative_lookups.record_name(name) {
+        if dir == Ino::ROOT.0 && !self.cache_tracker.record_negative_name(name) {
             return None;
         }
         match self.inode_owner(dir) {

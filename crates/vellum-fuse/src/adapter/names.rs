@@ -8,11 +8,11 @@ use vellum_fs::{InodeAttributes, LiveFilesystem, RenameFlags, Result};
 use vellum_host::clock::current_time;
 use vellum_types::{FileKind, Ino};
 
+use super::convert::{file_kind_from_mode, unpack_device};
 use super::entry::hold_live_entry;
 use super::{FuseAdapter, InodeOwner, request_caller};
-use crate::attr::{file_kind_from_mode, unpack_device};
+use crate::metrics::ServedRequest;
 use crate::node::NodePlace;
-use crate::tally::ServedRequest;
 use crate::virt;
 use crate::wire::{EntryAnswer, FuseAnswer, SmallAnswer};
 

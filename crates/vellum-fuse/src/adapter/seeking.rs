@@ -14,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 use rustix::io::Errno;
 use vellum_fs::{Result, SeekTarget};
 
-use crate::connection::KernelNotifier;
-use crate::tally::line::{LineDetail, LineOutcome};
+use crate::metrics::line::{LineDetail, LineOutcome};
+use crate::transport::KernelNotifier;
 use crate::wire::{FuseAnswer, Invalidation, SmallAnswer};
 
 /// The way to the kernel, once the mount is there.

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use vellum_fs::{Result, XattrFlags};
 
 use super::{FuseAdapter, InodeOwner};
-use crate::tally::ServedRequest;
+use crate::metrics::ServedRequest;
 use crate::wire::{FuseAnswer, SmallAnswer};
 
 impl FuseAdapter {

@@ -14,8 +14,7 @@ use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId};
 use vellum_volume::{Volume, VolumeError};
 
 use super::VirtualNode;
-use crate::dirs::ListedDirName;
-use crate::node::{NodePlace, SLOTS, SnapshotSlot};
+use crate::node::{ListedDirName, NodePlace, SLOTS, SnapshotSlot};
 
 /// The first number of a symlink; those below belong to the fixed files.
 const FIRST_LINK: u64 = 1 << 16;

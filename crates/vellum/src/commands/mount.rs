@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
-use vellum_fuse::tally::RequestMetrics;
+use vellum_fuse::metrics::RequestMetrics;
 use vellum_fuse::{MountFile, MountOptions, MountSource, ServedFilesystem};
 use vellum_host::escape::format_path;
 use vellum_library::live::{self, LiveLimits, LiveStateClaim};
@@ -406,10 +406,10 @@ fn mount_target(
         report: Arc::new(move |text: &str| report_log.write_line(text)),
         // A snapshot may be mounted several times.
         access_log: shown.dir.join(format!("accesslog-{pid}")),
-        tally: new_mount_tally(&shown.source, volume),
+        metrics: new_mount_metrics(&shown.source, volume),
     };
     let metrics =
-        args.metrics.map(|address| serve_mount_metrics(address, options.tally.clone())).transpose()?;
+        args.metrics.map(|address| serve_mount_metrics(address, options.metrics.clone())).transpose()?;
     let mounted = vellum_fuse::mount_filesystem(shown.source, volume, mountpoint, options)
         .map_err(MountingError::from)?;
     let report = MountJson {
@@ -428,7 +428,7 @@ fn mount_target(
 }
 
 /// What counts the requests of a mount, and tells what lies beneath it and what its process takes.
-fn new_mount_tally(source: &MountSource, volume: &Arc<Volume>) -> Arc<RequestMetrics> {
+fn new_mount_metrics(source: &MountSource, volume: &Arc<Volume>) -> Arc<RequestMetrics> {
     let live = match source {
         MountSource::Live(fs) => Some(fs.clone()),
         MountSource::Snapshot(_) => None,
@@ -446,8 +446,8 @@ fn new_mount_tally(source: &MountSource, volume: &Arc<Volume>) -> Arc<RequestMet
 }
 
 /// Answers with the figures; gives the address.
-fn serve_mount_metrics(address: SocketAddr, tally: Arc<RequestMetrics>) -> Result<SocketAddr> {
-    metrics::serve_metrics(address, Box::new(move || tally.format_metrics()))
+fn serve_mount_metrics(address: SocketAddr, requests: Arc<RequestMetrics>) -> Result<SocketAddr> {
+    metrics::serve_metrics(address, Box::new(move || requests.format_metrics()))
 }
 
 fn report_mount(context: &CommandContext, report: &MountJson) -> Result<()> {

@@ -83,7 +83,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     report.elsewhere = others.map(|other| other.mountpoint.display().to_string()).collect();
     if mount.is_dead() {
         report.was_dead = true;
-        vellum_fuse::mounting::detach_mount(&mountpoint).map_err(MountingError::from)?;
+        vellum_fuse::detach_mount(&mountpoint).map_err(MountingError::from)?;
     } else if !report.elsewhere.is_empty() {
         // It is bound somewhere else, too: there it goes on.
         unmount_with_retries(&mountpoint)?;
@@ -126,7 +126,7 @@ impl EndingMount {
             control::request_reply(control, &ControlRequest::NoteDetached)?;
         }
         report.users = self.find_holders().iter().map(ToString::to_string).collect();
-        Ok(vellum_fuse::mounting::detach_mount(&self.mount.mountpoint).map_err(MountingError::from)?)
+        Ok(vellum_fuse::detach_mount(&self.mount.mountpoint).map_err(MountingError::from)?)
     }
 
     /// Unmounts, and waits until the process has put everything into the store.
@@ -220,12 +220,12 @@ fn failed_reply(error: CliError) -> ControlReply {
 /// Unmounts. What was closed a moment ago may count as open a moment longer.
 fn unmount_with_retries(mountpoint: &Path) -> Result<()> {
     for _ in 0..BUSY_TRIES {
-        match vellum_fuse::mounting::unmount_filesystem(mountpoint) {
+        match vellum_fuse::unmount_filesystem(mountpoint) {
             Err(MountError::Busy(_)) => std::thread::sleep(BUSY_PAUSE),
             done => return Ok(done.map_err(MountingError::from)?),
         }
     }
-    Ok(vellum_fuse::mounting::unmount_filesystem(mountpoint).map_err(MountingError::from)?)
+    Ok(vellum_fuse::unmount_filesystem(mountpoint).map_err(MountingError::from)?)
 }
 
 /// Hands the kernel's pages to the mount's process, and lets that make everything durable: the root directory's

@@ -131,14 +131,14 @@ fn unmount_on_signal(ending: MountShutdown) -> Result<()> {
 impl MountShutdown {
     /// Ends the mount within [`GRACE`], whoever uses it still: what they wrote until then is kept.
     fn unmount_within_grace(&self) {
-        let done = match vellum_fuse::mounting::unmount_filesystem(&self.mountpoint) {
+        let done = match vellum_fuse::unmount_filesystem(&self.mountpoint) {
             Err(MountError::Busy(_)) => {
                 self.log.write_line("the mount is in use: it goes out of sight");
                 self.claim.iter().for_each(|claim| {
                     // It only tells others why they have to wait.
                     let _ = claim.record_stage(HolderStage::Detached);
                 });
-                vellum_fuse::mounting::detach_mount(&self.mountpoint)
+                vellum_fuse::detach_mount(&self.mountpoint)
             }
             done => done,
         };

@@ -31,7 +31,7 @@ pub fn prepare_mountpoint(mountpoint: &Path) -> Result<()> {
             let what = if table::is_vellum_mount(&mount) { "a volume".into() } else { mount.kind };
             return Err(MountingError::Mounted { what, mountpoint: mountpoint.into() }.into());
         }
-        vellum_fuse::mounting::detach_mount(mountpoint).map_err(MountingError::from)?;
+        vellum_fuse::detach_mount(mountpoint).map_err(MountingError::from)?;
         return prepare_mountpoint(mountpoint);
     }
     match mountpoint.metadata() {

@@ -43,7 +43,7 @@ fn detach_filesystem(device: FilesystemDevice, needed: &[PathBuf], log: &MountLo
     };
     for mount in mounts.iter().filter(hides) {
         let place = mount.mountpoint.display();
-        let done = match vellum_fuse::mounting::detach_mount(&mount.mountpoint) {
+        let done = match vellum_fuse::detach_mount(&mount.mountpoint) {
             Ok(()) => "it was taken away there".into(),
             Err(error) => error.to_string(),
         };

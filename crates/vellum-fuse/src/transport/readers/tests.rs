@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use rustix::thread::gettid;
 
 use super::*;
-use crate::connection::schedule::get_thread_policy;
+use crate::transport::schedule::get_thread_policy;
 
 const NODE: u64 = 5;
 

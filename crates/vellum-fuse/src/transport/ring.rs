@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::busy_poll::BusyPoll;
-use super::{FuseDevice, MAX_WRITE};
+use super::device::{FuseDevice, MAX_WRITE};
 use crate::wire::{FuseAnswer, REQUEST_HEAD_LEN, encode_answer_head};
 
 /// Requests that one processor's programs can have under way at once; more wait in the kernel. Each slot takes as much

@@ -1,13 +1,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-
-use super::*;
-use crate::mounting::{MountParameters, attach_mount, detach_mount};
-use crate::wire::{EntryAnswer, NodeAttributes, SmallAnswer};
+use rustix::io::Errno;
 use vellum_types::UnixTime;
+
+use super::mounting::{MountParameters, attach_mount, detach_mount};
+use super::*;
+use crate::wire::{EntryAnswer, FuseAnswer, FuseOperation, FuseRequest, NodeAttributes, SmallAnswer};
 
 /// A directory with files of any name, of which one is told only when somebody says so.
 struct HeldUp {

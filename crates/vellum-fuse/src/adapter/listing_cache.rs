@@ -6,14 +6,15 @@
 //! have one place by chance lie side by side, which is told by what else is there; with 62 bits of a keyed hash that
 //! does not happen.) What is kept of a listing only spares making it anew.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use vellum_types::FileKind;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::metrics::line::{LineDetail, LineOutcome};
+use crate::node::ListedDirName;
 
 /// Listings that are kept: of so many directories that are read at the same time, each is listed once.
 const KEPT_MAX: usize = 64;
@@ -28,24 +29,6 @@ const PARENT_PLACE: u64 = 2;
 /// Bits of a hash that do not count in a place: the kernel's offsets have a sign, and the first ones are taken.
 const UNUSED_BITS: u32 = 2;
 
-/// A name in a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedDirName {
-    /// The name.
-    pub name: Vec<u8>,
-    /// The kernel's number of what it stands for.
-    pub node: u64,
-    /// Its kind.
-    pub kind: FileKind,
-}
-
-impl ListedDirName {
-    /// Whether it is `.` or `..`.
-    pub fn is_dot_name(&self) -> bool {
-        matches!(self.name.as_slice(), b"." | b"..")
-    }
-}
-
 /// A directory's names in the order of their places.
 #[derive(Debug, Default)]
 pub struct DirListing(Vec<(u64, ListedDirName)>);
@@ -55,6 +38,13 @@ impl DirListing {
     pub fn entries_after(&self, place: u64) -> &[(u64, ListedDirName)] {
         let start = self.0.partition_point(|(at, _)| *at <= place);
         self.0.get(start..).unwrap_or_default()
+    }
+}
+
+impl LineDetail for Arc<DirListing> {
+    fn line_outcome(&self) -> LineOutcome {
+        // What it lists would be lines of their own.
+        LineOutcome::Done
     }
 }
 
@@ -127,50 +117,12 @@ impl DirListings {
     }
 }
 
-/// Nodes of which the kernel may remember something: how a directory lists, what a file holds. Numbers of nodes lie close
-/// together: each takes a bit.
-#[derive(Debug, Default)]
-pub struct KernelCachedNodes(Mutex<BTreeMap<u64, u64>>);
-
-/// Bits of a word.
-const WORD: u64 = u64::BITS as u64;
-
-impl KernelCachedNodes {
-    /// The kernel was told something of a node.
-    pub fn record_node(&self, node: u64) {
-        *self.0.lock().entry(node / WORD).or_default() |= 1 << (node % WORD);
-    }
-
-    /// Whether the kernel was told something of a node.
-    pub fn contains_node(&self, node: u64) -> bool {
-        self.0.lock().get(&(node / WORD)).is_some_and(|bits| bits & 1 << (node % WORD) != 0)
-    }
-
-    /// The kernel has forgotten a node.
-    pub fn remove_node(&self, node: u64) {
-        if let Entry::Occupied(mut word) = self.0.lock().entry(node / WORD) {
-            *word.get_mut() &= !(1 << (node % WORD));
-            if *word.get() == 0 {
-                word.remove();
-            }
-        }
-    }
-
-    /// All of them, which are forgotten.
-    pub fn take_all_nodes(&self) -> impl Iterator<Item = u64> + use<> {
-        let words = std::mem::take(&mut *self.0.lock());
-        let nodes = |(word, bits): (u64, u64)| {
-            (0..WORD).filter(move |bit| bits & 1 << bit != 0).map(move |bit| word * WORD + bit)
-        };
-        words.into_iter().flat_map(nodes)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+    use vellum_types::FileKind;
 
     fn listed(name: &str) -> ListedDirName {
         ListedDirName { name: name.into(), node: 2, kind: FileKind::File }
@@ -206,26 +158,6 @@ mod tests {
             dirs.get_or_list(node, 0, || names(["a"])).unwrap();
         }
         assert_eq!(dirs.kept.lock().len(), KEPT_MAX);
-    }
-
-    #[test]
-    fn remembered_directories_are_told_once() {
-        let remembered = KernelCachedNodes::default();
-        let nodes = [1, 2, 63, 64, 1 << 40, u64::MAX];
-        nodes.into_iter().chain([2]).for_each(|node| remembered.record_node(node));
-        assert_eq!(remembered.take_all_nodes().collect::<Vec<_>>(), nodes);
-        assert_eq!(remembered.take_all_nodes().count(), 0);
-    }
-
-    #[test]
-    fn what_is_forgotten_is_not_remembered() {
-        let remembered = KernelCachedNodes::default();
-        [3, 4, 64].into_iter().for_each(|node| remembered.record_node(node));
-        remembered.remove_node(3);
-        remembered.remove_node(5);
-        remembered.remove_node(64);
-        assert_eq!([3, 4, 64].map(|node| remembered.contains_node(node)), [false, true, false]);
-        assert_eq!(remembered.0.lock().len(), 1);
     }
 
     proptest! {

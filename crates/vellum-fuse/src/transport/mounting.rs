@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::connection::FuseDevice;
+use super::device::FuseDevice;
 use crate::error::{MountError, Result};
 
 /// How the mounts are called in `/proc/self/mountinfo`: `fuse.vellum`.

@@ -12,8 +12,7 @@ use rustix::net::{
     socketpair,
 };
 
-use super::MountParameters;
-use crate::connection::FuseDevice;
+use super::{FuseDevice, MountParameters};
 use crate::error::{MountError, Result};
 
 const PROGRAM: &str = "fusermount3";

@@ -18,7 +18,6 @@ use rustix::io::Errno;
 use vellum_fs::{AttributeChanges, FilesystemStatistics, FsError, TimeChange};
 
 use super::{RequestKind, ServedRequest};
-use crate::dirs;
 use crate::wire::{EntryAnswer, FuseOperation};
 
 /// Most arguments of a request behind the node.
@@ -55,7 +54,7 @@ macro_rules! impl_done_outcome {
 }
 
 // How full the filesystem is and what it lists would be lines of their own.
-impl_done_outcome!((), FilesystemStatistics, Arc<dirs::DirListing>);
+impl_done_outcome!((), FilesystemStatistics);
 
 impl LineDetail for EntryAnswer {
     fn line_outcome(&self) -> LineOutcome {

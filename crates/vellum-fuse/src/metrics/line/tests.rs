@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use vellum_types::{FileKind, Ino, InodeAttr, UnixTime};
 
 use super::*;
-use crate::tally::RequestKind;
+use crate::metrics::RequestKind;
 use crate::wire::{RequestHeader, WriteFlags};
 
 /// The line behind the time, without the duration.
@@ -86,7 +86,7 @@ fn arguments_of_attributes_are_told() {
 #[test]
 fn what_came_of_it_is_told() {
     let attr = InodeAttr { size: 12, ..InodeAttr::new(FileKind::File, 0o644) };
-    let attr = crate::attr::to_node_attributes(Ino(18).0, &attr, 0);
+    let attr = crate::adapter::convert::to_node_attributes(Ino(18).0, &attr, 0);
     let entry = EntryAnswer { attr, generation: 0, patience: Duration::ZERO };
     let found = format_line(FuseOperation::Lookup { name: b"a" }, Ok(entry));
     assert_eq!(found, r#"lookup (17,"a"): ok 18,0100644,12"#);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use vellum_fs::LiveFilesystem;
 
-use crate::adapter::{FailureObserver, format_chain};
+use super::{FailureObserver, format_chain};
 
 /// For how long released inodes gather.
 const GATHER: Duration = Duration::from_millis(10);

@@ -13,7 +13,8 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-use super::{FuseDevice, RequestService, answer_device_request};
+use super::device::FuseDevice;
+use super::service::{RequestService, answer_device_request};
 use crate::wire::{FuseOperation, FuseRequest};
 
 /// Threads for those who are not the first: programs that flush at the same time share one flush up to this many.

@@ -4,7 +4,8 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::{FuseDevice, MAX_WRITE, REQUEST_MAX, RingTransport};
+use super::device::{FuseDevice, MAX_WRITE, REQUEST_MAX};
+use super::rings::RingTransport;
 use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, InitAnswer, InitRequest, MAJOR, flags};
 
 /// What the kernel is asked to do, as far as it can.

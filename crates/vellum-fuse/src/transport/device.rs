@@ -12,6 +12,13 @@ use crate::wire::{FuseAnswer, Invalidation, encode_answer_head};
 
 const PATH: &str = "/dev/fuse";
 
+/// Bytes of the largest write that the kernel sends in one request: the most that it sends without a change of its limits
+/// by the administrator (`fs.fuse.max_pages_limit`).
+pub const MAX_WRITE: usize = 1 << 20;
+
+/// Bytes of the buffer that a request is read into: the largest write and its head, rounded up to a page.
+pub const REQUEST_MAX: usize = MAX_WRITE + 4096;
+
 /// Gives an open device another descriptor's mount (`FUSE_DEV_IOC_CLONE`).
 const CLONE: Opcode = opcode::read::<u32>(229, 0);
 

@@ -195,7 +195,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::tally::{RequestKind, ServedRequest};
+    use crate::metrics::{RequestKind, ServedRequest};
     use crate::wire::{FuseOperation, RequestHeader};
 
     fn until(condition: impl Fn() -> bool) {

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::{CpuSet, Pid};
 
-use super::FuseDevice;
+use super::device::FuseDevice;
 use super::schedule::{
     SchedulingPolicy, allowed_processors, can_change_policy, current_processor, find_thread_processor,
     is_machine_overloaded, move_to_processor, set_thread_policy,

@@ -16,9 +16,10 @@ use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::busy_poll::BusyPoll;
+use super::device::FuseDevice;
 use super::ring::{RequestRing, RingSlot};
 use super::ring_turn::{RingTurn, TurnWatch};
-use super::{DeferredReply, FuseDevice, ReplyPath, RequestService};
+use super::service::{DeferredReply, ReplyPath, RequestService};
 use crate::wire::{FuseAnswer, FuseOperation, FuseRequest};
 
 /// What processors there may be, as the kernel counts its queues.
@@ -247,8 +248,8 @@ fn answer_slot_request(
     let unique = ring.request_unique(slot);
     let answer = match request {
         Ok((request, operation)) => {
-            let way = ReplyPath::Ring(ring.clone(), slot);
-            service.answer_request(&request, operation, DeferredReply { way: &way, unique, in_hand: None })
+            let path = ReplyPath::Ring(ring.clone(), slot);
+            service.answer_request(&request, operation, DeferredReply::new(&path, unique))
         }
         Err(_) => FuseAnswer::Failed(Errno::IO),
     };

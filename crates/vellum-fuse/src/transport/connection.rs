@@ -1,0 +1,129 @@
+//! The connection to the kernel: the threads that read requests, have them answered, and continue.
+//!
+//! Invariant: all threads end when the mount does.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::thread::Pid;
+
+use super::device::{FuseDevice, REQUEST_MAX};
+use super::flushes::{FlushQueue, needs_disk_flush};
+use super::pending::PendingRequests;
+use super::readers::{DeviceReaders, is_long_operation};
+use super::rings::RingTransport;
+use super::service::{RequestService, answer_device_request};
+use super::watchdog::{Watchdog, WatchedService};
+use crate::wire::FuseRequest;
+
+/// How long the device's thread sleeps after each request if there are rings. The device then carries only the nodes that
+/// the kernel has forgotten; after a pause it reads many of them at once, and a program that removes files does not wake
+/// the thread for each.
+const FORGET_PAUSE: Duration = Duration::from_millis(10);
+
+/// The threads that serve a mount.
+pub struct FuseConnection {
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    pending: Arc<PendingRequests>,
+}
+
+impl FuseConnection {
+    /// Starts the threads that answer requests, after the handshake: those of the rings, or else `threads` threads that
+    /// read the device, each with its own descriptor.
+    pub fn start<S: RequestService>(
+        device: FuseDevice,
+        rings: Option<RingTransport>,
+        service: S,
+        threads: usize,
+    ) -> io::Result<Self> {
+        let service = Arc::new(WatchedService::new(service));
+        // With rings, only `forget` requests come through the device, and nothing waits for them.
+        let (threads, pause) = if rings.is_some() { (1, Some(FORGET_PAUSE)) } else { (threads, None) };
+        let mut serving = rings.map_or_else(|| Ok(Vec::new()), |rings| rings.start_threads(&service))?;
+        let (flushes, waiting) = FlushQueue::start(&service)?;
+        serving.extend(waiting);
+        let readers = Arc::new(DeviceReaders::new(threads));
+        serving.extend(readers.start_watch(&device)?);
+        let clones: io::Result<Vec<FuseDevice>> = (1..threads).map(|_| device.reopen()).collect();
+        let devices = clones?.into_iter().chain([device]);
+        let start = |(i, device): (usize, FuseDevice)| {
+            let service = service.clone();
+            let flushes = flushes.clone();
+            let readers = readers.clone();
+            let work = move || {
+                let thread = rustix::thread::gettid();
+                let reader = DeviceReader { thread, device: Arc::new(device), flushes, readers };
+                let served = reader.serve_requests(service.as_ref(), pause);
+                reader.readers.finish_readers();
+                served
+            };
+            std::thread::Builder::new().name(format!("vellum-fuse-{i}")).spawn(work)
+        };
+        for thread in devices.enumerate().map(start) {
+            serving.push(thread?);
+        }
+        Ok(Self { threads: serving, pending: service.pending_requests() })
+    }
+
+    /// Starts the watchdog. `connection` is the kernel's number of the mount.
+    pub fn start_watchdog(
+        &self,
+        connection: u32,
+        report: Arc<dyn Fn(&str) + Send + Sync>,
+    ) -> io::Result<Watchdog> {
+        Watchdog::start(self.pending.clone(), connection, report)
+    }
+
+    /// Waits until the mount ends. Fails with the first error of a thread.
+    pub fn wait_until_unmounted(self) -> io::Result<()> {
+        let mut end = Ok(());
+        for thread in self.threads {
+            let done = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount died")));
+            end = end.and(done);
+        }
+        end
+    }
+}
+
+/// One of the threads that read the device.
+struct DeviceReader {
+    thread: Pid,
+    device: Arc<FuseDevice>,
+    flushes: FlushQueue,
+    readers: Arc<DeviceReaders>,
+}
+
+impl DeviceReader {
+    /// Answers requests until the mount ends. Sleeps for `pause` after each request.
+    fn serve_requests(&self, service: &impl RequestService, pause: Option<Duration>) -> io::Result<()> {
+        let mut room = vec![0; REQUEST_MAX];
+        while let Some(bytes) = self.device.read_request(&mut room)? {
+            let request = FuseRequest::decode(bytes).map_err(io::Error::other)?;
+            let operation = request.decode_operation();
+            self.readers.begin_request(
+                self.thread,
+                &request.header,
+                operation.as_ref().is_ok_and(is_long_operation),
+            );
+            let _first = if operation.as_ref().is_ok_and(needs_disk_flush) {
+                let Some(first) = self.flushes.acquire_permit() else {
+                    self.flushes.enqueue_flush(&self.device, bytes);
+                    continue;
+                };
+                Some(first)
+            } else {
+                None
+            };
+            let answer = answer_device_request(service, &self.device, &request, operation);
+            self.readers
+                .answer_request(self.thread, || self.device.send_answer(request.header.unique, answer));
+            if let Some(pause) = pause {
+                std::thread::sleep(pause);
+            }
+            self.readers.wait_for_sole_reader(self.thread);
+        }
+        Ok(())
+    }
+}
