@@ -151,8 +151,8 @@ impl FuseAdapter {
         FuseAnswer::from_unit_result(self.serve_request(request, work))
     }
 
-    /// Sends `answer` after the kernel has dropped `stale` from its caches. Failures, and answers after which nothing is
-    /// stale, are returned at once.
+    /// Sends `answer` after the kernel has dropped `stale` from its caches. Failures, and answers after which nothing
+    /// is stale, are returned at once.
     fn answer_after_invalidation(
         &self,
         answer: FuseAnswer,

@@ -1,4 +1,4 @@
-//! Why a mount cannot be made or ended.
+//! Errors of mounting and unmounting.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,29 +9,29 @@ pub type Result<T> = std::result::Result<T, MountError>;
 /// A failure of mounting or unmounting.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The kernel's FUSE is not there.
+    /// The device cannot be opened.
     #[error("/dev/fuse cannot be opened: {0}")]
     NoDevice(io::Error),
-    /// Whoever is not root needs a helper to mount.
+    /// The process is not root, and the helper for other users is not installed.
     #[error("fusermount3 is missing: only root can mount without it")]
     NoHelper,
-    /// The mount was refused.
+    /// The kernel or the helper refused the mount.
     #[error("cannot mount on {mountpoint}: {source}")]
     Refused {
-        /// Where.
+        /// The directory.
         mountpoint: PathBuf,
-        /// What the system said.
+        /// The reason.
         source: io::Error,
     },
-    /// Somebody uses the mount.
+    /// A process uses the mount.
     #[error("{0} is in use")]
     Busy(PathBuf),
     /// The mount could not be ended.
     #[error("cannot unmount {mountpoint}: {source}")]
     Unmount {
-        /// What.
+        /// The directory.
         mountpoint: PathBuf,
-        /// What the system said.
+        /// The reason.
         source: io::Error,
     },
     /// Serving the kernel's requests failed.

@@ -8,8 +8,8 @@
 //! - [`metrics`] counts requests, and writes the access log.
 //! - [`mount`] creates a mount of these.
 //!
-//! Invariants: a thread that answers requests sends the kernel nothing but its answers; each request is answered exactly
-//! once, whatever it contains; nothing here prints.
+//! Invariants: a thread that answers requests sends the kernel nothing but its answers; each request is answered
+//! exactly once, whatever it contains; nothing here prints.
 
 #![cfg_attr(test, expect(clippy::unwrap_used, reason = "a test that cannot go on has failed"))]
 

@@ -1,8 +1,7 @@
-//! Statistics of a mount: number and latency of requests by kind, and lines about each request while a process reads
-//! them.
+//! Statistics of a mount: number and latency of requests by kind, and the access log while a process reads it.
 //!
-//! Invariant: always on, without a lock. A look at the clock can take a tenth of a microsecond: of kinds that are asked
-//! often, one of [`EVERY`] is timed, and stands for the rest.
+//! Invariant: counting is always on, and takes no lock. Reading the clock can take a tenth of a microsecond, so of
+//! frequent kinds only one request in [`EVERY`] is timed, and stands for the rest.
 
 pub mod access_log;
 pub mod line;
@@ -63,10 +62,10 @@ request_kinds! {
     Tmpfile "tmpfile"
 }
 
-/// The first requests of a kind, all of which are timed: what is rare is told exactly.
+/// The first requests of a kind are all timed, so that the figures of rare kinds are exact.
 const EACH: u64 = 64;
 
-/// After these, one of so many is timed.
+/// Of the further requests, one of so many is timed.
 const EVERY: u64 = 8;
 
 impl RequestKind {
@@ -101,7 +100,7 @@ impl RequestKind {
             Do::CopyFileRange { .. } => Self::CopyFileRange,
             Do::Statx => Self::Statx,
             Do::Tmpfile { .. } => Self::Tmpfile,
-            // These need no work that would be worth a figure.
+            // These do next to nothing.
             Do::Init(_) | Do::Destroy | Do::Forget { .. } | Do::BatchForget(_) => return None,
             Do::Release | Do::Ioctl { .. } | Do::Unknown => return None,
         })
@@ -121,19 +120,19 @@ pub struct ServedRequest<'a> {
     pub operation: &'a FuseOperation<'a>,
 }
 
-/// Counters, and the log of requests.
+/// The counters and the access log of a mount.
 pub struct RequestMetrics {
     counts: [AtomicU64; NAMES.len()],
     times: [DurationHistogram; NAMES.len()],
     failed: AtomicU64,
     read: AtomicU64,
     written: AtomicU64,
-    /// The log of requests.
+    /// The access log.
     pub log: Arc<AccessLog>,
-    beneath: Box<UnderlyingMetrics>,
+    underlying: Box<UnderlyingMetrics>,
 }
 
-/// Tells the figures of what lies beneath the mount.
+/// Writes the metrics of what is mounted.
 pub type UnderlyingMetrics = dyn Fn(&mut MetricsExposition) + Send + Sync;
 
 impl Default for RequestMetrics {
@@ -149,8 +148,8 @@ impl std::fmt::Debug for RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Nothing was done yet. `beneath` tells the figures of what the mount shows.
-    pub fn with_exposer(beneath: impl Fn(&mut MetricsExposition) + Send + Sync + 'static) -> Self {
+    /// All counters at zero. `underlying` writes the metrics of what is mounted.
+    pub fn with_exposer(underlying: impl Fn(&mut MetricsExposition) + Send + Sync + 'static) -> Self {
         Self {
             counts: [const { AtomicU64::new(0) }; NAMES.len()],
             times: std::array::from_fn(|_| DurationHistogram::default()),
@@ -158,7 +157,7 @@ impl RequestMetrics {
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             log: Arc::default(),
-            beneath: Box::new(beneath),
+            underlying: Box::new(underlying),
         }
     }
 
@@ -173,15 +172,16 @@ impl RequestMetrics {
         let logged = self.log.has_reader();
         let started = (stands_for > 0 || logged).then(Instant::now);
         let done = work();
-        let timed = started.map(|started| (started, started.elapsed()));
-        if let Some((_, took)) = timed.filter(|_| stands_for > 0) {
-            self.times[kind as usize].record_sample(took, stands_for);
-        }
         if done.is_err() {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(timed) = timed.filter(|_| logged) {
-            self.log.append_note(LineNote::new(kind, request, timed, &done));
+        let Some(started) = started else { return done };
+        let took = started.elapsed();
+        if stands_for > 0 {
+            self.times[kind as usize].record_sample(took, stands_for);
+        }
+        if logged {
+            self.log.append_note(LineNote::new(kind, request, started, took, &done));
         }
         done
     }
@@ -205,7 +205,7 @@ impl RequestMetrics {
         self.written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// All figures as text, in the format of Prometheus. Kinds of requests that there were none of are left out.
+    /// All metrics as text in the format of Prometheus. Kinds without requests are left out.
     #[must_use]
     pub fn format_metrics(&self) -> String {
         let mut out = MetricsExposition::default();
@@ -219,7 +219,7 @@ impl RequestMetrics {
         out.write_counter("vellum_fuse_failed_requests_total", "", load(&self.failed));
         out.write_counter("vellum_fuse_read_bytes_total", "", load(&self.read));
         out.write_counter("vellum_fuse_written_bytes_total", "", load(&self.written));
-        (self.beneath)(&mut out);
+        (self.underlying)(&mut out);
         out.into_text()
     }
 }
@@ -233,11 +233,11 @@ mod tests {
 
     #[test]
     fn requests_are_counted_and_failures_too() {
-        let tally = RequestMetrics::default();
+        let metrics = RequestMetrics::default();
         let request = ServedRequest { head: &HEAD, operation: &FuseOperation::Lookup { name: b"x" } };
-        tally.observe_request(request, || Ok(())).unwrap();
-        tally.observe_request::<()>(request, || Err(Errno::NOENT.into())).unwrap_err();
-        let text = tally.format_metrics();
+        metrics.observe_request(request, || Ok(())).unwrap();
+        metrics.observe_request::<()>(request, || Err(Errno::NOENT.into())).unwrap_err();
+        let text = metrics.format_metrics();
         assert!(text.contains("vellum_fuse_request_seconds_count{operation=\"lookup\"} 2\n"), "{text}");
         assert!(text.contains("vellum_fuse_failed_requests_total 1\n"), "{text}");
         assert_eq!(RequestKind::CopyFileRange.name(), "copy_file_range");
@@ -245,12 +245,12 @@ mod tests {
 
     #[test]
     fn of_what_is_asked_often_samples_are_timed_and_stand_for_all() {
-        let tally = RequestMetrics::default();
+        let metrics = RequestMetrics::default();
         let read = FuseOperation::Read { offset: 0, len: 1, direct: false };
         let request = ServedRequest { head: &HEAD, operation: &read };
         for count in 1..=EACH + 100 * EVERY {
-            tally.observe_request(request, || Ok(())).unwrap();
-            let recorded = tally.times[RequestKind::Read as usize].read_distribution().count();
+            metrics.observe_request(request, || Ok(())).unwrap();
+            let recorded = metrics.times[RequestKind::Read as usize].read_distribution().count();
             assert!(recorded.abs_diff(count) < EVERY, "{recorded} {count}");
             assert!(count > EACH || recorded == count);
         }

@@ -22,16 +22,16 @@ use crate::transport::{FuseConnection, FuseDevice, Watchdog, perform_handshake};
 use crate::virt::{MountFile, SnapshotsDir, VirtualDir};
 
 /// Threads that read requests from the device. Requests wait for disks and networks, so one thread is too few. But the
-/// kernel wakes idle threads in turn, and a thread that has slept for long is slow to answer, so more are not better. While
-/// one program sends requests, one of the threads answers alone.
+/// kernel wakes idle threads in turn, and a thread that has slept for long is slow to answer, so more are not better.
+/// While one program sends requests, one of the threads answers alone.
 pub const THREADS: usize = 4;
 
 /// How far the kernel reads ahead, KiB: as much as one request carries.
 const READ_AHEAD_KIB: u32 = 1024;
 
-/// The share of all dirty pages that the mount may have, percent: five times the kernel's default for FUSE, some hundred
-/// MiB. So writes to the same place are merged in memory, and most of a large file is written back before its program has
-/// to wait.
+/// The share of all dirty pages that the mount may have, percent: five times the kernel's default for FUSE, some
+/// hundred MiB. So writes to the same place are merged in memory, and most of a large file is written back before its
+/// program has to wait.
 const DIRTY_PERCENT: u32 = 5;
 
 /// What is mounted.
@@ -158,8 +158,8 @@ fn build_adapter(
     FuseAdapter::start(main, virt, metrics, options.report.clone(), kernel).map_err(MountError::Session)
 }
 
-/// Raises the kernel's limits for readahead and dirty pages, which are lower for FUSE than for other filesystems. Returns
-/// the kernel's number of the mount; None if the mountpoint cannot be read.
+/// Raises the kernel's limits for readahead and dirty pages, which are lower for FUSE than for other filesystems.
+/// Returns the kernel's number of the mount; None if the mountpoint cannot be read.
 pub fn raise_mount_limits(mountpoint: &Path) -> Option<u32> {
     let stat = rustix::fs::stat(mountpoint).ok()?;
     let major = rustix::fs::major(stat.st_dev);

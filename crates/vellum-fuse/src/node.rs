@@ -1,8 +1,10 @@
-//! Node ids: what the kernel calls an inode, and what it stands for here.
+//! Node ids: the numbers by which the kernel knows inodes, and what they stand for.
 //!
-//! The upper sixteen bits say whose inode it is: 0 the mounted state's, and from 0x8000 on those of the states that it
-//! is restored to; 0x7fff the virtual files'; anything else the slot of a snapshot below `.vellum/snapshots`. The rest
-//! is the number there. The root of the mounted state is 1 whatever that state is: the kernel never asks for it.
+//! The upper 16 bits are a space: 0 is the mounted state, and 0x8000 and above are the states that it was restored to,
+//! by epoch; 0x7fff are the virtual files; any other is the slot of a snapshot below `.vellum/snapshots`. The lower 48
+//! bits are the number within the space.
+//!
+//! Invariant: the root of the mounted state is 1 in every epoch, since the kernel uses this number without a lookup.
 
 use vellum_fs::Epoch;
 use vellum_types::{FileKind, Ino};
@@ -10,22 +12,22 @@ use vellum_types::{FileKind, Ino};
 /// Bits of the number within its space.
 const NUMBER_BITS: u32 = 48;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
-/// Whose inodes the virtual files are.
+/// The space of the virtual files.
 const VIRTUAL: u16 = FIRST_EPOCH - 1;
-/// Whose inodes those of restored states are, less the epoch.
+/// The space of an epoch is this plus its number, except that epoch 0 has space 0.
 const FIRST_EPOCH: u16 = 1 << 15;
 
-/// The snapshot slots that there are: all values but those of the mounted state and of virtual files.
+/// The number of snapshot slots: all spaces below the virtual files but that of the mounted state.
 pub const SLOTS: usize = VIRTUAL as usize - 1;
 
-/// A snapshot that is in use below `.vellum/snapshots`; counted from 1.
+/// A snapshot that was looked up below `.vellum/snapshots`, by its number from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SnapshotSlot(pub u16);
 
 /// What a node id stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NodePlace {
-    /// An inode of the mounted state, in this epoch of it.
+    /// An inode of the mounted state, in one of its epochs.
     Main(Epoch, Ino),
     /// An inode of a snapshot.
     Snapshot(SnapshotSlot, Ino),
@@ -34,7 +36,7 @@ pub enum NodePlace {
 }
 
 impl NodePlace {
-    /// What the kernel's number stands for.
+    /// What a node id stands for.
     #[must_use]
     pub fn from_node(node: u64) -> Self {
         let number = node & NUMBER_MASK;
@@ -46,7 +48,7 @@ impl NodePlace {
         }
     }
 
-    /// The kernel's number; none if the inode's own does not fit beside the slot.
+    /// The node id; None if the number of the inode has more than 48 bits.
     #[must_use]
     pub fn to_node(self) -> Option<u64> {
         let (space, number) = match self {
@@ -59,12 +61,12 @@ impl NodePlace {
     }
 }
 
-/// A name in a listing.
+/// A name of a directory, as a listing has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedDirName {
     /// The name.
     pub name: Vec<u8>,
-    /// The kernel's number of what it stands for.
+    /// The node id of what it stands for; 0 if it has none.
     pub node: u64,
     /// Its kind.
     pub kind: FileKind,

@@ -1,5 +1,8 @@
-//! The virtual directory `.vellum` at a mount's root: not listed, found by name. It has snapshots as read-only trees,
-//! statistics, and the files by which commands find the serving process.
+//! The virtual directory `.vellum` at the root of a mount. It contains snapshots as read-only trees, statistics, and
+//! the files by which commands find the serving process.
+//!
+//! Invariant: the directory is found by name, but is not listed, so that programs that copy or delete the whole tree do
+//! not meet it.
 
 mod snapshots;
 mod texts;
@@ -21,30 +24,30 @@ use crate::node::{ListedDirName, NodePlace, SnapshotSlot};
 pub(crate) use snapshots::SnapshotsDir;
 use texts::VirtualTexts;
 
-/// Name of the directory.
+/// The name of the directory.
 pub const NAME: &[u8] = b".vellum";
 
-/// How long the kernel may believe what a name below stands for: tags and snapshots come and go without it.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the kernel may cache names of the directory: tags and snapshots are created and deleted without the kernel.
+pub const CACHE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What `.vellum/mount.json` says.
+/// The content of `.vellum/mount.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountFile {
-    /// Process that serves the mount.
+    /// The process that serves the mount.
     pub pid: u32,
-    /// Name of the mounted worktree; none where a snapshot is mounted.
+    /// The name of the mounted worktree; None if a snapshot is mounted.
     pub worktree: Option<String>,
-    /// Id of the mounted snapshot; none where a worktree is mounted.
+    /// The id of the mounted snapshot; None if a worktree is mounted.
     pub snapshot: Option<String>,
     /// The state directory through which the volume was opened.
     pub state: String,
-    /// Where the daemon listens for commands.
+    /// The socket on which the daemon receives commands.
     pub control: Option<String>,
-    /// Where the volume's objects are.
+    /// The address of the volume's store.
     pub store: String,
 }
 
-/// The virtual files that have fixed numbers.
+/// The virtual files that have fixed names and numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FixedVirtualFile {
     Top,
@@ -74,29 +77,29 @@ impl FixedVirtualFile {
     }
 }
 
-/// The directory.
+/// The virtual directory of a mount.
 pub struct VirtualDir {
     metrics: Arc<RequestMetrics>,
     snapshots: SnapshotsDir,
     texts: VirtualTexts,
     mount_file: Arc<[u8]>,
-    /// Where lines about requests can be read.
+    /// The path of the pipe from which the access log can be read.
     pipe: Vec<u8>,
     owner: (u32, u32),
     since: UnixTime,
 }
 
-/// A node below the directory.
+/// A node of the directory.
 #[derive(Debug)]
 pub struct VirtualNode {
-    /// What it is.
+    /// What its node id stands for.
     pub place: NodePlace,
     /// Its attributes.
     pub attr: InodeAttr,
 }
 
 impl VirtualDir {
-    /// The directory of a mount.
+    /// Creates the directory. `access_log` is the pipe from which the access log can be read.
     #[must_use]
     pub(crate) fn new(
         snapshots: SnapshotsDir,
@@ -125,7 +128,7 @@ impl VirtualDir {
         })
     }
 
-    /// What a name in a virtual directory stands for.
+    /// Looks up a name in a virtual directory.
     pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<VirtualNode> {
         match FixedVirtualFile::from_number(dir) {
             Some(FixedVirtualFile::Top) => {
@@ -139,25 +142,32 @@ impl VirtualDir {
                 Ok(VirtualNode { place: NodePlace::Virtual(number), attr: self.file_attr(number)? })
             }
             Some(FixedVirtualFile::Snapshots) => self.snapshots.lookup_snapshot(name, self.new_link_attr()),
-            _ => Err(Errno::NOTDIR.into()),
+            Some(
+                FixedVirtualFile::Stats
+                | FixedVirtualFile::AccessLog
+                | FixedVirtualFile::Mount
+                | FixedVirtualFile::Paths,
+            )
+            | None => Err(Errno::NOTDIR.into()),
         }
     }
 
-    /// What is told of the root while its own attributes cannot be read: that it is a directory, through which `.vellum`
-    /// is found and by which the mount can be ended.
+    /// The attributes of the root while its own cannot be read: of a directory in which `.vellum` can be found, so that
+    /// the mount can be ended.
     #[must_use]
     pub fn fallback_root_attr(&self) -> InodeAttr {
         let mut attr = InodeAttr::new(FileKind::Dir, 0o555);
-        (attr.nlink, (attr.uid, attr.gid)) = (2, self.owner);
+        attr.nlink = 2;
+        (attr.uid, attr.gid) = self.owner;
         attr.set_all_times(self.since);
         attr
     }
 
-    /// Attributes of a virtual file.
+    /// The attributes of a virtual file.
     pub fn file_attr(&self, number: u64) -> Result<InodeAttr> {
         let mut attr = match FixedVirtualFile::from_number(number) {
             Some(FixedVirtualFile::Top | FixedVirtualFile::Snapshots) => InodeAttr::new(FileKind::Dir, 0o555),
-            // It tells names from directories that others may not be allowed to search.
+            // Paths contain names of directories that other users may not be allowed to search.
             Some(FixedVirtualFile::Paths) => InodeAttr::new(FileKind::Dir, 0o500),
             Some(FixedVirtualFile::AccessLog) => {
                 InodeAttr { size: self.pipe.len() as u64, ..self.new_link_attr() }
@@ -178,25 +188,26 @@ impl VirtualDir {
         (attr.uid, attr.gid) = self.owner;
         attr.set_all_times(self.since);
         if self.has_changing_entries(number) {
-            // The kernel remembers how a directory lists until its time changes.
+            // The kernel drops a cached listing only if the modification time changes.
             attr.mtime = vellum_volume::session::current_time();
         }
         Ok(attr)
     }
 
-    /// Whether a virtual directory is the one in which the name of a file is a node id, and its content the node's path.
+    /// Whether a virtual directory is `.vellum/paths`: its files are named by node ids, and contain the paths of the
+    /// nodes.
     #[must_use]
     pub fn is_paths_dir(number: u64) -> bool {
         number == FixedVirtualFile::Paths.to_number()
     }
 
-    /// A file that holds a path.
+    /// Creates a file that contains a path.
     pub fn add_path_text(&self, path: Vec<u8>) -> Result<VirtualNode> {
         let number = self.texts.add_text(path.into());
         Ok(VirtualNode { place: NodePlace::Virtual(number), attr: self.file_attr(number)? })
     }
 
-    /// The path of a virtual file from the mountpoint, if it has a fixed name.
+    /// The path of a virtual file from the mountpoint; None if it has no fixed name.
     #[must_use]
     pub fn file_path(&self, number: u64) -> Option<Vec<u8>> {
         match FixedVirtualFile::from_number(number)? {
@@ -208,20 +219,20 @@ impl VirtualDir {
         }
     }
 
-    /// The path of a snapshot's directory from the mountpoint, by the name that it was looked up by.
+    /// The path of a snapshot's directory from the mountpoint, with the name by which it was looked up.
     #[must_use]
     pub fn snapshot_path(&self, slot: SnapshotSlot) -> Option<Vec<u8>> {
         let name = self.snapshots.snapshot_name(slot)?;
         Some([NAME, b"snapshots", name.as_slice()].join(&b'/'))
     }
 
-    /// Whether a virtual directory lists something else whenever there is a new snapshot: nobody tells the kernel.
+    /// Whether the names of a virtual directory change without the kernel: with each new snapshot or tag.
     #[must_use]
     pub fn has_changing_entries(&self, number: u64) -> bool {
         number == FixedVirtualFile::Snapshots.to_number()
     }
 
-    /// What a listing may say of a snapshot before anything of it is read.
+    /// The attributes that a listing has of a snapshot or tag, of which nothing is read.
     #[must_use]
     pub fn unread_snapshot_attr(&self, kind: FileKind) -> InodeAttr {
         InodeAttr { kind, mode: 0o555, ..self.new_link_attr() }
@@ -234,17 +245,20 @@ impl VirtualDir {
         attr
     }
 
-    /// Names in a virtual directory.
+    /// The names of a virtual directory.
     pub fn list_entries(&self, dir: u64) -> Result<Vec<ListedDirName>> {
         match FixedVirtualFile::from_number(dir) {
             Some(FixedVirtualFile::Top) => Ok(FIXED.into_iter().skip(1).map(new_listed_name).collect()),
             Some(FixedVirtualFile::Snapshots) => self.snapshots.list_entries(),
+            // Any node id is a name; none is listed.
             Some(FixedVirtualFile::Paths) => Ok(Vec::new()),
-            _ => Err(Errno::NOTDIR.into()),
+            Some(FixedVirtualFile::Stats | FixedVirtualFile::AccessLog | FixedVirtualFile::Mount) | None => {
+                Err(Errno::NOTDIR.into())
+            }
         }
     }
 
-    /// The directory that a virtual directory lies in.
+    /// The directory that contains a virtual directory.
     #[must_use]
     pub fn parent_dir(&self, dir: u64) -> NodePlace {
         if dir == FixedVirtualFile::Top.to_number() {
@@ -254,17 +268,17 @@ impl VirtualDir {
         }
     }
 
-    /// The directory that snapshots lie in.
+    /// The directory that contains the snapshots.
     #[must_use]
     pub fn snapshots_dir(&self) -> NodePlace {
         NodePlace::Virtual(FixedVirtualFile::Snapshots.to_number())
     }
 
-    /// Target of a symlink.
+    /// The target of a symlink.
     pub fn readlink(&self, number: u64) -> Result<Vec<u8>> {
         match FixedVirtualFile::from_number(number) {
             Some(FixedVirtualFile::AccessLog) => Ok(self.pipe.clone()),
-            _ => self.snapshots.link_target(number),
+            Some(_) | None => self.snapshots.link_target(number),
         }
     }
 
@@ -287,7 +301,7 @@ impl VirtualDir {
         Ok(rest.get(..len).unwrap_or(rest).to_vec())
     }
 
-    /// The kernel does not know a virtual file any more.
+    /// The kernel has forgotten a virtual file.
     pub fn forget_file(&self, number: u64) {
         self.texts.remove_text(number);
     }

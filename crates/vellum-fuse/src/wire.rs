@@ -1,9 +1,10 @@
-//! The protocol between the kernel and whoever serves a mount (Linux: `linux/fuse.h`): requests decoded from bytes,
-//! answers and notices encoded to bytes.
+//! The protocol between the kernel and the process that serves a mount (`linux/fuse.h`): decodes requests from bytes,
+//! and encodes answers and notifications to bytes. Numbers are in native byte order, as both ends are on one machine.
 //!
-//! Invariants: every decoder takes any bytes, and reads none that are not there; nothing here reads or writes a
-//! descriptor. Numbers are in the machine's own order, as both ends are on one machine. Absent are requests that no
-//! mount of ours is asked for: the answer to one of those is that it is not known.
+//! Invariants: a decoder accepts any bytes, and reads none that are not there; nothing here reads or writes a
+//! descriptor.
+//!
+//! Deliberately absent: requests that the kernel does not send to our mounts. They are answered with `ENOSYS`.
 
 mod answer;
 mod attributes;

@@ -1,15 +1,15 @@
 //! The null filesystem: the floor beneath every mount of ours.
 //!
-//! It asks of the kernel what Vellum asks, so that it gets the same requests, and answers them from memory: what a program
-//! waits for on it is the price of FUSE alone. `bench/floor.py` measures it beside Vellum. Invariant: it negotiates by
-//! Vellum's own handshake and encodes by Vellum's own wire types, so that it cannot drift from what it is compared with.
-//! Deliberately absent: everything that keeps content (it is gone with the process), permissions (the kernel's affair), and
-//! extended attributes, of which there are none.
+//! It asks of the kernel what Vellum asks, so that it gets the same requests, and answers them from memory: what a
+//! program waits for on it is the price of FUSE alone. `bench/floor.py` measures it beside Vellum. Invariant: it
+//! negotiates by Vellum's own handshake and encodes by Vellum's own wire types, so that it cannot drift from what it is
+//! compared with. Deliberately absent: everything that keeps content (it is gone with the process), permissions (the
+//! kernel's affair), and extended attributes, of which there are none.
 //!
 //!     nullfs [--session] MOUNTPOINT
 //!
-//! One thread waits on the device, which is the cheapest way to serve it; with `--session` the threads of a Vellum mount do,
-//! by rings where the kernel offers them. It needs root, and ends when it is unmounted.
+//! One thread waits on the device, which is the cheapest way to serve it; with `--session` the threads of a Vellum
+//! mount do, by rings where the kernel offers them. It needs root, and ends when it is unmounted.
 
 mod tree;
 

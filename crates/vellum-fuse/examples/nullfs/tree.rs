@@ -176,7 +176,7 @@ impl Nodes {
     fn lookup(&mut self, dir: u64, name: &[u8]) -> Result<EntryAnswer> {
         match self.get_node(dir)?.names.find_node(name) {
             Some(node) => self.count_lookup(node),
-            None => Ok(EntryAnswer { attr: new_attributes(0, (0, 0)), generation: 0, patience: LONG }),
+            None => Ok(EntryAnswer { attr: new_attributes(0, (0, 0)), generation: 0, timeout: LONG }),
         }
     }
 
@@ -337,7 +337,7 @@ impl Nodes {
 }
 
 /// No node.
-const NOBODY: EntryAnswer = EntryAnswer { attr: NO_ATTRIBUTES, generation: 0, patience: Duration::ZERO };
+const NOBODY: EntryAnswer = EntryAnswer { attr: NO_ATTRIBUTES, generation: 0, timeout: Duration::ZERO };
 
 const NO_ATTRIBUTES: NodeAttributes = NodeAttributes {
     ino: 0,
@@ -378,7 +378,7 @@ impl Node {
 
     fn to_entry(&self) -> EntryAnswer {
         let attr = NodeAttributes { blocks: self.attr.size.div_ceil(512), ..self.attr };
-        EntryAnswer { attr, generation: 1, patience: LONG }
+        EntryAnswer { attr, generation: 1, timeout: LONG }
     }
 
     /// Something in it has changed.

@@ -81,14 +81,14 @@ impl FuseAdapter {
         }
     }
 
-    /// The entry of a node. If the root cannot be read, it is a directory without content: `.vellum` is found through it,
-    /// and by that the mount can be ended.
+    /// The entry of a node. If the root cannot be read, it is a directory without content: `.vellum` is found through
+    /// it, and by that the mount can be ended.
     pub(super) fn getattr(&self, node: u64) -> Result<EntryAnswer> {
         match self.node_entry(node) {
             Err(error) if node == Ino::ROOT.0 && !matches!(error, FsError::Posix(_)) => {
                 (self.report)(&format!("the root directory cannot be read: {}", format_chain(&error)));
                 let entry = new_plain_entry(NodePlace::from_node(node), &self.virt.fallback_root_attr())?;
-                Ok(EntryAnswer { patience: Duration::ZERO, ..entry })
+                Ok(EntryAnswer { timeout: Duration::ZERO, ..entry })
             }
             found => found,
         }
@@ -106,7 +106,7 @@ impl FuseAdapter {
             InodeOwner::Virtual(number) => new_plain_entry(place, &self.virt.file_attr(number)?)?,
             InodeOwner::Removed(attr) => new_plain_entry(place, &attr)?,
         };
-        Ok(EntryAnswer { patience: self.cache_timeout(node), ..entry })
+        Ok(EntryAnswer { timeout: self.cache_timeout(node), ..entry })
     }
 
     fn setattr(&self, call: ServedRequest<'_>, changes: &AttributeChanges) -> Result<EntryAnswer> {
@@ -122,8 +122,8 @@ impl FuseAdapter {
         }
         let set = || {
             let (fs, ino) = self.live_inode(node)?;
-            // The kernel writes back the times of an inode before it forgets it, even if the inode has no name any more:
-            // no process can read them, so they are not stored.
+            // The kernel writes back the times of an inode before it forgets it, even if the inode has no name any
+            // more: no process can read them, so they are not stored.
             let current = if times_only { Some(fs.getattr(ino)?) } else { None };
             match current.filter(|current| current.attr.nlink == 0) {
                 Some(nameless) => Ok(nameless),
@@ -131,14 +131,14 @@ impl FuseAdapter {
             }
         };
         match set() {
-            // The kernel also writes back the times of a file that a restore has removed. It would report an error to the
-            // next `syncfs`, so this succeeds.
+            // The kernel also writes back the times of a file that a restore has removed. It would report an error to
+            // the next `syncfs`, so this succeeds.
             Err(FsError::Posix(Errno::STALE)) if times_only => {
                 new_plain_entry(place, &InodeAttr { nlink: 0, ..InodeAttr::new(FileKind::File, 0) })
             }
             done => {
                 let (fs, _) = self.live_inode(node)?;
-                Ok(EntryAnswer { patience: self.cache_timeout(node), ..new_live_entry(fs, place, &done?)? })
+                Ok(EntryAnswer { timeout: self.cache_timeout(node), ..new_live_entry(fs, place, &done?)? })
             }
         }
     }

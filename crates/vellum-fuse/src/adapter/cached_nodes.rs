@@ -1,12 +1,13 @@
 //! Which nodes the kernel may have cached something of.
+//!
+//! Invariant: a node takes one bit, since node ids that are in use at the same time are close together.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use parking_lot::Mutex;
 
-/// Nodes of which the kernel may remember something: how a directory lists, what a file holds. Numbers of nodes lie close
-/// together: each takes a bit.
+/// A set of nodes of which the kernel may have cached something: the listing of a directory, or pages of a file.
 #[derive(Debug, Default)]
 pub struct KernelCachedNodes(Mutex<BTreeMap<u64, u64>>);
 
@@ -14,17 +15,17 @@ pub struct KernelCachedNodes(Mutex<BTreeMap<u64, u64>>);
 const WORD: u64 = u64::BITS as u64;
 
 impl KernelCachedNodes {
-    /// The kernel was told something of a node.
+    /// Adds a node.
     pub fn record_node(&self, node: u64) {
         *self.0.lock().entry(node / WORD).or_default() |= 1 << (node % WORD);
     }
 
-    /// Whether the kernel was told something of a node.
+    /// Whether the kernel may have cached something of a node.
     pub fn contains_node(&self, node: u64) -> bool {
         self.0.lock().get(&(node / WORD)).is_some_and(|bits| bits & 1 << (node % WORD) != 0)
     }
 
-    /// The kernel has forgotten a node.
+    /// Removes a node that the kernel has forgotten.
     pub fn remove_node(&self, node: u64) {
         if let Entry::Occupied(mut word) = self.0.lock().entry(node / WORD) {
             *word.get_mut() &= !(1 << (node % WORD));
@@ -34,7 +35,7 @@ impl KernelCachedNodes {
         }
     }
 
-    /// All of them, which are forgotten.
+    /// Returns all nodes, and removes them.
     pub fn take_all_nodes(&self) -> impl Iterator<Item = u64> + use<> {
         let words = std::mem::take(&mut *self.0.lock());
         let nodes = |(word, bits): (u64, u64)| {

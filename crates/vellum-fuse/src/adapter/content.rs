@@ -109,8 +109,9 @@ impl FuseAdapter {
     fn write(&self, at: FilePosition, data: &[u8], flags: WriteFlags) -> Result<u32> {
         let (fs, ino) = self.live_inode(at.node)?;
         let written = if flags.is_write_back() {
-            // The program wrote these bytes earlier; the kernel sends the time of that by itself. If writing back fails,
-            // a program that closes the file learns only whether space ran out, so an exceeded quota is reported as that.
+            // The program wrote these bytes earlier; the kernel sends the time of that by itself. If writing back
+            // fails, a program that closes the file learns only whether space ran out, so an exceeded quota is reported
+            // as that.
             fs.write_back(ino, at.offset, data).map_err(|error| match error {
                 FsError::Posix(Errno::DQUOT) => FsError::Posix(Errno::NOSPC),
                 error => error,
@@ -122,8 +123,8 @@ impl FuseAdapter {
         u32::try_from(written).map_err(|_| Errno::IO.into())
     }
 
-    /// Searches for data or a hole. In a live file of which the kernel may have changed pages, the answer is sent later,
-    /// when these were written back.
+    /// Searches for data or a hole. In a live file of which the kernel may have changed pages, the answer is sent
+    /// later, when these were written back.
     pub(super) fn answer_lseek(
         &self,
         call: ServedRequest<'_>,

@@ -1,17 +1,17 @@
-//! Conversion of attributes to the kernel's form and back.
+//! Converts attributes to the kernel's form, and modes and device numbers back.
 
 use rustix::fs::{FileType, major, makedev, minor};
 use vellum_types::{FileKind, InodeAttr};
 
 use crate::wire::NodeAttributes;
 
-/// What `stat` reports as the size for efficient input and output: as other Linux filesystems do.
+/// The preferred size of reads and writes that `stat` reports, bytes: that of most Linux filesystems.
 pub const BLOCK_SIZE: u32 = 4096;
 
-/// Bytes of what `stat` calls a block.
+/// Bytes of the blocks in which `stat` counts.
 const STAT_BLOCK: u64 = 512;
 
-/// The kind of file as a mode has it, in its upper bits.
+/// The bits of a mode that tell the kind of file.
 #[must_use]
 pub fn file_kind_bits(kind: FileKind) -> u32 {
     let kind = match kind {
@@ -26,7 +26,7 @@ pub fn file_kind_bits(kind: FileKind) -> u32 {
     kind.as_raw_mode()
 }
 
-/// The kind of file in the upper bits of a mode, as `mknod` gives them; none for directories, symlinks and nonsense.
+/// The kind of file that a mode of `mknod` tells; None if it is a directory, a symlink or no kind at all.
 #[must_use]
 pub fn file_kind_from_mode(mode: u32) -> Option<FileKind> {
     match FileType::from_raw_mode(mode) {
@@ -35,11 +35,11 @@ pub fn file_kind_from_mode(mode: u32) -> Option<FileKind> {
         FileType::Socket => Some(FileKind::Socket),
         FileType::CharacterDevice => Some(FileKind::CharDevice),
         FileType::BlockDevice => Some(FileKind::BlockDevice),
-        _ => None,
+        FileType::Directory | FileType::Symlink | FileType::Unknown => None,
     }
 }
 
-/// Attributes of a node for the kernel, of whose content so many bytes are stored.
+/// The attributes of a node, of whose content `stored` bytes are stored.
 #[must_use]
 pub fn to_node_attributes(node: u64, attr: &InodeAttr, stored: u64) -> NodeAttributes {
     NodeAttributes {
@@ -59,7 +59,7 @@ pub fn to_node_attributes(node: u64, attr: &InodeAttr, stored: u64) -> NodeAttri
     }
 }
 
-/// The device number that FUSE packed into 32 bits.
+/// The device number that the kernel has packed into 32 bits (Linux: `new_decode_dev`).
 #[must_use]
 pub fn unpack_device(packed: u32) -> u64 {
     makedev(packed >> 8 & 0xfff, packed & 0xff | packed >> 12 & 0xfff00)

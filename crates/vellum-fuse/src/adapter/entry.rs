@@ -61,6 +61,6 @@ fn build_entry(place: NodePlace, attr: &InodeAttr, stored: u64) -> Result<EntryA
     Ok(EntryAnswer {
         attr: to_node_attributes(node, attr, stored),
         generation: attr.generation,
-        patience: LONG_TIMEOUT,
+        timeout: LONG_TIMEOUT,
     })
 }

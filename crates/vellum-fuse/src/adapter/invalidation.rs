@@ -1,8 +1,8 @@
 //! What the kernel must drop from its caches when a restore replaces the state of the worktree.
 //!
 //! A recent kernel drops all names of a mount at once. For an older one, names of the root are invalidated one by one;
-//! each invalidation covers everything below the name. Names that exist can be listed. Names that do not exist, which the
-//! kernel may have cached too, are recorded here.
+//! each invalidation covers everything below the name. Names that exist can be listed. Names that do not exist, which
+//! the kernel may have cached too, are recorded here.
 //!
 //! A process that has a directory open, or as its working directory, uses it without its name. So the kernel must also
 //! drop each directory listing that it may have cached.
@@ -35,8 +35,8 @@ pub(crate) struct KernelCacheTracker {
 }
 
 impl KernelCacheTracker {
-    /// Records a name that does not exist in the root. Returns false if there are too many already, so that the kernel must
-    /// not cache this one.
+    /// Records a name that does not exist in the root. Returns false if there are too many already, so that the kernel
+    /// must not cache this one.
     #[must_use]
     pub fn record_negative_name(&self, name: &[u8]) -> bool {
         if self.drops_all_names.load(Ordering::Relaxed) {
@@ -47,8 +47,8 @@ impl KernelCacheTracker {
     }
 }
 
-/// Tells the kernel what to drop from its caches. A thread that answers requests must not use it: the kernel may have to
-/// wait for an answer of the same thread before it can do so.
+/// Tells the kernel what to drop from its caches. A thread that answers requests must not use it: the kernel may have
+/// to wait for an answer of the same thread before it can do so.
 pub struct CacheInvalidator {
     notifier: KernelNotifier,
     tracker: Arc<KernelCacheTracker>,

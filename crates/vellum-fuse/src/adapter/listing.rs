@@ -73,8 +73,9 @@ impl FuseAdapter {
         let entered = self.enter_epoch();
         let mut rejected = None;
         for (next, listed) in all.entries_after(range.offset) {
-            // While the kernel waits for this answer, it locks the directory: no process changes its names. So names that
-            // were listed for this request still exist. Those listed for an earlier one may have been moved or replaced.
+            // While the kernel waits for this answer, it locks the directory: no process changes its names. So names
+            // that were listed for this request still exist. Those listed for an earlier one may have been moved or
+            // replaced.
             let entry = if range.offset == 0 {
                 self.listed_entry(listed, dir)
             } else {
@@ -177,11 +178,11 @@ impl FuseAdapter {
             // name.
             (NodePlace::Virtual(_), place @ NodePlace::Snapshot(..)) => {
                 let unread = new_plain_entry(place, &self.virt.unread_snapshot_attr(listed.kind))?;
-                Ok(EntryAnswer { patience: Duration::ZERO, ..unread })
+                Ok(EntryAnswer { timeout: Duration::ZERO, ..unread })
             }
             // Some virtual files are made when they are looked up.
             (NodePlace::Virtual(_), NodePlace::Main(..) | NodePlace::Virtual(_)) => {
-                Ok(EntryAnswer { patience: Duration::ZERO, ..self.getattr(listed.node)? })
+                Ok(EntryAnswer { timeout: Duration::ZERO, ..self.getattr(listed.node)? })
             }
             (NodePlace::Main(..) | NodePlace::Snapshot(..), _) => self.getattr(listed.node),
         }

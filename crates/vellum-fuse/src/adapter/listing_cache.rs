@@ -1,10 +1,12 @@
-//! Directories that are being listed. Nobody says when one is opened and closed, nor who reads: so a place in a listing
-//! holds for everybody and for ever.
+//! Directory listings, with positions that stay valid.
 //!
-//! Invariant: a name's place depends on the name alone, and a listing is in the order of places. So whoever reads on
-//! from a place meets each name that was there all the time once, whatever came and went meanwhile. (Two names that
-//! have one place by chance lie side by side, which is told by what else is there; with 62 bits of a keyed hash that
-//! does not happen.) What is kept of a listing only spares making it anew.
+//! The kernel does not tell when a directory is opened or closed, nor which process reads. So a position in a listing
+//! has to be valid for every reader, for as long as the mount exists.
+//!
+//! Invariant: the position of a name depends on the name alone, and a listing is in the order of positions. So a reader
+//! that continues from a position gets each name that exists all the time exactly once, whatever is added and removed
+//! meanwhile. (Two names whose hashes are equal get adjacent positions, which depend on the other name; with 62 bits of
+//! a keyed hash that does not happen.) Listings are kept only to save listing the directory again.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -16,39 +18,39 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::metrics::line::{LineDetail, LineOutcome};
 use crate::node::ListedDirName;
 
-/// Listings that are kept: of so many directories that are read at the same time, each is listed once.
+/// Listings that are kept: so many directories can be read at the same time, each of which is listed once.
 const KEPT_MAX: usize = 64;
 
-/// Names in all listings that are kept, unless it is only one: some tens of MiB.
+/// Names in all kept listings together, unless only one is kept: some tens of MiB.
 const KEPT_NAMES_MAX: usize = 1 << 18;
 
-/// The places of `.` and `..`, before all others.
-const SELF_PLACE: u64 = 1;
-const PARENT_PLACE: u64 = 2;
+/// The positions of `.` and `..`, before all others.
+const SELF_POSITION: u64 = 1;
+const PARENT_POSITION: u64 = 2;
 
-/// Bits of a hash that do not count in a place: the kernel's offsets have a sign, and the first ones are taken.
+/// Bits of a hash that are not used in a position: the kernel's offsets are signed, and the first positions are taken.
 const UNUSED_BITS: u32 = 2;
 
-/// A directory's names in the order of their places.
+/// The names of a directory, in the order of their positions.
 #[derive(Debug, Default)]
 pub struct DirListing(Vec<(u64, ListedDirName)>);
 
 impl DirListing {
-    /// The names behind a place, each with its own.
-    pub fn entries_after(&self, place: u64) -> &[(u64, ListedDirName)] {
-        let start = self.0.partition_point(|(at, _)| *at <= place);
+    /// The names behind a position, each with its own.
+    pub fn entries_after(&self, position: u64) -> &[(u64, ListedDirName)] {
+        let start = self.0.partition_point(|(at, _)| *at <= position);
         self.0.get(start..).unwrap_or_default()
     }
 }
 
 impl LineDetail for Arc<DirListing> {
     fn line_outcome(&self) -> LineOutcome {
-        // What it lists would be lines of their own.
+        // The names are not logged.
         LineOutcome::Done
     }
 }
 
-/// The directories of a mount.
+/// The listings of a mount.
 #[derive(Debug)]
 pub struct DirListings {
     seed: u64,
@@ -62,20 +64,20 @@ impl Default for DirListings {
 }
 
 impl DirListings {
-    /// A directory's listing, to be read on from a place: made anew at the beginning.
+    /// The listing of a directory, to be read from a position on. At position 0 the directory is listed again.
     pub fn get_or_list<E>(
         &self,
         node: u64,
-        place: u64,
+        position: u64,
         list: impl FnOnce() -> Result<Vec<ListedDirName>, E>,
     ) -> Result<Arc<DirListing>, E> {
-        let kept = self.take_listing(node).filter(|_| place > 0);
+        let kept = self.take_listing(node).filter(|_| position > 0);
         let listing = match kept {
             Some(kept) => kept,
             None => Arc::new(self.assign_positions(list()?)),
         };
-        // Who has met all names is done with it.
-        if !listing.entries_after(place).is_empty() {
+        // A reader that has got all names needs it no more.
+        if !listing.entries_after(position).is_empty() {
             self.keep_listing(node, listing.clone());
         }
         Ok(listing)
@@ -86,18 +88,18 @@ impl DirListings {
             names.into_iter().map(|listed| (self.compute_position(&listed.name), listed)).collect();
         placed.sort_unstable_by(|(a, one), (b, other)| (a, &one.name).cmp(&(b, &other.name)));
         let mut last = 0;
-        for (place, _) in &mut placed {
-            *place = (last + 1).max(*place);
-            last = *place;
+        for (position, _) in &mut placed {
+            *position = (last + 1).max(*position);
+            last = *position;
         }
         DirListing(placed)
     }
 
     fn compute_position(&self, name: &[u8]) -> u64 {
         match name {
-            b"." => SELF_PLACE,
-            b".." => PARENT_PLACE,
-            name => (xxh3_64_with_seed(name, self.seed) >> UNUSED_BITS).max(PARENT_PLACE + 1),
+            b"." => SELF_POSITION,
+            b".." => PARENT_POSITION,
+            name => (xxh3_64_with_seed(name, self.seed) >> UNUSED_BITS).max(PARENT_POSITION + 1),
         }
     }
 
@@ -141,11 +143,11 @@ mod tests {
         let dirs = DirListings::default();
         let first = dirs.get_or_list(7, 0, || names(["a"])).unwrap();
         assert_eq!(listed_names(&first, 0), [&b"."[..], b"..", b"a"]);
-        assert_eq!(listed_names(&first, PARENT_PLACE), [b"a"]);
+        assert_eq!(listed_names(&first, PARENT_POSITION), [b"a"]);
         let kept = dirs.get_or_list(7, 1, || names(["b"])).unwrap();
         assert!(Arc::ptr_eq(&first, &kept));
         let anew = dirs.get_or_list(7, 0, || names(["b"])).unwrap();
-        assert_eq!(listed_names(&anew, PARENT_PLACE), [b"b"]);
+        assert_eq!(listed_names(&anew, PARENT_POSITION), [b"b"]);
         let end = anew.entries_after(0).last().unwrap().0;
         assert!(dirs.get_or_list(7, end, || names(["c"])).unwrap().entries_after(end).is_empty());
         assert!(dirs.kept.lock().is_empty());

@@ -14,7 +14,7 @@ use super::entry::{hold_live_entry, new_frozen_entry, new_plain_entry, sibling_p
 use super::{FuseAdapter, InodeOwner, LONG_TIMEOUT, MountedState, format_chain};
 use crate::metrics::ServedRequest;
 use crate::node::NodePlace;
-use crate::virt::{self, PATIENCE, VirtualDir};
+use crate::virt::{self, CACHE_TIMEOUT, VirtualDir};
 use crate::wire::{EntryAnswer, ForgottenNodes, FuseAnswer, SmallAnswer};
 
 impl FuseAdapter {
@@ -53,7 +53,7 @@ impl FuseAdapter {
         }
         match self.inode_owner(dir)? {
             InodeOwner::Live(fs, ino) => Ok(EntryAnswer {
-                patience: self.cache_timeout(dir),
+                timeout: self.cache_timeout(dir),
                 ..hold_live_entry(fs, &fs.lookup(ino, name)?)?
             }),
             InodeOwner::Past(..) => Err(Errno::NOTDIR.into()),
@@ -75,8 +75,8 @@ impl FuseAdapter {
         let entry = new_plain_entry(found.place, &found.attr)?;
         // The text of a file is made when the file is looked up, so each lookup has to reach us.
         let is_text = found.attr.kind == FileKind::File;
-        let patience = if is_text { Duration::ZERO } else { PATIENCE };
-        Ok(EntryAnswer { patience: patience.min(self.cache_timeout(entry.attr.ino)), ..entry })
+        let timeout = if is_text { Duration::ZERO } else { CACHE_TIMEOUT };
+        Ok(EntryAnswer { timeout: timeout.min(self.cache_timeout(entry.attr.ino)), ..entry })
     }
 
     /// Names a node that the kernel may have forgotten. Fails with `ESTALE` if the node is a file without a name that
@@ -114,8 +114,8 @@ impl FuseAdapter {
         })
     }
 
-    /// The answer by which the kernel caches that a name does not exist; None if the name may come into existence without
-    /// the kernel.
+    /// The answer by which the kernel caches that a name does not exist; None if the name may come into existence
+    /// without the kernel.
     fn negative_entry(&self, dir: u64, name: &[u8]) -> Option<EntryAnswer> {
         if dir == Ino::ROOT.0 && !self.cache_tracker.record_negative_name(name) {
             return None;
@@ -125,7 +125,7 @@ impl FuseAdapter {
             Ok(InodeOwner::Live(..) | InodeOwner::Frozen(..)) => {
                 // Node 0 means that there is none; the attributes are not looked at.
                 let attr = to_node_attributes(0, &InodeAttr::new(FileKind::File, 0), 0);
-                Some(EntryAnswer { attr, generation: 0, patience: LONG_TIMEOUT })
+                Some(EntryAnswer { attr, generation: 0, timeout: LONG_TIMEOUT })
             }
             Ok(InodeOwner::Past(..) | InodeOwner::Virtual(_) | InodeOwner::Removed(_)) | Err(_) => None,
         }
@@ -140,7 +140,7 @@ impl FuseAdapter {
                 match (fs.defer_inode_release(epoch, ino, times), &self.orphans) {
                     (Ok(true), Some(orphans)) => orphans.request_removal(),
                     (Ok(_), _) => {}
-                    // It is removed when the worktree is mounted the next time.
+                    // The file is removed when the worktree is mounted the next time.
                     (Err(error), _) => {
                         let reason = format_chain(&error);
                         (self.report)(&format!("a file without a name cannot be removed: {reason}"));

@@ -133,8 +133,8 @@ impl FuseAdapter {
             hold_live_entry(fs, &make(fs, dir)?)
         };
         self.answer_small(call, make, |entry| {
-            let patience = entry.patience.min(self.cache_timeout(dir_node));
-            SmallAnswer::for_entry(&EntryAnswer { patience, ..*entry })
+            let timeout = entry.timeout.min(self.cache_timeout(dir_node));
+            SmallAnswer::for_entry(&EntryAnswer { timeout, ..*entry })
         })
     }
 

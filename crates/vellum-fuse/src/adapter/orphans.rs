@@ -1,8 +1,9 @@
 //! The thread that removes orphans after the kernel has forgotten them.
 //!
-//! The kernel forgets a removed file right after its name is removed. Removing each at once would be one transaction
-//! per file; those of a few milliseconds are removed in one transaction. Invariant: a released orphan is removed
-//! soon, and before the thread ends.
+//! The kernel forgets a removed file right after its name is removed. Removing each orphan at once would be one
+//! transaction per file; all that are released within a few milliseconds are removed in one transaction.
+//!
+//! Invariant: a released orphan is removed soon, and before the thread ends.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use vellum_fs::LiveFilesystem;
 
 use super::{FailureObserver, format_chain};
 
-/// For how long released inodes gather.
+/// For how long released inodes are collected.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// Removes released inodes until it is dropped.
+/// Removes released orphans until it is dropped.
 pub(crate) struct OrphanRemover {
     shared: Arc<OrphanRemoverShared>,
     thread: Option<JoinHandle<()>>,
@@ -32,7 +33,7 @@ struct OrphanRemoverShared {
 
 #[derive(Debug, Default)]
 struct OrphanRemoverState {
-    is_asked: bool,
+    is_requested: bool,
     is_over: bool,
 }
 
@@ -48,11 +49,11 @@ impl OrphanRemover {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// There is something to remove.
+    /// Has the thread remove what is released.
     pub fn request_removal(&self) {
         let mut state = self.shared.state.lock();
-        if !state.is_asked {
-            state.is_asked = true;
+        if !state.is_requested {
+            state.is_requested = true;
             self.shared.changed.notify_one();
         }
     }
@@ -73,10 +74,10 @@ impl OrphanRemoverShared {
         loop {
             let is_over = self.wait_for_request();
             if let Err(error) = self.fs.remove_released_orphans()
-                // That another took the worktree over is told once, by who finds out.
+                // The loss of the lease is reported once, by the thread that discovers it.
                 && !error.is_fenced_error()
             {
-                // It goes when the worktree is mounted the next time.
+                // They are removed when the worktree is mounted the next time.
                 (self.report)(&format!("files without a name cannot be removed: {}", format_chain(&error)));
             }
             if is_over {
@@ -85,13 +86,13 @@ impl OrphanRemoverShared {
         }
     }
 
-    /// Waits until somebody has asked, and others may have joined in; true at the end.
+    /// Waits for a request, and then a while for further ones. Returns true if the thread is to end.
     fn wait_for_request(&self) -> bool {
-        let idle = |state: &mut OrphanRemoverState| !state.is_asked && !state.is_over;
+        let idle = |state: &mut OrphanRemoverState| !state.is_requested && !state.is_over;
         let mut state = self.state.lock();
         self.changed.wait_while(&mut state, idle);
         self.changed.wait_while_for(&mut state, |state| !state.is_over, GATHER);
-        state.is_asked = false;
+        state.is_requested = false;
         state.is_over
     }
 }

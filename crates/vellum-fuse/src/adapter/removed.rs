@@ -1,8 +1,11 @@
 //! Directories that were removed while a process has them open or as its working directory.
 //!
-//! Such a directory is empty and stays so (the kernel lets nobody make anything in it), so that its attributes are all that
-//! there is of it. They are kept until the kernel has forgotten it. Deliberately absent: extended attributes, and files,
-//! which have content and are kept by the worktree itself.
+//! Such a directory is empty and stays empty (the kernel refuses to create anything in it), so only its attributes are
+//! kept.
+//!
+//! Invariant: a directory is kept until the kernel has forgotten it.
+//!
+//! Deliberately absent: extended attributes, and files, which have content and are kept by the worktree itself.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,10 +14,10 @@ use parking_lot::Mutex;
 use vellum_fs::{AttributeChanges, TimeChange};
 use vellum_types::{InodeAttr, UnixTime};
 
-/// The removed directories that the kernel may still ask for, by its numbers.
+/// The removed directories that the kernel still knows, by node id.
 #[derive(Debug, Default)]
 pub struct RemovedDirNodes {
-    /// How many there are, so that who meets none takes no lock.
+    /// How many there are: while there are none, requests take no lock.
     count: AtomicUsize,
     dirs: Mutex<HashMap<u64, InodeAttr>>,
 }
@@ -28,7 +31,7 @@ impl RemovedDirNodes {
         self.count.store(dirs.len(), Ordering::Release);
     }
 
-    /// The kernel has forgotten a node.
+    /// Removes a node that the kernel has forgotten.
     pub fn remove_node(&self, node: u64) {
         if self.is_empty() {
             return;
@@ -40,12 +43,12 @@ impl RemovedDirNodes {
         self.count.store(dirs.len(), Ordering::Release);
     }
 
-    /// The attributes of a removed directory.
+    /// The attributes of a removed directory; None if the node is not one.
     pub fn dir_attr(&self, node: u64) -> Option<InodeAttr> {
         if self.is_empty() { None } else { self.dirs.lock().get(&node).cloned() }
     }
 
-    /// Sets attributes of a removed directory; None if it is none.
+    /// Sets attributes of a removed directory, and returns all of them; None if the node is not one.
     pub fn set_attributes(&self, node: u64, set: &AttributeChanges, now: UnixTime) -> Option<InodeAttr> {
         if self.is_empty() {
             return None;

@@ -1,10 +1,14 @@
-//! Seeking to data and holes in a file that somebody may write: the kernel may have changed pages that we have not been
-//! given, and it does not write them back before it asks. Changed pages can only make data of a hole, or the file
-//! longer: data that we know of is data. So only where we see a hole is there a doubt; the kernel is told to write back
-//! and forget its pages of that range alone, and then we look again. What a program reads again stays in memory.
+//! Seeking to data and holes in a live file, and invalidation before an answer.
 //!
-//! Telling it waits for requests that our own threads answer; so a thread of its own does it, one file after the other.
-//! It tells the kernel, too, what to forget of other nodes before a request is answered.
+//! The kernel may have changed pages that were not written back, and does not write them back before it sends `lseek`.
+//! Changed pages can only turn holes into data, or extend the file: what is data here is data in any case. So only
+//! holes are uncertain. The kernel is told to write back and drop its pages of that range alone, and then the search is
+//! repeated. All other pages stay in memory.
+//!
+//! The notification waits for requests that threads of this process answer, so a thread of its own sends it, for one
+//! file after the other. The same thread tells the kernel what to drop before other requests are answered.
+//!
+//! Invariant: a thread that answers requests never waits for the kernel.
 
 use std::io;
 use std::ops::Range;
@@ -18,26 +22,26 @@ use crate::metrics::line::{LineDetail, LineOutcome};
 use crate::transport::KernelNotifier;
 use crate::wire::{FuseAnswer, Invalidation, SmallAnswer};
 
-/// The way to the kernel, once the mount is there.
-pub type KernelChannel = Arc<OnceLock<KernelNotifier>>;
+/// Leads to the kernel, once the mount exists.
+pub(crate) type KernelChannel = Arc<OnceLock<KernelNotifier>>;
 
-/// Holes that are looked at one by one; after that the rest of the file is.
+/// Holes that are fetched one by one; then the rest of the file is fetched at once.
 const HOLES_MAX: usize = 8;
 
-/// Where a range ends that goes to the end of the file, wherever the kernel sees that.
+/// The end of a range that extends to the end of the file, wherever the kernel sees that.
 const END: u64 = u64::MAX;
 
 type SeekDone = std::result::Result<u64, Errno>;
 type SeekFinder = Box<dyn Fn(u64, SeekTarget) -> Result<u64> + Send>;
 
-/// What is looked for.
+/// What a seek searches for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SeekGoal {
     pub offset: u64,
     pub seek: SeekTarget,
 }
 
-/// What was found, and where pages of the kernel's could say otherwise.
+/// What was found, and the range in which pages of the kernel may change that.
 #[derive(Debug)]
 pub(super) struct SeekFinding {
     pub found: SeekDone,
@@ -49,14 +53,14 @@ impl LineDetail for SeekFinding {
         match (self.found, &self.doubt) {
             (Ok(found), None) => LineOutcome::Number(found),
             (Err(error), None) => LineOutcome::Failed(error),
-            // It is answered later.
+            // The result is known later.
             (_, Some(_)) => LineOutcome::Done,
         }
     }
 }
 
 impl SeekGoal {
-    /// Looks at what we know.
+    /// Searches what is stored here.
     pub fn search_content(self, find: &dyn Fn(u64, SeekTarget) -> Result<u64>) -> Result<SeekFinding> {
         let known = |done: Result<u64>| match done {
             Err(error) if error.errno() != Errno::NXIO => Err(error),
@@ -66,18 +70,18 @@ impl SeekGoal {
         let doubt = match (self.seek, found) {
             (SeekTarget::Data, Ok(data)) => self.offset..data,
             (SeekTarget::Hole, Ok(hole)) => hole..known(find(hole, SeekTarget::Data))?.unwrap_or(END),
-            // To us the file ends before.
+            // The file ends before the offset here, but may be longer in the kernel.
             (SeekTarget::Data | SeekTarget::Hole, Err(_)) => self.offset..END,
         };
         Ok(SeekFinding { found, doubt: Some(doubt).filter(|doubt| !doubt.is_empty()) })
     }
 }
 
-/// A request that is answered when nothing is in doubt.
+/// A seek that is answered when its result is certain.
 pub(super) struct UncertainSeek {
     node: u64,
     goal: SeekGoal,
-    look: SeekFinding,
+    finding: SeekFinding,
     find: SeekFinder,
     done: Box<dyn FnOnce(SeekDone) + Send>,
 }
@@ -86,30 +90,33 @@ impl UncertainSeek {
     pub fn new(
         node: u64,
         goal: SeekGoal,
-        look: SeekFinding,
+        finding: SeekFinding,
         find: impl Fn(u64, SeekTarget) -> Result<u64> + Send + 'static,
         done: impl FnOnce(SeekDone) + Send + 'static,
     ) -> Self {
-        Self { node, goal, look, find: Box::new(find), done: Box::new(done) }
+        Self { node, goal, finding, find: Box::new(find), done: Box::new(done) }
     }
 
-    /// Looks again until all that is in doubt was written back; `write_back` sees to it.
+    /// Repeats the search until nothing is uncertain. `write_back` makes the kernel write back a range of the node.
     fn resolve_seek(self, write_back: impl Fn(u64, &Range<u64>)) {
-        let Self { node, goal, look: SeekFinding { mut found, mut doubt }, find, done } = self;
-        let mut here: Option<Range<u64>> = None;
+        let Self { node, goal, finding: SeekFinding { mut found, mut doubt }, find, done } = self;
+        let mut fetched: Option<Range<u64>> = None;
         for round in 0.. {
             let Some(mut range) = doubt else { break };
-            let is_here = |here: &Range<u64>| here.start <= range.start && range.end <= here.end;
-            if here.as_ref().is_some_and(is_here) {
+            let covers = |fetched: &Range<u64>| fetched.start <= range.start && range.end <= fetched.end;
+            if fetched.as_ref().is_some_and(covers) {
                 break;
             }
             if round >= HOLES_MAX {
                 range.end = END;
             }
             write_back(node, &range);
-            here = Some(range);
+            fetched = Some(range);
             match goal.search_content(&find) {
-                Ok(look) => (found, doubt) = (look.found, look.doubt),
+                Ok(finding) => {
+                    found = finding.found;
+                    doubt = finding.doubt;
+                }
                 Err(error) => return done(Err(error.errno())),
             }
         }
@@ -117,56 +124,56 @@ impl UncertainSeek {
     }
 }
 
-/// What the kernel has to forget before it is answered.
+/// What the kernel has to drop from its caches before an answer.
 #[derive(Debug, Clone)]
 pub(super) enum StaleCache {
     /// The attributes of a node.
     Attributes(u64),
-    /// The attributes of a node, and its pages of a range.
+    /// The attributes of a node, and its pages in a range.
     Pages(u64, Range<u64>),
 }
 
 impl StaleCache {
-    /// Everything of a node.
+    /// The attributes of a node, and all its pages.
     pub fn for_node(node: u64) -> Self {
         Self::Pages(node, 0..END)
     }
 }
 
-/// What the thread does.
+/// A job of the thread.
 enum SeekJob {
-    Settle(UncertainSeek),
-    Forget(StaleCache, Box<dyn FnOnce() + Send>),
+    Resolve(UncertainSeek),
+    Invalidate(StaleCache, Box<dyn FnOnce() + Send>),
 }
 
-/// The way to the thread that fetches the kernel's pages.
-pub struct SeekWorker {
-    wanted: Sender<SeekJob>,
+/// Hands jobs to the thread that notifies the kernel.
+pub(super) struct SeekWorker {
+    jobs: Sender<SeekJob>,
 }
 
 impl SeekWorker {
     /// Starts the thread. It ends when this is dropped.
     pub fn start(kernel: KernelChannel) -> io::Result<Self> {
-        let (wanted, received) = channel();
+        let (jobs, received) = channel();
         std::thread::Builder::new()
             .name("vellum-seek".into())
             .spawn(move || run_seek_worker(&kernel, &received))?;
-        Ok(Self { wanted })
+        Ok(Self { jobs })
     }
 
-    /// Answers later.
-    pub(super) fn enqueue_seek(&self, doubtful: UncertainSeek) {
+    /// Has the thread resolve and answer a seek.
+    pub(super) fn enqueue_seek(&self, seek: UncertainSeek) {
         // The thread lives as long as this does.
-        let _ = self.wanted.send(SeekJob::Settle(doubtful));
+        let _ = self.jobs.send(SeekJob::Resolve(seek));
     }
 
-    /// Lets the kernel forget what is stale, and goes on with `then`.
+    /// Has the thread make the kernel drop what is stale, and then call `then`.
     pub(super) fn enqueue_invalidation(&self, stale: StaleCache, then: impl FnOnce() + Send + 'static) {
-        let _ = self.wanted.send(SeekJob::Forget(stale, Box::new(then)));
+        let _ = self.jobs.send(SeekJob::Invalidate(stale, Box::new(then)));
     }
 }
 
-/// What answers that data or a hole was found, or not.
+/// The answer to a seek.
 pub(super) fn build_seek_answer(done: SeekDone) -> FuseAnswer {
     FuseAnswer::from_result(done, |&offset| SmallAnswer::for_offset(offset))
 }
@@ -175,19 +182,19 @@ fn run_seek_worker(kernel: &KernelChannel, received: &Receiver<SeekJob>) {
     let write_back = |node, range: &Range<u64>| {
         let len = if range.end == END { 0 } else { range.end - range.start };
         if let Some(kernel) = kernel.get() {
-            // If writing back fails, so does the program's `fsync`.
+            // If writing back fails, the kernel reports that to the next `fsync`.
             let _ = kernel.send_notice(Invalidation::Pages { node, offset: range.start, len });
         }
     };
     for job in received {
         match job {
-            SeekJob::Settle(doubtful) => doubtful.resolve_seek(write_back),
-            SeekJob::Forget(stale, then) => {
+            SeekJob::Resolve(seek) => seek.resolve_seek(write_back),
+            SeekJob::Invalidate(stale, then) => {
                 match stale {
                     StaleCache::Pages(node, range) => write_back(node, &range),
                     StaleCache::Attributes(node) => {
                         if let Some(kernel) = kernel.get() {
-                            // What it does not know it has forgotten.
+                            // It fails if the kernel has cached nothing of the node.
                             let _ = kernel.send_notice(Invalidation::Attributes(node));
                         }
                     }

@@ -1,11 +1,13 @@
-//! The access log: lines about requests, for the reader of the pipe to which `.vellum/accesslog` leads.
+//! The access log: lines about requests, for the process that reads the pipe to which `.vellum/accesslog` points.
 //!
-//! A pipe, because the kernel asks nothing when a file of the mount is opened: so one process reads at a time. Lines
-//! are made only while somebody does.
+//! It is a pipe because the kernel does not tell when a file of the mount is opened; so one process can read at a time.
+//! Lines are recorded only while one does.
 //!
-//! Whoever serves a request leaves a note and goes on: it wakes nobody, unless there are very many notes. A thread that
-//! gives way to all others looks for them now and then. Two processes that want a processor each few milliseconds, this
-//! thread and the reader, would cost requests more than all notes do. Invariant: no more notes wait than [`WAITING_MAX`].
+//! A thread that serves a request leaves a note and continues; it wakes no other thread unless there are very many
+//! notes. A thread with low priority collects them from time to time. If this thread and the reader wanted a processor
+//! every few milliseconds, requests would lose more time by that than by all notes.
+//!
+//! Invariant: no more notes wait than [`WAITING_MAX`].
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -24,27 +26,26 @@ use rustix::process::nice;
 
 use super::line::{ClockPair, LineNote};
 
-/// Notes that wait for a slow reader, about two hundred bytes each; what comes after is dropped, and the reader is told.
+/// Notes that wait for a slow reader, about 200 bytes each. Further ones are dropped, and the reader is told so.
 const WAITING_MAX: usize = 1 << 15;
 
-/// So many are handed on at once, however short they have waited: as many may still come before the thread that writes
-/// them has a processor.
+/// If so many notes wait, the thread that writes them is woken: as many may still arrive before it gets a processor.
 const MANY: usize = WAITING_MAX / 2;
 
-/// What a reader gets in place of lines that it was too slow for.
+/// The line that a reader gets in place of those that were dropped.
 const DROPPED: &str = "# lines were dropped\n";
 
-/// How often it is looked for notes, and for whether the reader is still there. Who reads along does not see it.
+/// How often notes are collected, and the reader is checked: often enough for a person who watches the log.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// What the pipe is asked to hold, bytes: the text of [`MANY`] notes or nearly, so that writing does not have to wait for
-/// the reader, which then is woken once for all of it. As much as anybody may ask for.
+/// The capacity of the pipe, bytes: nearly the text of [`MANY`] notes, so that writing does not wait for the reader,
+/// and wakes it once for all of them. It is the most that a process without privileges may ask for.
 const PIPE_SIZE: usize = 1 << 20;
 
-/// Added to the niceness of the thread that makes the text: requests come before what is told of them.
+/// Added to the niceness of the thread that writes the log: requests are more important.
 const NICENESS: i32 = 10;
 
-/// The log.
+/// The access log of a mount.
 #[derive(Debug, Default)]
 pub struct AccessLog {
     is_read: AtomicBool,
@@ -57,11 +58,11 @@ pub struct AccessLog {
 #[derive(Debug, Default)]
 struct PendingNotes {
     lines: Vec<LineNote>,
-    /// The next ones were dropped.
+    /// Whether later notes were dropped.
     dropped: bool,
 }
 
-/// The pipe; it goes when this is dropped.
+/// The pipe. It is removed when this is dropped.
 #[derive(Debug)]
 pub struct AccessLogPipe {
     log: Arc<AccessLog>,
@@ -69,13 +70,13 @@ pub struct AccessLogPipe {
 }
 
 impl AccessLog {
-    /// Whether lines are wanted.
+    /// Whether a process reads the log.
     #[must_use]
     pub fn has_reader(&self) -> bool {
         self.is_read.load(Ordering::Relaxed)
     }
 
-    /// Hands a note to the reader.
+    /// Adds a note for the reader.
     pub fn append_note(&self, line: LineNote) {
         let mut waiting = self.waiting.lock();
         if waiting.lines.len() < WAITING_MAX {
@@ -90,11 +91,11 @@ impl AccessLog {
         }
     }
 
-    /// Makes the pipe, which only its owner can read, and a thread that writes to it.
+    /// Creates the pipe, which only its owner can read, and starts the thread that writes to it.
     pub fn serve_pipe(self: &Arc<Self>, path: &Path) -> io::Result<AccessLogPipe> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            // A process that was killed leaves its pipe.
+            // A process that was killed has left its pipe.
             Ok(()) | Err(_) => {}
         }
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
@@ -108,10 +109,10 @@ impl AccessLog {
     }
 
     fn write_to_pipe(&self, path: &Path) {
-        // Where it is not allowed, it is only slower.
+        // If it fails, the log takes more time from requests.
         let _ = nice(NICENESS);
         while !self.is_finished() {
-            // Waits for a reader. Without its pipe the log has come to its end.
+            // Waits for a reader. It fails if the pipe was removed, and with it the log has ended.
             let Ok(pipe) = File::options().write(true).open(path) else { return };
             let _ = fcntl_setpipe_size(&pipe, PIPE_SIZE);
             *self.waiting.lock() = PendingNotes::default();
@@ -121,13 +122,13 @@ impl AccessLog {
         }
     }
 
-    /// Writes what is noted, until nobody reads any more.
+    /// Writes notes until the reader closes the pipe.
     fn write_until_closed(&self, mut pipe: &File) {
         let mut taken = PendingNotes::default();
         let mut text = String::new();
         while self.take_notes(&mut taken, pipe) {
             text.clear();
-            // Anew each time: somebody may set the time of day.
+            // Read each time, since the time of day may be set.
             let clock = ClockPair::now();
             for line in taken.lines.drain(..) {
                 // Writing to a string cannot fail.
@@ -142,8 +143,8 @@ impl AccessLog {
         }
     }
 
-    /// Takes what is noted, and leaves what `taken` was, empty: its room is warm, and whoever is served does not wait until
-    /// there is some. False if nobody reads any more.
+    /// Waits for notes, and swaps them with `taken`, which is empty: the threads that add notes then find a buffer that
+    /// is already allocated. Returns false if the reader has closed the pipe.
     fn take_notes(&self, taken: &mut PendingNotes, pipe: &File) -> bool {
         loop {
             let few = |waiting: &mut PendingNotes| waiting.lines.len() < MANY && !self.is_finished();
@@ -165,7 +166,7 @@ impl AccessLog {
     }
 }
 
-/// Whether somebody has the other end of a pipe open.
+/// Whether a process has the other end of a pipe open.
 fn has_pipe_reader(pipe: &File) -> bool {
     let mut polled = [PollFd::new(pipe, PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -181,9 +182,9 @@ impl Drop for AccessLogPipe {
         self.log.ended.store(true, Ordering::Release);
         drop(waiting);
         self.log.arrived.notify_one();
-        // Who waits for a reader finds one, and then that all has ended.
+        // The thread may wait for a reader: it finds this one, and then sees that the log has ended.
         let woken = rustix::fs::open(&self.path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
-        // One that cannot be removed is replaced by the next mount.
+        // If it cannot be removed, the next mount replaces it.
         let _ = std::fs::remove_file(&self.path);
         drop(woken);
     }
@@ -208,7 +209,7 @@ mod tests {
     fn noted(node: u64) -> LineNote {
         let head = RequestHeader { opcode: 3, unique: 0, node, uid: 0, gid: 0, pid: 1 };
         let request = ServedRequest { head: &head, operation: &FuseOperation::Getattr };
-        LineNote::new(RequestKind::Getattr, request, (Instant::now(), Duration::ZERO), &Ok(()))
+        LineNote::new(RequestKind::Getattr, request, Instant::now(), Duration::ZERO, &Ok(()))
     }
 
     fn next(reader: &mut impl BufRead) -> String {

@@ -4,11 +4,11 @@
 //! 1700000000.250000 [uid:5,gid:6,pid:7] read (2,4096,8192): ok 4096 <0.000120>
 //! ```
 //!
-//! Invariants: one request is one line; names stand in quotes, and a quote within them is escaped, so that a line can be
-//! taken apart whatever a file is called. Whoever serves a request only notes what the line is made of ([`LineNote`]), and
-//! looks at one clock, once before and once after: text, with the time of day, is made of it by the thread that writes the
-//! log. docs/measuring.md tells what the arguments mean; `vellum-bench` reads
-//! them.
+//! Invariants: one request is one line. Names are quoted, and quotes in them are escaped, so that a line can be parsed
+//! whatever a file is called. The thread that serves a request only records what the line needs ([`LineNote`]), and
+//! reads one clock, once before and once after; the thread that writes the log formats it, with the time of day.
+//!
+//! docs/measuring.md describes the arguments; `vellum-bench` parses them.
 
 use std::fmt::{Display, Formatter, Result};
 use std::sync::Arc;
@@ -20,29 +20,29 @@ use vellum_fs::{AttributeChanges, FilesystemStatistics, FsError, TimeChange};
 use super::{RequestKind, ServedRequest};
 use crate::wire::{EntryAnswer, FuseOperation};
 
-/// Most arguments of a request behind the node.
+/// Arguments that a request has at most, besides the node.
 const ARGUMENTS: usize = 4;
 
-/// What stands behind `ok`, or what went wrong.
+/// The result of a request as a line has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineOutcome {
-    /// It is done, and there is nothing more to tell.
+    /// Success without further details.
     Done,
-    /// So many bytes, or a place in a file.
+    /// A number of bytes, or a position in a file.
     Number(u64),
     /// An inode: its number, mode and size.
     Inode(u64, u32, u64),
-    /// It failed.
+    /// A failure.
     Failed(Errno),
 }
 
-/// What of an answer stands in a line.
+/// A result of a request that can be logged.
 pub trait LineDetail {
-    /// That.
+    /// What a line has of it.
     fn line_outcome(&self) -> LineOutcome;
 }
 
-/// Who says only that it is done.
+/// Implements [`LineDetail`] for results of which only the success is logged.
 macro_rules! impl_done_outcome {
     ($($answer:ty),+) => {
         $(impl LineDetail for $answer {
@@ -53,7 +53,6 @@ macro_rules! impl_done_outcome {
     };
 }
 
-// How full the filesystem is and what it lists would be lines of their own.
 impl_done_outcome!((), FilesystemStatistics);
 
 impl LineDetail for EntryAnswer {
@@ -97,7 +96,7 @@ enum RequestArgument {
     Set(Box<AttributeChanges>),
 }
 
-/// A moment, by the clock that only goes on and by that of the day: what happened by the one is told by the other.
+/// One moment by the monotonic clock and by the time of day, to convert from the one to the other.
 #[derive(Debug, Clone, Copy)]
 pub struct ClockPair {
     moment: Instant,
@@ -105,37 +104,39 @@ pub struct ClockPair {
 }
 
 impl ClockPair {
-    /// This moment.
+    /// The current moment.
     pub fn now() -> Self {
         Self { moment: Instant::now(), of_day: SystemTime::now() }
     }
 
-    /// When that was, since 1970: a moment that is past.
+    /// The time of day of an earlier moment, since 1970.
     fn duration_since_epoch(&self, at: Instant) -> Duration {
         let ago = self.moment.saturating_duration_since(at);
         self.of_day.checked_sub(ago).and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default()
     }
 }
 
-/// What a line is made of.
+/// What a line is made from.
 #[derive(Debug, Clone)]
 pub struct LineNote {
-    /// When it began, and how long it took.
     began: Instant,
     took: Duration,
     kind: RequestKind,
-    who: (u32, u32, u32),
+    uid: u32,
+    gid: u32,
+    pid: u32,
     node: u64,
     arguments: [RequestArgument; ARGUMENTS],
     outcome: LineOutcome,
 }
 
 impl LineNote {
-    /// A request that is done.
+    /// Records a request that began at `began` and took `took`.
     pub fn new<T: LineDetail>(
         kind: RequestKind,
         request: ServedRequest<'_>,
-        (began, took): (Instant, Duration),
+        began: Instant,
+        took: Duration,
         done: &std::result::Result<T, FsError>,
     ) -> Self {
         let head = request.head;
@@ -143,7 +144,9 @@ impl LineNote {
             began,
             took,
             kind,
-            who: (head.uid, head.gid, head.pid),
+            uid: head.uid,
+            gid: head.gid,
+            pid: head.pid,
             node: head.node,
             arguments: collect_arguments(request.operation),
             outcome: done
@@ -152,13 +155,13 @@ impl LineNote {
         }
     }
 
-    /// The line, with the time of day of when it was done.
+    /// The line, with the time of day at which the request was answered.
     pub fn to_log_line<'n>(&'n self, clock: &ClockPair) -> AccessLogLine<'n> {
         AccessLogLine { of: self, at: clock.duration_since_epoch(self.began + self.took) }
     }
 }
 
-/// A line.
+/// A line of the access log.
 #[derive(Debug)]
 pub struct AccessLogLine<'n> {
     of: &'n LineNote,
@@ -172,11 +175,10 @@ impl Display for AccessLogLine<'_> {
     }
 }
 
-/// All but the time of day.
+/// The line without the time of day.
 impl Display for LineNote {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let (uid, gid, pid) = self.who;
-        write!(f, "[uid:{uid},gid:{gid},pid:{pid}] ")?;
+        write!(f, "[uid:{},gid:{},pid:{}] ", self.uid, self.gid, self.pid)?;
         write!(f, "{} ({}", self.kind.name(), self.node)?;
         self.arguments.iter().try_for_each(|argument| argument.fmt(f))?;
         match self.outcome {
@@ -202,7 +204,7 @@ impl Display for RequestArgument {
     }
 }
 
-/// What stands behind the node.
+/// The arguments of an operation, besides the node.
 fn collect_arguments(what: &FuseOperation<'_>) -> [RequestArgument; ARGUMENTS] {
     use FuseOperation as Do;
     let name = |name: &[u8]| RequestArgument::Name(name.into());
@@ -238,7 +240,7 @@ fn collect_arguments(what: &FuseOperation<'_>) -> [RequestArgument; ARGUMENTS] {
         Do::CopyFileRange { offset, to, to_offset, len, .. } => {
             [number(offset), number(to), number(to_offset), number(len)]
         }
-        // These have none, or are no requests that are watched.
+        // These have no arguments, or are not logged.
         Do::Getattr | Do::Statx | Do::Readlink | Do::Statfs => pad_arguments([]),
         Do::Init(_) | Do::Destroy | Do::Forget { .. } | Do::BatchForget(_) => pad_arguments([]),
         Do::Ioctl { command, .. } => pad_arguments([flags(command)]),
@@ -246,14 +248,14 @@ fn collect_arguments(what: &FuseOperation<'_>) -> [RequestArgument; ARGUMENTS] {
     }
 }
 
-/// So many arguments, and no more.
+/// Fills up the arguments.
 fn pad_arguments<const N: usize>(given: [RequestArgument; N]) -> [RequestArgument; ARGUMENTS] {
     let mut all = [const { RequestArgument::None }; ARGUMENTS];
     all.iter_mut().zip(given).for_each(|(place, argument)| *place = argument);
     all
 }
 
-/// The attributes that are to be set, by name: the others stay.
+/// Writes the attributes that are set, by name.
 fn write_set_fields(f: &mut Formatter<'_>, set: &AttributeChanges) -> Result {
     if let Some(mode) = set.mode {
         write!(f, ",mode=0{mode:o}")?;

@@ -4,50 +4,54 @@
 //! While requests arrive, one thread of a mount polls for them instead of sleeping. It yields all the time, and stops
 //! when another thread needs its processor. Then no thread polls for a while, which is longer the more often this
 //! happened: a thread that yields to a computing program continues only after a whole time slice, and a request that
-//! arrived meanwhile has waited for it, while a sleeping thread is woken at once. Invariant: at most one thread of a
-//! mount polls.
+//! arrived meanwhile has waited for it, while a sleeping thread is woken at once.
+//!
+//! Invariant: at most one thread of a mount polls.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The mount is busy for so long after a request.
+/// For how long after a request further ones are expected.
 const BUSY: Duration = Duration::from_micros(200);
 
-/// Somebody else has had the processor if yielding it took so long.
+/// If yielding the processor took so long, another thread has used it.
 const OTHERS: Duration = Duration::from_micros(30);
 
-/// How long nobody lingers after somebody else had the processor, nanoseconds: at first, since that may have been by chance,
-/// and at most.
-const PAUSE: (u64, u64) = (1_000_000, 256_000_000);
+/// How long no thread polls after another thread has used the processor, nanoseconds: at first, since that may have
+/// been a coincidence. Each further time doubles it.
+const PAUSE_MIN: u64 = 1_000_000;
 
-/// Who lingers, and until when.
+/// How long at most, nanoseconds.
+const PAUSE_MAX: u64 = 256_000_000;
+
+/// Whether a thread of the mount polls, and whether one should.
 #[derive(Debug)]
 pub struct BusyPoll {
     taken: AtomicBool,
     start: Instant,
-    /// When the last request came, in nanoseconds since `start`.
+    /// When the last request arrived, nanoseconds since `start`.
     last: AtomicU64,
-    /// Nobody lingers before that, in nanoseconds since `start`.
+    /// No thread polls before that, nanoseconds since `start`.
     free: AtomicU64,
-    /// For how long nobody will, the next time that somebody else wants the processor.
+    /// The pause after another thread uses the processor the next time.
     pause: AtomicU64,
 }
 
 impl BusyPoll {
-    /// Nothing has come yet.
+    /// No request has arrived yet.
     pub fn new() -> Self {
         let last = AtomicU64::new(0);
         let free = AtomicU64::new(0);
-        let pause = AtomicU64::new(PAUSE.0);
+        let pause = AtomicU64::new(PAUSE_MIN);
         Self { taken: AtomicBool::new(false), start: Instant::now(), last, free, pause }
     }
 
-    /// A request has come.
+    /// A request has arrived.
     pub fn record_request(&self) {
         self.last.store(self.elapsed_nanos(), Ordering::Relaxed);
     }
 
-    /// Becomes the one that polls, unless somebody is, or there is nothing to poll for.
+    /// Returns the permit to poll; None if another thread has it, if polling is paused, or if no request is expected.
     pub fn acquire_permit(&self) -> Option<BusyPollPermit<'_>> {
         let now = self.elapsed_nanos();
         let wanted = self.has_recent_request(now) && now >= self.free.load(Ordering::Relaxed);
@@ -55,16 +59,16 @@ impl BusyPoll {
         free.then_some(BusyPollPermit(self))
     }
 
-    /// Somebody else wants the processor.
+    /// Another thread has used the processor.
     fn pause_polling(&self, now: u64) {
         let pause = self.pause.load(Ordering::Relaxed);
         self.free.store(now.saturating_add(pause), Ordering::Relaxed);
-        self.pause.store((pause * 2).min(PAUSE.1), Ordering::Relaxed);
+        self.pause.store((pause * 2).min(PAUSE_MAX), Ordering::Relaxed);
     }
 
-    /// Nobody does.
+    /// No other thread has used the processor.
     fn reset_pause(&self) {
-        self.pause.store(PAUSE.0, Ordering::Relaxed);
+        self.pause.store(PAUSE_MIN, Ordering::Relaxed);
     }
 
     fn elapsed_nanos(&self) -> u64 {
@@ -76,12 +80,12 @@ impl BusyPoll {
     }
 }
 
-/// The right to poll.
+/// The right of one thread to poll.
 #[derive(Debug)]
 pub struct BusyPollPermit<'l>(&'l BusyPoll);
 
 impl BusyPollPermit<'_> {
-    /// Looks until there is something. False: it is time to sleep.
+    /// Polls until `look` returns true. Returns false if the thread should sleep instead.
     pub fn poll_until(&self, mut look: impl FnMut() -> bool) -> bool {
         let mut before = self.0.elapsed_nanos();
         let mut yielded = false;
@@ -102,7 +106,8 @@ impl BusyPollPermit<'_> {
                 self.0.reset_pause();
                 return look();
             }
-            (before, yielded) = (now, true);
+            before = now;
+            yielded = true;
         }
     }
 }
@@ -135,7 +140,7 @@ mod tests {
         let all: Vec<_> = (0..10).map(|_| pauses(&poll)).collect();
         assert_eq!(all, [1, 2, 4, 8, 16, 32, 64, 128, 256, 256].map(|millis| millis * 1_000_000));
         poll.reset_pause();
-        assert_eq!(pauses(&poll), PAUSE.0);
+        assert_eq!(pauses(&poll), PAUSE_MIN);
         poll.free.store(u64::MAX, Ordering::Relaxed);
         assert!(poll.acquire_permit().is_none());
         poll.free.store(0, Ordering::Relaxed);

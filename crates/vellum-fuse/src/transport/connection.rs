@@ -18,9 +18,9 @@ use super::service::{RequestService, answer_device_request};
 use super::watchdog::{Watchdog, WatchedService};
 use crate::wire::FuseRequest;
 
-/// How long the device's thread sleeps after each request if there are rings. The device then carries only the nodes that
-/// the kernel has forgotten; after a pause it reads many of them at once, and a program that removes files does not wake
-/// the thread for each.
+/// How long the device's thread sleeps after each request if there are rings. The device then carries only the nodes
+/// that the kernel has forgotten; after a pause it reads many of them at once, and a program that removes files does
+/// not wake the thread for each.
 const FORGET_PAUSE: Duration = Duration::from_millis(10);
 
 /// The threads that serve a mount.

@@ -1,4 +1,6 @@
-//! The device `/dev/fuse`: a descriptor of it is one end of a mount.
+//! The device `/dev/fuse`: each open descriptor is one end of a mount.
+//!
+//! Invariant: an answer is written to a descriptor of the mount that the request was read from.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -12,17 +14,17 @@ use crate::wire::{FuseAnswer, Invalidation, encode_answer_head};
 
 const PATH: &str = "/dev/fuse";
 
-/// Bytes of the largest write that the kernel sends in one request: the most that it sends without a change of its limits
-/// by the administrator (`fs.fuse.max_pages_limit`).
+/// Bytes of the largest write that the kernel sends in one request: the most that it sends without a change of its
+/// limits by the administrator (`fs.fuse.max_pages_limit`).
 pub const MAX_WRITE: usize = 1 << 20;
 
 /// Bytes of the buffer that a request is read into: the largest write and its head, rounded up to a page.
 pub const REQUEST_MAX: usize = MAX_WRITE + 4096;
 
-/// Gives an open device another descriptor's mount (`FUSE_DEV_IOC_CLONE`).
+/// Attaches a newly opened descriptor to the mount of another one (`FUSE_DEV_IOC_CLONE`).
 const CLONE: Opcode = opcode::read::<u32>(229, 0);
 
-/// A descriptor of the device.
+/// A descriptor of the device. The mount ends when its last descriptor is closed.
 #[derive(Debug)]
 pub struct FuseDevice(OwnedFd);
 
@@ -39,16 +41,16 @@ impl AsFd for FuseDevice {
 }
 
 impl FuseDevice {
-    /// Opens the device, for a mount to be.
+    /// Opens the device for a new mount.
     pub fn open() -> io::Result<Self> {
         Ok(Self(rustix::fs::open(PATH, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?))
     }
 
-    /// Another descriptor of the same mount, from which requests can be read at the same time.
+    /// Opens a further descriptor of the same mount, from which another thread can read requests.
     pub fn reopen(&self) -> io::Result<Self> {
         let other = Self::open()?;
         let mut number = self.0.as_raw_fd().cast_unsigned();
-        #[expect(unsafe_code, reason = "no safe call tells FUSE of another descriptor")]
+        #[expect(unsafe_code, reason = "no safe call attaches a descriptor to a mount")]
         // SAFETY: the operation reads the 32 bits that it is given, which are a number, and writes nothing.
         unsafe {
             rustix::ioctl::ioctl(&other.0, Updater::<CLONE, u32>::new(&mut number))?;
@@ -56,12 +58,12 @@ impl FuseDevice {
         Ok(other)
     }
 
-    /// Waits for a request; none when the mount is gone.
+    /// Waits for a request, and returns its bytes; None when the mount has ended.
     pub fn read_request<'b>(&self, room: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
         let len = loop {
             match rustix::io::read(&self.0, &mut *room) {
                 Ok(len) => break len,
-                // Who asked was interrupted before we read it; or we were.
+                // The process was interrupted before its request was read; or this thread was.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
                 Err(Errno::NODEV) => return Ok(None),
                 Err(error) => return Err(error.into()),
@@ -70,7 +72,7 @@ impl FuseDevice {
         Ok(Some(&room[..len]))
     }
 
-    /// Answers a request. That it cannot be told means that nobody waits for it any more.
+    /// Answers a request. An error is ignored: the process that waited was killed, or the mount has ended.
     pub fn send_answer(&self, unique: u64, answer: FuseAnswer) {
         let _ = match answer {
             FuseAnswer::None | FuseAnswer::Later => Ok(0),
@@ -90,13 +92,13 @@ impl FuseDevice {
         rustix::io::writev(&self.0, &[IoSlice::new(&head), IoSlice::new(bytes)])
     }
 
-    /// Whether the mount is still there.
+    /// Whether the mount still exists.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.poll_state().is_some_and(|state| !state.contains(PollFlags::ERR))
     }
 
-    /// Whether a request waits to be read.
+    /// Whether a request is waiting to be read.
     #[must_use]
     pub fn has_request(&self) -> bool {
         self.poll_state().is_some_and(|state| state.contains(PollFlags::IN))
@@ -109,23 +111,24 @@ impl FuseDevice {
         Some(device[0].revents())
     }
 
-    /// The same descriptor once more.
+    /// Duplicates the descriptor.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
 
-    /// A way to tell the kernel what to forget.
+    /// Returns a descriptor for notifications to the kernel.
     pub fn new_notifier(&self) -> io::Result<KernelNotifier> {
         Ok(KernelNotifier(self.0.try_clone()?))
     }
 }
 
-/// Tells the kernel what to forget. Never to be used by a thread that answers requests: it could wait for itself.
+/// Sends notifications to the kernel. A thread that answers requests must not use it: the kernel may have to wait for
+/// an answer of the same thread before the call returns.
 #[derive(Debug)]
 pub struct KernelNotifier(OwnedFd);
 
 impl KernelNotifier {
-    /// Tells it; an error too if the kernel does not know what is to be forgotten.
+    /// Sends a notification. Also fails if the kernel has cached nothing of what it is to drop.
     pub fn send_notice(&self, notice: Invalidation<'_>) -> Result<(), Errno> {
         rustix::io::write(&self.0, &notice.encode()).map(|_| ())
     }

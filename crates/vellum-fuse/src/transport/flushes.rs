@@ -1,9 +1,11 @@
-//! Requests that wait for the disk, of those that come through the device.
+//! Requests of the device that wait for the disk.
 //!
-//! One flush is for all who wait: so that they do, each waits in a thread of its own, and those who read the device go on
-//! reading. Else no more could share a flush than there are readers, and while it lasts nobody would be heard. Only the
-//! first is answered by the thread that read it, since waking another one may take as long as the flush. Invariant: at
-//! most one thread that reads the device waits here.
+//! All requests that wait at the same time share one flush of the disk. So that many can wait, each does so in a thread
+//! of its own, and the threads that read the device continue to read. Otherwise no more requests could share a flush
+//! than there are such threads, and none of them would read meanwhile. Only the first request is answered by the thread
+//! that read it: to wake another thread can take as long as the flush.
+//!
+//! Invariant: at most one thread that reads the device waits for the disk.
 
 use std::io;
 use std::sync::Arc;
@@ -17,27 +19,27 @@ use super::device::FuseDevice;
 use super::service::{RequestService, answer_device_request};
 use crate::wire::{FuseOperation, FuseRequest};
 
-/// Threads for those who are not the first: programs that flush at the same time share one flush up to this many.
+/// Threads for requests that are not the first: so many programs can share one flush.
 const THREADS: usize = 8;
 
-/// Where requests go that wait for the disk.
+/// Hands requests that wait for the disk to other threads.
 #[derive(Clone)]
-pub struct FlushQueue {
+pub(super) struct FlushQueue {
     taken: Arc<AtomicBool>,
     others: Sender<WaitingFlush>,
 }
 
-/// A request as it was read, and the descriptor that it was read from.
+/// A request as it was read, with the descriptor that it was read from.
 struct WaitingFlush {
     device: Arc<FuseDevice>,
     bytes: Vec<u8>,
 }
 
-/// The right of a thread that reads the device to wait for the disk by itself.
-pub struct FirstFlushPermit(Arc<AtomicBool>);
+/// The right of a thread that reads the device to wait for the disk itself.
+pub(super) struct FirstFlushPermit(Arc<AtomicBool>);
 
 impl FlushQueue {
-    /// Starts the threads. They end when nobody has this any more.
+    /// Starts the threads. They end when all clones of the queue are dropped.
     pub fn start<S: RequestService>(service: &Arc<S>) -> io::Result<(Self, Vec<JoinHandle<io::Result<()>>>)> {
         let (others, waiting) = channel();
         let waiting = Arc::new(Mutex::new(waiting));
@@ -54,13 +56,13 @@ impl FlushQueue {
         Ok((Self { taken: Arc::default(), others }, threads))
     }
 
-    /// The right to wait, unless another thread that reads has it.
+    /// Returns the permit to wait for the disk; None if another thread that reads the device has it.
     pub fn acquire_permit(&self) -> Option<FirstFlushPermit> {
         let free = !self.taken.swap(true, Ordering::Acquire);
         free.then(|| FirstFlushPermit(self.taken.clone()))
     }
 
-    /// Lets another thread answer.
+    /// Has another thread answer the request.
     pub fn enqueue_flush(&self, device: &Arc<FuseDevice>, request: &[u8]) {
         let sent = self.others.send(WaitingFlush { device: device.clone(), bytes: request.to_vec() });
         debug_assert!(sent.is_ok(), "the threads for flushes end after those that read");
@@ -74,7 +76,7 @@ impl Drop for FirstFlushPermit {
 }
 
 /// Whether a request waits for the disk.
-pub fn needs_disk_flush(operation: &FuseOperation<'_>) -> bool {
+pub(super) fn needs_disk_flush(operation: &FuseOperation<'_>) -> bool {
     matches!(operation, FuseOperation::Fsync { .. } | FuseOperation::Fsyncdir { .. })
 }
 
@@ -82,7 +84,7 @@ fn run_flush_worker(service: &impl RequestService, waiting: &Mutex<Receiver<Wait
     loop {
         let next = waiting.lock().recv();
         let Ok(WaitingFlush { device, bytes }) = next else { return };
-        // It was decoded before.
+        // It was decoded before it was enqueued, so this succeeds.
         let Ok(request) = FuseRequest::decode(&bytes) else { continue };
         let answer = answer_device_request(service, &device, &request, request.decode_operation());
         device.send_answer(request.header.unique, answer);

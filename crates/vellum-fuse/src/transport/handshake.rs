@@ -1,4 +1,6 @@
-//! The first request: the kernel reports its features, and the answer selects among them.
+//! The handshake: in the first request the kernel reports its features, and the answer selects among them.
+//!
+//! Invariant: no feature is selected that the kernel has not offered.
 
 use std::io;
 
@@ -8,18 +10,18 @@ use super::device::{FuseDevice, MAX_WRITE, REQUEST_MAX};
 use super::rings::RingTransport;
 use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, InitAnswer, InitRequest, MAJOR, flags};
 
-/// What the kernel is asked to do, as far as it can.
+/// The features that are selected if the kernel offers them.
 const WANTED: [u64; 18] = [
     flags::ASYNC_READ,
-    // What the kernel has forgotten it finds again by its number: for file handles, and NFS.
+    // The kernel looks up `.` and `..` to find a node that it has forgotten: for file handles, and NFS.
     flags::EXPORT_SUPPORT,
-    // Says whether an access control list takes the set-group-id bit away.
+    // The request tells whether an access control list clears the set-group-id bit.
     flags::SETXATTR_EXT,
     flags::BIG_WRITES,
-    // Opening and closing need nothing of us: the kernel does not ask.
+    // Opening and closing need no work here. The kernel sends neither request, which saves two per file.
     flags::NO_OPEN_SUPPORT,
     flags::NO_OPENDIR_SUPPORT,
-    // Whether the umask counts depends on default ACLs, which only the filesystem knows.
+    // Whether the umask applies depends on the default ACL of the directory, which only the filesystem knows.
     flags::DONT_MASK,
     flags::POSIX_ACL,
     flags::DO_READDIRPLUS,
@@ -27,29 +29,33 @@ const WANTED: [u64; 18] = [
     flags::ASYNC_DIO,
     flags::WRITEBACK_CACHE,
     flags::PARALLEL_DIROPS,
-    // Also lets the kernel remember that a file has no capabilities, instead of asking before each write.
+    // The kernel also caches that a file has no capabilities; otherwise it sends `getxattr` before each write.
     flags::HANDLE_KILLPRIV_V2,
     flags::CACHE_SYMLINKS,
-    // Pages go only when somebody says so.
+    // The kernel drops pages only when it is told to, not when a modification time changes.
     flags::EXPLICIT_INVAL_DATA,
     flags::MAX_PAGES,
     flags::INIT_EXT,
 ];
 
-/// The first minor version that is spoken here: since Linux 5.1, which takes it that directories are not opened.
+/// The oldest minor version that is supported (Linux 5.1): the first whose kernel does not need directories to be
+/// opened.
 const MINOR_MIN: u32 = 29;
 
-/// Requests that the kernel keeps going without anybody waiting: readahead and write-back.
+/// Requests that the kernel may have in progress while no process waits for them: readahead and write-back.
 const MAX_BACKGROUND: u16 = 64;
 
-/// From how many of these on the kernel writes no more by itself.
+/// From this number on, the kernel starts no further write-back by itself.
 const CONGESTION: u16 = MAX_BACKGROUND / 4 * 3;
 
 /// Bytes of a page as the protocol counts them.
 const PAGE: u32 = 4096;
 
-/// Waits for the kernel's first request, and answers it. Says by which rings the others come, if by any: the kernel must
-/// offer it (its administrator decides), the machine let us, and nobody have said that they are not to be used.
+/// Waits for the kernel's first request, and answers it. Returns the rings through which further requests come; None if
+/// they come through the device: if the kernel does not offer rings (its administrator decides that), they cannot be
+/// created, or `may_use_rings` is false.
+///
+/// Fails if the kernel is too old, or if the mount ends meanwhile.
 pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result<Option<RingTransport>> {
     let mut room = vec![0; REQUEST_MAX];
     loop {
@@ -57,14 +63,9 @@ pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result
         let bytes = bytes.ok_or_else(|| io::Error::other("the mount went away before it was served"))?;
         let request = FuseRequest::decode(bytes).map_err(io::Error::other)?;
         let unique = request.header.unique;
-        let init = match request.decode_operation() {
-            Ok(FuseOperation::Init(init)) => init,
-            _ => {
-                device.send_answer(unique, FuseAnswer::Failed(Errno::IO));
-                return Err(io::Error::other(
-                    "the kernel asks for something else before it says what it can do",
-                ));
-            }
+        let Ok(FuseOperation::Init(init)) = request.decode_operation() else {
+            device.send_answer(unique, FuseAnswer::Failed(Errno::IO));
+            return Err(io::Error::other("the kernel asks for something else before it says what it can do"));
         };
         if init.major < MAJOR || init.major == MAJOR && init.minor < MINOR_MIN {
             device.send_answer(unique, FuseAnswer::Failed(Errno::PROTO));
@@ -86,7 +87,7 @@ pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result
             tracing::info!(minor, rings = rings.is_some(), "the kernel and the mount agreed on FUSE {MAJOR}");
             return Ok(rings);
         }
-        // A later version: now it knows ours, and begins anew.
+        // A kernel of a later major version now knows ours, and sends the request again in that.
     }
 }
 

@@ -1,6 +1,7 @@
 //! Attaches a mount to a directory and detaches it: directly if permitted, otherwise through the helper.
 //!
-//! Invariant: what [`attach_mount`] gave is the only end of the mount; when all copies of it are closed, the mount is dead.
+//! Invariant: the device that [`attach_mount`] returns is the only end of the mount; the mount ends when all its
+//! duplicates are closed.
 
 mod helper;
 
@@ -14,29 +15,30 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use super::device::FuseDevice;
 use crate::error::{MountError, Result};
 
-/// How the mounts are called in `/proc/self/mountinfo`: `fuse.vellum`.
+/// The subtype of the mounts, which `/proc/self/mountinfo` shows as `fuse.vellum`.
 pub const SUBTYPE: &str = "vellum";
 
-/// What the kernel is told of a mount.
+/// The parameters of a mount that the kernel gets.
 #[derive(Debug, Clone)]
 pub struct MountParameters {
-    /// What is mounted, for `/proc/self/mountinfo` and `df`.
+    /// The name in `/proc/self/mountinfo` and `df`.
     pub name: String,
-    /// Nothing can be changed through it.
+    /// Whether changes through the mount are refused.
     pub read_only: bool,
-    /// Other users than the one who mounts may use it.
+    /// Whether other users than the one who mounts may use it.
     pub allow_other: bool,
 }
 
 impl MountParameters {
-    /// Options that the kernel and the helper understand alike. The kernel checks permissions by itself.
+    /// The options that the kernel and the helper have in common. With these, the kernel checks permissions by itself.
     fn format_mount_options(&self) -> String {
         let other = if self.allow_other { ",allow_other" } else { "" };
         format!("default_permissions,subtype={SUBTYPE}{other}")
     }
 }
 
-/// Mounts on `mountpoint`, if we may with this device, else with the helper's.
+/// Mounts on `mountpoint`: with `device` if this process may mount, and otherwise through the helper. Returns the
+/// device of the mount.
 pub fn attach_mount(
     device: FuseDevice,
     mountpoint: &Path,
@@ -68,12 +70,12 @@ fn attach_directly(
     rustix::mount::mount(attachment.name.as_str(), mountpoint, "fuse", flags, options.as_c_str())
 }
 
-/// Ends the mount on `mountpoint`; an error if it is in use.
+/// Ends the mount on `mountpoint`. Fails with [`MountError::Busy`] if it is in use.
 pub fn unmount_filesystem(mountpoint: &Path) -> Result<()> {
     unmount_with(mountpoint, UnmountFlags::empty(), &["-u"])
 }
 
-/// Takes the mount on `mountpoint` out of sight; it ends when nobody uses it any more.
+/// Detaches the mount on `mountpoint`. It ends when no process uses it any more.
 pub fn detach_mount(mountpoint: &Path) -> Result<()> {
     unmount_with(mountpoint, UnmountFlags::DETACH, &["-u", "-z"])
 }

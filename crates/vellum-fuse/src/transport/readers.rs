@@ -1,19 +1,21 @@
 //! The threads that read the device: all of them, or only one, on the processor of the calling program.
 //!
-//! A request costs less by several times if who answers runs where the program runs, since no other processor has to
-//! be woken, which in a virtual machine takes longer than most answers do. The kernel lets both share a processor if
-//! the thread that wakes the program is one that uses idle time only (`SCHED_IDLE`): the program then goes on where it
-//! is instead of moving to a processor that sleeps. So while one program asks for small things, one thread reads
-//! alone, the others are parked, and it takes that policy on while it tells an answer. What was asked is carried out
-//! with the normal policy, so that nobody waits for a lock that is held by a thread without time, and threads that are
-//! made have nothing of this.
+//! A request costs several times less if the thread that answers runs on the processor of the program: no other
+//! processor has to be woken, which in a virtual machine takes longer than most requests. The kernel lets both share a
+//! processor if the thread that wakes the program has the policy for idle time (`SCHED_IDLE`): the program then
+//! continues where it is, instead of moving to a processor that sleeps. So while one program sends small requests, one
+//! thread reads alone and the others are parked. This sole reader has that policy while it sends an answer. It carries
+//! out requests with the normal policy, so that no thread waits for a lock whose owner gets no processor time, and so
+//! that threads that it starts do not inherit the policy.
 //!
-//! If others compute on its processor, that thread may get no time right after an answer, and while it is held up
-//! nobody else reads. So it stops being alone, and all read again, as soon as another program asks, a request takes
-//! long, or a watch sees that for two looks it has not gone on though it had something to do. Each time that it was of
-//! no use, it takes longer until one is alone again. Invariants: a thread has the policy for idle time only while it
-//! tells an answer, and the watch looks then; it may run on all processors that it had before. Where the kernel lets
-//! nobody leave that policy (it wants the right to raise priorities), all threads read, always.
+//! If other programs compute on its processor, the sole reader may get no time right after an answer, and while a
+//! request holds it up no other thread reads. So sole reading ends, and all threads read again, as soon as another
+//! program sends a request, a request takes long, or a watch sees in two looks that the reader makes no progress
+//! although it has work. Each time that sole reading did not pay, it takes longer until it begins again.
+//!
+//! Invariants: a thread has the policy for idle time only while it sends an answer, and the watch runs then; the thread
+//! may run on all processors that it had before. If the kernel does not let threads leave that policy (which needs the
+//! right to raise priorities), all threads read, always.
 
 use std::io;
 use std::sync::Arc;
@@ -31,51 +33,55 @@ use super::schedule::{
 };
 use crate::wire::{FuseOperation, RequestHeader};
 
-/// So many requests one after the other of one thread of a program, and it is taken to be the only one that asks.
+/// After so many requests of the same thread in succession, its program is assumed to be the only one.
 const STREAK: u32 = 16;
 
-/// How often who is alone looks where the program runs.
+/// How often the sole reader checks on which processor the program runs.
 const FOLLOW: Duration = Duration::from_millis(1);
 
-/// How often the watch looks. A request waits at most twice as long for a thread that gets no time, or is held up.
+/// How often the watch looks. A request waits at most twice as long for a sole reader that makes no progress.
 const TICK: Duration = Duration::from_millis(2);
 
-/// After so many looks at nothing, all read again, and the watch rests.
+/// After so many looks without any request, sole reading ends, and the watch sleeps.
 const QUIET_TICKS: u32 = 5;
 
-/// How long nobody is alone after it was in somebody's way: at first, and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
+/// How long no thread reads alone after sole reading did not pay: at first. Each further time doubles it.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
 
-/// Who was alone for so long before it was held up gained more than was lost by that.
+/// How long at most.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Sole reading that lasted so long before the reader was held up has gained more than that cost.
 const WORTH: Duration = Duration::from_millis(250);
 
-/// Who answered so many requests before another program asked gained more than it costs that all read again.
+/// Sole reading in which so many requests were answered before another program came has gained more than the change
+/// costs.
 const WORTH_REQUESTS: u64 = 128;
 
-/// A read of more bytes, or a write of so many, should leave others free to be heard. Larger reads are those that the kernel
-/// makes ahead of a program, which goes on meanwhile; for a smaller one it waits.
+/// A read of more bytes, or a write of at least so many, takes long: other threads should read meanwhile. Larger reads
+/// are the kernel's readahead, during which the program continues; for a smaller one it waits.
 const LONG_READ: usize = 256 << 10;
 const LONG_WRITE: usize = 64 << 10;
 
-/// Nobody is alone.
+/// The value of `sole` while all threads read.
 const ALL: i32 = 0;
 
-/// At the end of `progress`: a request is at work.
+/// The last bit of `progress`: a request is in progress.
 const BUSY: u64 = 1;
 
 /// The threads that read the device.
 #[derive(Debug)]
-pub struct DeviceReaders {
-    /// Whether one may be alone.
+pub(super) struct DeviceReaders {
+    /// Whether a thread may read alone.
     is_allowed: AtomicBool,
-    /// Whether more threads than so many want a processor.
+    /// Whether more threads than the given number are ready to run on this machine.
     is_crowded: fn(u32) -> bool,
-    /// The thread that is alone, or [`ALL`].
+    /// The sole reader, or [`ALL`].
     sole: AtomicI32,
-    /// The program's thread that asked last, and how often it did so in a row.
-    asker: AtomicU32,
+    /// The thread that sent the last request, and how many it has sent in succession.
+    caller: AtomicU32,
     streak: AtomicU32,
-    /// Counts requests of who is alone, in steps of two.
+    /// Counts the requests of sole readers, in steps of two.
     progress: AtomicU64,
     state: Mutex<DeviceReadersState>,
     changed: Condvar,
@@ -84,12 +90,12 @@ pub struct DeviceReaders {
 #[derive(Debug)]
 struct DeviceReadersState {
     sole: Option<SoleReader>,
-    /// The thread that was alone last, until the watch has looked after it.
+    /// The last sole reader, until the watch has made sure that it has the normal policy.
     ended: Option<Pid>,
     is_over: bool,
-    /// Nobody is alone before that.
+    /// No thread reads alone before that.
     free: Instant,
-    /// For how long nobody will be, the next time.
+    /// The pause after sole reading did not pay the next time.
     pause: Duration,
 }
 
@@ -98,26 +104,26 @@ struct DeviceReadersState {
 struct SoleReader {
     thread: Pid,
     since: Instant,
-    /// How far [`DeviceReaders::progress`] was then.
+    /// The value of [`DeviceReaders::progress`] then.
     progress: u64,
     looked: Instant,
-    /// Where it may run.
+    /// The processors on which it may run.
     processors: CpuSet,
 }
 
-/// Why nobody is alone any more.
+/// Why sole reading ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SoleReaderEnd {
-    /// There is no use in it now: nothing is asked, or something that takes long.
+    /// There are no requests, or one takes long.
     Useless,
-    /// Another program asks.
+    /// Another program sent a request.
     Stranger,
-    /// It did not go on though it had something to do.
+    /// The reader made no progress although it had work.
     HeldUp,
 }
 
 impl DeviceReaders {
-    /// All read. `count`: how many there are.
+    /// All of the `count` threads read at first.
     pub fn new(count: usize) -> Self {
         Self::with_settings(count > 1 && can_change_policy(), is_machine_overloaded)
     }
@@ -128,13 +134,13 @@ impl DeviceReaders {
             ended: None,
             is_over: false,
             free: Instant::now(),
-            pause: PAUSE.0,
+            pause: PAUSE_MIN,
         };
         Self {
             is_allowed: AtomicBool::new(is_allowed),
             is_crowded,
             sole: AtomicI32::new(ALL),
-            asker: AtomicU32::new(0),
+            caller: AtomicU32::new(0),
             streak: AtomicU32::new(0),
             progress: AtomicU64::new(0),
             state: Mutex::new(state),
@@ -159,12 +165,12 @@ impl DeviceReaders {
         Ok(Some(std::thread::Builder::new().name("vellum-watch".into()).spawn(work)?))
     }
 
-    /// A thread has read a request.
+    /// A thread begins a request.
     pub fn begin_request(&self, thread: Pid, head: &RequestHeader, is_long: bool) {
-        // Of what the kernel does by itself nobody is the asker.
-        let is_stranger = head.pid != 0 && head.pid != self.asker.load(Ordering::Relaxed);
+        // Requests that the kernel sends by itself, such as write-back, have no caller.
+        let is_stranger = head.pid != 0 && head.pid != self.caller.load(Ordering::Relaxed);
         if is_stranger {
-            self.asker.store(head.pid, Ordering::Relaxed);
+            self.caller.store(head.pid, Ordering::Relaxed);
         }
         if is_stranger || is_long {
             self.streak.store(0, Ordering::Relaxed);
@@ -183,24 +189,24 @@ impl DeviceReaders {
         }
     }
 
-    /// Tells the answer to a thread's request.
-    pub fn answer_request(&self, thread: Pid, tell: impl FnOnce()) {
+    /// Ends a thread's request: `send` sends the answer.
+    pub fn answer_request(&self, thread: Pid, send: impl FnOnce()) {
         self.end_request(thread);
         let is_idle =
             self.is_sole_reader(thread) && set_thread_policy(thread, SchedulingPolicy::Idle).is_ok();
-        // Whoever ended it meanwhile may have set the policy back before it was taken on.
+        // If sole reading ended meanwhile, the policy may have been restored before it was set.
         if is_idle && !self.is_sole_reader(thread) {
             self.restore_policy(thread);
         }
-        // The program goes on now, and this thread when that waits again.
-        tell();
+        // The program continues now, and this thread when the program waits again.
+        send();
         if is_idle {
             self.restore_policy(thread);
         }
     }
 
-    /// Gives a thread the normal policy back. If that cannot be, though it was tried at first, nobody takes the other on any
-    /// more.
+    /// Restores the normal policy of a thread. If that fails, although it worked when it was tried at the start, no
+    /// thread reads alone any more.
     fn restore_policy(&self, thread: Pid) {
         if set_thread_policy(thread, SchedulingPolicy::Normal).is_err() {
             self.is_allowed.store(false, Ordering::Relaxed);
@@ -208,7 +214,7 @@ impl DeviceReaders {
         }
     }
 
-    /// A thread's request is carried out.
+    /// A thread has carried out its request.
     fn end_request(&self, thread: Pid) {
         if !self.is_allowed.load(Ordering::Relaxed) {
             return;
@@ -221,7 +227,7 @@ impl DeviceReaders {
         }
     }
 
-    /// Waits while another thread than this one reads alone.
+    /// Waits while another thread reads alone.
     pub fn wait_for_sole_reader(&self, thread: Pid) {
         if self.sole.load(Ordering::Acquire) == ALL || self.is_sole_reader(thread) {
             return;
@@ -230,7 +236,7 @@ impl DeviceReaders {
         self.changed.wait_while(&mut self.state.lock(), is_idle);
     }
 
-    /// The mount is gone.
+    /// The mount has ended: no thread waits any more.
     pub fn finish_readers(&self) {
         self.end_sole_reading(SoleReaderEnd::Useless);
         self.state.lock().is_over = true;
@@ -241,7 +247,7 @@ impl DeviceReaders {
         self.sole.load(Ordering::SeqCst) == thread.as_raw_nonzero().get()
     }
 
-    /// Lets a thread read alone, unless that was in the way lately, or it is not known where the program runs.
+    /// Lets a thread read alone, unless that did not pay lately, or the processor of the program is unknown.
     fn begin_sole_reading(&self, thread: Pid) {
         let mut state = self.state.lock();
         let now = Instant::now();
@@ -252,22 +258,22 @@ impl DeviceReaders {
             Some(sole) => {
                 self.sole.store(sole.thread.as_raw_nonzero().get(), Ordering::Release);
                 state.sole = Some(sole);
-                // The watch has to look.
+                // Wakes the watch.
                 self.changed.notify_all();
             }
             None => {
                 self.streak.store(0, Ordering::Relaxed);
-                state.free = now + PAUSE.0;
+                state.free = now + PAUSE_MIN;
             }
         }
     }
 
-    /// Moves this thread to the program's processor.
+    /// Moves this thread to the processor of the program.
     fn move_to_caller(&self, thread: Pid, now: Instant) -> Option<SoleReader> {
         let processors = allowed_processors().ok()?;
         let count = processors.count();
-        let wanted = find_thread_processor(self.asker.load(Ordering::Relaxed))?;
-        // On a machine with one processor both share it anyway.
+        let wanted = find_thread_processor(self.caller.load(Ordering::Relaxed))?;
+        // With one processor, both share it anyway.
         if !processors.is_set(wanted) || count < 2 || (self.is_crowded)(count) {
             return None;
         }
@@ -276,7 +282,7 @@ impl DeviceReaders {
         Some(SoleReader { thread, since: now, progress, looked: now, processors })
     }
 
-    /// Goes after the program, if one of both has moved.
+    /// Moves to the processor of the program, if one of both has moved.
     fn follow_caller(&self) {
         let mut state = self.state.lock();
         // The watch may have ended it meanwhile.
@@ -286,20 +292,20 @@ impl DeviceReaders {
             return;
         }
         sole.looked = now;
-        let found = find_thread_processor(self.asker.load(Ordering::Relaxed));
+        let found = find_thread_processor(self.caller.load(Ordering::Relaxed));
         if let Some(wanted) = found.filter(|&it| it != current_processor() && sole.processors.is_set(it)) {
-            // If it cannot, it is only slower.
+            // If this fails, requests are only slower.
             let _ = move_to_processor(wanted, &sole.processors);
         }
     }
 
-    /// Lets all read again.
+    /// Ends sole reading.
     fn end_sole_reading(&self, ending: SoleReaderEnd) {
         let mut state = self.state.lock();
         let Some(sole) = state.sole.take() else { return };
-        // In this order: a thread that takes the policy on after that looks again, and leaves it.
+        // In this order: a thread that sets the policy after this store sees it, and restores the policy.
         self.sole.store(ALL, Ordering::SeqCst);
-        // It may be the policy that keeps it from going on. A thread that is gone needs none.
+        // The policy may be what keeps it from continuing. It fails if the thread has ended, which needs no policy.
         let _ = set_thread_policy(sole.thread, SchedulingPolicy::Normal);
         state.ended = Some(sole.thread);
         self.streak.store(0, Ordering::Relaxed);
@@ -319,13 +325,13 @@ impl DeviceReaders {
             }
             drop(state);
             self.watch_sole_reader(|| device.has_request(), || std::thread::sleep(TICK));
-            // It may have been held up between taking the policy on and looking again.
+            // The reader may have been held up between setting the policy and checking whether it still reads alone.
             std::thread::sleep(TICK);
             self.restore_ended_reader();
         }
     }
 
-    /// Gives the thread that was alone last the normal policy, unless it is alone again.
+    /// Restores the normal policy of the last sole reader, unless there is one again.
     fn restore_ended_reader(&self) {
         let mut state = self.state.lock();
         if let (Some(thread), None) = (state.ended.take(), &state.sole) {
@@ -333,7 +339,7 @@ impl DeviceReaders {
         }
     }
 
-    /// Looks after who is alone, until nobody is.
+    /// Watches the sole reader until sole reading ends.
     fn watch_sole_reader(&self, has_request: impl Fn() -> bool, pause: impl Fn()) {
         let mut quiet = 0;
         let mut before = None;
@@ -357,7 +363,7 @@ impl DeviceReaders {
 }
 
 impl DeviceReadersState {
-    /// Somebody was alone for `lasted`, and answered so many requests.
+    /// Decides when a thread may read alone again: sole reading lasted for `lasted`, with `answered` requests.
     fn schedule_next_sole(&mut self, ending: SoleReaderEnd, lasted: Duration, answered: u64, now: Instant) {
         let was_worth_it = match ending {
             SoleReaderEnd::Useless => return,
@@ -365,17 +371,18 @@ impl DeviceReadersState {
             SoleReaderEnd::HeldUp => lasted >= WORTH,
         };
         if was_worth_it {
-            self.pause = PAUSE.0;
+            self.pause = PAUSE_MIN;
         }
-        // A program that comes after another one is in nobody's way.
+        // If programs send their requests one after the other, the next one can have a sole reader at once.
         if !(was_worth_it && ending == SoleReaderEnd::Stranger) {
             self.free = now + self.pause;
-            self.pause = (self.pause * 2).min(PAUSE.1);
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
         }
     }
 }
 
-/// Whether others should be heard while a request is at work.
+/// Whether other threads should read while a request is in progress. If another kind of request takes long, the watch
+/// notices it.
 pub fn is_long_operation(operation: &FuseOperation<'_>) -> bool {
     match operation {
         FuseOperation::Read { len, .. } => *len as usize > LONG_READ,

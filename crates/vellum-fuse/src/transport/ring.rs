@@ -1,9 +1,14 @@
-//! A ring: one processor's queue of requests, which come and are answered through memory that the kernel shares with us.
+//! A ring: one processor's queue of requests. Requests and answers are in memory that the kernel shares with the
+//! process.
 //!
-//! It has a number of slots. A slot is the kernel's until a request was put into it (`RequestRing::next_request` names it), and ours
-//! until the request is answered (`RequestRing::answer_slot` gives it back). Invariants: only who was given a slot touches its memory,
-//! and answers once; a slot is given back also if its request wants no answer, since the kernel waits for the slot. Absent:
-//! who waits for requests, and on which processor.
+//! A ring has a number of slots. The kernel owns a slot until it has put a request into it and
+//! [`RequestRing::next_request`] returns the slot. The caller then owns it, until [`RequestRing::answer_slot`] gives it
+//! back.
+//!
+//! Invariants: only the owner of a slot touches its memory, and it answers once. A slot is given back even if its
+//! request wants no answer, since the kernel waits for the slot.
+//!
+//! Deliberately absent: which thread waits for requests, and on which processor.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -22,20 +27,20 @@ use super::busy_poll::BusyPoll;
 use super::device::{FuseDevice, MAX_WRITE};
 use crate::wire::{FuseAnswer, REQUEST_HEAD_LEN, encode_answer_head};
 
-/// Requests that one processor's programs can have under way at once; more wait in the kernel. Each slot takes as much
-/// memory as the largest request that it has carried.
+/// Slots of a ring: requests that programs on one processor can have in progress at once; more wait in the kernel. A
+/// slot takes as much memory as the largest request that it has carried.
 const SLOTS: usize = 16;
 
-/// Entries of the submission queue: more than slots, since the kernel frees an entry only after it has handed out the slot
-/// again, which may be answered before.
+/// Entries of the submission queue. There are more than slots: the kernel may hand out a slot again before it has freed
+/// the entry by which the slot was answered.
 const ENTRIES: u32 = 4 * SLOTS as u32;
 
 /// The commands of FUSE over io_uring (`FUSE_IO_URING_CMD_…`).
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
 
-/// A slot's memory: what the kernel calls its headers (`fuse_uring_req_header`), the two parts that it is told of, and
-/// the payload, with room in front of it in which a request is put together as it would come from the device.
+/// The layout of a slot's memory: the headers (`fuse_uring_req_header`), the descriptors of the two parts, and the
+/// payload. The room in front of the payload is used to join a request's parts into the form that the device delivers.
 const OPERATION_AT: usize = 128;
 const OPERATION_MAX: usize = 128;
 const ENTRY_AT: usize = 256;
@@ -46,33 +51,33 @@ const PARTS_AT: usize = 512;
 const PAYLOAD_AT: usize = 4096;
 const PAYLOAD_LEN: usize = MAX_WRITE;
 
-/// How many parts a slot has (`FUSE_URING_IOV_SEGS`).
+/// The parts of a slot: headers and payload (`FUSE_URING_IOV_SEGS`).
 const PARTS: u32 = 2;
 
-/// Where an entry of the submission queue says how many parts there are (`io_uring_sqe.len`).
+/// The offset at which an entry of the submission queue has the number of parts (`io_uring_sqe.len`).
 const ENTRY_LEN_AT: usize = 24;
 
-/// One processor's requests.
+/// The requests of one processor.
 pub struct RequestRing {
     uring: IoUring<Entry128, cqueue::Entry>,
     device: FuseDevice,
     queue: u16,
     slots: Vec<MmapRaw>,
-    /// Slots that can still be used: the kernel takes back one whose answer it does not understand.
+    /// Slots that are still in use. The kernel retires a slot if it rejects a command for it.
     alive: AtomicUsize,
     submitting: Mutex<()>,
-    /// Requests that came before anybody waited.
+    /// Requests that arrived while the slots were registered.
     completing: Mutex<Vec<RingSlot>>,
-    /// The way to a thread that hands over what others have answered.
+    /// Leads to the thread that submits answers of other threads; see [`RequestRing::defer_submission`].
     pub submitter: OnceLock<Sender<Arc<RequestRing>>>,
 }
 
-/// Where a request stands.
+/// A slot of a ring, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingSlot(usize);
 
 impl RequestRing {
-    /// Makes the ring of a queue. The kernel is not told of it yet.
+    /// Creates the ring of a queue. The kernel does not know it yet.
     pub fn new(device: FuseDevice, queue: u16) -> io::Result<Self> {
         let uring = IoUring::<Entry128, cqueue::Entry>::builder().build(ENTRIES)?;
         let room = || Ok(MmapRaw::from(MmapOptions::new().len(PAYLOAD_AT + PAYLOAD_LEN).map_anon()?));
@@ -90,7 +95,8 @@ impl RequestRing {
         })
     }
 
-    /// Gives all slots to the kernel. Requests come to the thread that calls this, or to one that answers one.
+    /// Gives all slots to the kernel. Requests are delivered to the thread that calls this, or to one that has answered
+    /// a request since.
     pub fn register_slots(&self) -> io::Result<()> {
         for number in 0..self.slots.len() {
             let parts = self.write_slot_descriptor(RingSlot(number));
@@ -108,7 +114,7 @@ impl RequestRing {
         Ok(())
     }
 
-    /// Writes down where a slot's two parts are, and says where that stands.
+    /// Writes the descriptors of a slot's two parts, and returns their address.
     fn write_slot_descriptor(&self, slot: RingSlot) -> u64 {
         let at = |offset: usize| self.slot_address(slot, offset) as usize as u64;
         let parts = [at(0), HEADERS_LEN as u64, at(PAYLOAD_AT), PAYLOAD_LEN as u64];
@@ -118,13 +124,13 @@ impl RequestRing {
         at(PARTS_AT)
     }
 
-    /// Waits for a request, and says where it stands. None when the mount is gone.
+    /// Waits for a request, and returns its slot; None when the mount has ended.
     pub fn next_request(&self, poll: &BusyPoll) -> io::Result<Option<RingSlot>> {
         loop {
             match self.take_completion() {
                 Some((slot, 0..)) => {
                     poll.record_request();
-                    // What was answered before must not wait until this is.
+                    // Earlier answers must not wait until this request is answered.
                     self.submit_answers()?;
                     return Ok(Some(slot));
                 }
@@ -138,7 +144,7 @@ impl RequestRing {
         }
     }
 
-    /// Hands to the kernel what was answered, and waits.
+    /// Submits answers, and waits for a request.
     fn submit_and_wait(&self, poll: &BusyPoll) -> io::Result<()> {
         if let Some(permit) = poll.acquire_permit() {
             self.enter_ring(0)?;
@@ -152,7 +158,7 @@ impl RequestRing {
     fn has_completion(&self) -> bool {
         let early = self.completing.lock();
         #[expect(unsafe_code, reason = "the ring is shared by threads")]
-        // SAFETY: the lock is held, so that nobody else has the queue.
+        // SAFETY: the lock is held, so no other thread uses the queue.
         let none = unsafe { self.uring.completion_shared().is_empty() };
         !none || !early.is_empty()
     }
@@ -163,12 +169,12 @@ impl RequestRing {
             return Some((slot, 0));
         }
         #[expect(unsafe_code, reason = "the ring is shared by threads")]
-        // SAFETY: the lock is held, so that nobody else has the queue.
+        // SAFETY: the lock is held, so no other thread uses the queue.
         let entry = unsafe { self.uring.completion_shared().next() }?;
         Some((RingSlot(usize::try_from(entry.user_data()).ok()?), entry.result()))
     }
 
-    /// Hands to the kernel what was answered: whoever has answered may not come again, so all of it.
+    /// Submits all answers to the kernel, including those of threads that will not submit them.
     pub fn submit_answers(&self) -> io::Result<()> {
         while !self.is_submitted() {
             self.enter_ring(0)?;
@@ -176,11 +182,12 @@ impl RequestRing {
         Ok(())
     }
 
-    /// Lets another thread hand over what was answered. The kernel delivers a slot's next request by the thread that
-    /// handed it over; so one that goes on to wait for the kernel must not: it could wait for that very request.
+    /// Has another thread submit the answers. The kernel delivers a slot's next request in the context of the thread
+    /// that submitted the slot. So a thread that may go on to wait for the kernel must not submit: it could wait for
+    /// the request that it would have to deliver.
     pub fn defer_submission(self: &Arc<Self>) {
         if let Some(submitter) = self.submitter.get() {
-            // If the thread is gone, nobody waits for the answer.
+            // The thread ends only with the mount, when no process waits for the answer.
             let _ = submitter.send(self.clone());
         }
     }
@@ -188,8 +195,8 @@ impl RequestRing {
     fn is_submitted(&self) -> bool {
         let _one = self.submitting.lock();
         #[expect(unsafe_code, reason = "the ring is shared by threads")]
-        // SAFETY: the lock is held, so that nobody else has the queue. Merely to look at it takes the lock, too: when
-        // it is let go, its end is written back, and what another thread had put there meanwhile would be lost.
+        // SAFETY: the lock is held, so no other thread uses the queue. Even reading it needs the lock: dropping the
+        // queue writes its tail back, and entries that another thread had pushed meanwhile would be lost.
         unsafe {
             self.uring.submission_shared().is_empty()
         }
@@ -198,7 +205,7 @@ impl RequestRing {
     fn enter_ring(&self, wait_for: usize) -> io::Result<()> {
         match self.uring.submit_and_wait(wait_for) {
             Ok(_) => Ok(()),
-            // A signal, or a kernel that has no memory right now: the caller comes again.
+            // A signal, or a kernel that is short of memory: the caller tries again.
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
                 _ => Err(error),
@@ -206,9 +213,9 @@ impl RequestRing {
         }
     }
 
-    /// The request in a slot, as it would have come from the device.
+    /// The request in a slot, in the form that the device delivers.
     ///
-    /// The slice is valid until the slot is answered; the caller must drop it before.
+    /// The slice is valid until the slot is answered; the caller must drop it before that.
     pub fn request_bytes(&self, slot: RingSlot) -> io::Result<&[u8]> {
         let word = |offset| u32::from_ne_bytes(self.read_slot(slot, offset));
         let whole = word(0) as usize;
@@ -221,8 +228,8 @@ impl RequestRing {
         let from = self.slot_address(slot, 0);
         let to = self.slot_address(slot, begin);
         #[expect(unsafe_code, reason = "the kernel wrote this memory")]
-        // SAFETY: the slot is ours, and all of these places are in it: `begin` is at least `PAYLOAD_AT - 168`, which lies
-        // behind the headers, and `payload` was checked.
+        // SAFETY: we own the slot, and all of these places are in it: `begin` is at least `PAYLOAD_AT - 168`, which
+        // lies behind the headers, and `payload` was checked.
         unsafe {
             std::ptr::copy_nonoverlapping(from, to, REQUEST_HEAD_LEN);
             std::ptr::copy_nonoverlapping(from.add(OPERATION_AT), to.add(REQUEST_HEAD_LEN), operation);
@@ -230,20 +237,21 @@ impl RequestRing {
         }
     }
 
-    /// The number of the request in a slot, also of one that makes no sense otherwise.
+    /// The unique number of the request in a slot. It can be read even if the request is malformed.
     pub fn request_unique(&self, slot: RingSlot) -> u64 {
         u64::from_ne_bytes(self.read_slot(slot, 8))
     }
 
-    /// Answers the request in a slot, which is the kernel's again; [`RequestRing::submit_answers`] makes sure that it knows.
+    /// Answers the request in a slot, and gives the slot back. [`RequestRing::submit_answers`] makes the kernel notice.
     pub fn answer_slot(&self, slot: RingSlot, unique: u64, answer: FuseAnswer) -> io::Result<()> {
         match answer {
             FuseAnswer::Later => Ok(()),
             FuseAnswer::Failed(error) => {
                 self.commit_answer(slot, unique, error.raw_os_error().wrapping_neg(), &[])
             }
-            // From the device, what wants no answer is done when it was read. Here the kernel waits for the slot: whoever
-            // lists a directory whose names others move has it forget a node by a ring, and would wait for ever.
+            // A request that wants no answer is finished when it was read from the device. In a ring, the kernel waits
+            // for the slot: a process that lists a directory while others move its names makes the kernel send a
+            // `forget` through the ring, and would wait forever.
             FuseAnswer::None | FuseAnswer::Done => self.commit_answer(slot, unique, 0, &[]),
             FuseAnswer::Small(small) => self.commit_answer(slot, unique, 0, small.answer_body()),
             FuseAnswer::Bytes(bytes) => self.commit_answer(slot, unique, 0, &bytes),
@@ -262,7 +270,7 @@ impl RequestRing {
         self.push_command(slot, COMMIT_AND_FETCH, commit_id, None)
     }
 
-    /// Puts a command into the submission queue.
+    /// Pushes a command to the submission queue.
     fn push_command(
         &self,
         slot: RingSlot,
@@ -279,20 +287,20 @@ impl RequestRing {
         const { assert!(size_of::<Entry128>() == 128) };
         #[expect(
             unsafe_code,
-            reason = "the crate has no word for the number of parts; the kernel reads this memory"
+            reason = "the crate cannot set the number of parts; the kernel reads this memory"
         )]
-        // SAFETY: an entry is laid out as the kernel says, and this field is within it.
+        // SAFETY: the layout of an entry is fixed by the kernel, and this field is within it.
         unsafe {
             std::ptr::from_mut(&mut entry).cast::<u8>().add(ENTRY_LEN_AT).cast::<u32>().write(PARTS);
         }
-        // It is full only as long as the kernel is at work on it.
+        // The queue is full only until the kernel has processed it.
         while !self.try_push_entry(&entry) {
             self.enter_ring(0)?;
         }
         Ok(())
     }
 
-    /// False if the submission queue is full.
+    /// Pushes an entry. Returns false if the submission queue is full.
     fn try_push_entry(&self, entry: &Entry128) -> bool {
         let _one = self.submitting.lock();
         #[expect(unsafe_code, reason = "the kernel reads what the entry points to")]
@@ -310,7 +318,7 @@ impl RequestRing {
     fn read_slot<const N: usize>(&self, slot: RingSlot, offset: usize) -> [u8; N] {
         assert!(offset + N <= PAYLOAD_AT, "outside of a slot");
         #[expect(unsafe_code, reason = "the kernel wrote this memory")]
-        // SAFETY: it lies within the slot, which is ours.
+        // SAFETY: it lies within the slot, which we own.
         unsafe {
             self.slot_address(slot, offset).cast::<[u8; N]>().read_unaligned()
         }
@@ -319,14 +327,14 @@ impl RequestRing {
     fn write_slot(&self, slot: RingSlot, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= PAYLOAD_AT + PAYLOAD_LEN, "outside of a slot");
         #[expect(unsafe_code, reason = "the kernel reads this memory")]
-        // SAFETY: it lies within the slot, which is ours, and `bytes` are not of it.
+        // SAFETY: it lies within the slot, which we own, and `bytes` are not of it.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.slot_address(slot, offset), bytes.len());
         }
     }
 }
 
-/// Whether a slot came back because the mount is gone.
+/// Whether a slot was returned because the mount has ended.
 fn is_unmounted_code(code: i32) -> bool {
     let gone = [Errno::NOTCONN, Errno::CANCELED, Errno::NODEV];
     gone.into_iter().any(|error| error.raw_os_error() == code.wrapping_neg())

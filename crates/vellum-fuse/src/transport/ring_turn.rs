@@ -1,8 +1,9 @@
 //! Decides which thread takes requests from a ring, and ensures that one does.
 //!
-//! One thread at a time takes requests from a ring and answers them at once. If one of them takes long (its content comes
-//! from afar, a lock is held), those behind it would wait for it, though nothing keeps them. So a watch looks at all
-//! rings every few milliseconds, and gives the turn of a thread that still is at the same request to another thread.
+//! One thread at a time takes requests from a ring, and answers each at once. If a request takes long (its content is
+//! fetched from a distant store, or a lock is held), those behind it would wait for no reason. So a watch looks at all
+//! rings every few milliseconds, and gives the turn of a thread that still works on the same request to another thread.
+//!
 //! Invariant: at most one thread has a ring's turn.
 
 use std::sync::OnceLock;
@@ -12,19 +13,19 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// How often the watch looks. A request waits for a stranger's at most twice as long.
+/// How often the watch looks. A request waits at most twice as long for one that is held up.
 const TICK: Duration = Duration::from_millis(2);
 
-/// After so many looks at nothing, the watch sleeps until it is called.
+/// After so many looks without a request in progress, the watch sleeps until it is woken.
 const QUIET_TICKS: u32 = 50;
 
+/// The last bit of a state: a request is in progress.
 const BUSY: u64 = 1;
 
 /// The turn of one ring.
 #[derive(Debug, Default)]
 pub struct RingTurn {
-    /// The number of the request that is at work, and in the last bit whether there is one. A turn that is given away
-    /// takes a number, too.
+    /// Counts requests and releases of the turn, in steps of two. The last bit tells whether a request is in progress.
     state: AtomicU64,
     waiting: Mutex<WaitingThread>,
     changed: Condvar,
@@ -36,12 +37,12 @@ struct WaitingThread {
     over: bool,
 }
 
-/// A request at work.
+/// A request in progress: the state of the turn while it is.
 #[derive(Debug)]
 pub struct RequestWork(u64);
 
 impl RingTurn {
-    /// Waits for the turn. False when there is nothing left to take turns at.
+    /// Waits for the turn. Returns false when the mount has ended.
     pub fn wait_for_turn(&self) -> bool {
         let mut waiting = self.waiting.lock();
         while waiting.taken && !waiting.over {
@@ -51,7 +52,7 @@ impl RingTurn {
         !waiting.over
     }
 
-    /// Who has the turn begins with a request.
+    /// The thread that has the turn begins a request.
     pub fn begin_request(&self, watch: &TurnWatch) -> RequestWork {
         let state = (self.state.load(Ordering::Relaxed) | BUSY) + 2;
         self.state.store(state, Ordering::SeqCst);
@@ -59,12 +60,12 @@ impl RingTurn {
         RequestWork(state)
     }
 
-    /// The request is answered. False if the turn was given away meanwhile.
+    /// The request was answered. Returns false if another thread got the turn meanwhile.
     pub fn end_request(&self, work: &RequestWork) -> bool {
         self.state.compare_exchange(work.0, work.0 & !BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// The mount is gone.
+    /// The mount has ended: no thread waits for a turn any more.
     pub fn finish_turns(&self) {
         self.waiting.lock().over = true;
         self.changed.notify_all();
@@ -79,7 +80,7 @@ impl RingTurn {
     }
 }
 
-/// Looks after the turns of all rings.
+/// Watches the turns of all rings.
 #[derive(Debug, Default)]
 pub struct TurnWatch {
     asleep: AtomicBool,
@@ -88,7 +89,7 @@ pub struct TurnWatch {
 }
 
 impl TurnWatch {
-    /// Looks after `turns` until [`TurnWatch::finish_watch`].
+    /// Watches `turns` until [`TurnWatch::finish_watch`].
     pub fn watch_turns(&self, turns: &[&RingTurn]) {
         let _ = self.thread.set(std::thread::current());
         let mut seen = vec![0; turns.len()];
@@ -102,7 +103,7 @@ impl TurnWatch {
             }
             quiet = 0;
             self.asleep.store(true, Ordering::SeqCst);
-            // Who began before that did not call; who begins after it does.
+            // A request that began before this store did not wake the watch, so it is looked for; a later one does.
             if !turns.iter().any(|turn| turn.state.load(Ordering::SeqCst) & BUSY != 0) {
                 std::thread::park();
             }
@@ -116,7 +117,7 @@ impl TurnWatch {
         }
     }
 
-    /// The mount is gone.
+    /// The mount has ended: no thread waits for a turn any more.
     pub fn finish_watch(&self) {
         self.over.store(true, Ordering::Release);
         self.wake_thread();
@@ -129,7 +130,7 @@ impl TurnWatch {
     }
 }
 
-/// Gives away the turns of those who are at the same request as at the last look. Says whether anybody is at work.
+/// Releases the turns whose request is the same as at the last look. Returns whether any request is in progress.
 fn release_stuck_turns(turns: &[&RingTurn], seen: &mut [u64]) -> bool {
     let mut busy = false;
     for (turn, seen) in turns.iter().zip(seen) {

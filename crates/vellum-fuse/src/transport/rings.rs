@@ -1,9 +1,11 @@
 //! The rings of all processors, and the threads that serve them.
 //!
-//! A program's request is queued on the processor that it runs on, and a thread there answers it: nobody has to wake
-//! another processor, which is most of what a request to the device costs. What is known to take long (content of many
-//! pages, waiting for disks) goes to threads that may run anywhere, so that it does not keep its processor's others
-//! waiting. Invariant: before the kernel is told that there are rings, all that can fail was done.
+//! A program's request is queued on the processor that the program runs on, and a thread there answers it. So no other
+//! processor has to be woken, which is most of the cost of a request to the device. Requests that are known to take
+//! long (large reads, waiting for disks) are handed to threads that may run on any processor, so that they do not delay
+//! other requests of their processor.
+//!
+//! Invariant: everything that can fail is done before the kernel is told that there are rings.
 
 use std::io;
 use std::sync::Arc;
@@ -17,26 +19,30 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::busy_poll::BusyPoll;
 use super::device::FuseDevice;
+use super::flushes::needs_disk_flush;
 use super::ring::{RequestRing, RingSlot};
 use super::ring_turn::{RingTurn, TurnWatch};
 use super::service::{DeferredReply, ReplyPath, RequestService};
 use crate::wire::{FuseAnswer, FuseOperation, FuseRequest};
 
-/// What processors there may be, as the kernel counts its queues.
+/// Lists the processors that the machine may have: the kernel has one queue for each.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
 /// On a machine with more processors than this, requests come through the device: each ring takes memory and threads.
 const MAX_RINGS: u16 = 64;
 
-/// Threads for one ring: one has the turn, the other takes it if the first is held up.
+/// Threads of one ring: one has the turn, and the other gets it if a request holds up the first.
 const THREADS: usize = 2;
 
-/// Threads for what takes long, for all rings together.
+/// Threads that answer requests that take long, for all rings together.
 const LONG_THREADS: usize = 8;
 
-/// A read of so many bytes takes longer than waking another processor: of content that has to be fetched and decoded, and
-/// of content that only has to be copied.
-const LONG_BYTES: (usize, usize) = (64 << 10, 512 << 10);
+/// From this length on, a read takes longer than waking another processor, bytes: if the content has to be fetched and
+/// decoded.
+const LONG_READ: usize = 64 << 10;
+
+/// The same for content that only has to be copied.
+const LONG_CACHED_READ: usize = 512 << 10;
 
 /// The rings of a mount.
 pub struct RingTransport {
@@ -48,7 +54,7 @@ pub struct RingTransport {
 struct RingQueue {
     ring: Arc<RequestRing>,
     turn: RingTurn,
-    /// Whether the kernel has its slots.
+    /// Whether its slots were given to the kernel.
     registered: AtomicBool,
 }
 
@@ -59,7 +65,7 @@ struct LongRequest {
 }
 
 impl RingTransport {
-    /// Makes the rings, if the machine lets us.
+    /// Creates the rings. Fails if the machine has too many processors, or does not offer io_uring.
     pub fn new(device: &FuseDevice) -> io::Result<Self> {
         let count = count_possible_processors()?;
         if count > MAX_RINGS {
@@ -73,7 +79,7 @@ impl RingTransport {
         Ok(Self { queues, watch: TurnWatch::default(), poll: BusyPoll::new() })
     }
 
-    /// Serves the rings. The handshake is done, and has told the kernel of them.
+    /// Starts the threads that serve the rings, after the handshake has told the kernel of them.
     pub fn start_threads<S: RequestService>(
         self,
         service: &Arc<S>,
@@ -109,21 +115,21 @@ impl RingTransport {
             watched.watch.watch_turns(&turns);
             Ok(())
         })?);
-        // The kernel asks nothing before all rings are there.
+        // The kernel sends no requests before all rings are registered.
         registered.iter().take(rings.queues.len()).collect::<io::Result<()>>()?;
         Ok(threads)
     }
 
-    /// Starts the thread that hands over what others have answered. It ends when the rings are gone.
+    /// Starts the thread that submits answers of other threads. It ends with the rings.
     fn start_submitter(&self) -> io::Result<()> {
         let (submitter, rings) = channel::<Arc<RequestRing>>();
         for queue in &self.queues {
-            // Nobody has set it before.
+            // The ring is new, so it was not set before.
             let _ = queue.ring.submitter.set(submitter.clone());
         }
         let submit = move || {
             for ring in rings {
-                // If the ring is gone, nobody waits for the answer.
+                // It fails only if the mount has ended.
                 let _ = ring.submit_answers();
             }
             Ok(())
@@ -131,7 +137,7 @@ impl RingTransport {
         spawn_thread("submit", submit).map(|_| ())
     }
 
-    /// One of the threads of a ring.
+    /// The work of one thread of a ring.
     fn serve_ring(
         &self,
         number: usize,
@@ -143,7 +149,7 @@ impl RingTransport {
         pin_to_processor(number);
         while queue.turn.wait_for_turn() {
             if !queue.registered.swap(true, Ordering::AcqRel) {
-                // Nobody listens only if another ring could not be registered.
+                // The receiver is gone only if another ring could not be registered.
                 let _ = ready.send(queue.ring.register_slots());
             }
             let served = self.serve_turn(queue, service, long);
@@ -156,7 +162,7 @@ impl RingTransport {
         Ok(())
     }
 
-    /// Answers requests until the turn is lost (true), or the mount gone.
+    /// Answers requests. Returns true when another thread got the turn, and false when the mount has ended.
     fn serve_turn(
         &self,
         queue: &RingQueue,
@@ -165,7 +171,8 @@ impl RingTransport {
     ) -> io::Result<bool> {
         while let Some(slot) = queue.ring.next_request(&self.poll)? {
             let request = decode_slot_request(&queue.ring, slot);
-            if request.as_ref().is_ok_and(|request| is_long_request(request, service)) {
+            let is_long = |(request, operation): &_| is_long_request(service, request, operation);
+            if request.as_ref().is_ok_and(is_long) {
                 let sent = long.send(LongRequest { ring: queue.ring.clone(), slot });
                 debug_assert!(sent.is_ok(), "the threads for what takes long end after those of the rings");
                 continue;
@@ -188,14 +195,15 @@ fn spawn_thread(
     std::thread::Builder::new().name(format!("vellum-{name}")).spawn(work)
 }
 
-/// How many queues the kernel has.
+/// The number of queues that the kernel has.
 fn count_possible_processors() -> io::Result<u16> {
     let text = std::fs::read_to_string(POSSIBLE)?;
     let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<u16>().ok());
     last.and_then(|last| last.checked_add(1)).ok_or_else(|| io::Error::other(format!("{POSSIBLE}: {text:?}")))
 }
 
-/// Keeps this thread on its ring's processor. Where that is not allowed, or the processor is off, it is only slower.
+/// Keeps this thread on its ring's processor. If that fails (the processor is off, or not allowed), the ring is only
+/// slower.
 fn pin_to_processor(processor: usize) {
     let mut set = CpuSet::new();
     if processor < CpuSet::MAX_CPU {
@@ -204,7 +212,7 @@ fn pin_to_processor(processor: usize) {
     }
 }
 
-/// What is asked in a slot. What it says is valid until the slot is answered.
+/// Decodes the request in a slot. It is valid until the slot is answered.
 fn decode_slot_request(
     ring: &RequestRing,
     slot: RingSlot,
@@ -214,18 +222,18 @@ fn decode_slot_request(
     Ok((request, operation))
 }
 
+/// Whether a request would delay others of its processor. If another kind of request does, [`TurnWatch`] notices it.
 fn is_long_request(
-    (request, operation): &(FuseRequest<'_>, FuseOperation<'_>),
     service: &impl RequestService,
+    request: &FuseRequest<'_>,
+    operation: &FuseOperation<'_>,
 ) -> bool {
-    match operation {
-        FuseOperation::Read { offset, len, .. } => {
-            let bytes = *len as usize;
-            bytes >= LONG_BYTES.1
-                || bytes >= LONG_BYTES.0 && !service.is_content_cached(request.header.node, *offset, *len)
-        }
-        FuseOperation::Fsync { .. } | FuseOperation::Fsyncdir { .. } => true,
-        _ => false,
+    if let FuseOperation::Read { offset, len, .. } = *operation {
+        let bytes = len as usize;
+        bytes >= LONG_CACHED_READ
+            || bytes >= LONG_READ && !service.is_content_cached(request.header.node, offset, len)
+    } else {
+        needs_disk_flush(operation)
     }
 }
 
@@ -233,7 +241,7 @@ fn run_long_worker(service: &impl RequestService, longs: &Mutex<Receiver<LongReq
     loop {
         let next = longs.lock().recv();
         let Ok(LongRequest { ring, slot }) = next else { return };
-        // If the ring is gone, nobody waits for the answer.
+        // It fails only if the mount has ended.
         let _ = answer_slot_request(service, &ring, slot, decode_slot_request(&ring, slot))
             .and_then(|()| ring.submit_answers());
     }

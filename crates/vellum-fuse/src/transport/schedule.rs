@@ -1,23 +1,25 @@
 //! Processors and scheduling policies of this process's threads.
 //!
-//! Invariant: a thread gets the policy for idle time only where that can be taken back: the kernel lets nobody leave it who
-//! may not raise priorities. Absent: who gets it, and for how long.
+//! Invariant: a thread gets the policy for idle time only if that can be taken back: the kernel lets a thread leave it
+//! only if the process may raise priorities.
+//!
+//! Deliberately absent: which thread gets it, and for how long.
 
 use std::io;
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use vellum_host::process::ProcessStat;
 
-/// When a thread runs, beside others.
+/// When a thread runs, relative to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchedulingPolicy {
-    /// As all threads do.
+    /// Like most threads (`SCHED_OTHER`).
     Normal,
-    /// Only when nobody else wants the processor (`SCHED_IDLE`).
+    /// Only while no other thread wants the processor (`SCHED_IDLE`).
     Idle,
 }
 
-/// Gives a thread of this process a policy. Threads that it makes have it, too.
+/// Sets the policy of a thread of this process. Threads that it starts inherit the policy.
 pub fn set_thread_policy(thread: Pid, policy: SchedulingPolicy) -> io::Result<()> {
     let number = match policy {
         SchedulingPolicy::Normal => libc::SCHED_OTHER,
@@ -31,12 +33,12 @@ pub fn set_thread_policy(thread: Pid, policy: SchedulingPolicy) -> io::Result<()
     if outcome == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Whether a thread can be given the policy for idle time and get back the normal one, and has that to begin with. It is
-/// tried with a thread that is not needed for anything else.
+/// Whether threads have the normal policy, can be given the policy for idle time, and can get the normal one back.
+/// Tries it with a thread of its own, which would be lost for other work if the policy could not be taken back.
 pub fn can_change_policy() -> bool {
     let attempt = || {
         let thread = rustix::thread::gettid();
-        // A process that was started with another policy (`chrt`) keeps it.
+        // A process that was started with another policy (`chrt`) is to keep it.
         get_thread_policy(thread) == Some(SchedulingPolicy::Normal)
             && set_thread_policy(thread, SchedulingPolicy::Idle)
                 .and_then(|()| set_thread_policy(thread, SchedulingPolicy::Normal))
@@ -46,12 +48,12 @@ pub fn can_change_policy() -> bool {
     thread.is_ok_and(|thread| thread.join().unwrap_or(false))
 }
 
-/// On which processor a thread of any process runs, or ran last. None if it is gone, or nobody tells.
+/// The processor on which a thread of any process runs, or ran last; None if the thread has ended, or cannot be read.
 pub fn find_thread_processor(thread: u32) -> Option<usize> {
     ProcessStat::read(thread).ok()?.processor()
 }
 
-/// Whether more threads want a processor now than so many. Where nobody tells, there are not.
+/// Whether more threads than `processors` are ready to run now. False if that cannot be read.
 pub fn is_machine_overloaded(processors: u32) -> bool {
     std::fs::read_to_string("/proc/loadavg")
         .ok()
@@ -59,18 +61,17 @@ pub fn is_machine_overloaded(processors: u32) -> bool {
         .is_some_and(|it| it > processors)
 }
 
-/// How many threads want a processor, of what the kernel says of its load.
+/// The number of threads that are ready to run, from the text of `/proc/loadavg`.
 fn parse_running_count(text: &str) -> Option<u32> {
     text.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }
 
-/// Processors on which this thread may run.
+/// The processors on which this thread may run.
 pub fn allowed_processors() -> io::Result<CpuSet> {
     Ok(sched_getaffinity(None)?)
 }
 
-/// Moves this thread to a processor. It may go on to another one of its `processors` at any time: so may the threads that
-/// it makes.
+/// Moves this thread to a processor. The scheduler may move it to another one of its `processors` at any time.
 pub fn move_to_processor(processor: usize, processors: &CpuSet) -> io::Result<()> {
     let mut only = CpuSet::new();
     only.set(processor);
@@ -83,9 +84,9 @@ pub fn current_processor() -> usize {
     sched_getcpu()
 }
 
-/// The policy that a thread has; None if it is another one.
+/// The policy of a thread; None if it has another one than these.
 pub fn get_thread_policy(thread: Pid) -> Option<SchedulingPolicy> {
-    #[expect(unsafe_code, reason = "no safe call tells a policy")]
+    #[expect(unsafe_code, reason = "no safe call reads a policy")]
     // SAFETY: it only reads a number.
     let number = unsafe { libc::sched_getscheduler(thread.as_raw_nonzero().get()) };
     match number {

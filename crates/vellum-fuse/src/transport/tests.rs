@@ -66,7 +66,7 @@ fn entry(node: u64) -> EntryAnswer {
         device: (0, 0),
         block_size: 4096,
     };
-    EntryAnswer { attr, generation: 0, patience: Duration::ZERO }
+    EntryAnswer { attr, generation: 0, timeout: Duration::ZERO }
 }
 
 /// A mount that is taken away at the end, whatever happened.

@@ -1,9 +1,9 @@
 //! The watchdog: checks whether requests are answered.
 //!
 //! A request that takes longer than [`OVERDUE_TICKS`] is reported in the mount's log. There may be a reason (an
-//! unreachable store, a full log), so the watchdog only reports it. If the kernel waits for the answer to a request that
-//! never arrived here, it waits forever, and so does every process that needs the directory that it has locked: then the
-//! watchdog ends the mount, so that programs get an error and the worktree can be mounted again.
+//! unreachable store, a full log), so the watchdog only reports it. If the kernel waits for the answer to a request
+//! that never arrived here, it waits forever, and so does every process that needs the directory that it has locked:
+//! then the watchdog ends the mount, so that programs get an error and the worktree can be mounted again.
 //!
 //! Invariants: an answered request is never reported; a mount with requests in progress is not ended.
 //!

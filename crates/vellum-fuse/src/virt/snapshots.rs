@@ -1,7 +1,7 @@
-//! `.vellum/snapshots`: a directory for each snapshot, by its whole id; tags and beginnings of ids are symlinks to them.
+//! `.vellum/snapshots`: a directory for each snapshot, named by its whole id. Tags and prefixes of ids are symlinks.
 //!
-//! A snapshot gets a slot when it is first looked up, and keeps it as long as the mount lives: the kernel may remember
-//! any of its inodes.
+//! Invariant: a snapshot gets a slot when it is first looked up or listed, and keeps it as long as the mount exists:
+//! the kernel may know any of its inodes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use vellum_volume::{Volume, VolumeError};
 use super::VirtualNode;
 use crate::node::{ListedDirName, NodePlace, SLOTS, SnapshotSlot};
 
-/// The first number of a symlink; those below belong to the fixed files.
+/// The first number of a symlink; those below are for the fixed files.
 const FIRST_LINK: u64 = 1 << 16;
 
-/// Symlinks that are remembered, one for each name that was looked up.
+/// Symlinks that are kept at most: one for each name that was looked up.
 const LINKS_MAX: usize = 1 << 20;
 
-/// The directory.
+/// The directory `.vellum/snapshots`.
 pub struct SnapshotsDir {
     volume: Arc<Volume>,
     chunks: Arc<FrozenChunks>,
-    /// The worktree of which snapshots may not be in the store yet.
+    /// The mounted worktree, whose latest snapshots may not be in the store yet.
     live: Option<Arc<LiveFilesystem>>,
     known: Mutex<KnownSnapshots>,
 }
@@ -34,7 +34,7 @@ pub struct SnapshotsDir {
 #[derive(Default)]
 struct KnownSnapshots {
     slots: HashMap<SnapshotId, SnapshotSlot>,
-    /// By slot.
+    /// The snapshots by slot.
     ids: Vec<SnapshotId>,
     trees: HashMap<SnapshotSlot, Arc<FrozenTree>>,
     links: HashMap<Vec<u8>, u64>,
@@ -42,27 +42,27 @@ struct KnownSnapshots {
 }
 
 impl SnapshotsDir {
-    /// The snapshots of a volume.
+    /// The directory of the snapshots of a volume.
     pub fn new(volume: Arc<Volume>, chunks: Arc<FrozenChunks>, live: Option<Arc<LiveFilesystem>>) -> Self {
         Self { volume, chunks, live, known: Mutex::default() }
     }
 
-    /// The snapshots that wait to be published, with their tags.
+    /// The pending snapshots, with their tags.
     fn pending_snapshots(&self) -> Result<Vec<(SnapshotId, Vec<String>)>> {
         let Some(fs) = &self.live else { return Ok(Vec::new()) };
         Ok(fs.pending_snapshots()?.into_iter().map(|(_, pending)| (pending.id, pending.tags)).collect())
     }
 
-    /// Puts the snapshots that wait into the store if one of them is wanted: whoever was told of it finds it.
+    /// Publishes the pending snapshots if one of them is wanted: a snapshot can be read as soon as it was created.
     fn publish_if_wanted(&self, is_wanted: impl Fn(&SnapshotId, &[String]) -> bool) -> Result<()> {
         let is_waiting = self.pending_snapshots()?.iter().any(|(id, tags)| is_wanted(id, tags));
         match &self.live {
             Some(fs) if is_waiting => fs.publish_pending(),
-            _ => Ok(()),
+            Some(_) | None => Ok(()),
         }
     }
 
-    /// What a name stands for: a tree, or a symlink to one with the attributes of `link`.
+    /// Looks up a name: the directory of a snapshot, or a symlink with the attributes of `link`.
     pub fn lookup_snapshot(&self, name: &[u8], link: InodeAttr) -> Result<VirtualNode> {
         let text = std::str::from_utf8(name).map_err(|_| Errno::NOENT)?;
         if text == "HEAD" || text.contains(['~', '@']) {
@@ -84,7 +84,7 @@ impl SnapshotsDir {
         })
     }
 
-    /// All snapshots and tags. Nothing of a snapshot is read: a volume may have many, and its store may be far away.
+    /// All snapshots and tags. No snapshot is read: a volume may have many, and its store may be distant.
     pub fn list_entries(&self) -> Result<Vec<ListedDirName>> {
         let mut entries = Vec::new();
         let waiting = self.pending_snapshots()?;
@@ -106,7 +106,7 @@ impl SnapshotsDir {
         Ok(entries)
     }
 
-    /// Where a symlink points.
+    /// The target of a symlink.
     pub fn link_target(&self, number: u64) -> Result<Vec<u8>> {
         let index = number.checked_sub(FIRST_LINK).and_then(|index| usize::try_from(index).ok());
         let known = self.known.lock();
@@ -114,7 +114,7 @@ impl SnapshotsDir {
         Ok(target.to_string().into_bytes())
     }
 
-    /// What the snapshot in a slot is called: the first of the tags by which it was looked up, else its id.
+    /// The name of the snapshot in a slot: the first of the tags by which it was looked up, or else its id.
     pub fn snapshot_name(&self, slot: SnapshotSlot) -> Option<Vec<u8>> {
         let known = self.known.lock();
         let id = *known.ids.get(usize::from(slot.0).checked_sub(1)?)?;
@@ -124,7 +124,7 @@ impl SnapshotsDir {
         Some(tags.min().cloned().unwrap_or(whole))
     }
 
-    /// The tree in a slot.
+    /// The tree of the snapshot in a slot.
     pub fn snapshot_tree(&self, slot: SnapshotSlot) -> Result<Arc<FrozenTree>> {
         let id = {
             let known = self.known.lock();
@@ -154,7 +154,7 @@ impl SnapshotsDir {
         Ok(slot)
     }
 
-    /// The number of the symlink of this name. A tag that was moved gets another one.
+    /// The number of the symlink with this name. A tag that was moved gets a new one.
     fn find_or_add_link(&self, name: &[u8], id: SnapshotId) -> Result<u64> {
         let mut known = self.known.lock();
         if let Some(number) = known.links.get(name)
@@ -177,7 +177,7 @@ impl SnapshotsDir {
     }
 }
 
-/// A name that names no snapshot is no failure of the volume.
+/// Maps the errors of a name that stands for no snapshot to `ENOENT`: they are no failures of the volume.
 fn map_missing_snapshot(error: VolumeError) -> FsError {
     match error {
         VolumeError::UnknownSnapshot(_)

@@ -1,12 +1,14 @@
-//! Virtual files whose text is made when they are looked up. Each look-up makes a file of its own, so that the kernel,
-//! which asks for no opening, reads what is true now, and knows how long it is.
+//! Virtual files whose text is made when they are looked up.
+//!
+//! Invariant: each lookup creates a file of its own, whose text and length do not change. The kernel does not tell when
+//! a file is opened, so a text could not be made then.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The first number of a text; those below belong to fixed files and symlinks.
+/// The first number of a text; those below are for fixed files and symlinks.
 const FIRST: u64 = 1 << 40;
 
 /// The texts that the kernel knows.
@@ -20,7 +22,7 @@ struct VirtualTextTable {
 }
 
 impl VirtualTexts {
-    /// Adds a text; gives its number.
+    /// Adds a text, and returns its number.
     pub fn add_text(&self, text: Arc<[u8]>) -> u64 {
         let mut table = self.0.lock();
         let number = FIRST + table.made;
@@ -29,12 +31,12 @@ impl VirtualTexts {
         number
     }
 
-    /// The text of this number.
+    /// The text with this number; None if it was removed.
     pub fn get_text(&self, number: u64) -> Option<Arc<[u8]>> {
         self.0.lock().texts.get(&number).cloned()
     }
 
-    /// The kernel does not know it any more.
+    /// Removes a text that the kernel has forgotten.
     pub fn remove_text(&self, number: u64) {
         self.0.lock().texts.remove(&number);
     }

@@ -1,4 +1,6 @@
-//! Answers: a header and the result.
+//! Answers: a head and the result.
+//!
+//! Invariant: an answer of a fixed size is encoded without an allocation.
 
 use std::sync::Arc;
 
@@ -12,11 +14,11 @@ pub const HEAD_LEN: usize = 16;
 /// Bytes of the largest answer of a fixed size: `fuse_statx_out`.
 const SMALL_MAX: usize = 288;
 
-/// Bytes of `fuse_kstatfs` that mean nothing.
+/// Bytes of `fuse_kstatfs` that are reserved.
 const STATFS_SPARE: usize = 7 * 4;
 
-/// The head of an answer or of a notice: its length without the head, what went wrong (or what is told), and the
-/// request that is answered.
+/// The head of an answer or of a notification: `len` is its length without the head, `code` the negative errno (or the
+/// number of the notification), and `unique` the number of the request that is answered.
 #[must_use]
 pub fn encode_answer_head(len: usize, code: i32, unique: u64) -> [u8; HEAD_LEN] {
     let mut head = [0; HEAD_LEN];
@@ -28,30 +30,30 @@ pub fn encode_answer_head(len: usize, code: i32, unique: u64) -> [u8; HEAD_LEN] 
     head
 }
 
-/// What is answered.
+/// An answer to a request.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "it is on the stack for a moment: small answers allocate nothing"
+    reason = "it is on the stack for a moment, so that small answers need no allocation"
 )]
 pub enum FuseAnswer {
-    /// Nothing: the request wants no answer.
+    /// None: the request wants no answer.
     None,
-    /// Nothing yet: another thread answers.
+    /// None yet: another thread answers.
     Later,
-    /// It failed.
+    /// The request failed.
     Failed(Errno),
-    /// It is done.
+    /// The request succeeded, and has no result.
     Done,
-    /// Something of a fixed size.
+    /// A result of a fixed size.
     Small(SmallAnswer),
     /// Bytes.
     Bytes(Vec<u8>),
-    /// Bytes that somebody else has, too.
+    /// Bytes that are also used elsewhere.
     Shared(Arc<[u8]>),
 }
 
-/// What a part of an answer is written to.
+/// A buffer for parts of an answer.
 pub(super) trait AnswerBuffer {
     fn append_bytes(&mut self, bytes: &[u8]);
 }
@@ -62,7 +64,7 @@ impl AnswerBuffer for Vec<u8> {
     }
 }
 
-/// An answer of a fixed size, with room for the head in front, so that both go in one piece.
+/// An answer of a fixed size, with room for the head in front of it, so that both are written in one piece.
 #[derive(Debug, Clone, Copy)]
 pub struct SmallAnswer {
     bytes: [u8; HEAD_LEN + SMALL_MAX],
@@ -103,7 +105,7 @@ impl SmallAnswer {
     }
 
     pub(super) fn with_zeros(mut self, len: usize) -> Self {
-        // They are zeros already.
+        // The buffer is zeroed.
         self.len = (self.len + len).min(self.bytes.len());
         self
     }
@@ -115,13 +117,13 @@ impl SmallAnswer {
         &self.bytes[..self.len]
     }
 
-    /// What stands behind the head.
+    /// The answer without its head.
     #[must_use]
     pub fn answer_body(&self) -> &[u8] {
         &self.bytes[HEAD_LEN..self.len]
     }
 
-    /// A name was found, or made (`fuse_entry_out`).
+    /// The entry of a name that was found or created (`fuse_entry_out`).
     #[must_use]
     pub fn for_entry(entry: &EntryAnswer) -> Self {
         let mut small = Self::default();
@@ -129,7 +131,7 @@ impl SmallAnswer {
         small
     }
 
-    /// A file was made and opened (`fuse_open_out`). The kernel keeps its pages.
+    /// The entry of a file that was created and opened (`fuse_open_out`). The kernel keeps its pages.
     #[must_use]
     pub fn for_created_file(entry: &EntryAnswer) -> Self {
         let handle = 0;
@@ -139,39 +141,39 @@ impl SmallAnswer {
     /// Attributes (`fuse_attr_out`).
     #[must_use]
     pub fn for_attributes(entry: &EntryAnswer) -> Self {
-        let patience = entry.attribute_timeout();
+        let timeout = entry.attribute_timeout();
         let mut small =
-            Self::default().with_u64(patience.as_secs()).with_u32(patience.subsec_nanos()).with_u32(0);
+            Self::default().with_u64(timeout.as_secs()).with_u32(timeout.subsec_nanos()).with_u32(0);
         entry.attr.encode(&mut small);
         small
     }
 
-    /// Attributes, and when the inode was made (`fuse_statx_out`).
+    /// Attributes with the creation time (`fuse_statx_out`).
     #[must_use]
     pub fn for_statx(entry: &EntryAnswer) -> Self {
-        let patience = entry.attribute_timeout();
+        let timeout = entry.attribute_timeout();
         let head = Self::default()
-            .with_u64(patience.as_secs())
-            .with_u32(patience.subsec_nanos())
+            .with_u64(timeout.as_secs())
+            .with_u32(timeout.subsec_nanos())
             .with_u32(0)
             .with_zeros(2 * 8);
         entry.attr.encode_statx(head)
     }
 
-    /// So many bytes: what was written, or what an extended attribute takes (`fuse_write_out`,
+    /// A number of bytes: how many were written, or the length of an extended attribute (`fuse_write_out`,
     /// `fuse_getxattr_out`).
     #[must_use]
     pub fn for_byte_count(bytes: u32) -> Self {
         Self::default().with_u32(bytes).with_u32(0)
     }
 
-    /// A place in a file, or more bytes than 32 bits can count (`fuse_lseek_out`, `fuse_copy_file_range_out`).
+    /// A position in a file, or a number of bytes in 64 bits (`fuse_lseek_out`, `fuse_copy_file_range_out`).
     #[must_use]
     pub fn for_offset(offset: u64) -> Self {
         Self::default().with_u64(offset)
     }
 
-    /// What an operation of a file's own kind gives (`fuse_ioctl_out`): `words` zeros of 32 bits.
+    /// The output of an `ioctl` (`fuse_ioctl_out`): `words` zeros of 32 bits.
     #[must_use]
     pub fn for_ioctl(words: usize) -> Self {
         let result = 0;
@@ -180,7 +182,7 @@ impl SmallAnswer {
         Self::default().with_u32(result).with_u32(flags).with_u32(parts).with_u32(parts).with_zeros(4 * words)
     }
 
-    /// How full the filesystem is (`fuse_statfs_out`).
+    /// The capacity of the filesystem (`fuse_statfs_out`).
     #[must_use]
     pub fn for_statfs(fs: &vellum_fs::FilesystemStatistics) -> Self {
         Self::default()
@@ -196,11 +198,11 @@ impl SmallAnswer {
     }
 }
 
-/// The kernel keeps the pages that it has.
+/// The kernel keeps the pages that it has cached of the file (`FOPEN_KEEP_CACHE`).
 const OPEN_KEEP_CACHE: u32 = 1 << 1;
 
 impl FuseAnswer {
-    /// An answer of a fixed size, or the failure.
+    /// An answer of a fixed size, encoded by `small`, or the failure.
     pub fn from_result<T>(done: Result<T, Errno>, small: impl FnOnce(&T) -> SmallAnswer) -> Self {
         match done {
             Ok(value) => Self::Small(small(&value)),
@@ -208,7 +210,7 @@ impl FuseAnswer {
         }
     }
 
-    /// That it is done, or the failure.
+    /// Success, or the failure.
     #[must_use]
     pub fn from_unit_result(done: Result<(), Errno>) -> Self {
         done.map_or_else(Self::Failed, |()| Self::Done)
@@ -222,7 +224,7 @@ impl FuseAnswer {
 }
 
 impl NodeAttributes {
-    /// `fuse_attr`.
+    /// Encodes `fuse_attr`.
     pub(super) fn encode(&self, out: &mut impl AnswerBuffer) {
         for number in [self.ino, self.size, self.blocks] {
             out.append_bytes(&number.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Attributes of a node as the protocol has them.
+//! Attributes of a node in the form of the protocol, and how long the kernel may cache them.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use vellum_types::UnixTime;
 
 use super::answer::{AnswerBuffer, SmallAnswer};
 
-/// Which fields of `struct statx` are told: all that any filesystem has, and the time of creation
+/// The fields of `struct statx` that are filled in: the basic ones and the creation time
 /// (`STATX_BASIC_STATS | STATX_BTIME`).
 const STATX_MASK: u32 = 0x7ff | 0x800;
 
 /// Attributes of a node (`fuse_attr`, `fuse_statx`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "they are called what stat calls them")]
+#[expect(missing_docs, reason = "they have the names of stat")]
 pub struct NodeAttributes {
     pub ino: u64,
     pub size: u64,
@@ -21,30 +21,30 @@ pub struct NodeAttributes {
     pub atime: UnixTime,
     pub mtime: UnixTime,
     pub ctime: UnixTime,
-    /// When it was made.
+    /// Creation time.
     pub btime: UnixTime,
-    /// Kind and permissions.
+    /// Kind of file and permissions.
     pub mode: u32,
     pub nlink: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Major and minor number of the device that it is.
+    /// Major and minor number, if the node is a device.
     pub device: (u32, u32),
     pub block_size: u32,
 }
 
-/// How long the kernel may believe the attributes of a directory.
-const DIR_ATTRIBUTE_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the kernel may cache the attributes of a directory.
+const DIR_ATTRIBUTE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a name stands for, and how long the kernel may believe it.
+/// What a name stands for, and how long the kernel may cache that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryAnswer {
     /// The node's attributes.
     pub attr: NodeAttributes,
-    /// Tells it from earlier nodes of the same number.
+    /// Distinguishes the node from earlier ones with the same id.
     pub generation: u64,
-    /// How long that may be believed.
-    pub patience: Duration,
+    /// How long the kernel may cache the name and the attributes.
+    pub timeout: Duration,
 }
 
 impl NodeAttributes {
@@ -54,7 +54,7 @@ impl NodeAttributes {
         (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xfff00) << 12
     }
 
-    /// `fuse_statx`.
+    /// Encodes `fuse_statx`.
     pub(super) fn encode_statx(&self, out: SmallAnswer) -> SmallAnswer {
         let moment = |out: SmallAnswer, time: UnixTime| {
             out.with_u64(time.secs.cast_unsigned()).with_u32(time.nanos).with_u32(0)
@@ -75,27 +75,27 @@ impl NodeAttributes {
             .with_u64(self.blocks)
             .with_u64(attributes);
         let out = [self.atime, self.btime, self.ctime, self.mtime].into_iter().fold(out, moment);
-        // The device that it is on is the kernel's own affair.
+        // The kernel fills in the device that the node is on by itself.
         out.with_u32(major).with_u32(minor).with_zeros(2 * 4 + 14 * 8)
     }
 }
 
 impl EntryAnswer {
-    /// How long the kernel may believe the attributes. Those of a directory for a minute at most: an answer about it that
-    /// crosses a change of its names is put into the kernel's cache after the change (for files the kernel notices that),
-    /// and would hide the directory's new modification time for as long as it is believed.
+    /// How long the kernel may cache the attributes: of a directory, at most a minute. If the names of a directory
+    /// change while the kernel waits for its attributes, the kernel caches the old attributes after the change, and
+    /// does not notice (for files it does). Until they time out, they would hide the new modification time.
     pub(super) fn attribute_timeout(&self) -> Duration {
         let is_dir = FileType::from_raw_mode(self.attr.mode) == FileType::Directory;
-        if is_dir { self.patience.min(DIR_ATTRIBUTE_PATIENCE) } else { self.patience }
+        if is_dir { self.timeout.min(DIR_ATTRIBUTE_TIMEOUT) } else { self.timeout }
     }
 
-    /// `fuse_entry_out`.
+    /// Encodes `fuse_entry_out`.
     pub(super) fn encode(&self, out: &mut impl AnswerBuffer) {
         let of_attributes = self.attribute_timeout();
-        for number in [self.attr.ino, self.generation, self.patience.as_secs(), of_attributes.as_secs()] {
+        for number in [self.attr.ino, self.generation, self.timeout.as_secs(), of_attributes.as_secs()] {
             out.append_bytes(&number.to_ne_bytes());
         }
-        out.append_bytes(&self.patience.subsec_nanos().to_ne_bytes());
+        out.append_bytes(&self.timeout.subsec_nanos().to_ne_bytes());
         out.append_bytes(&of_attributes.subsec_nanos().to_ne_bytes());
         self.attr.encode(out);
     }

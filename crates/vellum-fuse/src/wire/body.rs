@@ -1,9 +1,11 @@
 //! The fixed parts of request bodies, as `linux/fuse.h` lays them out. Names and data follow them.
 //!
 //! Invariant: each struct has all fields of the kernel's struct, in the kernel's order. A leading underscore marks a
-//! field that means nothing here, such as the file handle: files are opened without us, so we never give the kernel one.
+//! field that means nothing here, such as the file handle: files are opened without us, so we never give the kernel
+//! one.
 //!
-//! Deliberately absent: the bodies of `getattr`, `statx`, `readlink`, `release` and `destroy`, of which nothing is used.
+//! Deliberately absent: the bodies of `getattr`, `statx`, `readlink`, `release` and `destroy`, of which nothing is
+//! used.
 
 use super::fields::{MalformedRequest, RequestFields};
 

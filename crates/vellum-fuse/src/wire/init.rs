@@ -1,19 +1,19 @@
-//! The handshake: features of the kernel, and those that are selected.
+//! The first request and its answer: the features of the kernel, and those that are selected.
 
 use super::answer::SmallAnswer;
 use super::fields::{MalformedRequest, RequestFields};
 
-/// The version of the protocol: a kernel that speaks a later one is told to speak this.
+/// The major version of the protocol. A kernel with a later one falls back to this.
 pub const MAJOR: u32 = 7;
 
-/// The latest minor version whose requests are known here.
+/// The latest minor version that is supported.
 const MINOR: u32 = 45;
 
 /// The first minor version in which the kernel sends a second word of flags.
 const MINOR_WITH_MORE_FLAGS: u32 = 36;
 
-/// What the kernel can do, and may be asked to (`FUSE_…`).
-#[expect(missing_docs, reason = "they are called what FUSE calls them")]
+/// Features that the kernel can offer (`FUSE_…`).
+#[expect(missing_docs, reason = "they have the names of FUSE")]
 pub mod flags {
     pub const ASYNC_READ: u64 = 1;
     pub const EXPORT_SUPPORT: u64 = 1 << 4;
@@ -36,16 +36,16 @@ pub mod flags {
     pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
-/// What the kernel says of itself (`fuse_init_in`).
+/// Version and features of the kernel (`fuse_init_in`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InitRequest {
-    /// The version that it speaks.
+    /// The major version.
     pub major: u32,
     /// The minor version.
     pub minor: u32,
-    /// How far it would read ahead, bytes.
+    /// How far the kernel would read ahead, bytes.
     pub max_readahead: u32,
-    /// What it can do.
+    /// The features that it offers.
     pub flags: u64,
 }
 
@@ -63,28 +63,28 @@ impl InitRequest {
     }
 }
 
-/// What the kernel is asked to do (`fuse_init_out`).
+/// What is selected (`fuse_init_out`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InitAnswer {
-    /// How far it may read ahead, bytes.
+    /// How far the kernel may read ahead, bytes.
     pub max_readahead: u32,
-    /// What it is to do, of what it can.
+    /// The selected features.
     pub flags: u64,
-    /// Requests that it may keep going without anybody waiting.
+    /// Requests that the kernel may have in progress while no process waits for them.
     pub max_background: u16,
-    /// From how many of these on it writes no more by itself.
+    /// From this number of them on, the kernel starts no further write-back.
     pub congestion: u16,
-    /// Bytes of a request to write at most.
+    /// Bytes that a write request may carry.
     pub max_write: u32,
-    /// Pages of a request at most.
+    /// Pages that a request may carry.
     pub max_pages: u16,
 }
 
 impl InitAnswer {
-    /// Its bytes.
+    /// Encodes the answer.
     #[must_use]
     pub fn encode(self) -> SmallAnswer {
-        // Times count in nanoseconds.
+        // The unit of times is one nanosecond.
         let granularity = 1;
         let low = (self.flags & u64::from(u32::MAX)) as u32;
         let high = (self.flags >> 32) as u32;

@@ -1,45 +1,47 @@
-//! The names of a directory, as many as fit into an answer.
+//! Listings: as many names of a directory as fit into an answer.
+//!
+//! Invariant: an answer is never longer than the room that the request has for it.
 
 use super::answer::AnswerBuffer;
 use super::attributes::EntryAnswer;
 
-/// Records begin at multiples of so many bytes.
+/// The alignment of records, bytes.
 const ALIGNMENT: usize = 8;
 
-/// Bytes of `fuse_dirent` before the name.
+/// Bytes of `fuse_dirent` in front of the name.
 const DIRENT_LEN: usize = 24;
 
 /// Bytes of `fuse_entry_out`.
 const ENTRY_LEN: usize = 128;
 
-/// Names for an answer.
+/// An answer with names.
 #[derive(Debug)]
 pub struct ListingAnswer {
     bytes: Vec<u8>,
     room: usize,
 }
 
-/// A name, what it stands for, and from where to read on behind it.
+/// A name, what it stands for, and the position behind it.
 #[derive(Debug, Clone, Copy)]
 pub struct NameInAnswer<'a> {
     /// The name.
     pub name: &'a [u8],
-    /// The node.
+    /// The node id.
     pub node: u64,
-    /// Its mode: only the kind counts.
+    /// The mode of the node, of which only the kind of file is used.
     pub mode: u32,
-    /// The offset of the next name.
+    /// The position from which the next names are read.
     pub next: u64,
 }
 
 impl ListingAnswer {
-    /// Room for so many bytes.
+    /// An empty answer with room for `room` bytes.
     #[must_use]
     pub fn new(room: usize) -> Self {
         Self { bytes: Vec::new(), room }
     }
 
-    /// Adds a name (`fuse_dirent`); false if it does not fit.
+    /// Adds a name (`fuse_dirent`). Returns false if it does not fit.
     #[must_use]
     pub fn add_name(&mut self, listed: NameInAnswer<'_>) -> bool {
         let fits = self.has_room(DIRENT_LEN + listed.name.len());
@@ -49,7 +51,7 @@ impl ListingAnswer {
         fits
     }
 
-    /// Adds a name with its attributes (`fuse_direntplus`); false if it does not fit.
+    /// Adds a name with its entry (`fuse_direntplus`). Returns false if it does not fit.
     #[must_use]
     pub fn add_name_with_entry(&mut self, listed: NameInAnswer<'_>, entry: &EntryAnswer) -> bool {
         let fits = self.has_room(ENTRY_LEN + DIRENT_LEN + listed.name.len());
@@ -66,7 +68,7 @@ impl ListingAnswer {
 
     fn encode_dirent(&mut self, listed: NameInAnswer<'_>) {
         let len = u32::try_from(listed.name.len()).unwrap_or(u32::MAX);
-        // What `readdir` calls a type are the bits above the permissions.
+        // The type in a directory entry is the upper four bits of a mode.
         let kind = listed.mode >> 12;
         self.bytes.append_bytes(&listed.node.to_ne_bytes());
         self.bytes.append_bytes(&listed.next.to_ne_bytes());
@@ -76,7 +78,7 @@ impl ListingAnswer {
         self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
     }
 
-    /// The bytes.
+    /// The bytes of the answer.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes

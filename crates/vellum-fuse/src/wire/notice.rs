@@ -1,36 +1,38 @@
 //! Notifications to the kernel: what to drop from its caches.
+//!
+//! Invariant: a notification has the form of an answer to request 0, which does not exist.
 
 use super::answer::{HEAD_LEN, encode_answer_head};
 
-/// Something to forget.
+/// What the kernel is to drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Invalidation<'a> {
-    /// The attributes of a node, and all its pages: changed ones are written back first.
+    /// The attributes of a node, and all its pages. Changed pages are written back first.
     Inode(u64),
-    /// The attributes of a node, and some of its pages: changed ones are written back first.
+    /// The attributes of a node, and its pages in a range. Changed pages are written back first.
     Pages {
         /// The node.
         node: u64,
-        /// Where the first byte is.
+        /// The offset of the first byte.
         offset: u64,
-        /// Bytes; 0: to the end.
+        /// Bytes; 0 extends to the end of the file.
         len: u64,
     },
     /// The attributes of a node alone.
     Attributes(u64),
-    /// A name in a directory, and all below it.
+    /// A name in a directory, and everything below it.
     Name {
         /// The directory.
         dir: u64,
         /// The name.
         name: &'a [u8],
     },
-    /// All names (since Linux 6.16).
+    /// All names of the mount (since Linux 6.16).
     Names,
 }
 
 impl Invalidation<'_> {
-    /// The number that the kernel knows it by (`FUSE_NOTIFY_…`).
+    /// The number of the notification (`FUSE_NOTIFY_…`).
     fn notice_code(self) -> i32 {
         match self {
             Self::Inode(_) | Self::Pages { .. } | Self::Attributes(_) => 2,
@@ -39,17 +41,16 @@ impl Invalidation<'_> {
         }
     }
 
-    /// Its bytes. It looks like an answer to no request.
+    /// Encodes the notification.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         let mut bytes = vec![0; HEAD_LEN];
         match self {
-            // From the first page to the last.
             Self::Inode(node) => return Self::Pages { node, offset: 0, len: 0 }.encode(),
             Self::Pages { node, offset, len } => {
                 [node, offset, len].iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
             }
-            // No page has a negative offset.
+            // The kernel drops no pages if the offset is negative.
             Self::Attributes(node) => return Self::Pages { node, offset: u64::MAX, len: 0 }.encode(),
             Self::Name { dir, name } => {
                 let len = u32::try_from(name.len()).unwrap_or(u32::MAX);

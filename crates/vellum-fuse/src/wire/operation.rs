@@ -1,6 +1,7 @@
 //! Operations and their arguments, decoded.
 //!
-//! Invariant: the match over the opcodes has no wildcard arm, so that a new opcode does not compile until it is decoded.
+//! Invariant: the match over the opcodes has no wildcard arm, so that a new opcode does not compile until it is
+//! decoded.
 
 use rustix::fs::OFlags;
 use vellum_fs::{AttributeChanges, TimeChange};

@@ -1,4 +1,6 @@
-//! A request: its header and its operation.
+//! A request: its head and its body.
+//!
+//! Invariant: the stated length of a request is the length that was read.
 
 use super::fields::{MalformedRequest, RequestFields};
 use super::operation::FuseOperation;
@@ -9,30 +11,30 @@ pub const REQUEST_HEAD_LEN: usize = 40;
 /// The head of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// What is asked for, as the kernel numbers it.
+    /// The number of the operation; see [`super::Opcode`].
     pub opcode: u32,
-    /// The request's own number, by which it is answered.
+    /// The number of the request, by which it is answered.
     pub unique: u64,
-    /// The node that it is about.
+    /// The node that the request is about.
     pub node: u64,
-    /// User who asks.
+    /// The user of the calling process.
     pub uid: u32,
-    /// Group.
+    /// The group of the calling process.
     pub gid: u32,
-    /// Process.
+    /// The calling thread; 0 if the kernel sends the request by itself.
     pub pid: u32,
 }
 
-/// A request of the kernel.
+/// A request whose head was decoded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FuseRequest<'a> {
-    /// Its head.
+    /// The head.
     pub header: RequestHeader,
     body: &'a [u8],
 }
 
 impl<'a> FuseRequest<'a> {
-    /// Decodes the head of what was read from the device at once.
+    /// Decodes the head of a request. `bytes` are what one read of the device returned.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, MalformedRequest> {
         let mut fields = RequestFields(bytes);
         let len: u32 = fields.read_number()?;
@@ -47,12 +49,12 @@ impl<'a> FuseRequest<'a> {
             gid: fields.read_number()?,
             pid: fields.read_number()?,
         };
-        // Length of extensions, which stand behind everything else, and padding. None is ever asked for.
+        // The length of extensions, which follow everything else, and padding. The handshake selects no extension.
         fields.skip_bytes(4)?;
         Ok(Self { header, body: fields.0 })
     }
 
-    /// Decodes what it asks for.
+    /// Decodes the operation.
     pub fn decode_operation(&self) -> Result<FuseOperation<'a>, MalformedRequest> {
         FuseOperation::decode(self.header.opcode, self.body)
     }

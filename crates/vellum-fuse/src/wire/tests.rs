@@ -186,7 +186,7 @@ fn entry() -> EntryAnswer {
         device: (1, 3),
         block_size: 4096,
     };
-    EntryAnswer { attr, generation: 6, patience: Duration::new(7, 8) }
+    EntryAnswer { attr, generation: 6, timeout: Duration::new(7, 8) }
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn answers_have_the_lengths_that_the_kernel_demands() {
 #[test]
 fn attributes_of_directories_are_believed_for_a_minute_at_most() {
     let day = Duration::from_secs(86_400);
-    let file = EntryAnswer { patience: day, ..entry() };
+    let file = EntryAnswer { timeout: day, ..entry() };
     let dir = EntryAnswer { attr: NodeAttributes { mode: 0o040_755, ..file.attr }, ..file };
     let seconds = |body: &[u8], at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().unwrap());
     for (answer, attributes) in [(&file, 86_400), (&dir, 60)] {
@@ -219,7 +219,7 @@ fn attributes_of_directories_are_believed_for_a_minute_at_most() {
         assert_eq!(seconds(SmallAnswer::for_attributes(answer).answer_body(), 0), attributes);
         assert_eq!(seconds(SmallAnswer::for_statx(answer).answer_body(), 0), attributes);
     }
-    let unsure = EntryAnswer { patience: Duration::ZERO, ..dir };
+    let unsure = EntryAnswer { timeout: Duration::ZERO, ..dir };
     assert_eq!(seconds(SmallAnswer::for_attributes(&unsure).answer_body(), 0), 0);
 }
 

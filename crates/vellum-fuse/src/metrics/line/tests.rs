@@ -10,9 +10,14 @@ use crate::wire::{RequestHeader, WriteFlags};
 /// The line behind the time, without the duration.
 fn format_line<T: LineDetail>(what: FuseOperation<'_>, done: std::result::Result<T, FsError>) -> String {
     let head = RequestHeader { opcode: 0, unique: 0, node: 17, uid: 5, gid: 6, pid: 7 };
-    let timed = (Instant::now(), Duration::from_micros(120));
     let kind = RequestKind::from_operation(&what).unwrap();
-    let noted = LineNote::new(kind, ServedRequest { head: &head, operation: &what }, timed, &done);
+    let noted = LineNote::new(
+        kind,
+        ServedRequest { head: &head, operation: &what },
+        Instant::now(),
+        Duration::from_micros(120),
+        &done,
+    );
     let text = noted.to_log_line(&ClockPair::now()).to_string();
     let rest = text.split_once(" [uid:5,gid:6,pid:7] ").unwrap().1;
     rest.strip_suffix(" <0.000120>\n").unwrap().to_owned()
@@ -87,7 +92,7 @@ fn arguments_of_attributes_are_told() {
 fn what_came_of_it_is_told() {
     let attr = InodeAttr { size: 12, ..InodeAttr::new(FileKind::File, 0o644) };
     let attr = crate::adapter::convert::to_node_attributes(Ino(18).0, &attr, 0);
-    let entry = EntryAnswer { attr, generation: 0, patience: Duration::ZERO };
+    let entry = EntryAnswer { attr, generation: 0, timeout: Duration::ZERO };
     let found = format_line(FuseOperation::Lookup { name: b"a" }, Ok(entry));
     assert_eq!(found, r#"lookup (17,"a"): ok 18,0100644,12"#);
     let missing = format_line::<EntryAnswer>(FuseOperation::Lookup { name: b"a" }, Err(Errno::NOENT.into()));
@@ -107,7 +112,7 @@ fn the_time_of_day_is_that_of_when_it_was_done() {
     let clock =
         ClockPair { moment: Instant::now(), of_day: UNIX_EPOCH + Duration::from_millis(1_700_000_000_500) };
     let began = clock.moment.checked_sub(Duration::from_millis(400)).unwrap();
-    let noted = LineNote::new(RequestKind::Getattr, request, (began, Duration::from_millis(150)), &Ok(()));
+    let noted = LineNote::new(RequestKind::Getattr, request, began, Duration::from_millis(150), &Ok(()));
     let line = noted.to_log_line(&clock).to_string();
     assert_eq!(line, "1700000000.250000 [uid:0,gid:0,pid:1] getattr (1): ok <0.150000>\n");
 }

@@ -1,6 +1,6 @@
 //! `fusermount3`, the helper that mounts and unmounts for users without root.
 //!
-//! It is given a socket as its standard input, and through it gives back the device.
+//! The helper gets a socket as its standard input, and sends the descriptor of the device through it.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -17,10 +17,10 @@ use crate::error::{MountError, Result};
 
 const PROGRAM: &str = "fusermount3";
 
-/// By this variable it is told which descriptor the socket is.
+/// The environment variable that tells the helper which descriptor the socket is.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
-/// Lets the helper mount.
+/// Mounts through the helper. Returns the device of the mount.
 pub(super) fn attach_with_helper(mountpoint: &Path, attachment: &MountParameters) -> Result<FuseDevice> {
     let refused = |source| MountError::Refused { mountpoint: mountpoint.into(), source };
     let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
@@ -36,9 +36,9 @@ pub(super) fn attach_with_helper(mountpoint: &Path, attachment: &MountParameters
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     let child = command.spawn().map_err(|error| map_missing_helper(error, refused))?;
-    // Its end of the socket is with the command.
+    // The command holds the helper's end of the socket. It has to be closed here, or reading from ours would not end.
     drop(command);
-    // It ends when it has sent the device, which waits in the socket meanwhile.
+    // The helper ends when it has sent the device, which stays in the socket until it is received.
     let output = child.wait_with_output().map_err(refused)?;
     match receive_descriptor(&ours) {
         Ok(Some(device)) if output.status.success() => Ok(FuseDevice::from(device)),
@@ -47,7 +47,7 @@ pub(super) fn attach_with_helper(mountpoint: &Path, attachment: &MountParameters
     }
 }
 
-/// Lets the helper unmount what is the caller's.
+/// Unmounts through the helper, which permits it for mounts of the same user.
 pub(super) fn unmount_with_helper(mountpoint: &Path, arguments: &[&str]) -> Result<()> {
     let failed = |source| MountError::Unmount { mountpoint: mountpoint.into(), source };
     let mut command = Command::new(PROGRAM);
@@ -65,7 +65,7 @@ fn map_missing_helper(error: io::Error, other: impl FnOnce(io::Error) -> MountEr
     if error.kind() == io::ErrorKind::NotFound { MountError::NoHelper } else { other(error) }
 }
 
-/// A comma in the name would end it.
+/// The options of the helper. Commas in the name are escaped: they separate options.
 fn format_helper_options(attachment: &MountParameters) -> String {
     let name = attachment.name.replace('\\', "\\\\").replace(',', "\\,");
     let access = if attachment.read_only { "ro" } else { "rw" };
@@ -76,7 +76,7 @@ fn format_helper_output(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).trim().to_owned()
 }
 
-/// The descriptor that was sent; none if nothing was.
+/// Receives the descriptor that was sent; None if the other end was closed without sending one.
 fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut room);

@@ -59,7 +59,7 @@ fn one_reads_alone_while_one_program_asks_and_all_when_another_does() {
     answer(&readers, 1, 1);
     assert_all_read(&readers);
     // It was in the way: not at once again.
-    readers.state.lock().free = Instant::now() + PAUSE.1;
+    readers.state.lock().free = Instant::now() + PAUSE_MAX;
     answer(&readers, me(), 2 * STREAK);
     assert_all_read(&readers);
 }
@@ -194,13 +194,16 @@ fn who_is_alone_for_nothing_is_so_again_after_longer_and_longer() {
         state.schedule_next_sole(ending, lasted, answered, start);
         state.free.saturating_duration_since(start).as_millis()
     };
-    let pauses: Vec<_> = (0..12).map(|_| rest(SoleReaderEnd::HeldUp, PAUSE.0, 0)).collect();
+    let pauses: Vec<_> = (0..12).map(|_| rest(SoleReaderEnd::HeldUp, PAUSE_MIN, 0)).collect();
     assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000]);
-    assert_eq!(rest(SoleReaderEnd::Useless, PAUSE.0, 0), 0);
-    assert_eq!(rest(SoleReaderEnd::Stranger, PAUSE.0, 1), 1000, "being useless changes nothing");
+    assert_eq!(rest(SoleReaderEnd::Useless, PAUSE_MIN, 0), 0);
+    assert_eq!(rest(SoleReaderEnd::Stranger, PAUSE_MIN, 1), 1000, "being useless changes nothing");
     assert_eq!(rest(SoleReaderEnd::HeldUp, WORTH, 1000), 1);
     assert_eq!(
-        [rest(SoleReaderEnd::Stranger, PAUSE.0, WORTH_REQUESTS), rest(SoleReaderEnd::Stranger, PAUSE.0, 1)],
+        [
+            rest(SoleReaderEnd::Stranger, PAUSE_MIN, WORTH_REQUESTS),
+            rest(SoleReaderEnd::Stranger, PAUSE_MIN, 1)
+        ],
         [0, 1]
     );
 }
