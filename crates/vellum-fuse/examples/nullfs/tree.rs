@@ -1,6 +1,6 @@
-//! Names, attributes and content of the null filesystem, in memory, and what is answered of them.
+//! Names, attributes and content of the null filesystem, in memory, and the answers to requests.
 //!
-//! Invariant: a node that has no name and that the kernel has forgotten is freed; numbers are never given again.
+//! Invariant: a node that has no name and that the kernel has forgotten is freed; numbers are not used again.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,13 +21,13 @@ type Result<T> = std::result::Result<T, Errno>;
 /// The root's number.
 const ROOT: u64 = 1;
 
-/// How long the kernel may believe what it is told: as long as of Vellum.
+/// How long the kernel may cache attributes and names: as long as those of Vellum.
 const LONG: Duration = Duration::from_secs(24 * 3600);
 
 /// Permission bits of a mode.
 const PERMISSIONS: u32 = 0o7777;
 
-/// Nodes that the kernel asks about.
+/// The nodes of the filesystem.
 pub struct NullTree(Mutex<Nodes>);
 
 struct Nodes(Vec<Option<Node>>);
@@ -35,22 +35,22 @@ struct Nodes(Vec<Option<Node>>);
 struct Node {
     attr: NodeAttributes,
     parent: u64,
-    /// Of a directory.
+    /// The names, if it is a directory.
     names: Names,
-    /// Of a file or a symbolic link.
+    /// The content of a file, or the target of a symlink.
     content: Vec<u8>,
-    /// Answers that named it and that the kernel has not forgotten.
+    /// Answers that named the node and that the kernel has not forgotten.
     known: u64,
 }
 
-/// The names of a directory; a name's slot is where a listing stands.
+/// The names of a directory; the slot of a name is its position in a listing.
 #[derive(Default)]
 struct Names {
     slots: Vec<Option<(Box<[u8]>, u64)>>,
     by_name: HashMap<Box<[u8]>, usize>,
 }
 
-/// What is made.
+/// A node to be created.
 struct NewNode<'a> {
     name: &'a [u8],
     mode: u32,
@@ -59,7 +59,7 @@ struct NewNode<'a> {
 }
 
 impl NullTree {
-    /// A root, and nothing in it.
+    /// An empty root directory.
     pub fn new() -> Self {
         let mode = FileType::Directory.as_raw_mode() | 0o755;
         let root = Node::new(ROOT, ROOT, new_attributes(mode, (0, 0)));
@@ -110,7 +110,7 @@ impl NullTree {
     }
 }
 
-/// Some room, half of it free.
+/// A capacity of which half is free.
 const STATFS: FilesystemStatistics = FilesystemStatistics {
     block_size: 4096,
     blocks: 1 << 24,
@@ -122,7 +122,7 @@ const STATFS: FilesystemStatistics = FilesystemStatistics {
 };
 
 impl Nodes {
-    /// Requests that make names, or take them away.
+    /// Answers requests that create or remove names.
     fn change_names(&mut self, head: &RequestHeader, operation: FuseOperation<'_>) -> FuseAnswer {
         use FuseOperation as Do;
         let new = |name, mode| NewNode { name, mode, device: (0, 0), content: &[] };
@@ -165,14 +165,14 @@ impl Nodes {
         Ok(self.get_node(node)?.to_entry())
     }
 
-    /// A node that the kernel will know from now on.
+    /// Names a node to the kernel, and counts that.
     fn count_lookup(&mut self, node: u64) -> Result<EntryAnswer> {
         let node = self.get_node_mut(node)?;
         node.known += 1;
         Ok(node.to_entry())
     }
 
-    /// The kernel may remember, too, that there is no such name.
+    /// Looks up a name. The kernel may also cache that the name does not exist.
     fn lookup(&mut self, dir: u64, name: &[u8]) -> Result<EntryAnswer> {
         match self.get_node(dir)?.names.find_node(name) {
             Some(node) => self.count_lookup(node),
@@ -297,7 +297,7 @@ impl Nodes {
         u32::try_from(data.len()).map_err(|_| Errno::IO)
     }
 
-    /// `is_plus`: with attributes, all of which the kernel knows then.
+    /// Lists names. With `is_plus`, each with its entry, by which the kernel knows the node.
     fn list_names(&mut self, node: u64, offset: u64, (room, is_plus): (u32, bool)) -> Result<Vec<u8>> {
         let mut listing = ListingAnswer::new(room as usize);
         let dir = self.get_node(node)?;
@@ -309,10 +309,10 @@ impl Nodes {
             let Some((name, number)) = named else { continue };
             let entry = self.node_entry(number)?;
             let listed = NameInAnswer { name, node: number, mode: entry.attr.mode, next: slot as u64 + 1 };
-            // Of the directory itself and the one above it the kernel keeps no name.
+            // The kernel does not count `.` and `..` as lookups.
             let is_own = slot < 2;
             let fits = match (is_plus, is_own) {
-                (true, true) => listing.add_name_with_entry(listed, &NOBODY),
+                (true, true) => listing.add_name_with_entry(listed, &NO_ENTRY),
                 (true, false) => listing.add_name_with_entry(listed, &entry),
                 (false, _) => listing.add_name(listed),
             };
@@ -336,8 +336,8 @@ impl Nodes {
     }
 }
 
-/// No node.
-const NOBODY: EntryAnswer = EntryAnswer { attr: NO_ATTRIBUTES, generation: 0, timeout: Duration::ZERO };
+/// An entry without a node: the kernel counts no lookup for it.
+const NO_ENTRY: EntryAnswer = EntryAnswer { attr: NO_ATTRIBUTES, generation: 0, timeout: Duration::ZERO };
 
 const NO_ATTRIBUTES: NodeAttributes = NodeAttributes {
     ino: 0,
@@ -381,7 +381,7 @@ impl Node {
         EntryAnswer { attr, generation: 1, timeout: LONG }
     }
 
-    /// Something in it has changed.
+    /// Sets the times of a change.
     fn update_change_time(&mut self) {
         let now = current_time();
         self.attr.mtime = now;
