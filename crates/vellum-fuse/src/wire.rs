@@ -9,6 +9,7 @@
 mod answer;
 mod attributes;
 mod body;
+mod buffer;
 mod fields;
 mod init;
 mod listing;
@@ -19,8 +20,9 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{FuseAnswer, HEAD_LEN, SmallAnswer, encode_answer_head};
+pub use answer::FuseAnswer;
 pub use attributes::{EntryAnswer, NodeAttributes};
+pub use buffer::{HEAD_LEN, SmallAnswer, encode_answer_head};
 pub use fields::MalformedRequest;
 pub use init::{InitAnswer, InitRequest, MAJOR, flags};
 pub use listing::{ListingAnswer, NameInAnswer};

@@ -1,34 +1,16 @@
-//! Answers: a head and the result.
+//! Answers, and the results of a fixed size that they can have.
 //!
-//! Invariant: an answer of a fixed size is encoded without an allocation.
+//! Invariant: an answer of a fixed size has the length that the kernel expects of it.
 
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::attributes::{EntryAnswer, NodeAttributes};
-
-/// Bytes of the head of an answer (`fuse_out_header`).
-pub const HEAD_LEN: usize = 16;
-
-/// Bytes of the largest answer of a fixed size: `fuse_statx_out`.
-const SMALL_MAX: usize = 288;
+use super::attributes::EntryAnswer;
+use super::buffer::SmallAnswer;
 
 /// Bytes of `fuse_kstatfs` that are reserved.
 const STATFS_SPARE: usize = 7 * 4;
-
-/// The head of an answer or of a notification: `len` is its length without the head, `code` the negative errno (or the
-/// number of the notification), and `unique` the number of the request that is answered.
-#[must_use]
-pub fn encode_answer_head(len: usize, code: i32, unique: u64) -> [u8; HEAD_LEN] {
-    let mut head = [0; HEAD_LEN];
-    let len = u32::try_from(HEAD_LEN + len).unwrap_or(u32::MAX);
-    let (first, last) = head.split_at_mut(HEAD_LEN / 2);
-    first[..4].copy_from_slice(&len.to_ne_bytes());
-    first[4..].copy_from_slice(&code.to_ne_bytes());
-    last.copy_from_slice(&unique.to_ne_bytes());
-    head
-}
 
 /// An answer to a request.
 #[derive(Debug)]
@@ -53,76 +35,7 @@ pub enum FuseAnswer {
     Shared(Arc<[u8]>),
 }
 
-/// A buffer for parts of an answer.
-pub(super) trait AnswerBuffer {
-    fn append_bytes(&mut self, bytes: &[u8]);
-}
-
-impl AnswerBuffer for Vec<u8> {
-    fn append_bytes(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
-
-/// An answer of a fixed size, with room for the head in front of it, so that both are written in one piece.
-#[derive(Debug, Clone, Copy)]
-pub struct SmallAnswer {
-    bytes: [u8; HEAD_LEN + SMALL_MAX],
-    len: usize,
-}
-
-impl Default for SmallAnswer {
-    fn default() -> Self {
-        Self { bytes: [0; HEAD_LEN + SMALL_MAX], len: HEAD_LEN }
-    }
-}
-
-impl AnswerBuffer for SmallAnswer {
-    fn append_bytes(&mut self, bytes: &[u8]) {
-        let end = self.len + bytes.len();
-        debug_assert!(end <= self.bytes.len(), "an answer of a fixed size is larger than any");
-        if let Some(place) = self.bytes.get_mut(self.len..end) {
-            place.copy_from_slice(bytes);
-            self.len = end;
-        }
-    }
-}
-
 impl SmallAnswer {
-    pub(super) fn with_u16(mut self, value: u16) -> Self {
-        self.append_bytes(&value.to_ne_bytes());
-        self
-    }
-
-    pub(super) fn with_u32(mut self, value: u32) -> Self {
-        self.append_bytes(&value.to_ne_bytes());
-        self
-    }
-
-    pub(super) fn with_u64(mut self, value: u64) -> Self {
-        self.append_bytes(&value.to_ne_bytes());
-        self
-    }
-
-    pub(super) fn with_zeros(mut self, len: usize) -> Self {
-        // The buffer is zeroed.
-        self.len = (self.len + len).min(self.bytes.len());
-        self
-    }
-
-    /// The whole answer to a request.
-    pub fn finish_answer(&mut self, unique: u64) -> &[u8] {
-        let head = encode_answer_head(self.len - HEAD_LEN, 0, unique);
-        self.bytes[..HEAD_LEN].copy_from_slice(&head);
-        &self.bytes[..self.len]
-    }
-
-    /// The answer without its head.
-    #[must_use]
-    pub fn answer_body(&self) -> &[u8] {
-        &self.bytes[HEAD_LEN..self.len]
-    }
-
     /// The entry of a name that was found or created (`fuse_entry_out`).
     #[must_use]
     pub fn for_entry(entry: &EntryAnswer) -> Self {
@@ -220,22 +133,5 @@ impl FuseAnswer {
     #[must_use]
     pub fn from_bytes_result(done: Result<Vec<u8>, Errno>) -> Self {
         done.map_or_else(Self::Failed, Self::Bytes)
-    }
-}
-
-impl NodeAttributes {
-    /// Encodes `fuse_attr`.
-    pub(super) fn encode(&self, out: &mut impl AnswerBuffer) {
-        for number in [self.ino, self.size, self.blocks] {
-            out.append_bytes(&number.to_ne_bytes());
-        }
-        let times = [self.atime, self.mtime, self.ctime];
-        times.iter().for_each(|time| out.append_bytes(&time.secs.to_ne_bytes()));
-        times.iter().for_each(|time| out.append_bytes(&time.nanos.to_ne_bytes()));
-        let flags = 0;
-        for number in [self.mode, self.nlink, self.uid, self.gid, self.pack_device(), self.block_size, flags]
-        {
-            out.append_bytes(&number.to_ne_bytes());
-        }
     }
 }

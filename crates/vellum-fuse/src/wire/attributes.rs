@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::fs::FileType;
 use vellum_types::UnixTime;
 
-use super::answer::{AnswerBuffer, SmallAnswer};
+use super::buffer::{AnswerBuffer, SmallAnswer};
 
 /// The fields of `struct statx` that are filled in: the basic ones and the creation time
 /// (`STATX_BASIC_STATS | STATX_BTIME`).
@@ -52,6 +52,21 @@ impl NodeAttributes {
     pub(super) fn pack_device(&self) -> u32 {
         let (major, minor) = self.device;
         (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xfff00) << 12
+    }
+
+    /// Encodes `fuse_attr`.
+    pub(super) fn encode(&self, out: &mut impl AnswerBuffer) {
+        for number in [self.ino, self.size, self.blocks] {
+            out.append_bytes(&number.to_ne_bytes());
+        }
+        let times = [self.atime, self.mtime, self.ctime];
+        times.iter().for_each(|time| out.append_bytes(&time.secs.to_ne_bytes()));
+        times.iter().for_each(|time| out.append_bytes(&time.nanos.to_ne_bytes()));
+        let flags = 0;
+        for number in [self.mode, self.nlink, self.uid, self.gid, self.pack_device(), self.block_size, flags]
+        {
+            out.append_bytes(&number.to_ne_bytes());
+        }
     }
 
     /// Encodes `fuse_statx`.

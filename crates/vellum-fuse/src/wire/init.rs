@@ -1,6 +1,6 @@
 //! The first request and its answer: the features of the kernel, and those that are selected.
 
-use super::answer::SmallAnswer;
+use super::buffer::SmallAnswer;
 use super::fields::{MalformedRequest, RequestFields};
 
 /// The major version of the protocol. A kernel with a later one falls back to this.

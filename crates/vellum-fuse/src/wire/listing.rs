@@ -2,8 +2,8 @@
 //!
 //! Invariant: an answer is never longer than the room that the request has for it.
 
-use super::answer::AnswerBuffer;
 use super::attributes::EntryAnswer;
+use super::buffer::AnswerBuffer;
 
 /// The alignment of records, bytes.
 const ALIGNMENT: usize = 8;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a notification has the form of an answer to request 0, which does not exist.
 
-use super::answer::{HEAD_LEN, encode_answer_head};
+use super::buffer::{HEAD_LEN, encode_answer_head};
 
 /// What the kernel is to drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
