@@ -92,6 +92,11 @@ pub trait ObjectStore: Send + Sync {
         Ok(self.list_objects(folder)?.into_iter().map(|info| info.key).collect())
     }
 
+    /// Whether there is any object.
+    fn holds_objects(&self) -> Result<bool, StoreError> {
+        Ok(!self.list_keys("")?.is_empty())
+    }
+
     /// Removes the object; it is no error if there is none. May come undone in a power cut.
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError>;
 

@@ -9,9 +9,7 @@ use std::time::SystemTime;
 
 use vellum_types::{BlobId, PackId};
 
-use super::body::OpenedBody;
-use super::fetch::coalesce_spans;
-use super::{BlobError, BlobStore, WriteStats, body};
+use super::{BlobError, BlobStore, WriteStats};
 use crate::index::{BlobLocation, CondemnedPack, IndexAddition, current_seconds};
 use crate::pack::{PACKS_FOLDER, PackEntry, pack_key, parse_pack_key, read_pack_toc};
 
@@ -86,28 +84,12 @@ impl BlobStore {
         let writer = self.create_writer();
         for (pack, live) in packs {
             let entries = self.read_pack_entries(pack)?;
-            let live = entries.iter().filter(|entry| live.contains(&entry.id)).enumerate();
-            let places: Vec<_> =
-                live.map(|(i, entry)| (i, entry.id, BlobLocation::from_pack_entry(*pack, entry))).collect();
-            let located: Vec<_> = places.iter().map(|(i, _, place)| (*i, *place)).collect();
-            for span in coalesce_spans(&located) {
-                let len = u64::from(span.end - span.start);
-                let bytes = self.inner.objects.get_range(&pack_key(pack), span.start.into(), len)?;
-                for (position, place) in &span.blobs {
-                    let Some((_, id, _)) = places.get(*position) else { continue };
-                    let start = (place.offset - span.start) as usize;
-                    let sealed = bytes.get(start..start + place.len as usize).unwrap_or_default();
-                    let kind = place.kind;
-                    let damaged = |fault| BlobError::Damaged { kind, id: *id, pack: *pack, fault };
-                    match body::open_blob(&self.inner.keys, kind, id, sealed).map_err(damaged)? {
-                        OpenedBody::Content(plaintext) => writer.copy_blob(kind, id, &plaintext, sealed)?,
-                        // Its base stays behind, unless somebody else needs it.
-                        OpenedBody::Difference(_) => {
-                            writer.store_blob_again(kind, id, &self.read_blob_at(kind, id, place)?)?
-                        }
-                    }
-                }
-            }
+            let live: Vec<_> = entries
+                .iter()
+                .filter(|entry| live.contains(&entry.id))
+                .map(|entry| (entry.id, BlobLocation::from_pack_entry(*pack, entry)))
+                .collect();
+            self.copy_blobs_to(&writer, pack, &live)?;
         }
         Ok(RepackStats { packs_read: packs.len() as u64, written: writer.finish()? })
     }

@@ -35,8 +35,8 @@ thread_local! {
 }
 
 /// State that the uploading threads share with the writer.
-struct BlobWriterShared {
-    store: BlobStore,
+pub(super) struct BlobWriterShared {
+    pub(super) store: BlobStore,
     pending: PendingBlobs,
     failed: OnceLock<Arc<BlobError>>,
     stats: WriterCounters,
@@ -81,11 +81,11 @@ struct OpenBase {
 
 /// Writes blobs; used by any number of threads at once.
 pub struct BlobWriter {
-    shared: Arc<BlobWriterShared>,
+    pub(super) shared: Arc<BlobWriterShared>,
     chunks: Mutex<OpenPack>,
     nodes: Mutex<OpenPack>,
     uploads: UploadQueue,
-    packs: PackReliance,
+    pub(super) packs: PackReliance,
     /// Blobs that are stored again, with the packs in which their copies are lost.
     renewed: Mutex<Vec<(BlobId, PackId)>>,
 }
@@ -264,6 +264,12 @@ impl BlobWriter {
         let full = std::mem::replace(&mut *open, next);
         // The lock is held while this waits for an upload to end: that is what bounds the memory.
         self.uploads.submit_pack(UploadJob { number: full.number, builder: full.builder })
+    }
+
+    /// Stores what a pack of another store holds, all of it.
+    pub(super) fn copy_pack(&self, builder: PackBuilder) -> Result<(), BlobError> {
+        self.shared.check_failure()?;
+        self.uploads.submit_pack(UploadJob { number: self.uploads.next_pack_number(), builder })
     }
 
     fn lock_open_pack(&self, kind: BlobKind) -> MutexGuard<'_, OpenPack> {

@@ -208,6 +208,10 @@ impl ObjectStore for BlockStore {
         self.inner.list_keys(folder)
     }
 
+    fn holds_objects(&self) -> Result<bool, StoreError> {
+        self.inner.holds_objects()
+    }
+
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         self.forget_pieces(key);
         self.inner.delete_object(key)

@@ -212,6 +212,11 @@ impl ObjectStore for MeteredStore {
         measure_request(&self.times.list, "list", folder, || self.inner.list_keys(folder))
     }
 
+    fn holds_objects(&self) -> Result<bool, StoreError> {
+        add_to_meter(&self.meters.lists, 1);
+        measure_request(&self.times.list, "list", "", || self.inner.holds_objects())
+    }
+
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         add_to_meter(&self.meters.deletes, 1);
         measure_request(&self.times.delete, "delete", key, || self.inner.delete_object(key))

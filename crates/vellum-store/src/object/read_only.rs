@@ -72,6 +72,10 @@ impl ObjectStore for ReadOnlyStore {
         self.inner.list_keys(folder)
     }
 
+    fn holds_objects(&self) -> Result<bool, StoreError> {
+        self.inner.holds_objects()
+    }
+
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         Err(self.refuse("delete", key))
     }

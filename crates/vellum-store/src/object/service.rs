@@ -16,9 +16,12 @@ mod retry;
 mod runtime;
 mod transport;
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use futures_core::Stream;
 use opendal::{ErrorKind as DalKind, Operator};
 use parking_lot::RwLock;
 use vellum_types::ErrorKind;
@@ -360,6 +363,28 @@ impl ObjectStore for ServiceStore {
         Ok(found)
     }
 
+    fn holds_objects(&self) -> Result<bool, StoreError> {
+        let subject = RequestSubject { action: "list", key: "" };
+        let found = self.repeat(subject, &self.writes, |operator| async move {
+            // Page by page: whatever else a bucket is used for may be millions of objects.
+            let mut listed = operator.lister_with("").recursive(true).await?;
+            while let Some(entry) = poll_fn(|context| Pin::new(&mut listed).poll_next(context)).await {
+                let entry = entry?;
+                if entry.metadata().is_file() && !is_in_folder(entry.path(), probe::FOLDER) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })?;
+        match found {
+            Ok(found) => Ok(found),
+            Err(failed) => match self.wrap_failure(subject, &failed) {
+                StoreError::NotFound { .. } => Ok(false),
+                error => Err(error),
+            },
+        }
+    }
+
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let subject = RequestSubject { action: "delete", key: key.as_str() };
         let deleted = self.repeat(subject, &self.writes, |operator| {
@@ -391,4 +416,8 @@ impl ObjectStore for ServiceStore {
     fn adapt_to_guarantees(&self, found: &StoreGuarantees) {
         self.uses_deletion_markers.store(!found.deletes, Ordering::Relaxed);
     }
+}
+
+fn is_in_folder(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }

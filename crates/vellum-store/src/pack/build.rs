@@ -5,9 +5,10 @@
 use vellum_crypto::{RecordDomain, VolumeKeys, fill_random};
 use vellum_types::{BlobId, BlobKind, PackId};
 
+use super::check::parse_pack;
 use super::{
-    FOOTER_LEN, HEADER_LEN, PACK_ENTRIES_MAX, PackEntry, TableSalt, encode_footer, encode_header,
-    encode_table,
+    FOOTER_LEN, HEADER_LEN, PACK_ENTRIES_MAX, PackEntry, PackFault, TableSalt, decode_header, encode_footer,
+    encode_header, encode_table,
 };
 
 /// A pack that is being filled.
@@ -27,6 +28,15 @@ pub(crate) struct BuiltPack {
 impl PackBuilder {
     pub(crate) fn new(kind: BlobKind) -> Self {
         Self { kind, bytes: encode_header(kind).to_vec(), entries: Vec::new() }
+    }
+
+    /// A pack that is to hold what another holds, under a name of its own: a name that was used before may be
+    /// condemned, or about to be deleted.
+    pub(crate) fn from_pack(keys: &VolumeKeys, mut bytes: Vec<u8>) -> Result<Self, PackFault> {
+        let kind = decode_header(&bytes)?;
+        let entries = parse_pack(keys, &bytes)?;
+        bytes.truncate(entries.last().map_or(HEADER_LEN, |last| (last.offset + last.len) as usize));
+        Ok(Self { kind, bytes, entries })
     }
 
     /// Adds a sealed blob and says where it stands.

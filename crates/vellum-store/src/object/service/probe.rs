@@ -13,7 +13,7 @@ use crate::error::StoreError;
 use crate::object::{ObjectKey, ObjectStore, StoreGuarantees};
 
 /// The folder of all probes.
-const FOLDER: &str = "probe";
+pub(super) const FOLDER: &str = "probe";
 /// Handles that race.
 const RACERS: usize = 4;
 /// Races of each kind.
