@@ -81,13 +81,22 @@ impl SnapshotCatalog {
 
     /// Stores a new record, durably; gives its id.
     pub fn store_record(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
+        self.store_record_in(LIVE, record)
+    }
+
+    /// Stores the record of a snapshot that was forgotten: the history can be followed across it.
+    pub fn store_forgotten_record(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
+        self.store_record_in(FORGOTTEN, record)
+    }
+
+    fn store_record_in(&self, folder: &str, record: &SnapshotRecord) -> Result<SnapshotId> {
         let plain = record.encode();
         let id = record.compute_id(&self.keys);
         let mut sealed = Vec::new();
         self.keys.seal_record(RecordDomain::Snapshot, id.as_bytes(), &plain, &mut sealed);
-        match self.objects.put_object(&record_key(LIVE, &id)?, &sealed) {
+        match self.objects.put_object(&record_key(folder, &id)?, &sealed) {
             // The same record was put before, by an attempt whose answer was lost: it counts if it can be read.
-            Err(StoreError::Exists { .. }) => self.fetch_record_from(LIVE, &id).map(|_| ())?,
+            Err(StoreError::Exists { .. }) => self.fetch_record_from(folder, &id).map(|_| ())?,
             other => other?,
         }
         self.cache_records(&[(id, record.clone())]);

@@ -109,6 +109,26 @@ pub enum VolumeError {
         /// How it shows.
         reason: String,
     },
+    /// A store that is to be a remote holds something else.
+    #[error("{place} cannot be a remote of this volume: {reason}")]
+    OtherVolume {
+        /// Where.
+        place: String,
+        /// How it shows.
+        reason: String,
+    },
+    /// A volume was to be made among objects of another kind.
+    #[error("{0} holds objects that are not those of a volume")]
+    OccupiedStore(String),
+    /// A remote is needed, and there is none.
+    #[error("this worktree has no remote")]
+    NoRemotes,
+    /// Something was to be fetched from a remote that holds nothing.
+    #[error("the remote '{0}' holds no volume yet")]
+    EmptyRemote(String),
+    /// Nobody said which remote is meant.
+    #[error("none of the remotes is called 'origin': {}", .0.join(", "))]
+    SeveralRemotes(Vec<String>),
     /// A store holds a volume that is encrypted, or is not, against what was asked for.
     #[error("the volume in {place} is {}", if *.encrypted { "encrypted" } else { "not encrypted" })]
     OtherSort {
@@ -327,6 +347,8 @@ impl VolumeError {
             | Self::NoSnapshotThere { .. }
             | Self::NoSuchRef { .. }
             | Self::NoSession(_)
+            | Self::NoRemotes
+            | Self::EmptyRemote(_)
             | Self::NoSuchPath { .. } => ErrorKind::NotFound,
             Self::Nested { .. }
             | Self::AlreadyInitialised(_)
@@ -338,6 +360,9 @@ impl VolumeError {
             | Self::NotCopied(_)
             | Self::TooLong { .. }
             | Self::OtherSort { .. }
+            | Self::OtherVolume { .. }
+            | Self::OccupiedStore(_)
+            | Self::SeveralRemotes(_)
             | Self::WrongKind { .. } => ErrorKind::Usage,
             Self::DeepPaths { .. } => ErrorKind::Io,
             Self::Local { source, .. } => ErrorKind::from_io_error(source),

@@ -12,6 +12,7 @@ mod roots;
 mod run;
 
 pub use mark::{LiveBlobs, mark_live_blobs};
+pub(crate) use mark::{NodeReferences, read_node_references};
 pub use plan::{CollectionPlan, PackAction, PackPlan, plan_collection};
 pub use roots::LostRecord;
 pub use run::{CollectionReport, CollectionRequest, run_collection};

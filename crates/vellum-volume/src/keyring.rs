@@ -142,6 +142,41 @@ pub(crate) fn check_removal_note(volume: &Volume, note: &ObjectKey) -> Result<()
     opened.map_err(|error| damaged_slot_error(note, error.to_string()))
 }
 
+/// Brings the slots of another store of the volume up to date: adds what it lacks, and removes what was removed here. A
+/// slot that was removed there stays removed.
+pub(crate) fn copy_key_slots(from: &Volume, to: &Volume) -> Result<()> {
+    if !from.config.encrypted {
+        return Ok(());
+    }
+    let there = to.objects.list_keys(PREFIX)?;
+    let removed_there = to.objects.list_keys(REMOVED_PREFIX)?;
+    for key in from.objects.list_keys(PREFIX)? {
+        if there.contains(&key) || removed_there.contains(&removal_note_key(&key)?) {
+            continue;
+        }
+        check_key_slot(&*from.objects, &key, &from.keys)?;
+        match to.objects.put_object(&key, &from.objects.get_object(&key, OBJECT_MAX)?) {
+            Ok(()) | Err(StoreError::Exists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for key in there {
+        let note = removal_note_key(&key)?;
+        let sealed = match from.objects.get_object(&note, OBJECT_MAX) {
+            Ok(sealed) => sealed,
+            Err(StoreError::NotFound { .. }) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        check_removal_note(from, &note)?;
+        match to.objects.put_object(&note, &sealed) {
+            Ok(()) | Err(StoreError::Exists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        to.objects.delete_object(&key)?;
+    }
+    Ok(())
+}
+
 /// Remembers in the state directory which slots there are, so that a verification misses them when they are lost.
 pub fn record_seen_slots(volume: &Volume) -> Result<()> {
     volume.objects.list_keys(PREFIX)?.iter().try_for_each(|key| volume.refs.record_seen_object(key))

@@ -1,5 +1,5 @@
 //! Resolves the name of a snapshot: a tag or a worktree's name, an id or a unique prefix of one, `HEAD`, `latest`,
-//! `@{2 hours ago}`, and any of these followed by `~N`.
+//! `@{2 hours ago}`, a name of a remote (`origin/main`), and any of these followed by `~N`.
 //!
 //! Invariant: an existing name is never read as the prefix of an id, and an ambiguous name is an error.
 
@@ -45,6 +45,9 @@ impl Volume {
             } else {
                 Err(VolumeError::UnknownSnapshot(text.into()))
             };
+        }
+        if let Some(id) = self.find_remote_ref(text)? {
+            return Ok(id);
         }
         let worktree = self.read_worktree_head(text)?.map(|head| head.head);
         match (self.find_tag(text)?, worktree) {

@@ -123,6 +123,11 @@ impl StateDir {
         Self { path: root.join(STATE_DIR) }
     }
 
+    /// A folder of this state directory as one of its own: what is known of another store of the volume.
+    pub(crate) fn within(&self, folder: &str) -> Self {
+        Self { path: self.path.join(folder) }
+    }
+
     /// The state directory that `root` would have, which must not lie in a worktree. Nothing is made.
     pub fn for_new_root(root: &Path) -> Result<Self> {
         match Self::find_enclosing(root) {

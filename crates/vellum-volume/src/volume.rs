@@ -85,6 +85,7 @@ impl Volume {
         state.write_seen_counters(&self.state.read_seen_counters()?)?;
         let fork = Self::assemble_volume(state, self.objects.clone(), keys, self.config, worktree)?;
         fork.add_worktree_ref(name)?;
+        self.copy_remotes_to(state)?;
         state.write_worktree_file(&fork.worktree)?;
         Ok(fork)
     }
@@ -135,7 +136,7 @@ impl Volume {
         Self::assemble_volume(state, objects, keys, config, worktree)
     }
 
-    fn assemble_volume(
+    pub(crate) fn assemble_volume(
         state: &StateDir,
         objects: Arc<dyn ObjectStore>,
         keys: VolumeKeys,
@@ -475,7 +476,7 @@ impl Volume {
     }
 }
 
-fn read_volume_config(objects: &dyn ObjectStore) -> Result<Option<(VolumeConfig, Vec<u8>)>> {
+pub(crate) fn read_volume_config(objects: &dyn ObjectStore) -> Result<Option<(VolumeConfig, Vec<u8>)>> {
     match objects.get_object(&config_object_key()?, config::OBJECT_MAX) {
         Ok(bytes) => {
             let config = VolumeConfig::decode(&bytes)

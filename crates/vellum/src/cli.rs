@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, cat, completion, diff, export, flush, forget, fork, gc, history, info, init, key, ls, mdtest,
-    mount, mounts, objbench, profile, restore, show, snapshot, stats, status, sync, tag, umount, verify,
-    worktree,
+    bench, cat, clone, completion, diff, export, flush, forget, fork, gc, history, info, init, key, ls,
+    mdtest, mount, mounts, objbench, profile, pull, push, remote, restore, show, snapshot, stats, status,
+    sync, tag, umount, verify, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -33,7 +33,8 @@ pub struct CommandLine {
 const SNAPSHOT_HELP: &str = "\
 SNAP names a snapshot: a tag, a worktree, an id or its first digits (4 at least), HEAD (where this
 worktree stands), HEAD~3 (three before it), latest (the newest that this worktree has made),
-'@{2 hours ago}', '@{yesterday}' or '@{2026-05-01 13:30}'.
+'@{2 hours ago}', '@{yesterday}', '@{2026-05-01 13:30}', or origin/main (a worktree or tag of a
+remote, as it was last seen).
 
 Exit codes: 0 done; 1 done, and there are differences, damage or problems to look at; 2 failed;
 3 bad usage; 4 done, but files vanished while they were copied (sync); 130 stopped by Ctrl-C,
@@ -59,6 +60,7 @@ struct GlobalOptions {
 #[derive(Debug, Subcommand)]
 enum Command {
     Init(init::Args),
+    Clone(clone::Args),
     Status(status::Args),
     Snapshot(snapshot::Args),
     History(history::Args),
@@ -78,6 +80,10 @@ enum Command {
     Worktree(worktree::Command),
     #[command(subcommand)]
     Tag(tag::Command),
+    #[command(subcommand)]
+    Remote(remote::Command),
+    Push(push::Args),
+    Pull(pull::Args),
     Verify(verify::Args),
     #[command(subcommand)]
     Gc(gc::Command),
@@ -132,6 +138,7 @@ pub fn run_command_line() -> u8 {
 fn dispatch_command(command: Command, context: &CommandContext) -> Result<CommandOutcome> {
     match command {
         Command::Init(args) => init::run(&args, context),
+        Command::Clone(args) => clone::run(&args, context),
         Command::Status(args) => status::run(&args, context),
         Command::Snapshot(args) => snapshot::run(&args, context),
         Command::History(args) => history::run(&args, context),
@@ -149,6 +156,9 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Mounts(args) => mounts::run(&args, context),
         Command::Worktree(command) => worktree::run(&command, context),
         Command::Tag(command) => tag::run(&command, context),
+        Command::Remote(command) => remote::run(&command, context),
+        Command::Push(args) => push::run(&args, context),
+        Command::Pull(args) => pull::run(&args, context),
         Command::Verify(args) => verify::run(&args, context),
         Command::Gc(command) => gc::run(&command, context),
         Command::Forget(args) => forget::run(&args, context),

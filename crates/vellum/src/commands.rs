@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod cat;
+pub mod clone;
 pub mod completion;
 pub mod diff;
 pub mod export;
@@ -19,6 +20,9 @@ pub mod mount;
 pub mod mounts;
 pub mod objbench;
 pub mod profile;
+pub mod pull;
+pub mod push;
+pub mod remote;
 pub mod restore;
 pub mod show;
 pub mod snapshot;

@@ -300,6 +300,13 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
             "use a service that keeps conditional writes, such as Amazon S3, Cloudflare R2 or SeaweedFS from 4.17; \
              'vellum objbench URL' shows what a store keeps"
         }
+        VolumeError::OccupiedStore(_) => "name a folder that is empty",
+        VolumeError::OtherVolume { .. } => {
+            "name a folder that is empty, or one to which this volume was pushed"
+        }
+        VolumeError::NoRemotes => "'vellum remote add origin URL' adds one",
+        VolumeError::EmptyRemote(name) => return Some(format!("'vellum push {name}' sets it up")),
+        VolumeError::SeveralRemotes(_) => "name the one that is meant",
         VolumeError::OtherSort { encrypted: true, .. } => "leave out --plain",
         VolumeError::OtherSort { encrypted: false, .. } => {
             "with --plain it is taken: whoever can read that store then reads your files; if the volume that you \
@@ -313,6 +320,7 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         VolumeError::NoSuchRef { kind: "worktree", .. } => {
             "'vellum worktree list' shows all worktrees, and 'vellum fork' makes one"
         }
+        VolumeError::NoSuchRef { kind: "remote", .. } => "'vellum remote list' shows all remotes",
         VolumeError::NoSuchRef { .. } => "'vellum key list' shows all key slots",
         VolumeError::DeepPaths { .. } => {
             "'vellum ls', 'vellum verify' and 'vellum export --to' work with it; if it was made by mistake, remove the \

@@ -5,7 +5,7 @@ use std::path::Path;
 use vellum_store::{StoreError, StoreLocation};
 
 /// The name of the credentials, beside an address.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct CredentialsArgs {
     /// Credentials for the service, from ~/.config/vellum/credentials/NAME [default: those of the service's own
     /// programs: environment, profile, role of the machine]

@@ -83,12 +83,15 @@ pub fn mark_live_blobs(
 }
 
 /// What a node refers to.
-struct NodeReferences {
-    nodes: Vec<BlobId>,
-    chunks: Vec<BlobId>,
+pub(crate) struct NodeReferences {
+    /// The level of the node; 0 for a leaf.
+    pub level: u8,
+    pub nodes: Vec<BlobId>,
+    pub chunks: Vec<BlobId>,
 }
 
-fn read_node_references(volume: &Volume, ids: &[BlobId]) -> Result<Vec<NodeReferences>> {
+/// Reads nodes together, and what each refers to.
+pub(crate) fn read_node_references(volume: &Volume, ids: &[BlobId]) -> Result<Vec<NodeReferences>> {
     let wanted: Vec<_> = ids.iter().map(|id| (BlobKind::Node, *id)).collect();
     let fetched = volume.blobs.fetch_blobs(&wanted)?;
     let read = |(place, id): (usize, &BlobId)| -> Result<NodeReferences> {
@@ -102,6 +105,7 @@ fn read_node_references(volume: &Volume, ids: &[BlobId]) -> Result<Vec<NodeRefer
 fn collect_node_references(node: &MapNode, id: &BlobId) -> Result<NodeReferences> {
     if !node.is_leaf() {
         return Ok(NodeReferences {
+            level: node.level(),
             nodes: node.children().map(|child| child.id).collect(),
             chunks: Vec::new(),
         });
@@ -109,7 +113,7 @@ fn collect_node_references(node: &MapNode, id: &BlobId) -> Result<NodeReferences
     let chunks = node.entries().filter_map(|(key, value)| parse_chunk_id(key, value).transpose());
     let chunks = chunks.collect::<std::result::Result<_, DecodeError>>();
     let broken = |source| VolumeError::Decode { what: format!("node {id}"), source };
-    Ok(NodeReferences { nodes: Vec::new(), chunks: chunks.map_err(broken)? })
+    Ok(NodeReferences { level: 0, nodes: Vec::new(), chunks: chunks.map_err(broken)? })
 }
 
 /// The chunk that an entry refers to, if it is an extent of one.

@@ -26,9 +26,9 @@ pub struct WorktreeHead {
     pub head: Option<SnapshotId>,
     /// When the worktree was made.
     pub created: UnixTime,
-    /// Host that it is on; of a mounted one, the last that had its lease.
+    /// Host that it is on; of a mounted one, the last that had its lease. Empty if it was pushed.
     pub host: String,
-    /// Directory that it is in; of a mounted one, that of the live state.
+    /// Directory that it is in; of a mounted one, that of the live state. Empty if it was pushed.
     pub place: String,
     /// What a mounted worktree has published since its head; none if nothing, or if it is checked out.
     pub live: Option<UnsnapshottedTree>,
@@ -108,6 +108,12 @@ impl WorktreeHead {
             quota: WorktreeQuota::default(),
             mark: None,
         }
+    }
+
+    /// Whether a directory has the worktree. One that was pushed has none in the store that it was pushed to.
+    #[must_use]
+    pub fn has_directory(&self) -> bool {
+        !self.place.is_empty()
     }
 
     /// The value of the ref.

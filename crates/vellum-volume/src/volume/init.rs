@@ -135,7 +135,15 @@ impl Volume {
         check_ref_name(&new.name)?;
         check_randomness().map_err(VolumeError::wrap_local_error("/dev/urandom"))?;
         require_fit_store(state, &*objects)?;
-        let OpenedVolume { config, keys, is_begun_here, unkept_key } = match read_volume_config(&*objects)? {
+        let mut found = read_volume_config(&*objects)?;
+        if found.is_none() && objects.is_remote() && objects.holds_objects()? {
+            // Unless somebody else made a volume in this very moment.
+            found = read_volume_config(&*objects)?;
+            if found.is_none() {
+                return Err(VolumeError::OccupiedStore(objects.describe_location()));
+            }
+        }
+        let OpenedVolume { config, keys, is_begun_here, unkept_key } = match found {
             None => create_volume(state, &*objects, new.encrypted)?,
             Some((config, bytes)) => join_volume(state, &*objects, (config, &bytes), new.encrypted, secret)?,
         };

@@ -17,6 +17,7 @@ mod opening;
 mod oversized;
 mod ram;
 mod refs;
+mod remotes;
 mod sessions;
 mod together;
 mod world;

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use vellum_host::escape::format_path;
 use vellum_volume::refs::check_ref_name;
 use vellum_volume::volume::{InitialisedVolume, NewWorktree, StoreContent};
 use vellum_volume::{StateDir, Volume, VolumeError, keyring};
@@ -33,20 +34,20 @@ const FIRST_WORKTREE: &str = "main";
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The directory; created if it does not exist [default: the current directory]
-    dir: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
     /// Where the volume's objects are kept: a path or a URL [default: in DIR/.vellum]
     #[arg(long, value_name = "URL")]
-    store: Option<String>,
+    pub store: Option<String>,
     #[command(flatten)]
-    credentials: CredentialsArgs,
+    pub credentials: CredentialsArgs,
     /// Name of the worktree [default: 'main'; with --store, the directory's name]
     #[arg(long)]
-    name: Option<String>,
+    pub name: Option<String>,
     /// Do not encrypt, or attach to a volume that is not encrypted: whoever can read the store can read the files
     #[arg(long)]
-    plain: bool,
+    pub plain: bool,
     #[command(flatten)]
-    secret: SecretArgs,
+    pub secret: SecretArgs,
 }
 
 #[derive(Serialize)]
@@ -64,6 +65,42 @@ struct InitJson {
 
 /// Makes the worktree. Whatever may be refused comes first: nothing stands before the secret is there.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let made = prepare_worktree(args, context, false)?;
+    report_initialised(context, &made.initialised, made.is_protected)?;
+    context.ui.flush_output()?;
+    made.initialised.finish_init()?;
+    let next = if made.initialised.attached {
+        "'vellum history --all', then 'vellum restore SNAP'"
+    } else {
+        "'vellum snapshot'"
+    };
+    context.ui.print_note(format!("\nNext: {next}"))?;
+    Ok(CommandOutcome::Done)
+}
+
+/// A worktree that is not finished yet.
+pub struct PreparedWorktree {
+    /// The volume and the worktree.
+    pub initialised: InitialisedVolume,
+    /// Whether a passphrase or a key file opens the new volume.
+    is_protected: bool,
+    /// What is removed if it is given up.
+    root: NewWorktreeRoot,
+}
+
+impl PreparedWorktree {
+    /// Takes a worktree back that was to be attached to a volume: whatever it would need is in the store.
+    pub fn abandon(self) {
+        let Self { initialised: InitialisedVolume { volume, .. }, root, .. } = self;
+        // What fails leaves an entry in the list of worktrees, which can be removed there.
+        let _ = volume.remove_worktree(&volume.worktree.worktree);
+        let _ = volume.state.clone().remove_dir();
+        root.remove_if_unused();
+    }
+}
+
+/// Makes a worktree that no command finds before it is finished. With `attaches`, the store must hold a volume.
+pub fn prepare_worktree(args: &Args, context: &CommandContext, attaches: bool) -> Result<PreparedWorktree> {
     if args.plain && args.secret.is_requested() {
         return Err(CliError::usage_error(
             "a plain volume has no passphrase and no key file",
@@ -76,17 +113,17 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let store = args.store.as_deref().map(locate);
     let store = store.transpose().map_err(VolumeError::from)?;
     let new = NewWorktree { store, name: worktree_name(args, &root.path)?, encrypted: !args.plain };
-    let given = read_init_secret(args, context, &StateDir::for_new_root(&root.path)?, &new)?;
+    let given = read_init_secret(args, context, &StateDir::for_new_root(&root.path)?, &new, attaches)?;
     root.create_dir()?;
     let state = StateDir::create(&root.path).inspect_err(|_| root.remove_if_unused())?;
-    let made = initialise_volume(context, args, &state, &new, &given).inspect_err(|_| {
+    let initialised = initialise_volume(context, args, &state, &new, &given).inspect_err(|_| {
         // Whatever was kept in it is needed to go on.
         state.remove_if_unused();
         root.remove_if_unused();
     })?;
-    let is_protected = !made.attached && matches!(given, InitSecret::New(_));
-    if let (InitSecret::New(secret), false) = (&given, made.attached) {
-        let volume = &made.volume;
+    let is_protected = !initialised.attached && matches!(given, InitSecret::New(_));
+    if let (InitSecret::New(secret), false) = (&given, initialised.attached) {
+        let volume = &initialised.volume;
         let master = volume.state.read_master_key()?.ok_or(VolumeError::Locked)?;
         keyring::add_key_slot(
             &*volume.objects,
@@ -96,16 +133,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             volume.config.volume,
         )?;
     }
-    report_initialised(context, &made, is_protected)?;
-    context.ui.flush_output()?;
-    made.finish_init()?;
-    let next = if made.attached {
-        "'vellum history --all', then 'vellum restore SNAP'"
-    } else {
-        "'vellum snapshot'"
-    };
-    context.ui.print_note(format!("\nNext: {next}"))?;
-    Ok(CommandOutcome::Done)
+    Ok(PreparedWorktree { initialised, is_protected, root })
 }
 
 /// The directory that becomes a worktree, and what has to be made for it.
@@ -177,8 +205,16 @@ fn read_init_secret(
     context: &CommandContext,
     state: &StateDir,
     new: &NewWorktree,
+    attaches: bool,
 ) -> Result<InitSecret> {
     Ok(match Volume::inspect_store(state, new)? {
+        StoreContent::Nothing if attaches => {
+            let store = args.store.as_deref().unwrap_or_default();
+            return Err(CliError::usage_error(
+                format!("{} holds no volume", format_path(store.as_bytes())),
+                "'vellum init --store URL' makes one there",
+            ));
+        }
         // What is wrong with asking for a plain volume then, `Volume::prepare_init` tells.
         _ if args.plain => InitSecret::Nothing,
         StoreContent::LockedVolume => {

@@ -95,22 +95,48 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
     let lock = worktree.lock_worktree(context.lock_wait_notice())?;
     let request = RestoreRequest { target: target.clone(), paths, discard: args.discard };
-    let plan = context
-        .run_with_progress(ProgressTask { first: "Scanning", verb: "Comparing", item: "file" }, |meter| {
-            worktree.plan_restore(&request, meter)
-        })
-        .map_err(|error| CliError::from(error).with_resume_hint("nothing was changed"))?;
+    let plan = plan_restore(context, &worktree, &request)?;
     if args.dry_run {
         return print_restore_plan(context, &worktree, &target, &plan);
     }
-    let short = worktree.volume.short_id(&target.id)?;
-    let done = context
-        .run_with_progress(ProgressTask { first: "Preparing", verb: "Restoring", item: "file" }, |meter| {
-            worktree.execute_restore(plan, meter)
-        })
-        .map_err(|error| CliError::from(error).with_resume_hint(resume_command(&worktree, &short)))?;
+    let done = execute_restore(context, &worktree, plan)?;
     drop(lock);
     report_restore(context, &worktree, &target, &done)
+}
+
+fn plan_restore(
+    context: &CommandContext,
+    worktree: &CheckoutWorktree,
+    request: &RestoreRequest,
+) -> Result<RestorePlan> {
+    let task = ProgressTask { first: "Scanning", verb: "Comparing", item: "file" };
+    context
+        .run_with_progress(task, |meter| worktree.plan_restore(request, meter))
+        .map_err(|error| CliError::from(error).with_resume_hint("nothing was changed"))
+}
+
+fn execute_restore(
+    context: &CommandContext,
+    worktree: &CheckoutWorktree,
+    plan: RestorePlan,
+) -> Result<RestoreReport> {
+    let short = worktree.volume.short_id(&plan.request.target.id)?;
+    let task = ProgressTask { first: "Preparing", verb: "Restoring", item: "file" };
+    context
+        .run_with_progress(task, |meter| worktree.execute_restore(plan, meter))
+        .map_err(|error| CliError::from(error).with_resume_hint(resume_command(worktree, &short)))
+}
+
+/// Fills the directory of a new worktree.
+pub fn fill_worktree(
+    context: &CommandContext,
+    worktree: &CheckoutWorktree,
+    target: &HistoryEntry,
+) -> Result<RestoreReport> {
+    let _lock = worktree.lock_worktree(context.lock_wait_notice())?;
+    let request = RestoreRequest { target: target.clone(), paths: Vec::new(), discard: false };
+    let plan = plan_restore(context, worktree, &request)?;
+    execute_restore(context, worktree, plan)
 }
 
 fn resolve_target(args: &Args, context: &CommandContext, volume: &Volume) -> Result<HistoryEntry> {

@@ -203,6 +203,7 @@ fn worktree_row(
     let place = match (head.host == host_name(), is_dir_missing(volume, name, head)) {
         (true, false) => place,
         (true, true) => format!("{place} {}", style.paint_dim("(not there any more)")),
+        (false, _) if !head.has_directory() => style.paint_dim("(pushed)"),
         (false, _) => format!("{}:{place}", format_path(head.host.as_bytes())),
     };
     let place = match (is_unused_live(name, head), json::LeaseJson::from_worktree_head(name, head)) {

@@ -42,6 +42,7 @@ mod nameless;
 mod objbench;
 mod profile;
 mod programs;
+mod push_pull;
 mod quota;
 mod readme;
 mod remote;

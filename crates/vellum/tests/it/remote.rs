@@ -140,6 +140,21 @@ fn a_service_that_ignores_conditions_is_refused() {
 }
 
 #[test]
+fn a_folder_that_holds_other_objects_is_left_alone() {
+    let world = world_with_credentials();
+    let server = LyingS3::start().unwrap();
+    let url = server.store_url("photos");
+    server.overwrite_object("photos/2026/a.jpg", b"jpeg");
+    init(&world, &url).code(3).remarks("not those of a volume").remarks("name a folder that is empty");
+    assert!(!world.has(".vellum"));
+    init(&world, &server.store_url("photos/vellum")).ok();
+    let add = ["remote", "add", "origin", &url, "--credentials", "test"];
+    world.run_at_home(&add).code(3).remarks("not those of a volume");
+    let puts = server.take_requests().into_iter().filter(|request| request.method == "PUT");
+    assert!(puts.into_iter().all(|put| put.key.contains("/vellum/") || put.key.contains("/probe/")));
+}
+
+#[test]
 fn a_service_that_forgot_conditions_since_is_only_read() {
     let world = world_with_credentials();
     let server = LyingS3::start().unwrap();

@@ -1,0 +1,286 @@
+//! Remotes: other stores of the same volume, by name.
+//!
+//! Invariant: a remote holds this volume, sealed with the same key, or nothing yet; whatever else is there is refused
+//! and left alone. Each remote has a state directory of its own within that of the worktree, so that what was seen of
+//! one store is never held against another.
+
+mod pull;
+mod push;
+mod tracking;
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+
+use vellum_crypto::VolumeKeys;
+use vellum_store::{ObjectStore, StoreLocation, set_owner_from_dir};
+use vellum_types::ErrorKind;
+
+pub use self::pull::{PullReport, PullRequest, PulledRef, pull_snapshots};
+pub use self::push::{PushReport, PushRequest, PushedRef, RefPushOutcome, push_snapshots, push_to_volume};
+pub use self::tracking::RemoteRefs;
+use crate::error::{Result, VolumeError};
+use crate::keyring;
+use crate::refs::check_ref_name;
+use crate::state::{StateDir, WorktreeFile};
+use crate::store_check::{limit_unfit_store, require_fit_store};
+use crate::volume::{Volume, config_object_key, read_volume_config};
+
+/// Folder of the state directory that has one folder for each remote.
+const REMOTES_FOLDER: &str = "remotes";
+/// The remote that is meant where none is named.
+pub const DEFAULT_REMOTE: &str = "origin";
+
+/// Another store of the volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// What it is called here.
+    pub name: String,
+    /// Where it is, and the name of what opens it.
+    pub location: StoreLocation,
+}
+
+/// What the store of a remote holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemoteContent {
+    /// Nothing yet: the first push sets it up.
+    Nothing,
+    /// This volume.
+    Volume,
+}
+
+impl Volume {
+    /// All remotes, by name.
+    pub fn list_remotes(&self) -> Result<Vec<Remote>> {
+        let folder = self.state.join(REMOTES_FOLDER);
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(VolumeError::wrap_local_error(folder)(error)),
+        };
+        let mut remotes = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(VolumeError::wrap_local_error(&folder))?;
+            // Folders of another name are those of remotes that are being added or removed.
+            if let Some(name) = entry.file_name().to_str().filter(|name| check_ref_name(name).is_ok())
+                && !name.ends_with(UNFINISHED_SUFFIX)
+            {
+                remotes.push(self.read_remote(name)?);
+            }
+        }
+        remotes.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(remotes)
+    }
+
+    /// The remote of this name; without one, `origin`, or the only one that there is.
+    pub fn find_remote(&self, name: Option<&str>) -> Result<Remote> {
+        if let Some(name) = name {
+            check_ref_name(name)?;
+            return self.read_remote(name);
+        }
+        let mut remotes = self.list_remotes()?;
+        if let Some(position) = remotes.iter().position(|remote| remote.name == DEFAULT_REMOTE) {
+            return Ok(remotes.swap_remove(position));
+        }
+        match remotes.len() {
+            0 => Err(VolumeError::NoRemotes),
+            1 => Ok(remotes.swap_remove(0)),
+            _ => Err(VolumeError::SeveralRemotes(remotes.into_iter().map(|remote| remote.name).collect())),
+        }
+    }
+
+    fn read_remote(&self, name: &str) -> Result<Remote> {
+        let state = self.remote_state(name);
+        if !state.path().is_dir() {
+            return Err(VolumeError::NoSuchRef { kind: "remote", name: name.into() });
+        }
+        let WorktreeFile { store, credentials, .. } = state.read_worktree_file()?;
+        Ok(Remote { name: name.into(), location: StoreLocation { url: store, credentials } })
+    }
+
+    fn remote_state(&self, name: &str) -> StateDir {
+        self.state.within(&format!("{REMOTES_FOLDER}/{name}"))
+    }
+
+    /// Remembers another store under a name. It must hold this volume, or nothing. Nothing is written there.
+    pub fn add_remote(&self, name: &str, location: &StoreLocation) -> Result<RemoteContent> {
+        check_ref_name(name)?;
+        if name.ends_with(UNFINISHED_SUFFIX) {
+            return Err(VolumeError::BadName { name: name.into(), reason: "it ends in '.new'" });
+        }
+        if self.remote_state(name).path().exists() {
+            return Err(VolumeError::Exists { kind: "remote", name: name.into() });
+        }
+        // What is seen of the store while it is tried is kept beside, until it is known to be the right one.
+        let unfinished = self.remote_state(&format!("{name}{UNFINISHED_SUFFIX}"));
+        let added = self.prepare_remote(&unfinished, location).and_then(|content| {
+            rename_dir(&unfinished, &self.remote_state(name))?;
+            Ok(content)
+        });
+        if added.is_err() {
+            let _ = fs::remove_dir_all(unfinished.path());
+        }
+        added
+    }
+
+    fn prepare_remote(&self, state: &StateDir, location: &StoreLocation) -> Result<RemoteContent> {
+        let folder = state.root();
+        let make = || -> std::io::Result<()> {
+            let _ = fs::remove_dir_all(state.path());
+            let mut builder = fs::DirBuilder::new();
+            builder.mode(0o700).recursive(true).create(folder)?;
+            builder.create(state.path())?;
+            for made in [folder, state.path()] {
+                set_owner_from_dir(fs::File::open(self.state.path())?, fs::File::open(made)?)?;
+            }
+            Ok(())
+        };
+        make().map_err(VolumeError::wrap_local_error(state.path()))?;
+        let file = WorktreeFile {
+            store: location.url.clone(),
+            credentials: location.credentials.clone(),
+            identity: None,
+            ..self.worktree.clone()
+        };
+        state.write_worktree_file(&file)?;
+        match self.open_remote_in(state)? {
+            Some(_) => Ok(RemoteContent::Volume),
+            None => {
+                if let Some(objects) = open_existing_store(location)? {
+                    require_fit_store(state, &*objects)?;
+                }
+                Ok(RemoteContent::Nothing)
+            }
+        }
+    }
+
+    /// Gives a remote another name.
+    pub fn rename_remote(&self, old: &str, new: &str) -> Result<()> {
+        check_ref_name(new)?;
+        self.find_remote(Some(old))?;
+        if self.remote_state(new).path().exists() {
+            return Err(VolumeError::Exists { kind: "remote", name: new.into() });
+        }
+        rename_dir(&self.remote_state(old), &self.remote_state(new))
+    }
+
+    /// Forgets a remote. Nothing in its store is changed.
+    pub fn remove_remote(&self, name: &str) -> Result<Remote> {
+        let remote = self.find_remote(Some(name))?;
+        // Under a name that no command reads: a removal that is interrupted leaves no half of a remote.
+        let removed = self.remote_state(&format!("{name}{UNFINISHED_SUFFIX}"));
+        let _ = fs::remove_dir_all(removed.path());
+        rename_dir(&self.remote_state(name), &removed)?;
+        fs::remove_dir_all(removed.path()).map_err(VolumeError::wrap_local_error(removed.path()))?;
+        Ok(remote)
+    }
+
+    /// The remotes of this worktree, for another worktree of the same volume.
+    pub(crate) fn copy_remotes_to(&self, state: &StateDir) -> Result<()> {
+        for remote in self.list_remotes()? {
+            let path = format!("{REMOTES_FOLDER}/{}", remote.name);
+            let copy = state.within(&path);
+            let mut builder = fs::DirBuilder::new();
+            builder.mode(0o700).recursive(true);
+            builder.create(copy.path()).map_err(VolumeError::wrap_local_error(copy.path()))?;
+            let kept = self.state.within(&path);
+            copy.write_seen_counters(&kept.read_seen_counters()?)?;
+            copy.write_remote_refs(&kept.read_remote_refs()?)?;
+            copy.write_worktree_file(&kept.read_worktree_file()?)?;
+        }
+        Ok(())
+    }
+
+    /// The volume as it is in a remote's store; none if the store holds nothing yet.
+    pub fn open_remote(&self, remote: &Remote) -> Result<Option<Self>> {
+        self.open_remote_in(&self.remote_state(&remote.name))
+    }
+
+    fn open_remote_in(&self, state: &StateDir) -> Result<Option<Self>> {
+        let worktree = state.read_worktree_file()?;
+        let location =
+            StoreLocation { url: worktree.store.clone(), credentials: worktree.credentials.clone() };
+        let Some(objects) = open_existing_store(&location)? else { return Ok(None) };
+        if !self.check_remote_config(&*objects)? {
+            return Ok(None);
+        }
+        let objects = limit_unfit_store(state, objects)?;
+        self.assemble_remote(state, objects, worktree).map(Some)
+    }
+
+    /// The volume in a remote's store, which is set up if it holds nothing.
+    pub fn open_or_create_remote(&self, remote: &Remote) -> Result<Self> {
+        if let Some(volume) = self.open_remote(remote)? {
+            return Ok(volume);
+        }
+        let state = self.remote_state(&remote.name);
+        let objects = vellum_store::create_store(&remote.location)?;
+        require_fit_store(&state, &*objects)?;
+        match objects.put_object(&config_object_key()?, &self.config.encode(&self.keys)) {
+            Ok(()) => {}
+            // Somebody else was faster: with this volume, or with another.
+            Err(vellum_store::StoreError::Exists { .. }) => {
+                self.check_remote_config(&*objects)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let volume = self.assemble_remote(&state, objects, state.read_worktree_file()?)?;
+        keyring::copy_key_slots(self, &volume)?;
+        Ok(volume)
+    }
+
+    /// Whether a store holds this volume; false if it holds nothing.
+    fn check_remote_config(&self, objects: &dyn ObjectStore) -> Result<bool> {
+        let foreign = |reason: &str| VolumeError::OtherVolume {
+            place: objects.describe_location(),
+            reason: reason.into(),
+        };
+        let Some((config, bytes)) = read_volume_config(objects)? else {
+            return match objects.holds_objects()? {
+                true => Err(VolumeError::OccupiedStore(objects.describe_location())),
+                false => Ok(false),
+            };
+        };
+        if config.volume != self.config.volume {
+            return Err(foreign("it holds another volume"));
+        }
+        if config.encrypted != self.config.encrypted {
+            return Err(foreign("one of the two is encrypted, and the other is not"));
+        }
+        config.authenticate(&bytes, &self.keys)?;
+        Ok(true)
+    }
+
+    fn assemble_remote(
+        &self,
+        state: &StateDir,
+        objects: std::sync::Arc<dyn ObjectStore>,
+        worktree: WorktreeFile,
+    ) -> Result<Self> {
+        let keys = match self.state.read_master_key()? {
+            Some(master) => VolumeKeys::for_encrypted(&master, self.config.volume),
+            None if self.config.encrypted => return Err(VolumeError::Locked),
+            None => VolumeKeys::for_plain(self.config.volume),
+        };
+        Self::assemble_volume(state, objects, keys, self.config, worktree)
+    }
+}
+
+/// How the folder of a remote ends that is being added or removed.
+const UNFINISHED_SUFFIX: &str = ".new";
+
+fn rename_dir(from: &StateDir, to: &StateDir) -> Result<()> {
+    let rename = || {
+        fs::rename(from.path(), to.path())?;
+        fs::File::open(to.root())?.sync_all()
+    };
+    rename().map_err(VolumeError::wrap_local_error(to.path()))
+}
+
+/// The store at a place; none if the directory does not exist.
+fn open_existing_store(location: &StoreLocation) -> Result<Option<std::sync::Arc<dyn ObjectStore>>> {
+    match vellum_store::open_store(location) {
+        Ok(objects) => Ok(Some(objects)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

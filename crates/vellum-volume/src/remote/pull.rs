@@ -1,0 +1,88 @@
+//! Fetches snapshots from a remote. Nothing here changes but what is known: the refs of the remote are kept under its
+//! name.
+
+use std::collections::BTreeMap;
+
+use vellum_host::ProgressMeter;
+use vellum_types::SnapshotId;
+
+use super::{Remote, RemoteRefs};
+use crate::error::{Result, VolumeError};
+use crate::refs::RefKind;
+use crate::transfer::{TransferPlan, TransferReport, find_unforgotten, transfer_snapshots};
+use crate::volume::Volume;
+
+/// What is to be fetched.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PullRequest {
+    /// Whether snapshots that no worktree and no tag of the remote names are fetched, too.
+    pub is_everything: bool,
+    /// Whether nothing is to be changed.
+    pub is_dry_run: bool,
+}
+
+/// A ref of the remote that is new, or says something else than when it was seen last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PulledRef {
+    /// Its kind.
+    pub kind: RefKind,
+    /// Its name.
+    pub name: String,
+    /// What it named when it was seen last; none if it is new.
+    pub old: Option<SnapshotId>,
+    /// What it names; none if it was removed.
+    pub new: Option<SnapshotId>,
+}
+
+/// What a pull did, or would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullReport {
+    /// Refs that changed, by kind and name.
+    pub refs: Vec<PulledRef>,
+    /// What was fetched; in a dry run, the snapshots that would be.
+    pub fetched: TransferReport,
+}
+
+/// Fetches what the remote has and this store lacks.
+pub fn pull_snapshots(
+    volume: &Volume,
+    remote: &Remote,
+    request: PullRequest,
+    meter: &ProgressMeter,
+) -> Result<PullReport> {
+    let Some(source) = volume.open_remote(remote)? else {
+        return Err(VolumeError::EmptyRemote(remote.name.clone()));
+    };
+    let found = RemoteRefs::read_from(&source)?;
+    let mut heads: Vec<_> = found.worktrees.values().chain(found.tags.values()).copied().collect();
+    if request.is_everything {
+        heads.extend(find_unforgotten(&source, volume)?);
+    }
+    let before = volume.read_remote_refs(&remote.name)?;
+    let mut refs = compare_refs(RefKind::Worktree, &before.worktrees, &found.worktrees);
+    refs.extend(compare_refs(RefKind::Tag, &before.tags, &found.tags));
+    if request.is_dry_run {
+        let fetched = TransferPlan::build(&source, volume, &heads)?.preview();
+        return Ok(PullReport { refs, fetched });
+    }
+    let known = volume.catalog.list_ids()?;
+    // Most often there is nothing new: then no session is needed.
+    let heads: Vec<_> = heads.into_iter().filter(|id| known.binary_search(id).is_err()).collect();
+    let (fetched, ()) =
+        transfer_snapshots(&source, volume, &heads, meter, || volume.note_remote_refs(remote, &found))?;
+    Ok(PullReport { refs, fetched })
+}
+
+fn compare_refs(
+    kind: RefKind,
+    before: &BTreeMap<String, SnapshotId>,
+    found: &BTreeMap<String, SnapshotId>,
+) -> Vec<PulledRef> {
+    let changed = |name: &String| {
+        let old = before.get(name).copied();
+        let new = found.get(name).copied();
+        (old != new).then(|| PulledRef { kind, name: name.clone(), old, new })
+    };
+    let gone = before.keys().filter(|name| !found.contains_key(*name));
+    found.keys().chain(gone).filter_map(changed).collect()
+}

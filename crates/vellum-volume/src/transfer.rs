@@ -1,0 +1,284 @@
+//! Snapshots that go from one store of a volume to another, with all that they need.
+//!
+//! Invariant: a record is stored after everything that it names, parents before children, so that whatever the target
+//! lists is whole there. What arrived counts for the next attempt. Deliberately absent: refs; push and pull move them.
+
+mod missing;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use parking_lot::Mutex;
+use vellum_host::ProgressMeter;
+use vellum_store::{BlobLocation, BlobWriter};
+use vellum_types::{BlobId, ErrorKind, PackId, SnapshotId};
+
+use self::missing::{BaseTree, MissingBlobs};
+use crate::error::{Result, VolumeError};
+use crate::history::HistoryEntry;
+use crate::record::SnapshotRecord;
+use crate::session::SessionClaim;
+use crate::volume::Volume;
+
+/// Says in the state of the target that a transfer began and did not end.
+const UNFINISHED_FILE: &str = "transfer-unfinished";
+/// Packs that are read at once from a store where waiting dominates, a count: each is in memory, beside those that are
+/// under way to the target.
+const PACKS_AT_ONCE: usize = 4;
+/// Part of a pack that must be wanted for all of it to be copied, percent: less would store too much that nobody needs.
+const WHOLE_PERCENT: u64 = 90;
+
+/// Which snapshots the target lacks.
+#[derive(Debug, Default)]
+pub struct TransferPlan {
+    /// Snapshots to store, parents before children.
+    pub snapshots: Vec<HistoryEntry>,
+    /// Forgotten ancestors: their records go along, so that the history can be followed; their trees do not.
+    pub forgotten: Vec<HistoryEntry>,
+    /// Snapshots that the target has.
+    there: HashSet<SnapshotId>,
+}
+
+/// What a transfer did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TransferReport {
+    /// Snapshots whose records were stored.
+    pub snapshots: u64,
+    /// Blobs that the target lacked.
+    pub blobs: u64,
+    /// Packs put into the target.
+    pub packs: u64,
+    /// Bytes put into the target.
+    pub bytes: u64,
+}
+
+impl TransferPlan {
+    /// Finds what `to` lacks of some snapshots and their ancestors. A snapshot that was forgotten there is sent only if
+    /// it is named.
+    pub fn build(from: &Volume, to: &Volume, heads: &[SnapshotId]) -> Result<Self> {
+        let mut plan = Self { there: to.catalog.list_ids()?.into_iter().collect(), ..Self::default() };
+        let forgotten_there: HashSet<_> = to.catalog.list_forgotten_ids()?.into_iter().collect();
+        let live = from.catalog.last_listed_ids()?;
+        let mut met: HashSet<SnapshotId> = HashSet::new();
+        let mut waiting: Vec<_> = heads.to_vec();
+        while let Some(id) = waiting.pop() {
+            let is_known = || forgotten_there.contains(&id) && !heads.contains(&id);
+            if plan.there.contains(&id) || is_known() || !met.insert(id) {
+                continue;
+            }
+            let record = match from.catalog.get_record(&id) {
+                Ok(record) => record,
+                // Where even the record is gone, the line ends.
+                Err(VolumeError::MissingRecord(_)) if live.binary_search(&id).is_err() => continue,
+                Err(error) => return Err(error),
+            };
+            waiting.extend(record.parents.iter().copied());
+            let entry = HistoryEntry { id, record };
+            if live.binary_search(&id).is_ok() {
+                plan.snapshots.push(entry);
+            } else if !forgotten_there.contains(&id) {
+                plan.forgotten.push(entry);
+            }
+        }
+        // A snapshot comes after its parents in this order, whatever the clocks said.
+        plan.snapshots.sort_unstable();
+        plan.forgotten.sort_unstable();
+        Ok(plan)
+    }
+
+    /// What a transfer would report of snapshots; the blobs are not counted.
+    #[must_use]
+    pub fn preview(&self) -> TransferReport {
+        TransferReport { snapshots: self.snapshots.len() as u64, ..TransferReport::default() }
+    }
+
+    /// Whether the target has everything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.snapshots.is_empty() && self.forgotten.is_empty()
+    }
+
+    /// The nearest ancestors of a snapshot that have a tree at hand: what the target has, or will have before this one.
+    fn find_bases(&self, from: &Volume, record: &SnapshotRecord) -> Result<Vec<HistoryEntry>> {
+        let mut bases = Vec::new();
+        let mut met = HashSet::new();
+        let mut waiting = record.parents.clone();
+        while let Some(id) = waiting.pop() {
+            if !met.insert(id) {
+                continue;
+            }
+            let Ok(record) = from.catalog.get_record(&id) else { continue };
+            let entry = HistoryEntry { id, record };
+            if self.there.contains(&id) || self.snapshots.binary_search(&entry).is_ok() {
+                bases.push(entry);
+            } else {
+                waiting.extend(entry.record.parents.iter().copied());
+            }
+        }
+        Ok(bases)
+    }
+}
+
+/// Stores in `to` what it lacks of some snapshots and their ancestors. The sessions stand until `finish` has run, which
+/// moves refs.
+pub fn transfer_snapshots<T>(
+    from: &Volume,
+    to: &Volume,
+    heads: &[SnapshotId],
+    meter: &ProgressMeter,
+    finish: impl FnOnce() -> Result<T>,
+) -> Result<(TransferReport, T)> {
+    if heads.is_empty() {
+        return Ok((TransferReport::default(), finish()?));
+    }
+    // A collection of the source must not take what is being read. A source that can only be read has no such guard:
+    // then what vanishes meanwhile is an error.
+    let _reading = match SessionClaim::claim_as_writer(from) {
+        Ok(claim) => Some(claim),
+        Err(error) if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported) => None,
+        Err(error) => return Err(error),
+    };
+    from.blobs.refresh_index()?;
+    adopt_unfinished_transfer(to)?;
+    let mut session = to.begin_write_session()?;
+    // Not before: a snapshot that is listed while the session stands keeps its tree until that ends.
+    let plan = TransferPlan::build(from, to, heads)?;
+    if plan.is_empty() {
+        let finished = finish()?;
+        session.end_session()?;
+        return Ok((TransferReport::default(), finished));
+    }
+    to.state.write_file(UNFINISHED_FILE, b"")?;
+    let missing = find_missing_blobs(from, to, &plan, session.blobs()?, meter)?;
+    let blobs = missing.len() as u64;
+    copy_missing_blobs(from, &missing, session.blobs()?, meter, &|| session.renew_if_due())?;
+    let stats = session.flush_blobs()?;
+    for entry in &plan.forgotten {
+        to.catalog.store_forgotten_record(&entry.record)?;
+    }
+    for entry in &plan.snapshots {
+        meter.check_stopped()?;
+        to.catalog.store_record(&entry.record)?;
+    }
+    let finished = finish()?;
+    session.end_session()?;
+    to.state.remove_file(UNFINISHED_FILE)?;
+    let snapshots = plan.snapshots.len() as u64;
+    let report = TransferReport { snapshots, blobs, packs: stats.packs, bytes: stats.bytes_stored };
+    Ok((report, finished))
+}
+
+/// The snapshots of `from` that were not forgotten in `to`.
+pub(crate) fn find_unforgotten(from: &Volume, to: &Volume) -> Result<Vec<SnapshotId>> {
+    let forgotten = to.catalog.list_forgotten_ids()?;
+    let ids = from.catalog.last_listed_ids()?;
+    Ok(ids.iter().filter(|id| forgotten.binary_search(id).is_err()).copied().collect())
+}
+
+/// Takes over the packs that an interrupted transfer left in the target. If somebody collects there, they are sent again.
+fn adopt_unfinished_transfer(to: &Volume) -> Result<()> {
+    if to.state.read_file(UNFINISHED_FILE)?.is_none() {
+        return Ok(());
+    }
+    match SessionClaim::claim_as_collector(to) {
+        Ok(claim) => {
+            to.blobs.refresh_index()?;
+            let packs = to.blobs.adopt_unindexed_packs()?;
+            tracing::info!(packs, "packs of an interrupted transfer are taken over");
+            claim.check_not_lost()
+        }
+        Err(VolumeError::InUse { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn find_missing_blobs(
+    from: &Volume,
+    to: &Volume,
+    plan: &TransferPlan,
+    writer: &BlobWriter,
+    meter: &ProgressMeter,
+) -> Result<MissingBlobs> {
+    let mut missing = MissingBlobs::default();
+    for entry in &plan.snapshots {
+        let bases = plan.find_bases(from, &entry.record)?;
+        let bases = bases.iter().map(|base| {
+            // What both have is read where it costs less.
+            let reads_target = plan.there.contains(&base.id) && !to.objects.is_remote();
+            BaseTree { volume: if reads_target { to } else { from }, root: base.record.root }
+        });
+        missing.add_tree(from, entry.record.root, bases.collect(), writer, meter)?;
+    }
+    Ok(missing)
+}
+
+/// What is to be copied of one pack.
+struct PackCopy {
+    pack: PackId,
+    blobs: Vec<(BlobId, BlobLocation)>,
+    /// Sealed bytes of these blobs.
+    wanted: u64,
+    is_whole: bool,
+}
+
+fn copy_missing_blobs(
+    from: &Volume,
+    missing: &MissingBlobs,
+    writer: &BlobWriter,
+    meter: &ProgressMeter,
+    renew: &(dyn Fn() -> Result<()> + Sync),
+) -> Result<()> {
+    let copies = plan_pack_copies(from, missing)?;
+    meter.begin_phase(missing.len() as u64, copies.iter().map(|copy| copy.wanted).sum());
+    let count = from.objects.parallel_get_count().clamp(1, PACKS_AT_ONCE);
+    let queue = Mutex::new(copies.into_iter());
+    let work = || -> Result<()> {
+        loop {
+            let Some(copy) = queue.lock().next() else { return Ok(()) };
+            meter.check_stopped()?;
+            renew()?;
+            copy_pack(from, &copy, writer)?;
+            meter.add_progress(copy.blobs.len() as u64, copy.wanted);
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..count).map(|_| scope.spawn(work)).collect();
+        let mut outcome = work();
+        for thread in threads {
+            let ended = thread.join().unwrap_or(Err(VolumeError::Interrupted));
+            outcome = outcome.and(ended);
+        }
+        outcome
+    })
+}
+
+fn copy_pack(from: &Volume, copy: &PackCopy, writer: &BlobWriter) -> Result<()> {
+    if copy.is_whole {
+        match from.blobs.copy_pack_to(writer, &copy.pack) {
+            Ok(_) => return Ok(()),
+            // What is wanted of it may be sound.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                tracing::warn!(%error, "a damaged pack is copied blob by blob");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    from.blobs.copy_blobs_to(writer, &copy.pack, &copy.blobs)?;
+    Ok(())
+}
+
+/// Where the missing blobs are, by pack.
+fn plan_pack_copies(from: &Volume, missing: &MissingBlobs) -> Result<Vec<PackCopy>> {
+    let mut packs: BTreeMap<PackId, Vec<(BlobId, BlobLocation)>> = BTreeMap::new();
+    for (kind, id) in missing.iter() {
+        let location = from.blobs.locate_blob(&id).filter(|location| location.kind == kind);
+        let location = location.ok_or(vellum_store::BlobError::NotFound { kind, id })?;
+        packs.entry(location.pack).or_default().push((id, location));
+    }
+    let held: HashMap<PackId, u64> = from.blobs.measure_packs(&packs.keys().copied().collect());
+    let plan = |(pack, blobs): (PackId, Vec<(BlobId, BlobLocation)>)| {
+        let wanted: u64 = blobs.iter().map(|(_, place)| u64::from(place.len)).sum();
+        let all = held.get(&pack).copied().unwrap_or(wanted);
+        PackCopy { pack, is_whole: wanted * 100 >= all * WHOLE_PERCENT, blobs, wanted }
+    };
+    Ok(packs.into_iter().map(plan).collect())
+}

@@ -1,0 +1,179 @@
+//! `vellum clone`: a new directory with the files of a snapshot, from a store that holds a volume.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use vellum_checkout::CheckoutWorktree;
+use vellum_host::escape::format_path;
+use vellum_store::StoreAddress;
+use vellum_volume::history::{HistoryEntry, list_history};
+use vellum_volume::{Volume, VolumeError};
+
+use super::{init, restore};
+use crate::context::CommandContext;
+use crate::context::names::SnapshotNames;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::secret::SecretArgs;
+use crate::store_args::CredentialsArgs;
+use crate::ui::format;
+use crate::ui::json::ProblemJson;
+
+/// The worktree whose files are taken unless another snapshot is named.
+const MAIN_WORKTREE: &str = "main";
+
+/// Create a directory with the files of a volume
+///
+/// DIR becomes a new worktree of the volume in the store at URL, and is filled from a snapshot. Its snapshots go into that
+/// store.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The store: a path or a URL
+    #[arg(value_name = "URL")]
+    store: String,
+    /// The directory; created if it does not exist, and empty [default: named after the store]
+    dir: Option<PathBuf>,
+    /// The snapshot to take the files from [default: that of the worktree 'main', or else the newest]
+    #[arg(long, value_name = "SNAP")]
+    from: Option<String>,
+    #[command(flatten)]
+    credentials: CredentialsArgs,
+    /// Name of the worktree [default: the directory's name]
+    #[arg(long)]
+    name: Option<String>,
+    /// The volume is not encrypted
+    #[arg(long)]
+    plain: bool,
+    #[command(flatten)]
+    secret: SecretArgs,
+}
+
+#[derive(Serialize)]
+struct CloneJson {
+    volume: String,
+    worktree: String,
+    directory: String,
+    store: String,
+    snapshot: Option<String>,
+    written: u64,
+    bytes: u64,
+    problems: Vec<ProblemJson>,
+}
+
+/// Clones.
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let dir = context.resolve_local_path(&match &args.dir {
+        Some(dir) => dir.clone(),
+        None => default_dir(&args.store)?,
+    });
+    if fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(CliError::usage_error(
+            format!("{} is not empty", format_path(dir.as_os_str().as_encoded_bytes())),
+            "name a directory that does not exist yet, or an empty one",
+        ));
+    }
+    let prepared = init::prepare_worktree(
+        &init::Args {
+            dir: Some(dir.clone()),
+            store: Some(args.store.clone()),
+            credentials: args.credentials.clone(),
+            name: args.name.clone(),
+            plain: args.plain,
+            secret: args.secret.clone(),
+        },
+        context,
+        true,
+    )?;
+    let volume = &prepared.initialised.volume;
+    let target = match choose_snapshot(args, volume) {
+        Ok(target) => target,
+        Err(error) => {
+            prepared.abandon();
+            return Err(error);
+        }
+    };
+    prepared.initialised.finish_init()?;
+    drop(prepared);
+    let worktree = CheckoutWorktree::open(&dir)?;
+    fill_and_report(context, &worktree, target.as_ref())
+}
+
+/// The last part of the address: of a service, of the folder or the bucket.
+fn default_dir(store: &str) -> Result<PathBuf> {
+    let address = StoreAddress::parse(store).map_err(VolumeError::from)?;
+    let name = match &address {
+        StoreAddress::Directory(path) => path.file_name().map(PathBuf::from),
+        StoreAddress::Memory(_) => None,
+        StoreAddress::Service(service) => {
+            let folder = service.folder.trim_end_matches('/').rsplit('/').next();
+            folder.filter(|name| !name.is_empty()).or(Some(&service.bucket)).map(PathBuf::from)
+        }
+    };
+    name.ok_or_else(|| {
+        CliError::usage_error(
+            "the address does not say what to call the directory",
+            "name it: 'vellum clone URL DIR'",
+        )
+    })
+}
+
+fn choose_snapshot(args: &Args, volume: &Volume) -> Result<Option<HistoryEntry>> {
+    if let Some(typed) = &args.from {
+        return Ok(Some(volume.resolve_snapshot(typed)?));
+    }
+    if let Some(head) = volume.read_worktree_head(MAIN_WORKTREE)?.and_then(|head| head.head) {
+        return Ok(Some(volume.resolve_snapshot(&head.to_string())?));
+    }
+    Ok(list_history(&volume.catalog)?.into_iter().next())
+}
+
+fn fill_and_report(
+    context: &CommandContext,
+    worktree: &CheckoutWorktree,
+    target: Option<&HistoryEntry>,
+) -> Result<CommandOutcome> {
+    let filled = target.map(|target| restore::fill_worktree(context, worktree, target)).transpose()?;
+    let problems =
+        filled.iter().flat_map(|filled| &filled.problems).map(ProblemJson::from).collect::<Vec<_>>();
+    let outcome = CommandOutcome::from_findings(!problems.is_empty());
+    let volume = &worktree.volume;
+    let file = &volume.worktree;
+    let directory = format_path(worktree.root_path().as_os_str().as_encoded_bytes());
+    let (written, bytes) = filled.as_ref().map_or((0, 0), |filled| (filled.written, filled.bytes));
+    let ui = &context.ui;
+    if ui.is_json() {
+        ui.print_json(&CloneJson {
+            volume: file.volume.clone(),
+            worktree: file.worktree.clone(),
+            directory,
+            store: volume.objects.describe_location(),
+            snapshot: target.map(|target| target.id.to_string()),
+            written,
+            bytes,
+            problems,
+        })?;
+        return Ok(outcome);
+    }
+    ui.print_problems(&problems)?;
+    if ui.voice.quiet {
+        return Ok(outcome);
+    }
+    ui.print_line(format!(
+        "{directory} is now the worktree '{}' of the volume in {}",
+        file.worktree,
+        format_path(volume.objects.describe_location().as_bytes())
+    ))?;
+    match target {
+        Some(target) => {
+            let names = SnapshotNames::load_all(volume)?;
+            let count = format::format_number(written);
+            let size = format::format_size(bytes);
+            ui.print_line(format!(
+                "Its files are those of {}: {count} written, {size}",
+                names.describe_snapshot(target)
+            ))?;
+        }
+        None => ui.print_note("the volume has no snapshot yet: 'vellum snapshot' makes one")?,
+    }
+    Ok(outcome)
+}
