@@ -6,6 +6,7 @@
 
 mod pull;
 mod push;
+mod standing;
 mod tracking;
 
 use std::fs;
@@ -17,6 +18,7 @@ use vellum_types::ErrorKind;
 
 pub use self::pull::{PullReport, PullRequest, PulledRef, pull_snapshots};
 pub use self::push::{PushReport, PushRequest, PushedRef, RefPushOutcome, push_snapshots, push_to_volume};
+pub use self::standing::{RemoteStanding, compare_with_remote};
 pub use self::tracking::RemoteRefs;
 use crate::error::{Result, VolumeError};
 use crate::keyring;

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
-use vellum_volume::Volume;
 use vellum_volume::diff::FileChange;
 use vellum_volume::history::HistoryEntry;
+use vellum_volume::remote::{Remote, RemoteStanding, compare_with_remote};
 use vellum_volume::session::current_time;
+use vellum_volume::{Volume, VolumeError};
 
 use super::snapshot::warn_about_interrupted;
 use crate::compare::ComparedSnapshots;
@@ -36,6 +37,9 @@ pub struct Args {
     /// Also list the contents of new and deleted directories
     #[arg(short, long)]
     all: bool,
+    /// Ask each remote where its worktree of the same name is
+    #[arg(long)]
+    remote: bool,
 }
 
 #[derive(Serialize)]
@@ -53,6 +57,18 @@ struct StatusJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     mount: Option<&'a MountStatusJson>,
     leases: Vec<json::LeaseJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remotes: Option<Vec<RemoteStandingJson>>,
+}
+
+/// How far the worktree and a remote's worktree of the same name are apart.
+#[derive(Serialize)]
+struct RemoteStandingJson {
+    remote: String,
+    /// Where it is there.
+    snapshot: Option<String>,
+    ahead: u64,
+    behind: u64,
 }
 
 /// What can be told of a mounted worktree while its store cannot be had.
@@ -214,7 +230,7 @@ fn report_status(
     let outcome =
         CommandOutcome::from_findings(!compared.changes.is_empty() || !compared.problems.is_empty());
     if context.ui.is_json() {
-        print_status_json(context, standing, compared)?;
+        print_status_json(args, context, standing, compared)?;
     } else {
         print_status(args, context, standing, &compared)?;
     }
@@ -241,12 +257,14 @@ fn print_lease(context: &CommandContext, lease: &json::LeaseJson) -> Result<()> 
 }
 
 fn print_status_json(
+    args: &Args,
     context: &CommandContext,
     standing: &WorktreePosition<'_>,
     compared: ComparedSnapshots<'_>,
 ) -> Result<()> {
     let names = SnapshotNames::load_all(standing.volume)?;
     names.warn_about_damaged(&context.ui)?;
+    let remotes = args.remote.then(|| compare_with_remotes(standing.volume)).transpose()?;
     context.ui.print_json(&StatusJson {
         worktree: &standing.volume.worktree.worktree,
         directory: standing.directory.display().to_string(),
@@ -258,7 +276,45 @@ fn print_status_json(
         interrupted_restore: standing.interrupted.as_ref(),
         mount: standing.mount.as_ref(),
         leases: list_leases(standing.volume)?,
+        remotes: remotes.map(|remotes| {
+            let item = |(remote, found): (Remote, RemoteStanding)| RemoteStandingJson {
+                remote: remote.name,
+                snapshot: found.there.map(|id| id.to_string()),
+                ahead: found.ahead,
+                behind: found.behind,
+            };
+            remotes.into_iter().map(item).collect()
+        }),
     })
+}
+
+fn compare_with_remotes(volume: &Volume) -> Result<Vec<(Remote, RemoteStanding)>> {
+    let remotes = volume.list_remotes()?;
+    if remotes.is_empty() {
+        return Err(VolumeError::NoRemotes.into());
+    }
+    let compare = |remote: Remote| {
+        let found = compare_with_remote(volume, &remote)?;
+        Ok((remote, found))
+    };
+    remotes.into_iter().map(compare).collect()
+}
+
+fn describe_standing(remote: &Remote, standing: &RemoteStanding) -> String {
+    let count = |snapshots| format::format_count(snapshots, "snapshot");
+    let name = &remote.name;
+    match *standing {
+        RemoteStanding { there: None, ahead: 0, .. } => format!("{name}: nothing was pushed there"),
+        RemoteStanding { there: None, ahead, .. } => {
+            format!("{name}: nothing was pushed there; {} to push", count(ahead))
+        }
+        RemoteStanding { ahead: 0, behind: 0, .. } => format!("{name}: up to date"),
+        RemoteStanding { ahead, behind: 0, .. } => format!("{name}: {} to push", count(ahead)),
+        RemoteStanding { ahead: 0, behind, .. } => format!("{name}: {} newer there", count(behind)),
+        RemoteStanding { ahead, behind, .. } => {
+            format!("{name}: diverged, {} here and {} there", count(ahead), count(behind))
+        }
+    }
 }
 
 fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<()> {
@@ -303,6 +359,11 @@ fn print_status(
         (true, Some(_)) => ui.print_note("nothing changed since")?,
         (true, None) => ui.print_note("and nothing to record")?,
         (false, _) => ui.print_note(ChangeCounts::from_changes(&compared.changes))?,
+    }
+    if args.remote {
+        for (remote, found) in compare_with_remotes(standing.volume)? {
+            ui.print_note(describe_standing(&remote, &found))?;
+        }
     }
     // Who has which worktree comes behind what was asked.
     list_leases(standing.volume)?.iter().try_for_each(|lease| print_lease(context, lease))

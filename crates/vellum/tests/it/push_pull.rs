@@ -46,8 +46,10 @@ fn two_machines_work_through_one_remote() {
     world.run(&["pull"]).code(2).remarks("holds no volume yet");
     world.run(&["push", "-n"]).ok().says("Would send 1 snapshot to origin").says("worktree main: new");
     assert!(!world.path("hub").exists());
+    world.run(&["status", "--remote"]).ok().remarks("origin: nothing was pushed there; 1 snapshot to push");
     world.run(&["push", "--tags"]).ok().says("Sent 1 snapshot to origin").says("tag first: new");
     world.run(&["push"]).ok().says("lacks no snapshot").says("as before");
+    world.run(&["status", "--remote"]).ok().remarks("origin: up to date");
 
     // Another machine has the hub as its store.
     let hub = world.path("hub").display().to_string();
@@ -70,6 +72,7 @@ fn two_machines_work_through_one_remote() {
     assert_eq!(world.read("new.txt"), "by bob\n");
     world.write("a.txt", "by ann\n");
     world.snapshot("second");
+    world.run(&["status", "--remote"]).ok().remarks("origin: 2 snapshots to push");
     world.run(&["push", "origin", "second"]).ok().says("Sent 1 snapshot").says("tag second: new");
     world.run(&["push", "--json"]).ok().says("\"outcome\": \"moved\"");
     run_in(&world, "bob", &["restore", "main"]).ok();
@@ -95,7 +98,11 @@ fn heads_that_diverged_are_told_and_left_alone() {
     fs::write(world.path("copy/a.txt"), "there\n").unwrap();
     run_in(&world, "copy", &["snapshot"]).ok();
     run_in(&world, "copy", &["push"]).ok();
-    let (here, there) = (short_head(&world, "tree"), short_head(&world, "copy"));
+    world.run(&["status", "--remote"]).ok().remarks("origin: diverged, 1 snapshot here and 1 snapshot there");
+    let json = world.json(&["status", "--remote"]);
+    assert_eq!((&json["remotes"][0]["ahead"], &json["remotes"][0]["behind"]), (&1.into(), &1.into()));
+    let here = short_head(&world, "tree");
+    let there = short_head(&world, "copy");
     let ran = world.run(&["push"]).code(1);
     let ran = ran.remarks(&format!("worktree main has diverged: it is at {there} there and at {here} here"));
     ran.remarks("'vellum pull origin' fetches what is there, as 'origin/main'");

@@ -1,0 +1,60 @@
+//! How far a worktree and a remote's worktree of the same name are apart.
+
+use std::collections::HashSet;
+
+use vellum_types::SnapshotId;
+
+use super::Remote;
+use crate::catalog::SnapshotCatalog;
+use crate::error::{Result, VolumeError};
+use crate::volume::Volume;
+
+/// Where a remote's worktree is, compared with the worktree of the same name here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteStanding {
+    /// The snapshot on which it stands there; none if it has none, or if there is no such worktree.
+    pub there: Option<SnapshotId>,
+    /// Snapshots in the history here that are not in the history there.
+    pub ahead: u64,
+    /// Snapshots in the history there that are not in the history here.
+    pub behind: u64,
+}
+
+/// Asks a remote where its worktree of the same name is.
+pub fn compare_with_remote(volume: &Volume, remote: &Remote) -> Result<RemoteStanding> {
+    let here = volume.read_head()?;
+    let target = volume.open_remote(remote)?;
+    let head = match &target {
+        Some(target) => target.read_worktree_head(&volume.worktree.worktree)?,
+        None => None,
+    };
+    let there = head.and_then(|head| head.head);
+    let ours = collect_ancestors(&volume.catalog, here)?;
+    let theirs = match &target {
+        Some(target) => collect_ancestors(&target.catalog, there)?,
+        None => HashSet::new(),
+    };
+    Ok(RemoteStanding {
+        there,
+        ahead: ours.difference(&theirs).count() as u64,
+        behind: theirs.difference(&ours).count() as u64,
+    })
+}
+
+/// A snapshot and all its ancestors, forgotten ones included.
+fn collect_ancestors(catalog: &SnapshotCatalog, head: Option<SnapshotId>) -> Result<HashSet<SnapshotId>> {
+    let mut met = HashSet::new();
+    let mut waiting: Vec<_> = head.into_iter().collect();
+    while let Some(id) = waiting.pop() {
+        if !met.insert(id) {
+            continue;
+        }
+        match catalog.get_record(&id) {
+            Ok(record) => waiting.extend(record.parents.iter().copied()),
+            // Where even the record is gone, the line ends.
+            Err(VolumeError::MissingRecord(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(met)
+}
