@@ -24,7 +24,7 @@ use crate::error::{Result, VolumeError};
 use crate::keyring;
 use crate::refs::check_ref_name;
 use crate::state::{StateDir, WorktreeFile};
-use crate::store_check::{limit_unfit_store, require_fit_store};
+use crate::store_check::{limit_unfit_store, require_fit_store, share_store_check};
 use crate::volume::{Volume, config_object_key, read_volume_config};
 
 /// Folder of the state directory that has one folder for each remote.
@@ -205,7 +205,7 @@ impl Volume {
         if !self.check_remote_config(&*objects)? {
             return Ok(None);
         }
-        let objects = limit_unfit_store(state, objects)?;
+        let objects = limit_unfit_store(state, objects, &self.keys)?;
         self.assemble_remote(state, objects, worktree).map(Some)
     }
 
@@ -225,6 +225,7 @@ impl Volume {
             }
             Err(error) => return Err(error.into()),
         }
+        share_store_check(&state, &*objects, &self.keys);
         let volume = self.assemble_remote(&state, objects, state.read_worktree_file()?)?;
         keyring::copy_key_slots(self, &volume)?;
         Ok(volume)

@@ -132,7 +132,7 @@ impl Volume {
             VolumeKeys::for_plain(config.volume)
         };
         config.authenticate(&bytes, &keys)?;
-        let objects = limit_unfit_store(state, objects)?;
+        let objects = limit_unfit_store(state, objects, &keys)?;
         Self::assemble_volume(state, objects, keys, config, worktree)
     }
 

@@ -18,7 +18,7 @@ use crate::error::{Result, VolumeError};
 use crate::keyring;
 use crate::refs::{RefKind, WorktreeHead, check_ref_name};
 use crate::state::{DirectoryIdentity, StateDir, WorktreeFile};
-use crate::store_check::require_fit_store;
+use crate::store_check::{require_fit_store, require_known_fit_store, share_store_check};
 
 /// Folder of the default store within the state directory.
 const DEFAULT_STORE: &str = "store";
@@ -134,7 +134,6 @@ impl Volume {
     ) -> Result<InitialisedVolume> {
         check_ref_name(&new.name)?;
         check_randomness().map_err(VolumeError::wrap_local_error("/dev/urandom"))?;
-        require_fit_store(state, &*objects)?;
         let mut found = read_volume_config(&*objects)?;
         if found.is_none() && objects.is_remote() && objects.holds_objects()? {
             // Unless somebody else made a volume in this very moment.
@@ -144,8 +143,17 @@ impl Volume {
             }
         }
         let OpenedVolume { config, keys, is_begun_here, unkept_key } = match found {
-            None => create_volume(state, &*objects, new.encrypted)?,
-            Some((config, bytes)) => join_volume(state, &*objects, (config, &bytes), new.encrypted, secret)?,
+            None => {
+                require_fit_store(state, &*objects)?;
+                let created = create_volume(state, &*objects, new.encrypted)?;
+                share_store_check(state, &*objects, &created.keys);
+                created
+            }
+            Some((config, bytes)) => {
+                let joined = join_volume(state, &*objects, (config, &bytes), new.encrypted, secret)?;
+                require_known_fit_store(state, &*objects, &joined.keys)?;
+                joined
+            }
         };
         let StoreLocation { url, credentials } = new.store_location();
         let mut worktree = WorktreeFile {

@@ -237,7 +237,9 @@ fn a_push_takes_few_requests() {
     world.run_at_home(&["snapshot"]).ok();
     let small = count(&["push"]);
     let pull = count(&["pull"]);
-    assert!(idle <= 7 && small <= 19 && pull <= 5, "{idle}, {small} and {pull} requests");
+    let clone = count(&["clone", &url, "../clone", "--plain", "--credentials", "test"]);
+    let counts = format!("{idle}, {small}, {pull} and {clone} requests");
+    assert!(idle <= 7 && small <= 19 && pull <= 5 && clone <= 29, "{counts}");
 }
 
 #[test]

@@ -164,6 +164,7 @@ fn a_service_that_forgot_conditions_since_is_only_read() {
     server.add_lie(every("PUT"), S3Lie::IgnoreConditions);
     // The result of the last check is too old to be used.
     fs::remove_file(world.tree().join(".vellum/store-check.json")).unwrap();
+    server.overwrite_object("store/store-check", b"not sealed by anybody");
     world.write("a.txt", "two\n");
     world.run_at_home(&["snapshot", "-m", "two"]).code(2).remarks("only read");
     world.run_at_home(&["history"]).ok().says("one");
