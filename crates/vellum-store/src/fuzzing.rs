@@ -1,4 +1,4 @@
-//! Access for fuzz targets to decoders that only read authenticated bytes: the holder of the key, or somebody who
+//! Access for fuzz targets to decoders that are not public: most only read authenticated bytes: the holder of the key, or somebody who
 //! plants a plain volume, could write anything there. Not for other callers.
 //!
 //! Invariant: each function accepts any bytes, and panics only where a decoder broke a promise of its own.
@@ -36,6 +36,14 @@ pub fn fuzz_index_body(bytes: &[u8]) {
     let run = run.unwrap_or_else(|error| panic!("a run that was just built: {error}"));
     assert!(run.iter().eq(record.blobs()), "a local run says what its record says");
     assert!(record.blobs().all(|(id, place)| run.find_blob(&id) == Some(place)), "and finds it");
+}
+
+/// The files of a cache.
+///
+/// # Panics
+/// When a decoder accepts what it must not.
+pub fn fuzz_cache(bytes: &[u8]) {
+    crate::object::fuzz_cache_decoders(bytes);
 }
 
 /// The file of a local run.

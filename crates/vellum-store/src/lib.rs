@@ -20,9 +20,9 @@ pub use blob::{
 pub use error::StoreError;
 pub use index::BlobLocation;
 pub use object::{
-    BlockStore, LocalStore, MemoryObjectStore, MeteredStore, ObjectInfo, ObjectKey, ObjectStore,
-    ReadOnlyStore, RequestCounts, RequestLimits, ServiceStore, StoreAddress, StoreGuarantees, StoreLocation,
-    create_store, open_store,
+    BlockStore, CacheCheck, CacheSummary, LocalStore, MemoryObjectStore, MeteredStore, ObjectInfo, ObjectKey,
+    ObjectStore, PackCache, ReadOnlyStore, RequestCounts, RequestLimits, ServiceStore, StoreAddress,
+    StoreGuarantees, StoreLocation, create_store, open_store,
 };
 pub use owner::set_owner_from_dir;
 pub use pack::{PackEntry, PackFinding};

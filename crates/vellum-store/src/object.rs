@@ -5,6 +5,7 @@
 
 pub mod address;
 mod blocks;
+mod cache;
 mod guarantees;
 mod key;
 mod local;
@@ -19,6 +20,8 @@ use std::time::SystemTime;
 
 pub use self::address::StoreAddress;
 pub use self::blocks::BlockStore;
+pub(crate) use self::cache::fuzz_decoders as fuzz_cache_decoders;
+pub use self::cache::{CacheCheck, CacheSummary, PackCache};
 pub use self::guarantees::StoreGuarantees;
 pub use self::key::ObjectKey;
 pub use self::local::LocalStore;
@@ -120,6 +123,10 @@ pub trait ObjectStore: Send + Sync {
     fn is_remote(&self) -> bool {
         false
     }
+
+    /// From now on nothing is answered from copies that earlier processes kept on this machine: what is to be checked is
+    /// the store.
+    fn ignore_local_copies(&self) {}
 
     /// Tries whether the store keeps the promises of this trait, where that is the affair of a server. Stores that keep
     /// them by their construction are not tried.

@@ -125,6 +125,7 @@ pub fn verify_volume(
     meter: &ProgressMeter,
 ) -> Result<VerifyReport> {
     let mut damage = FoundDamage::default();
+    volume.objects.ignore_local_copies();
     volume.blobs.refresh_index()?;
     let (snapshots, read) = match scope {
         VerifyScope::Snapshot(entry) => {

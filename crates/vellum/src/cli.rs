@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, cat, clone, completion, diff, export, flush, forget, fork, gc, history, info, init, key, ls,
-    mdtest, mount, mounts, objbench, profile, pull, push, remote, restore, show, snapshot, stats, status,
+    bench, cache, cat, clone, completion, diff, export, flush, forget, fork, gc, history, info, init, key,
+    ls, mdtest, mount, mounts, objbench, profile, pull, push, remote, restore, show, snapshot, stats, status,
     sync, tag, umount, verify, worktree,
 };
 use crate::context::CommandContext;
@@ -89,6 +89,7 @@ enum Command {
     Gc(gc::Command),
     Forget(forget::Args),
     Info(info::Args),
+    Cache(cache::Args),
     #[command(subcommand)]
     Key(key::Command),
     Bench(bench::Args),
@@ -163,6 +164,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Gc(command) => gc::run(&command, context),
         Command::Forget(args) => forget::run(&args, context),
         Command::Info(args) => info::run(&args, context),
+        Command::Cache(args) => cache::run(&args, context),
         Command::Key(command) => key::run(&command, context),
         Command::Bench(args) => bench::run(&args, context),
         Command::Mdtest(args) => mdtest::run(&args, context),

@@ -1,6 +1,7 @@
 //! One file per command: its arguments, whose doc comments are the help, then one function.
 
 pub mod bench;
+pub mod cache;
 pub mod cat;
 pub mod clone;
 pub mod completion;

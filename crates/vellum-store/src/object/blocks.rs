@@ -1,4 +1,5 @@
-//! Reads of packs in large aligned pieces, which are kept in memory: what lies beside a blob is usually wanted next.
+//! Reads of packs in large aligned pieces, which are kept in memory and on the local disk: what lies beside a blob is
+//! usually wanted next.
 //!
 //! Invariant: it changes no answer, since packs are immutable. A piece is requested once, however many threads want it.
 //! Of what is fetched from a pack, at least a quarter is used before larger spans are fetched; otherwise they become
@@ -10,17 +11,17 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use self::windows::FetchWindows;
-use super::{MeteredStore, ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees};
+use super::cache::PIECE;
+use super::{MeteredStore, ObjectInfo, ObjectKey, ObjectStore, PackCache, StoreGuarantees};
 use crate::error::StoreError;
 
-/// Bytes of a piece: a request for less takes as long.
-const PIECE: u64 = 256 << 10;
 /// Pieces that are kept, bytes. Decoded nodes and chunks are kept above.
 const KEPT: u64 = 64 << 20;
 /// Largest request that goes through pieces, bytes. Larger ones come from readers of whole packs.
@@ -41,6 +42,9 @@ impl Weighter<PieceId, Arc<[u8]>> for PieceWeighter {
 /// A store whose packs are read in pieces.
 pub struct BlockStore {
     inner: Arc<dyn ObjectStore>,
+    /// Pieces on the local disk.
+    cache: Option<PackCache>,
+    ignores_cache: AtomicBool,
     pieces: Cache<PieceId, Arc<[u8]>, PieceWeighter>,
     windows: Mutex<FetchWindows>,
     /// Pieces that are being fetched.
@@ -67,12 +71,14 @@ impl Drop for FetchClaim<'_> {
 }
 
 impl BlockStore {
-    /// Reads packs of `inner` in pieces.
+    /// Reads packs of `inner` in pieces, and keeps them in `cache`.
     #[must_use]
-    pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
+    pub fn new(inner: Arc<dyn ObjectStore>, cache: Option<PackCache>) -> Self {
         let expected = usize::try_from(KEPT / PIECE).unwrap_or(usize::MAX);
         Self {
             inner,
+            cache,
+            ignores_cache: AtomicBool::new(false),
             pieces: Cache::with_weighter(expected, KEPT, PieceWeighter),
             windows: Mutex::default(),
             fetching: Mutex::default(),
@@ -80,11 +86,21 @@ impl BlockStore {
         }
     }
 
+    /// The pieces on the local disk, unless they are not to be believed.
+    fn readable_cache(&self) -> Option<&PackCache> {
+        self.cache.as_ref().filter(|_| !self.ignores_cache.load(Ordering::Relaxed))
+    }
+
     /// A piece, kept or fetched. `None` if the object ends before it.
     fn get_piece(&self, key: &ObjectKey, number: u64) -> Result<Option<Arc<[u8]>>, StoreError> {
         let id = (key.clone(), number);
         loop {
             if let Some(piece) = self.pieces.get(&id) {
+                return Ok(Some(piece));
+            }
+            if let Some(piece) = self.readable_cache().and_then(|cache| cache.read_piece(key, number)) {
+                let piece: Arc<[u8]> = piece.into();
+                self.pieces.insert(id, Arc::clone(&piece));
                 return Ok(Some(piece));
             }
             match self.claim_pieces(key, number) {
@@ -109,7 +125,8 @@ impl BlockStore {
         }
         let is_wanted = |piece: &u64| {
             let id = (key.clone(), *piece);
-            !fetching.contains(&id) && self.pieces.get(&id).is_none()
+            let is_cached = || self.readable_cache().is_some_and(|cache| cache.contains_piece(key, *piece));
+            !fetching.contains(&id) && self.pieces.get(&id).is_none() && !is_cached()
         };
         let end =
             (number + 1..number + count).take_while(is_wanted).last().map_or(number + 1, |last| last + 1);
@@ -126,6 +143,9 @@ impl BlockStore {
         let wanted = (claim.pieces.end - claim.pieces.start) * PIECE;
         let bytes = self.inner.get_range_up_to(claim.key, claim.pieces.start * PIECE, wanted)?;
         self.windows.lock().note_fetched(claim.key, bytes.len() as u64);
+        if let Some(cache) = &self.cache {
+            cache.store_pieces(claim.key, claim.pieces.start, &bytes);
+        }
         let piece_len = usize::try_from(PIECE).unwrap_or(usize::MAX);
         let mut first = None;
         for (piece, bytes) in claim.pieces.clone().zip(bytes.chunks(piece_len)) {
@@ -138,6 +158,43 @@ impl BlockStore {
 
     fn forget_pieces(&self, key: &ObjectKey) {
         self.pieces.retain(|(known, _), _| known != key);
+        if let Some(cache) = &self.cache {
+            cache.forget_pack(key);
+        }
+    }
+
+    /// What was written here need not be fetched here.
+    fn keep_written(&self, key: &ObjectKey, bytes: &[u8]) {
+        if let Some(cache) = self.cache.as_ref().filter(|_| key.as_str().starts_with("packs/")) {
+            cache.store_pieces(key, 0, bytes);
+        }
+    }
+
+    /// A range that is too large for memory: from the disk if all of it is there, else in one request.
+    fn get_large_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
+        let is_pack = key.as_str().starts_with("packs/") && len > 0;
+        let Some(cache) = self.readable_cache().filter(|_| is_pack) else {
+            return self.inner.get_range(key, offset, len);
+        };
+        let end = offset.saturating_add(len);
+        let pieces = offset / PIECE..=(end - 1) / PIECE;
+        if pieces.clone().all(|number| cache.contains_piece(key, number))
+            && let Some(bytes) = read_cached_range(cache, key, offset, end)
+        {
+            return Ok(bytes);
+        }
+        let bytes = self.inner.get_range(key, offset, len)?;
+        // Whole pieces only: where the pack ends is not known here.
+        let first = offset.div_ceil(PIECE);
+        let skipped = usize::try_from(first * PIECE - offset).unwrap_or(usize::MAX);
+        let whole = (end / PIECE).saturating_sub(first) * PIECE;
+        let whole = usize::try_from(whole).unwrap_or_default();
+        if let Some(whole) =
+            bytes.get(skipped..skipped.saturating_add(whole)).filter(|whole| !whole.is_empty())
+        {
+            cache.store_pieces(key, first, whole);
+        }
+        Ok(bytes)
     }
 }
 
@@ -152,7 +209,7 @@ impl ObjectStore for BlockStore {
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
         if !key.as_str().starts_with("packs/") || len == 0 || len > SPAN_MAX {
-            return self.inner.get_range(key, offset, len);
+            return self.get_large_range(key, offset, len);
         }
         let length = |got| StoreError::Length {
             place: self.inner.describe_location(),
@@ -184,11 +241,15 @@ impl ObjectStore for BlockStore {
     }
 
     fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
-        self.inner.put_object(key, bytes)
+        self.inner.put_object(key, bytes)?;
+        self.keep_written(key, bytes);
+        Ok(())
     }
 
     fn put_objects(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
-        self.inner.put_objects(objects)
+        self.inner.put_objects(objects)?;
+        objects.iter().for_each(|(key, bytes)| self.keep_written(key, bytes));
+        Ok(())
     }
 
     fn swap_ref(
@@ -237,6 +298,10 @@ impl ObjectStore for BlockStore {
         self.inner.is_remote()
     }
 
+    fn ignore_local_copies(&self) {
+        self.ignores_cache.store(true, Ordering::Relaxed);
+    }
+
     fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
         self.inner.probe_guarantees()
     }
@@ -248,6 +313,18 @@ impl ObjectStore for BlockStore {
     fn as_metered(&self) -> Option<&MeteredStore> {
         self.inner.as_metered()
     }
+}
+
+/// A range from pieces on the disk; none if one of them is not right.
+fn read_cached_range(cache: &PackCache, key: &ObjectKey, offset: u64, end: u64) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(usize::try_from(end - offset).ok()?);
+    for number in offset / PIECE..=(end - 1) / PIECE {
+        let piece = cache.read_piece(key, number)?;
+        let start = usize::try_from(offset.saturating_sub(number * PIECE)).ok()?;
+        let stop = usize::try_from(end - number * PIECE).ok()?.min(piece.len());
+        bytes.extend_from_slice(piece.get(start..stop)?);
+    }
+    (bytes.len() as u64 == end - offset).then_some(bytes)
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{
-    BlockStore, LocalStore, MemoryObjectStore, MeteredStore, ObjectStore, ServiceStore, StoreAddress,
+    BlockStore, LocalStore, MemoryObjectStore, MeteredStore, ObjectStore, PackCache, ServiceStore,
+    StoreAddress,
 };
 use crate::error::StoreError;
 
@@ -61,8 +62,9 @@ pub fn open_store(location: &StoreLocation) -> Result<Arc<dyn ObjectStore>, Stor
         StoreAddress::Memory(name) => Ok(Arc::new(MeteredStore::new(find_memory_store(&name)))),
         StoreAddress::Service(address) => {
             let credentials = location.credentials.as_deref();
+            let cache = PackCache::for_service(&address);
             let store = ServiceStore::open(address, credentials, &RequestLimits::default())?;
-            Ok(Arc::new(BlockStore::new(Arc::new(MeteredStore::new(Arc::new(store))))))
+            Ok(Arc::new(BlockStore::new(Arc::new(MeteredStore::new(Arc::new(store))), cache)))
         }
     }
 }

@@ -92,6 +92,10 @@ impl ObjectStore for ReadOnlyStore {
         self.inner.is_remote()
     }
 
+    fn ignore_local_copies(&self) {
+        self.inner.ignore_local_copies();
+    }
+
     fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
         self.inner.probe_guarantees()
     }

@@ -39,8 +39,11 @@ fn test_credentials() -> &'static str {
     });
     // SAFETY: the tests of this file are the only ones of this process that read or change it, and all of them come
     // through here first.
-    static SET: LazyLock<()> =
-        LazyLock::new(|| unsafe { std::env::set_var("XDG_CONFIG_HOME", CONFIG.path()) });
+    static SET: LazyLock<()> = LazyLock::new(|| unsafe {
+        std::env::set_var("XDG_CONFIG_HOME", CONFIG.path());
+        // What a server answers is to be seen: no folder can be made below a file.
+        std::env::set_var("XDG_CACHE_HOME", CONFIG.path().join("vellum/credentials/test"));
+    });
     LazyLock::force(&SET);
     "test"
 }

@@ -83,10 +83,15 @@ impl MountProcess {
         Ok(Self { mountpoint, worktree, state, control: control.into() })
     }
 
+    /// The state directory of the volume.
+    pub fn state_dir(&self) -> Result<StateDir> {
+        let root = self.state.parent().unwrap_or(Path::new("/"));
+        Ok(StateDir::find_enclosing(root)?)
+    }
+
     /// Opens the volume for the worktree.
     pub fn open_volume(self) -> Result<MountedWorktree> {
-        let root = self.state.parent().unwrap_or(Path::new("/"));
-        let mut volume = Volume::open(&StateDir::find_enclosing(root)?)?;
+        let mut volume = Volume::open(&self.state_dir()?)?;
         volume.worktree.worktree.clone_from(&self.worktree);
         Ok(MountedWorktree { volume, process: self })
     }

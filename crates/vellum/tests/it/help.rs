@@ -48,6 +48,7 @@ const COMMANDS: &[&[&str]] = &[
     &["gc", "run"],
     &["forget"],
     &["info"],
+    &["cache"],
     &["bench"],
     &["bench", "engines"],
     &["bench", "pipeline"],

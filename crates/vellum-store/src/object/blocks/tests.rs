@@ -58,7 +58,7 @@ fn make_pack(len: u64) -> TestPack {
     let inner = MemoryObjectStore::new("memory");
     inner.put_object(&key, &content).unwrap();
     let counting = Arc::new(CountingStore { inner, gets: AtomicU64::new(0), bytes: AtomicU64::new(0) });
-    TestPack { store: BlockStore::new(counting.clone()), counting, key, content }
+    TestPack { store: BlockStore::new(counting.clone(), None), counting, key, content }
 }
 
 impl TestPack {
@@ -129,4 +129,78 @@ fn a_deleted_pack_is_forgotten() {
     pack.check_range(0, 10);
     pack.store.delete_object(&pack.key).unwrap();
     assert!(pack.store.get_range(&pack.key, 0, 10).unwrap_err().is_not_found());
+}
+
+/// Another process: nothing in memory, and the same folder.
+fn reopen(pack: &TestPack, folder: &Path) -> TestPack {
+    let store = BlockStore::new(pack.counting.clone(), Some(PackCache::new(folder.into())));
+    pack.counting.gets.store(0, Ordering::Relaxed);
+    TestPack { store, counting: pack.counting.clone(), key: pack.key.clone(), content: pack.content.clone() }
+}
+
+#[test]
+fn what_was_read_once_is_read_from_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let len = 9 * MIB + 5;
+    let first = reopen(&make_pack(len), dir.path());
+    for at in 0..len / 1000 {
+        first.check_range(at * 1000, 1000);
+    }
+    assert!(first.gets() > 0);
+    let second = reopen(&first, dir.path());
+    for at in 0..len / 1000 {
+        second.check_range(at * 1000, 1000);
+    }
+    // Also what is too large for memory.
+    second.check_range(0, 8 * MIB);
+    second.check_range(MIB + 1, 8 * MIB);
+    assert_eq!(second.gets(), 0);
+    // Whoever checks the store reads the store.
+    let third = reopen(&first, dir.path());
+    third.store.ignore_local_copies();
+    third.check_range(0, 1000);
+    third.check_range(0, 8 * MIB);
+    assert_eq!(third.gets(), 2);
+}
+
+#[test]
+fn large_ranges_and_what_was_written_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = reopen(&make_pack(12 * MIB), dir.path());
+    first.check_range(1000, 8 * MIB);
+    assert_eq!(first.gets(), 1);
+    let second = reopen(&first, dir.path());
+    second.check_range(PIECE, 7 * MIB);
+    second.check_range(MIB, 500);
+    assert_eq!(second.gets(), 0);
+    second.check_range(0, 500);
+    assert_eq!(second.gets(), 1, "the first piece was not fetched whole");
+
+    let written = ObjectKey::new("packs/cd/written").unwrap();
+    second.store.put_object(&written, &second.content).unwrap();
+    let third = reopen(&second, dir.path());
+    assert!(
+        third.store.get_range(&written, 5 * MIB, 3 * MIB).unwrap()[..] == third.content[5 << 20..8 << 20]
+    );
+    assert_eq!(third.gets(), 0);
+    third.store.delete_object(&written).unwrap();
+    let fourth = reopen(&third, dir.path());
+    assert!(fourth.store.get_range(&written, 0, 10).unwrap_err().is_not_found());
+}
+
+#[test]
+fn damage_in_the_cache_changes_no_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = reopen(&make_pack(5 * MIB), dir.path());
+    first.check_range(0, 5 * MIB - 3);
+    let data = dir.path().join("packs/ab/pack");
+    let mut bytes = std::fs::read(&data).unwrap();
+    bytes.iter_mut().step_by(100_000).for_each(|byte| *byte ^= 1);
+    std::fs::write(&data, bytes).unwrap();
+    let second = reopen(&first, dir.path());
+    second.check_range(0, 5 * MIB);
+    assert_eq!(second.gets(), 1);
+    let third = reopen(&first, dir.path());
+    third.check_range(0, 4 * MIB);
+    assert_eq!(third.gets(), 0, "it is healed");
 }

@@ -1,0 +1,228 @@
+//! Packs of remote stores on the local disk, in pieces: what was fetched once need not be fetched again.
+//!
+//! Invariant: nothing in it is trusted or missed. Each piece has a hash, and one that does not match is fetched again;
+//! the folder may be removed, damaged or full at any moment. It holds what the store holds, sealed. Room is reserved in
+//! a number that all processes share before a piece is written, so that the limit is never exceeded, and opening it
+//! looks at no folder. Deliberately absent: anything that is not in the store.
+//!
+//! What is removed when room is needed is decided by whole packs, in the order in which they came (FIFO). A pack that
+//! was read from the cache since stays for up to three more rounds: this is the main queue of S3-FIFO. Of single pieces
+//! each process would have to know the whole queue.
+
+mod evict;
+mod pack_file;
+mod usage;
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use self::pack_file::CachedPack;
+use self::usage::CacheUsage;
+use super::ObjectKey;
+use super::address::ServiceAddress;
+
+/// Bytes of a piece.
+pub(super) const PIECE: u64 = 256 << 10;
+/// Permissions of folders: what is in the cache is sealed, but its names tell which packs are read.
+const FOLDER_MODE: u32 = 0o700;
+/// The folder of packs within the cache.
+const PACKS_FOLDER: &str = "packs";
+
+/// The pieces of one store's packs on the local disk. Shared by all processes of a user.
+pub struct PackCache {
+    folder: PathBuf,
+    /// Whether it was said already that it cannot be used.
+    has_warned: AtomicBool,
+}
+
+/// What a cache holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheSummary {
+    /// Bytes on the disk.
+    pub bytes: u64,
+    /// Bytes that it may take.
+    pub limit: u64,
+    /// Packs of which it has pieces.
+    pub packs: u64,
+    /// When something was fetched last into the pack that will be removed first; none if there is no pack.
+    pub oldest: Option<SystemTime>,
+}
+
+/// The result of checking a cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheCheck {
+    /// Pieces that are right.
+    pub sound: u64,
+    /// Pieces that were not, and were removed.
+    pub removed: u64,
+}
+
+impl PackCache {
+    /// The cache in a folder, which need not exist.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Self {
+        Self { folder, has_warned: AtomicBool::new(false) }
+    }
+
+    /// The cache of the store at this address; none if the user has no folder for caches.
+    #[must_use]
+    pub fn for_service(address: &ServiceAddress) -> Option<Self> {
+        let name = blake3::hash(address.to_string().as_bytes()).to_hex();
+        Some(Self::new(cache_home()?.join("vellum").join(name.get(..32)?)))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A piece of a pack, if it is here and whole.
+    pub(super) fn read_piece(&self, key: &ObjectKey, number: u64) -> Option<Vec<u8>> {
+        let pack = CachedPack::open(&self.pack_path(key)?).ok()?;
+        let read = pack.read_piece(number).and_then(|piece| {
+            if piece.is_some() {
+                pack.count_use()?;
+            }
+            Ok(piece)
+        });
+        read.unwrap_or_else(|error| {
+            self.warn_once(&error);
+            None
+        })
+    }
+
+    /// Whether a piece seems to be here.
+    pub(super) fn contains_piece(&self, key: &ObjectKey, number: u64) -> bool {
+        let pack = self.pack_path(key).and_then(|path| CachedPack::open(&path).ok());
+        pack.is_some_and(|pack| pack.contains_piece(number))
+    }
+
+    /// Keeps pieces of a pack, from the piece `first` on, as far as there is room. All but the last of a pack have
+    /// [`PIECE`] bytes.
+    pub(super) fn store_pieces(&self, key: &ObjectKey, first: u64, bytes: &[u8]) {
+        let Some(path) = self.pack_path(key) else { return };
+        if let Err(error) = self.try_store_pieces(&path, first, bytes) {
+            self.warn_once(&error);
+        }
+    }
+
+    fn try_store_pieces(&self, path: &Path, first: u64, bytes: &[u8]) -> io::Result<()> {
+        let piece_len = usize::try_from(PIECE).unwrap_or(usize::MAX);
+        let pieces: Vec<_> = (first..).zip(bytes.chunks(piece_len)).collect();
+        let room = pieces.iter().map(|(_, piece)| pack_file::disk_size(piece.len() as u64)).sum::<u64>();
+        if !self.reserve_room(room + pack_file::new_map_size(path))? {
+            return Ok(());
+        }
+        let folder = path.parent().unwrap_or(&self.folder);
+        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
+        let pack = CachedPack::create(path)?;
+        pieces.into_iter().try_for_each(|(number, piece)| pack.write_piece(number, piece))
+    }
+
+    /// Reserves room, and removes packs that came earlier if there is too little. False if there is none all the same.
+    fn reserve_room(&self, room: u64) -> io::Result<bool> {
+        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.folder)?;
+        let mut usage = CacheUsage::lock(&self.folder)?;
+        let allowed = usage.allowed_bytes(&self.folder)?;
+        if room > allowed {
+            return Ok(false);
+        }
+        if usage.used() + room > allowed {
+            let left = evict::evict_packs(&self.folder.join(PACKS_FOLDER), room, allowed);
+            usage.set_used(left)?;
+            if left + room > allowed {
+                return Ok(false);
+            }
+        }
+        let used = usage.used() + room;
+        usage.set_used(used)?;
+        Ok(true)
+    }
+
+    /// Removes what is here of a pack.
+    pub(super) fn forget_pack(&self, key: &ObjectKey) {
+        if let Some(path) = self.pack_path(key) {
+            pack_file::remove_pack(&path);
+        }
+    }
+
+    /// What it holds. Looks at every pack.
+    pub fn summarize(&self) -> io::Result<CacheSummary> {
+        let packs = evict::list_packs(&self.folder.join(PACKS_FOLDER));
+        let limit = CacheUsage::read_limit(&self.folder)?;
+        Ok(CacheSummary {
+            bytes: packs.iter().map(|pack| pack.bytes).sum(),
+            limit,
+            packs: packs.len() as u64,
+            oldest: packs.iter().map(|pack| pack.fetched).min(),
+        })
+    }
+
+    /// Sets how many bytes it may take, for all processes; 0 switches it off. What is too much is removed at once.
+    pub fn set_limit(&self, limit: u64) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.folder)?;
+        let mut usage = CacheUsage::lock(&self.folder)?;
+        usage.set_limit(limit)?;
+        let allowed = usage.allowed_bytes(&self.folder)?;
+        let left = evict::evict_packs(&self.folder.join(PACKS_FOLDER), 0, allowed);
+        usage.set_used(left)
+    }
+
+    /// Removes everything, and keeps the limit.
+    pub fn clear(&self) -> io::Result<()> {
+        if !self.folder.exists() {
+            return Ok(());
+        }
+        let mut usage = CacheUsage::lock(&self.folder)?;
+        match fs::remove_dir_all(self.folder.join(PACKS_FOLDER)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        usage.set_used(0)
+    }
+
+    /// Checks every piece against its hash, and removes those that are wrong.
+    pub fn verify(&self) -> io::Result<CacheCheck> {
+        let mut check = CacheCheck::default();
+        for entry in evict::list_packs(&self.folder.join(PACKS_FOLDER)) {
+            let Ok(pack) = CachedPack::open(&entry.path) else { continue };
+            for number in pack.piece_numbers() {
+                match pack.read_piece(number)? {
+                    Some(_) => check.sound += 1,
+                    None => check.removed += 1,
+                }
+            }
+        }
+        Ok(check)
+    }
+
+    fn pack_path(&self, key: &ObjectKey) -> Option<PathBuf> {
+        // Keys have no components that lead elsewhere.
+        key.as_str().starts_with("packs/").then(|| self.folder.join(key.as_str()))
+    }
+
+    fn warn_once(&self, error: &io::Error) {
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(folder = %self.folder.display(), %error, "the cache cannot be used as it should");
+        }
+    }
+}
+
+/// The decoders of the files of a cache on any bytes; see [`crate::fuzzing`].
+pub(crate) fn fuzz_decoders(bytes: &[u8]) {
+    pack_file::fuzz_map(bytes);
+    usage::fuzz_usage(bytes);
+}
+
+fn cache_home() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! Which packs go when room is needed.
+//!
+//! Invariant: called with the lock of the cache; what is removed while somebody reads it is read to its end, or fetched.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::pack_file::{CachedPack, data_path, remove_pack};
+
+/// Part of the limit that stays when packs are removed, percent: the next look is then some time away.
+const KEPT_PERCENT: u64 = 90;
+/// Bytes of a block as `stat` counts them.
+const STAT_BLOCK: u64 = 512;
+
+/// A pack in the cache.
+pub(super) struct PackEntry {
+    /// Its data file.
+    pub path: PathBuf,
+    /// Bytes on the disk.
+    pub bytes: u64,
+    /// When something was fetched last.
+    pub fetched: SystemTime,
+}
+
+/// All packs of which something is there.
+pub(super) fn list_packs(folder: &Path) -> Vec<PackEntry> {
+    let mut found = Vec::new();
+    for folder in fs::read_dir(folder).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
+            let map = entry.path();
+            let Some(path) = data_path(&map) else { continue };
+            let Ok(map) = map.symlink_metadata() else { continue };
+            let data = path.symlink_metadata().ok();
+            let blocks = map.blocks() + data.as_ref().map_or(0, MetadataExt::blocks);
+            let fetched = data.as_ref().unwrap_or(&map).modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            found.push(PackEntry { path, bytes: blocks * STAT_BLOCK, fetched });
+        }
+    }
+    found
+}
+
+/// Removes packs until `room` fits within `allowed`, and some more. Returns the bytes that are left.
+pub(super) fn evict_packs(folder: &Path, room: u64, allowed: u64) -> u64 {
+    let mut packs = list_packs(folder);
+    packs.sort_by_key(|pack| pack.fetched);
+    let mut left: u64 = packs.iter().map(|pack| pack.bytes).sum();
+    let target = (allowed / 100 * KEPT_PERCENT).saturating_sub(room).min(allowed.saturating_sub(room));
+    let mut removed = 0;
+    while left > target && !packs.is_empty() {
+        packs.retain(|pack| {
+            if left <= target {
+                return true;
+            }
+            let used = CachedPack::open(&pack.path).ok().filter(|cached| cached.uses() > 0);
+            if used.is_some_and(|cached| cached.spend_use().is_ok()) {
+                return true;
+            }
+            remove_pack(&pack.path);
+            left -= pack.bytes;
+            removed += 1;
+            false
+        });
+    }
+    tracing::debug!(removed, left, "packs are removed from the cache");
+    left
+}

@@ -1,0 +1,210 @@
+//! The pieces of one pack: a sparse file with the bytes of the pack at their own places, and beside it a map that says
+//! which are there.
+//!
+//! Layout of the map: magic (7) ‖ uses (u8) ‖ for each piece its length (u32, little endian; 0: not there) and the
+//! first 12 bytes of the BLAKE3 hash of its number (u64, little endian), the pack's name and its bytes.
+//! Invariant: a piece counts if its bytes have the hash that the map has; so neither the order in which a crash keeps
+//! the two files, nor several processes that write at once, can make it wrong.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use vellum_types::FieldReader;
+
+use super::PIECE;
+
+const MAGIC: &[u8; 7] = b"VLMMAP\x01";
+/// Magic and uses.
+const HEADER_LEN: usize = 8;
+const HASH_LEN: usize = 12;
+/// Length and hash.
+const RECORD_LEN: usize = 4 + HASH_LEN;
+/// Most pieces of a pack: packs have 256 MiB at most.
+const PIECES_MAX: u64 = 1024;
+/// Where the uses stand.
+const USES_AT: u64 = 7;
+/// Rounds for which a pack that is used stays.
+const USES_MAX: u8 = 3;
+/// Bytes of a block of the disk.
+const BLOCK: u64 = 4096;
+/// Bytes of a map on the disk, at most.
+const MAP_SIZE: u64 = 5 * BLOCK;
+/// How the name of a map ends.
+const MAP_SUFFIX: &str = ".map";
+
+/// Bytes on the disk of a piece.
+pub(super) fn disk_size(len: u64) -> u64 {
+    len.div_ceil(BLOCK) * BLOCK
+}
+
+/// Bytes on the disk of the map of a pack, unless it is there already.
+pub(super) fn new_map_size(path: &Path) -> u64 {
+    if map_path(path).exists() { 0 } else { MAP_SIZE }
+}
+
+/// The pieces of one pack.
+pub(super) struct CachedPack {
+    name: OsString,
+    data: File,
+    map_file: File,
+    map: Vec<u8>,
+}
+
+struct PieceRecord {
+    len: u32,
+    hash: [u8; HASH_LEN],
+}
+
+fn map_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(MAP_SUFFIX);
+    name.into()
+}
+
+/// The data file of a map, if the path is that of a map.
+pub(super) fn data_path(map: &Path) -> Option<PathBuf> {
+    Some(PathBuf::from(map.to_str()?.strip_suffix(MAP_SUFFIX)?))
+}
+
+/// Removes both files. The map goes first: a reader that finds none looks no further.
+pub(super) fn remove_pack(path: &Path) {
+    let _ = fs::remove_file(map_path(path));
+    let _ = fs::remove_file(path);
+}
+
+/// The hash of a piece of this file: what was put in the place of another is no such piece.
+fn hash_piece(name: &OsStr, number: u64, bytes: &[u8]) -> [u8; HASH_LEN] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&number.to_le_bytes()).update(name.as_bytes()).update(bytes);
+    let hash = hasher.finalize();
+    let mut short = [0; HASH_LEN];
+    short.iter_mut().zip(hash.as_bytes()).for_each(|(to, from)| *to = *from);
+    short
+}
+
+fn record_offset(number: u64) -> Option<usize> {
+    let number = usize::try_from(number).ok().filter(|number| (*number as u64) < PIECES_MAX)?;
+    Some(HEADER_LEN + number * RECORD_LEN)
+}
+
+/// What a map says of a piece, if the piece is there.
+fn find_record(map: &[u8], number: u64) -> Option<PieceRecord> {
+    let offset = record_offset(number)?;
+    if !map.starts_with(MAGIC) {
+        return None;
+    }
+    let mut reader = FieldReader::new(map.get(offset..)?);
+    let len = reader.read_u32().ok()?;
+    let hash = reader.read_array().ok()?;
+    (len > 0 && u64::from(len) <= PIECE).then_some(PieceRecord { len, hash })
+}
+
+/// The decoder of maps on any bytes; see [`crate::fuzzing`].
+pub(super) fn fuzz_map(bytes: &[u8]) {
+    for number in [0, 1, PIECES_MAX - 1, PIECES_MAX, u64::MAX] {
+        if let Some(record) = find_record(bytes, number) {
+            assert!(record.len > 0 && u64::from(record.len) <= PIECE, "no piece is longer than a piece");
+        }
+    }
+}
+
+impl CachedPack {
+    /// The pieces that are there.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let open = |path: &Path| File::options().read(true).write(true).open(path);
+        Self::from_files(path, open(path)?, open(&map_path(path))?)
+    }
+
+    /// The pieces that are there, if any.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let open = |path: &Path| {
+            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+        };
+        let pack = Self::from_files(path, open(path)?, open(&map_path(path))?)?;
+        if !pack.map.starts_with(MAGIC) {
+            // A new one, or a file of another kind, whose records count for nothing.
+            pack.map_file.set_len(0)?;
+            let [m0, m1, m2, m3, m4, m5, m6] = *MAGIC;
+            pack.map_file.write_all_at(&[m0, m1, m2, m3, m4, m5, m6, 0], 0)?;
+        }
+        Ok(pack)
+    }
+
+    fn from_files(path: &Path, data: File, map_file: File) -> io::Result<Self> {
+        let len = map_file.metadata()?.len().min(HEADER_LEN as u64 + PIECES_MAX * RECORD_LEN as u64);
+        let mut map = vec![0; usize::try_from(len).unwrap_or_default()];
+        let mut filled = 0;
+        while let Some(rest) = map.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match map_file.read_at(rest, filled as u64)? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        map.truncate(filled);
+        let name = path.file_name().unwrap_or_default().to_owned();
+        Ok(Self { name, data, map_file, map })
+    }
+
+    fn find_record(&self, number: u64) -> Option<PieceRecord> {
+        find_record(&self.map, number)
+    }
+
+    /// Whether the map has a piece.
+    pub fn contains_piece(&self, number: u64) -> bool {
+        self.find_record(number).is_some()
+    }
+
+    /// The pieces that the map has.
+    pub fn piece_numbers(&self) -> Vec<u64> {
+        (0..PIECES_MAX).filter(|number| self.contains_piece(*number)).collect()
+    }
+
+    /// A piece, if it is there with its hash. One that is wrong is taken out of the map.
+    pub fn read_piece(&self, number: u64) -> io::Result<Option<Vec<u8>>> {
+        let Some(record) = self.find_record(number) else { return Ok(None) };
+        let mut bytes = vec![0; record.len as usize];
+        let is_whole = self.data.read_exact_at(&mut bytes, number * PIECE).is_ok();
+        if is_whole && hash_piece(&self.name, number, &bytes) == record.hash {
+            return Ok(Some(bytes));
+        }
+        tracing::debug!(number, "a damaged piece of the cache is fetched again");
+        if let Some(offset) = record_offset(number) {
+            self.map_file.write_all_at(&[0; RECORD_LEN], offset as u64)?;
+        }
+        Ok(None)
+    }
+
+    /// Notes that it was read.
+    pub fn count_use(&self) -> io::Result<()> {
+        match self.uses() {
+            uses if uses < USES_MAX => self.map_file.write_all_at(&[uses + 1], USES_AT),
+            _ => Ok(()),
+        }
+    }
+
+    /// How often it was read, as far as that counts.
+    pub fn uses(&self) -> u8 {
+        self.map.get(HEADER_LEN - 1).copied().unwrap_or_default().min(USES_MAX)
+    }
+
+    /// Takes one use away, for which the pack stays another round: it goes to the end of the queue.
+    pub fn spend_use(&self) -> io::Result<()> {
+        self.data.set_modified(SystemTime::now())?;
+        self.map_file.write_all_at(&[self.uses().saturating_sub(1)], USES_AT)
+    }
+
+    /// Adds a piece.
+    pub fn write_piece(&self, number: u64, bytes: &[u8]) -> io::Result<()> {
+        let Some(offset) = record_offset(number) else { return Ok(()) };
+        let Ok(len) = u32::try_from(bytes.len()) else { return Ok(()) };
+        self.data.write_all_at(bytes, number * PIECE)?;
+        let mut record = len.to_le_bytes().to_vec();
+        record.extend_from_slice(&hash_piece(&self.name, number, bytes));
+        self.map_file.write_all_at(&record, offset as u64)
+    }
+}

@@ -1,0 +1,138 @@
+//! `vellum cache`: what is kept of a remote store on this machine.
+
+use serde::Serialize;
+use vellum_host::escape::format_path;
+use vellum_store::{CacheCheck, CacheSummary, PackCache, StoreAddress};
+use vellum_types::UnixTime;
+use vellum_volume::VolumeError;
+
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::{format, json};
+
+/// Show, limit, check or clear the local cache of a remote store
+///
+/// What is read from a store in a service, and what is written to it, is kept on this machine, encrypted as it is in the
+/// store. All worktrees and mounts of this user share the cache of a store. It may be removed at any moment; what is
+/// needed is then fetched again.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// How much disk space the cache may take, in bytes or with K, M, G; 0 switches it off. By default a tenth of the disk,
+    /// at most 10 GiB
+    #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
+    set_size: Option<u64>,
+    /// Remove everything from the cache
+    #[arg(long, conflicts_with = "set_size")]
+    clear: bool,
+    /// Check everything in the cache, and remove what is damaged
+    #[arg(long, conflicts_with_all = ["set_size", "clear"])]
+    verify: bool,
+}
+
+#[derive(Serialize)]
+struct CacheJson {
+    store: String,
+    /// Null if the store is a directory, which needs none.
+    directory: Option<String>,
+    bytes: u64,
+    limit: u64,
+    packs: u64,
+    oldest: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checked: Option<CacheCheckJson>,
+}
+
+#[derive(Serialize)]
+struct CacheCheckJson {
+    sound: u64,
+    removed: u64,
+}
+
+/// Shows it, after what was asked for was done.
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let state = match context.find_mount_process()? {
+        Some(process) => process.state_dir()?,
+        None => context.open_state_dir()?,
+    };
+    let store = state.read_worktree_file()?.store;
+    // The service is not asked: this is about what is here.
+    let cache = match StoreAddress::parse(&store).map_err(VolumeError::from)? {
+        StoreAddress::Service(address) => PackCache::for_service(&address),
+        StoreAddress::Directory(_) | StoreAddress::Memory(_) => return report_no_cache(context, store),
+    };
+    let cache = cache.ok_or_else(|| {
+        CliError::usage_error("there is no folder for caches", "set HOME, or XDG_CACHE_HOME")
+    })?;
+    let folder = cache.folder().display().to_string();
+    let mut checked = None;
+    if let Some(limit) = args.set_size {
+        cache.set_limit(limit).map_err(CliError::io_error("set the limit of", folder.clone()))?;
+    } else if args.clear {
+        cache.clear().map_err(CliError::io_error("clear", folder.clone()))?;
+    } else if args.verify {
+        checked = Some(cache.verify().map_err(CliError::io_error("check", folder.clone()))?);
+    }
+    let summary = cache.summarize().map_err(CliError::io_error("read", folder.clone()))?;
+    report_cache(context, &store, &folder, &summary, checked)?;
+    Ok(CommandOutcome::from_findings(checked.is_some_and(|checked| checked.removed > 0)))
+}
+
+fn report_no_cache(context: &CommandContext, store: String) -> Result<CommandOutcome> {
+    if context.ui.is_json() {
+        context.ui.print_json(&CacheJson {
+            store,
+            directory: None,
+            bytes: 0,
+            limit: 0,
+            packs: 0,
+            oldest: None,
+            checked: None,
+        })?;
+    } else {
+        context.ui.print_note("the store is a directory, which needs no cache")?;
+    }
+    Ok(CommandOutcome::Done)
+}
+
+fn report_cache(
+    context: &CommandContext,
+    store: &str,
+    folder: &str,
+    summary: &CacheSummary,
+    checked: Option<CacheCheck>,
+) -> Result<()> {
+    let ui = &context.ui;
+    let oldest = summary.oldest.and_then(|time| {
+        let secs = time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
+        Some(UnixTime { secs: i64::try_from(secs).ok()?, nanos: 0 })
+    });
+    if ui.is_json() {
+        return ui.print_json(&CacheJson {
+            store: store.to_owned(),
+            directory: Some(folder.to_owned()),
+            bytes: summary.bytes,
+            limit: summary.limit,
+            packs: summary.packs,
+            oldest: oldest.map(json::format_json_time),
+            checked: checked.map(|CacheCheck { sound, removed }| CacheCheckJson { sound, removed }),
+        });
+    }
+    let size = |bytes| format::format_size(bytes);
+    let packs = format::format_count(summary.packs, "pack");
+    ui.print_line(format!("{} of {} in {packs}", size(summary.bytes), size(summary.limit)))?;
+    ui.print_line(format!("In {}", format_path(folder.as_bytes())))?;
+    if let Some(oldest) = oldest {
+        ui.print_line(format!("The oldest was fetched {}", format::format_age(oldest)))?;
+    }
+    match checked {
+        None => Ok(()),
+        Some(CacheCheck { sound, removed: 0 }) => {
+            ui.print_line(format!("All {} are sound", format::format_count(sound, "piece")))
+        }
+        Some(CacheCheck { sound, removed }) => ui.print_line(format!(
+            "Removed {}; {} are sound",
+            format::format_count(removed, "damaged piece"),
+            format::format_number(sound)
+        )),
+    }
+}
