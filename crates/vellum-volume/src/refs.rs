@@ -6,7 +6,7 @@
 
 mod head;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -94,13 +94,15 @@ pub struct RefStore {
     keys: Arc<VolumeKeys>,
     state: StateDir,
     seen: Mutex<BTreeMap<String, u64>>,
+    /// The refs that were read or changed by name, as they were then: a compare-and-swap finds out whether they still are.
+    last: Mutex<HashMap<ObjectKey, StoredRef>>,
 }
 
 impl RefStore {
     /// The refs of a store, checked against what this worktree's state directory has seen.
     pub fn open(objects: Arc<dyn ObjectStore>, keys: Arc<VolumeKeys>, state: StateDir) -> Result<Self> {
         let seen = Mutex::new(state.read_seen_counters()?);
-        Ok(Self { objects, keys, state, seen })
+        Ok(Self { objects, keys, state, seen, last: Mutex::default() })
     }
 
     /// The ref of this name, if there is one.
@@ -117,7 +119,14 @@ impl RefStore {
             Some(found) if found.name != name && !found.is_removed_ref() => {
                 Err(damaged_ref_error(&key, "it belongs to another name"))
             }
-            found => Ok(found),
+            Some(found) => {
+                self.last.lock().insert(key, found.clone());
+                Ok(Some(found))
+            }
+            None => {
+                self.last.lock().remove(&key);
+                Ok(None)
+            }
         }
     }
 
@@ -219,23 +228,36 @@ impl RefStore {
     ) -> Result<()> {
         check_ref_name(name)?;
         let key = self.ref_object_key(kind, name)?;
+        // What it said last spares a request, if that is what it says still.
+        let mut remembered = self.last.lock().remove(&key).filter(|last| last.name == name);
         for _ in 0..RETRIES {
-            let old = self.find_ref(kind, name)?;
+            let is_remembered = remembered.is_some();
+            let old = match remembered.take() {
+                Some(last) => Some(last),
+                None => self.find_ref(kind, name)?,
+            };
             let counter = old.as_ref().map_or(0, |old| old.counter) + 1;
             let present = old.as_ref().filter(|old| !old.is_removed_ref());
-            let new = change(present)?;
-            if new.is_none() && present.is_none() {
-                return Ok(());
-            }
-            let new = new.unwrap_or_default();
+            let new = match change(present) {
+                Ok(None) if present.is_none() && !is_remembered => return Ok(()),
+                Err(error) if !is_remembered => return Err(error),
+                // Nobody is refused, and nothing is left undone, because of what may have changed since.
+                Err(_) => continue,
+                Ok(None) if present.is_none() => continue,
+                Ok(new) => new.unwrap_or_default(),
+            };
             if new.len() > VALUE_MAX {
                 let what = format!("what the {} '{name}' is to say", kind.display_name());
                 return Err(VolumeError::TooLong { what, len: new.len(), max: VALUE_MAX });
             }
-            let new = self.encode_ref(kind, &key, name, counter, &new);
+            let stored = self.encode_ref(kind, &key, name, counter, &new);
             let expected = old.as_ref().map(|old| old.stored.as_slice());
-            match self.objects.swap_ref(&key, expected, Some(&new)) {
-                Ok(()) => return self.record_seen_counter(&key, counter),
+            match self.objects.swap_ref(&key, expected, Some(&stored)) {
+                Ok(()) => {
+                    let new = StoredRef { name: name.to_owned(), counter, value: new, stored };
+                    self.last.lock().insert(key.clone(), new);
+                    return self.record_seen_counter(&key, counter);
+                }
                 Err(StoreError::Changed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }

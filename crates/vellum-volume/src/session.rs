@@ -188,7 +188,7 @@ impl WriteSession {
 
     /// Ends the session, after a ref or record names what was written. Fails if the session was lost before.
     pub fn end_session(self) -> Result<()> {
-        self.claim.check_not_lost()
+        self.claim.end_claim()
     }
 }
 

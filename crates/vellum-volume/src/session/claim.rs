@@ -28,6 +28,8 @@ pub(crate) struct SessionClaim {
     key: ObjectKey,
     stored: Mutex<Vec<u8>>,
     renewed: ClaimRenewal,
+    /// Whether it was withdrawn.
+    is_ended: bool,
 }
 
 impl SessionClaim {
@@ -71,7 +73,14 @@ impl SessionClaim {
         let session = SessionObject::for_current_process();
         let stored = seal_session(&volume.keys, &key, &session).into();
         let renewed = ClaimRenewal::new_renewed(session.renewed.secs);
-        Self { objects: volume.objects.clone(), keys: volume.keys.clone(), key, stored, renewed }
+        Self {
+            objects: volume.objects.clone(),
+            keys: volume.keys.clone(),
+            key,
+            stored,
+            renewed,
+            is_ended: false,
+        }
     }
 
     /// Its object.
@@ -122,8 +131,23 @@ impl SessionClaim {
     }
 }
 
+impl SessionClaim {
+    /// Withdraws the session. Fails if another process ended it because it considered the writer dead.
+    pub(crate) fn end_claim(mut self) -> Result<()> {
+        self.is_ended = true;
+        match self.objects.swap_ref(&self.key, Some(self.stored.get_mut()), None) {
+            Ok(()) => Ok(()),
+            Err(StoreError::Changed { .. }) => Err(VolumeError::SessionLost),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 impl Drop for SessionClaim {
     fn drop(&mut self) {
+        if self.is_ended {
+            return;
+        }
         // If this fails, the collector waits until the process is gone. Another's claim of this name stays.
         let _ = self.objects.swap_ref(&self.key, Some(&self.stored.lock()), None);
     }

@@ -270,6 +270,27 @@ fn world_with_cached_snapshot(server: &LyingS3) -> World {
 }
 
 #[test]
+fn commands_take_few_requests() {
+    let server = LyingS3::start().unwrap();
+    let world = world_with_cached_snapshot(&server);
+    let count = |args: &[&str], code| {
+        let _ = server.take_requests();
+        run_with_cache(&world, args).code(code);
+        server.take_requests().len()
+    };
+    world.write("dir-1/file-1", "changed\n");
+    let counts = [
+        count(&["status"], 1),
+        count(&["snapshot", "-m", "two"], 0),
+        count(&["history"], 0),
+        count(&["diff", "HEAD~1", "HEAD"], 1),
+        count(&["cat", "HEAD", "dir-1/file-1"], 0),
+    ];
+    let most = [11, 16, 8, 6, 4];
+    assert!(counts.iter().zip(most).all(|(count, most)| *count <= most), "{counts:?}, at most {most:?}");
+}
+
+#[test]
 fn what_is_in_the_cache_is_not_fetched_again() {
     let server = LyingS3::start().unwrap();
     let world = world_with_cached_snapshot(&server);
