@@ -22,7 +22,7 @@ pub use index::BlobLocation;
 pub use object::{
     BlockStore, CacheCheck, CacheSummary, LocalStore, MemoryObjectStore, MeteredStore, ObjectInfo, ObjectKey,
     ObjectStore, PackCache, ReadOnlyStore, RequestCounts, RequestLimits, ServiceStore, StoreAddress,
-    StoreGuarantees, StoreLocation, create_store, open_store,
+    StoreGuarantees, StoreLocation, create_store, map_requests, open_store,
 };
 pub use owner::set_owner_from_dir;
 pub use pack::{PackEntry, PackFinding};

@@ -12,6 +12,7 @@ mod local;
 mod memory;
 mod metered;
 mod open;
+mod parallel;
 mod read_only;
 mod service;
 
@@ -28,6 +29,7 @@ pub use self::local::LocalStore;
 pub use self::memory::MemoryObjectStore;
 pub use self::metered::{MeteredStore, RequestCounts};
 pub use self::open::{RequestLimits, StoreLocation, create_store, open_store};
+pub use self::parallel::map_requests;
 pub use self::read_only::ReadOnlyStore;
 pub use self::service::ServiceStore;
 

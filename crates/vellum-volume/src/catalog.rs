@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vellum_crypto::{RecordDomain, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore, StoreError};
+use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests};
 use vellum_types::{ErrorKind, FieldReader, FieldWriter, SnapshotId};
 
 use crate::error::{Result, VolumeError};
@@ -244,6 +244,13 @@ impl SnapshotCatalog {
         })
     }
 
+    /// Ids of all snapshots that are known here, sorted: what the store listed last, or else what is cached. Enough to
+    /// shorten an id that is shown.
+    pub fn ids_for_display(&self) -> Arc<[SnapshotId]> {
+        let listed = self.known.lock().listed.clone();
+        listed.unwrap_or_else(|| self.cached_ids())
+    }
+
     /// The record of a snapshot as the store has it now, authenticated; None if it was forgotten or is missing.
     pub fn try_fetch_record(&self, id: &SnapshotId) -> Result<Option<SnapshotRecord>> {
         match self.fetch_record_from(LIVE, id) {
@@ -279,8 +286,9 @@ impl SnapshotCatalog {
     fn fetch_records(&self, ids: Vec<SnapshotId>) -> Result<Vec<(SnapshotId, VolumeError)>> {
         let mut fetched = Vec::with_capacity(ids.len());
         let mut damaged = Vec::new();
-        for id in ids {
-            match self.fetch_record(&id) {
+        let found = map_requests(&*self.objects, &ids, |id| self.fetch_record(id));
+        for (id, found) in ids.into_iter().zip(found) {
+            match found {
                 Ok(record) => fetched.push((id, record)),
                 // Gone since it was listed.
                 Err(VolumeError::MissingRecord(_)) => {}

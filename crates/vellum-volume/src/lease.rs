@@ -27,6 +27,8 @@ pub(crate) use self::tenure::leased_error;
 
 /// Term of a lease that is not renewed, seconds: longer than short outages of a store, short enough to wait for.
 pub const TERM: u32 = 60;
+/// The same in a service, seconds: each renewal is a request that is paid for, and outages are longer.
+pub const SERVICE_TERM: u32 = 300;
 /// Minimum and maximum term that is accepted from a stored lease, seconds.
 const TERMS: std::ops::RangeInclusive<u32> = 1..=24 * 3600;
 /// Longest stored session, bytes.

@@ -205,10 +205,20 @@ impl Volume {
     }
 
     /// What a snapshot on top of the state at `root` has to store again. Looks at the whole tree only if packs are
-    /// missing, or something was found damaged, since the last tree was made whole.
+    /// missing, or something was found damaged, since the last tree was made whole. Whether packs are missing from a
+    /// service is asked only if something was found.
     pub fn plan_renewal(&self, root: MapRoot) -> Result<LostContent> {
-        let missing = self.blobs.find_missing_packs()?;
         let note = self.read_lost_blobs();
+        // The list of a service's packs takes one request for each thousand of them. Services lose nothing unnoticed
+        // as disks do; if something was noticed, the list is worth it.
+        if self.objects.is_remote() && note.is_empty() {
+            return Ok(LostContent::Nothing);
+        }
+        if self.objects.is_remote() {
+            // A blob that the local index does not know yet must not count as lost.
+            self.blobs.refresh_index()?;
+        }
+        let missing = self.blobs.find_missing_packs()?;
         let noted: BTreeSet<BlobId> = note.blobs().collect();
         if root == self.empty_root()
             || (missing.is_empty() && noted.is_empty() && note.damaged_packs.is_empty())

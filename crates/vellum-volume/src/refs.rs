@@ -8,11 +8,12 @@ mod head;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_host::escape::is_invisible_char;
-use vellum_store::{ObjectKey, ObjectStore, StoreError};
+use vellum_store::{ObjectKey, ObjectStore, StoreError, map_requests};
 use vellum_types::limits::REF_NAME_MAX;
 use vellum_types::{DecodeError, FieldReader, FieldWriter};
 
@@ -30,6 +31,9 @@ const VALUE_MAX: usize = 48 << 10;
 
 /// How often a compare-and-swap is tried again before giving up: each failure means that somebody else succeeded.
 const RETRIES: usize = 100;
+
+/// For how long a ref of a service counts as recent. Most commands take less.
+const RECENT: Duration = Duration::from_secs(2);
 
 /// What a ref is for; each kind has a folder of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,7 +99,19 @@ pub struct RefStore {
     state: StateDir,
     seen: Mutex<BTreeMap<String, u64>>,
     /// The refs that were read or changed by name, as they were then: a compare-and-swap finds out whether they still are.
-    last: Mutex<HashMap<ObjectKey, StoredRef>>,
+    last: Mutex<HashMap<ObjectKey, RememberedRef>>,
+}
+
+/// A ref as it was at some moment.
+struct RememberedRef {
+    found: StoredRef,
+    read: Instant,
+}
+
+impl RememberedRef {
+    fn new(found: StoredRef) -> Self {
+        Self { found, read: Instant::now() }
+    }
 }
 
 impl RefStore {
@@ -110,6 +126,19 @@ impl RefStore {
         Ok(self.find_ref(kind, name)?.filter(|found| !found.is_removed_ref()))
     }
 
+    /// The ref of this name as it is, or was at most [`RECENT`] ago if the store is a service: for a command that asks for
+    /// the same ref several times. What is written afterwards is compared with the ref as it is then.
+    pub fn get_recent_ref(&self, kind: RefKind, name: &str) -> Result<Option<StoredRef>> {
+        if self.objects.is_remote() {
+            let last = self.last.lock();
+            let known = last.get(&self.ref_object_key(kind, name)?).filter(|last| last.found.name == name);
+            if let Some(recent) = known.filter(|last| last.read.elapsed() < RECENT) {
+                return Ok(Some(recent.found.clone()).filter(|found| !found.is_removed_ref()));
+            }
+        }
+        self.get_ref(kind, name)
+    }
+
     /// The ref of this name, also one that was removed.
     fn find_ref(&self, kind: RefKind, name: &str) -> Result<Option<StoredRef>> {
         let key = self.ref_object_key(kind, name)?;
@@ -120,7 +149,7 @@ impl RefStore {
                 Err(damaged_ref_error(&key, "it belongs to another name"))
             }
             Some(found) => {
-                self.last.lock().insert(key, found.clone());
+                self.last.lock().insert(key, RememberedRef::new(found.clone()));
                 Ok(Some(found))
             }
             None => {
@@ -153,9 +182,10 @@ impl RefStore {
 
     /// All refs of a kind, by name.
     pub fn list_refs(&self, kind: RefKind) -> Result<Vec<StoredRef>> {
+        let keys = self.list_ref_objects(kind)?;
         let mut refs = Vec::new();
-        for key in self.list_ref_objects(kind)? {
-            refs.extend(self.read_ref(kind, &key)?.filter(|found| !found.is_removed_ref()));
+        for found in map_requests(&*self.objects, &keys, |key| self.read_ref(kind, key)) {
+            refs.extend(found?.filter(|found| !found.is_removed_ref()));
         }
         refs.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(refs)
@@ -163,10 +193,12 @@ impl RefStore {
 
     /// All refs of a kind that can be read, by name, and the objects of those that are damaged or lost.
     pub fn list_readable_refs(&self, kind: RefKind) -> Result<(Vec<StoredRef>, Vec<DamagedRef>)> {
+        let keys = self.list_ref_objects(kind)?;
+        let found = map_requests(&*self.objects, &keys, |key| self.read_ref(kind, key));
         let mut refs = Vec::new();
         let mut damaged = Vec::new();
-        for key in self.list_ref_objects(kind)? {
-            match self.read_ref(kind, &key) {
+        for (key, found) in keys.into_iter().zip(found) {
+            match found {
                 Ok(found) => refs.extend(found.filter(|found| !found.is_removed_ref())),
                 Err(error) if is_data_loss(&error) => damaged.push(DamagedRef { kind, key, error }),
                 Err(error) => return Err(error),
@@ -229,7 +261,8 @@ impl RefStore {
         check_ref_name(name)?;
         let key = self.ref_object_key(kind, name)?;
         // What it said last spares a request, if that is what it says still.
-        let mut remembered = self.last.lock().remove(&key).filter(|last| last.name == name);
+        let last = self.last.lock().remove(&key).map(|last| last.found);
+        let mut remembered = last.filter(|last| last.name == name);
         for _ in 0..RETRIES {
             let is_remembered = remembered.is_some();
             let old = match remembered.take() {
@@ -255,7 +288,7 @@ impl RefStore {
             match self.objects.swap_ref(&key, expected, Some(&stored)) {
                 Ok(()) => {
                     let new = StoredRef { name: name.to_owned(), counter, value: new, stored };
-                    self.last.lock().insert(key.clone(), new);
+                    self.last.lock().insert(key.clone(), RememberedRef::new(new));
                     return self.record_seen_counter(&key, counter);
                 }
                 Err(StoreError::Changed { .. }) => {}

@@ -188,9 +188,14 @@ impl Volume {
         Ok(entry)
     }
 
-    /// The shortest beginning of `id` that no other snapshot shares, eight digits at least.
+    /// The shortest beginning of `id` that no other snapshot shares, eight digits at least. A service is not asked for its
+    /// list only for that: the snapshots that are known here have to do.
     pub fn short_id(&self, id: &SnapshotId) -> Result<String> {
-        Ok(shorten_id(id, &self.catalog.last_listed_ids()?))
+        let ids = match self.objects.is_remote() {
+            true => self.catalog.ids_for_display(),
+            false => self.catalog.last_listed_ids()?,
+        };
+        Ok(shorten_id(id, &ids))
     }
 }
 

@@ -37,6 +37,9 @@ const NODE_CACHE_BYTES: u64 = 64 << 20;
 /// zstd level of new volumes: source text at over 120 MB/s a core, and close to what higher levels reach.
 const LEVEL: u8 = 3;
 
+/// The copy of a service's config in the state directory.
+const CONFIG_COPY_FILE: &str = "config.copy";
+
 /// Refs of one kind with what each says, by name; and those that cannot be read.
 pub type RefListing<T> = (Vec<(String, T)>, Vec<DamagedRef>);
 
@@ -100,6 +103,8 @@ impl Volume {
     /// volume is refused.
     pub fn relocate_store(state: &StateDir, store: &StoreLocation) -> Result<Self> {
         let location = store.resolve_against(state.path())?;
+        // Whether the volume is there, only the store at the new place can say.
+        state.remove_file(CONFIG_COPY_FILE)?;
         let volume = Self::open_on(vellum_store::open_store(&location)?, state)?;
         // In the state directory it is remembered by its relative name, as when it was made.
         let within = Path::new(&location.url).strip_prefix(state.path()).ok().and_then(Path::to_str);
@@ -117,7 +122,10 @@ impl Volume {
         check_randomness().map_err(VolumeError::wrap_local_error("/dev/urandom"))?;
         let foreign =
             |reason: &str| VolumeError::Foreign { place: objects.describe_location(), reason: reason.into() };
-        let (config, bytes) = read_volume_config(&*objects)?.ok_or_else(|| foreign("it holds no volume"))?;
+        let kept = read_config_copy(state, &*objects, &worktree)?;
+        let is_copy = kept.is_some();
+        let found = kept.map_or_else(|| read_volume_config(&*objects), |kept| Ok(Some(kept)))?;
+        let (config, bytes) = found.ok_or_else(|| foreign("it holds no volume"))?;
         if config.volume.to_string() != worktree.volume {
             return Err(foreign("its volume has another id"));
         }
@@ -131,7 +139,19 @@ impl Volume {
         } else {
             VolumeKeys::for_plain(config.volume)
         };
-        config.authenticate(&bytes, &keys)?;
+        match config.authenticate(&bytes, &keys) {
+            Ok(()) => {}
+            Err(_) if is_copy => {
+                // Only the copy is damaged, as far as is known.
+                state.remove_file(CONFIG_COPY_FILE)?;
+                return Self::open_on(objects, state);
+            }
+            Err(error) => return Err(error),
+        }
+        if objects.is_remote() && !is_copy {
+            // Without it, the next command asks again.
+            let _ = state.write_file(CONFIG_COPY_FILE, &bytes);
+        }
         let objects = limit_unfit_store(state, objects, &keys)?;
         Self::assemble_volume(state, objects, keys, config, worktree)
     }
@@ -179,10 +199,7 @@ impl Volume {
 
     /// The snapshot that this worktree stands on; none before the first.
     pub fn read_head(&self) -> Result<Option<SnapshotId>> {
-        let name = &self.worktree.worktree;
-        let head = self.read_worktree_head(name)?;
-        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
-        Ok(head.ok_or_else(missing)?.head)
+        Ok(self.read_own_head()?.head)
     }
 
     /// What the ref of a worktree says, if there is one.
@@ -486,6 +503,24 @@ pub(crate) fn read_volume_config(objects: &dyn ObjectStore) -> Result<Option<(Vo
         Err(StoreError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The copy of a service's config in the state directory, if it is that of the worktree's volume. The object never changes:
+/// the copy spares a request for each command.
+fn read_config_copy(
+    state: &StateDir,
+    objects: &dyn ObjectStore,
+    worktree: &WorktreeFile,
+) -> Result<Option<(VolumeConfig, Vec<u8>)>> {
+    if !objects.is_remote() {
+        return Ok(None);
+    }
+    let Some(bytes) = state.read_file(CONFIG_COPY_FILE)? else { return Ok(None) };
+    let config = VolumeConfig::decode(&bytes).ok();
+    let is_own = |config: &VolumeConfig| {
+        config.volume.to_string() == worktree.volume && config.encrypted == worktree.encrypted
+    };
+    Ok(config.filter(is_own).map(|config| (config, bytes)))
 }
 
 pub(crate) fn config_object_key() -> Result<ObjectKey> {

@@ -12,7 +12,9 @@ use vellum_fs::log::LogHooks;
 use vellum_fs::tree::head::{AncestorSnapshot, LiveHead};
 use vellum_fs::{FsError, LiveFilesystem, LiveOptions, WriteLog};
 use vellum_live::EmbeddedStore;
-use vellum_volume::lease::{BootClock, HeldLease, Lease, LeaseClaimant, LeaseToken, TERM, TakenLease};
+use vellum_volume::lease::{
+    BootClock, HeldLease, Lease, LeaseClaimant, LeaseToken, SERVICE_TERM, TERM, TakenLease,
+};
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::{SnapshotStatistics, Volume, VolumeError};
 
@@ -38,15 +40,16 @@ pub struct LiveLimits {
     /// Maximum size of the write log, bytes; beyond it writers wait for publishing. `None`: 16 GiB, or half of the
     /// free space if that is less.
     pub log: Option<u64>,
-    /// Seconds after which a lease that was not renewed expires.
-    pub term: u32,
+    /// Seconds after which a lease that was not renewed expires. `None`: [`TERM`], and [`SERVICE_TERM`] if the store is a
+    /// service.
+    pub term: Option<u32>,
     /// Whether to take a lease that another process still holds.
     pub take_over: bool,
 }
 
 impl Default for LiveLimits {
     fn default() -> Self {
-        Self { cache: None, log: None, term: TERM, take_over: false }
+        Self { cache: None, log: None, term: None, take_over: false }
     }
 }
 
@@ -108,7 +111,7 @@ impl LiveStateClaim {
                 token,
                 place: self.dir().display().to_string(),
                 mountpoint: self.mountpoint.clone(),
-                term: limits.term,
+                term: limits.term.unwrap_or(if volume.objects.is_remote() { SERVICE_TERM } else { TERM }),
                 early: limits.take_over,
                 clock: Arc::new(BootClock),
             };

@@ -3,15 +3,14 @@
 //! Invariant: blobs that could not be fetched together are read one by one when they are opened, with all the retries
 //! of `BlobStore::read_blob`: a stale hint costs time, never an error.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-use parking_lot::Mutex;
 use vellum_types::{BlobId, BlobKind, PackId};
 
 use super::body::{BasePlace, BlobBodyFault};
 use super::{BlobError, BlobStore, body};
 use crate::index::BlobLocation;
+use crate::object::map_requests;
 use crate::pack::pack_key;
 
 /// Bytes between two blobs that are read along rather than asking twice: what a disk or a network reads in the
@@ -74,24 +73,7 @@ impl BlobStore {
             let len = u64::from(span.end - span.start);
             self.inner.objects.get_range(&pack_key(&span.pack), span.start.into(), len).ok()
         };
-        let threads = self.inner.objects.parallel_get_count().min(spans.len());
-        if threads <= 1 {
-            return spans.iter().map(get).collect();
-        }
-        let queue = Mutex::new(spans.iter().enumerate());
-        let next = || queue.lock().next();
-        let done = Mutex::new(BTreeMap::new());
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    while let Some((number, span)) = next() {
-                        let bytes = get(span);
-                        done.lock().insert(number, bytes);
-                    }
-                });
-            }
-        });
-        done.into_inner().into_values().collect()
+        map_requests(&*self.inner.objects, spans, get)
     }
 }
 

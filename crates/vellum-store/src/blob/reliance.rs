@@ -5,6 +5,7 @@
 //! index then drops the lost copy.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
@@ -57,28 +58,35 @@ impl LostCopies {
 /// The packs on which one writer relies, and the result of checking them.
 #[derive(Default)]
 pub(super) struct PackReliance {
-    whole: Mutex<HashMap<PackId, bool>>,
+    packs: Mutex<HashMap<PackId, Arc<PackCheck>>>,
+}
+
+/// Whether a pack is there with its length, once that was asked.
+#[derive(Default)]
+struct PackCheck {
+    whole: Mutex<Option<bool>>,
 }
 
 impl PackReliance {
     /// Packs that were relied on.
     pub(super) fn relied_packs(&self) -> HashSet<PackId> {
-        let whole = self.whole.lock();
-        whole.iter().filter(|(_, whole)| **whole).map(|(pack, _)| *pack).collect()
+        let packs = self.packs.lock();
+        packs.iter().filter(|(_, check)| *check.whole.lock() == Some(true)).map(|(pack, _)| *pack).collect()
     }
 
     /// Whether the pack is there with its length; asked of the store once.
     fn is_pack_whole(&self, store: &BlobStore, place: &BlobLocation) -> Result<bool, BlobError> {
-        let known = || self.whole.lock();
-        if let Some(whole) = known().get(&place.pack) {
-            return Ok(*whole);
+        let check = self.packs.lock().entry(place.pack).or_default().clone();
+        // Threads that ask about the same pack wait for one request; those that ask about other packs do not.
+        let mut known = check.whole.lock();
+        if let Some(whole) = *known {
+            return Ok(whole);
         }
-        // Outside of the lock: another thread that asks the same question at the same time does no harm.
         let whole = is_pack_whole(&*store.inner.objects, &place.pack)?;
         if !whole {
             store.inner.lost.record_unreadable(place);
         }
-        known().insert(place.pack, whole);
+        *known = Some(whole);
         Ok(whole)
     }
 }

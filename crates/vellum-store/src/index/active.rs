@@ -101,7 +101,7 @@ impl IndexView {
 }
 
 impl BlobIndex {
-    /// Opens the local copy in `folder` and brings it up to date.
+    /// Opens the local copy in `folder`. That of a directory store is brought up to date.
     pub(crate) fn open(
         objects: Arc<dyn ObjectStore>,
         keys: Arc<VolumeKeys>,
@@ -122,8 +122,27 @@ impl BlobIndex {
             active: RwLock::default(),
             known: Mutex::default(),
         };
-        index.refresh_view()?;
+        if !index.load_local_view() {
+            index.refresh_view()?;
+        }
         Ok(index)
+    }
+
+    /// Begins with the local runs of a remote store as they are, if there are any. That spares a request: what others
+    /// added or deleted since is noticed when a blob is not where it is expected, and by whoever refreshes before relying
+    /// on what is there.
+    fn load_local_view(&self) -> bool {
+        if !self.objects.is_remote() {
+            return false;
+        }
+        let Ok(entries) = std::fs::read_dir(&self.folder) else { return false };
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let ids = names.filter_map(|name| name.to_str().and_then(IndexRunId::from_name));
+        let open = |id: IndexRunId| IndexRun::open(&self.run_path(&id), self.keys.volume_id(), id).ok();
+        let runs: Vec<_> = ids.filter_map(open).map(Arc::new).collect();
+        let is_known = !runs.is_empty();
+        self.publish_view(IndexView::from_runs(runs));
+        is_known
     }
 
     /// The present view; it stays as it is while it is held.

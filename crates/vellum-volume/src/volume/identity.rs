@@ -132,10 +132,12 @@ impl Volume {
         if own == head.mark { Ok(()) } else { Err(self.taken_over_error(head)) }
     }
 
-    fn read_own_head(&self) -> Result<WorktreeHead> {
+    /// What the ref of this worktree says; see [`crate::refs::RefStore::get_recent_ref`].
+    pub(super) fn read_own_head(&self) -> Result<WorktreeHead> {
         let name = &self.worktree.worktree;
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
-        self.read_worktree_head(name)?.ok_or_else(missing)
+        let found = self.refs.get_recent_ref(RefKind::Worktree, name)?;
+        super::decode_worktree_head(&found.ok_or_else(missing)?)
     }
 
     fn read_dir_standing(&self, file: &WorktreeFile, head: &WorktreeHead) -> Result<DirectoryStanding> {

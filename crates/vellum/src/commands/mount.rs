@@ -11,7 +11,7 @@ use vellum_fuse::{MountFile, MountOptions, MountSource, ServedFilesystem};
 use vellum_host::escape::format_path;
 use vellum_library::live::{self, LiveLimits, LiveStateClaim};
 use vellum_types::SnapshotId;
-use vellum_volume::lease::{Lease, TERM};
+use vellum_volume::lease::Lease;
 use vellum_volume::{StateDir, Volume, VolumeError};
 
 use crate::context::CommandContext;
@@ -301,7 +301,7 @@ fn serve_worktree(
     let limits = LiveLimits {
         cache: args.cache_size,
         log: args.log_limit,
-        term: args.lease_term.unwrap_or(TERM),
+        term: args.lease_term,
         take_over: args.take_over,
     };
     // Before the lease is taken, which would stay if the log could not be opened.

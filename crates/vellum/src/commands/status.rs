@@ -238,9 +238,9 @@ fn report_status(
 }
 
 /// Who has which mounted worktree of the volume.
-fn list_leases(volume: &Volume) -> Result<Vec<json::LeaseJson>> {
-    let (worktrees, _) = volume.list_readable_worktrees()?;
-    Ok(worktrees.iter().filter_map(|(name, head)| json::LeaseJson::from_worktree_head(name, head)).collect())
+fn list_leases(names: &SnapshotNames) -> Vec<json::LeaseJson> {
+    let leases = names.worktrees().iter();
+    leases.filter_map(|(name, head)| json::LeaseJson::from_worktree_head(name, head)).collect()
 }
 
 fn print_lease(context: &CommandContext, lease: &json::LeaseJson) -> Result<()> {
@@ -275,7 +275,7 @@ fn print_status_json(
         problems: compared.problems,
         interrupted_restore: standing.interrupted.as_ref(),
         mount: standing.mount.as_ref(),
-        leases: list_leases(standing.volume)?,
+        leases: list_leases(&names),
         remotes: remotes.map(|remotes| {
             let item = |(remote, found): (Remote, RemoteStanding)| RemoteStandingJson {
                 remote: remote.name,
@@ -366,5 +366,5 @@ fn print_status(
         }
     }
     // Who has which worktree comes behind what was asked.
-    list_leases(standing.volume)?.iter().try_for_each(|lease| print_lease(context, lease))
+    list_leases(&names).iter().try_for_each(|lease| print_lease(context, lease))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vellum_types::SnapshotId;
 use vellum_volume::history::HistoryEntry;
-use vellum_volume::refs::{DamagedRef, RefKind};
+use vellum_volume::refs::{DamagedRef, RefKind, WorktreeHead};
 use vellum_volume::{Volume, resolve};
 
 use crate::error::Result;
@@ -21,6 +21,7 @@ pub struct SnapshotNames {
     heads: HashMap<SnapshotId, Vec<String>>,
     here: Option<SnapshotId>,
     worktree: String,
+    worktrees: Vec<(String, WorktreeHead)>,
     damaged: Vec<DamagedRef>,
 }
 
@@ -46,19 +47,24 @@ impl SnapshotNames {
         let worktree = volume.worktree.worktree.clone();
         let (worktrees, damaged_heads) = volume.list_readable_worktrees()?;
         damaged.extend(damaged_heads);
-        for (name, head) in worktrees {
+        for (name, head) in &worktrees {
             let Some(id) = head.head else { continue };
-            if name == worktree {
+            if *name == worktree {
                 here = Some(id);
             }
-            heads.entry(id).or_default().push(name);
+            heads.entry(id).or_default().push(name.clone());
         }
-        Ok(Self { ids, tags, heads, here, worktree, damaged })
+        Ok(Self { ids, tags, heads, here, worktree, worktrees, damaged })
     }
 
     /// Says which tags and worktrees were left out, because they cannot be read.
     pub fn warn_about_damaged(&self, ui: &UserInterface) -> Result<()> {
         warn_about_damaged_refs(ui, &self.damaged)
+    }
+
+    /// All worktrees of the volume that can be read, with what their refs say.
+    pub fn worktrees(&self) -> &[(String, WorktreeHead)] {
+        &self.worktrees
     }
 
     /// How many snapshots there are.

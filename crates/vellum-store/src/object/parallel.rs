@@ -1,0 +1,35 @@
+//! Many requests of one kind, several under way at once.
+//!
+//! Invariant: results have the order of what was asked for. A directory is asked in one thread: there nothing is waited for.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+
+use super::ObjectStore;
+
+/// Makes a request for each item, as many at once as the store is worth; see [`ObjectStore::parallel_get_count`].
+pub fn map_requests<T: Sync, R: Send>(
+    objects: &dyn ObjectStore,
+    items: &[T],
+    request: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let threads = objects.parallel_get_count().min(items.len());
+    if threads <= 1 {
+        return items.iter().map(request).collect();
+    }
+    let queue = Mutex::new(items.iter().enumerate());
+    let next = || queue.lock().next();
+    let done = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((number, item)) = next() {
+                    let answer = request(item);
+                    done.lock().insert(number, answer);
+                }
+            });
+        }
+    });
+    done.into_inner().into_values().collect()
+}
