@@ -33,7 +33,7 @@ const JOURNAL_PART: u64 = 32;
 const OLD_META_FOLDER: &str = "meta.old";
 
 /// Limits and options of a live worktree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LiveLimits {
     /// Bytes of decoded content kept in memory.
     pub cache: Option<u64>,
@@ -45,12 +45,6 @@ pub struct LiveLimits {
     pub term: Option<u32>,
     /// Whether to take a lease that another process still holds.
     pub take_over: bool,
-}
-
-impl Default for LiveLimits {
-    fn default() -> Self {
-        Self { cache: None, log: None, term: None, take_over: false }
-    }
 }
 
 /// An open live worktree.
