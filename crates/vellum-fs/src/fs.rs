@@ -23,6 +23,7 @@ use crate::history::past::Epochs;
 use crate::log::WriteLog;
 use crate::metrics::LiveTimes;
 use crate::names::HardLinks;
+use crate::publish::age::UnpublishedAge;
 use crate::tree::head::{LayeredState, LiveHead};
 use crate::tree::{CommittedChanges, LiveMap, LiveTransaction};
 
@@ -89,6 +90,7 @@ pub struct LiveFilesystem {
     pub(crate) publishing: Mutex<()>,
     /// A sealed state of which nothing can be published: it contains only open files without a name.
     pub(crate) remainder: Mutex<Option<LayeredState>>,
+    pub(crate) unpublished_age: UnpublishedAge,
     pub(crate) numbers: InodeNumberPool,
     pub(crate) places: HardLinks,
     /// The snapshot that the worktree's ref names, as far as this process wrote it.
@@ -136,6 +138,7 @@ impl LiveFilesystem {
             keeps_access_times: AtomicBool::new(false),
             has_unneeded_layers: AtomicBool::new(true),
             remainder: Mutex::default(),
+            unpublished_age: UnpublishedAge::default(),
             announced: Mutex::default(),
             committed: AtomicU64::new(0),
         };

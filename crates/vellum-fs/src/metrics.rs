@@ -2,6 +2,7 @@
 
 use vellum_host::DurationHistogram;
 use vellum_host::MetricsExposition;
+use vellum_host::clock::current_time;
 
 use crate::attributes::cache::CacheStatistics;
 use crate::fs::LiveFilesystem;
@@ -21,6 +22,10 @@ impl LiveFilesystem {
         out.write_gauge("vellum_log_limit_bytes", "", log.limit);
         out.write_gauge("vellum_log_waiting_writers", "", log.waiting);
         out.write_counter("vellum_log_waits_total", "", log.waits);
+        if let Ok(since) = self.unpublished_since() {
+            let age = since.map_or(0, |since| current_time().secs.saturating_sub(since.secs));
+            out.write_gauge("vellum_unpublished_age_seconds", "", u64::try_from(age).unwrap_or_default());
+        }
         out.write_histogram("vellum_publish_seconds", "", &self.times.publish.read_distribution());
         out.write_gauge("vellum_live_memory_bytes", "", self.tree.live_store().memory_size() as u64);
         if let Some(times) = self.tree.live_store().store_times() {

@@ -7,6 +7,7 @@
 //! anew, so the extents of a file in the new base differ from those below newer layers. If a newer layer touches such
 //! a file, an *amendment* (a layer directly above the new base) keeps its extents as they were.
 
+pub(crate) mod age;
 mod amend;
 mod content;
 mod inode;

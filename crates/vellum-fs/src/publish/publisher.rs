@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use vellum_host::clock::current_time;
 use vellum_live::CommitSequence;
 use vellum_types::ErrorKind;
 
@@ -166,17 +167,21 @@ impl PublisherState {
     }
 
     fn publish_changes(&self, requested: bool, watch: &mut PublisherWatch) -> Result<()> {
+        let begun = current_time();
         let last = self.fs.last_commit();
         if last != watch.seen {
             (watch.seen, watch.seen_at) = (last, Instant::now());
         }
+        // Before something is tried that may fail.
+        self.fs.note_unpublished(None)?;
         if requested || self.is_publish_due(watch) {
             self.fs.publish_all()?;
             (watch.published, watch.published_at) = (last, Instant::now());
+            self.fs.note_unpublished(Some(begun))
         } else {
             while self.fs.publish_oldest()? == PublishProgress::Some {}
+            Ok(())
         }
-        Ok(())
     }
 
     fn is_publish_due(&self, watch: &PublisherWatch) -> bool {

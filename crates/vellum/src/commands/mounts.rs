@@ -1,5 +1,7 @@
 //! `vellum mounts`: what is mounted on this machine.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use vellum_host::escape::format_path;
 
@@ -28,6 +30,8 @@ struct MountItemJson {
     pid: Option<u32>,
     state: Option<String>,
     store: Option<String>,
+    /// For how many seconds something is acknowledged and not in the store; 0: all of it is in the store.
+    unpublished_seconds: Option<u64>,
 }
 
 impl MountItemJson {
@@ -49,6 +53,7 @@ impl MountItemJson {
             dead,
             pid: file.as_ref().map(|file| file.pid),
             state: file.as_ref().map(|file| file.state.clone()),
+            unpublished_seconds: file.as_ref().and_then(|_| table::read_unpublished_age(mount)),
             store: file.map(|file| file.store),
         }
     }
@@ -89,10 +94,13 @@ fn mount_row(context: &CommandContext, item: &MountItemJson) -> [TableCell; 4] {
         (None, Some(id)) => TableCell::from_painted(format::shorten_id(id), |text| style.paint_yellow(text)),
         (None, None) => TableCell::from("?"),
     };
-    let how = match (item.dead, item.read_only) {
-        (true, _) => "dead: 'vellum mount' or 'vellum umount' clears it",
-        (false, true) => "read-only",
-        (false, false) => "",
+    let how = match (item.dead, item.read_only, item.unpublished_seconds) {
+        (true, _, _) => "dead: 'vellum mount' or 'vellum umount' clears it".into(),
+        (false, true, _) => "read-only".into(),
+        (false, false, None | Some(0)) => String::new(),
+        (false, false, Some(seconds)) => {
+            format!("not all in the store for {}", format::format_duration(Duration::from_secs(seconds)))
+        }
     };
     // The dead do not tell where their volume is, nor do other users' mounts.
     let state = item.state.as_deref().map_or_else(String::new, |state| format_path(state.as_bytes()));

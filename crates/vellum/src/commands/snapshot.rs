@@ -37,6 +37,11 @@ pub struct Args {
     /// Tag the snapshot; can be repeated
     #[arg(short, long = "tag", value_name = "TAG")]
     tags: Vec<String>,
+    /// In a mount: return when the snapshot is in the store
+    ///
+    /// Without it, a snapshot of a mount is kept locally, survives a power cut, and goes into the store in the background.
+    #[arg(long)]
+    wait: bool,
 }
 
 #[derive(Serialize)]
@@ -93,8 +98,11 @@ fn snapshot_mount(args: &Args, context: &CommandContext, process: MountProcess) 
     process.sync_filesystem()?;
     let process = check_mount_tags(args, process)?;
     let answer = process.send_request(&ControlRequest::Snapshot { note, tags: args.tags.clone(), paths })?;
-    let waits = answer.waiting > 0;
     let id = answer.snapshot.unwrap_or_default();
+    let waits = answer.waiting > 0;
+    // What was made is reported even if it cannot be stored now.
+    let settled = (waits && args.wait).then(|| process.send_request(&ControlRequest::Settle));
+    let waits = waits && !matches!(settled, Some(Ok(_)));
     let ui = &context.ui;
     if ui.is_json() {
         ui.print_json(&MountSnapshotJson { snapshot: SnapshotNameJson { id }, published: !waits })?;
@@ -106,7 +114,7 @@ fn snapshot_mount(args: &Args, context: &CommandContext, process: MountProcess) 
             if waits { "kept here; it goes into the store in the background" } else { "in the store" };
         ui.print_line(format!("Snapshot {short}: {place}"))?;
     }
-    Ok(CommandOutcome::Done)
+    settled.transpose().map(|_| CommandOutcome::Done)
 }
 
 fn read_note(args: &Args) -> Result<String> {

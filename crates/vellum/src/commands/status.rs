@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
+use vellum_types::UnixTime;
 use vellum_volume::diff::FileChange;
 use vellum_volume::history::HistoryEntry;
 use vellum_volume::remote::{Remote, RemoteStanding, compare_with_remote};
@@ -106,6 +107,11 @@ struct WorktreePosition<'a> {
 struct MountStatusJson {
     log_bytes: u64,
     log_limit: u64,
+    /// Snapshots that are not in the store.
+    waiting: u64,
+    /// Since when something is acknowledged and not in the store.
+    #[serde(serialize_with = "json::serialize_time")]
+    unpublished_since: Option<UnixTime>,
     failure: Option<String>,
 }
 
@@ -217,6 +223,8 @@ fn mount_status_from_reply(answer: &ControlReply) -> MountStatusJson {
     MountStatusJson {
         log_bytes: answer.log_bytes,
         log_limit: answer.log_limit,
+        waiting: answer.waiting,
+        unpublished_since: answer.unpublished_since.map(|secs| UnixTime { secs, nanos: 0 }),
         failure: answer.failure.clone(),
     }
 }
@@ -319,9 +327,12 @@ fn describe_standing(remote: &Remote, standing: &RemoteStanding) -> String {
 
 fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<()> {
     let ui = &context.ui;
-    let MountStatusJson { log_bytes, log_limit, failure } = mount;
+    let MountStatusJson { log_bytes, log_limit, waiting: _, unpublished_since, failure } = mount;
+    let age = unpublished_since.map_or_else(String::new, |since| {
+        format!("; the oldest change that is not in the store was made {}", format::format_age(since))
+    });
     ui.print_note(format!(
-        "Write log: {} of {}",
+        "Write log: {} of {}{age}",
         format::format_size(*log_bytes),
         format::format_size(*log_limit)
     ))?;

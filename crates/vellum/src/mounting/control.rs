@@ -102,6 +102,8 @@ pub struct ControlReply {
     pub changed: bool,
     /// Snapshots that are not in the store yet.
     pub waiting: u64,
+    /// Since when something is acknowledged and not in the store, Unix seconds; None: all of it is in the store.
+    pub unpublished_since: Option<i64>,
     /// Bytes of file data in the write log.
     pub log_bytes: u64,
     /// Bytes that the write log may take before writers wait.
@@ -294,6 +296,7 @@ impl ControlService {
             head: head.snapshot.map(|last| last.id.to_string()),
             changed: self.fs.is_changed()?,
             waiting: unpublished.snapshots,
+            unpublished_since: self.fs.unpublished_since()?.map(|since| since.secs),
             log_bytes: unpublished.log_bytes,
             log_limit: self.fs.write_log().usage().limit,
             metadata_bytes: unpublished.metadata_bytes,

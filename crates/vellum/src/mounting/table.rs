@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use vellum_fuse::MountFile;
-use vellum_host::mount_table;
+use vellum_host::{exposition, mount_table};
 
 pub use vellum_host::mount_table::{FilesystemDevice, MountTableEntry, read_process_mounts};
 
@@ -22,6 +22,13 @@ pub fn is_vellum_mount(mount: &MountTableEntry) -> bool {
 pub fn read_mount_file(mount: &MountTableEntry) -> io::Result<MountFile> {
     let text = std::fs::read(mount.mountpoint.join(".vellum/mount.json"))?;
     serde_json::from_slice(&text).map_err(io::Error::other)
+}
+
+/// For how many seconds a mount has had something that is not in the store; `None` if it does not say.
+pub fn read_unpublished_age(mount: &MountTableEntry) -> Option<u64> {
+    let text = std::fs::read_to_string(mount.mountpoint.join(".vellum/stats")).ok()?;
+    let samples = exposition::parse_samples(&text);
+    samples.get("vellum_unpublished_age_seconds").map(|seconds| seconds.max(0.0) as u64)
 }
 
 /// All mounts, in the order in which they were made.

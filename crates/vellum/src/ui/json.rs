@@ -225,3 +225,9 @@ impl std::fmt::Display for ProblemJson {
         write!(f, "{}: {}", self.shown, self.message)
     }
 }
+
+/// A time as other times are written; null if there is none.
+#[expect(clippy::ref_option, reason = "what serde calls")]
+pub fn serialize_time<S: serde::Serializer>(time: &Option<UnixTime>, out: S) -> Result<S::Ok, S::Error> {
+    time.map(format::format_utc_time).serialize(out)
+}

@@ -98,7 +98,24 @@ fn a_store_that_takes_nothing_is_told_and_what_waits_goes_there_later() {
     fs::write(mount.at("new"), noise(200_000)).unwrap();
     sh(&disk.path(), "mount -o remount,ro .");
     let inside = |args: &[&str]| run(&mount.path, args, Stdio::null());
-    inside(&["snapshot", "--tag", "kept"]).ok().says("kept here");
+    let asked = std::time::SystemTime::now();
+    inside(&["snapshot", "--tag", "kept", "--wait"])
+        .code(2)
+        .says("kept here")
+        .remarks("Read-only file system");
+    // Its age is shown from outside, too.
+    let shown = || {
+        let mounts = world.json(&["mounts"]);
+        let mounts = mounts["mounts"].as_array().unwrap().clone();
+        let here =
+            mounts.iter().find(|item| item["mountpoint"] == mount.path.to_str().unwrap()).unwrap().clone();
+        here["unpublished_seconds"].as_u64().unwrap()
+    };
+    wait_until("it is two seconds old", || shown() >= 2);
+    assert!(shown() <= asked.elapsed().unwrap().as_secs() + 1);
+    let text = fs::read_to_string(mount.at(".vellum/stats")).unwrap();
+    assert!(text.contains("vellum_unpublished_age_seconds "), "{text}");
+    world.run(&["mounts"]).ok().says("not all in the store for");
     let output = mount.umount().code(1).says("Unmounted");
     output
         .remarks("the worktree work is not whole in the store (1 snapshot and")
@@ -129,14 +146,24 @@ fn snapshot_and_status_work_while_the_store_is_away() {
     let output = inside(&["status"]).code(1).remarks("the store is unreachable").remarks("Write log:");
     output.remarks("something changed since the last snapshot");
     inside(&["snapshot", "-m", "away", "--tag", "two"]).ok().says("kept here");
-    inside(&["status"]).ok().remarks("nothing changed since").remarks("1 snapshot kept locally");
+    inside(&["status"])
+        .ok()
+        .remarks("nothing changed since")
+        .remarks("1 snapshot kept locally")
+        .remarks("the oldest change that is not in the store was made");
     let output = run(&mount.path, &["--json", "status"], Stdio::null()).ok();
     let output: serde_json::Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!((&output["clean"], &output["waiting"]), (&true.into(), &1.into()));
+    assert!(output["mount"]["unpublished_since"].as_str().unwrap().starts_with("20"), "{output}");
     sh(&disk.path(), "mount -o remount,rw .");
     fs::rename(disk.path().join("away"), &store).unwrap();
-    inside(&["flush"]).ok();
+    fs::write(mount.at("newer"), "newer").unwrap();
+    inside(&["snapshot", "--tag", "three", "--wait"]).ok().says("in the store");
     assert_eq!(inside(&["cat", "two", "new"]).ok().out, "new");
+    let output = run(&mount.path, &["--json", "mounts"], Stdio::null()).ok();
+    assert!(
+        output.out.contains("\"unpublished_seconds\":0") || output.out.contains("\"unpublished_seconds\": 0")
+    );
 }
 
 #[test]

@@ -1,0 +1,56 @@
+//! Since when something is acknowledged and not in the store.
+//!
+//! Invariant: the time is never later than that of the oldest such change, but for the half second in which the publisher
+//! notices it.
+
+use parking_lot::Mutex;
+use vellum_host::clock::current_time;
+use vellum_types::UnixTime;
+
+use crate::error::Result;
+use crate::fs::LiveFilesystem;
+use crate::lease::has_unpublished_state;
+
+/// When the publisher noticed the oldest unpublished change.
+#[derive(Debug, Default)]
+pub(crate) struct UnpublishedAge {
+    since: Mutex<Option<UnixTime>>,
+}
+
+impl LiveFilesystem {
+    /// Returns since when something is acknowledged and not in the store. `None`: all of it is in the store.
+    pub fn unpublished_since(&self) -> Result<Option<UnixTime>> {
+        if !self.has_unpublished_changes()? {
+            return Ok(None);
+        }
+        Ok(Some(self.unpublished_age.since.lock().unwrap_or_else(current_time)))
+    }
+
+    /// Notes whether something is unpublished. `published`: everything older than that was published just now.
+    pub(crate) fn note_unpublished(&self, published: Option<UnixTime>) -> Result<()> {
+        let has_changes = self.has_unpublished_changes()?;
+        let mut since = self.unpublished_age.since.lock();
+        *since = match (has_changes, *since, published) {
+            (false, _, _) => None,
+            (true, _, Some(published)) => Some(published),
+            (true, Some(since), None) => Some(since),
+            // After a start: a snapshot that was left knows when it was made, and other changes do not.
+            (true, None, None) => Some(self.oldest_pending_time()?.unwrap_or_else(current_time)),
+        };
+        Ok(())
+    }
+
+    fn oldest_pending_time(&self) -> Result<Option<UnixTime>> {
+        Ok(self.pending_snapshots()?.into_iter().next().map(|(_, pending)| pending.record.time))
+    }
+
+    /// Whether anything can be published: open files without a name cannot.
+    fn has_unpublished_changes(&self) -> Result<bool> {
+        if !has_unpublished_state(&**self.tree.live_store())? {
+            return Ok(false);
+        }
+        let sealed = self.tree.lock_head().sealed_state();
+        let is_remainder = self.remainder.lock().as_ref() == Some(&sealed);
+        Ok(!is_remainder || !self.is_top_layer_empty()? || !self.pending_snapshots()?.is_empty())
+    }
+}
