@@ -20,7 +20,7 @@ use self::objects::S3Objects;
 /// Which requests a lie is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct S3Match {
-    /// `GET`, `HEAD`, `PUT`, `DELETE`; a listing is `LIST`.
+    /// `GET`, `HEAD`, `PUT`, `DELETE`; a listing is `LIST`; all of them are `ANY`.
     pub method: &'static str,
     /// With what the key, or the prefix of a listing, begins.
     pub key: String,
@@ -159,6 +159,12 @@ impl LyingS3 {
         std::mem::take(&mut self.shared.state.lock().requests)
     }
 
+    /// The bytes of an object.
+    #[must_use]
+    pub fn read_object(&self, key: &str) -> Option<Vec<u8>> {
+        self.shared.state.lock().objects.find_bytes(key).map(<[u8]>::to_vec)
+    }
+
     /// Changes an object behind the back of everyone.
     pub fn overwrite_object(&self, key: &str, bytes: &[u8]) {
         self.shared.state.lock().objects.put_object(key, bytes.to_vec());
@@ -260,7 +266,8 @@ impl S3State {
         let operation = request.operation();
         let key = request.key();
         for (requests, lie) in &mut self.script {
-            if requests.times == 0 || requests.method != operation || !key.starts_with(&requests.key) {
+            let is_meant = requests.method == "ANY" || requests.method == operation;
+            if requests.times == 0 || !is_meant || !key.starts_with(&requests.key) {
                 continue;
             }
             if requests.skip > 0 {

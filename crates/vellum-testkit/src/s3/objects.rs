@@ -36,6 +36,11 @@ impl S3Objects {
         tag
     }
 
+    /// The bytes of an object.
+    pub fn find_bytes(&self, key: &str) -> Option<&[u8]> {
+        self.objects.get(key).map(|object| object.bytes.as_slice())
+    }
+
     /// Carries a request out. Conditions are ignored on demand.
     pub fn carry_out(&mut self, request: &HttpRequest, checks_conditions: bool) -> HttpReply {
         let key = request.key();

@@ -46,6 +46,7 @@ mod push_pull;
 mod quota;
 mod readme;
 mod remote;
+mod remote_faults;
 mod restore;
 mod restore_calls;
 mod rings;

@@ -1,0 +1,257 @@
+//! Services and commands that fail at the worst moment.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer};
+
+use crate::mounting::wait_until;
+use crate::world::{Ran, World, noise};
+
+fn world_with_credentials() -> World {
+    let world = World::empty();
+    let dir = world.path("config/vellum/credentials");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("test"), SeaweedServer::credentials_file()).unwrap();
+    fs::set_permissions(dir.join("test"), fs::Permissions::from_mode(0o600)).unwrap();
+    world
+}
+
+fn spawn_in(world: &World, dir: &str, args: &[&str]) -> Child {
+    let mut command = world.command_at_home(args);
+    command.current_dir(world.path(dir)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn finish(child: Child) -> Ran {
+    Ran::of(&["in the background"], child.wait_with_output().unwrap())
+}
+
+fn run_in(world: &World, dir: &str, args: &[&str]) -> Ran {
+    finish(spawn_in(world, dir, args))
+}
+
+/// All requests of one kind for objects below a folder.
+fn requests_for(method: &'static str, key: &str) -> S3Match {
+    S3Match { method, key: key.to_owned(), skip: 0, times: u32::MAX }
+}
+
+/// A directory beside the worktree that is attached to the store at `url`, as on another machine.
+fn attach(world: &World, dir: &str, url: &str) {
+    fs::create_dir_all(world.path(dir)).unwrap();
+    let init = ["init", "--plain", "--name", dir, "--store", url, "--credentials", "test"];
+    run_in(world, dir, &init).ok();
+}
+
+fn world_with_remote(url: &str) -> World {
+    let world = world_with_credentials();
+    world.run_at_home(&["init", "--plain", "--name", "main"]).ok();
+    for number in 0..6 {
+        world.write(&format!("dir/{number}"), noise(150_000 + number));
+    }
+    world.run_at_home(&["snapshot", "-m", "one", "--tag", "first"]).ok();
+    world.write("dir/1", noise(90_000));
+    world.run_at_home(&["snapshot", "-m", "two"]).ok();
+    world.run_at_home(&["remote", "add", "origin", url, "--credentials", "test"]).ok();
+    world
+}
+
+#[test]
+fn a_push_that_is_killed_at_any_request_is_finished_by_the_next() {
+    let server = LyingS3::start().unwrap();
+    let world = world_with_remote(&server.store_url("whole"));
+    let _ = server.take_requests();
+    world.run_at_home(&["push", "--tags"]).ok();
+    let total = server.take_requests().len();
+    assert!((10..80).contains(&total), "{total} requests");
+    for last in 0..total {
+        let folder = format!("killed-{last}");
+        let url = server.store_url(&folder);
+        let name = format!("origin-{last}");
+        world.run_at_home(&["remote", "add", &name, &url, "--credentials", "test"]).ok();
+        let _ = server.take_requests();
+        let skip = u32::try_from(last).unwrap();
+        server.add_lie(S3Match { method: "ANY", key: folder.clone(), skip, times: 1 }, S3Lie::Hang);
+        let mut child = spawn_in(&world, "tree", &["push", &name, "--tags"]);
+        let mut seen = 0;
+        let begun = Instant::now();
+        // Requests are made at once where they may: the one that hangs need not be the last.
+        while seen <= last && child.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(20)
+        {
+            seen += server.take_requests().len();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        server.tell_truth();
+        world.run_at_home(&["push", &name, "--tags"]).ok();
+        world.run_at_home(&["push", &name, "--tags"]).ok().says("lacks no snapshot");
+        let dir = format!("clone-{last}");
+        run_in(&world, "", &["clone", &url, &dir, "--plain", "--credentials", "test"]).ok();
+        assert_eq!(fs::read(world.path(&dir).join("dir/1")).unwrap(), noise(90_000), "killed at {last}");
+        if last % 5 == 0 {
+            run_in(&world, &dir, &["verify", "--all"]).ok();
+        }
+        fs::remove_dir_all(world.path(&dir)).unwrap();
+    }
+}
+
+#[test]
+fn a_collection_waits_for_a_push_and_the_push_for_nothing() {
+    let server = LyingS3::start().unwrap();
+    let url = server.store_url("hub");
+    let world = world_with_remote(&url);
+    world.run_at_home(&["push"]).ok();
+    attach(&world, "other", &url);
+    world.write("dir/new", noise(200_000));
+    world.run_at_home(&["snapshot", "-m", "three"]).ok();
+    // Its packs are there, and nothing names them for a while.
+    let busy =
+        S3Failure { headers: vec![("retry-after", "4".to_owned())], ..S3Failure::new(503, "SlowDown") };
+    server.add_lie(S3Match { times: 1, ..requests_for("PUT", "hub/index/") }, S3Lie::Fail(busy));
+    let _ = server.take_requests();
+    let push = spawn_in(&world, "tree", &["push"]);
+    wait_until("the push has sent its packs", || {
+        server
+            .take_requests()
+            .iter()
+            .any(|request| request.method == "PUT" && request.key.contains("/index/"))
+    });
+    let collected = run_in(&world, "other", &["gc", "run"]).ok();
+    assert!(
+        collected.out.contains("Freed nothing") || collected.err.contains("Freed nothing"),
+        "{}",
+        collected.out
+    );
+    finish(push).ok();
+    run_in(&world, "other", &["gc", "run"]).ok();
+    run_in(&world, "other", &["verify", "--all"]).ok();
+    run_in(&world, "other", &["restore", "main"]).ok();
+    assert_eq!(fs::read(world.path("other/dir/new")).unwrap(), noise(200_000));
+}
+
+#[test]
+fn two_who_create_a_volume_in_one_folder_at_once_get_one() {
+    for round in 0..4 {
+        let server = LyingS3::start().unwrap();
+        let url = server.store_url("one");
+        let world = world_with_credentials();
+        let dirs = ["ann", "bob", "cat"];
+        let begin = |dir: &&'static str| {
+            fs::create_dir_all(world.path(dir)).unwrap();
+            let init = ["init", "--plain", "--name", dir, "--store", &url, "--credentials", "test"];
+            spawn_in(&world, dir, &init)
+        };
+        let ran: Vec<_> = dirs.iter().map(begin).collect();
+        let ends: Vec<_> = ran.into_iter().map(finish).collect();
+        let made: Vec<_> =
+            dirs.iter().zip(&ends).filter(|(_, ran)| ran.code == 0).map(|(dir, _)| *dir).collect();
+        assert!(!made.is_empty(), "round {round}: {}", ends[0].err);
+        // Whoever lost says so, leaves nothing, and attaches when asked again.
+        for (dir, ran) in dirs.iter().zip(&ends).filter(|(_, ran)| ran.code != 0) {
+            assert!(ran.err.contains("error:"), "{}", ran.err);
+            assert!(!world.path(dir).join(".vellum").exists(), "{dir}: {}", ran.err);
+            attach(&world, dir, &url);
+        }
+        for dir in dirs {
+            fs::write(world.path(dir).join("file"), dir).unwrap();
+            run_in(&world, dir, &["snapshot", "-m", dir]).ok();
+        }
+        for dir in dirs {
+            let history = run_in(&world, dir, &["history", "--all"]).ok();
+            assert!(dirs.iter().all(|note| history.out.contains(note)), "{}", history.out);
+        }
+        run_in(&world, "ann", &["verify", "--all"]).ok();
+    }
+}
+
+#[test]
+fn snapshots_of_many_machines_at_once_are_all_there() {
+    let server = LyingS3::start().unwrap();
+    let url = server.store_url("many");
+    let world = world_with_credentials();
+    let machines: Vec<_> = (0..5).map(|number| format!("machine-{number}")).collect();
+    machines.iter().for_each(|machine| attach(&world, machine, &url));
+    std::thread::scope(|scope| {
+        for machine in &machines {
+            let world = &world;
+            scope.spawn(move || {
+                for round in 0..4 {
+                    fs::write(world.path(machine).join("file"), format!("{machine} {round}")).unwrap();
+                    fs::write(world.path(machine).join("same"), noise(50_000 + round)).unwrap();
+                    run_in(world, machine, &["snapshot", "-m", &format!("{machine}-{round}")]).ok();
+                    if round == 2 {
+                        run_in(world, machine, &["tag", "add", &format!("tag-{machine}"), "HEAD"]).ok();
+                    }
+                }
+            });
+        }
+    });
+    let listed = run_in(&world, "machine-0", &["history", "--all", "--json", "-n", "1000"]).ok();
+    let listed: serde_json::Value = serde_json::from_str(&listed.out).unwrap();
+    let notes: BTreeSet<_> =
+        listed["snapshots"].as_array().unwrap().iter().map(|item| item["note"].as_str().unwrap()).collect();
+    assert_eq!(notes.len(), 20, "{notes:?}");
+    let tags = run_in(&world, "machine-0", &["tag", "list"]).ok();
+    assert!(machines.iter().all(|machine| tags.out.contains(&format!("tag-{machine}"))), "{}", tags.out);
+    run_in(&world, "machine-3", &["verify", "--all"]).ok();
+}
+
+#[test]
+fn a_service_that_asks_for_fewer_requests_gets_fewer_and_all_is_done() {
+    let server = LyingS3::start().unwrap();
+    let world = world_with_remote(&server.store_url("slow"));
+    let soon =
+        S3Failure { headers: vec![("retry-after", "1".to_owned())], ..S3Failure::new(503, "SlowDown") };
+    server.add_lie(S3Match { times: 4, ..requests_for("PUT", "slow/") }, S3Lie::Fail(soon));
+    world.run_at_home(&["push"]).ok().says("Sent 2 snapshots");
+    server.tell_truth();
+    attach(&world, "other", &server.store_url("slow"));
+    run_in(&world, "other", &["verify", "--all"]).ok();
+}
+
+#[test]
+fn a_ref_that_is_older_than_seen_is_not_used() {
+    let server = LyingS3::start().unwrap();
+    let world = world_with_credentials();
+    let url = server.store_url("store");
+    world.run_at_home(&["init", "--plain", "--store", &url, "--credentials", "test"]).ok();
+    world.write("a", "one");
+    world.run_at_home(&["snapshot", "-m", "one"]).ok();
+    let requests = server.take_requests();
+    let key = requests.iter().rfind(|request| request.key.contains("/refs/worktree/")).unwrap().key.clone();
+    let old = server.read_object(&key).unwrap();
+    world.write("a", "two");
+    world.run_at_home(&["snapshot", "-m", "two"]).ok();
+    let new = server.read_object(&key).unwrap();
+    server.overwrite_object(&key, &old);
+    world.run_at_home(&["cat", "HEAD", "a"]).code(2).remarks("older");
+    world.write("a", "three");
+    world.run_at_home(&["snapshot", "-m", "three"]).code(2).remarks("older");
+    server.overwrite_object(&key, &new);
+    world.run_at_home(&["snapshot", "-m", "three"]).ok();
+    assert_eq!(world.run_at_home(&["cat", "HEAD~1", "a"]).ok().out, "two");
+}
+
+#[test]
+fn objects_of_others_beside_those_of_a_volume_are_left_out_and_reported() {
+    let server = LyingS3::start().unwrap();
+    let world = world_with_credentials();
+    let url = server.store_url("store");
+    world.run_at_home(&["init", "--plain", "--store", &url, "--credentials", "test"]).ok();
+    world.write("a", "one");
+    world.run_at_home(&["snapshot", "-m", "one"]).ok();
+    let long = "x".repeat(900);
+    for key in ["packs/ab/not-a-pack", "snapshots/nonsense", "index/README", "refs/tag/..name", &long] {
+        server.overwrite_object(&format!("store/{key}"), b"of somebody else");
+    }
+    world.run_at_home(&["history"]).ok().says("one");
+    world.run_at_home(&["gc", "run"]).ok();
+    assert_eq!(world.run_at_home(&["cat", "HEAD", "a"]).ok().out, "one");
+    let verified = world.run_at_home(&["verify", "--all"]).code(1);
+    assert!(verified.out.contains("nonsense") || verified.err.contains("nonsense"), "{}", verified.out);
+    assert_eq!(server.read_object("store/packs/ab/not-a-pack").unwrap(), b"of somebody else");
+}
