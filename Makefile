@@ -80,7 +80,7 @@ bench: measure
 
 # ANYWAY=1 measures on a busy machine, too; SHORT=1 only sees that everything works, and needs another RECORDS.
 measure: bench-build
-	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/all.py --out $(RECORDS) $(if $(SHORT),--short) \
+	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/run.py all --out $(RECORDS) $(if $(SHORT),--short) \
 		$(if $(ANYWAY),--anyway) $(if $(ONLY),--only $(ONLY))
 
 # The page of figures, from the records. CI sees to it that nobody wrote into it by hand.
@@ -90,13 +90,14 @@ report:
 report-check:
 	./bench/report.py --records $(RECORDS) --page $(PAGE) --check
 
-# FILTER (of ids), PACKAGE (crates, of which alone the benches are built) and ROUNDS narrow both down.
-NARROWLY = $(if $(FILTER),--filter "$(FILTER)") $(addprefix --package ,$(PACKAGE))
+# FILTER (of ids), PACKAGE (crates, with commas between them, of which alone the benches are built) and ROUNDS narrow both
+# down.
+NARROWLY = $(if $(FILTER),--filter "$(FILTER)") $(if $(PACKAGE),--package "$(PACKAGE)")
 
 bench-baseline:
 	@test -n "$(NAME)" || { echo "make bench-baseline NAME=x: give the baseline a name"; exit 2; }
 	@mkdir -p $(BENCH_OUT)
-	./bench/micro.py --save "$(NAME)" --json $(BENCH_OUT)/micro-$(NAME).json $(NARROWLY)
+	./bench/run.py micro --save "$(NAME)" --json $(BENCH_OUT)/micro-$(NAME).json $(NARROWLY)
 
 bench-compare:
 	@test -n "$(BASE)" || { echo "make bench-compare BASE=commit: name the commit to compare with"; exit 2; }

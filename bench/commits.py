@@ -22,11 +22,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import contest
-import criterion
-import micro
-import record
 import report
+from benchkit import contest, criterion, record
+from cases import micro
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "target" / "commits"
@@ -80,7 +78,7 @@ def check_out(side):
 def build(side, packages):
     """Builds a commit's benches and puts them aside, since the other commit's will have the same names."""
     check_out(side)
-    command = [*micro.BENCH, *(packages or ["--workspace"]), "--no-run", "--message-format=json-render-diagnostics"]
+    command = [*micro.BENCH, *packages, "--no-run", "--message-format=json-render-diagnostics"]
     environment = os.environ | {"CARGO_TARGET_DIR": str(WORK / "target")}
     print(f"building {side.name}", file=sys.stderr, flush=True)
     found = subprocess.run(command, cwd=TREE, env=environment, stdout=subprocess.PIPE, text=True)
@@ -167,7 +165,7 @@ def compare(arguments) -> int:
     base, head = (side.name for side in sides)
     if base == head:
         raise Failed(f"{arguments.base} and {arguments.head} are one commit, {base}")
-    packages = [part for name in arguments.package for part in ("--package", name)]
+    packages = micro.packages(",".join(arguments.package))
     for side in sides:
         build(side, packages)
     whole = record.Record(

@@ -8,8 +8,8 @@
 In the template stand, each on a line of its own or within one:
 
     {{about RECORD}}                                   command, machine, versions, setting, load
-    {{table RECORD [group=G] [quantity=Q] [to=T,T] [without=T]}}
-                                                       a row for each row, a column for each tool, the ratios
+    {{table RECORD [group=G] [quantity=Q] [rows=R;R] [to=T,T] [without=T]}}
+                                                       a row for each row (or for some, in that order), a column for each tool, the ratios
     {{figure RECORD row=R tool=T [group=G] [quantity=Q]}}
     {{ratio RECORD row=R to=T [of=T] [group=G] [quantity=Q]}}
 
@@ -26,8 +26,7 @@ import shlex
 import sys
 from pathlib import Path
 
-import contest
-import record
+from benchkit import contest, record
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "docs" / "benchmarks.in.md"
@@ -95,9 +94,12 @@ def chosen(whole, group=None, quantity=None):
     ]
 
 
-def table(whole, to=None, without="", **wanted) -> str:
-    """A Markdown table of the record's rows."""
+def table(whole, to=None, without="", rows="", **wanted) -> str:
+    """A Markdown table of the record's rows, or of some of them."""
+    names = rows.split(";")
     rows = chosen(whole, **wanted)
+    if names != [""]:
+        rows = sorted((row for row in rows if row["name"] in names), key=lambda row: names.index(row["name"]))
     if not rows:
         return MISSING
     ours, floors = whole["ours"], whole["floors"]

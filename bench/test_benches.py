@@ -9,10 +9,7 @@ import unittest
 from pathlib import Path
 
 import commits
-import contest
-import criterion
-import measure
-import record
+from benchkit import contest, criterion, measure, record
 
 BASE, HEAD = "old", "new"
 

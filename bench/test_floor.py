@@ -1,12 +1,12 @@
-"""What `floor.py` unpacks, compares, and says of its targets."""
+"""What `cases/floor.py` unpacks, compares, and says of its targets."""
 
 import tarfile
 import tempfile
 import unittest
 from pathlib import Path
 
-import floor
-import record
+from benchkit import record
+from cases import floor
 
 
 def whole(**times):
@@ -46,7 +46,7 @@ class Sides(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             paths = [Path(folder, name) for name in "ab"]
             for path in paths:
-                floor.archive(path, 50)
+                floor.make_archive(path, 50)
             self.assertEqual(*(path.read_bytes() for path in paths))
             with tarfile.open(paths[0]) as tar:
                 kinds = [entry.isdir() for entry in tar]

@@ -4,8 +4,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import record
 import report
+from benchkit import record
 
 
 def whole(quantity="time", unit="s", setting=None, name="filesystem", row="rename", **samples):

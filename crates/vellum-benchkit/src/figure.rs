@@ -1,7 +1,7 @@
 //! Figures that are not times: bytes for each key, memory for each entry, syncs.
 //!
 //! Invariant: such a figure is told once a run, under the id of the bench that it belongs to. Where Criterion keeps
-//! its results there is a folder `figures`, so that `bench/micro.py` finds both in one place.
+//! its results there is a folder `figures`, so that `bench/run.py micro` finds both in one place.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 //! The cost of counting and timing a request, while no process reads the access log and while one does.
 //!
-//! To be compared with the request itself: a 4 KiB read through a mount (`bench/measuring.py`).
+//! To be compared with the request itself: a 4 KiB read through a mount (`bench/run.py measuring`).
 
 use std::fs::File;
 use std::hint::black_box;

@@ -1,7 +1,7 @@
 //! The null filesystem: the floor beneath every mount of ours.
 //!
 //! It asks of the kernel what Vellum asks, so that it gets the same requests, and answers them from memory: what a
-//! program waits for on it is the price of FUSE alone. `bench/floor.py` measures it beside Vellum. Invariant: it
+//! program waits for on it is the price of FUSE alone. `bench/run.py floor` measures it beside Vellum. Invariant: it
 //! negotiates by Vellum's own handshake and encodes by Vellum's own wire types, so that it cannot drift from what it is
 //! compared with. Deliberately absent: everything that keeps content (it is gone with the process), permissions (which the
 //! kernel checks), and extended attributes, of which there are none.

@@ -148,7 +148,7 @@ fn a_list_of_files_goes_over_the_line() {
     }
 }
 
-/// Only that it is right: how long it takes is what bench/compare/sync_remote.py measures.
+/// Only that it is right: how long it takes is what `bench/run.py sync_remote` measures.
 #[test]
 fn a_slow_line_changes_nothing() {
     let host = Host::through("RELAY 0.05 0 -");

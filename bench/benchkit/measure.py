@@ -10,20 +10,14 @@ import functools
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+from benchkit.host import CommandFailed, compile_program, last_lines
+
 # What a record says of its peak memory (see report.py).
 STARTED_BY = "launch.c"
-# Lines of a failed command's output worth showing; a progress bar can fill megabytes.
-SHOWN_LINES = 15
-
-
-class CommandFailed(Exception):
-    """A measured command ended with an exit code that its caller did not allow."""
 
 
 @dataclass
@@ -42,14 +36,7 @@ def launcher() -> Path:
     """The program that starts others, in a directory that goes with this process."""
     folder = Path(tempfile.mkdtemp(prefix="vellum-bench-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    command = [os.environ.get("CC", "cc"), "-O2", "-Wall", "-o", folder / "launch", HERE / "launch.c"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except OSError as error:
-        sys.exit(f"a C compiler is needed to start what is measured: {error}")
-    if done.returncode != 0:
-        sys.exit(f"{HERE / 'launch.c'}: {done.stderr.strip()}")
-    return folder / "launch"
+    return compile_program("launch.c", folder)
 
 
 def run(argv, *, cwd=None, env=None, ok=(0,), log=None) -> Cost:
@@ -61,37 +48,18 @@ def run(argv, *, cwd=None, env=None, ok=(0,), log=None) -> Cost:
         started = {"stdin": subprocess.DEVNULL, "stdout": sink, "stderr": subprocess.STDOUT}
         subprocess.run([launcher(), result, *words], cwd=cwd, env=env, **started)
     if not result.is_file():
-        raise CommandFailed(f"{' '.join(words)}\n  it cannot be started\n{tail(out)}")
+        raise CommandFailed(f"{' '.join(words)}\n  it cannot be started\n{last_lines(out.read_bytes())}")
     wall, user, system, peak, dirtied, status = result.read_text().split()
     code = os.waitstatus_to_exitcode(int(status))
     if code not in ok:
-        raise CommandFailed(f"{' '.join(words)}\n  exit code {code}\n{tail(out)}")
+        raise CommandFailed(f"{' '.join(words)}\n  exit code {code}\n{last_lines(out.read_bytes())}")
     return Cost(float(wall), float(user) + float(system), int(peak) * 1024, int(dirtied) * 512)
-
-
-def tail(path: Path) -> str:
-    """The last lines of a log, indented."""
-    if not path.is_file():
-        return ""
-    lines = path.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
-    return "\n".join("  | " + line for line in lines)
-
-
-def settle(path):
-    """Writes back what is dirty on `path`'s filesystem, so that one tool's debt is not charged to the next."""
-    subprocess.run(["sync", "-f", str(path)], check=True)
 
 
 def warm(path):
     """Reads every file under `path` once, so that each tool finds it in the page cache."""
-    subprocess.run(
-        f"find {quote(path)} -type f -print0 | xargs -0 -r cat > /dev/null", shell=True, check=True
-    )
-
-
-def quote(path) -> str:
-    """A path as one word of a shell command."""
-    return "'" + str(path).replace("'", "'\\''") + "'"
+    script = 'find "$0" -type f -print0 | xargs -0 -r cat > /dev/null'
+    subprocess.run(["sh", "-c", script, path], check=True)
 
 
 def disk_use(path) -> int:

@@ -1,6 +1,6 @@
 """A record: the samples of one run, and what a reader needs to judge them.
 
-Every script here writes one of these as JSON; `report.py` makes all tables from them. A record holds samples, never
+Every case makes one of these, as JSON; `report.py` makes all tables from them. A record holds samples, never
 medians or ratios: what may be said of them is decided in one place, and can be decided again.
 
     {"format": 1, "name": …, "title": …, "command": … (or several: [...]), "time": …, "machine": {…}, "setting": {…},
@@ -108,7 +108,7 @@ def load(path) -> dict:
 
 def command() -> str:
     """What was typed, as a reader can type it again; where the record went is nobody's affair."""
-    script = os.path.relpath(sys.argv[0], Path(__file__).parent.parent)
+    script = os.path.relpath(sys.argv[0], Path(__file__).parent.parent.parent)
     arguments = list(sys.argv[1:])
     if "--json" in arguments:
         place = arguments.index("--json")

@@ -8,11 +8,10 @@ beside the worktree, and runs Argon2 only where a store is attached from elsewhe
 
 import os
 import shutil
-import time
 from pathlib import Path
 
-import measure
-from measure import Cost
+from benchkit import host, measure
+from benchkit.measure import Cost
 
 PASSWORD = "correct horse battery staple"
 
@@ -33,8 +32,8 @@ class Tool:
 
     @classmethod
     def program(cls) -> str | None:
-        """Where the tool is: what the environment says, else what PATH says."""
-        return os.environ.get(cls.name.upper()) or shutil.which(cls.name)
+        """Where the tool is."""
+        return host.program(cls.name)
 
     def run(self, *args, cwd=None, ok=(0,)) -> Cost:
         """The tool with `args`."""
@@ -134,6 +133,10 @@ class Vellum(Tool):
     # The copy is kept from round to round; it stands outside `work`, which each round empties.
     copies: dict[Path, Path] = {}
 
+    @classmethod
+    def program(cls):
+        return host.vellum()
+
     def init(self, tree):
         self.tree = self.copy_of(tree)
         self.secret = self.work / "passphrase"
@@ -150,7 +153,7 @@ class Vellum(Tool):
             copy = self.work.parent / "vellum-trees" / tree.name
             shutil.rmtree(copy, ignore_errors=True)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            measure.run(["cp", "-a", tree, copy])
+            host.run("cp", "-a", tree, copy)
             self.copies[tree] = copy
         return self.copies[tree]
 
@@ -209,8 +212,3 @@ FLOORS = ("find", "cp")
 def available(names) -> list[type[Tool]]:
     """The tools among `names` that are on this machine."""
     return [TOOLS[name] for name in names if TOOLS[name].program()]
-
-
-def timestamp() -> str:
-    """The time of a run, for its record."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -12,6 +12,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+from benchkit import host
+
 MIB = 1 << 20
 # Files per directory of the made-up trees: neither one huge directory nor one directory per file.
 FILES_PER_DIR = 1000
@@ -34,6 +36,11 @@ def goroot(out: Path):
     """The Go distribution: sources, documents and binaries."""
     root = subprocess.run(["go", "env", "GOROOT"], check=True, capture_output=True, text=True).stdout.strip()
     copy(os.path.realpath(root), out)
+
+
+def golib(out: Path):
+    """The sources of Go's library."""
+    copy(Path(host.run("go", "env", "GOROOT"), "src"), out)
 
 
 def registry(out: Path):
@@ -104,8 +111,7 @@ def download(package: str, version: str, cache: Path):
 
 def repository(out: Path):
     """This project's own repository, and ten of its commits checked out side by side."""
-    source = Path(__file__).resolve().parent.parent.parent
-    git("clone", "-q", "--no-hardlinks", source, out / "clone")
+    git("clone", "-q", "--no-hardlinks", host.ROOT, out / "clone")
     commits = git("rev-list", "--first-parent", "HEAD", cwd=out / "clone").split()
     for commit in commits[:: max(1, len(commits) // COMMITS)][:COMMITS]:
         archive = out / f"{commit[:12]}.tar"
@@ -142,6 +148,7 @@ def node(out: Path):
 
 TREES = {
     "goroot": goroot,
+    "golib": golib,
     "registry": registry,
     "small100k": small(100_000, 100),
     "big4g": big(4096),
@@ -153,12 +160,14 @@ TREES = {
     "node": node,
     # Not in the published tables: for trying the scripts out.
     "small1k": small(1_000, 10),
+    "small100": small(100, 2),
     "big64m": big(64),
 }
 
 
-def ensure(name: str, cache: Path) -> Path:
+def ensure(name: str) -> Path:
     """The directory of the tree `name`, made if it is missing. A half-made tree is never taken for a whole one."""
+    cache = host.CACHE / "trees"
     out = cache / name
     if not out.is_dir():
         print(f"making the tree {name} ...", file=sys.stderr)
