@@ -12,6 +12,7 @@ In the template stand, each on a line of its own or within one:
                                                        a row for each row (or for some, in that order), a column for each tool, the ratios
     {{figure RECORD row=R tool=T [group=G] [quantity=Q]}}
     {{ratio RECORD row=R to=T [of=T] [group=G] [quantity=Q]}}
+    {{costs RECORD group=G [rows=R;R]}}                what the work of some rows would cost at the prices of prices.toml
 
 A ratio is to a tool, to the best of some (T/T), or to the `best` rival. Ratios over the targets of bench/targets.json are bold. A figure that no
 record has is "not measured", and named on standard error. Text that has a measured figure of its own is refused: see
@@ -26,6 +27,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import costs
 from benchkit import contest, record
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -200,7 +202,12 @@ def about(whole) -> str:
     return " ".join(lines)
 
 
-DIRECTIVES = {"about": about, "table": table, "figure": figure, "ratio": ratio}
+def money(whole, group, rows="") -> str:
+    """A table of costs at list prices."""
+    return costs.table(whole, costs.load_prices(), group, rows)
+
+
+DIRECTIVES = {"about": about, "table": table, "figure": figure, "ratio": ratio, "costs": money}
 
 
 def directive(match, records, missing) -> str:
