@@ -143,6 +143,7 @@ def one_round(turn, place, binary, sizes, rows):
 
 
 def main():
+    """Runs both sides in turns until the rows can be judged, and prints the verdicts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", nargs="?", default=".")
     parser.add_argument("--rounds", type=int, default=7)

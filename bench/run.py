@@ -30,8 +30,8 @@ RECORDS = host.BENCH / "records"
 def run_one(case: runner.Case, words: list) -> int:
     """Runs a case, keeps the record, prints the tables."""
     own = argparse.ArgumentParser(add_help=False)
-    own.add_argument("--json", type=Path)
-    own.add_argument("--short", action="store_true")
+    own.add_argument("--json", type=Path, metavar="FILE", help="keep the record there")
+    own.add_argument("--short", action="store_true", help="small numbers, to see that it works")
     if {"-h", "--help"} & set(words):
         parser = argparse.ArgumentParser(parents=[own, case.parser(add_help=False)], prog=f"run.py {case.name}")
         parser.description, parser.formatter_class = case.help, argparse.RawDescriptionHelpFormatter

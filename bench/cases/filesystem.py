@@ -195,26 +195,30 @@ def settle(present):
         side.settle()
 
 
+def is_wanted(run: Run, name) -> bool:
+    """Whether --steps asks for a row."""
+    words = run.list_option("steps")
+    return not words or any(word in name for word in words)
+
+
 def one_round(run: Run, todo: dict, present: list):
     """Every step once, on every side."""
-    words = run.list_option("steps")
-    is_wanted = lambda name: not words or any(word in name for word in words)
     for name, step in todo.items():
-        for side in run.turns(present) if is_wanted(name) else ():
+        for side in run.turns(present):
             settle(present)
             run.add(name, side.name, timed(name, step, side.root), group="Work")
     rate = {"group": "Rates", "quantity": "rate", "unit": "per second", "better": "more"}
     for workload in WORKLOADS:
-        for side in run.turns(present) if is_wanted(workload.name) else ():
+        for side in run.turns(present) if is_wanted(run, workload.name) else ():
             settle(present)
             run.add(workload.name, side.name, workload.rate(side.root), **rate)
     for side in present:
         side.empty()
 
 
-def make_archive(work: Path) -> Path:
+def make_archive(archive: Path):
     """The Go standard library as a git work tree, in an archive."""
-    tree, archive = work / "tree", work / "tree.tar"
+    tree = archive.parent / "tree"
     shutil.copytree(Path(host.run("go", "env", "GOROOT"), "src"), tree, symlinks=True)
     (tree / "vellum.txt").write_text("vellum\n")
     # Nothing of git may be at work in the background while the rest is measured.
@@ -222,15 +226,17 @@ def make_archive(work: Path) -> Path:
     git = ["git", *(word for setting in settings for word in ("-c", setting))]
     for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "tree")):
         host.run(*git, *arguments, cwd=tree)
-    host.run("tar", "cf", archive, "tree", cwd=work)
+    host.run("tar", "cf", archive, "tree", cwd=archive.parent)
     shutil.rmtree(tree)
-    return archive
 
 
 def measure(run: Run):
     """Makes the sides, runs the rounds."""
     kinds = [mounts.Beneath, mounts.Vellum, *([mounts.JuiceFs] if os.environ.get("JUICEFS") else [])]
-    todo = steps(make_archive(run.work))
+    archive = run.work / "tree.tar"
+    todo = {name: step for name, step in steps(archive).items() if is_wanted(run, name)}
+    if "untar" in todo:
+        make_archive(archive)
     with mounts.present([lambda kind=kind: kind(run.work) for kind in kinds]) as present:
         run.start(
             [side.name for side in present],

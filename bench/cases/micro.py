@@ -30,7 +30,7 @@ def home() -> Path:
 
 def packages(names: str) -> list:
     """What cargo is told of the crates."""
-    return [word for name in names.split(",") if name for word in ("--package", name)] or ["--workspace"]
+    return [word for name in names.replace(",", " ").split() for word in ("--package", name)] or ["--workspace"]
 
 
 def flags(options) -> list:
