@@ -17,6 +17,7 @@ use vellum_benchkit::{
     ProcessorTime, RandomData, RenewedFixture, create_scratch_dir, measure_wall_time, random_bytes,
     thread_time_criterion, wall_time_criterion,
 };
+use vellum_fs::StateReader;
 use vellum_fs::log::LogHooks;
 use vellum_fs::tree::head::LiveHead;
 use vellum_fs::{LiveFilesystem, LiveOptions, OpenFlags, RequestCaller, WriteLog};

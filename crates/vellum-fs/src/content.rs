@@ -33,8 +33,7 @@ pub(crate) use copy::EXTENTS_MAX;
 pub(crate) use open::remove_inode;
 pub(crate) use released::ReleasedOrphans;
 pub use resize::AllocateMode;
-pub use seek::SeekTarget;
-pub(crate) use seek::seek_in_state as seek_in;
+pub(crate) use seek::seek_in_state;
 pub(crate) use stored::StoredByteCounts;
 
 /// Longest extent, bytes: as long as the longest chunk, so that what covers an offset is found by looking back no

@@ -1,7 +1,7 @@
 //! What can go wrong with a file operation, and the error number that a program sees.
 
 use rustix::io::Errno;
-use vellum_types::{DecodeError, ErrorKind, Ino};
+use vellum_types::{DecodeError, ErrorKind};
 
 /// Result of a file operation.
 pub type Result<T> = std::result::Result<T, FsError>;
@@ -21,14 +21,6 @@ pub enum FsError {
     /// A tree could not be read.
     #[error(transparent)]
     Map(#[from] vellum_map::MapError),
-    /// A blob could not be read.
-    #[error("the content of inode {ino} cannot be read: {source}")]
-    Content {
-        /// The file.
-        ino: Ino,
-        /// What is the matter with the blob.
-        source: vellum_store::BlobError,
-    },
     /// What stands under a key of the map is not what should stand there.
     #[error("{what} cannot be read: {source}")]
     Decode {
@@ -70,7 +62,6 @@ impl FsError {
             Self::Live(error) => error.kind(),
             Self::Volume(error) => error.kind(),
             Self::Map(error) => error.kind(),
-            Self::Content { source, .. } => source.kind(),
             Self::Log { source, .. } => ErrorKind::from_io_error(source),
             Self::ParentGone(_) => ErrorKind::NotFound,
             Self::Decode { .. } | Self::BadTree(_) => ErrorKind::Corrupt,

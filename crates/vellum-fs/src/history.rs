@@ -3,7 +3,6 @@
 //! Invariant: a state never changes once it has a place here. What it needs stays as long as it is needed.
 
 pub mod fork;
-pub mod frozen;
 pub mod partial;
 pub mod past;
 pub mod pending;

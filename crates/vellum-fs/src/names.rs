@@ -26,7 +26,6 @@ use crate::tree::{LiveTransaction, MapReader};
 
 pub(crate) use copy::new_hidden_name;
 pub(crate) use places::HardLinks;
-pub use read::DirEntry;
 pub(crate) use read::read_dir_entries;
 pub use rename::RenameFlags;
 
@@ -39,7 +38,7 @@ pub(crate) struct NameInDir<'a> {
 
 impl<'a> NameInDir<'a> {
     /// The place of a legal name.
-    fn new(dir: Ino, name: &'a [u8]) -> Result<Self> {
+    pub fn new(dir: Ino, name: &'a [u8]) -> Result<Self> {
         check_name(name)?;
         Ok(Self { dir, name })
     }

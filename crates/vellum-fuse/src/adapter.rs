@@ -29,9 +29,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use vellum_fs::history::frozen::FrozenTree;
-use vellum_fs::{Epoch, EpochGuard, FsError, LiveFilesystem, RequestCaller, Result};
+use vellum_fs::{Epoch, EpochGuard, FsError, LiveFilesystem, LiveView, RequestCaller, Result, StateReader};
 use vellum_types::{FileKind, Ino, InodeAttr};
+use vellum_volume::FsTree;
 
 use crate::metrics::line::LineDetail;
 use crate::metrics::{RequestMetrics, ServedRequest};
@@ -58,7 +58,7 @@ pub enum MountedState {
     /// A live worktree.
     Live(Arc<LiveFilesystem>),
     /// A snapshot.
-    Frozen(Arc<FrozenTree>),
+    Frozen(Arc<FsTree>),
 }
 
 /// Answers the requests of one mount.
@@ -82,9 +82,9 @@ enum InodeOwner<'a> {
     /// The current state of the live worktree.
     Live(&'a Arc<LiveFilesystem>, Ino),
     /// A state of the live worktree that a restore has replaced: the inode is a file that is still open.
-    Past(&'a Arc<LiveFilesystem>, Epoch, Ino),
+    Past(LiveView, Ino),
     /// A snapshot.
-    Frozen(Arc<FrozenTree>, Ino),
+    Frozen(Arc<FsTree>, Ino),
     /// The virtual directory.
     Virtual(u64),
     /// A directory that was removed while a process has it open or as its working directory.
@@ -233,8 +233,9 @@ impl FuseAdapter {
 /// The owner of an inode of an earlier epoch. An open file keeps its old content; an open directory, or the working
 /// directory of a process, shows the current state.
 fn past_inode_owner(fs: &Arc<LiveFilesystem>, epoch: Epoch, ino: Ino) -> Result<InodeOwner<'_>> {
-    match fs.past_inode_attr(epoch, ino) {
-        Ok(attr) if attr.kind != FileKind::Dir => return Ok(InodeOwner::Past(fs, epoch, ino)),
+    let view = fs.open_past_view(epoch).and_then(|view| Ok((view.inode_attr(ino)?.kind, view)));
+    match view {
+        Ok((kind, view)) if kind != FileKind::Dir => return Ok(InodeOwner::Past(view, ino)),
         Err(error) if error.errno() != Errno::STALE => return Err(error),
         // A past state is dropped when no file of it is open any more; the kernel may still know its directories.
         Ok(_) | Err(_) => {}

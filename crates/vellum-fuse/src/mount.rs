@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vellum_fs::LiveFilesystem;
-use vellum_fs::history::frozen::{FrozenChunks, FrozenTree};
 use vellum_types::SnapshotId;
 use vellum_volume::Volume;
 
@@ -132,12 +131,11 @@ fn build_adapter(
     options: &MountOptions,
     kernel: KernelChannel,
 ) -> Result<FuseAdapter> {
-    let chunks = Arc::new(FrozenChunks::new(volume.clone()));
     let live = match &source {
         MountSource::Live(fs) => Some(fs.clone()),
         MountSource::Snapshot(_) => None,
     };
-    let snapshots = SnapshotsDir::new(volume.clone(), chunks.clone(), live);
+    let snapshots = SnapshotsDir::new(volume.clone(), live);
     let metrics = options.metrics.clone();
     let virt = VirtualDir::new(snapshots, &options.file, &options.access_log, metrics.clone());
     let main = match source {
@@ -152,7 +150,7 @@ fn build_adapter(
                 .catalog
                 .get_record(&id)
                 .map_err(|error| MountError::Session(io::Error::other(error)))?;
-            MountedState::Frozen(Arc::new(FrozenTree::new(volume.open_tree(record.root), chunks)))
+            MountedState::Frozen(Arc::new(volume.open_tree(record.root)))
         }
     };
     FuseAdapter::start(main, virt, metrics, options.report.clone(), kernel).map_err(MountError::Session)

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use vellum_fs::history::frozen::FrozenTree;
 use vellum_fs::{Epoch, Result};
 use vellum_types::{FileKind, Ino, InodeAttr, UnixTime};
+use vellum_volume::FsTree;
 
 use crate::metrics::RequestMetrics;
 use crate::node::{ListedDirName, NodePlace, SnapshotSlot};
@@ -283,7 +283,7 @@ impl VirtualDir {
     }
 
     /// The tree of a snapshot that was looked up.
-    pub fn snapshot_tree(&self, slot: SnapshotSlot) -> Result<Arc<FrozenTree>> {
+    pub fn snapshot_tree(&self, slot: SnapshotSlot) -> Result<Arc<FsTree>> {
         self.snapshots.snapshot_tree(slot)
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
-use vellum_fs::{Epoch, FsError, LiveFilesystem};
+use vellum_fs::{Epoch, FsError, LiveFilesystem, StateReader};
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr};
 
 use crate::dir::Dir;
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::metadata::Metadata;
 use crate::options::OpenOptions;
 use crate::source::ReadSource;
-use crate::tree::{path_bytes, sealed::RootedTree};
+use crate::tree::{allow_missing, path_bytes, sealed::RootedTree};
 
 /// An open file. It can be shared among threads: sequential reads and writes share one position, as after `dup(2)`;
 /// the `*_at` methods do not use it.
@@ -145,39 +145,29 @@ impl File {
     }
 
     fn seek_from(&self, offset: u64, seek: vellum_fs::SeekTarget) -> Result<Option<u64>> {
-        match self.run_in_epoch(|| self.source.seek_data_or_hole(self.ino, offset, seek)) {
-            Ok(found) => Ok(Some(found)),
-            Err(FsError::Posix(Errno::NXIO)) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let seek = || self.source.state().seek_data_or_hole(self.ino, offset, seek);
+        Ok(allow_missing(self.run_in_epoch(seek), Errno::NXIO)?)
     }
 
     pub(crate) fn attributes(&self) -> vellum_fs::Result<Arc<InodeAttr>> {
-        match &self.source {
-            ReadSource::Live(live) => {
-                let _entered = live.fs.enter_epoch();
-                if self.epoch == live.fs.current_epoch() {
-                    self.source.inode_attr(self.ino)
-                } else {
-                    live.fs.past_inode_attr(self.epoch, self.ino).map(Arc::new)
-                }
-            }
-            ReadSource::View(_) | ReadSource::Frozen(_) => self.source.inode_attr(self.ino),
-        }
+        self.read_state(|state| state.inode_attr(self.ino))
     }
 
     fn read_content(&self, offset: u64, len: usize) -> vellum_fs::Result<Vec<u8>> {
-        match &self.source {
-            ReadSource::Live(live) => {
-                let _entered = live.fs.enter_epoch();
-                if self.epoch == live.fs.current_epoch() {
-                    self.source.read_content(self.ino, offset, len)
-                } else {
-                    live.fs.read_past_content(self.epoch, self.ino, offset, len)
-                }
-            }
-            ReadSource::View(_) | ReadSource::Frozen(_) => self.source.read_content(self.ino, offset, len),
+        self.read_state(|state| state.read(self.ino, offset, len))
+    }
+
+    /// Calls a function with the state in which it was opened, which a restore may have replaced.
+    fn read_state<T>(
+        &self,
+        read: impl FnOnce(&dyn StateReader<FsError>) -> vellum_fs::Result<T>,
+    ) -> vellum_fs::Result<T> {
+        let ReadSource::Live(live) = &self.source else { return read(self.source.state()) };
+        let _entered = live.fs.enter_epoch();
+        if self.epoch == live.fs.current_epoch() {
+            return read(&*live.fs);
         }
+        read(&live.fs.open_past_view(self.epoch)?)
     }
 
     /// Changes it. Fails with a stale handle if the worktree was restored since the file was opened.

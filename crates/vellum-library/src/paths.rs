@@ -165,7 +165,7 @@ impl PathResolution<'_> {
             self.at = self.above.pop().unwrap_or(self.at);
             return Ok(());
         }
-        let found = self.source.find_dentry(self.at.ino, name);
+        let found = self.source.state().find_dentry(self.at.ino, name);
         if is_last && matches!(found, Err(FsError::Posix(Errno::NOENT))) {
             self.free = Some((self.at.ino, name.to_vec()));
         }
@@ -175,7 +175,7 @@ impl PathResolution<'_> {
             if self.links > LINKS_MAX {
                 return Err(Errno::LOOP.into());
             }
-            let target = self.source.readlink(found.ino)?;
+            let target = self.source.state().readlink(found.ino)?;
             return self.follow_path(&target, true, is_last);
         }
         self.above.push(self.at);

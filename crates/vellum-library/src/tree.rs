@@ -71,7 +71,7 @@ pub trait Tree: sealed::RootedTree {
         let read = || {
             let _entered = self.reader().enter_epoch();
             let at = expect_dir(self.reader().resolve_path(path, true)?)?;
-            self.reader().source.list_entries(at.ino)
+            self.reader().source.state().list_entries(at.ino)
         };
         let entries = read().map_err(Error::for_action("list", path))?;
         Ok(entries.into_iter().map(DirEntry::from).collect())
@@ -100,13 +100,13 @@ pub trait Tree: sealed::RootedTree {
         let read = || {
             let _entered = self.reader().enter_epoch();
             let at = self.reader().resolve_path(path, true)?;
-            let size = self.reader().source.inode_attr(at.ino)?.size;
+            let size = self.reader().source.state().inode_attr(at.ino)?.size;
             let mut content = Vec::new();
             loop {
                 let left = usize::try_from(size.saturating_sub(content.len() as u64)).unwrap_or(usize::MAX);
                 // One more than there should be: it may have grown.
                 let want = left.saturating_add(1).min(READ_AT_ONCE);
-                let part = self.reader().source.read_content(at.ino, content.len() as u64, want)?;
+                let part = self.reader().source.state().read(at.ino, content.len() as u64, want)?;
                 content.extend_from_slice(&part);
                 if part.len() < want {
                     return Ok(content);
@@ -120,7 +120,7 @@ pub trait Tree: sealed::RootedTree {
     fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path_bytes(&path);
         let _entered = self.reader().enter_epoch();
-        let read = || self.reader().source.readlink(self.reader().resolve_path(path, false)?.ino);
+        let read = || self.reader().source.state().readlink(self.reader().resolve_path(path, false)?.ino);
         let target = read().map_err(Error::for_action("read the symlink", path))?;
         Ok(std::ffi::OsStr::from_bytes(&target).into())
     }
@@ -129,16 +129,19 @@ pub trait Tree: sealed::RootedTree {
     fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let path = path_bytes(&path);
         let _entered = self.reader().enter_epoch();
-        let read =
-            || self.reader().source.find_xattr(self.reader().resolve_path(path, true)?.ino, name.as_ref());
-        read().map_err(Error::for_action("read an extended attribute of", path))
+        let read = || {
+            self.reader().source.state().getxattr(self.reader().resolve_path(path, true)?.ino, name.as_ref())
+        };
+        let value = allow_missing(read(), Errno::NODATA);
+        let value = value.map_err(Error::for_action("read an extended attribute of", path))?;
+        Ok(value.map(|value| value.to_vec()))
     }
 
     /// Returns the names of all extended attributes, in order. Follows symlinks.
     fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
         let path = path_bytes(&path);
         let _entered = self.reader().enter_epoch();
-        let read = || self.reader().source.list_xattr_names(self.reader().resolve_path(path, true)?.ino);
+        let read = || self.reader().source.state().listxattr(self.reader().resolve_path(path, true)?.ino);
         read().map_err(Error::for_action("list the extended attributes of", path))
     }
 
@@ -173,7 +176,16 @@ pub(crate) fn path_bytes<P: AsRef<Path> + ?Sized>(path: &P) -> &[u8] {
 }
 
 pub(crate) fn read_metadata(reader: &PathReader, at: Dentry) -> vellum_fs::Result<Metadata> {
-    Ok(Metadata::new(at.ino, reader.source.inode_attr(at.ino)?))
+    Ok(Metadata::new(at.ino, reader.source.state().inode_attr(at.ino)?))
+}
+
+/// Turns the error number that says that nothing is there into `None`.
+pub(crate) fn allow_missing<T>(found: vellum_fs::Result<T>, missing: Errno) -> vellum_fs::Result<Option<T>> {
+    match found {
+        Ok(value) => Ok(Some(value)),
+        Err(FsError::Posix(errno)) if errno == missing => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Fails if the inode is not a directory.

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use vellum_fs::history::frozen::{FrozenChunks, FrozenTree};
 use vellum_fs::publish::publisher::BackgroundPublisher;
 use vellum_store::StoreLocation;
 use vellum_types::SnapshotId;
@@ -25,8 +24,6 @@ const OWN_WORKTREE: &str = "main";
 #[derive(Clone)]
 pub struct Volume {
     inner: Arc<vellum_volume::Volume>,
-    /// Content of snapshots that are being read.
-    chunks: Arc<FrozenChunks>,
 }
 
 /// Options for creating a volume.
@@ -78,7 +75,7 @@ impl Volume {
 
     fn from_inner(volume: vellum_volume::Volume) -> Self {
         let inner = Arc::new(volume);
-        Self { chunks: Arc::new(FrozenChunks::new(inner.clone())), inner }
+        Self { inner }
     }
 
     /// The volume of `vellum-volume` that this one uses.
@@ -142,8 +139,7 @@ impl Volume {
         let id = self.resolve_snapshot(text)?;
         let record = self.inner.catalog.get_record(&id)?;
         let info = SnapshotInfo::from_published(id, &record, &self.inner.list_tags()?);
-        let frozen = FrozenTree::new(self.inner.open_tree(record.root), self.chunks.clone());
-        let source = ReadSource::Frozen(Arc::new(frozen));
+        let source = ReadSource::Frozen(Arc::new(self.inner.open_tree(record.root)));
         Ok(Snapshot::new(PathReader::new(source), info))
     }
 

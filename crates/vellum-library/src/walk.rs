@@ -56,6 +56,7 @@ impl TreeWalk {
             let entries = self
                 .reader
                 .source
+                .state()
                 .list_entries(at.ino)
                 .map_err(Error::for_action("list", path_bytes(&path)))?;
             self.path.push(WalkLevel { ino: at.ino, path: path.clone(), entries: entries.into_iter() });

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use vellum_host::OperationStopped;
-use vellum_types::{DecodeError, ErrorKind, SnapshotId};
+use vellum_types::{DecodeError, ErrorKind, Ino, SnapshotId};
 
 use crate::gc::LostRecord;
 
@@ -19,6 +19,14 @@ pub enum VolumeError {
     /// A blob could not be read or written.
     #[error(transparent)]
     Blob(#[from] vellum_store::BlobError),
+    /// A chunk of a file could not be read.
+    #[error("the content of inode {ino} cannot be read: {source}")]
+    Content {
+        /// The file.
+        ino: Ino,
+        /// What is the matter with the chunk.
+        source: vellum_store::BlobError,
+    },
     /// A tree could not be read.
     #[error(transparent)]
     Map(#[from] vellum_map::MapError),
@@ -339,7 +347,7 @@ impl VolumeError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Store(error) => error.kind(),
-            Self::Blob(error) => error.kind(),
+            Self::Blob(error) | Self::Content { source: error, .. } => error.kind(),
             Self::Map(error) => error.kind(),
             Self::Slot(error) => error.kind(),
             Self::NoVolume(_)

@@ -3,7 +3,9 @@
 //! Invariant: whatever the nodes hold, a walk here ends, names are legal file names, and content has the length
 //! that the attributes say; anything else is an error that names the place.
 
+mod content;
 mod path_budget;
+mod reader;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +23,9 @@ use vellum_types::{
     MapKeyTag,
 };
 
+pub(crate) use self::content::ContentCache;
 pub use self::path_budget::PathBudget;
+pub use self::reader::{DirEntry, SeekTarget, StateReader};
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
 
@@ -96,6 +100,7 @@ pub struct InodeRecord {
 /// A filesystem state.
 pub struct FsTree {
     nodes: Arc<NodeCache<NodeLoader>>,
+    content: Arc<ContentCache>,
     view: MapView,
     /// Paths of directories, as far as they were asked for.
     paths: Mutex<DirectoryPaths>,
@@ -132,7 +137,12 @@ impl Volume {
     /// The state of a snapshot with changes over it.
     #[must_use]
     pub fn open_tree_with_layers(&self, root: MapRoot, layers: Vec<Arc<ChangeLayer>>) -> FsTree {
-        FsTree { nodes: self.nodes.clone(), view: MapView { layers, base: root }, paths: Mutex::default() }
+        FsTree {
+            nodes: self.nodes.clone(),
+            content: self.content.clone(),
+            view: MapView { layers, base: root },
+            paths: Mutex::default(),
+        }
     }
 }
 

@@ -29,7 +29,7 @@ use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_
 use crate::session::WriteSession;
 use crate::state::{DirectoryIdentity, INDEX_FOLDER, RESERVE_FILE, STATE_DIR, StateDir, WorktreeFile};
 use crate::store_check::limit_unfit_store;
-use crate::tree::NodeLoader;
+use crate::tree::{ContentCache, NodeLoader};
 
 /// Memory for decoded nodes, bytes: holds the hot part of a map of some million files.
 const NODE_CACHE_BYTES: u64 = 64 << 20;
@@ -53,6 +53,8 @@ pub struct Volume {
     pub blobs: Arc<BlobStore>,
     /// Decoded nodes.
     pub nodes: Arc<NodeCache<NodeLoader>>,
+    /// Decoded content of published states.
+    pub(crate) content: Arc<ContentCache>,
     /// Its refs.
     pub refs: RefStore,
     /// Its snapshot records.
@@ -171,13 +173,14 @@ impl Volume {
         let _ = state.write_cachedir_tag(INDEX_FOLDER);
         let loader = NodeLoader::new(blobs.clone(), MapShape::new(keys.boundary_seed()), &keys)?;
         let nodes = Arc::new(NodeCache::new(loader, NODE_CACHE_BYTES));
+        let content = Arc::new(ContentCache::new(blobs.clone()));
         let refs = RefStore::open(objects.clone(), keys.clone(), state.clone())?;
         let catalog = SnapshotCatalog::open(objects.clone(), keys.clone(), state.clone());
         let damage = Arc::new(DamageRecorder::new(state.clone()));
         let recorder = damage.clone();
         blobs.set_unreadable_observer(move |unreadable| recorder.record_unreadable(unreadable));
         let state = state.clone();
-        Ok(Self { objects, keys, blobs, nodes, refs, catalog, config, state, worktree, damage })
+        Ok(Self { objects, keys, blobs, nodes, content, refs, catalog, config, state, worktree, damage })
     }
 
     /// Boundary parameters of this volume's maps.

@@ -10,6 +10,7 @@ use vellum_host::clock::current_time;
 use vellum_map::KeySpan;
 use vellum_types::limits::{NAME_MAX, XATTR_VALUE_MAX};
 use vellum_types::{FileKind, Ino, MapKey, MapKeyRef, MapKeyTag};
+use vellum_volume::tree::StateReader;
 
 use crate::attributes::acl;
 use crate::attributes::clock::advance_change_time;
@@ -36,13 +37,7 @@ pub struct XattrFlags {
 }
 
 impl LiveFilesystem {
-    /// The value of an extended attribute.
-    pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>> {
-        check_value_len(name)?;
-        Ok(self.find_xattr(ino, name)?.ok_or(Errno::NODATA)?)
-    }
-
-    /// The same; None if it is not there.
+    /// The value of an extended attribute; None if it is not there.
     pub(crate) fn find_xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Arc<[u8]>>> {
         let ticket = match self.inodes.get_xattr(ino, name) {
             Ok(value) => return Ok(value),
@@ -52,12 +47,6 @@ impl LiveFilesystem {
         let value: Option<Arc<[u8]>> = value.map(|value| value.as_bytes().into());
         self.inodes.insert_xattr(ino, name, value.clone(), ticket);
         Ok(value)
-    }
-
-    /// The names of an inode's extended attributes, in order.
-    pub fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.inode_attr(ino)?;
-        self.tree.read_head_state(|view| list_xattr_names(view, ino))
     }
 
     /// Sets an extended attribute. An access control list changes the mode, too.
@@ -150,7 +139,7 @@ fn is_acl_name(name: &[u8]) -> bool {
     name == acl::ACCESS || name == acl::DEFAULT
 }
 
-fn check_value_len(name: &[u8]) -> Result<()> {
+pub(crate) fn check_value_len(name: &[u8]) -> Result<()> {
     if name.contains(&0) {
         return Err(Errno::INVAL.into());
     }

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use vellum_host::clock::current_time;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
 use vellum_types::{ExtentSource, Ino, MapKey};
+use vellum_volume::tree::StateReader;
 
 use super::extents::{PlacedExtent, clear_extents, clip_extent, find_first_overlapping};
 use super::write::can_hold_inline;

@@ -4,12 +4,12 @@ use std::io;
 use std::ops::Range;
 
 use vellum_types::{BlobId, ExtentSource, Ino};
+use vellum_volume::VolumeError;
 
 use super::extents::{PlacedExtent, clip_extent, find_overlapping};
 use super::read_file_attr;
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
-use crate::history::past::Epoch;
 use crate::tree::MapReader;
 use crate::tree::head::LayeredState;
 
@@ -30,20 +30,11 @@ enum RangeContent {
 }
 
 impl LiveFilesystem {
-    /// Reads; fewer bytes come only at the end of the file.
-    pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
+    /// Reads the current state.
+    pub(crate) fn read_live_content(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.read_with_retries(
             ino,
             &|| self.tree.read_head_state(|view| read_range_content(view, ino, offset, len)),
-            offset,
-        )
-    }
-
-    /// Reads a file as a past state has it.
-    pub fn read_past_content(&self, past: Epoch, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.read_with_retries(
-            ino,
-            &|| self.read_past_state(past, |view| read_range_content(view, ino, offset, len)),
             offset,
         )
     }
@@ -136,7 +127,7 @@ impl LiveFilesystem {
             }
         }
         let ids: Vec<BlobId> = wanted.iter().map(|(id, ..)| *id).collect();
-        let chunks = self.chunks.get_chunks(&ids).map_err(|source| FsError::Content { ino, source })?;
+        let chunks = self.chunks.get_chunks(&ids).map_err(|source| VolumeError::Content { ino, source })?;
         for ((id, skip, place), chunk) in wanted.into_iter().zip(chunks) {
             let bytes = vellum_volume::tree::slice_chunk(&chunk, id, skip, place.len() as u64)?;
             buffer.get_mut(place).unwrap_or_default().copy_from_slice(bytes);

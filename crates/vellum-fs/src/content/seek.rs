@@ -4,30 +4,14 @@ use std::ops::ControlFlow;
 
 use rustix::io::Errno;
 use vellum_types::{ExtentSource, Ino};
+use vellum_volume::tree::SeekTarget;
 
 use super::extents::{find_overlapping, visit_extents};
 use super::read_file_attr;
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
 use crate::tree::MapReader;
 
-/// What is looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SeekTarget {
-    /// The next byte that is stored.
-    Data,
-    /// The next byte that is not; the end is one.
-    Hole,
-}
-
-impl LiveFilesystem {
-    /// The first offset from `offset` on where there is what is looked for; `ENXIO` if there is none.
-    pub fn seek_data_or_hole(&self, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
-        self.tree.read_head_state(|view| seek_in_state(view, ino, offset, seek))
-    }
-}
-
-/// The same in any state.
+/// The first offset from `offset` on where there is what is looked for; `ENXIO` if there is none.
 pub(crate) fn seek_in_state(view: &dyn MapReader, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
     let attr = read_file_attr(view, ino)?;
     if offset >= attr.size {

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use vellum_types::Ino;
+use vellum_types::{Ino, InodeAttr};
 
 use super::extents::{CountedBytes, count_stored_bytes};
 use crate::error::Result;
-use crate::fs::{InodeAttributes, LiveFilesystem};
+use crate::fs::LiveFilesystem;
 
 /// A kept count is believed for so long. Other filesystems, too, learn what a file takes only when they write it back.
 const VALID: Duration = Duration::from_secs(1);
@@ -68,21 +68,19 @@ impl StoredByteCounts {
 }
 
 impl LiveFilesystem {
-    /// How many bytes an inode takes: of a file, those that are no holes. Of a file with very many extents it is an
-    /// estimate, or up to a second old.
-    pub fn stored_bytes(&self, node: &InodeAttributes) -> Result<u64> {
-        let InodeAttributes { ino, attr } = node;
+    /// How many bytes an inode takes: of a file, those that are no holes.
+    pub(crate) fn count_live_bytes(&self, ino: Ino, attr: &InodeAttr) -> Result<u64> {
         if attr.inline.is_some() || attr.size == 0 {
             return Ok(attr.size);
         }
-        if let Some(stored) = self.stored_counts.find_count(*ino, attr.size) {
+        if let Some(stored) = self.stored_counts.find_count(ino, attr.size) {
             return Ok(stored);
         }
         let at = Instant::now();
         let CountedBytes { stored, extents } =
-            self.tree.read_head_state(|view| count_stored_bytes(view, *ino, attr))?;
+            self.tree.read_head_state(|view| count_stored_bytes(view, ino, attr))?;
         if extents >= EXTENTS_KEPT {
-            self.stored_counts.keep_count(*ino, KeptCount { at, size: attr.size, stored });
+            self.stored_counts.keep_count(ino, KeptCount { at, size: attr.size, stored });
         }
         Ok(stored)
     }

@@ -9,13 +9,14 @@ use rustix::io::Errno;
 use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId};
 use vellum_volume::SnapshotOrigin;
 use vellum_volume::tree::path_components;
+use vellum_volume::tree::{DirEntry, StateReader};
 
 use crate::attributes::AttributeChanges;
 use crate::error::{FsError, Result};
 use crate::fs::{LiveFilesystem, RequestCaller};
 use crate::history::snapshot::LiveSnapshotRequest;
 use crate::history::view::LiveView;
-use crate::names::{DirEntry, RenameFlags, new_hidden_name};
+use crate::names::{RenameFlags, new_hidden_name};
 
 /// A name that may stand for something else now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +97,7 @@ impl LiveFilesystem {
                 (None, None) => return Ok(()),
                 (None, Some(was)) => {
                     replaced.push(ReplacedName { dir, name: name.to_vec() });
-                    self.create_similar_dir(&view.inode_attr(was)?, dir, name)?
+                    self.create_similar_dir(&*view.inode_attr(was)?, dir, name)?
                 }
             };
         }

@@ -6,16 +6,14 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
-use vellum_types::{Ino, InodeAttr, MapKey};
+use vellum_types::Ino;
 
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
-use crate::tree::MapReader;
 use crate::tree::head::LayeredState;
 
 /// Maximum number of epochs: the number is part of the inode number that the kernel gets.
@@ -131,28 +129,5 @@ impl LiveFilesystem {
             self.has_unneeded_layers.store(true, Ordering::Release);
         }
         false
-    }
-
-    /// Returns the attributes of an inode in a past state.
-    pub fn past_inode_attr(&self, epoch: Epoch, ino: Ino) -> Result<InodeAttr> {
-        self.read_past_state(epoch, |view| view.expect_inode_attr(ino))
-    }
-
-    /// Returns an extended attribute of an inode in a past state.
-    pub fn past_xattr(&self, epoch: Epoch, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>> {
-        let value = self.read_past_state(epoch, |view| view.get_value(&MapKey::for_xattr(ino, name)))?;
-        Ok(value.ok_or(Errno::NODATA)?.as_bytes().into())
-    }
-
-    /// Reads a past state. Fails with a stale handle if it no longer exists.
-    pub(crate) fn read_past_state<T>(
-        &self,
-        epoch: Epoch,
-        body: impl FnOnce(&dyn MapReader) -> Result<T>,
-    ) -> Result<T> {
-        // The head is held: publishing moves pasts onto its trees together with the head.
-        let _head = self.tree.lock_head();
-        let state = self.epochs.lock_past_states().get(&epoch).map(|past| past.state.clone());
-        self.tree.read_sealed_state(&state.ok_or(Errno::STALE)?, body)
     }
 }

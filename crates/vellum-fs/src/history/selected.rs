@@ -13,6 +13,7 @@ use vellum_host::escape::format_path;
 use vellum_live::MemoryStore;
 use vellum_types::value::SuperBlock;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
+use vellum_volume::tree::StateReader;
 use vellum_volume::tree::path_components;
 use vellum_volume::{SnapshotRecord, VolumeError};
 
@@ -193,7 +194,7 @@ impl SelectedRestore<'_> {
                 below.push(DirectoryPair { now: same.ino, then: same.ino })
             }
             // Whatever changes in an inode, its time of change does.
-            Some(same) if self.now.inode_attr(same.ino)? == *self.fs.getattr(same.ino)?.attr => {}
+            Some(same) if self.now.inode_attr(same.ino)? == self.fs.getattr(same.ino)?.attr => {}
             _ => self.fs.remove_tree(dir, name)?,
         }
         Ok(())
@@ -235,7 +236,7 @@ impl SelectedRestore<'_> {
             }
         }
         for DirectoryPair { now, then } in pairs.into_iter().rev() {
-            self.restore_dir_attributes(&self.now.inode_attr(now)?, now, then)?;
+            self.restore_dir_attributes(&*self.now.inode_attr(now)?, now, then)?;
         }
         // What is around the path stays as it was: the times of the directory that something is put into, too.
         self.restore_times(*around, was)

@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
-use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
+use vellum_types::{Ino, SnapshotId};
+use vellum_volume::tree::StateReader;
 
-use crate::attributes::xattr::list_xattr_names;
-use crate::content::{SeekTarget, seek_in};
 use crate::error::Result;
 use crate::fs::{InodeAttributes, LiveFilesystem};
-use crate::names::{DirEntry, check_is_dir, check_name, read_dir_entries};
+use crate::history::past::Epoch;
 use crate::tree::MapReader;
 use crate::tree::head::LayeredState;
 
@@ -56,6 +55,18 @@ impl LiveFilesystem {
         self.tree.open_views().begin_sealed_read(&state);
         Ok(LiveView { fs: Arc::clone(self), state, snapshot: Some(snapshot) })
     }
+
+    /// Opens a view of the state of an earlier epoch, which is kept while an inode of it is held. Fails with a stale
+    /// handle if that state no longer exists.
+    pub fn open_past_view(self: &Arc<Self>, epoch: Epoch) -> Result<LiveView> {
+        // Publishing moves past states onto its trees while it has the head to itself: what is found here is needed
+        // until the view is counted.
+        let _head = self.tree.lock_head();
+        let state = self.epochs.lock_past_states().get(&epoch).map(|past| past.state.clone());
+        let state = state.ok_or(Errno::STALE)?;
+        self.tree.open_views().begin_sealed_read(&state);
+        Ok(LiveView { fs: Arc::clone(self), state, snapshot: None })
+    }
 }
 
 impl LiveView {
@@ -65,62 +76,10 @@ impl LiveView {
         &self.fs
     }
 
-    /// The attributes of an inode.
-    pub fn inode_attr(&self, ino: Ino) -> Result<InodeAttr> {
-        self.read_state(|view| view.expect_inode_attr(ino))
-    }
-
     /// The inode that a directory holds under a name.
     pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<InodeAttributes> {
         let ino = self.find_dentry(dir, name)?.ino;
-        Ok(InodeAttributes { ino, attr: Arc::new(self.inode_attr(ino)?) })
-    }
-
-    /// What a directory holds under a name.
-    pub fn find_dentry(&self, dir: Ino, name: &[u8]) -> Result<Dentry> {
-        check_name(name)?;
-        self.read_state(|view| match view.lookup_dentry(dir, name)? {
-            Some(dentry) => Ok(dentry),
-            None => {
-                check_is_dir(&view.expect_inode_attr(dir)?)?;
-                Err(Errno::NOENT.into())
-            }
-        })
-    }
-
-    /// All entries of a directory by name, without `.` and `..`.
-    pub fn list_entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
-        self.read_state(|view| {
-            check_is_dir(&view.expect_inode_attr(dir)?)?;
-            read_dir_entries(view, dir)
-        })
-    }
-
-    /// The target of a symlink.
-    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        let attr = self.inode_attr(ino)?;
-        if attr.kind == FileKind::Symlink { Ok(attr.target) } else { Err(Errno::INVAL.into()) }
-    }
-
-    /// The value of an extended attribute.
-    pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>> {
-        let value = self.read_state(|view| view.get_value(&MapKey::for_xattr(ino, name)))?;
-        Ok(value.ok_or(Errno::NODATA)?.as_bytes().into())
-    }
-
-    /// The names of an inode's extended attributes, in order.
-    pub fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.read_state(|view| list_xattr_names(view, ino))
-    }
-
-    /// Reads; fewer bytes come only at the end of the file.
-    pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.fs.read_sealed_content(&self.state, ino, offset, len)
-    }
-
-    /// The first offset from `offset` on where there is what is looked for; `ENXIO` if there is none.
-    pub fn seek_data_or_hole(&self, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
-        self.read_state(|view| seek_in(view, ino, offset, seek))
+        Ok(InodeAttributes { ino, attr: self.inode_attr(ino)? })
     }
 
     pub(crate) fn layered_state(&self) -> &LayeredState {

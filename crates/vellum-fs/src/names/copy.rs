@@ -12,9 +12,10 @@ use vellum_host::clock::current_time;
 use vellum_types::{Dentry, ExtentSource, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::VolumeError;
 use vellum_volume::tree::compute_generation;
+use vellum_volume::tree::{DirEntry, StateReader};
 
 use super::rename::RenameFlags;
-use super::{DirEntry, NameInDir, add_link_count, check_is_dir, read_dir_attr, update_dir};
+use super::{NameInDir, add_link_count, check_is_dir, read_dir_attr, update_dir};
 use crate::attributes::{AttributeChanges, TimeChange};
 use crate::content::EXTENTS_MAX;
 use crate::content::extents::{PlacedExtent, visit_extents};
@@ -29,7 +30,7 @@ const NOBODY: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0 };
 /// An inode to be copied.
 struct OriginalInode {
     ino: Ino,
-    attr: InodeAttr,
+    attr: Arc<InodeAttr>,
     xattrs: Vec<(Vec<u8>, Arc<[u8]>)>,
     /// The first of its extents.
     extents: Vec<PlacedExtent>,
@@ -300,7 +301,7 @@ impl OriginalInode {
     }
 
     fn new_attr(&self) -> InodeAttr {
-        InodeAttr { ctime: current_time(), ..self.attr.clone() }
+        InodeAttr { ctime: current_time(), ..(*self.attr).clone() }
     }
 }
 

@@ -4,24 +4,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_types::{Dentry, FileKind, Ino};
-use vellum_volume::tree::path_components;
+use vellum_types::Ino;
+use vellum_volume::tree::{DirEntry, path_components};
 
-use super::{NameInDir, check_is_dir};
+use super::NameInDir;
 use crate::error::{FsError, Result};
 use crate::fs::{InodeAttributes, LiveFilesystem};
 use crate::tree::MapReader;
-
-/// An entry of a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DirEntry {
-    /// Its name.
-    pub name: Vec<u8>,
-    /// What it names.
-    pub ino: Ino,
-    /// Its kind.
-    pub kind: FileKind,
-}
 
 impl LiveFilesystem {
     /// The inode that a directory holds under a name.
@@ -57,33 +46,10 @@ impl LiveFilesystem {
         self.getattr(ino)
     }
 
-    /// All entries of a directory by name, without `.` and `..`.
-    pub fn list_entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
-        check_is_dir(&*self.inode_attr(dir)?)?;
-        let entries = self.tree.read_head_state(|view| read_dir_entries(view, dir))?;
-        self.record_access(dir)?;
-        Ok(entries)
-    }
-
-    /// What a directory holds under a name.
-    pub fn find_dentry(&self, dir: Ino, name: &[u8]) -> Result<Dentry> {
-        self.expect_dentry(&NameInDir::new(dir, name)?)
-    }
-
     /// The directory that a directory lies in; of the root itself.
     pub fn parent_dir(&self, ino: Ino) -> Result<Ino> {
         let parent = self.inode_attr(ino)?.parent;
         Ok(if parent == Ino::SUPER { ino } else { parent })
-    }
-
-    /// The target of a symlink.
-    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        let attr = self.inode_attr(ino)?;
-        if attr.kind != FileKind::Symlink {
-            return Err(Errno::INVAL.into());
-        }
-        self.record_access(ino)?;
-        Ok(attr.target.clone())
     }
 }
 

@@ -2,8 +2,9 @@
 
 use rustix::io::Errno;
 use vellum_types::{FileKind, Ino};
+use vellum_volume::tree::{DirEntry, StateReader};
 
-use super::{DirEntry, NameInDir};
+use super::NameInDir;
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
 

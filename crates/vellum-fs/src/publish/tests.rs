@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::StateReader;
 use proptest::prelude::*;
 use vellum_host::ProgressMeter;
 use vellum_live::MemoryStore;

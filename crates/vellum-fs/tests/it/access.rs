@@ -1,6 +1,7 @@
 //! Access control lists and modes.
 
 use rustix::io::Errno;
+use vellum_fs::StateReader;
 use vellum_fs::{AttributeChanges, RequestCaller, XattrFlags};
 
 use crate::stand::{CALLER, ROOT, Stand, errno};

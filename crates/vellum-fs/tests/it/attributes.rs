@@ -1,6 +1,7 @@
 //! Setting attributes.
 
 use rustix::io::Errno;
+use vellum_fs::StateReader;
 use vellum_fs::{AttributeChanges, RequestCaller, TimeChange, XattrFlags};
 use vellum_types::UnixTime;
 

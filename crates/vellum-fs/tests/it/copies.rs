@@ -1,6 +1,7 @@
 //! Copying from views: what comes back, and that content is shared.
 
 use rustix::io::Errno;
+use vellum_fs::StateReader;
 use vellum_fs::history::snapshot::LiveSnapshotRequest;
 use vellum_fs::{AttributeChanges, LiveView, TimeChange, XattrFlags};
 use vellum_types::{Ino, UnixTime};

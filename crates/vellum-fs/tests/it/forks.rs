@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
+use vellum_fs::StateReader;
 use vellum_fs::history::fork::LiveStateFolders;
 use vellum_fs::history::snapshot::LiveSnapshotRequest;
 use vellum_fs::log::LogHooks;

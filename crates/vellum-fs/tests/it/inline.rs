@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use vellum_fs::StateReader;
 use vellum_fs::{AttributeChanges, LiveFilesystem};
 use vellum_live::sim::{LOSSES, SimRandom};
 use vellum_types::Ino;

@@ -15,6 +15,7 @@ use vellum_types::{FileKind, Ino, UnixTime};
 
 use crate::check::{check, check_usage};
 use crate::stand::Stand;
+use vellum_fs::StateReader;
 use vellum_testkit::random::{TestRandom, choose_seed};
 
 /// Operations of one run. `VELLUM_STEPS` sets another number.

@@ -1,6 +1,7 @@
 //! Making, linking and removing names.
 
 use rustix::io::Errno;
+use vellum_fs::StateReader;
 use vellum_fs::{OpenFlags, RequestCaller};
 use vellum_types::{FileKind, Ino};
 

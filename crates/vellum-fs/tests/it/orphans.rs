@@ -1,5 +1,6 @@
 //! Files that the kernel holds when their last name goes, and forgets soon after: removed together.
 
+use vellum_fs::StateReader;
 use vellum_fs::{AttributeChanges, LiveFilesystem};
 use vellum_live::sim::{LOSSES, SimRandom};
 use vellum_types::Ino;

@@ -8,6 +8,7 @@ use vellum_volume::refs::WorktreeQuota;
 
 use crate::check::check_usage;
 use crate::stand::{CALLER, MOVE, ROOT, Stand, errno, request};
+use vellum_fs::StateReader;
 use vellum_testkit::random::{TestRandom, choose_seed};
 
 const STEPS: usize = 1500;

@@ -1,6 +1,7 @@
 //! Reading: what is known of a read before it is made.
 
 use crate::stand::Stand;
+use vellum_fs::StateReader;
 
 /// More than what is kept beside the attributes.
 const BIG: usize = 300_000;

@@ -8,6 +8,7 @@ use vellum_types::{FileKind, UnixTime};
 
 use crate::check::check;
 use crate::stand::{CALLER, EXCHANGE, MOVE, ROOT, Stand, request};
+use vellum_fs::StateReader;
 use vellum_testkit::random::{TestRandom, choose_seed, scale_rounds};
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];

@@ -9,6 +9,7 @@ use vellum_types::{FileKind, Ino};
 
 use crate::check::check;
 use crate::stand::{CALLER, EXCHANGE, MOVE, NOREPLACE, ROOT, Stand};
+use vellum_fs::StateReader;
 use vellum_testkit::random::{TestRandom, choose_seed};
 
 const THREADS: u64 = 8;

@@ -13,6 +13,7 @@ use vellum_types::{Ino, SnapshotId};
 use vellum_volume::SnapshotOrigin;
 
 use crate::stand::{MOVE, ROOT, Stand, errno};
+use vellum_fs::StateReader;
 
 /// More than what is kept beside the attributes.
 const BIG: usize = 100_000;

@@ -19,6 +19,7 @@ use crate::check::{check, check_content};
 use crate::machine::{Machine, Wreck, bounds};
 use crate::model::{Pair, agree, difference, render, times_disagree};
 use crate::stand::{CALLER, request};
+use vellum_fs::StateReader;
 use vellum_testkit::random::{TestRandom, choose_seed, scale_rounds};
 
 /// Operations on one volume.

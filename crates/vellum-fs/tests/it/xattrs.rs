@@ -4,6 +4,7 @@ use rustix::io::Errno;
 use vellum_fs::XattrFlags;
 
 use crate::stand::{CALLER, ROOT, Stand, errno, wait_for_tick};
+use vellum_fs::StateReader;
 
 const SET: XattrFlags = XattrFlags { create: false, replace: false, drops_set_gid: false };
 const CREATE: XattrFlags = XattrFlags { create: true, replace: false, drops_set_gid: false };

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::ioctl::opcode;
-use vellum_fs::{AttributeChanges, FilesystemStatistics, FsError, Result};
+use vellum_fs::{AttributeChanges, FilesystemStatistics, FsError, InodeAttributes, Result, StateReader};
 use vellum_host::clock::current_time;
 use vellum_types::limits::NAME_MAX;
 use vellum_types::{FileKind, Ino, InodeAttr};
 
 use super::convert::BLOCK_SIZE;
-use super::entry::{new_frozen_entry, new_live_entry, new_plain_entry};
+use super::entry::{new_plain_entry, new_state_entry};
 use super::names::PERMISSIONS;
 use super::{FuseAdapter, InodeOwner, MountedState, format_chain, request_caller};
 use crate::metrics::ServedRequest;
@@ -97,12 +97,12 @@ impl FuseAdapter {
     fn node_entry(&self, node: u64) -> Result<EntryAnswer> {
         let place = NodePlace::from_node(node);
         let entry = match self.inode_owner(node)? {
-            InodeOwner::Live(fs, ino) => new_live_entry(fs, place, &fs.getattr(ino)?)?,
+            InodeOwner::Live(fs, ino) => new_state_entry(&**fs, place, ino, &fs.getattr(ino)?.attr)?,
             // Its attributes cannot change any more, so the kernel may cache them although the state is a past one.
-            InodeOwner::Past(fs, epoch, ino) => {
-                return new_plain_entry(place, &fs.past_inode_attr(epoch, ino)?);
+            InodeOwner::Past(view, ino) => return new_plain_entry(place, &*view.inode_attr(ino)?),
+            InodeOwner::Frozen(tree, ino) => {
+                new_state_entry(&*tree, place, ino, &tree.expect_inode_attr(ino)?)?
             }
-            InodeOwner::Frozen(tree, ino) => new_frozen_entry(&tree, place, ino, &tree.inode_attr(ino)?)?,
             InodeOwner::Virtual(number) => new_plain_entry(place, &self.virt.file_attr(number)?)?,
             InodeOwner::Removed(attr) => new_plain_entry(place, &attr)?,
         };
@@ -138,7 +138,9 @@ impl FuseAdapter {
             }
             done => {
                 let (fs, _) = self.live_inode(node)?;
-                Ok(EntryAnswer { timeout: self.cache_timeout(node), ..new_live_entry(fs, place, &done?)? })
+                let InodeAttributes { ino, attr } = done?;
+                let entry = new_state_entry(&**fs, place, ino, &attr)?;
+                Ok(EntryAnswer { timeout: self.cache_timeout(node), ..entry })
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use vellum_fs::{AllocateMode, FsError, Result, SeekTarget};
+use vellum_fs::{AllocateMode, FsError, Result, SeekTarget, StateReader};
 use vellum_types::Ino;
 
 use super::seeking::{SeekFinding, SeekGoal, StaleCache, UncertainSeek, build_seek_answer};
@@ -33,7 +33,7 @@ impl FuseAdapter {
     pub(super) fn answer_readlink(&self, call: ServedRequest<'_>) -> FuseAnswer {
         FuseAnswer::from_bytes_result(self.serve_request(call, || match self.inode_owner(call.head.node)? {
             InodeOwner::Live(fs, ino) => fs.readlink(ino),
-            InodeOwner::Past(fs, epoch, ino) => Ok(fs.past_inode_attr(epoch, ino)?.target),
+            InodeOwner::Past(view, ino) => view.readlink(ino),
             InodeOwner::Frozen(tree, ino) => tree.readlink(ino),
             InodeOwner::Virtual(number) => self.virt.readlink(number),
             InodeOwner::Removed(_) => Err(Errno::INVAL.into()),
@@ -69,7 +69,7 @@ impl FuseAdapter {
                 // If the worktree was restored meanwhile, these bytes may belong to the new state.
                 if fs.current_epoch() == epoch { read } else { self.read_node(node, offset, len) }
             }
-            InodeOwner::Past(fs, epoch, ino) => fs.read_past_content(epoch, ino, offset, len),
+            InodeOwner::Past(view, ino) => view.read(ino, offset, len),
             InodeOwner::Frozen(tree, ino) => tree.read(ino, offset, len),
             InodeOwner::Virtual(number) => self.virt.read_file(number, offset, len),
             InodeOwner::Removed(_) => Err(Errno::ISDIR.into()),
@@ -133,10 +133,10 @@ impl FuseAdapter {
         later: DeferredReply<'_>,
     ) -> FuseAnswer {
         let node = call.head.node;
-        let Ok(InodeOwner::Live(fs, ino)) = self.inode_owner(node) else {
-            return build_seek_answer(self.serve_request(call, || self.seek_node(node, offset, whence)));
-        };
         let seek = if whence == SEEK_DATA { SeekTarget::Data } else { SeekTarget::Hole };
+        let Ok(InodeOwner::Live(fs, ino)) = self.inode_owner(node) else {
+            return build_seek_answer(self.serve_request(call, || self.seek_node(node, offset, seek)));
+        };
         let goal = SeekGoal { offset, seek };
         let find = |at, seek| fs.seek_data_or_hole(ino, at, seek);
         match self.serve_request(call, || goal.search_content(&find)) {
@@ -153,12 +153,12 @@ impl FuseAdapter {
         }
     }
 
-    fn seek_node(&self, node: u64, offset: u64, whence: u32) -> Result<u64> {
+    fn seek_node(&self, node: u64, offset: u64, seek: SeekTarget) -> Result<u64> {
         match self.inode_owner(node)? {
             // The kernel may have changed pages of a file that is or was live. Without these, it is not known where the
             // holes of the file are.
             InodeOwner::Live(..) | InodeOwner::Past(..) => Err(Errno::STALE.into()),
-            InodeOwner::Frozen(tree, ino) => tree.seek_data_or_hole(ino, offset, whence == SEEK_DATA),
+            InodeOwner::Frozen(tree, ino) => tree.seek_data_or_hole(ino, offset, seek),
             InodeOwner::Virtual(_) | InodeOwner::Removed(_) => Err(Errno::INVAL.into()),
         }
     }

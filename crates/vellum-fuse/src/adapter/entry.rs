@@ -3,8 +3,7 @@
 //! Invariant: a file of the live worktree is held for each answer that names it, until the kernel forgets the answer.
 
 use rustix::io::Errno;
-use vellum_fs::history::frozen::FrozenTree;
-use vellum_fs::{Epoch, InodeAttributes, LiveFilesystem, Result};
+use vellum_fs::{Epoch, FsError, InodeAttributes, LiveFilesystem, Result, StateReader};
 use vellum_types::{FileKind, Ino, InodeAttr};
 
 use super::LONG_TIMEOUT;
@@ -25,30 +24,21 @@ pub(super) fn sibling_place(node: u64, ino: Ino) -> NodePlace {
 pub(super) fn hold_live_entry(fs: &LiveFilesystem, node: &InodeAttributes) -> Result<EntryAnswer> {
     let epoch = fs.current_epoch();
     let ino = node.ino;
-    let entry = new_live_entry(fs, NodePlace::Main(epoch, ino), node)?;
+    let entry = new_state_entry(fs, NodePlace::Main(epoch, ino), ino, &node.attr)?;
     if node.attr.kind == FileKind::File {
         fs.hold_inode(epoch, ino)?;
     }
     Ok(entry)
 }
 
-/// The entry of a node of the current state. Holes do not count as stored.
-pub(super) fn new_live_entry(
-    fs: &LiveFilesystem,
-    place: NodePlace,
-    node: &InodeAttributes,
-) -> Result<EntryAnswer> {
-    build_entry(place, &node.attr, fs.stored_bytes(node)?)
-}
-
-/// The entry of a node of a snapshot. Holes do not count as stored.
-pub(super) fn new_frozen_entry(
-    tree: &FrozenTree,
+/// The entry of a node of a state. Holes do not count as stored.
+pub(super) fn new_state_entry(
+    state: &dyn StateReader<FsError>,
     place: NodePlace,
     ino: Ino,
     attr: &InodeAttr,
 ) -> Result<EntryAnswer> {
-    build_entry(place, attr, tree.stored_bytes(ino, attr)?)
+    build_entry(place, attr, state.stored_bytes(ino, attr)?)
 }
 
 /// The entry of a node without holes, or whose holes do not matter.

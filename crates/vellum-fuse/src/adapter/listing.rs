@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use vellum_fs::Result;
+use vellum_fs::StateReader;
 use vellum_types::{FileKind, Ino};
 
 use super::content::limit_read_len;
@@ -140,8 +141,10 @@ impl FuseAdapter {
             InodeOwner::Past(..) => return Err(Errno::NOTDIR.into()),
             InodeOwner::Removed(_) => {}
             InodeOwner::Frozen(tree, ino) => {
-                listing.extend(tree.list_entries(ino)?.into_iter().map(|(name, child, kind)| {
-                    ListedDirName { name, node: sibling_place(dir, child).to_node().unwrap_or(0), kind }
+                listing.extend(tree.list_entries(ino)?.into_iter().map(|(name, child)| ListedDirName {
+                    name,
+                    node: sibling_place(dir, child.ino).to_node().unwrap_or(0),
+                    kind: child.kind,
                 }));
             }
             InodeOwner::Virtual(number) => listing.extend(self.virt.list_entries(number)?),

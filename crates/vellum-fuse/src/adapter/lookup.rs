@@ -10,7 +10,7 @@ use vellum_fs::Result;
 use vellum_types::{FileKind, Ino, InodeAttr};
 
 use super::convert::{file_kind_from_mode, to_node_attributes};
-use super::entry::{hold_live_entry, new_frozen_entry, new_plain_entry, sibling_place};
+use super::entry::{hold_live_entry, new_plain_entry, new_state_entry, sibling_place};
 use super::{FuseAdapter, InodeOwner, LONG_TIMEOUT, MountedState, format_chain};
 use crate::metrics::ServedRequest;
 use crate::node::NodePlace;
@@ -59,8 +59,9 @@ impl FuseAdapter {
             InodeOwner::Past(..) => Err(Errno::NOTDIR.into()),
             InodeOwner::Removed(_) => Err(Errno::NOENT.into()),
             InodeOwner::Frozen(tree, ino) => {
-                let (child, attr) = tree.lookup(ino, name)?;
-                new_frozen_entry(&tree, sibling_place(dir, child), child, &attr)
+                let child = tree.lookup_dentry(ino, name)?.ok_or(Errno::NOENT)?.ino;
+                let attr = tree.expect_inode_attr(child)?;
+                new_state_entry(&*tree, sibling_place(dir, child), child, &attr)
             }
             InodeOwner::Virtual(number) => self.lookup_virtual(number, name),
         }
@@ -109,7 +110,7 @@ impl FuseAdapter {
             (InodeOwner::Past(..) | InodeOwner::Removed(_), place) => place,
             (InodeOwner::Frozen(..), NodePlace::Snapshot(_, Ino::ROOT)) => self.virt.snapshots_dir(),
             (InodeOwner::Frozen(..), place @ NodePlace::Main(_, Ino::ROOT)) => place,
-            (InodeOwner::Frozen(tree, ino), _) => sibling_place(dir, tree.inode_attr(ino)?.parent),
+            (InodeOwner::Frozen(tree, ino), _) => sibling_place(dir, tree.expect_inode_attr(ino)?.parent),
             (InodeOwner::Virtual(number), _) => self.virt.parent_dir(number),
         })
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_fs::{LiveFilesystem, Result};
+use vellum_fs::{FsError, LiveFilesystem, Result};
 use vellum_host::escape::format_path;
 use vellum_types::Ino;
 use vellum_volume::tree::DEPTH_MAX;
@@ -30,7 +30,7 @@ impl FuseAdapter {
                 }
                 Ok(path)
             }
-            (InodeOwner::Frozen(tree, ino), _) => tree.inode_path(ino),
+            (InodeOwner::Frozen(tree, ino), _) => Ok(tree.inode_path(ino)?),
             (InodeOwner::Virtual(number), _) => Ok(self.virt.file_path(number).ok_or(Errno::NOENT)?),
             // They have no name in the state that is mounted now.
             (InodeOwner::Past(..) | InodeOwner::Removed(_), _) => Err(Errno::NOENT.into()),
@@ -44,10 +44,11 @@ impl FuseAdapter {
                 fs.getattr(ino).map(|node| node.attr.name.clone())
             }
             (NodePlace::Main(_, ino), MountedState::Frozen(tree)) => {
-                tree.inode_attr(ino).map(|attr| attr.name)
+                tree.expect_inode_attr(ino).map(|attr| attr.name).map_err(FsError::from)
             }
             (NodePlace::Snapshot(slot, ino), _) => {
-                self.virt.snapshot_tree(slot).and_then(|tree| tree.inode_attr(ino)).map(|attr| attr.name)
+                let attr = self.virt.snapshot_tree(slot).and_then(|tree| Ok(tree.expect_inode_attr(ino)?));
+                attr.map(|attr| attr.name)
             }
             (NodePlace::Virtual(_), _) => Ok(virt::NAME.to_vec()),
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::fs::XattrFlags as LinuxXattrFlags;
 use rustix::io::Errno;
-use vellum_fs::{Result, XattrFlags};
+use vellum_fs::{Result, StateReader, XattrFlags};
 
 use super::{FuseAdapter, InodeOwner};
 use crate::metrics::ServedRequest;
@@ -49,8 +49,8 @@ impl FuseAdapter {
     fn getxattr(&self, node: u64, name: &[u8]) -> Result<Arc<[u8]>> {
         match self.inode_owner(node)? {
             InodeOwner::Live(fs, ino) => fs.getxattr(ino, name),
-            InodeOwner::Past(fs, epoch, ino) => fs.past_xattr(epoch, ino, name),
-            InodeOwner::Frozen(tree, ino) => Ok(tree.getxattr(ino, name)?.into()),
+            InodeOwner::Past(view, ino) => view.getxattr(ino, name),
+            InodeOwner::Frozen(tree, ino) => tree.getxattr(ino, name),
             InodeOwner::Virtual(_) | InodeOwner::Removed(_) => Err(Errno::NODATA.into()),
         }
     }
@@ -58,11 +58,11 @@ impl FuseAdapter {
     /// The names of a node's extended attributes, each terminated by a zero byte.
     fn listxattr(&self, node: u64) -> Result<Arc<[u8]>> {
         let names = match self.inode_owner(node)? {
-            InodeOwner::Live(fs, ino) => fs.listxattr(ino)?,
-            InodeOwner::Frozen(tree, ino) => tree.listxattr(ino)?,
-            InodeOwner::Past(..) | InodeOwner::Virtual(_) | InodeOwner::Removed(_) => Vec::new(),
+            InodeOwner::Live(fs, ino) => fs.listxattr(ino),
+            InodeOwner::Frozen(tree, ino) => tree.listxattr(ino),
+            InodeOwner::Past(..) | InodeOwner::Virtual(_) | InodeOwner::Removed(_) => Ok(Vec::new()),
         };
-        Ok(names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
+        Ok(names?.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
     }
 }
 

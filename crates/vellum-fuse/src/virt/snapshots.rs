@@ -8,10 +8,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use vellum_fs::history::frozen::{FrozenChunks, FrozenTree};
 use vellum_fs::{FsError, LiveFilesystem, Result};
 use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId};
-use vellum_volume::{Volume, VolumeError};
+use vellum_volume::{FsTree, Volume, VolumeError};
 
 use super::VirtualNode;
 use crate::node::{ListedDirName, NodePlace, SLOTS, SnapshotSlot};
@@ -25,7 +24,6 @@ const LINKS_MAX: usize = 1 << 20;
 /// The directory `.vellum/snapshots`.
 pub struct SnapshotsDir {
     volume: Arc<Volume>,
-    chunks: Arc<FrozenChunks>,
     /// The mounted worktree, whose latest snapshots may not be in the store yet.
     live: Option<Arc<LiveFilesystem>>,
     known: Mutex<KnownSnapshots>,
@@ -36,15 +34,15 @@ struct KnownSnapshots {
     slots: HashMap<SnapshotId, SnapshotSlot>,
     /// The snapshots by slot.
     ids: Vec<SnapshotId>,
-    trees: HashMap<SnapshotSlot, Arc<FrozenTree>>,
+    trees: HashMap<SnapshotSlot, Arc<FsTree>>,
     links: HashMap<Vec<u8>, u64>,
     targets: Vec<SnapshotId>,
 }
 
 impl SnapshotsDir {
     /// The directory of the snapshots of a volume.
-    pub fn new(volume: Arc<Volume>, chunks: Arc<FrozenChunks>, live: Option<Arc<LiveFilesystem>>) -> Self {
-        Self { volume, chunks, live, known: Mutex::default() }
+    pub fn new(volume: Arc<Volume>, live: Option<Arc<LiveFilesystem>>) -> Self {
+        Self { volume, live, known: Mutex::default() }
     }
 
     /// The pending snapshots, with their tags.
@@ -80,7 +78,7 @@ impl SnapshotsDir {
         let slot = self.find_or_add_slot(id)?;
         Ok(VirtualNode {
             place: NodePlace::Snapshot(slot, Ino::ROOT),
-            attr: self.snapshot_tree(slot)?.inode_attr(Ino::ROOT)?,
+            attr: self.snapshot_tree(slot)?.expect_inode_attr(Ino::ROOT)?,
         })
     }
 
@@ -125,7 +123,7 @@ impl SnapshotsDir {
     }
 
     /// The tree of the snapshot in a slot.
-    pub fn snapshot_tree(&self, slot: SnapshotSlot) -> Result<Arc<FrozenTree>> {
+    pub fn snapshot_tree(&self, slot: SnapshotSlot) -> Result<Arc<FsTree>> {
         let id = {
             let known = self.known.lock();
             if let Some(tree) = known.trees.get(&slot) {
@@ -136,7 +134,7 @@ impl SnapshotsDir {
         };
         self.publish_if_wanted(|waiting, _| *waiting == id)?;
         let root = self.volume.catalog.get_record(&id)?.root;
-        let tree = Arc::new(FrozenTree::new(self.volume.open_tree(root), self.chunks.clone()));
+        let tree = Arc::new(self.volume.open_tree(root));
         Ok(self.known.lock().trees.entry(slot).or_insert(tree).clone())
     }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rustix::io::Errno;
+use vellum_fs::StateReader;
 use vellum_fs::{FsError, RenameFlags, Result as FsResult};
 use vellum_types::{Dentry, FileKind};
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use vellum_fs::StateReader;
 use vellum_fs::history::pending::PendingSnapshot;
 use vellum_fs::history::snapshot::LiveSnapshotRequest;
 use vellum_fs::publish::publisher::BackgroundPublisher;

@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use rustix::io::Errno;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
+use vellum_volume::VolumeError;
+
+use crate::StateReader;
 use vellum_types::{ExtentSource, Ino, MapKey};
 
 use super::world::{
@@ -201,7 +204,7 @@ fn a_damaged_chunk_fails_the_reads_that_need_it() {
     })
     .unwrap();
     let failed = fs.read(CHUNKED, 0, usize::MAX);
-    assert!(matches!(failed, Err(FsError::Content { ino: CHUNKED, .. })));
+    assert!(matches!(failed, Err(FsError::Volume(VolumeError::Content { ino: CHUNKED, .. }))));
     assert_eq!(errno(failed), Some(Errno::IO));
     assert_eq!(fs.read(CHUNKED, 0, last as usize).unwrap(), chunked()[..last as usize]);
 }
@@ -230,7 +233,7 @@ fn what_a_file_of_many_pieces_takes_follows_each_change() {
     for piece in 0..PIECES {
         fs.write(NEW, 2 * piece * PIECE, &[1; PIECE as usize], false).unwrap();
     }
-    let stored = || fs.stored_bytes(&fs.getattr(NEW).unwrap()).unwrap();
+    let stored = || fs.stored_bytes(NEW, &fs.getattr(NEW).unwrap().attr).unwrap();
     assert_eq!(stored(), PIECES * PIECE);
     fs.append_to_file(NEW, &[2; 100]).unwrap();
     assert_eq!(stored(), PIECES * PIECE + 100);

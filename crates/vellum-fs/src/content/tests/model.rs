@@ -1,5 +1,6 @@
 //! Random operations on three files at once, compared with vectors.
 
+use crate::StateReader;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use vellum_types::Ino;

@@ -1,5 +1,6 @@
 //! Files that lost their last name while they were open.
 
+use crate::StateReader;
 use rustix::io::Errno;
 use vellum_types::Ino;
 

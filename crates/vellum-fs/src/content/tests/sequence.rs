@@ -6,6 +6,7 @@ use vellum_types::Ino;
 
 use super::world::{World, content, make, pattern};
 use crate::LiveFilesystem;
+use crate::StateReader;
 
 /// The first of the files, and how many there are.
 const FIRST: u64 = 300;

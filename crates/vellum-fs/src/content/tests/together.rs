@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::world::{NEW, World, check, content, make};
+use crate::StateReader;
 
 const WRITERS: u8 = 4;
 

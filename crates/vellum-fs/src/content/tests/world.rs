@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::StateReader;
 use tempfile::TempDir;
 use vellum_live::{LiveStore, MemoryStore};
 use vellum_map::{KeySpan, MapBuilder, MapRoot};
