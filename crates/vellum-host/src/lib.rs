@@ -12,6 +12,7 @@ pub mod clone;
 pub mod escape;
 pub mod exposition;
 pub mod histogram;
+pub mod ignore_files;
 pub mod lock;
 pub mod metadata;
 pub mod mount_table;

@@ -10,7 +10,6 @@
 
 mod compile;
 mod error;
-mod ignored;
 mod judge;
 mod limits;
 mod parse;

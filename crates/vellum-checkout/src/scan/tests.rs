@@ -1,7 +1,7 @@
 //! Selections and rules, apart from the disk.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use super::rules::IgnoreRuleFile;
+use super::rules::read_rules;
 use super::selection::SelectedPart;
 use super::*;
 
@@ -41,8 +41,8 @@ fn rules(root: &[u8], sub: &[u8]) -> (rules::IgnoreRules, Vec<String>) {
     std::fs::write(temp.path().join(".vellumignore"), root).unwrap();
     std::fs::write(temp.path().join("sub/.vellumignore"), sub).unwrap();
     let dir = HeldDir::open_root(temp.path()).unwrap();
-    let (outer, mut messages) = IgnoreRuleFile::read_rules(&dir, b"", None);
-    let (inner, more) = IgnoreRuleFile::read_rules(&dir.open_dir(b"sub").unwrap(), b"sub", outer.as_ref());
+    let (outer, mut messages) = read_rules(&dir, b"", None);
+    let (inner, more) = read_rules(&dir.open_dir(b"sub").unwrap(), b"sub", outer.as_ref());
     messages.extend(more);
     (inner.unwrap(), messages)
 }
@@ -67,13 +67,4 @@ fn rules_that_are_not_understood_are_told_and_the_others_hold() {
     let (rules, messages) = rules(b"\xef\xbb\xbf*.a\n\xff\xfe\n{a\n", b"");
     assert_eq!(messages.len(), 2, "{messages:?}");
     assert!(rules.is_ignored(b"x.a", false));
-}
-
-#[test]
-fn a_chain_of_a_million_rule_files_takes_no_stack() {
-    let mut rules = None;
-    for _ in 0..1_000_000 {
-        rules = IgnoreRuleFile::chained(rules);
-    }
-    drop(rules);
 }

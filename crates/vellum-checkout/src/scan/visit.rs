@@ -6,7 +6,7 @@ use vellum_host::beneath::{BeneathError, HeldDir, ListedName, is_temp_name};
 use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 
-use super::rules::{IgnoreRuleFile, IgnoreRules, RULES_FILE};
+use super::rules::{IgnoreRules, RULES_FILE, read_rules};
 use super::selection::SelectedPart;
 use super::tree::{DirCoverage, NONE, ScanEntry, UNCHANGED, entry_name_in};
 use super::walk::{FoundSubdirectory, ScanWalk, ScannedDir, VisitOutcome, VisitTask};
@@ -142,7 +142,7 @@ impl ScanWalk<'_> {
         if all && names.binary_search_by(|listed| listed.name.cmp(RULES_FILE)).is_err() {
             return outer.cloned();
         }
-        let (rules, messages) = IgnoreRuleFile::read_rules(dir, &self.node_path(task.node), outer);
+        let (rules, messages) = read_rules(dir, &self.node_path(task.node), outer);
         for message in messages {
             self.report_problem(task.node, RULES_FILE, ScanProblemCause::Rules(message));
         }

@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
+use vellum_host::ignore_files::{IgnoreFileError, IgnorePatterns};
+
 use super::compile::{RULES_MAX, RuleList};
 use super::error::RuleError;
-use super::ignored::SyncIgnoreFile;
 use super::parse::{PATTERN_MAX, parse_rule_file};
 use super::pattern::RulePattern;
 use super::rule::{DirMergeRule, FilterRule, RuleEffect, RuleEntry, RuleSet, RuleSides};
@@ -74,7 +75,22 @@ pub struct RuleScope {
     locals: Arc<Vec<Option<Arc<LocalRules>>>>,
     /// Files that directories' own files want looked for.
     more: Arc<Vec<DirMergeRule>>,
-    ignored: Option<Arc<SyncIgnoreFile>>,
+    ignored: Option<Arc<IgnorePatterns>>,
+}
+
+/// The patterns of an ignore file before those of `outer`. A line that is not understood is an error.
+fn parse_ignore_file(
+    name: &[u8],
+    text: &[u8],
+    offset: usize,
+    outer: Option<Arc<IgnorePatterns>>,
+) -> Result<Option<Arc<IgnorePatterns>>, RuleError> {
+    let parsed = IgnorePatterns::parse_file(text, offset, outer);
+    match parsed.problems.first().map(|problem| &problem.cause) {
+        None => Ok(parsed.patterns),
+        Some(IgnoreFileError::NotUtf8) => Err(RuleError::file_error(name, "a line is not UTF-8")),
+        Some(IgnoreFileError::Pattern(error)) => Err(RuleError::file_error(name, error.to_string())),
+    }
 }
 
 /// The rules of one file in one directory, and those above it.
@@ -197,7 +213,7 @@ impl SyncRules {
         self.read_local_rules(&mut scope, offset, read)?;
         for name in &self.ignore_files {
             if let Some(text) = read(name).map_err(|why| RuleError::file_error(name, why))? {
-                scope.ignored = SyncIgnoreFile::new(name, &text, offset, scope.ignored.take())?;
+                scope.ignored = parse_ignore_file(name, &text, offset, scope.ignored.take())?;
             }
         }
         Ok(scope)
