@@ -19,7 +19,7 @@ use vellum_benchkit::{
     wall_time_criterion,
 };
 use vellum_checkout::scan::{ScanEntryRef, ScanOptions, ScanTree, scan_tree};
-use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_stat_cache};
+use vellum_checkout::statcache::{FilesystemTime, NewStatCache, RecordedEntry, StatCache, write_stat_cache};
 use vellum_host::beneath::{HeldDir, ReplacePolicy, StagingMethod};
 use vellum_types::{BlobId, Ino};
 
@@ -76,8 +76,8 @@ impl Place {
             next += 1;
             Some(RecordedEntry { ino: Ino(next), stat: None })
         };
-        write_stat_cache((&self.state, b"cache"), (BlobId([0; 32]), stamp), tree, Ino::ROOT, recorded)
-            .unwrap();
+        let cache = NewStatCache { dir: &self.state, name: b"cache", base: BlobId([0; 32]), stamp };
+        write_stat_cache(cache, tree, recorded).unwrap();
     }
 }
 

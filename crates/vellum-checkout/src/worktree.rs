@@ -26,7 +26,7 @@ use crate::capture::{CaptureRequest, CaptureResult, ChunkSink, LayerSink, TreeSi
 use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::renew::is_lost_base;
 use crate::scan::{PathSelection, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanOptions, ScanTree, scan_tree};
-use crate::statcache::{FilesystemTime, RecordedEntry, StatCache, write_stat_cache};
+use crate::statcache::{FilesystemTime, NewStatCache, RecordedEntry, StatCache, write_stat_cache};
 
 /// Name of the stat cache in the state directory.
 const STATCACHE_FILE: &[u8] = b"statcache";
@@ -202,7 +202,7 @@ impl CheckoutWorktree {
         let unchanged = base_root == Some(root);
         if !unchanged || captured.was_racy || tree.cache().is_none() {
             // The cache only saves work, and an old one describes another root: the snapshot stands without it.
-            let _ = self.write_stat_cache(&tree, (root, stamp), &captured);
+            let _ = self.write_stat_cache(&tree, root, stamp, &captured);
         }
         let renewed = written.blobs_renewed;
         Ok(SnapshotReport { id, record, problems: captured.problems, unchanged, renewed })
@@ -351,7 +351,7 @@ impl CheckoutWorktree {
         }
         let root = head.as_ref().map_or(self.volume.empty_root(), |head| head.record.root);
         if sink.layer.is_empty() && captured.was_racy && head.is_some() {
-            self.try_write_stat_cache(&tree, (root, stamp), &captured);
+            self.try_write_stat_cache(&tree, root, stamp, &captured);
         }
         tree.release_cache();
         let state = self.volume.open_tree_with_layers(root, vec![Arc::new(sink.layer)]);
@@ -403,24 +403,27 @@ impl CheckoutWorktree {
     fn write_stat_cache(
         &self,
         tree: &ScanTree,
-        (root, stamp): (MapRoot, FilesystemTime),
+        root: MapRoot,
+        stamp: FilesystemTime,
         captured: &CaptureResult,
     ) -> Result<()> {
-        let state = self.root.open_dir(STATE_DIR.as_bytes())?;
+        let dir = &self.root.open_dir(STATE_DIR.as_bytes())?;
+        let cache = NewStatCache { dir, name: STATCACHE_FILE, base: root.0, stamp };
         let recorded = |entry: ScanEntryRef<'_>| captured.recorded_state(entry);
-        Ok(write_stat_cache((&state, STATCACHE_FILE), (root.0, stamp), tree, Ino::ROOT, recorded)?)
+        Ok(write_stat_cache(cache, tree, recorded)?)
     }
 
     /// The same after a mere look: only if no other command is at work.
     fn try_write_stat_cache(
         &self,
         tree: &ScanTree,
-        base: (MapRoot, FilesystemTime),
+        root: MapRoot,
+        stamp: FilesystemTime,
         captured: &CaptureResult,
     ) {
         if let Ok(Some(_lock)) = self.volume.state.try_lock_worktree() {
             // A look must not fail for the sake of the next one.
-            let _ = self.write_stat_cache(tree, base, captured);
+            let _ = self.write_stat_cache(tree, root, stamp, captured);
         }
     }
 
@@ -444,9 +447,9 @@ impl CheckoutWorktree {
                     stat: (!as_made).then(|| entry.stat().with_outdated_ctime()),
                 })
             };
-            let state = self.root.open_dir(STATE_DIR.as_bytes())?;
-            let base = (entry.record.root.0, stamp);
-            Ok(write_stat_cache((&state, STATCACHE_FILE), base, &tree, Ino::ROOT, recorded)?)
+            let dir = &self.root.open_dir(STATE_DIR.as_bytes())?;
+            let cache = NewStatCache { dir, name: STATCACHE_FILE, base: entry.record.root.0, stamp };
+            Ok(write_stat_cache(cache, &tree, recorded)?)
         };
         // An older cache that is left describes another root, or is still right.
         let _ = remember();

@@ -248,7 +248,9 @@ impl VirtualDir {
     /// The names of a virtual directory.
     pub fn list_entries(&self, dir: u64) -> Result<Vec<ListedDirName>> {
         match FixedVirtualFile::from_number(dir) {
-            Some(FixedVirtualFile::Top) => Ok(FIXED.into_iter().skip(1).map(new_listed_name).collect()),
+            Some(FixedVirtualFile::Top) => {
+                Ok(FIXED.into_iter().skip(1).map(|(file, name)| new_listed_name(file, name)).collect())
+            }
             Some(FixedVirtualFile::Snapshots) => self.snapshots.list_entries(),
             // Any node id is a name; none is listed.
             Some(FixedVirtualFile::Paths) => Ok(Vec::new()),
@@ -307,7 +309,7 @@ impl VirtualDir {
     }
 }
 
-fn new_listed_name((file, name): (FixedVirtualFile, &[u8])) -> ListedDirName {
+fn new_listed_name(file: FixedVirtualFile, name: &[u8]) -> ListedDirName {
     let kind = match file {
         FixedVirtualFile::Top | FixedVirtualFile::Snapshots | FixedVirtualFile::Paths => FileKind::Dir,
         FixedVirtualFile::AccessLog => FileKind::Symlink,

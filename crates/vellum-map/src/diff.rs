@@ -73,10 +73,10 @@ impl<S: NodeSource + ?Sized> MapDiff<'_, S> {
                 (_, DiffPosition::Node(..)) => self.after.open_node(self.source)?,
                 (DiffPosition::End, DiffPosition::End) => return Ok(None),
                 (DiffPosition::Entry, DiffPosition::End) => {
-                    return Ok(self.before.take_entry().map(new_removal));
+                    return Ok(self.before.take_removal());
                 }
                 (DiffPosition::End, DiffPosition::Entry) => {
-                    return Ok(self.after.take_entry().map(new_addition));
+                    return Ok(self.after.take_addition());
                 }
                 (DiffPosition::Entry, DiffPosition::Entry) => {
                     if let Some(change) = self.compare_entries() {
@@ -92,8 +92,8 @@ impl<S: NodeSource + ?Sized> MapDiff<'_, S> {
         let (a_key, a_value) = self.before.current_entry()?;
         let (b_key, b_value) = self.after.current_entry()?;
         match a_key.cmp(b_key) {
-            Ordering::Less => self.before.take_entry().map(new_removal),
-            Ordering::Greater => self.after.take_entry().map(new_addition),
+            Ordering::Less => self.before.take_removal(),
+            Ordering::Greater => self.after.take_addition(),
             Ordering::Equal if a_value == b_value => {
                 self.before.skip_current();
                 self.after.skip_current();
@@ -106,14 +106,6 @@ impl<S: NodeSource + ?Sized> MapDiff<'_, S> {
             }
         }
     }
-}
-
-fn new_removal((key, value): (SharedSlice, MapValue)) -> MapChange {
-    MapChange { key, before: Some(value), after: None }
-}
-
-fn new_addition((key, value): (SharedSlice, MapValue)) -> MapChange {
-    MapChange { key, before: None, after: Some(value) }
 }
 
 impl<S: NodeSource + ?Sized> Iterator for MapDiff<'_, S> {
@@ -220,6 +212,16 @@ impl DiffSide {
     fn current_entry(&self) -> Option<(&[u8], &[u8])> {
         let (node, index) = self.frames.last()?;
         node.entry(*index)
+    }
+
+    /// The next entry, which the other side does not have: of the side before.
+    fn take_removal(&mut self) -> Option<MapChange> {
+        self.take_entry().map(|(key, value)| MapChange { key, before: Some(value), after: None })
+    }
+
+    /// The same of the side after.
+    fn take_addition(&mut self) -> Option<MapChange> {
+        self.take_entry().map(|(key, value)| MapChange { key, before: None, after: Some(value) })
     }
 
     fn take_entry(&mut self) -> Option<(SharedSlice, MapValue)> {

@@ -232,8 +232,8 @@ pub(crate) fn slice_value(node: &Arc<MapNode>, index: usize) -> Option<MapValue>
     Some(SharedSlice::from_node(Arc::clone(node), narrow_range(value)?))
 }
 
-fn narrow_range(range: Range<usize>) -> Option<(u32, u32)> {
-    Some((u32::try_from(range.start).ok()?, u32::try_from(range.end).ok()?))
+fn narrow_range(range: Range<usize>) -> Option<Range<u32>> {
+    Some(u32::try_from(range.start).ok()?..u32::try_from(range.end).ok()?)
 }
 
 fn parse_child(value: &[u8]) -> Result<(BlobId, u64), DecodeError> {

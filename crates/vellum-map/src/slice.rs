@@ -1,7 +1,7 @@
 //! Bytes held alive by what they stand in, so that reading copies nothing.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use crate::node::MapNode;
@@ -20,8 +20,8 @@ enum SliceHolder {
 }
 
 impl SharedSlice {
-    pub(crate) fn from_node(node: Arc<MapNode>, (start, end): (u32, u32)) -> Self {
-        Self(SliceHolder::Node { node, start, end })
+    pub(crate) fn from_node(node: Arc<MapNode>, range: Range<u32>) -> Self {
+        Self(SliceHolder::Node { node, start: range.start, end: range.end })
     }
 
     /// The bytes.

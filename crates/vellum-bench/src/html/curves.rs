@@ -64,7 +64,7 @@ impl ChartAxis {
 
 /// A curve with its axes; None if it has nothing to show.
 pub fn draw_curve(curve: &BenchCurve, scale: AxisScale) -> Option<String> {
-    let drawn: Vec<_> = curve.points.iter().copied().filter(|point| is_drawable(*point, scale)).collect();
+    let drawn: Vec<_> = curve.points.iter().copied().filter(|(x, y)| is_drawable(*x, *y, scale)).collect();
     if drawn.is_empty() {
         return None;
     }
@@ -96,7 +96,7 @@ pub fn draw_curve(curve: &BenchCurve, scale: AxisScale) -> Option<String> {
     Some(svg + "</svg></figure>\n")
 }
 
-fn is_drawable((x, y): (f64, f64), scale: AxisScale) -> bool {
+fn is_drawable(x: f64, y: f64, scale: AxisScale) -> bool {
     x.is_finite() && y.is_finite() && (scale == AxisScale::Linear || (x > 0.0 && y > 0.0))
 }
 

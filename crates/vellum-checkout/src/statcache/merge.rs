@@ -28,21 +28,33 @@ enum BlockSource {
     Old(CachedDir),
 }
 
-/// Writes the cache for the map `base`, to which `tree` was recorded. `recorded` is asked for each entry in the tree;
+/// A stat cache to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct NewStatCache<'d> {
+    /// The directory that it is put into.
+    pub dir: &'d HeldDir,
+    /// Its name, replaced in one step.
+    pub name: &'d [u8],
+    /// The root of the map to which the tree was recorded.
+    pub base: BlobId,
+    /// The filesystem's time before the scan.
+    pub stamp: FilesystemTime,
+}
+
+/// Writes the cache of `tree`. `recorded` is asked for each entry in the tree;
 /// those it answers with None (unreadable, changed while being read) are not remembered, nor what is below them.
-/// What a partial scan left out is taken over from the tree's own cache. `name` is replaced in one step.
+/// What a partial scan left out is taken over from the tree's own cache.
 pub fn write_stat_cache(
-    (dir, name): (&HeldDir, &[u8]),
-    (base, stamp): (BlobId, FilesystemTime),
+    cache: NewStatCache<'_>,
     tree: &ScanTree,
-    root: Ino,
     mut recorded: impl FnMut(ScanEntryRef<'_>) -> Option<RecordedEntry>,
 ) -> Result<()> {
     // Of a root that is only on the way to the selected paths, its own attributes were not recorded.
     let root_dir = tree.dir(ScanDirIndex::ROOT);
     let root_stat =
         if root_dir.is_fully_scanned() { *tree.root_stat() } else { tree.root_stat().with_outdated_ctime() };
-    let writer = StatCacheWriter::create(dir, base, stamp, (root, &root_stat))?;
+    let NewStatCache { dir, name, base, stamp } = cache;
+    let writer = StatCacheWriter::create(dir, base, stamp, (Ino::ROOT, &root_stat))?;
     let mut merge = StatCacheMerge {
         writer,
         stamp,

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
 use vellum_checkout::scan::ScanDirIndex;
-use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_stat_cache};
+use vellum_checkout::statcache::{FilesystemTime, NewStatCache, RecordedEntry, StatCache, write_stat_cache};
 use vellum_host::beneath::HeldNode;
 use vellum_types::Ino;
 
@@ -111,7 +111,8 @@ fn what_was_not_recorded_is_not_remembered() {
     let recorded = |entry: vellum_checkout::scan::ScanEntryRef<'_>| {
         (entry.name() != b"deep").then_some(RecordedEntry { ino: Ino(1), stat: None })
     };
-    write_stat_cache((&space.state, b"cache"), (BASE, stamp), &tree, Ino::ROOT, recorded).unwrap();
+    let cache = NewStatCache { dir: &space.state, name: b"cache", base: BASE, stamp };
+    write_stat_cache(cache, &tree, recorded).unwrap();
     assert_eq!(space.cache().len(), 6);
     assert_eq!(changed(&space.scan_cached()), ["a/deep", "a/deep/3"]);
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use vellum_checkout::scan::{ScanEntryRef, ScanOptions, ScanTree, scan_tree};
-use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_stat_cache};
+use vellum_checkout::statcache::{FilesystemTime, NewStatCache, RecordedEntry, StatCache, write_stat_cache};
 use vellum_host::beneath::HeldDir;
 use vellum_types::{BlobId, Ino};
 
@@ -55,7 +55,8 @@ impl Workspace {
     pub fn remember(&self, tree: &ScanTree, stamp: FilesystemTime) {
         let recorded =
             |entry: ScanEntryRef<'_>| Some(RecordedEntry { ino: Ino(entry.stat().ino), stat: None });
-        write_stat_cache((&self.state, b"cache"), (BASE, stamp), tree, Ino::ROOT, recorded).unwrap();
+        let cache = NewStatCache { dir: &self.state, name: b"cache", base: BASE, stamp };
+        write_stat_cache(cache, tree, recorded).unwrap();
     }
 
     /// Lets all attributes grow old enough to be trusted, then remembers the tree.

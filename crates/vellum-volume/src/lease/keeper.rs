@@ -10,8 +10,15 @@ use crate::error::VolumeError;
 
 /// Renews a lease until it is dropped, or the lease is lost.
 pub struct LeaseKeeper {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    stop: Arc<StopSignal>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Tells the thread to end.
+#[derive(Default)]
+struct StopSignal {
+    is_set: Mutex<bool>,
+    wake: Condvar,
 }
 
 impl LeaseKeeper {
@@ -20,7 +27,7 @@ impl LeaseKeeper {
         tenure: Arc<HeldLease>,
         when_lost: impl FnOnce(&VolumeError) + Send + 'static,
     ) -> std::io::Result<Self> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let stop = Arc::new(StopSignal::default());
         let stopped = stop.clone();
         let keep = move || {
             while !wait_for_renewal(&stopped, &tenure) {
@@ -37,17 +44,16 @@ impl LeaseKeeper {
 }
 
 /// Waits until a renewal is due; returns true if the thread is to stop.
-fn wait_for_renewal((stop, wake): &(Mutex<bool>, Condvar), tenure: &HeldLease) -> bool {
-    let mut stop = stop.lock();
-    wake.wait_while_for(&mut stop, |stop| !*stop, tenure.renewal_period());
-    *stop
+fn wait_for_renewal(signal: &StopSignal, tenure: &HeldLease) -> bool {
+    let mut is_set = signal.is_set.lock();
+    signal.wake.wait_while_for(&mut is_set, |is_set| !*is_set, tenure.renewal_period());
+    *is_set
 }
 
 impl Drop for LeaseKeeper {
     fn drop(&mut self) {
-        let (stop, wake) = &*self.stop;
-        *stop.lock() = true;
-        wake.notify_all();
+        *self.stop.is_set.lock() = true;
+        self.stop.wake.notify_all();
         if let Some(thread) = self.thread.take() {
             // A panic there has been told already.
             let _ = thread.join();
