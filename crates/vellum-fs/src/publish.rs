@@ -114,6 +114,7 @@ impl LiveFilesystem {
                 Ok(())
             })?;
         }
+        // Pending snapshots first, one after another, then what lies above them.
         while self.publish_oldest()? == PublishProgress::Some {}
         Ok(())
     }
@@ -147,8 +148,11 @@ impl LiveFilesystem {
         published.counted.stored += session.flush_blobs()?.bytes_stored;
         let record = SnapshotRecord { root: published.root, statistics: published.counted, ..pending.record };
         // Of this worktree, not of the record's: a fork publishes what it took over unpublished, if it comes first.
+        // Everything that the record names is durable by now. Until the ref names the snapshot, the session protects
+        // it from the collector.
         let id = self.volume.catalog.store_record(&record)?;
         self.update_worktree_ref(|old| (old.head, old.live) = (Some(id), None))?;
+        // Remembered, so that the ref is not written again only to say the same.
         *self.announced.lock() = Some(id);
         for tag in &pending.tags {
             self.add_snapshot_tag(tag, &pending.id)?;
@@ -209,6 +213,7 @@ impl LiveFilesystem {
             waiting.retain(|(number, _)| Some(*number) != snapshot);
             states.extend(waiting.iter_mut().map(|(_, pending)| &mut pending.state));
             states.extend(pasts.values_mut().map(|past| &mut past.state));
+            // The others stand on something else: a restore has put their state on another tree.
             states.retain(|state| done.is_below(state));
             let newer: BTreeSet<LayerId> = states
                 .iter()
@@ -222,6 +227,7 @@ impl LiveFilesystem {
             let layers = amended.into_iter().collect();
             let rest = LayeredState { base: published.root, counted: published.counted, layers };
             for state in states {
+                // Layers are newest first, and those that were published are the lowest ones.
                 state.layers.truncate(state.layers.len() - done.layers.len());
                 state.layers.extend(&rest.layers);
                 (state.base, state.counted) = (rest.base, rest.counted);
@@ -233,6 +239,7 @@ impl LiveFilesystem {
             if let Some(number) = snapshot {
                 txn.delete_key(&pending_snapshot_key_of(number));
             }
+            // Asked after the states have moved: of the published layers, those remain that a view still reads.
             let needed = self.collect_needed_layers(head, &waiting, &pasts);
             for layer in done.layers.iter().filter(|layer| !needed.contains(layer)) {
                 txn.delete_prefix(&layer_prefix(*layer));

@@ -68,6 +68,8 @@ impl LiveFilesystem {
                 ControlFlow::Continue(())
             })
         })?;
+        // First all of the new tree is hidden, then the old entries are put over that: extents of the two need not
+        // begin at the same offsets.
         for entry in read_range(&**self.tree.node_provider(), root, span)? {
             let key = entry?.key;
             txn.set_key(&encode_layer_key(layer, &key), encode_change(&key, None));

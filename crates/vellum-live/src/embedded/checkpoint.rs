@@ -69,11 +69,15 @@ pub(crate) fn write_checkpoint(
     let mut frames = FrameWriter::new(&*file, &header);
     frames.push_frame(&encode_header(beginning)).map_err(&io)?;
     let count = write_entries(&mut frames, portion).map_err(&io)?;
+    // Entries were read while transactions went on: what they show becomes durable before they replace the journal
+    // that would show it.
     let upto = settle()?;
     let mut end = FieldWriter::new();
     end.write_u8(END).write_u64(upto).write_u64(count);
     frames.push_frame(&end.into_vec()).and_then(|()| frames.finish_file()).map_err(&io)?;
     folder
+        // Only under this name is it read. A crash before leaves an unfinished file, which is removed at the next
+        // start.
         .rename_file(&new, &name)
         .and_then(|()| folder.sync_folder())
         .map_err(wrap_io_error(folder, "rename", &new))
@@ -98,6 +102,7 @@ fn write_entries(
     loop {
         let entries = portion(&from);
         let Some((last, _)) = entries.last() else { break };
+        // The least key behind the last one.
         from = [last, &[0][..]].concat();
         for (key, value) in &entries {
             let mut writer = FieldWriter::from_vec(body);

@@ -98,6 +98,7 @@ impl Journal {
             return Err(AppendFailure { error: ErrorKind::FileTooLarge.into(), undone: true });
         }
         let len = self.scratch.len() as u64;
+        // Before the write: a record that made the file longer would make its sync a transaction of the filesystem.
         if self.end + len > self.room {
             self.reserve_space(self.end + len);
         }
@@ -130,6 +131,7 @@ impl Journal {
 
     /// Cuts off what a failed write left. Only a lack of space is known to leave all else as it was.
     fn undo_append(&mut self, error: io::Error) -> AppendFailure {
+        // If the file can be cut, it ends here, and room is reserved anew.
         self.room = self.end;
         let is_full = matches!(
             error.kind(),

@@ -76,6 +76,8 @@ impl EmbeddedEngine {
             // Without records it means nothing, and the next attempt takes its name.
             let _ = folder.remove_file(&name);
         })?;
+        // From here on transactions go into the new file, so that the checkpoint and that file together are
+        // everything.
         let (beginning, before) = self.switch_journal(Arc::new(segment))?;
         let portion = |from: &[u8]| self.read_groups(|groups| groups.collect_live_entries(from, PORTION));
         let settle = || {
@@ -92,6 +94,7 @@ impl EmbeddedEngine {
         let older = std::mem::replace(&mut held.checkpoint, number);
         held.failed_at = 0;
         self.counters.count_checkpoint();
+        // Subtracted, not set: transactions were appended meanwhile.
         self.writer.lock().journal.len -= before;
         remove_superseded_files(folder, older, number)
     }
@@ -100,6 +103,7 @@ impl EmbeddedEngine {
     fn switch_journal(&self, segment: Arc<JournalSegment>) -> Result<(CheckpointHeader, u64), LiveError> {
         let mut writer = self.writer.lock();
         self.check_not_failed()?;
+        // The old file stays among those that a sync flushes: its last records may not be durable yet.
         self.syncing.lock().segments.push(Arc::clone(&segment));
         writer.journal.switch_segment(segment);
         let runs = self.read_groups(list_group_runs);
@@ -113,6 +117,7 @@ impl EmbeddedEngine {
         let sealed = {
             let _writer = self.writer.lock();
             let mut groups = self.groups.write();
+            // The writer is locked: no transaction is between its record in the journal and its entries in memory.
             groups.seal_groups(prefix, self.limits.run)
         };
         for group in &sealed {
@@ -165,6 +170,7 @@ impl EmbeddedEngine {
 
     /// Removes the files of runs that durable transactions dropped. Who still reads one has it open.
     fn remove_dropped_runs(&self) -> Result<(), LiveError> {
+        // A transaction that is not durable may be undone by a crash, and then the run is needed again.
         let durable = self.syncing.lock().durable;
         let mut pending_deletions = self.pending_deletions.lock();
         let ready = pending_deletions.partition_point(|(sequence, _)| *sequence <= durable);
@@ -187,6 +193,7 @@ impl EmbeddedEngine {
             })
         };
         let begin = beginning.begin;
+        // The fork must not have what the original could lose.
         self.wait_until_durable(begin)?;
         for number in runs {
             let name = run::format_run_name(number);

@@ -71,6 +71,8 @@ impl<'a> JournalReplay<'a> {
         for (index, number) in numbers.iter().enumerate() {
             if let Some(gap) = self.read_segment(*number)? {
                 let later = numbers.get(index..).unwrap_or_default();
+                // The usual end after a crash: the last frames were being written. It is damage only if they had been
+                // durable.
                 self.check_gap_not_durable(&gap, later)?;
                 break;
             }
@@ -79,6 +81,8 @@ impl<'a> JournalReplay<'a> {
             let what = DecodeError::Invalid("header");
             return Err(self.damage_error(&JournalGap { number: first, offset: 0, what }));
         }
+        // Files after the checkpoint were read. What no mark covers may still be on the disk: it is kept as far as
+        // the write log has the content that it names.
         self.apply_intact(hooks);
         if self.last < self.durable {
             return Err(self.damage_error(&JournalGap {
@@ -129,6 +133,7 @@ impl<'a> JournalReplay<'a> {
                 self.apply_durable();
                 Ok(())
             }
+            // A mark is written after the sync that it reports, so it never covers a transaction behind it.
             JournalRecord::Mark(durable) if durable < next => {
                 self.durable = self.durable.max(durable);
                 self.apply_durable();
@@ -199,6 +204,7 @@ impl<'a> JournalReplay<'a> {
     /// Makes the files end where the journal does, so that what follows is appended to sound records.
     fn truncate_segments(&mut self, numbers: &[u64]) -> Result<(), LiveError> {
         let kept = self.segments.len();
+        // The newest first: whatever a crash leaves of them follows what is kept without a gap between the files.
         for number in numbers.iter().skip(kept).rev() {
             self.folder
                 .remove_file(&format_journal_name(*number))
@@ -209,6 +215,7 @@ impl<'a> JournalReplay<'a> {
         }
         if let Some((segment, end)) = self.segments.last() {
             let io = self.wrap_io_error("cut", segment.number);
+            // Synced before anything is appended: records of the old end must not come back behind new ones.
             if segment.file.size().map_err(&io)? > *end {
                 segment.file.set_len(*end).map_err(&io)?;
                 segment.file.sync_file().map_err(&io)?;

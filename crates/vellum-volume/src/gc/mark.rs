@@ -67,6 +67,7 @@ pub fn mark_live_blobs(
     }
     while !waiting.is_empty() {
         meter.check_stopped()?;
+        // From the end: depth first keeps the list short, where breadth would hold a whole level of the largest tree.
         let batch = waiting.split_off(waiting.len().saturating_sub(BATCH));
         for references in read_node_references(volume, &batch)? {
             meter.add_progress(1, 0);

@@ -45,6 +45,7 @@ pub fn run_collection(
     meter: &ProgressMeter,
 ) -> Result<CollectionReport> {
     volume.state.remove_stale_temp_files();
+    // The collector may be what makes room on a full disk, so it may use the reserve.
     volume.release_reserves();
     let collected = execute_collection(volume, request, meter);
     volume.ensure_reserves();
@@ -57,6 +58,7 @@ fn execute_collection(
     meter: &ProgressMeter,
 ) -> Result<CollectionReport> {
     end_sessions(volume, request.ended_sessions)?;
+    // Held until the end: what another collector would see half done here, it would take for abandoned packs.
     let claim = SessionClaim::claim_as_collector(volume)?;
     let PlannedCollection { mut plan, mut live, without, present } =
         build_collection_plan(volume, request.without, meter)?;
@@ -70,8 +72,11 @@ fn execute_collection(
     if packs.is_empty() {
         return Ok(collected);
     }
+    // Condemned before sessions are looked for: a writer that is not found below reads the index later, and does not
+    // rely on these packs.
     volume.blobs.condemn_packs(&select_condemnable(&packs))?;
     collected.writers = list_active_writers(volume, &claim)?;
+    // The packs stay condemned. They can be read meanwhile, and the next collection deletes them.
     if !collected.writers.is_empty() {
         tracing::info!(writers = collected.writers.len(), "collection waits for writers");
         return Ok(collected);
@@ -98,6 +103,8 @@ fn execute_collection(
         Err(error) if error.kind() == ErrorKind::NoSpace => false,
         Err(error) => return Err(error.into()),
     };
+    // After the index has forgotten them: a crash leaves packs that nobody knows, which the next plan finds, and no
+    // entry that leads to nothing.
     for pack in packs.keys() {
         meter.check_stopped()?;
         claim.renew_if_due()?;

@@ -99,6 +99,8 @@ impl HeldLease {
         worktree: &str,
         claimant: LeaseClaimant,
     ) -> Result<(Arc<Self>, TakenLease)> {
+        // The term counts from before the request: however long the answer takes, nobody else may have the lease
+        // sooner than this process expects.
         let begun = claimant.clock.now();
         let mut taken = None;
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() };
@@ -126,6 +128,8 @@ impl HeldLease {
                     put_out = Some((lease, head.place.clone()));
                 }
             }
+            // In the same swap that checks the previous holder: of two that claim at once, one finds the ref changed
+            // and begins again.
             claimant.record_claim(&mut head);
             let value = head.encode();
             taken = Some(TakenLease { head, put_out });
@@ -183,6 +187,7 @@ impl HeldLease {
             let Some(old) = old else { return Err(self.mark_lost("the worktree was removed".into())) };
             let mut head = decode_worktree_head(old)?;
             match &mut head.lease {
+                // The token alone decides. Times say when others may take the lease, not whether they did.
                 Some(lease) if lease.token == self.token && !lease.ended => {
                     lease.session = SessionObject::for_current_process();
                 }
@@ -227,10 +232,13 @@ impl HeldLease {
             return Ok(());
         }
         self.check_not_lost()?;
+        // One thread asks. Those that wait here find the answer below.
         let _alone = self.asking.lock();
         if self.is_surely_held() {
             return Ok(());
         }
+        // Asked by a thread of its own, because a request to a store that is away may take longer than a writer is to
+        // wait. If it succeeds later, that counts from then on.
         let (reply, replies) = mpsc::channel();
         let asker = self.clone();
         let ask = move || {

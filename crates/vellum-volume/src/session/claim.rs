@@ -64,6 +64,8 @@ impl SessionClaim {
                     reason: format_collector(&other),
                 });
             }
+            // By compare-and-swap: if its owner is alive after all and renews it first, it stays, and the next round
+            // reports that.
             other.remove_if_unrenewed(&*claim.objects)?;
         }
         Err(VolumeError::Raced("the collector's session".into()))
@@ -115,6 +117,8 @@ impl SessionClaim {
     /// Returns all other sessions, with their age by the store's clock; this session provides the current time of
     /// that clock.
     pub(crate) fn list_other_sessions(&self) -> Result<Vec<OtherSession>> {
+        // The store stamps this object with its own time now. Ages of the others are differences to that stamp, so
+        // that no host's clock matters.
         self.renew_claim(&mut self.stored.lock())?;
         others::list_other_sessions(&*self.objects, &self.keys, &self.key)
     }
@@ -122,6 +126,7 @@ impl SessionClaim {
     /// Fails if another process ended this session because it considered the writer dead.
     pub(crate) fn check_not_lost(&self) -> Result<()> {
         match self.objects.get_object(&self.key, OBJECT_MAX) {
+            // The bytes name the process: a collector that took the session over has put other ones.
             Ok(there) if there == *self.stored.lock() => Ok(()),
             Ok(_) | Err(StoreError::NotFound { .. } | StoreError::TooLarge { .. }) => {
                 Err(VolumeError::SessionLost)
