@@ -468,6 +468,9 @@ impl<'a> ChangePairing<'a> {
         let new = self.added.take_entry(&new_link).ok_or_else(missing)?;
         let old_side = self.read_change_side(self.states.from, &old_link, old)?;
         let new_side = self.read_change_side(self.states.to, &new_link, new)?;
+        // A directory that a merge numbered anew is another one by number: what is in it has not moved.
+        let is_in_place = kind == ChangeKind::Renamed && old_side.path == new_side.path;
+        let kind = if is_in_place { ChangeKind::Modified } else { kind };
         let aspects = self.compare_by_number(old.ino, new.ino)?;
         // Of another inode this tells nothing: it may have changed under other names that it keeps.
         if old.ino == new.ino && self.shared.is_none_or(|shared| new.ino < shared) {

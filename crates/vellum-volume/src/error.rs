@@ -41,6 +41,23 @@ pub enum VolumeError {
         /// What it does instead of keeping its promises.
         missing: String,
     },
+    /// A merge is under way in the worktree.
+    #[error("a merge of {name} is under way in this worktree")]
+    MergeUnderWay {
+        /// What the user called the other snapshot.
+        name: String,
+    },
+    /// No merge is under way in the worktree.
+    #[error("no merge is under way in this worktree")]
+    NoMerge,
+    /// The base that was named is in the history of one side only.
+    #[error("the base {base} is not in the history of {snapshot}")]
+    NotCommon {
+        /// The base.
+        base: SnapshotId,
+        /// The snapshot that does not descend from it.
+        snapshot: SnapshotId,
+    },
     /// No state directory here or above.
     #[error("no volume here: neither {} nor a directory above it has a .vellum", .0.display())]
     NoVolume(PathBuf),
@@ -356,6 +373,7 @@ impl VolumeError {
             | Self::NoSuchRef { .. }
             | Self::NoSession(_)
             | Self::NoRemotes
+            | Self::NoMerge
             | Self::EmptyRemote(_)
             | Self::NoSuchPath { .. } => ErrorKind::NotFound,
             Self::Nested { .. }
@@ -371,6 +389,7 @@ impl VolumeError {
             | Self::OtherVolume { .. }
             | Self::OccupiedStore(_)
             | Self::SeveralRemotes(_)
+            | Self::NotCommon { .. }
             | Self::WrongKind { .. } => ErrorKind::Usage,
             Self::DeepPaths { .. } => ErrorKind::Io,
             Self::Local { source, .. } => ErrorKind::from_io_error(source),
@@ -387,6 +406,7 @@ impl VolumeError {
             Self::UnfitStore { .. } => ErrorKind::Unsupported,
             Self::Locked | Self::WrongSecret => ErrorKind::Denied,
             Self::Exists { .. }
+            | Self::MergeUnderWay { .. }
             | Self::InUse { .. }
             | Self::Raced(_)
             | Self::SessionLost

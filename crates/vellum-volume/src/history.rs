@@ -142,36 +142,6 @@ impl Volume {
     }
 }
 
-/// Whether a snapshot is an ancestor of another, or that one itself. A snapshot of which no record is known is none.
-pub(crate) fn is_ancestor(
-    catalog: &SnapshotCatalog,
-    ancestor: SnapshotId,
-    descendant: SnapshotId,
-) -> Result<bool> {
-    let find = |id: &SnapshotId| match catalog.get_record(id) {
-        Ok(record) => Ok(Some(record)),
-        Err(VolumeError::MissingRecord(_)) => Ok(None),
-        Err(error) => Err(error),
-    };
-    if find(&ancestor)?.is_none() {
-        return Ok(false);
-    }
-    let mut met = HashSet::new();
-    let mut waiting = vec![descendant];
-    while let Some(id) = waiting.pop() {
-        if id == ancestor {
-            return Ok(true);
-        }
-        if !met.insert(id) {
-            continue;
-        }
-        if let Some(record) = find(&id)? {
-            waiting.extend(record.parents.iter().copied());
-        }
-    }
-    Ok(false)
-}
-
 /// Every snapshot of the store, newest first.
 pub fn list_history(catalog: &SnapshotCatalog) -> Result<Vec<HistoryEntry>> {
     let mut entries: Vec<_> =

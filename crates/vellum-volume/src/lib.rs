@@ -13,6 +13,7 @@ pub mod history;
 pub mod keyring;
 pub mod lease;
 pub mod lost;
+pub mod merge;
 pub mod own_place;
 pub mod record;
 pub mod refs;

@@ -384,18 +384,24 @@ impl Volume {
 
     /// Records a snapshot and lets this worktree stand on it. What the record names must be durable already. It
     /// comes after its parents, whatever its time and counter say: clocks go back, and a history must not.
-    pub fn commit_snapshot(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
+    pub fn commit_snapshot(&self, record: SnapshotRecord) -> Result<SnapshotId> {
+        let worktree = record.worktree.clone();
+        let id = self.store_snapshot(record)?;
+        self.update_worktree_ref(&worktree, |old| (old.head, old.live) = (Some(id), None))?;
+        tracing::info!(worktree, snapshot = %id, "snapshot committed");
+        self.ensure_reserves();
+        Ok(id)
+    }
+
+    /// Records a snapshot on which no worktree stands yet.
+    pub fn store_snapshot(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
         for parent in &record.parents {
             let parent = self.catalog.get_record(parent)?;
             record.time = record.time.max(parent.time);
             record.counter = record.counter.max(parent.counter.saturating_add(1));
         }
         self.assign_snapshot_id(&mut record)?;
-        let id = self.catalog.store_record(&record)?;
-        self.update_worktree_ref(&record.worktree, |old| (old.head, old.live) = (Some(id), None))?;
-        tracing::info!(worktree = record.worktree, snapshot = %id, "snapshot committed");
-        self.ensure_reserves();
-        Ok(id)
+        self.catalog.store_record(&record)
     }
 
     /// Gives a new record its identity, and with it its id; the tree and the statistics may follow later.

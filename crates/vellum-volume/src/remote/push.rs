@@ -10,8 +10,9 @@ use vellum_types::SnapshotId;
 
 use super::{Remote, RemoteRefs};
 use crate::error::{Result, VolumeError};
-use crate::history::{AncestorWalk, is_ancestor};
+use crate::history::AncestorWalk;
 use crate::keyring;
+use crate::merge::ancestry::AncestrySearch;
 use crate::refs::{RefKind, WorktreeHead};
 use crate::transfer::{TransferPlan, TransferReport, find_unforgotten, transfer_snapshots};
 use crate::volume::{Volume, decode_tag_target, decode_worktree_head};
@@ -238,9 +239,14 @@ fn judge_worktree(
     }
     match there.head {
         None => Ok(RefPushOutcome::Created),
-        Some(head) if is_ancestor(&volume.catalog, head, snapshot)? => Ok(RefPushOutcome::Moved(head)),
+        // The same merge, made elsewhere, holds the same: it is as good as an ancestor.
+        Some(head) if AncestrySearch::new(&volume.catalog).has_ancestor(snapshot, head)? => {
+            Ok(RefPushOutcome::Moved(head))
+        }
         // What others pushed may not be known here.
-        Some(head) if is_ancestor(&target.catalog, snapshot, head)? => Ok(RefPushOutcome::Ahead(head)),
+        Some(head) if AncestrySearch::new(&target.catalog).has_ancestor(head, snapshot)? => {
+            Ok(RefPushOutcome::Ahead(head))
+        }
         Some(head) => Ok(RefPushOutcome::Diverged(head)),
     }
 }

@@ -13,7 +13,7 @@ use crate::world::{PLAIN, World, snapshot};
 
 /// One change of a random tree; numbers choose among what there is.
 #[derive(Debug, Clone)]
-enum Edit {
+pub enum Edit {
     File(usize, u8, u64),
     Dir(usize, u8),
     Symlink(usize, u8),
@@ -31,7 +31,7 @@ enum Edit {
     Copy(usize, usize, u8),
 }
 
-fn edits(max: usize) -> impl Strategy<Value = Vec<Edit>> {
+pub fn edits(max: usize) -> impl Strategy<Value = Vec<Edit>> {
     let n = || 0..1000_usize;
     let name = || 0..6_u8;
     let edit = prop_oneof![
@@ -136,14 +136,14 @@ fn apply(tree: &mut Tree, edit: &Edit) -> Option<()> {
     }
 }
 
-fn grown(mut tree: Tree, edits: &[Edit]) -> Tree {
+pub fn grown(mut tree: Tree, edits: &[Edit]) -> Tree {
     for edit in edits {
         apply(&mut tree, edit);
     }
     tree
 }
 
-fn root_of(volume: &Volume, tree: &Tree) -> MapRoot {
+pub fn root_of(volume: &Volume, tree: &Tree) -> MapRoot {
     let mut session = volume.begin_write_session().unwrap();
     let root = tree.store(volume, &session).unwrap();
     session.flush_blobs().unwrap();

@@ -11,6 +11,7 @@ mod history;
 mod interleaving;
 mod killed;
 mod leases;
+mod merging;
 mod model;
 mod naming;
 mod opening;

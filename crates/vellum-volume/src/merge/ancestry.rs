@@ -1,0 +1,205 @@
+//! How two snapshots descend from others: merge bases, and merges that are one merge made twice.
+//!
+//! Two devices that merge the same snapshots make two records with the same tree. Such *twins* count as one snapshot
+//! here; otherwise devices would answer each other's merges for ever. The graph alone decides, never a clock.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
+
+use vellum_types::SnapshotId;
+
+use crate::catalog::SnapshotCatalog;
+use crate::error::{Result, VolumeError};
+use crate::history::HistoryEntry;
+
+/// What twins have in common: of a merge its tree and its parents, of another snapshot its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct MergeIdentity([u8; 32]);
+
+/// Follows parents, and recognises twins.
+pub(crate) struct AncestrySearch<'a> {
+    catalog: &'a SnapshotCatalog,
+    identities: HashMap<SnapshotId, MergeIdentity>,
+}
+
+/// A snapshot to be looked at: those with the highest counters come first, so that each comes before its parents.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct WaitingSnapshot {
+    counter: u64,
+    identity: MergeIdentity,
+}
+
+/// How a snapshot is reached from the two that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct SnapshotReach {
+    from_first: bool,
+    from_second: bool,
+    /// A common ancestor descends from it.
+    is_below_common: bool,
+}
+
+impl SnapshotReach {
+    fn union(self, other: Self) -> Self {
+        Self {
+            from_first: self.from_first || other.from_first,
+            from_second: self.from_second || other.from_second,
+            is_below_common: self.is_below_common || other.is_below_common,
+        }
+    }
+}
+
+/// A snapshot that was reached, or one of its twins.
+struct ReachedSnapshot {
+    entry: HistoryEntry,
+    reach: SnapshotReach,
+}
+
+/// Snapshots that were reached, and those of them whose parents are still to be looked at.
+#[derive(Default)]
+struct ReachedSnapshots {
+    found: BTreeMap<MergeIdentity, ReachedSnapshot>,
+    queue: BinaryHeap<WaitingSnapshot>,
+}
+
+impl ReachedSnapshots {
+    fn add_snapshot(&mut self, entry: HistoryEntry, identity: MergeIdentity, reach: SnapshotReach) {
+        let counter = entry.record.counter;
+        let mut is_changed = true;
+        match self.found.entry(identity) {
+            Entry::Vacant(vacant) => drop(vacant.insert(ReachedSnapshot { entry, reach })),
+            Entry::Occupied(mut held) => {
+                let held = held.get_mut();
+                let union = held.reach.union(reach);
+                is_changed = held.reach != union;
+                held.reach = union;
+                if entry.id < held.entry.id {
+                    held.entry = entry;
+                }
+            }
+        }
+        if is_changed {
+            self.queue.push(WaitingSnapshot { counter, identity });
+        }
+    }
+
+    /// Whether only ancestors of common ancestors are left.
+    fn is_settled(&self) -> bool {
+        let is_below = |identity| self.found.get(identity).is_some_and(|found| found.reach.is_below_common);
+        self.queue.iter().all(|waiting| is_below(&waiting.identity))
+    }
+}
+
+impl<'a> AncestrySearch<'a> {
+    pub fn new(catalog: &'a SnapshotCatalog) -> Self {
+        Self { catalog, identities: HashMap::new() }
+    }
+
+    /// The record of a snapshot; None: it is not known here any more.
+    fn find_entry(&self, id: SnapshotId) -> Result<Option<HistoryEntry>> {
+        match self.catalog.get_record(&id) {
+            Ok(record) => Ok(Some(HistoryEntry { id, record })),
+            Err(VolumeError::MissingRecord(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What a snapshot and its twins have in common. Merges of merges are followed without recursion.
+    fn find_identity(&mut self, id: SnapshotId) -> Result<MergeIdentity> {
+        let mut waiting = vec![id];
+        while let Some(at) = waiting.last().copied() {
+            if self.identities.contains_key(&at) {
+                waiting.pop();
+                continue;
+            }
+            let entry = self.find_entry(at)?;
+            let merge = entry.filter(|entry| entry.record.parents.len() > 1);
+            let Some(merge) = merge else {
+                self.identities.insert(at, MergeIdentity(at.0));
+                continue;
+            };
+            let parents = &merge.record.parents;
+            let unknown: Vec<_> = parents.iter().filter(|id| !self.identities.contains_key(*id)).collect();
+            if !unknown.is_empty() {
+                waiting.extend(unknown);
+                continue;
+            }
+            let parents: BTreeSet<_> = parents.iter().filter_map(|id| self.identities.get(id)).collect();
+            let mut hasher = blake3::Hasher::new();
+            hasher.update(merge.record.root.0.as_bytes());
+            for parent in parents {
+                hasher.update(&parent.0);
+            }
+            self.identities.insert(at, MergeIdentity(*hasher.finalize().as_bytes()));
+        }
+        Ok(self.identities.get(&id).copied().unwrap_or(MergeIdentity(id.0)))
+    }
+
+    /// Whether two snapshots are one, or one merge made twice.
+    pub fn are_twins(&mut self, a: SnapshotId, b: SnapshotId) -> Result<bool> {
+        Ok(a == b || self.find_identity(a)? == self.find_identity(b)?)
+    }
+
+    /// Whether `descendant` has `ancestor`, or a twin of it, in its history, or is it.
+    pub fn has_ancestor(&mut self, descendant: SnapshotId, ancestor: SnapshotId) -> Result<bool> {
+        if self.find_entry(ancestor)?.is_none() {
+            return Ok(false);
+        }
+        let identity = self.find_identity(ancestor)?;
+        let mut met = HashSet::new();
+        let mut waiting = vec![descendant];
+        while let Some(id) = waiting.pop() {
+            if id == ancestor || self.find_identity(id)? == identity {
+                return Ok(true);
+            }
+            if let Some(entry) = self.find_entry(id)? {
+                waiting.extend(entry.record.parents.iter().filter(|parent| met.insert(**parent)));
+            }
+        }
+        Ok(false)
+    }
+
+    /// The common ancestors of two snapshots from which no other common ancestor descends, by id. Of twins one, with the
+    /// lowest id that was met.
+    pub fn find_merge_bases(&mut self, a: SnapshotId, b: SnapshotId) -> Result<Vec<HistoryEntry>> {
+        let mut reached = ReachedSnapshots::default();
+        let from_first = SnapshotReach { from_first: true, ..SnapshotReach::default() };
+        let from_second = SnapshotReach { from_second: true, ..SnapshotReach::default() };
+        self.reach_snapshot(a, from_first, &mut reached)?;
+        self.reach_snapshot(b, from_second, &mut reached)?;
+        let mut common = BTreeSet::new();
+        while !reached.is_settled()
+            && let Some(WaitingSnapshot { identity, .. }) = reached.queue.pop()
+        {
+            let Some(found) = reached.found.get(&identity) else { continue };
+            let mut reach = found.reach;
+            if reach.from_first && reach.from_second {
+                if !reach.is_below_common {
+                    common.insert(identity);
+                }
+                reach.is_below_common = true;
+            }
+            for parent in found.entry.record.parents.clone() {
+                self.reach_snapshot(parent, reach, &mut reached)?;
+            }
+        }
+        common
+            .retain(|identity| reached.found.get(identity).is_some_and(|found| !found.reach.is_below_common));
+        let mut bases: Vec<_> =
+            common.iter().filter_map(|identity| Some(reached.found.get(identity)?.entry.clone())).collect();
+        bases.sort_by_key(|entry| entry.id);
+        Ok(bases)
+    }
+
+    fn reach_snapshot(
+        &mut self,
+        id: SnapshotId,
+        reach: SnapshotReach,
+        reached: &mut ReachedSnapshots,
+    ) -> Result<()> {
+        if let Some(entry) = self.find_entry(id)? {
+            let identity = self.find_identity(id)?;
+            reached.add_snapshot(entry, identity, reach);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! What two snapshots are to each other, and the state that a merge of them starts from.
+
+use vellum_map::MapRoot;
+use vellum_types::{Ino, SnapshotId};
+
+use super::ancestry::AncestrySearch;
+use super::side::read_next_number;
+use super::{ConflictPolicies, MergeInput, MergeSide};
+use crate::error::Result;
+use crate::history::HistoryEntry;
+use crate::record::SnapshotStatistics;
+use crate::session::WriteSession;
+use crate::volume::Volume;
+
+/// How deep bases of bases are merged. Then the newest one counts alone: a worse base costs conflicts, not content.
+const DEPTH_MAX: usize = 8;
+
+/// The first number that a worktree gives out.
+const FIRST_NUMBER: Ino = Ino(Ino::ROOT.0 + 1);
+
+/// What two snapshots are to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotRelation {
+    /// They are one snapshot.
+    Same,
+    /// They are the same merge, made twice.
+    Twins,
+    /// The other one is in this one's history.
+    Contains,
+    /// This one is in the other one's history.
+    IsContained,
+    /// Each has something that the other lacks.
+    Diverged,
+}
+
+/// Where the state comes from that a merge starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MergeBaseOrigin {
+    /// It is that of a snapshot.
+    Snapshot(SnapshotId),
+    /// Several snapshots were merged.
+    Merged,
+    /// It is empty: the sides have no common history.
+    Nothing,
+}
+
+/// What a merge starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MergeBase {
+    /// The tree.
+    pub root: MapRoot,
+    /// From this number on, a number says nothing of which file it is: the tree is a merge of its own.
+    pub shared: Ino,
+    /// Where it comes from.
+    pub origin: MergeBaseOrigin,
+}
+
+impl Volume {
+    /// What two snapshots are to each other. A merge that was made twice counts as one snapshot.
+    pub fn relate_snapshots(&self, ours: SnapshotId, theirs: SnapshotId) -> Result<SnapshotRelation> {
+        let mut search = AncestrySearch::new(&self.catalog);
+        Ok(if ours == theirs {
+            SnapshotRelation::Same
+        } else if search.are_twins(ours, theirs)? {
+            SnapshotRelation::Twins
+        } else if search.has_ancestor(ours, theirs)? {
+            SnapshotRelation::Contains
+        } else if search.has_ancestor(theirs, ours)? {
+            SnapshotRelation::IsContained
+        } else {
+            SnapshotRelation::Diverged
+        })
+    }
+
+    /// Whether a snapshot has another, or the same merge made elsewhere, in its history, or is it.
+    pub fn has_in_history(&self, descendant: SnapshotId, ancestor: SnapshotId) -> Result<bool> {
+        AncestrySearch::new(&self.catalog).has_ancestor(descendant, ancestor)
+    }
+
+    /// The common ancestors of two snapshots from which no other common one descends, by id.
+    pub fn find_merge_bases(&self, ours: SnapshotId, theirs: SnapshotId) -> Result<Vec<HistoryEntry>> {
+        AncestrySearch::new(&self.catalog).find_merge_bases(ours, theirs)
+    }
+
+    /// What a merge of two snapshots starts from. Several bases are merged; that needs the session.
+    pub fn find_merge_base(
+        &self,
+        ours: SnapshotId,
+        theirs: SnapshotId,
+        session: &mut WriteSession,
+    ) -> Result<MergeBase> {
+        self.find_base_at_depth(ours, theirs, session, 0)
+    }
+
+    fn find_base_at_depth(
+        &self,
+        ours: SnapshotId,
+        theirs: SnapshotId,
+        session: &mut WriteSession,
+        depth: usize,
+    ) -> Result<MergeBase> {
+        let bases = self.find_merge_bases(ours, theirs)?;
+        let Some(newest) = bases.iter().max_by_key(|entry| (entry.record.counter, entry.id)).cloned() else {
+            let origin = MergeBaseOrigin::Nothing;
+            return Ok(MergeBase { root: self.empty_root(), shared: FIRST_NUMBER, origin });
+        };
+        if bases.len() == 1 || depth >= DEPTH_MAX {
+            return self.open_merge_base(&newest);
+        }
+        self.merge_bases(&bases, session, depth)
+    }
+
+    /// A snapshot as what a merge starts from.
+    pub fn open_merge_base(&self, entry: &HistoryEntry) -> Result<MergeBase> {
+        let root = entry.record.root;
+        let shared = read_next_number(self, &self.open_tree(root))?;
+        Ok(MergeBase { root, shared, origin: MergeBaseOrigin::Snapshot(entry.id) })
+    }
+
+    fn merge_bases(
+        &self,
+        bases: &[HistoryEntry],
+        session: &mut WriteSession,
+        depth: usize,
+    ) -> Result<MergeBase> {
+        let policies = ConflictPolicies::default();
+        let mut shared = FIRST_NUMBER;
+        let mut merged: Option<MergeSide> = None;
+        for entry in bases {
+            let theirs = MergeSide { id: entry.id, root: entry.record.root };
+            shared = shared.max(read_next_number(self, &self.open_tree(theirs.root))?);
+            let Some(ours) = &mut merged else {
+                merged = Some(theirs);
+                continue;
+            };
+            let base = self.find_base_at_depth(ours.id, theirs.id, session, depth + 1)?;
+            let statistics = SnapshotStatistics::default();
+            let input = MergeInput { base, ours: *ours, statistics, theirs, policies: &policies };
+            ours.root = self.merge_trees(&input, session)?.root;
+            // The tree just made can be read once its nodes are in the store.
+            session.flush_blobs()?;
+            session.resume_session(self)?;
+        }
+        let root = merged.map_or(self.empty_root(), |side| side.root);
+        Ok(MergeBase { root, shared, origin: MergeBaseOrigin::Merged })
+    }
+}
