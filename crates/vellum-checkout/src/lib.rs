@@ -10,6 +10,7 @@ mod error;
 mod export;
 mod fork;
 mod materialize;
+mod merge;
 mod plan;
 mod renew;
 mod restore;

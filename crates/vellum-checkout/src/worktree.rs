@@ -80,6 +80,15 @@ pub struct DirectoryDiff {
     pub problems: Vec<CheckoutProblem>,
 }
 
+/// Where in the history a new snapshot is.
+#[derive(Clone, Copy)]
+struct SnapshotPlace<'a> {
+    /// The snapshot that the worktree stands on.
+    head: Option<&'a HistoryEntry>,
+    /// What the new one descends from, if that is not it.
+    parents: Option<&'a [SnapshotId]>,
+}
+
 /// A directory as it was scanned and captured.
 pub(crate) struct CapturedDirectory {
     pub tree: ScanTree,
@@ -153,14 +162,25 @@ impl CheckoutWorktree {
         request: &CheckoutSnapshotRequest,
         meter: &ProgressMeter,
     ) -> Result<SnapshotReport> {
+        self.create_snapshot_with_parents(None, request, meter)
+    }
+
+    /// The same for a snapshot that descends from others than the one that the worktree stands on.
+    pub(crate) fn create_snapshot_with_parents(
+        &self,
+        parents: Option<&[SnapshotId]>,
+        request: &CheckoutSnapshotRequest,
+        meter: &ProgressMeter,
+    ) -> Result<SnapshotReport> {
         let head = self.head_snapshot()?;
         let renewal = self.plan_renewal(head.as_ref())?;
+        let stands = SnapshotPlace { head: head.as_ref(), parents };
         if renewal == LostContent::Tree && request.paths.is_empty() {
-            return self.create_snapshot_on(head.as_ref(), &renewal, request, meter);
+            return self.create_snapshot_on(stands, &renewal, request, meter);
         }
-        match self.create_snapshot_on(head.as_ref(), &renewal, request, meter) {
+        match self.create_snapshot_on(stands, &renewal, request, meter) {
             Err(error) if request.paths.is_empty() && head.is_some() && is_lost_base(&error) => {
-                self.create_snapshot_on(head.as_ref(), &LostContent::Tree, request, meter)
+                self.create_snapshot_on(stands, &LostContent::Tree, request, meter)
             }
             other => other,
         }
@@ -168,7 +188,7 @@ impl CheckoutWorktree {
 
     fn create_snapshot_on(
         &self,
-        head: Option<&HistoryEntry>,
+        SnapshotPlace { head, parents }: SnapshotPlace<'_>,
         renewal: &LostContent,
         request: &CheckoutSnapshotRequest,
         meter: &ProgressMeter,
@@ -193,7 +213,11 @@ impl CheckoutWorktree {
         let (captured, root) = self.store_capture(&capture, base_root.as_ref(), &mut session)?;
         let written = session.flush_blobs()?;
         tracing::debug!(bytes = written.bytes_stored, renewed = written.blobs_renewed, "content stored");
-        let record = self.new_snapshot_record(head, root, &captured, written.bytes_stored, request);
+        let mut record = self.new_snapshot_record(head, root, &captured, written.bytes_stored, request);
+        if let Some(parents) = parents {
+            // The volume counts on from them.
+            (record.parents, record.counter) = (parents.to_vec(), 0);
+        }
         let id = self.volume.commit_snapshot(record.clone())?;
         session.end_session()?;
         if *renewal != LostContent::Nothing && captured.problems.is_empty() && request.paths.is_empty() {

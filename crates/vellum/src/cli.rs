@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, cache, cat, clone, completion, diff, export, flush, forget, fork, gc, history, info, init, key,
-    ls, mdtest, mount, mounts, objbench, profile, pull, push, remote, restore, show, snapshot, stats, status,
-    sync, tag, umount, verify, worktree,
+    bench, cache, cat, clone, completion, conflicts, diff, export, flush, forget, fork, gc, history, info,
+    init, key, ls, mdtest, merge, mount, mounts, objbench, profile, pull, push, remote, resolve, restore,
+    show, snapshot, stats, status, sync, tag, umount, verify, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -70,6 +70,9 @@ enum Command {
     Cat(cat::Args),
     Export(export::Args),
     Restore(restore::Args),
+    Merge(merge::Args),
+    Conflicts(conflicts::Args),
+    Resolve(resolve::Args),
     Fork(fork::Args),
     Sync(Box<sync::Args>),
     Mount(mount::Args),
@@ -149,6 +152,9 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Cat(args) => cat::run(&args, context),
         Command::Export(args) => export::run(&args, context),
         Command::Restore(args) => restore::run(&args, context),
+        Command::Merge(args) => merge::run(&args, context),
+        Command::Conflicts(args) => conflicts::run(&args, context),
+        Command::Resolve(args) => resolve::run(&args, context),
         Command::Fork(args) => fork::run(&args, context),
         Command::Sync(args) => sync::run(&args, context),
         Command::Mount(args) => mount::run(&args, context),

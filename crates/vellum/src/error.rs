@@ -304,6 +304,11 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         VolumeError::OtherVolume { .. } => {
             "name a folder that is empty, or one to which this volume was pushed"
         }
+        VolumeError::MergeUnderWay { .. } => {
+            "'vellum merge --continue' finishes it, 'vellum merge --abort' takes it back"
+        }
+        VolumeError::NoMerge => "'vellum merge SNAP' begins one",
+        VolumeError::NotCommon { .. } => "leave out --base: the best common snapshot is found",
         VolumeError::NoRemotes => "'vellum remote add origin URL' adds one",
         VolumeError::EmptyRemote(name) => return Some(format!("'vellum push {name}' sets it up")),
         VolumeError::SeveralRemotes(_) => "name the one that is meant",

@@ -45,12 +45,22 @@ pub struct UnpublishedChanges {
 impl LiveFilesystem {
     /// Makes a snapshot. When it returns, the snapshot survives a power cut; its tree is published later.
     pub fn create_snapshot(&self, request: &LiveSnapshotRequest) -> Result<SnapshotId> {
+        self.create_snapshot_with_parents(request, &[])
+    }
+
+    /// The same for a snapshot that ends a merge: it descends from `parents`, and from the last snapshot if there are
+    /// none. Its counter is above that of the last snapshot, which is the merge with its conflicts.
+    pub fn create_snapshot_with_parents(
+        &self,
+        request: &LiveSnapshotRequest,
+        parents: &[SnapshotId],
+    ) -> Result<SnapshotId> {
         self.check_lease()?;
         self.limit_layer_count(LAYERS_MANY)?;
         let mut record = self.new_snapshot_record(request);
         let (id, sequence) = self.tree.change_head(|head, live| {
             if let Some(last) = &head.snapshot {
-                record.parents = vec![last.id];
+                record.parents = if parents.is_empty() { vec![last.id] } else { parents.to_vec() };
                 record.counter = last.counter + 1;
                 record.time = record.time.max(next_moment(last.time));
             }

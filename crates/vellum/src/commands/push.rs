@@ -64,6 +64,8 @@ struct PushedRefJson {
 /// Sends.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
+    // Others would take conflicts for work that was finished.
+    volume.check_no_merge()?;
     let remote = volume.find_remote(args.remote.as_deref())?;
     let request = resolve_request(args, &volume)?;
     let task = ProgressTask { first: "Comparing", verb: "Sending", item: "blob" };

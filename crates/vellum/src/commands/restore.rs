@@ -94,6 +94,9 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let target = resolve_target(args, context, &worktree.volume)?;
     let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;
     let lock = worktree.lock_worktree(context.lock_wait_notice())?;
+    if paths.is_empty() && !args.dry_run {
+        worktree.volume.check_no_merge()?;
+    }
     let request = RestoreRequest { target: target.clone(), paths, discard: args.discard };
     let plan = plan_restore(context, &worktree, &request)?;
     if args.dry_run {
@@ -171,6 +174,9 @@ fn restore_in_mount(
             &resolve_published_target(args, context, mounted)?,
             &paths,
         );
+    }
+    if paths.is_empty() {
+        mounted.volume.check_no_merge()?;
     }
     // To stand on a snapshot, the mount need not wait until it is in the store.
     let target = match mounted.find_unpublished(&args.snapshot)? {

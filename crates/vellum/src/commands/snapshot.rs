@@ -7,6 +7,7 @@ use serde::Serialize;
 use vellum_checkout::{CheckoutSnapshotRequest, CheckoutWorktree, SnapshotReport};
 use vellum_types::limits::NOTE_MAX;
 use vellum_volume::history::HistoryEntry;
+use vellum_volume::merge::check_no_merge_in;
 use vellum_volume::refs::{RefKind, check_ref_name};
 use vellum_volume::{SnapshotOrigin, Volume};
 
@@ -73,6 +74,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let note = read_note(args)?;
     check_new_tags(args, &worktree.volume)?;
     let _lock = worktree.lock_worktree(context.lock_wait_notice())?;
+    worktree.volume.check_no_merge()?;
     warn_about_interrupted(context, &worktree)?;
     let request = CheckoutSnapshotRequest { note, paths, origin: SnapshotOrigin::User };
     let made = context
@@ -95,6 +97,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 fn snapshot_mount(args: &Args, context: &CommandContext, process: MountProcess) -> Result<CommandOutcome> {
     let paths = context.paths_at_root(&process.mountpoint).parse_paths(&args.paths)?;
     let note = read_note(args)?;
+    check_no_merge_in(&process.state_dir()?, &process.worktree)?;
     process.sync_filesystem()?;
     let process = check_mount_tags(args, process)?;
     let answer = process.send_request(&ControlRequest::Snapshot { note, tags: args.tags.clone(), paths })?;

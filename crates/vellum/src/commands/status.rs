@@ -8,6 +8,7 @@ use vellum_host::escape::format_path;
 use vellum_types::UnixTime;
 use vellum_volume::diff::FileChange;
 use vellum_volume::history::HistoryEntry;
+use vellum_volume::merge::{MergeProgress, MergeStage};
 use vellum_volume::remote::{Remote, RemoteStanding, compare_with_remote};
 use vellum_volume::session::current_time;
 use vellum_volume::{Volume, VolumeError};
@@ -56,6 +57,8 @@ struct StatusJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     interrupted_restore: Option<&'a InterruptedJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    merge: Option<MergeStatusJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     mount: Option<&'a MountStatusJson>,
     leases: Vec<json::LeaseJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,6 +94,38 @@ struct StorelessStatusJson<'a> {
 struct InterruptedJson {
     target: String,
     safety: Option<String>,
+}
+
+/// A merge that is under way.
+#[derive(Serialize)]
+struct MergeStatusJson {
+    name: String,
+    theirs: String,
+    stage: MergeStage,
+    /// Conflicts that nobody has decided on.
+    open: usize,
+}
+
+impl From<MergeProgress> for MergeStatusJson {
+    fn from(progress: MergeProgress) -> Self {
+        let open = progress.open_conflicts().count();
+        let MergeProgress { name, theirs, stage, .. } = progress;
+        Self { name, theirs: theirs.to_string(), stage, open }
+    }
+}
+
+fn print_merge(context: &CommandContext, merge: &MergeStatusJson) -> Result<()> {
+    let MergeStatusJson { name, stage, open, .. } = merge;
+    let state = match stage {
+        MergeStage::Applying => "was interrupted".into(),
+        MergeStage::Resolving => {
+            format!("is under way, with {} to resolve", format::format_count(*open as u64, "conflict"))
+        }
+        MergeStage::Aborting => "is being taken back".into(),
+    };
+    context.ui.print_warning(format!(
+        "a merge of {name} {state}: 'vellum merge --continue' finishes it, 'vellum merge --abort' takes it back"
+    ))
 }
 
 /// What stands where, to be told.
@@ -282,6 +317,7 @@ fn print_status_json(
         changes: &compared.changes,
         problems: compared.problems,
         interrupted_restore: standing.interrupted.as_ref(),
+        merge: standing.volume.read_merge_progress()?.map(MergeStatusJson::from),
         mount: standing.mount.as_ref(),
         leases: list_leases(&names),
         remotes: remotes.map(|remotes| {
@@ -358,6 +394,9 @@ fn print_status(
         None => "without a snapshot".into(),
     };
     ui.print_note(format!("Worktree {name} {stands}"))?;
+    if let Some(merge) = standing.volume.read_merge_progress()? {
+        print_merge(context, &merge.into())?;
+    }
     if let Some(mount) = &standing.mount {
         print_write_log(context, mount)?;
     }

@@ -56,6 +56,13 @@ pub enum ControlRequest {
         /// From the root; none: everything.
         paths: Vec<Vec<u8>>,
     },
+    /// A snapshot that a merge takes.
+    MergeSnapshot {
+        /// What the user says of it.
+        note: String,
+        /// What it descends from; none: the last snapshot, of which it saves the changes since.
+        parents: Vec<String>,
+    },
     /// A worktree of its own that holds the same.
     Fork {
         /// Its name.
@@ -227,6 +234,15 @@ impl ControlService {
                     false => self.fs.snapshot_paths(&request, paths),
                 };
                 answer.snapshot = Some(made?.to_string());
+                self.publisher.request_publish();
+            }
+            ControlRequest::MergeSnapshot { note, parents } => {
+                let parents: Vec<_> =
+                    parents.iter().map(|id| parse_snapshot_id(id)).collect::<std::result::Result<_, _>>()?;
+                let origin = if parents.is_empty() { SnapshotOrigin::Safety } else { SnapshotOrigin::User };
+                let request = LiveSnapshotRequest { note: note.clone(), tags: Vec::new(), origin };
+                let made = self.fs.create_snapshot_with_parents(&request, &parents)?;
+                answer.snapshot = Some(made.to_string());
                 self.publisher.request_publish();
             }
             ControlRequest::Fork { name } => live::fork_live_worktree(&self.fs, name)?,

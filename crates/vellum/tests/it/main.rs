@@ -35,6 +35,8 @@ mod log;
 mod ls;
 mod mdtest;
 mod memory;
+mod merge;
+mod merge_devices;
 mod mount;
 mod mounted;
 mod mounts;

@@ -1,0 +1,55 @@
+//! What a merge does with a checked-out worktree: it saves what no snapshot holds, brings the directory to a result, and
+//! records what became of it.
+//!
+//! The merge itself is made from snapshots ([`vellum_volume::merge`]), and whoever asks for it keeps its progress.
+
+use vellum_host::ProgressMeter;
+use vellum_types::SnapshotId;
+use vellum_volume::SnapshotOrigin;
+use vellum_volume::history::HistoryEntry;
+
+use crate::error::Result;
+use crate::restore::{RestoreReport, RestoreRequest};
+use crate::worktree::{CheckoutSnapshotRequest, CheckoutWorktree, SnapshotReport};
+
+impl CheckoutWorktree {
+    /// Whether the directory holds something else than the last snapshot.
+    pub fn has_unsaved_changes(&self, meter: &ProgressMeter) -> Result<bool> {
+        let looked = self.capture_unstored(&[], meter)?;
+        let is_saved = looked.state.map_view().layers.iter().all(|layer| layer.is_empty());
+        Ok(!is_saved || !looked.captured.problems.is_empty() && self.head_snapshot()?.is_none())
+    }
+
+    /// Takes a snapshot of what no snapshot holds, before a merge.
+    pub fn save_before_merge(&self, note: String, meter: &ProgressMeter) -> Result<SnapshotReport> {
+        let request = CheckoutSnapshotRequest { note, paths: Vec::new(), origin: SnapshotOrigin::Safety };
+        self.create_snapshot(&request, meter)
+    }
+
+    /// Brings the directory, or paths in it, to a snapshot. The caller holds the lock.
+    pub fn bring_to_snapshot(
+        &self,
+        request: &RestoreRequest,
+        meter: &ProgressMeter,
+    ) -> Result<RestoreReport> {
+        let plan = self.plan_restore(request, meter)?;
+        self.execute_restore(plan, meter)
+    }
+
+    /// An error if the directory cannot be brought to a snapshot; changes nothing.
+    pub fn check_reachable(&self, target: &HistoryEntry, meter: &ProgressMeter) -> Result<()> {
+        let request = RestoreRequest { target: target.clone(), paths: Vec::new(), discard: false };
+        self.plan_restore(&request, meter).map(drop)
+    }
+
+    /// Records the directory as a snapshot that descends from both sides of a merge.
+    pub fn record_merge(
+        &self,
+        parents: &[SnapshotId],
+        note: String,
+        meter: &ProgressMeter,
+    ) -> Result<SnapshotReport> {
+        let request = CheckoutSnapshotRequest { note, paths: Vec::new(), origin: SnapshotOrigin::User };
+        self.create_snapshot_with_parents(Some(parents), &request, meter)
+    }
+}

@@ -1,0 +1,307 @@
+//! `vellum merge`: another line of the history joins this worktree's.
+
+mod report;
+
+use vellum_types::SnapshotId;
+use vellum_volume::VolumeError;
+use vellum_volume::history::HistoryEntry;
+use vellum_volume::merge::text::{TEXT_MAX, has_conflict_markers};
+use vellum_volume::merge::{
+    ConflictKind, ConflictPolicies, ConflictPolicy, MergeConflict, MergeProgress, MergeStage, SnapshotMerge,
+    SnapshotRelation, TrackedConflict,
+};
+
+use self::report::{MergeOutcomeKind, MergeReport};
+use crate::context::CommandContext;
+use crate::context::merge_place::{MergePlace, PlaceReport};
+use crate::error::{CliError, CommandOutcome, Result};
+
+/// Merge another snapshot into this worktree
+///
+/// Takes over what SNAP has and this worktree lacks: the changes since the last snapshot that both have in common.
+/// Files are followed when they are renamed, text is merged line by line, and modes, owners and attributes by
+/// themselves. Changes that no snapshot holds are snapshotted first. The result is a snapshot with two parents; if this
+/// worktree has nothing that SNAP lacks, it moves to SNAP.
+///
+/// What both sides changed differently is a conflict: the merge waits, with both versions in the worktree, until
+/// 'vellum merge --continue' finishes it or 'vellum merge --abort' takes it back. Exits with 1 if conflicts remain. If
+/// the command is interrupted, run it again.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("policy"))]
+pub struct Args {
+    /// The snapshot
+    #[arg(value_name = "SNAP", required_unless_present_any = ["is_continued", "is_aborted"])]
+    snapshot: Option<String>,
+    /// Start from this common snapshot instead of the best one
+    #[arg(long, value_name = "SNAP")]
+    base: Option<String>,
+    /// Resolve conflicts with what this worktree has
+    #[arg(long, group = "policy")]
+    ours: bool,
+    /// Resolve conflicts with what SNAP has
+    #[arg(long, group = "policy")]
+    theirs: bool,
+    /// Resolve conflicts by keeping both versions, the second one as NAME.~ID
+    #[arg(long, group = "policy")]
+    both: bool,
+    /// Print the conflicts that a merge of the last snapshot would have, and change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// A note for the snapshot of the result
+    #[arg(short = 'm', long = "note", value_name = "NOTE")]
+    note: Option<String>,
+    /// Finish a merge that had conflicts or was interrupted
+    #[arg(long = "continue", conflicts_with_all = ["snapshot", "base", "policy", "dry_run", "is_aborted"])]
+    is_continued: bool,
+    /// Take a merge back: the worktree is as it was before
+    #[arg(long = "abort", conflicts_with_all = ["snapshot", "base", "policy", "dry_run", "note"])]
+    is_aborted: bool,
+}
+
+/// Merges.
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let place = MergePlace::open(context)?;
+    let _lock = place.lock(context)?;
+    let progress = place.volume().read_merge_progress()?;
+    let command = MergeCommand { args, context, place: &place };
+    let name = match (&args.snapshot, progress) {
+        (None, None) => return Err(VolumeError::NoMerge.into()),
+        (None, Some(progress)) if args.is_aborted => return command.abort(progress),
+        (None, Some(progress)) => return command.proceed(progress),
+        // The same command goes on with what was interrupted.
+        (Some(name), Some(progress)) if progress.stage == MergeStage::Applying && progress.name == *name => {
+            return command.apply(progress, None);
+        }
+        (Some(_), Some(progress)) => return Err(VolumeError::MergeUnderWay { name: progress.name }.into()),
+        (Some(name), None) => name,
+    };
+    command.start(name)
+}
+
+/// What a merge is done with.
+struct MergeCommand<'a> {
+    args: &'a Args,
+    context: &'a CommandContext,
+    place: &'a MergePlace,
+}
+
+impl MergeCommand<'_> {
+    fn start(&self, name: &str) -> Result<CommandOutcome> {
+        let place = self.place;
+        let volume = place.volume();
+        let head = place.head()?;
+        let theirs = volume.resolve_snapshot(name)?;
+        let base = self.args.base.as_ref().map(|base| volume.resolve_snapshot(base)).transpose()?;
+        let report = MergeReport::new(name, &theirs);
+        let relation = match &head {
+            Some(head) => volume.relate_snapshots(head.id, theirs.id)?,
+            None => SnapshotRelation::Diverged,
+        };
+        match (relation, &head) {
+            (SnapshotRelation::Same | SnapshotRelation::Contains, Some(head)) => {
+                return self.print(report.with_result(MergeOutcomeKind::UpToDate, head));
+            }
+            (SnapshotRelation::Twins, Some(head)) => return self.adopt_twin(head, &theirs, report),
+            _ => {}
+        }
+        if self.args.dry_run {
+            let diverged = head.as_ref().filter(|_| relation == SnapshotRelation::Diverged);
+            return self.preview(diverged, &theirs, base.as_ref(), report);
+        }
+        let is_changed = place.has_unsaved_changes(self.context)?;
+        if !is_changed && relation == SnapshotRelation::IsContained {
+            let done = self.move_to(&theirs, name)?;
+            let report = report.with_result(MergeOutcomeKind::FastForward, &theirs);
+            return self.print(report.with_files(done));
+        }
+        let before = head.as_ref().map(|head| head.id);
+        let ours = match head {
+            Some(head) if !is_changed => head,
+            _ => place.save_changes(self.context, format!("before the merge of {name}"))?,
+        };
+        let policies = self.policies(ours.id, theirs.id);
+        let merge = SnapshotMerge { ours: &ours, theirs: &theirs, base: base.as_ref(), policies: &policies };
+        self.merge(name, before.unwrap_or(ours.id), &merge)
+    }
+
+    /// The same merge was made elsewhere: all keep the one with the lower id.
+    fn adopt_twin(
+        &self,
+        head: &HistoryEntry,
+        theirs: &HistoryEntry,
+        report: MergeReport,
+    ) -> Result<CommandOutcome> {
+        if theirs.id > head.id || self.args.dry_run {
+            return self.print(report.with_result(MergeOutcomeKind::UpToDate, head));
+        }
+        match self.place {
+            // Both have one tree: the files stay what they are.
+            MergePlace::Directory(_) => self.place.set_head(theirs.id)?,
+            MergePlace::Mount(_) if self.place.has_unsaved_changes(self.context)? => {
+                return self.print(report.with_result(MergeOutcomeKind::UpToDate, head));
+            }
+            MergePlace::Mount(_) => drop(self.place.stand_on(self.context, theirs)?),
+        }
+        self.print(report.with_result(MergeOutcomeKind::Adopted, theirs))
+    }
+
+    fn move_to(&self, theirs: &HistoryEntry, name: &str) -> Result<PlaceReport> {
+        let resume = format!("'vellum merge {name}' goes on");
+        self.place.stand_on(self.context, theirs).map_err(|error| error.with_resume_hint(resume))
+    }
+
+    fn policies(&self, ours: SnapshotId, theirs: SnapshotId) -> ConflictPolicies {
+        let general = match (self.args.ours, self.args.theirs, self.args.both) {
+            (true, _, _) => ConflictPolicy::Prefer(ours),
+            (_, true, _) => ConflictPolicy::Prefer(theirs),
+            (_, _, true) => ConflictPolicy::KeepBoth,
+            (false, false, false) => ConflictPolicy::Report,
+        };
+        ConflictPolicies { general, ..ConflictPolicies::default() }
+    }
+
+    /// What a merge would do; without `ours`, the worktree would move.
+    fn preview(
+        &self,
+        ours: Option<&HistoryEntry>,
+        theirs: &HistoryEntry,
+        base: Option<&HistoryEntry>,
+        report: MergeReport,
+    ) -> Result<CommandOutcome> {
+        let Some(ours) = ours else {
+            return self.print(report.with_result(MergeOutcomeKind::FastForward, theirs).into_preview());
+        };
+        let policies = self.policies(ours.id, theirs.id);
+        let merge = SnapshotMerge { ours, theirs, base, policies: &policies };
+        let merged = self.place.volume().preview_merge(&merge)?;
+        let kind = MergeOutcomeKind::from_conflicts(&merged.conflicts);
+        self.print(report.with_result(kind, ours).with_conflicts(merged.conflicts).into_preview())
+    }
+
+    /// Merges, and lets the worktree stand on the result. `before` is where it was, which is our side or its parent.
+    fn merge(&self, name: &str, before: SnapshotId, merge: &SnapshotMerge<'_>) -> Result<CommandOutcome> {
+        let volume = self.place.volume();
+        let note = self.args.note.clone().unwrap_or_else(|| format!("merge of {name}"));
+        let stored = volume.store_merge(merge, |merged| match merged.conflicts.is_empty() {
+            true => note.clone(),
+            false => format!("unfinished merge of {name}"),
+        })?;
+        // Before anything is begun: nothing has to be taken back if a file is in the way.
+        if let Err(error) = self.place.check_reachable(self.context, &stored.entry) {
+            volume.forget_snapshot(&stored.entry.id)?;
+            return Err(error);
+        }
+        let tracked = |conflict| TrackedConflict { conflict, resolution: None };
+        let progress = MergeProgress {
+            name: name.into(),
+            before,
+            ours: merge.ours.id,
+            theirs: merge.theirs.id,
+            base: merge.base.map(|base| base.id),
+            merged: stored.entry.id,
+            resolved: None,
+            note,
+            stage: MergeStage::Applying,
+            conflicts: stored.merged.conflicts.into_iter().map(tracked).collect(),
+        };
+        volume.write_merge_progress(&progress)?;
+        let saved = merge.ours.id;
+        self.apply(progress, (before != saved).then_some(saved))
+    }
+
+    /// Brings the worktree to the result; ends the merge, if there is no conflict.
+    fn apply(&self, mut progress: MergeProgress, saved: Option<SnapshotId>) -> Result<CommandOutcome> {
+        let volume = self.place.volume();
+        let merged = self.place.entry(progress.merged)?;
+        let done = self.move_to(&merged, &progress.name)?;
+        let report = MergeReport::new(&progress.name, &self.place.entry(progress.theirs)?).with_saved(saved);
+        if progress.conflicts.is_empty() {
+            volume.remove_merge_progress()?;
+            return self.print(report.with_result(MergeOutcomeKind::Merged, &merged).with_files(done));
+        }
+        progress.stage = MergeStage::Resolving;
+        volume.write_merge_progress(&progress)?;
+        let conflicts = progress.conflicts.into_iter().map(|tracked| tracked.conflict).collect();
+        let report = report.with_result(MergeOutcomeKind::Conflicts, &merged);
+        self.print(report.with_files(done).with_conflicts(conflicts))
+    }
+
+    /// Finishes a merge.
+    fn proceed(&self, progress: MergeProgress) -> Result<CommandOutcome> {
+        match progress.stage {
+            MergeStage::Applying => return self.apply(progress, None),
+            MergeStage::Aborting => {
+                let message = "the merge is being taken back";
+                return Err(CliError::usage_error(message, "'vellum merge --abort' finishes that"));
+            }
+            MergeStage::Resolving => {}
+        }
+        let marked = find_marked_files(self.place, &progress);
+        let report = MergeReport::new(&progress.name, &self.place.entry(progress.theirs)?);
+        if !marked.is_empty() {
+            let merged = self.place.entry(progress.merged)?;
+            let report = report.with_result(MergeOutcomeKind::Marked, &merged);
+            return self.print(report.with_conflicts(marked));
+        }
+        let parents = [progress.ours, progress.theirs];
+        let head = self.place.head()?;
+        let recorded = match head.filter(|head| head.id != progress.merged && head.record.parents == parents)
+        {
+            // It was recorded by a run that was interrupted after that.
+            Some(head) => head,
+            None => {
+                let note = self.args.note.clone().unwrap_or_else(|| progress.note.clone());
+                self.place.record_merge(self.context, &parents, note)?
+            }
+        };
+        self.place.head()?;
+        self.end(&progress)?;
+        self.print(report.with_result(MergeOutcomeKind::Merged, &recorded))
+    }
+
+    /// Takes a merge back.
+    fn abort(&self, mut progress: MergeProgress) -> Result<CommandOutcome> {
+        progress.stage = MergeStage::Aborting;
+        self.place.volume().write_merge_progress(&progress)?;
+        let ours = self.place.entry(progress.ours)?;
+        let resume = "'vellum merge --abort' goes on";
+        let done =
+            self.place.stand_on(self.context, &ours).map_err(|error| error.with_resume_hint(resume))?;
+        self.place.set_head(progress.before)?;
+        self.place.head()?;
+        self.end(&progress)?;
+        let report = MergeReport::new(&progress.name, &self.place.entry(progress.theirs)?);
+        self.print(report.with_result(MergeOutcomeKind::Aborted, &ours).with_files(done))
+    }
+
+    /// Nothing names the merge any more, nor the snapshots that only it needed.
+    fn end(&self, progress: &MergeProgress) -> Result<()> {
+        let volume = self.place.volume();
+        for id in [Some(progress.merged), progress.resolved].into_iter().flatten() {
+            match volume.forget_snapshot(&id) {
+                // A run that was interrupted has done it.
+                Ok(()) | Err(VolumeError::MissingRecord(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(volume.remove_merge_progress()?)
+    }
+
+    fn print(&self, report: MergeReport) -> Result<CommandOutcome> {
+        report.print(self.context, self.place)
+    }
+}
+
+/// Texts with conflicts on which nobody decided, and that still have the markers.
+fn find_marked_files(place: &MergePlace, progress: &MergeProgress) -> Vec<MergeConflict> {
+    let is_marked = |conflict: &&MergeConflict| {
+        conflict.kind == ConflictKind::Content && has_markers(place, &conflict.path)
+    };
+    progress.open_conflicts().filter(is_marked).cloned().collect()
+}
+
+/// Whether a file has lines that look like the markers of a conflict.
+pub fn has_markers(place: &MergePlace, path: &[u8]) -> bool {
+    // The markers may make it longer than what was merged.
+    place.read_file(path, 3 * TEXT_MAX).is_some_and(|content| has_conflict_markers(&content))
+}

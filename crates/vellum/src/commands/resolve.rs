@@ -1,0 +1,169 @@
+//! `vellum resolve`: decides on conflicts of a merge that is under way.
+//!
+//! The merge is made again with what was decided, and what differs from before is brought to the worktree.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+use serde::Serialize;
+use vellum_volume::VolumeError;
+use vellum_volume::diff::{StateComparison, is_path_within};
+use vellum_volume::history::HistoryEntry;
+use vellum_volume::merge::{
+    ConflictKind, ConflictResolution, MergeConflict, MergeProgress, MergeStage, SnapshotMerge,
+};
+
+use super::merge::has_markers;
+use crate::context::CommandContext;
+use crate::context::merge_place::MergePlace;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::format;
+use crate::ui::json::NameJson;
+
+/// Decide on conflicts of a merge
+///
+/// Without an option, the files stay as they are now. With one, they become what the option says, whatever was edited
+/// in them since. 'vellum conflicts' lists the conflicts; 'vellum merge --continue' finishes the merge.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("side"))]
+pub struct Args {
+    /// Files or directories with conflicts
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// Take what this worktree had
+    #[arg(long, group = "side")]
+    ours: bool,
+    /// Take what the other snapshot has
+    #[arg(long, group = "side")]
+    theirs: bool,
+    /// Keep both versions
+    #[arg(long, group = "side")]
+    both: bool,
+}
+
+#[derive(Serialize)]
+struct ResolveJson {
+    resolved: Vec<NameJson>,
+    left: usize,
+}
+
+/// Decides.
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let place = MergePlace::open(context)?;
+    let _lock = place.lock(context)?;
+    let volume = place.volume();
+    let mut progress = volume.read_merge_progress()?.ok_or(VolumeError::NoMerge)?;
+    if progress.stage != MergeStage::Resolving {
+        return Err(VolumeError::MergeUnderWay { name: progress.name }.into());
+    }
+    let scopes = place.paths(context).parse_paths(&args.paths)?;
+    let resolution = match (args.ours, args.theirs, args.both) {
+        (true, _, _) => ConflictResolution::Ours,
+        (_, true, _) => ConflictResolution::Theirs,
+        (_, _, true) => ConflictResolution::Both,
+        (false, false, false) => ConflictResolution::AsIs,
+    };
+    let chosen = choose_conflicts(&place, context, &progress, &scopes)?;
+    if resolution == ConflictResolution::AsIs {
+        check_markers(&place, context, &chosen)?;
+    }
+    let files: BTreeSet<_> = chosen.iter().map(|conflict| conflict.file).collect();
+    for tracked in &mut progress.conflicts {
+        if files.contains(&tracked.conflict.file) {
+            tracked.resolution = Some(resolution);
+        }
+    }
+    if resolution == ConflictResolution::AsIs {
+        volume.write_merge_progress(&progress)?;
+    } else {
+        merge_again(&place, context, &mut progress)?;
+    }
+    let left = progress.open_conflicts().count();
+    let ui = &context.ui;
+    if ui.is_json() {
+        let resolved = chosen.iter().map(|conflict| NameJson::new(&conflict.path)).collect();
+        ui.print_json(&ResolveJson { resolved, left })?;
+    } else if left == 0 {
+        ui.print_note("all conflicts are resolved: 'vellum merge --continue' finishes the merge")?;
+    } else {
+        ui.print_note(format!("{} to resolve", format::format_count(left as u64, "conflict")))?;
+    }
+    Ok(CommandOutcome::from_findings(left > 0))
+}
+
+/// The conflicts at or under the paths that were typed.
+fn choose_conflicts(
+    place: &MergePlace,
+    context: &CommandContext,
+    progress: &MergeProgress,
+    scopes: &[Vec<u8>],
+) -> Result<Vec<MergeConflict>> {
+    let mut chosen = Vec::new();
+    for scope in scopes {
+        let before = chosen.len();
+        let is_meant = |conflict: &MergeConflict| {
+            is_path_within(&conflict.path, scope)
+                || conflict.other.as_ref().is_some_and(|other| is_path_within(other, scope))
+        };
+        let conflicts = progress.conflicts.iter().map(|tracked| &tracked.conflict);
+        chosen.extend(conflicts.filter(|conflict| is_meant(conflict)).cloned());
+        if chosen.len() == before {
+            let shown = place.paths(context).format_path(scope);
+            let hint = "'vellum conflicts' lists those that have";
+            return Err(CliError::usage_error(format!("'{shown}' has no conflict"), hint));
+        }
+    }
+    Ok(chosen)
+}
+
+fn check_markers(place: &MergePlace, context: &CommandContext, chosen: &[MergeConflict]) -> Result<()> {
+    let marked = chosen
+        .iter()
+        .find(|conflict| conflict.kind == ConflictKind::Content && has_markers(place, &conflict.path));
+    match marked {
+        None => Ok(()),
+        Some(conflict) => {
+            let shown = place.paths(context).format_path(&conflict.path);
+            let hint = format!("edit it first, or choose: 'vellum resolve --ours {shown}'");
+            Err(CliError::usage_error(format!("'{shown}' still has conflict markers"), hint))
+        }
+    }
+}
+
+/// Brings the worktree to what the merge is with all that was decided.
+fn merge_again(place: &MergePlace, context: &CommandContext, progress: &mut MergeProgress) -> Result<()> {
+    let volume = place.volume();
+    let ours = place.entry(progress.ours)?;
+    let theirs = place.entry(progress.theirs)?;
+    let base = progress.base.map(|base| place.entry(base)).transpose()?;
+    let policies = progress.collect_policies();
+    let merge = SnapshotMerge { ours: &ours, theirs: &theirs, base: base.as_ref(), policies: &policies };
+    let name = progress.name.clone();
+    let stored = volume.store_merge(&merge, |_| format!("unfinished merge of {name}"))?;
+    let before = place.entry(progress.resolved.unwrap_or(progress.merged))?;
+    let paths = find_changed_paths(place, &before, &stored.entry)?;
+    if !paths.is_empty() {
+        place.restore_paths(context, &stored.entry, paths)?;
+    }
+    let old = progress.resolved.replace(stored.entry.id);
+    volume.write_merge_progress(progress)?;
+    if let Some(old) = old {
+        volume.forget_snapshot(&old)?;
+    }
+    Ok(())
+}
+
+/// The paths at which two results differ and of which one is in the worktree or in the new result.
+fn find_changed_paths(
+    place: &MergePlace,
+    before: &HistoryEntry,
+    after: &HistoryEntry,
+) -> Result<Vec<Vec<u8>>> {
+    let tree = |entry: &HistoryEntry| place.volume().open_tree(entry.record.root);
+    let to = tree(after);
+    let changes = StateComparison { from: &tree(before), to: &to }.find_changes()?;
+    let sides = changes.into_iter().flat_map(|change| [change.old, change.new]).flatten();
+    let paths: BTreeSet<_> = sides.map(|side| side.path).collect();
+    let exists = |path: &Vec<u8>| place.has_path(path) || to.find_path(path, "").is_ok();
+    Ok(paths.into_iter().filter(exists).collect())
+}
