@@ -9,6 +9,7 @@ mod error;
 mod fetch;
 mod gc;
 mod reliance;
+mod residence;
 mod transfer;
 mod verify;
 mod writer;

@@ -91,6 +91,12 @@ pub enum StoreError {
         /// The service's own words.
         message: String,
     },
+    /// The cache on the local disk takes no more.
+    #[error("the cache in {folder} has no room left")]
+    CacheFull {
+        /// Where the cache is.
+        folder: String,
+    },
     /// A text that is no object key.
     #[error("not the key of an object: {0:?}")]
     Key(String),
@@ -126,6 +132,7 @@ impl StoreError {
             Self::Length { .. } | Self::TooLarge { .. } | Self::NotAFile { .. } => ErrorKind::Corrupt,
             Self::Io { source, .. } => ErrorKind::from_io_error(source),
             Self::Service { kind, .. } | Self::Address { kind, .. } | Self::Credentials { kind, .. } => *kind,
+            Self::CacheFull { .. } => ErrorKind::NoSpace,
             Self::Key(_) => ErrorKind::Usage,
         }
     }

@@ -20,9 +20,10 @@ pub use blob::{
 pub use error::StoreError;
 pub use index::BlobLocation;
 pub use object::{
-    BlockStore, CacheCheck, CacheSummary, LocalStore, MemoryObjectStore, MeteredStore, ObjectInfo, ObjectKey,
-    ObjectStore, PackCache, ReadOnlyStore, RequestCounts, RequestLimits, ServiceStore, StoreAddress,
-    StoreGuarantees, StoreLocation, create_store, map_requests, open_store,
+    BlockStore, CacheCheck, CachePin, CacheRoom, CacheSummary, EvictedBytes, LocalStore, MemoryObjectStore,
+    MeteredStore, ObjectInfo, ObjectKey, ObjectStore, PackCache, PieceSet, PinListing, ReadOnlyStore,
+    RequestCounts, RequestLimits, ServiceStore, StoreAddress, StoreGuarantees, StoreLocation, create_store,
+    map_requests, open_store, open_store_with_limits,
 };
 pub use owner::set_owner_from_dir;
 pub use pack::{PackEntry, PackFinding};

@@ -13,6 +13,7 @@ mod memory;
 mod metered;
 mod open;
 mod parallel;
+mod pieces;
 mod read_only;
 mod service;
 
@@ -22,14 +23,15 @@ use std::time::SystemTime;
 pub use self::address::StoreAddress;
 pub use self::blocks::BlockStore;
 pub(crate) use self::cache::fuzz_decoders as fuzz_cache_decoders;
-pub use self::cache::{CacheCheck, CacheSummary, PackCache};
+pub use self::cache::{CacheCheck, CachePin, CacheRoom, CacheSummary, EvictedBytes, PackCache, PinListing};
 pub use self::guarantees::StoreGuarantees;
 pub use self::key::ObjectKey;
 pub use self::local::LocalStore;
 pub use self::memory::MemoryObjectStore;
 pub use self::metered::{MeteredStore, RequestCounts};
-pub use self::open::{RequestLimits, StoreLocation, create_store, open_store};
+pub use self::open::{RequestLimits, StoreLocation, create_store, open_store, open_store_with_limits};
 pub use self::parallel::map_requests;
+pub use self::pieces::PieceSet;
 pub use self::read_only::ReadOnlyStore;
 pub use self::service::ServiceStore;
 
@@ -138,6 +140,11 @@ pub trait ObjectStore: Send + Sync {
 
     /// Tells the store what [`Self::probe_guarantees`] found, now or at an earlier time.
     fn adapt_to_guarantees(&self, _found: &StoreGuarantees) {}
+
+    /// What is kept of its packs on this machine, if the store is in a service.
+    fn as_block_store(&self) -> Option<&BlockStore> {
+        None
+    }
 
     /// The request statistics, if requests are counted.
     fn as_metered(&self) -> Option<&MeteredStore> {

@@ -138,7 +138,7 @@ pub(crate) fn open_blob(
 }
 
 /// What a sealed blob holds, authenticated; its content is not checked against its id.
-fn unseal_body(
+pub(crate) fn unseal_body(
     keys: &VolumeKeys,
     kind: BlobKind,
     id: &BlobId,

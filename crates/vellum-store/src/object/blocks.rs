@@ -5,6 +5,7 @@
 //! Of what is fetched from a pack, at least a quarter is used before larger spans are fetched; otherwise they become
 //! small again. Deliberately absent: trust; blobs are authenticated above.
 
+mod local_copies;
 mod windows;
 
 use std::collections::HashSet;
@@ -308,6 +309,10 @@ impl ObjectStore for BlockStore {
 
     fn adapt_to_guarantees(&self, found: &StoreGuarantees) {
         self.inner.adapt_to_guarantees(found);
+    }
+
+    fn as_block_store(&self) -> Option<&BlockStore> {
+        Some(self)
     }
 
     fn as_metered(&self) -> Option<&MeteredStore> {

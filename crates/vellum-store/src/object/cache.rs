@@ -10,7 +10,9 @@
 //! each process would have to know the whole queue.
 
 mod evict;
+mod keeping;
 mod pack_file;
+mod pins;
 mod usage;
 
 use std::fs::{self, DirBuilder};
@@ -20,13 +22,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
+pub use self::keeping::{CacheRoom, EvictedBytes};
 use self::pack_file::CachedPack;
+pub use self::pins::{CachePin, PinListing};
 use self::usage::CacheUsage;
-use super::ObjectKey;
 use super::address::ServiceAddress;
+use super::{ObjectKey, PieceSet};
 
 /// Bytes of a piece.
 pub(super) const PIECE: u64 = 256 << 10;
+/// Most pieces of a pack: packs have 256 MiB at most.
+pub(super) const PIECES_MAX: u64 = 1024;
 /// Permissions of folders: what is in the cache is sealed, but its names tell which packs are read.
 const FOLDER_MODE: u32 = 0o700;
 /// The folder of packs within the cache.
@@ -46,6 +52,8 @@ pub struct CacheSummary {
     pub bytes: u64,
     /// Bytes that it may take.
     pub limit: u64,
+    /// Bytes that are pinned, at most.
+    pub pinned: u64,
     /// Packs of which it has pieces.
     pub packs: u64,
     /// When something was fetched last into the pack that will be removed first; none if there is no pack.
@@ -111,17 +119,19 @@ impl PackCache {
         }
     }
 
-    fn try_store_pieces(&self, path: &Path, first: u64, bytes: &[u8]) -> io::Result<()> {
+    /// Keeps pieces as [`Self::store_pieces`] does. False if there is no room.
+    fn try_store_pieces(&self, path: &Path, first: u64, bytes: &[u8]) -> io::Result<bool> {
         let piece_len = usize::try_from(PIECE).unwrap_or(usize::MAX);
         let pieces: Vec<_> = (first..).zip(bytes.chunks(piece_len)).collect();
         let room = pieces.iter().map(|(_, piece)| pack_file::disk_size(piece.len() as u64)).sum::<u64>();
         if !self.reserve_room(room + pack_file::new_map_size(path))? {
-            return Ok(());
+            return Ok(false);
         }
         let folder = path.parent().unwrap_or(&self.folder);
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
         let pack = CachedPack::create(path)?;
-        pieces.into_iter().try_for_each(|(number, piece)| pack.write_piece(number, piece))
+        pieces.into_iter().try_for_each(|(number, piece)| pack.write_piece(number, piece))?;
+        Ok(true)
     }
 
     /// Reserves room, and removes packs that came earlier if there is too little. False if there is none all the same.
@@ -133,7 +143,7 @@ impl PackCache {
             return Ok(false);
         }
         if usage.used() + room > allowed {
-            let left = evict::evict_packs(&self.folder.join(PACKS_FOLDER), room, allowed);
+            let left = evict::evict_packs(&self.packs_folder(), &self.pinned_pieces(), room, allowed);
             usage.set_used(left)?;
             if left + room > allowed {
                 return Ok(false);
@@ -153,43 +163,50 @@ impl PackCache {
 
     /// What it holds. Looks at every pack.
     pub fn summarize(&self) -> io::Result<CacheSummary> {
-        let packs = evict::list_packs(&self.folder.join(PACKS_FOLDER));
+        let packs = evict::list_packs(&self.packs_folder());
         let limit = CacheUsage::read_limit(&self.folder)?;
         Ok(CacheSummary {
             bytes: packs.iter().map(|pack| pack.bytes).sum(),
             limit,
+            pinned: pins::list_pins(&self.folder).pieces().piece_bytes(),
             packs: packs.len() as u64,
             oldest: packs.iter().map(|pack| pack.fetched).min(),
         })
     }
 
-    /// Sets how many bytes it may take, for all processes; 0 switches it off. What is too much is removed at once.
+    /// Sets how many bytes it may take, for all processes; 0 switches it off. What is too much is removed at once, but for
+    /// what is pinned: a limit below that is for the caller to refuse.
     pub fn set_limit(&self, limit: u64) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.folder)?;
         let mut usage = CacheUsage::lock(&self.folder)?;
         usage.set_limit(limit)?;
         let allowed = usage.allowed_bytes(&self.folder)?;
-        let left = evict::evict_packs(&self.folder.join(PACKS_FOLDER), 0, allowed);
+        let left = evict::evict_packs(&self.packs_folder(), &self.pinned_pieces(), 0, allowed);
         usage.set_used(left)
     }
 
-    /// Removes everything, and keeps the limit.
+    /// Removes everything but what is pinned, and keeps the limit.
     pub fn clear(&self) -> io::Result<()> {
         if !self.folder.exists() {
             return Ok(());
         }
         let mut usage = CacheUsage::lock(&self.folder)?;
-        match fs::remove_dir_all(self.folder.join(PACKS_FOLDER)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        let pinned = self.pinned_pieces();
+        let packs = evict::list_packs(&self.packs_folder());
+        let left = packs.iter().map(|pack| pack.bytes - pack.remove_unpinned(&pinned)).sum();
+        if pinned.is_empty() {
+            match fs::remove_dir_all(self.packs_folder()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
-        usage.set_used(0)
+        usage.set_used(left)
     }
 
     /// Checks every piece against its hash, and removes those that are wrong.
     pub fn verify(&self) -> io::Result<CacheCheck> {
         let mut check = CacheCheck::default();
-        for entry in evict::list_packs(&self.folder.join(PACKS_FOLDER)) {
+        for entry in evict::list_packs(&self.packs_folder()) {
             let Ok(pack) = CachedPack::open(&entry.path) else { continue };
             for number in pack.piece_numbers() {
                 match pack.read_piece(number)? {
@@ -199,6 +216,14 @@ impl PackCache {
             }
         }
         Ok(check)
+    }
+
+    fn packs_folder(&self) -> PathBuf {
+        self.folder.join(PACKS_FOLDER)
+    }
+
+    fn pinned_pieces(&self) -> PieceSet {
+        pins::list_pins(&self.folder).pieces()
     }
 
     fn pack_path(&self, key: &ObjectKey) -> Option<PathBuf> {
@@ -216,6 +241,7 @@ impl PackCache {
 /// The decoders of the files of a cache on any bytes; see [`crate::fuzzing`].
 pub(crate) fn fuzz_decoders(bytes: &[u8]) {
     pack_file::fuzz_map(bytes);
+    pins::fuzz_pin(bytes);
     usage::fuzz_usage(bytes);
 }
 

@@ -57,13 +57,22 @@ impl Default for RequestLimits {
 
 /// Opens the store at an address, and counts its requests. A directory must exist; a service is not asked.
 pub fn open_store(location: &StoreLocation) -> Result<Arc<dyn ObjectStore>, StoreError> {
+    open_store_with_limits(location, &RequestLimits::default())
+}
+
+/// Like [`open_store`], with limits of requests of one's own.
+pub fn open_store_with_limits(
+    location: &StoreLocation,
+    limits: &RequestLimits,
+) -> Result<Arc<dyn ObjectStore>, StoreError> {
     match StoreAddress::parse(&location.url)? {
         StoreAddress::Directory(path) => Ok(Arc::new(MeteredStore::new(Arc::new(LocalStore::open(path)?)))),
         StoreAddress::Memory(name) => Ok(Arc::new(MeteredStore::new(find_memory_store(&name)))),
         StoreAddress::Service(address) => {
             let credentials = location.credentials.as_deref();
             let cache = PackCache::for_service(&address);
-            let store = ServiceStore::open(address, credentials, &RequestLimits::default())?;
+            let folder = cache.as_ref().map(PackCache::folder);
+            let store = ServiceStore::open(address, credentials, limits, folder)?;
             Ok(Arc::new(BlockStore::new(Arc::new(MeteredStore::new(Arc::new(store))), cache)))
         }
     }

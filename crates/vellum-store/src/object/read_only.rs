@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use vellum_types::ErrorKind;
 
-use super::{MeteredStore, ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees};
+use super::{BlockStore, MeteredStore, ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees};
 use crate::error::StoreError;
 
 /// A store that is only read.
@@ -98,6 +98,10 @@ impl ObjectStore for ReadOnlyStore {
 
     fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
         self.inner.probe_guarantees()
+    }
+
+    fn as_block_store(&self) -> Option<&BlockStore> {
+        self.inner.as_block_store()
     }
 
     fn as_metered(&self) -> Option<&MeteredStore> {

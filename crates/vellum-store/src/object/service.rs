@@ -9,6 +9,7 @@ mod credentials;
 mod exchange;
 mod failure;
 mod gate;
+mod offline;
 mod operator;
 mod probe;
 mod refs;
@@ -17,6 +18,7 @@ mod runtime;
 mod transport;
 
 use std::future::poll_fn;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,6 +31,8 @@ use vellum_types::ErrorKind;
 use self::exchange::record_exchange;
 use self::failure::{FailedRequest, FailureClass};
 use self::gate::RequestGate;
+use self::offline::RequestSwitch;
+pub(super) use self::offline::{is_offline, set_offline};
 use self::refs::{DELETION_MARKER, KnownRefs};
 use self::retry::{RequestRetryBudget, RetrySchedule, pause_before_retry};
 use self::runtime::{RunError, run_future};
@@ -51,6 +55,7 @@ pub struct ServiceStore {
     location: String,
     operator: RwLock<Operator>,
     budget: RequestRetryBudget,
+    switch: RequestSwitch,
     reads: RequestGate,
     writes: RequestGate,
     known_refs: KnownRefs,
@@ -69,11 +74,12 @@ struct RequestSubject<'a> {
 type Attempt<T> = Result<T, FailedRequest>;
 
 impl ServiceStore {
-    /// A store at an address. Nothing is sent.
+    /// A store at an address, whose requests can be switched off in the folder `cache`. Nothing is sent.
     pub fn open(
         address: ServiceAddress,
         credentials: Option<&str>,
         limits: &RequestLimits,
+        cache: Option<&Path>,
     ) -> Result<Self, StoreError> {
         let operator = operator::build_operator(&address, credentials, limits)?;
         Ok(Self {
@@ -82,6 +88,7 @@ impl ServiceStore {
             limits: limits.clone(),
             operator: RwLock::new(operator),
             budget: RequestRetryBudget::new(),
+            switch: RequestSwitch::new(cache),
             reads: RequestGate::new(READS_MAX),
             writes: RequestGate::new(WRITES_MAX),
             known_refs: KnownRefs::default(),
@@ -107,6 +114,9 @@ impl ServiceStore {
         T: Send + 'static,
         F: Future<Output = opendal::Result<T>> + Send + 'static,
     {
+        if let Some(obstacle) = self.switch.find_obstacle() {
+            return Err(self.service_error(subject, ErrorKind::Io, obstacle.describe().into()));
+        }
         let _permit = gate.enter();
         let operator = self.operator.read().clone();
         let (output, exchange) = run_future(record_exchange(request(operator)))
@@ -166,7 +176,13 @@ impl ServiceStore {
             return Ok(true);
         }
         match schedule.next_pause(failed) {
-            None => Ok(false),
+            None => {
+                if failed.exchange.status.is_none() && failed.classify() == FailureClass::Transient {
+                    self.switch.note_unanswered();
+                    self.budget.note_silence();
+                }
+                Ok(false)
+            }
             Some(pause) if pause_before_retry(&self.location, failed, pause) => Ok(true),
             Some(_) => Err(self.wrap_run_error(subject, RunError::Interrupted)),
         }

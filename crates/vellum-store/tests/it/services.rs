@@ -16,7 +16,7 @@ fn short_limits() -> RequestLimits {
 
 fn open_service(url: &str, limits: &RequestLimits) -> ServiceStore {
     let StoreAddress::Service(address) = StoreAddress::parse(url).unwrap() else { panic!("{url}") };
-    ServiceStore::open(address, Some(test_credentials()), limits).unwrap()
+    ServiceStore::open(address, Some(test_credentials()), limits, None).unwrap()
 }
 
 /// The name of credentials that both servers accept, in a directory of configuration of this process.

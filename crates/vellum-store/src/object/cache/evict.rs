@@ -1,13 +1,16 @@
 //! Which packs go when room is needed.
 //!
-//! Invariant: called with the lock of the cache; what is removed while somebody reads it is read to its end, or fetched.
+//! Invariant: what is pinned stays. Called with the lock of the cache; what is removed while somebody reads it is read to its end, or fetched.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use vellum_types::PackId;
+
 use super::pack_file::{CachedPack, data_path, remove_pack};
+use crate::object::PieceSet;
 
 /// Part of the limit that stays when packs are removed, percent: the next look is then some time away.
 const KEPT_PERCENT: u64 = 90;
@@ -41,12 +44,41 @@ pub(super) fn list_packs(folder: &Path) -> Vec<PackEntry> {
     found
 }
 
+impl PackEntry {
+    /// The pack, if the file is named after one.
+    pub(super) fn pack_id(&self) -> Option<PackId> {
+        self.path.file_name()?.to_str()?.parse().ok()
+    }
+
+    /// Removes what is not pinned of it. Returns the bytes that are free then.
+    pub(super) fn remove_unpinned(&self, pinned: &PieceSet) -> u64 {
+        let Some(id) = self.pack_id().filter(|id| pinned.contains_pack(id)) else {
+            remove_pack(&self.path);
+            return self.bytes;
+        };
+        let Ok(pack) = CachedPack::open(&self.path) else { return 0 };
+        let mut removed = 0;
+        for number in pack.piece_numbers() {
+            let size = pack.piece_size(number).unwrap_or_default();
+            if !pinned.contains_piece(&id, number) && pack.remove_piece(number).is_ok() {
+                removed += size;
+            }
+        }
+        removed.min(self.bytes)
+    }
+}
+
 /// Removes packs until `room` fits within `allowed`, and some more. Returns the bytes that are left.
-pub(super) fn evict_packs(folder: &Path, room: u64, allowed: u64) -> u64 {
+pub(super) fn evict_packs(folder: &Path, pinned: &PieceSet, room: u64, allowed: u64) -> u64 {
+    let target = (allowed / 100 * KEPT_PERCENT).saturating_sub(room).min(allowed.saturating_sub(room));
+    evict_down_to(folder, pinned, target)
+}
+
+/// Removes packs until no more than `target` bytes are left, or only what is pinned. Returns the bytes that are left.
+pub(super) fn evict_down_to(folder: &Path, pinned: &PieceSet, target: u64) -> u64 {
     let mut packs = list_packs(folder);
     packs.sort_by_key(|pack| pack.fetched);
     let mut left: u64 = packs.iter().map(|pack| pack.bytes).sum();
-    let target = (allowed / 100 * KEPT_PERCENT).saturating_sub(room).min(allowed.saturating_sub(room));
     let mut removed = 0;
     while left > target && !packs.is_empty() {
         packs.retain(|pack| {
@@ -57,12 +89,20 @@ pub(super) fn evict_packs(folder: &Path, room: u64, allowed: u64) -> u64 {
             if used.is_some_and(|cached| cached.spend_use().is_ok()) {
                 return true;
             }
-            remove_pack(&pack.path);
-            left -= pack.bytes;
+            left -= pack.remove_unpinned(pinned);
             removed += 1;
             false
         });
     }
     tracing::debug!(removed, left, "packs are removed from the cache");
     left
+}
+
+/// Removes what is not pinned of packs into which nothing was fetched since a time. Returns the bytes that are left.
+pub(super) fn evict_older(folder: &Path, pinned: &PieceSet, since: SystemTime) -> u64 {
+    let left = |pack: &PackEntry| match pack.fetched < since {
+        true => pack.bytes - pack.remove_unpinned(pinned),
+        false => pack.bytes,
+    };
+    list_packs(folder).iter().map(left).sum()
 }

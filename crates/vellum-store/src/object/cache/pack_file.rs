@@ -14,9 +14,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use vellum_types::FieldReader;
 
-use super::PIECE;
+use super::{PIECE, PIECES_MAX};
 
 const MAGIC: &[u8; 7] = b"VLMMAP\x01";
 /// Magic and uses.
@@ -24,8 +26,6 @@ const HEADER_LEN: usize = 8;
 const HASH_LEN: usize = 12;
 /// Length and hash.
 const RECORD_LEN: usize = 4 + HASH_LEN;
-/// Most pieces of a pack: packs have 256 MiB at most.
-const PIECES_MAX: u64 = 1024;
 /// Where the uses stand.
 const USES_AT: u64 = 7;
 /// Rounds for which a pack that is used stays.
@@ -33,7 +33,7 @@ const USES_MAX: u8 = 3;
 /// Bytes of a block of the disk.
 const BLOCK: u64 = 4096;
 /// Bytes of a map on the disk, at most.
-const MAP_SIZE: u64 = 5 * BLOCK;
+pub(super) const MAP_SIZE: u64 = 5 * BLOCK;
 /// How the name of a map ends.
 const MAP_SUFFIX: &str = ".map";
 
@@ -185,6 +185,30 @@ impl CachedPack {
             uses if uses < USES_MAX => self.map_file.write_all_at(&[uses + 1], USES_AT),
             _ => Ok(()),
         }
+    }
+
+    /// Notes that it was asked for, and not only come along: it stays as long as one that is often read.
+    pub fn note_wanted(&self) -> io::Result<()> {
+        self.map_file.write_all_at(&[USES_MAX], USES_AT)
+    }
+
+    /// Removes a piece. Whoever reads it at the moment finds it damaged, and fetches it.
+    pub fn remove_piece(&self, number: u64) -> io::Result<()> {
+        let Some((record, offset)) = self.find_record(number).zip(record_offset(number)) else {
+            return Ok(());
+        };
+        self.map_file.write_all_at(&[0; RECORD_LEN], offset as u64)?;
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.data, hole, number * PIECE, disk_size(record.len.into())) {
+            // A filesystem without holes keeps the bytes until the pack goes.
+            Err(Errno::OPNOTSUPP) | Ok(()) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Bytes on the disk of a piece that the map has.
+    pub fn piece_size(&self, number: u64) -> Option<u64> {
+        self.find_record(number).map(|record| disk_size(record.len.into()))
     }
 
     /// How often it was read, as far as that counts.

@@ -186,6 +186,114 @@ fn a_cache_is_checked_and_cleared() {
     assert_eq!(cache.verify().unwrap(), CacheCheck { sound: 5, removed: 0 });
     cache.set_limit(1 << 30).unwrap();
     cache.clear().unwrap();
-    let CacheSummary { bytes, limit, packs, oldest } = cache.summarize().unwrap();
+    let CacheSummary { bytes, limit, packs, oldest, .. } = cache.summarize().unwrap();
     assert_eq!((bytes, limit, packs, oldest), (0, 1 << 30, 0, None));
+}
+
+fn real_pack(number: u8) -> (vellum_types::PackId, ObjectKey) {
+    let id = vellum_types::PackId([number; 32]);
+    (id, crate::pack::pack_key(&id))
+}
+
+fn pieces_of(packs: &[(u8, u64)]) -> PieceSet {
+    let mut pieces = PieceSet::default();
+    packs.iter().for_each(|(pack, number)| pieces.add_piece(&real_pack(*pack).0, *number, PIECE));
+    pieces
+}
+
+fn pin(name: &str, pieces: PieceSet) -> CachePin {
+    CachePin {
+        name: name.into(),
+        worktree: "main".into(),
+        content: "dir".into(),
+        created: 1_700_000_000,
+        pieces,
+    }
+}
+
+#[test]
+fn what_is_pinned_stays_whatever_comes() {
+    let (_dir, cache) = cache();
+    cache.set_limit(8 << 20).unwrap();
+    for pack in 1..=3 {
+        let pieces: Vec<u8> = (0..4).flat_map(|number| content(pack.into(), number, PIECE)).collect();
+        cache.store_pieces(&real_pack(pack).1, 0, &pieces);
+    }
+    let room = cache.add_pin(&pin("mine", pieces_of(&[(2, 1), (2, 3)]))).unwrap();
+    assert!(room.is_enough() && room.wanted > 2 * PIECE, "{room:?}");
+    assert!(cache.missing_pieces(&pieces_of(&[(2, 1), (2, 3), (1, 3)])).is_empty());
+    for pack in 10..60 {
+        let other = PackCache::new(cache.folder().into());
+        other.store_pieces(&real_pack(pack).1, 0, &vec![pack; 4 * PIECE as usize]);
+        assert!(blocks_below(cache.folder()) <= 8 << 20);
+    }
+    let key = real_pack(2).1;
+    assert_eq!(cache.read_piece(&key, 1), Some(content(2, 1, PIECE)));
+    assert_eq!(cache.read_piece(&key, 3), Some(content(2, 3, PIECE)));
+    assert_eq!(cache.read_piece(&key, 0), None, "only what is pinned of a pack stays");
+    assert_eq!(cache.read_piece(&real_pack(1).1, 0), None);
+    // By hand, too.
+    cache.evict_down_to(0).unwrap();
+    cache.evict_older(SystemTime::now() + std::time::Duration::from_secs(60)).unwrap();
+    cache.evict_pieces(&pieces_of(&[(2, 1)])).unwrap();
+    cache.clear().unwrap();
+    assert!(cache.missing_pieces(&pieces_of(&[(2, 1), (2, 3)])).is_empty());
+    assert!(cache.summarize().unwrap().bytes <= 3 * PIECE);
+    assert!(cache.remove_pin("mine").unwrap() && !cache.remove_pin("mine").unwrap());
+    cache.clear().unwrap();
+    assert_eq!(cache.summarize().unwrap().bytes, 0);
+}
+
+#[test]
+fn a_pin_that_does_not_fit_is_refused_with_the_numbers() {
+    let (_dir, cache) = cache();
+    cache.set_limit(1 << 20).unwrap();
+    let large = pieces_of(&[(1, 0), (1, 1), (1, 2), (1, 3)]);
+    let refused = cache.add_pin(&pin("large", large)).unwrap();
+    assert!(!refused.is_enough(), "{refused:?}");
+    assert!(refused.wanted > 4 * PIECE && refused.allowed == 1 << 20, "{refused:?}");
+    assert!(cache.list_pins().pins.is_empty());
+    assert!(cache.add_pin(&pin("one", pieces_of(&[(1, 0), (1, 1)]))).unwrap().is_enough());
+    let second = cache.add_pin(&pin("two", pieces_of(&[(2, 0), (2, 1)]))).unwrap();
+    assert!(!second.is_enough() && second.pinned > 2 * PIECE, "{second:?}");
+    // What is pinned twice counts once, and a pin takes the place of one with its name.
+    assert!(cache.add_pin(&pin("two", pieces_of(&[(1, 0)]))).unwrap().is_enough());
+    assert!(cache.add_pin(&pin("one", pieces_of(&[(1, 1)]))).unwrap().is_enough());
+    assert_eq!(cache.summarize().unwrap().pinned, 2 * PIECE);
+    assert_eq!(cache.unpinned_pieces(&pieces_of(&[(1, 0), (1, 2)])), pieces_of(&[(1, 2)]));
+    cache.set_limit(0).unwrap();
+    assert!(!cache.add_pin(&pin("none", pieces_of(&[(3, 0)]))).unwrap().is_enough());
+}
+
+#[test]
+fn a_damaged_pin_is_listed_and_pins_nothing() {
+    let (_dir, cache) = cache();
+    cache.set_limit(8 << 20).unwrap();
+    let whole = pin("mine", pieces_of(&[(1, 0), (2, 7)]));
+    cache.add_pin(&whole).unwrap();
+    assert_eq!(cache.list_pins().pins, [whole]);
+    let path = fs::read_dir(cache.folder().join("pins")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[20] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let listing = cache.list_pins();
+    assert!(listing.pins.is_empty());
+    assert_eq!(listing.damaged, [path]);
+}
+
+#[test]
+fn evicted_pieces_give_their_room_back() {
+    let (_dir, cache) = cache();
+    cache.set_limit(64 << 20).unwrap();
+    let (_, key) = real_pack(1);
+    let pieces: Vec<u8> = (0..8).flat_map(|number| content(1, number, PIECE)).collect();
+    cache.store_pieces(&key, 0, &pieces);
+    let before = blocks_below(&cache.folder().join("packs"));
+    let evicted = cache.evict_pieces(&pieces_of(&[(1, 2), (1, 3), (1, 9), (5, 0)])).unwrap();
+    assert_eq!(evicted, EvictedBytes { before, left: before - 2 * PIECE });
+    assert_eq!(blocks_below(&cache.folder().join("packs")), before - 2 * PIECE);
+    assert_eq!(cache.missing_pieces(&pieces_of(&[(1, 1), (1, 2)])), pieces_of(&[(1, 2)]));
+    assert_eq!(cache.read_piece(&key, 4), Some(content(1, 4, PIECE)));
+    cache.store_pieces(&key, 2, &content(1, 2, PIECE));
+    assert_eq!(cache.read_piece(&key, 2), Some(content(1, 2, PIECE)));
 }

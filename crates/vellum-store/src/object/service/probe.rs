@@ -26,7 +26,7 @@ const MAX: u64 = 64;
 impl ServiceStore {
     /// Another handle of the same store, which knows nothing of its refs.
     fn open_second_handle(&self) -> Result<Self, StoreError> {
-        Self::open(self.address.clone(), self.credentials.as_deref(), &self.limits)
+        Self::open(self.address.clone(), self.credentials.as_deref(), &self.limits, None)
     }
 
     /// See [`ObjectStore::probe_guarantees`].

@@ -15,7 +15,8 @@ use super::failure::{FailedRequest, FailureClass};
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(20);
-/// How long a store that has not answered at all is tried: the address may be wrong.
+/// How long a store is tried that has not answered at all, or not since it was silent: the address may be wrong, the
+/// network away.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(15);
 /// Repeats after wrong or cut answers, a count: then the object is damaged.
 const GARBLED_MAX: u32 = 5;
@@ -62,6 +63,12 @@ impl RequestRetryBudget {
     /// Notes that the service answered.
     pub fn note_answer(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that the service did not answer for as long as it was tried: until it does, it is tried no longer than one
+    /// that has never answered.
+    pub fn note_silence(&self) {
+        self.has_answered.store(false, Ordering::Relaxed);
     }
 
     /// Requests that were repeated so far.

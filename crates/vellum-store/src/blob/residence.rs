@@ -1,0 +1,69 @@
+//! Which pieces of packs hold the bytes of blobs: what must be on this machine for them to be read without the store.
+//!
+//! A blob that is stored as a difference needs another blob of its pack. Which one stands in its sealed bytes, so that is
+//! known only once these are here. Invariant: if all pieces of a blob are here, with those of its base, it is read without
+//! a request. Deliberately absent: files.
+
+use vellum_types::{BlobId, BlobKind};
+
+use super::body::{DecodedBody, unseal_body};
+use super::{BlobError, BlobStore};
+use crate::index::BlobLocation;
+use crate::object::{BlockStore, PieceSet};
+
+/// A blob that has more sealed bytes than this part of its content, a divisor, is no difference: those have at most a
+/// fifth, and some framing.
+const DIFFERENCE_PART: u64 = 4;
+/// Sealed bytes that every blob has beside its content, and a difference to name its base.
+const FRAMING_MAX: u64 = 256;
+
+impl BlobStore {
+    /// The local copies of packs; none if the store is on this machine.
+    #[must_use]
+    pub fn local_copies(&self) -> Option<&BlockStore> {
+        self.inner.objects.as_block_store()
+    }
+
+    /// Adds the pieces that hold a blob's own bytes.
+    pub fn add_blob_pieces(
+        &self,
+        kind: BlobKind,
+        id: &BlobId,
+        pieces: &mut PieceSet,
+    ) -> Result<BlobLocation, BlobError> {
+        let place = match self.locate_blob(id) {
+            Some(place) => place,
+            None => {
+                // Another process may have stored it since.
+                self.refresh_index()?;
+                self.locate_blob(id).ok_or(BlobError::NotFound { kind, id: *id })?
+            }
+        };
+        pieces.add_range(&place.pack, place.offset, place.len);
+        Ok(place)
+    }
+
+    /// Adds the pieces that must be here to read a blob that has so many bytes: its own and, as soon as these are here,
+    /// those of the blob that it is a difference to.
+    pub fn add_readable_pieces(
+        &self,
+        kind: BlobKind,
+        id: &BlobId,
+        content_len: u64,
+        pieces: &mut PieceSet,
+    ) -> Result<(), BlobError> {
+        let place = self.add_blob_pieces(kind, id, pieces)?;
+        if u64::from(place.len) > content_len / DIFFERENCE_PART + FRAMING_MAX {
+            return Ok(());
+        }
+        let sealed = self
+            .local_copies()
+            .and_then(|copies| copies.read_local_range(&place.pack, place.offset, place.len));
+        let Some(sealed) = sealed else { return Ok(()) };
+        // Damage is found, and mended, by whoever reads the blob.
+        if let Ok(DecodedBody::Difference(difference)) = unseal_body(&self.inner.keys, kind, id, &sealed) {
+            pieces.add_range(&place.pack, difference.base.offset, difference.base.len);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! What of a store is on this machine, and bringing more of it here.
+//!
+//! Invariant: what is reported as fetched is in the cache on the disk. A fetch that ends early is continued by the next
+//! one, which looks again at what is missing.
+
+use parking_lot::Mutex;
+use vellum_host::ProgressMeter;
+use vellum_types::PackId;
+
+use super::{BlockStore, PIECE, read_cached_range};
+use crate::error::StoreError;
+use crate::object::pieces::PieceRun;
+use crate::object::{PackCache, PieceSet};
+use crate::pack::pack_key;
+
+/// Most pieces in one request: 8 MiB, so that few requests do, and a stop is not far away.
+const RUN_MAX: u32 = 32;
+
+impl BlockStore {
+    /// The pieces on the local disk, if there is a place for them.
+    #[must_use]
+    pub fn pack_cache(&self) -> Option<&PackCache> {
+        self.cache.as_ref()
+    }
+
+    /// A range of a pack, if all of it is on the local disk.
+    #[must_use]
+    pub fn read_local_range(&self, pack: &PackId, offset: u32, len: u32) -> Option<Vec<u8>> {
+        let end = u64::from(offset) + u64::from(len);
+        read_cached_range(self.cache.as_ref()?, &pack_key(pack), offset.into(), end)
+    }
+
+    /// Fetches pieces into the cache, in large requests, several at once. The meter counts the bytes that are wanted of
+    /// them, and can stop it: false if it did.
+    pub fn fetch_into_cache(&self, pieces: &PieceSet, meter: &ProgressMeter) -> Result<bool, StoreError> {
+        let Some(cache) = &self.cache else { return Ok(true) };
+        let runs = pieces.join_neighbours(RUN_MAX);
+        let queue = Mutex::new(runs.iter());
+        let failure = Mutex::new(None);
+        let work = || {
+            while !meter.is_stopped() && failure.lock().is_none() {
+                let Some(run) = queue.lock().next() else { return };
+                match self.fetch_run(cache, run) {
+                    Ok(()) => meter.add_progress(u64::from(run.count), run.wanted),
+                    Err(error) => *failure.lock() = Some(error),
+                }
+            }
+        };
+        let threads = self.inner.parallel_get_count().min(runs.len()).max(1);
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+        failure.into_inner().map_or(Ok(!meter.is_stopped()), Err)
+    }
+
+    fn fetch_run(&self, cache: &PackCache, run: &PieceRun) -> Result<(), StoreError> {
+        let key = pack_key(&run.pack);
+        let first = u64::from(run.first);
+        let bytes = self.inner.get_range_up_to(&key, first * PIECE, u64::from(run.count) * PIECE)?;
+        let place = || cache.folder().display().to_string();
+        match cache.store_wanted_pieces(&run.pack, first, &bytes) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(StoreError::CacheFull { folder: place() }),
+            Err(source) => {
+                Err(StoreError::Io { place: place(), key: key.to_string(), action: "keep", source })
+            }
+        }
+    }
+}

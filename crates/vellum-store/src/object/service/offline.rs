@@ -1,0 +1,109 @@
+//! Whether requests are sent at all: not while the user is offline by choice, nor right after the service did not answer.
+//!
+//! The choice is a file in the cache of the store, so that it counts for all processes of a user, and stays. Invariant: a
+//! request that is not sent fails at once.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// For how long nothing is sent after a service did not answer: programs that look at many files get their errors at
+/// once, and not one after another.
+const BREAK: Duration = Duration::from_secs(5);
+/// The file that says that the user chose to be offline.
+const OFFLINE_FILE: &str = "offline";
+
+/// Why a request is not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WithheldRequest {
+    /// The user chose so.
+    Offline,
+    /// The service did not answer a moment ago.
+    Unanswered,
+}
+
+impl WithheldRequest {
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Offline => "requests are switched off: 'vellum offline off' switches them on",
+            Self::Unanswered => "the service did not answer a moment ago",
+        }
+    }
+}
+
+/// Decides whether requests are sent.
+pub(super) struct RequestSwitch {
+    /// The file; none if there is no place for it.
+    file: Option<PathBuf>,
+    broken: Mutex<Option<Instant>>,
+}
+
+impl RequestSwitch {
+    /// The switch in the cache of a store.
+    pub fn new(cache: Option<&Path>) -> Self {
+        Self { file: cache.map(|cache| cache.join(OFFLINE_FILE)), broken: Mutex::new(None) }
+    }
+
+    /// Why a request is not to be sent now.
+    pub fn find_obstacle(&self) -> Option<WithheldRequest> {
+        if self.file.as_ref().is_some_and(|file| file.exists()) {
+            return Some(WithheldRequest::Offline);
+        }
+        let is_broken = self.broken.lock().is_some_and(|since| since.elapsed() < BREAK);
+        is_broken.then_some(WithheldRequest::Unanswered)
+    }
+
+    /// The service did not answer, however often it was asked.
+    pub fn note_unanswered(&self) {
+        *self.broken.lock() = Some(Instant::now());
+    }
+}
+
+/// Switches requests off or on, in the cache of a store. True if that changed anything.
+pub(in crate::object) fn set_offline(cache: &Path, is_offline: bool) -> io::Result<bool> {
+    let file = cache.join(OFFLINE_FILE);
+    if is_offline {
+        DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
+        let made = File::options().write(true).create_new(true).mode(0o600).open(&file);
+        return match made {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        };
+    }
+    match fs::remove_file(&file) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether requests are switched off.
+pub(in crate::object) fn is_offline(cache: &Path) -> bool {
+    cache.join(OFFLINE_FILE).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_withheld_while_the_file_is_there() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let cache = dir.path().join("cache");
+        let switch = RequestSwitch::new(Some(&cache));
+        assert_eq!(switch.find_obstacle(), None);
+        assert!(set_offline(&cache, true)? && !set_offline(&cache, true)?);
+        assert!(is_offline(&cache));
+        assert_eq!(switch.find_obstacle(), Some(WithheldRequest::Offline));
+        assert!(set_offline(&cache, false)? && !set_offline(&cache, false)?);
+        assert_eq!(switch.find_obstacle(), None);
+        switch.note_unanswered();
+        assert_eq!(switch.find_obstacle(), Some(WithheldRequest::Unanswered));
+        Ok(())
+    }
+}
