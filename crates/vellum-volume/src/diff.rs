@@ -390,10 +390,28 @@ impl<'a> ChangePairing<'a> {
             if !self.is_same_file(new.ino)? {
                 continue;
             }
-            let Some(old_link) = links.pop() else { continue };
+            let Some(old_link) = self.take_old_link(links, &new_link)? else { continue };
             self.push_pair(ChangeKind::Renamed, old_link, new_link)?;
         }
         Ok(())
+    }
+
+    /// Of several names that a file lost, the one with the same path: it is in a directory that got another number.
+    fn take_old_link(
+        &self,
+        links: &mut Vec<DirectoryLink>,
+        new: &DirectoryLink,
+    ) -> Result<Option<DirectoryLink>> {
+        if links.len() < 2 {
+            return Ok(links.pop());
+        }
+        let path = self.states.to.entry_path(new.0, &new.1)?;
+        for (index, (dir, name)) in links.iter().enumerate() {
+            if *name == new.1 && self.states.from.entry_path(*dir, name)? == path {
+                return Ok(Some(links.swap_remove(index)));
+            }
+        }
+        Ok(links.pop())
     }
 
     /// Whether both states mean the same file by a number: two lines of history give out the same ones. Where it is
