@@ -27,10 +27,10 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject, what is built
 # and run in mounts, the rival whose rules and results are ours, a browser for pages, and ssh to reach this host from itself.
 PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs exfat-fuse exfatprogs fuse3 fusefat \
-	golang-go ntfs-3g openssh-client openssh-server python3 rsync strace xfsprogs
+	golang-go ntfs-3g openssh-client openssh-server python3 rclone rsync strace xfsprogs
 # A program of each package, by which to see that it is there.
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 mount.exfat-fuse mkfs.exfat fusermount3 fusefat \
-	go ntfs-3g ssh sshd python3 rsync strace mkfs.xfs
+	go ntfs-3g ssh sshd python3 rclone rsync strace mkfs.xfs
 
 .PHONY: test tools fmt clippy deny report report-check unit slow-tests posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 

@@ -20,7 +20,8 @@ use self::objects::S3Objects;
 /// Which requests a lie is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct S3Match {
-    /// `GET`, `HEAD`, `PUT`, `DELETE`; a listing is `LIST`; all of them are `ANY`.
+    /// `GET`, `HEAD`, `PUT`, `DELETE`; a listing is `LIST`; uploads in parts are begun and finished by `POST`; all of them
+    /// are `ANY`.
     pub method: &'static str,
     /// With what the key, or the prefix of a listing, begins.
     pub key: String,
@@ -163,6 +164,24 @@ impl LyingS3 {
     #[must_use]
     pub fn read_object(&self, key: &str) -> Option<Vec<u8>> {
         self.shared.state.lock().objects.find_bytes(key).map(<[u8]>::to_vec)
+    }
+
+    /// The time of a file that was stored with an object.
+    #[must_use]
+    pub fn read_mtime(&self, key: &str) -> Option<String> {
+        self.shared.state.lock().objects.find_mtime(key).map(str::to_owned)
+    }
+
+    /// How many uploads in parts are neither finished nor given up.
+    #[must_use]
+    pub fn count_unfinished_uploads(&self) -> usize {
+        self.shared.state.lock().objects.uploads.len()
+    }
+
+    /// The keys of all objects.
+    #[must_use]
+    pub fn list_keys(&self) -> Vec<String> {
+        self.shared.state.lock().objects.list_keys()
     }
 
     /// Changes an object behind the back of everyone.

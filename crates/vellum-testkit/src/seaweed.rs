@@ -75,6 +75,20 @@ impl SeaweedServer {
         format!("s3://{BUCKET}/{folder}?endpoint=http://127.0.0.1:{}", self.s3_port)
     }
 
+    /// The environment in which rclone reaches its bucket as a remote, and the path there of a folder of it.
+    #[must_use]
+    pub fn rclone_place(&self, folder: &str) -> (Vec<(&'static str, String)>, String) {
+        let environment = vec![
+            ("RCLONE_CONFIG_WEED_TYPE", "s3".to_owned()),
+            ("RCLONE_CONFIG_WEED_PROVIDER", "Other".to_owned()),
+            ("RCLONE_CONFIG_WEED_ACCESS_KEY_ID", ACCESS_KEY.to_owned()),
+            ("RCLONE_CONFIG_WEED_SECRET_ACCESS_KEY", SECRET_KEY.to_owned()),
+            ("RCLONE_CONFIG_WEED_ENDPOINT", format!("http://127.0.0.1:{}", self.s3_port)),
+            ("RCLONE_CONFIG", "/dev/null".to_owned()),
+        ];
+        (environment, format!("weed:{BUCKET}/{folder}"))
+    }
+
     /// The content of a file of credentials for it.
     #[must_use]
     pub fn credentials_file() -> String {

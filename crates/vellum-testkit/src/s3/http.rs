@@ -69,7 +69,7 @@ impl HttpRequest {
         parts.into_iter().find(|(known, _)| *known == name).map(|(_, value)| decode_percents(value))
     }
 
-    /// What is asked for: the method, or `LIST`.
+    /// What is asked for: the method, or `LIST`. Uploads in parts are begun and finished by `POST`.
     pub fn operation(&self) -> &'static str {
         match self.method.as_str() {
             "GET" if self.parameter("list-type").is_some() => "LIST",
@@ -77,6 +77,7 @@ impl HttpRequest {
             "HEAD" => "HEAD",
             "PUT" => "PUT",
             "DELETE" => "DELETE",
+            "POST" => "POST",
             _ => "OTHER",
         }
     }

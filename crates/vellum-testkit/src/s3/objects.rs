@@ -11,11 +11,30 @@ const PAGE: usize = 100;
 struct S3Object {
     bytes: Vec<u8>,
     version: u64,
+    /// The time of a file, in the object's own metadata.
+    mtime: Option<String>,
 }
+
+/// An upload in parts that is neither finished nor given up.
+pub(super) struct S3Upload {
+    mtime: Option<String>,
+    parts: BTreeMap<u32, Vec<u8>>,
+}
+
+/// The header with the time of a file.
+const MTIME_HEADER: &str = "x-amz-meta-mtime";
+/// When every object was uploaded.
+const UPLOADED: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
 
 impl S3Object {
     fn tag(&self) -> String {
         format!("\"v{}\"", self.version)
+    }
+
+    fn headers(&self) -> Vec<(&'static str, String)> {
+        let mut headers = vec![("etag", self.tag()), ("last-modified", UPLOADED.to_owned())];
+        headers.extend(self.mtime.iter().map(|mtime| (MTIME_HEADER, mtime.clone())));
+        headers
     }
 }
 
@@ -24,13 +43,19 @@ impl S3Object {
 pub(super) struct S3Objects {
     objects: BTreeMap<String, S3Object>,
     versions: u64,
+    /// By their numbers.
+    pub uploads: BTreeMap<String, S3Upload>,
 }
 
 impl S3Objects {
     /// Stores an object, and returns its tag.
     pub fn put_object(&mut self, key: &str, bytes: Vec<u8>) -> String {
+        self.put_with_mtime(key, bytes, None)
+    }
+
+    fn put_with_mtime(&mut self, key: &str, bytes: Vec<u8>, mtime: Option<String>) -> String {
         self.versions += 1;
-        let object = S3Object { bytes, version: self.versions };
+        let object = S3Object { bytes, version: self.versions, mtime };
         let tag = object.tag();
         self.objects.insert(key.to_owned(), object);
         tag
@@ -41,16 +66,37 @@ impl S3Objects {
         self.objects.get(key).map(|object| object.bytes.as_slice())
     }
 
+    /// The time of the file that an object is a copy of.
+    pub fn find_mtime(&self, key: &str) -> Option<&str> {
+        self.objects.get(key)?.mtime.as_deref()
+    }
+
+    /// All keys.
+    pub fn list_keys(&self) -> Vec<String> {
+        self.objects.keys().cloned().collect()
+    }
+
     /// Carries a request out. Conditions are ignored on demand.
     pub fn carry_out(&mut self, request: &HttpRequest, checks_conditions: bool) -> HttpReply {
         let key = request.key();
         if checks_conditions && let Some(refusal) = self.check_conditions(request, &key) {
             return refusal;
         }
+        let upload = request.parameter("uploadId");
         match request.operation() {
             "LIST" => self.list_objects(request, &key),
+            "POST" => match upload {
+                None => self.begin_upload(request),
+                Some(upload) => self.finish_upload(&upload, &key),
+            },
+            "PUT" if upload.is_some() => self.keep_part(request, &upload.unwrap_or_default()),
+            "DELETE" if upload.is_some() => match self.uploads.remove(&upload.unwrap_or_default()) {
+                Some(_) => HttpReply::new(204),
+                None => HttpReply::for_error(404, "NoSuchUpload"),
+            },
             "PUT" => {
-                let tag = self.put_object(&key, request.body.clone());
+                let mtime = request.header(MTIME_HEADER).map(str::to_owned);
+                let tag = self.put_with_mtime(&key, request.body.clone(), mtime);
                 HttpReply { headers: vec![("etag", tag)], ..HttpReply::new(200) }
             }
             "DELETE" => {
@@ -60,7 +106,7 @@ impl S3Objects {
             "GET" => self.read_object(request, &key),
             "HEAD" => match self.objects.get(&key) {
                 Some(object) => HttpReply {
-                    headers: vec![("etag", object.tag())],
+                    headers: object.headers(),
                     announced: Some(object.bytes.len()),
                     ..HttpReply::new(200)
                 },
@@ -74,7 +120,9 @@ impl S3Objects {
         let current = self.objects.get(key);
         let refused = || Some(HttpReply::for_error(412, "PreconditionFailed"));
         match (request.header("if-none-match"), request.header("if-match")) {
-            (Some("*"), _) if request.method == "PUT" && current.is_some() => refused(),
+            (Some("*"), _) if matches!(request.method.as_str(), "PUT" | "POST") && current.is_some() => {
+                refused()
+            }
             (_, Some(tag)) if current.is_none_or(|object| object.tag() != tag) => refused(),
             _ => None,
         }
@@ -95,8 +143,41 @@ impl S3Objects {
                 HttpReply { headers: vec![("content-range", range)], ..HttpReply::with_body(206, bytes) }
             }
         };
-        reply.headers.push(("etag", object.tag()));
+        reply.headers.extend(object.headers());
         reply
+    }
+
+    fn begin_upload(&mut self, request: &HttpRequest) -> HttpReply {
+        self.versions += 1;
+        let id = format!("upload{}", self.versions);
+        let mtime = request.header(MTIME_HEADER).map(str::to_owned);
+        self.uploads.insert(id.clone(), S3Upload { mtime, parts: BTreeMap::new() });
+        let body = format!(
+            "<?xml version=\"1.0\"?><InitiateMultipartUploadResult><UploadId>{id}</UploadId>\
+             </InitiateMultipartUploadResult>"
+        );
+        HttpReply::with_body(200, body.into_bytes())
+    }
+
+    fn keep_part(&mut self, request: &HttpRequest, upload: &str) -> HttpReply {
+        let number = request.parameter("partNumber").and_then(|number| number.parse().ok());
+        let (Some(upload), Some(number)) = (self.uploads.get_mut(upload), number) else {
+            return HttpReply::for_error(404, "NoSuchUpload");
+        };
+        upload.parts.insert(number, request.body.clone());
+        HttpReply { headers: vec![("etag", format!("\"part{number}\""))], ..HttpReply::new(200) }
+    }
+
+    fn finish_upload(&mut self, upload: &str, key: &str) -> HttpReply {
+        let Some(upload) = self.uploads.remove(upload) else {
+            return HttpReply::for_error(404, "NoSuchUpload");
+        };
+        let bytes = upload.parts.into_values().flatten().collect();
+        let tag = self.put_with_mtime(key, bytes, upload.mtime).replace('"', "&quot;");
+        let body = format!(
+            "<?xml version=\"1.0\"?><CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>"
+        );
+        HttpReply::with_body(200, body.into_bytes())
     }
 
     fn list_objects(&self, request: &HttpRequest, prefix: &str) -> HttpReply {
