@@ -21,7 +21,8 @@ pub use error::StoreError;
 pub use index::BlobLocation;
 pub use object::{
     BlockStore, CacheCheck, CachePin, CacheRoom, CacheSummary, EvictedBytes, LocalStore, MemoryObjectStore,
-    MeteredStore, ObjectInfo, ObjectKey, ObjectStore, PackCache, PieceSet, PinListing, ReadOnlyStore,
+    MeteredStore, ObjectCondition, ObjectInfo, ObjectKey, ObjectStore, ObjectTag, PackCache, PieceSet,
+    PinListing, PlainListing, PlainObject, PlainObjectHead, PlainObjects, PlainUpload, ReadOnlyStore,
     RequestCounts, RequestLimits, ServiceStore, StoreAddress, StoreGuarantees, StoreLocation, create_store,
     map_requests, open_store, open_store_with_limits,
 };

@@ -14,6 +14,7 @@ mod metered;
 mod open;
 mod parallel;
 mod pieces;
+mod plain;
 mod read_only;
 mod service;
 
@@ -32,8 +33,9 @@ pub use self::metered::{MeteredStore, RequestCounts};
 pub use self::open::{RequestLimits, StoreLocation, create_store, open_store, open_store_with_limits};
 pub use self::parallel::map_requests;
 pub use self::pieces::PieceSet;
+pub use self::plain::{ObjectCondition, ObjectTag, PlainListing, PlainObject, PlainObjectHead};
 pub use self::read_only::ReadOnlyStore;
-pub use self::service::ServiceStore;
+pub use self::service::{PlainObjects, PlainUpload, ServiceStore};
 
 use crate::error::StoreError;
 

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use vellum_store::{
-    ObjectKey, ObjectStore, RequestLimits, ServiceStore, StoreAddress, StoreError, StoreGuarantees,
+    ObjectCondition, ObjectKey, ObjectStore, PlainObjects, RequestLimits, ServiceStore, StoreAddress,
+    StoreError, StoreGuarantees,
 };
 use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer, conformance};
-use vellum_types::ErrorKind;
+use vellum_types::{ErrorKind, UnixTime};
 
 /// Limits that let tests of silence and of failures end soon.
 fn short_limits() -> RequestLimits {
@@ -442,4 +444,91 @@ fn httpdate_in(seconds: i64) -> String {
         .output()
         .unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn open_plain(url: &str) -> PlainObjects {
+    let StoreAddress::Service(address) = StoreAddress::parse(url).unwrap() else { panic!("{url}") };
+    PlainObjects::open(address, Some(test_credentials()), &short_limits()).unwrap()
+}
+
+/// What plain objects promise, on a server that keeps conditions.
+fn check_plain_objects(objects: &PlainObjects) {
+    let mtime = UnixTime { secs: 1_354_040_105, nanos: 123_456_789 };
+    let put = |text: &'static str, expected: &ObjectCondition| {
+        objects.put_object("dir/a", &Bytes::from_static(text.as_bytes()), mtime, expected)
+    };
+    assert_eq!(objects.stat_object("dir/a").unwrap(), None);
+    put("one", &ObjectCondition::Absent).unwrap();
+    assert!(matches!(put("two", &ObjectCondition::Absent), Err(StoreError::Changed { .. })));
+    let first = objects.stat_object("dir/a").unwrap().unwrap();
+    assert_eq!((first.size, first.mtime), (3, Some(mtime)));
+    put("other", &ObjectCondition::Unchanged(first.tag.clone())).unwrap();
+    assert!(matches!(
+        put("two", &ObjectCondition::Unchanged(first.tag.clone())),
+        Err(StoreError::Changed { .. })
+    ));
+    let second = objects.stat_object("dir/a").unwrap().unwrap();
+    assert_eq!(objects.read_range("dir/a", &second.tag, 1..4).unwrap(), b"the");
+    assert!(matches!(objects.read_range("dir/a", &first.tag, 0..3), Err(StoreError::Changed { .. })));
+    assert!(matches!(objects.delete_object("dir/a", &first.tag), Err(StoreError::Changed { .. })));
+
+    // In parts, on the same conditions; what is not finished is nothing.
+    let part = Bytes::from(vec![7; PlainObjects::part_len(0) as usize]);
+    let mut upload = objects.begin_upload("big", mtime, &ObjectCondition::Absent).unwrap();
+    for _ in 0..5 {
+        upload.write_part(&part).unwrap();
+    }
+    assert_eq!(objects.stat_object("big").unwrap(), None);
+    drop(upload);
+    assert_eq!(objects.stat_object("big").unwrap(), None);
+    let mut upload = objects.begin_upload("big", mtime, &ObjectCondition::Absent).unwrap();
+    upload.write_part(&part).unwrap();
+    upload.write_part(&Bytes::from_static(b"end")).unwrap();
+    upload.finish().unwrap();
+    let big = objects.stat_object("big").unwrap().unwrap();
+    assert_eq!((big.size, big.mtime), (part.len() as u64 + 3, Some(mtime)));
+    assert_eq!(objects.read_range("big", &big.tag, big.size - 4..big.size).unwrap(), b"\x07end");
+    let mut upload = objects.begin_upload("big", mtime, &ObjectCondition::Absent).unwrap();
+    upload.write_part(&part).unwrap();
+    upload.write_part(&part).unwrap();
+    assert!(matches!(upload.finish(), Err(StoreError::Changed { .. })));
+    assert_eq!(objects.stat_object("big").unwrap().unwrap().size, big.size);
+
+    let listing = objects.list_objects(&|_| {}).unwrap();
+    let mut keys: Vec<_> = listing.objects.iter().map(|object| (object.key.as_str(), object.size)).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [("big", big.size), ("dir/a", 5)]);
+    let listed = listing.objects.iter().find(|object| object.key == "dir/a").unwrap();
+    assert!(listed.tag.is_same_version(&second.tag));
+    assert!(objects.delete_object("dir/a", &second.tag).unwrap());
+    assert!(!objects.delete_object("dir/a", &second.tag).unwrap());
+}
+
+#[test]
+fn plain_objects_change_on_conditions_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = SeaweedServer::start(&dir.path().join("seaweed"));
+    check_plain_objects(&open_plain(&server.store_url("plain/objects")));
+    let liar = LyingS3::start().unwrap();
+    check_plain_objects(&open_plain(&liar.store_url("plain")));
+    assert_eq!(liar.count_unfinished_uploads(), 0);
+}
+
+#[test]
+fn plain_objects_are_looked_at_where_the_service_has_no_conditions() {
+    let liar = LyingS3::start().unwrap();
+    let objects = open_plain(&liar.store_url("store"));
+    let put = |expected: &ObjectCondition| {
+        objects.put_object("a", &Bytes::from_static(b"x"), UnixTime::default(), expected)
+    };
+    liar.add_lie(once("PUT", "a"), S3Lie::Fail(S3Failure::new(501, "NotImplemented")));
+    put(&ObjectCondition::Absent).unwrap();
+    let methods: Vec<_> = liar.take_requests().iter().map(|request| request.method).collect();
+    assert_eq!(methods, ["PUT", "HEAD", "PUT"]);
+    liar.add_lie(once("PUT", "a"), S3Lie::Fail(S3Failure::new(501, "NotImplemented")));
+    assert!(matches!(put(&ObjectCondition::Absent), Err(StoreError::Changed { .. })));
+    let tag = objects.stat_object("a").unwrap().unwrap().tag;
+    liar.add_lie(once("DELETE", "a"), S3Lie::LoseReply);
+    assert!(objects.delete_object("a", &tag).unwrap());
+    assert!(liar.list_keys().is_empty());
 }

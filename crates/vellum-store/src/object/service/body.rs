@@ -9,6 +9,7 @@ use futures_core::Stream;
 use opendal::{Buffer, BytesRange, Metadata, Operator};
 
 use super::exchange::current_exchange;
+use super::plain::VersionMatch;
 
 /// An object, or a range of it, with what the service says of it.
 #[derive(Debug, Clone)]
@@ -24,9 +25,26 @@ pub(super) async fn read_object_range(
     range: impl Into<BytesRange>,
     max: u64,
 ) -> opendal::Result<Option<ReadObject>> {
+    read_version_range(operator, path, None, range, max).await
+}
+
+/// The same of one version, if one is named; of another it is a failed condition.
+pub(super) async fn read_version_range(
+    operator: &Operator,
+    path: &str,
+    version: Option<VersionMatch>,
+    range: impl Into<BytesRange>,
+    max: u64,
+) -> opendal::Result<Option<ReadObject>> {
     let range = range.into();
     let offset = range.offset();
-    let mut stream = operator.reader(path).await?.into_stream(range).await?;
+    let reading = operator.reader_with(path);
+    let reader = match version {
+        None => reading.await?,
+        Some(VersionMatch::Etag(etag)) => reading.if_match(&etag).await?,
+        Some(VersionMatch::Version(version)) => reading.if_version_match(&version).await?,
+    };
+    let mut stream = reader.into_stream(range).await?;
     let metadata = stream.metadata().await?;
     let mut bytes = Vec::new();
     match collect_pieces(stream, max, &mut bytes).await {

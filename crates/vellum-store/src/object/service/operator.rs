@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use opendal::services::{Azblob, Gcs, S3};
-use opendal::{HttpTransporter, OperationContext, Operator};
+use opendal::{Executor, HttpTransporter, OperationContext, Operator};
 use vellum_types::ErrorKind;
 
 use super::credentials::ServiceCredentials;
+use super::runtime::RuntimeSpawner;
 use super::transport::ServiceTransport;
 use crate::error::StoreError;
 use crate::object::RequestLimits;
@@ -43,7 +44,10 @@ pub(super) fn build_operator(
         unusable_address(address, reason)
     })?;
     let transport = ServiceTransport::new(build_client(address, limits)?, limits.silence_max);
-    Ok(operator.with_context(OperationContext::new().with_http_transport(HttpTransporter::new(transport))))
+    let context = OperationContext::new()
+        .with_http_transport(HttpTransporter::new(transport))
+        .with_executor(Executor::with(RuntimeSpawner));
+    Ok(operator.with_context(context))
 }
 
 /// Credentials that were named are the only ones that are used: others that happen to be in the environment could be

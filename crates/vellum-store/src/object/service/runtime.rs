@@ -1,5 +1,6 @@
 //! The private runtime on which requests run, so that callers may or may not be inside a runtime of their own.
 
+use std::pin::Pin;
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -21,8 +22,25 @@ pub(super) enum RunError {
     NoRuntime,
 }
 
-/// Runs a future to its end on the private runtime, which is made when first needed.
+/// Runs a future to its end on the private runtime, which is made when first needed. On request it is dropped before that.
 pub(super) fn run_future<F>(future: F) -> Result<F::Output, RunError>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    wait_for_future(future, &|| go_on_waiting(|| LongWait::StoreAnswer))
+}
+
+/// The same for a future that must not be dropped half-way: its requests have deadlines, so it ends.
+pub(super) fn run_future_to_end<F>(future: F) -> Result<F::Output, RunError>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    wait_for_future(future, &|| true)
+}
+
+fn wait_for_future<F>(future: F, may_wait: &dyn Fn() -> bool) -> Result<F::Output, RunError>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
@@ -42,11 +60,21 @@ where
         match result.recv_timeout(TICK) {
             Ok(output) => return Ok(output),
             Err(RecvTimeoutError::Disconnected) => return Err(RunError::NoRuntime),
-            Err(RecvTimeoutError::Timeout) if go_on_waiting(|| LongWait::StoreAnswer) => {}
+            Err(RecvTimeoutError::Timeout) if may_wait() => {}
             Err(RecvTimeoutError::Timeout) => {
                 task.abort();
                 return Err(RunError::Interrupted);
             }
         }
+    }
+}
+
+/// Runs parts of one operation at the same time, on the runtime that the operation runs on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RuntimeSpawner;
+
+impl opendal::Execute for RuntimeSpawner {
+    fn execute(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        tokio::spawn(future);
     }
 }

@@ -1,0 +1,169 @@
+//! An object that is uploaded in parts.
+//!
+//! Invariant: nothing stands at the key before [`PlainUpload::finish`], and an upload that is not finished is given up at
+//! the service, too. Memory is bounded by the parts that are under way.
+
+use bytes::Bytes;
+use opendal::Writer;
+use vellum_types::UnixTime;
+
+use super::{PlainObjects, VersionMatch, WriteCondition, WriteRequest};
+use crate::error::StoreError;
+use crate::object::plain::{MTIME_FIELD, ObjectCondition, ObjectTag};
+use crate::object::service::exchange::record_exchange;
+use crate::object::service::failure::{FailedRequest, FailureClass};
+use crate::object::service::runtime::run_future_to_end;
+use crate::object::service::{RequestSubject, ServiceStore};
+
+/// Parts of one object under way at once, a count.
+const PARTS_AT_ONCE: usize = 4;
+/// Shortest part, bytes: enough for a connection to come up to speed.
+const PART_MIN: u64 = 8 << 20;
+/// Most parts that services allow, with some to spare, a count.
+const PARTS_MAX: u64 = 9_000;
+
+/// An upload in parts.
+pub struct PlainUpload<'a> {
+    objects: &'a PlainObjects,
+    key: String,
+    mtime: UnixTime,
+    expected: ObjectCondition,
+    /// Bytes of all parts so far.
+    sent: u64,
+    /// None when it is finished or given up.
+    writer: Option<Writer>,
+}
+
+impl PlainObjects {
+    /// How many bytes each part of an object of this length has.
+    #[must_use]
+    pub fn part_len(size: u64) -> u64 {
+        PART_MIN.max(size.div_ceil(PARTS_MAX).next_multiple_of(1 << 20))
+    }
+
+    /// Begins an upload. An object that is empty in the end is no object for parts.
+    pub fn begin_upload(
+        &self,
+        key: &str,
+        mtime: UnixTime,
+        expected: &ObjectCondition,
+    ) -> Result<PlainUpload<'_>, StoreError> {
+        let subject = RequestSubject { action: "write", key };
+        let operator = self.service.operator.read().clone();
+        let WriteRequest { mtime: stored_mtime, condition } = self.write_request(mtime, expected);
+        let path = key.to_owned();
+        let opened = run_future_to_end(async move {
+            let writing = operator
+                .writer_with(&path)
+                .concurrent(PARTS_AT_ONCE)
+                .user_metadata([(MTIME_FIELD.to_owned(), stored_mtime)]);
+            match condition {
+                None => writing.await,
+                Some(WriteCondition::Absent) => writing.if_not_exists(true).await,
+                Some(WriteCondition::Unchanged(VersionMatch::Etag(etag))) => writing.if_match(&etag).await,
+                Some(WriteCondition::Unchanged(VersionMatch::Version(version))) => {
+                    writing.if_version_match(&version).await
+                }
+            }
+        });
+        let opened = opened.map_err(|error| self.service.wrap_run_error(subject, error))?;
+        let writer = opened.map_err(|error| {
+            self.service.wrap_failure(subject, &FailedRequest { error, exchange: Default::default() })
+        })?;
+        Ok(PlainUpload {
+            objects: self,
+            key: key.to_owned(),
+            mtime,
+            expected: expected.clone(),
+            sent: 0,
+            writer: Some(writer),
+        })
+    }
+}
+
+impl PlainUpload<'_> {
+    /// Sends the next part; all but the last have the length that [`PlainObjects::part_len`] says.
+    pub fn write_part(&mut self, part: &Bytes) -> Result<(), StoreError> {
+        self.sent += part.len() as u64;
+        self.repeat(|mut writer| {
+            let part = part.clone();
+            async move {
+                let outcome = writer.write(part).await;
+                (writer, outcome)
+            }
+        })
+    }
+
+    /// Makes the object of the parts. Fails with [`StoreError::Changed`] if something else than expected has the key.
+    pub fn finish(mut self) -> Result<(), StoreError> {
+        // Not every service looks at the condition of an upload in parts.
+        self.objects.check_condition(&self.key, &self.expected)?;
+        let finished = self.repeat(|mut writer| async move {
+            let outcome = writer.close().await.map(drop);
+            (writer, outcome)
+        });
+        // A service that finished it, and whose answer was lost, knows nothing of the upload when it is asked again.
+        if finished.is_err() && !self.is_stored()? {
+            return finished;
+        }
+        self.writer = None;
+        Ok(())
+    }
+
+    /// Whether the object is what the parts make.
+    fn is_stored(&self) -> Result<bool, StoreError> {
+        let is_new = |tag: &ObjectTag| match &self.expected {
+            ObjectCondition::Absent => true,
+            ObjectCondition::Unchanged(old) => !old.is_same_version(tag),
+        };
+        let found = self.objects.stat_object(&self.key)?;
+        Ok(found.is_some_and(|head| {
+            head.size == self.sent && head.mtime == Some(self.mtime) && is_new(&head.tag)
+        }))
+    }
+
+    /// Gives it up.
+    fn abort(&mut self) {
+        let Some(mut writer) = self.writer.take() else { return };
+        let aborted = run_future_to_end(async move { writer.abort().await });
+        if !matches!(aborted, Ok(Ok(()))) {
+            tracing::warn!(key = self.key, "an unfinished upload could not be given up");
+        }
+    }
+
+    /// Carries out a step, and again after failures that may pass. It is never dropped half-way: what the service knows
+    /// of the upload would be forgotten here.
+    fn repeat<F>(&mut self, step: impl Fn(Writer) -> F) -> Result<(), StoreError>
+    where
+        F: Future<Output = (Writer, opendal::Result<()>)> + Send + 'static,
+    {
+        let objects = self.objects;
+        let service: &ServiceStore = &objects.service;
+        let key = self.key.clone();
+        let subject = RequestSubject { action: "write", key: &key };
+        let mut schedule = service.budget.begin(service.limits.retry_for);
+        let mut can_reload = false;
+        loop {
+            let Some(writer) = self.writer.take() else { return Err(objects.changed_error(&key)) };
+            let _permit = service.writes.enter();
+            let ended = run_future_to_end(record_exchange(step(writer)));
+            let ((writer, outcome), exchange) =
+                ended.map_err(|error| service.wrap_run_error(subject, error))?;
+            self.writer = Some(writer);
+            let Err(error) = outcome else { return Ok(()) };
+            let failed = FailedRequest { error, exchange };
+            if failed.classify() == FailureClass::ConditionFailed {
+                return Err(objects.changed_error(&key));
+            }
+            if !service.may_repeat(subject, &failed, &mut schedule, &mut can_reload)? {
+                return Err(service.wrap_failure(subject, &failed));
+            }
+        }
+    }
+}
+
+impl Drop for PlainUpload<'_> {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
