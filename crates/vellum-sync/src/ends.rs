@@ -1,10 +1,11 @@
-//! Where entries and content come from: a directory, a snapshot, another host.
+//! Where entries and content come from: a directory, a snapshot, another host, a service of objects.
 //!
 //! Invariant: content is never handed out as whole that did not stay the same from its listing to its last byte.
 //! Deliberately absent: what becomes of it (see `receive`).
 
 pub mod local;
 pub mod name_charset;
+pub mod object;
 pub mod remote;
 pub mod snapshot;
 pub mod stored_stat;
@@ -118,6 +119,11 @@ pub trait SourceEnd: SyncEnd {
     /// Whether it looks at what the destination has, since the way to it is long. Else nobody needs to open that.
     fn needs_old_version(&self) -> bool {
         true
+    }
+
+    /// Whether each file is requested by itself, and takes the time of a request: then each thread takes one at a time.
+    fn has_request_per_file(&self) -> bool {
+        false
     }
 }
 

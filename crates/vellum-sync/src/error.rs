@@ -9,6 +9,7 @@ use vellum_host::beneath::BeneathError;
 use vellum_host::clone::CloneError;
 use vellum_host::escape::EscapedPath;
 use vellum_types::ErrorKind;
+use vellum_volume::VolumeError;
 use vellum_volume::own_place::ReservedDirectory;
 
 use crate::model::listing::ListingError;
@@ -52,6 +53,11 @@ pub enum SyncError {
          directory there instead (mount --bind)"
     )]
     LinkOutside,
+    /// An object of a service is another than the one that was listed.
+    #[error(
+        "the object was changed by someone else after it was listed, and was left as it is: run the command again"
+    )]
+    ObjectChanged,
     /// Something has the name, though the listing did not say so.
     #[error(
         "something else has this name: it appeared meanwhile, or the destination takes two names for one"
@@ -86,7 +92,7 @@ pub enum SyncError {
     },
     /// The volume that a snapshot is in failed.
     #[error(transparent)]
-    Volume(#[from] vellum_volume::VolumeError),
+    Volume(#[from] VolumeError),
     /// The other side sent what cannot be.
     #[error(transparent)]
     Wire(#[from] crate::remote::wire::WireError),
@@ -133,6 +139,7 @@ impl SyncError {
             Self::Io { source, .. } => ErrorKind::from_io_error(source),
             Self::Changed
             | Self::LinkOutside
+            | Self::ObjectChanged
             | Self::Taken
             | Self::Dangling(_)
             | Self::Cycle
@@ -156,6 +163,8 @@ impl SyncError {
     pub fn is_final(&self) -> bool {
         let errno = match self {
             Self::PartlyWritten(error) => return error.is_final(),
+            // It was asked again and again for minutes.
+            Self::Volume(VolumeError::Store(error)) => return error.kind() == ErrorKind::Io,
             Self::Beneath(error) => error.errno(),
             Self::Io { source, .. } | Self::Content(CloneError::Io { source, .. }) => {
                 Errno::from_io_error(source)

@@ -8,7 +8,7 @@
 //! | `model` | what both sides know: `listing` (what is on one side, compact and sorted), `options`, `owners` |
 //! | `rules` | what is left out and what is protected: rsync's filter language |
 //! | `plan` | what a run will do |
-//! | `ends` | where entries come from and go: `local`, `remote`, `snapshot`, and sources made of others: `union`, `name_charset`, `stored_stat` |
+//! | `ends` | where entries come from and go: `local`, `remote`, `snapshot`, `object`, and sources made of others: `union`, `name_charset`, `stored_stat` |
 //! | `local` | `scan` lists a tree, `transfer` carries a plan out, `receive` writes entries, `moving` removes what was copied |
 //! | `remote` | `wire` (the bytes between two hosts), `session` (their conversation), `delta` |
 //! | `two_way` | both ways, by what both sides last agreed on |

@@ -26,7 +26,7 @@ use vellum_host::ProgressMeter;
 
 use attributes::PreviousOccupant;
 pub use attributes::read_umask;
-pub(crate) use content::{SMALL, TransferControl, hash_zeros};
+pub(crate) use content::{SMALL, TransferControl, check_unchanged, hash_zeros, map_short_read};
 pub(crate) use delayed::DelayedNames;
 pub(crate) use file::{EntryDestination, EntryWriter, hash_file, map_name_conflict};
 pub(crate) use keep::BackupKeeper;

@@ -143,6 +143,13 @@ impl TreeListing {
         self.digests.insert(id, digest);
     }
 
+    /// Gives an entry the time that was found out later.
+    pub(crate) fn set_mtime(&mut self, id: ListingEntryId, mtime: UnixTime) {
+        if let Some(record) = self.records.get_mut(id.index()) {
+            (record.secs, record.nanos) = (mtime.secs, mtime.nanos.min(999_999_999));
+        }
+    }
+
     /// Whether the entry is a symlink that was followed: a listing that came over the wire does not know.
     #[must_use]
     pub fn is_followed(&self, id: ListingEntryId) -> bool {

@@ -12,6 +12,7 @@ mod line_format;
 mod list_only;
 mod log;
 mod meaning;
+mod objects;
 mod patience;
 mod profile;
 mod remote;
@@ -76,6 +77,7 @@ pub fn expand_named_profile(
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     match (args.effort.server, args.watch.watch) {
         (true, _) => remote::run_sync_server(),
+        (false, _) if objects::names_service(args) => objects::run(args, context),
         (false, true) => watch::run(args, context),
         (false, false) => run_once(args, context),
     }
@@ -83,6 +85,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 /// One run.
 fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    if args.effort.credentials.is_some() {
+        let message = "--credentials is for services, and both ends are elsewhere";
+        return Err(CliError::usage_error(message, "vellum sync SRC s3://BUCKET/PREFIX --credentials NAME"));
+    }
     args.rsync.refuse_unsupported()?;
     let typed_ends = split_typed_ends(args)?;
     fake_super::check_fake_super(args)?;
@@ -273,6 +279,7 @@ impl SyncPair {
             plan: &plan,
             done: done.as_ref(),
             direction: self.direction(),
+            notes: Vec::new(),
         };
         if let Some(log) = &self.log {
             log.log_result(&run, args.show.dry_run)?;

@@ -71,6 +71,7 @@ mod sync_lines;
 mod sync_links;
 mod sync_moving;
 mod sync_names;
+mod sync_objects;
 mod sync_owners;
 mod sync_remote;
 mod sync_rsync;

@@ -416,7 +416,7 @@ pub(super) fn set_file_len(file: &File, len: u64) -> Result<()> {
 }
 
 /// The source's file is as it was when it was opened.
-pub(super) fn check_unchanged(from: &OpenedFile) -> Result<()> {
+pub(crate) fn check_unchanged(from: &OpenedFile) -> Result<()> {
     let now = stat_file(&from.file)?;
     // Its last name may go meanwhile; content and attributes say whether it is what it was.
     let same = (now.size, now.mtime) == (from.stat.size, from.stat.mtime)
@@ -424,7 +424,7 @@ pub(super) fn check_unchanged(from: &OpenedFile) -> Result<()> {
     if same { Ok(()) } else { Err(SyncError::Changed) }
 }
 
-pub(super) fn map_short_read(error: std::io::Error) -> SyncError {
+pub(crate) fn map_short_read(error: std::io::Error) -> SyncError {
     match error.kind() {
         std::io::ErrorKind::UnexpectedEof => SyncError::Changed,
         _ => SyncError::wrap_io_error("read")(error),

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use vellum_host::ProgressMeter;
 use vellum_host::beneath::{HeldDir, HiddenDir};
 
+use crate::ends::SourceEnd;
 use crate::ends::local::OpenListingDirs;
 use crate::error::{Result, SyncError};
 use crate::local::receive::{
@@ -121,9 +122,9 @@ impl<'a> TransferContext<'a> {
         self.receiver.job.from.entry(id).size()
     }
 
-    /// Whether content is there as soon as it is asked for.
-    pub fn is_source_local(&self) -> bool {
-        !self.receiver.job.source.needs_old_version()
+    /// Where content comes from.
+    pub fn source(&self) -> &dyn SourceEnd {
+        self.receiver.job.source
     }
 
     /// Whether two steps concern entries of the source in one directory.

@@ -54,6 +54,7 @@ impl HiddenDirectories {
         if writing.temp_dir.is_some()
             || writing.delays_names
             || job.source.needs_old_version()
+            || job.source.has_request_per_file()
             || job.options.effort.bandwidth.is_some()
         {
             return Self::default();

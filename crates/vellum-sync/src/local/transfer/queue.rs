@@ -51,7 +51,11 @@ fn split_portions(
     let mut start = 0;
     let mut count = 0;
     let mut bytes = 0;
-    let at_most = if carrier.is_source_local() { STEPS_MAX } else { STEPS };
+    let at_most = match carrier.source() {
+        source if source.has_request_per_file() => 1,
+        source if source.needs_old_version() => STEPS,
+        _ => STEPS_MAX,
+    };
     for (place, step) in steps.iter().enumerate().filter(|(_, step)| is_wanted(step)) {
         if let (StepAction::Write(_) | StepAction::CopyBasis(_), Some(id)) = (step.action, step.source) {
             bytes += carrier.source_size(id);

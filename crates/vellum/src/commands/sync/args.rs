@@ -424,6 +424,9 @@ pub struct EffortArgs {
     /// The program to run on the other host [default: vellum]
     #[arg(long, value_name = "PROGRAM", visible_alias = "rsync-path")]
     pub remote_program: Option<OsString>,
+    /// Credentials for s3://, gs:// and az://, from ~/.config/vellum/credentials/NAME
+    #[arg(long, value_name = "NAME")]
+    pub credentials: Option<String>,
     /// Be the other side of a run, on standard input and output
     #[arg(long, hide = true)]
     pub server: bool,

@@ -107,6 +107,22 @@ pub struct SourceEndpoint {
     pub remote: Option<RemoteEnd>,
 }
 
+/// What decides where a source goes.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceShape<'a> {
+    /// The name under which it goes into the destination; none for what is in a directory.
+    pub name: Option<&'a [u8]>,
+    /// It is a directory.
+    pub is_dir: bool,
+}
+
+impl SourceEndpoint {
+    /// What decides where it goes.
+    pub fn shape(&self) -> SourceShape<'_> {
+        SourceShape { name: self.name.as_deref(), is_dir: self.is_dir }
+    }
+}
+
 /// The destination.
 pub struct DestinationEndpoint {
     /// The directory that is made equal to the source's root.
@@ -196,7 +212,7 @@ pub fn open_local_source(
 pub fn find_local_destination(
     context: &CommandContext,
     typed: &OsStr,
-    from: &SourceEndpoint,
+    from: SourceShape<'_>,
     typed_args: &PreserveArgs,
 ) -> Result<DestinationEndpoint> {
     const WHAT: &str = "cannot write to the destination";
@@ -221,7 +237,7 @@ pub fn find_local_destination(
         // A directory alone becomes DST itself, if that is not there, as with rsync.
         let becomes_base =
             found.is_none() && !typed.as_bytes().ends_with(b"/") && copies_dirs_alone(typed_args);
-        let below = from.name.as_ref().filter(|_| !becomes_base);
+        let below = from.name.filter(|_| !becomes_base);
         let path = match below {
             Some(name) => base.join(OsStr::from_bytes(name)),
             None => base,
@@ -252,7 +268,7 @@ pub fn find_local_destination(
             path: base,
             is_new: !there,
             makes_path: false,
-            shown: from.name.clone(),
+            shown: from.name.map(<[u8]>::to_vec),
             words,
             remote: None,
         });

@@ -29,6 +29,8 @@ pub struct SyncRun<'a> {
     pub done: Option<&'a SyncReport>,
     /// Which way content went.
     pub direction: TransferDirection,
+    /// What else is worth a word.
+    pub notes: Vec<String>,
 }
 
 /// A run as JSON tells it.
@@ -56,6 +58,8 @@ pub struct SyncRunJson {
     kept: Vec<NameJson>,
     shadowed: Vec<NameJson>,
     skipped: Vec<NameJson>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
     problems: Vec<ProblemJson>,
 }
 
@@ -163,6 +167,7 @@ impl SyncRun<'_> {
                 if unlinked == 1 { "its" } else { "their" },
             ))?;
         }
+        self.notes.iter().try_for_each(|note| ui.print_note(note))?;
         if let Some(refusal) = &self.plan.refusal {
             ui.print_line(format!("This would be refused: {refusal}"))?;
         }
@@ -310,6 +315,7 @@ impl SyncRun<'_> {
             kept: named(|remark| matches!(remark, PlanRemark::Kept { .. })),
             shadowed: named(|remark| matches!(remark, PlanRemark::Shadowed { .. })),
             skipped: named(|remark| matches!(remark, PlanRemark::Skipped { .. })),
+            notes: self.notes.clone(),
             problems,
         }
     }

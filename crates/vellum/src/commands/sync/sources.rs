@@ -373,7 +373,9 @@ fn open_destination(
     context: &CommandContext,
 ) -> Result<DestinationEndpoint> {
     let into = match EndpointArg::parse_endpoint(destination, context) {
-        EndpointArg::Path(path) => ends::find_local_destination(context, &path, from, &args.preserve)?,
+        EndpointArg::Path(path) => {
+            ends::find_local_destination(context, &path, from.shape(), &args.preserve)?
+        }
         EndpointArg::Host { .. } if from.remote.is_some() => return Err(two_remotes_error()),
         EndpointArg::Host { host, path } => remote::find_remote_destination(&host, &path, from, args)?,
         EndpointArg::Volume { snapshot: Some(snapshot), .. } => {
@@ -382,7 +384,7 @@ fn open_destination(
         }
         EndpointArg::Volume { directory, snapshot: None, path } => {
             let path = worktree_file_path(&directory, &path);
-            ends::find_local_destination(context, &path, from, &args.preserve)?
+            ends::find_local_destination(context, &path, from.shape(), &args.preserve)?
         }
     };
     if into.remote.is_none() {

@@ -67,6 +67,7 @@ pub fn report_two_way_run(
         plan: from.select_from(&ran.plan.plans),
         done: ran.done.as_ref().map(|done| from.select_from(&done.reports)),
         direction: TransferDirection::Send,
+        notes: Vec::new(),
     });
     let problems = collect_run_problems(ran, &runs);
     if context.ui.is_json() {

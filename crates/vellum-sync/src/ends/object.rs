@@ -1,0 +1,209 @@
+//! A folder of plain objects in a service: one object for each file, under its path.
+//!
+//! Invariant: an object is replaced, deleted or read only as the version that was listed. What a service stores of a file
+//! beside its content is the time of its last change, in rclone's form. Deliberately absent: requests (see
+//! `vellum_store::PlainObjects`).
+
+mod checksum;
+mod list;
+mod parallel;
+mod pieces;
+mod plan;
+mod reader;
+mod reserved;
+mod tree;
+mod upload;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vellum_host::ProgressMeter;
+use vellum_store::{ObjectTag, PlainListing, PlainObjects, StoreError};
+use vellum_types::{ErrorKind, UnixTime};
+use vellum_volume::VolumeError;
+
+pub use checksum::ComparedTree;
+pub use plan::{adapt_plan, count_empty_directories, find_compared_objects, withhold_unstorable_files};
+pub use reserved::check_not_in_store;
+
+use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide};
+use crate::error::{Result, SyncError};
+use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
+use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing, UnlistedEntry};
+use list::KeyTreeLister;
+use pieces::ObjectPieces;
+use tree::KeyTree;
+
+/// Requests for what is known of single objects under way at once, a count.
+const LOOKS_AT_ONCE: usize = 16;
+
+/// What was listed of an object beside what a listing of files has.
+#[derive(Debug, Clone)]
+struct ListedObject {
+    tag: ObjectTag,
+    /// The time in the listing is that of the file, not that of the upload.
+    is_dated: bool,
+}
+
+/// A folder of plain objects.
+pub struct ObjectEnd {
+    objects: Arc<PlainObjects>,
+    /// Bytes of the folder and the slash behind it, which are part of every key.
+    folder_len: usize,
+    /// What was listed last.
+    listed: Mutex<HashMap<ListingEntryId, ListedObject>>,
+}
+
+impl ObjectEnd {
+    /// The objects in a folder, which is that long with the slash behind it.
+    #[must_use]
+    pub fn new(objects: PlainObjects, folder_len: usize) -> Self {
+        Self { objects: Arc::new(objects), folder_len, listed: Mutex::default() }
+    }
+
+    /// Finds out when the files were last changed that objects are copies of, one request for each of them of which that
+    /// is not known yet.
+    pub fn load_times(
+        &self,
+        listing: &mut TreeListing,
+        files: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<()> {
+        let wanted: Vec<ListingEntryId> = {
+            let listed = self.listed.lock();
+            let is_undated = |id: &&ListingEntryId| listed.get(id).is_some_and(|object| !object.is_dated);
+            files.iter().filter(is_undated).copied().collect()
+        };
+        let keys: Vec<String> = wanted.iter().map(|id| object_key(&listing.entry(*id))).collect();
+        let looked = parallel::map_in_parallel(&keys, LOOKS_AT_ONCE, meter, |key| self.read_time(key))?;
+        for (id, time) in wanted.iter().zip(looked) {
+            match time {
+                Ok(Some(time)) => {
+                    listing.set_mtime(*id, time);
+                    if let Some(object) = self.listed.lock().get_mut(id) {
+                        object.is_dated = true;
+                    }
+                }
+                Ok(None) => listing.unlisted.push(UnlistedEntry {
+                    path: listing.entry(*id).path(),
+                    message: "the object vanished after it was listed".to_owned(),
+                    vanished: true,
+                }),
+                Err(error) if error.is_final() => return Err(error),
+                Err(error) => listing.unlisted.push(UnlistedEntry {
+                    path: listing.entry(*id).path(),
+                    message: error.format_chain(),
+                    vanished: false,
+                }),
+            }
+        }
+        Ok(())
+    }
+
+    /// When a file was last changed; without a word about it, when its object was uploaded.
+    fn read_time(&self, key: &str) -> Result<Option<UnixTime>> {
+        let head = self.objects.stat_object(key).map_err(map_object_error)?;
+        Ok(head.map(|head| head.mtime.unwrap_or(head.uploaded)))
+    }
+
+    /// Finds out all times at once: a rule asks for them.
+    fn load_all_times(&self, found: &mut PlainListing, meter: &ProgressMeter) -> Result<()> {
+        let keys: Vec<String> = found.objects.iter().map(|object| object.key.clone()).collect();
+        let looked = parallel::map_in_parallel(&keys, LOOKS_AT_ONCE, meter, |key| self.read_time(key))?;
+        for (object, time) in found.objects.iter_mut().zip(looked) {
+            object.uploaded = time?.unwrap_or(object.uploaded);
+        }
+        Ok(())
+    }
+
+    /// The version of an object that was listed.
+    fn listed_tag(&self, id: ListingEntryId) -> Option<ObjectTag> {
+        self.listed.lock().get(&id).map(|object| object.tag.clone())
+    }
+
+    fn open_pieces(&self, file: &ListingEntry<'_>) -> Result<ObjectPieces> {
+        let tag = self.listed_tag(file.id()).ok_or(SyncError::Vanished)?;
+        Ok(ObjectPieces::new(&self.objects, object_key(file), tag, file.size()))
+    }
+
+    /// The error of a source that has nothing.
+    fn nothing_error(&self) -> SyncError {
+        SyncError::End {
+            what: "cannot read the source",
+            path: self.objects.describe_location().as_bytes().to_vec(),
+            why: "there are no objects: name the prefix that they have in common, not one object".to_owned(),
+        }
+    }
+}
+
+impl SyncEnd for ObjectEnd {
+    fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+        let listed = |count| meter.add_progress(count, 0);
+        let mut found = self.objects.list_objects(&listed).map_err(map_object_error)?;
+        let is_empty = found.objects.is_empty() && found.markers.is_empty() && found.misnamed.is_empty();
+        if is_empty && wish.side == SyncSide::Source {
+            return Err(self.nothing_error());
+        }
+        let has_age_limit =
+            || wish.rules.sync_filters().is_some_and(|filters| filters.limits.newer_than.is_some());
+        let is_dated = wish.side == SyncSide::Source && has_age_limit();
+        if is_dated {
+            self.load_all_times(&mut found, meter)?;
+        }
+        let tree = KeyTree::from_listing(&found);
+        let lister = KeyTreeLister { end: self, wish, found: &found, is_dated };
+        let (listing, objects) = lister.list_tree(tree)?;
+        *self.listed.lock() = objects.into_iter().collect();
+        Ok(listing)
+    }
+
+    fn hash_files(
+        &self,
+        listing: &TreeListing,
+        files: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<Vec<Option<ContentDigest>>> {
+        let threads = std::thread::available_parallelism().map_or(2, std::num::NonZeroUsize::get);
+        let hash = |id: &ListingEntryId| {
+            let mut pieces = self.open_pieces(&listing.entry(*id)).ok()?;
+            checksum::hash_pieces(&mut pieces, meter).ok()
+        };
+        parallel::map_in_parallel(files, threads.max(4), meter, hash)
+    }
+}
+
+impl SourceEnd for ObjectEnd {
+    fn open_content(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<FileContent> {
+        Ok(FileContent::Pieces(Box::new(self.open_pieces(&file)?)))
+    }
+
+    fn needs_old_version(&self) -> bool {
+        false
+    }
+
+    fn has_request_per_file(&self) -> bool {
+        true
+    }
+}
+
+impl DestinationEnd for ObjectEnd {
+    fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
+        upload::execute_plan(self, job, meter)
+    }
+}
+
+/// The key of an object: paths that are no text are never listed nor uploaded.
+fn object_key(entry: &ListingEntry<'_>) -> String {
+    String::from_utf8_lossy(&entry.path()).into_owned()
+}
+
+/// A failure of the service, as a run knows failures.
+fn map_object_error(error: StoreError) -> SyncError {
+    match error {
+        StoreError::Changed { .. } => SyncError::ObjectChanged,
+        StoreError::NotFound { .. } => SyncError::Vanished,
+        error if error.kind() == ErrorKind::Interrupted => SyncError::Stopped,
+        error => VolumeError::from(error).into(),
+    }
+}

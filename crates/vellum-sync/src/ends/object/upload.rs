@@ -1,0 +1,195 @@
+//! Carrying out a plan in a service: files are uploaded, some at a time, and objects deleted.
+//!
+//! Invariant: an object is whole or not there, and only the version that was listed is replaced or deleted. After the
+//! failure of one entry all others are carried out, but nothing is deleted; no upload in parts is left unfinished. Memory
+//! is bounded by the number of files under way, not by their length.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use vellum_host::ProgressMeter;
+use vellum_store::{ObjectCondition, PlainObjects, StoreError};
+use vellum_volume::VolumeError;
+
+use super::reader::ContentReader;
+use super::{ObjectEnd, map_object_error, object_key, parallel};
+use crate::error::{Result, SyncError};
+use crate::local::receive::{SyncJob, SyncProblem, SyncReport, TransferControl};
+use crate::model::options::RETRIES;
+use crate::plan::{StepAction, StepPhase, SyncStep};
+
+/// Longest file that is uploaded in one request, bytes.
+const SINGLE_MAX: u64 = 8 << 20;
+/// Files in one request each under way at once, a count, unless told otherwise.
+const FILES_AT_ONCE: usize = 8;
+/// Files in parts under way at once, a count: each has some parts under way.
+const LARGE_FILES_AT_ONCE: usize = 2;
+
+/// A plan that is being carried out.
+struct UploadRun<'a> {
+    end: &'a ObjectEnd,
+    job: &'a SyncJob<'a>,
+    flow: TransferControl<'a>,
+    meter: &'a ProgressMeter,
+    steps: AtomicU64,
+    /// Something was not written.
+    failed: AtomicBool,
+    /// All else would fail as well.
+    over: AtomicBool,
+    problems: Mutex<Vec<SyncProblem>>,
+}
+
+/// Carries out a plan.
+pub(super) fn execute_plan(end: &ObjectEnd, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
+    if let Some(refusal) = &job.plan.refusal {
+        return Err(SyncError::Refused(refusal.clone()));
+    }
+    meter.begin_phase(job.plan.steps.len() as u64, job.plan.counts.write_bytes);
+    let run = UploadRun {
+        end,
+        job,
+        flow: TransferControl::new(meter, false, job.options.effort.bandwidth),
+        meter,
+        steps: AtomicU64::new(0),
+        failed: AtomicBool::new(false),
+        over: AtomicBool::new(false),
+        problems: Mutex::default(),
+    };
+    run.execute_phases();
+    let mut problems = run.problems.into_inner();
+    problems.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(SyncReport {
+        steps: run.steps.into_inner(),
+        written: run.flow.written.into_inner(),
+        problems,
+        stopped: meter.is_stopped(),
+        durable: !meter.is_stopped() && !run.over.into_inner(),
+        ..SyncReport::default()
+    })
+}
+
+impl UploadRun<'_> {
+    fn execute_phases(&self) {
+        let plan = self.job.plan;
+        self.execute_steps(plan.phase_steps(StepPhase::Clear), FILES_AT_ONCE);
+        let size = |step: &&SyncStep| step.source.map_or(0, |id| self.job.from.entry(id).size());
+        let files = plan.phase_steps(StepPhase::Files).iter();
+        let (large, small): (Vec<&SyncStep>, Vec<&SyncStep>) =
+            files.partition(|step| size(step) > SINGLE_MAX);
+        let jobs = self.job.options.effort.jobs.map(|jobs| jobs.clamp(1, 64) as usize);
+        self.execute_steps(small, jobs.unwrap_or(FILES_AT_ONCE));
+        self.execute_steps(large, jobs.unwrap_or(LARGE_FILES_AT_ONCE).min(LARGE_FILES_AT_ONCE));
+        let deletes = plan.phase_steps(StepPhase::Delete);
+        if !deletes.is_empty() && self.failed.load(Ordering::Relaxed) {
+            let message =
+                format!("not everything was written, so nothing was deleted; {} objects stay", deletes.len());
+            self.problems.lock().push(SyncProblem { path: Vec::new(), message, vanished: false });
+        } else {
+            self.execute_steps(deletes, FILES_AT_ONCE);
+        }
+    }
+
+    fn execute_steps<'s>(&self, steps: impl IntoIterator<Item = &'s SyncStep>, threads: usize) {
+        let steps: Vec<&SyncStep> = steps.into_iter().collect();
+        // A stop shows in what was carried out.
+        let _ = parallel::map_in_parallel(&steps, threads, self.meter, |step| {
+            if self.over.load(Ordering::Relaxed) {
+                return;
+            }
+            match self.execute_with_retries(step) {
+                Err(SyncError::Stopped) => {}
+                Ok(()) => {
+                    self.steps.fetch_add(1, Ordering::Relaxed);
+                    self.meter.add_progress(1, 0);
+                }
+                Err(error) => self.report_failure(step, &error),
+            }
+        });
+    }
+
+    fn execute_with_retries(&self, step: &SyncStep) -> Result<()> {
+        let mut left = self.job.options.effort.retries.unwrap_or(RETRIES);
+        loop {
+            match self.execute_step(step) {
+                Err(SyncError::Changed | SyncError::Unequal) if left > 0 => left -= 1,
+                other => return other,
+            }
+        }
+    }
+
+    fn execute_step(&self, step: &SyncStep) -> Result<()> {
+        match step.action {
+            StepAction::Delete => self.delete_object(step),
+            // An object's time is set by writing it.
+            StepAction::Write(_) | StepAction::Attributes => self.upload_file(step),
+            StepAction::MakeDir
+            | StepAction::Symlink
+            | StepAction::Special
+            | StepAction::Link
+            | StepAction::Rename
+            | StepAction::LinkBasis(_)
+            | StepAction::CopyBasis(_) => Err(SyncError::Unequal),
+        }
+    }
+
+    fn upload_file(&self, step: &SyncStep) -> Result<()> {
+        let Some(id) = step.source else { return Ok(()) };
+        let entry = self.job.from.entry(id);
+        let key = object_key(&entry);
+        let expected = match step.old {
+            Some(old) => ObjectCondition::Unchanged(self.end.listed_tag(old).ok_or(SyncError::Unequal)?),
+            None => ObjectCondition::Absent,
+        };
+        let mut content = ContentReader::new(self.job.source.open_content(entry, None)?, &entry);
+        let objects = &self.end.objects;
+        if content.size <= SINGLE_MAX {
+            let bytes = Bytes::from(content.read_part(SINGLE_MAX)?);
+            content.check_unchanged()?;
+            objects.put_object(&key, &bytes, content.mtime, &expected).map_err(map_written_error)?;
+            self.flow.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            // What was written counts, though somebody asked to stop.
+            let _ = self.flow.throttle_bytes(bytes.len() as u64);
+            return Ok(());
+        }
+        let mut upload = objects.begin_upload(&key, content.mtime, &expected).map_err(map_written_error)?;
+        let part_len = PlainObjects::part_len(content.size);
+        while !content.is_at_end() {
+            let part = Bytes::from(content.read_part(part_len)?);
+            self.flow.throttle_bytes(part.len() as u64)?;
+            upload.write_part(&part).map_err(map_written_error)?;
+        }
+        content.check_unchanged()?;
+        self.flow.throttle_bytes(0)?;
+        upload.finish().map_err(map_written_error)?;
+        self.flow.written.fetch_add(content.size, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn delete_object(&self, step: &SyncStep) -> Result<()> {
+        let Some(old) = step.old else { return Ok(()) };
+        let key = object_key(&self.job.to.entry(old));
+        let tag = self.end.listed_tag(old).ok_or(SyncError::Unequal)?;
+        self.end.objects.delete_object(&key, &tag).map(drop).map_err(map_written_error)
+    }
+
+    fn report_failure(&self, step: &SyncStep, error: &SyncError) {
+        let vanished = matches!(error, SyncError::Vanished);
+        self.failed.fetch_or(!vanished, Ordering::Relaxed);
+        self.over.fetch_or(error.is_final(), Ordering::Relaxed);
+        let path = match (step.source, step.old) {
+            (Some(source), _) => self.job.from.entry(source).path(),
+            (None, Some(old)) => self.job.to.entry(old).path(),
+            (None, None) => Vec::new(),
+        };
+        self.problems.lock().push(SyncProblem { path, message: error.format_chain(), vanished });
+    }
+}
+
+/// A failure to write: here an object that is not found is no file that vanished.
+fn map_written_error(error: StoreError) -> SyncError {
+    match error {
+        StoreError::NotFound { .. } => VolumeError::from(error).into(),
+        error => map_object_error(error),
+    }
+}

@@ -1,0 +1,216 @@
+//! Runs with plain objects of a service as one side: `s3://BUCKET/PREFIX`, `gs://`, `az://`.
+//!
+//! Invariant: an address means what is below its prefix, on either side. A Vellum store is never the destination.
+//! Deliberately absent: what an object and a file have to do with each other (see `vellum_sync::ends::object`).
+
+mod refused;
+mod run;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use vellum_host::escape::format_path;
+use vellum_store::object::address::{ServiceAddress, ServiceKind};
+use vellum_store::{PlainObjects, RequestLimits, StoreAddress};
+use vellum_sync::ends::SourceEnd;
+use vellum_sync::ends::object::{ObjectEnd, check_not_in_store};
+use vellum_sync::model::options::{DeletePhase, SymlinkHandling, SyncOptions};
+use vellum_volume::VolumeError;
+
+use super::args::Args;
+use super::ends::{self, DestinationEndpoint, EndpointArg, SourceShape};
+use super::line_format::TransferDirection;
+use super::sources::SourceArg;
+use super::{TypedEnds, backups, meaning, split_typed_ends, worktree_file_path};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use run::{LocalSide, ObjectRun, RunOptions};
+
+/// Whether one of the sides is a service.
+pub fn names_service(args: &Args) -> bool {
+    args.ends.iter().any(|typed| is_service_address(typed))
+}
+
+/// Whether an argument is the address of a service: `./` begins a path that looks like one.
+fn is_service_address(typed: &OsStr) -> bool {
+    let is_of_kind = |kind: &ServiceKind| {
+        let rest = typed.as_bytes().strip_prefix(kind.scheme().as_bytes());
+        rest.is_some_and(|rest| rest.starts_with(b"://"))
+    };
+    ServiceKind::ALL.iter().any(is_of_kind)
+}
+
+/// Synchronises a directory with a service.
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    args.rsync.refuse_unsupported()?;
+    let direction = match args.ends.last().is_some_and(|last| is_service_address(last)) {
+        true => TransferDirection::Send,
+        false => TransferDirection::Receive,
+    };
+    refused::refuse_options(args, direction)?;
+    let TypedEnds { sources, destination } = split_typed_ends(args)?;
+    let ([source], Some(destination)) = (sources, destination) else {
+        let message = "a run with a service has one source and one destination";
+        return Err(CliError::usage_error(message, "several runs, or --include and --files-from"));
+    };
+    if is_service_address(source) && is_service_address(destination) {
+        return Err(not_here_error("one of the two ends has to be a directory of this host"));
+    }
+    let options = meaning::parse_sync_options(args)?;
+    if options.delete.when != DeletePhase::Never && !options.preserve.recursive {
+        return Err(CliError::usage_error("--delete looks into directories", "give -r or -a too"));
+    }
+    let filters = args.rules.load_filters(context, options.preserve.recursive, options.delete.excluded)?;
+    let parts = RunParts { args, context, options: adapt_options(options, direction) };
+    let run = match direction {
+        TransferDirection::Send => parts.prepare_upload(source, destination)?,
+        TransferDirection::Receive => parts.prepare_download(source, destination)?,
+    };
+    ObjectRun { filters: Arc::new(filters), ..run }.run(args, context)
+}
+
+/// What a service has no place for is not copied, and no difference.
+fn adapt_options(mut options: SyncOptions, direction: TransferDirection) -> SyncOptions {
+    /// Threads that receive: they wait for the service, not for the machine.
+    const JOBS: u32 = 8;
+    let preserve = &mut options.preserve;
+    preserve.symlinks = SymlinkHandling::Skip;
+    preserve.devices = false;
+    preserve.specials = false;
+    preserve.modes = false;
+    preserve.owners = false;
+    preserve.groups = false;
+    preserve.omit_dir_times = true;
+    options.writing.resume = false;
+    if direction == TransferDirection::Receive {
+        options.effort.jobs.get_or_insert(JOBS);
+    }
+    options
+}
+
+fn not_here_error(message: &str) -> CliError {
+    CliError::usage_error(message, "copy to a directory first, and from there in a second run")
+}
+
+/// What a run is made of.
+struct RunParts<'a> {
+    args: &'a Args,
+    context: &'a CommandContext,
+    options: SyncOptions,
+}
+
+impl RunParts<'_> {
+    fn prepare_upload(self, source: &OsString, destination: &OsString) -> Result<ObjectRun> {
+        let Self { args, context, options } = self;
+        let address = parse_address(destination)?;
+        if matches!(EndpointArg::parse_endpoint(source, context), EndpointArg::Host { .. }) {
+            return Err(not_here_error("a directory of another host cannot be copied to a service"));
+        }
+        let from = SourceArg::parse_source(source, args, context)?.open_source(args, context)?;
+        let shown = address.to_string();
+        let top = from.name.clone().filter(|_| from.is_dir).unwrap_or_default();
+        let folder = join_folder(&address.folder, &top)?;
+        let words = match top.is_empty() {
+            true => format!("{} goes into '{shown}'", from.words),
+            false => format!("{} goes into '{shown}', as '{}'", from.words, format_path(&top)),
+        };
+        let bucket = self::open_objects(ServiceAddress { folder: String::new(), ..address.clone() }, args)?;
+        check_not_in_store(&bucket, &folder, &shown)?;
+        let is_single = !from.is_dir;
+        let name = from.name.clone().unwrap_or_default();
+        let root = from.root.clone();
+        let source: Box<dyn SourceEnd> = (from.open)(&name);
+        let mut options = options;
+        // A destination is not listed in depth for the sake of one file.
+        options.preserve.recursive &= !is_single;
+        Ok(ObjectRun {
+            objects: open_end(ServiceAddress { folder, ..address }, args)?,
+            local: LocalSide::Source(source),
+            direction: TransferDirection::Send,
+            words,
+            top,
+            root,
+            filters: Arc::default(),
+            options: RunOptions::new(options),
+        })
+    }
+
+    fn prepare_download(self, source: &OsString, destination: &OsString) -> Result<ObjectRun> {
+        let Self { args, context, options } = self;
+        let address = parse_address(source)?;
+        let into = find_destination(destination, args, context)?;
+        backups::check_backup_dir(&options, &into.path)?;
+        let options = Arc::unwrap_or_clone(backups::relativize_backup_dir(&Arc::new(options), &into.path));
+        let words = format!("what is in '{address}' goes into {}", into.words);
+        Ok(ObjectRun {
+            objects: open_end(address, args)?,
+            local: LocalSide::Destination(into),
+            direction: TransferDirection::Receive,
+            words,
+            top: Vec::new(),
+            root: None,
+            filters: Arc::default(),
+            options: RunOptions::new(options),
+        })
+    }
+}
+
+/// Where objects go on this host.
+fn find_destination(typed: &OsStr, args: &Args, context: &CommandContext) -> Result<DestinationEndpoint> {
+    let shape = SourceShape { name: None, is_dir: true };
+    let path = match EndpointArg::parse_endpoint(typed, context) {
+        EndpointArg::Path(path) => path,
+        EndpointArg::Volume { directory, snapshot: None, path } => worktree_file_path(&directory, &path),
+        EndpointArg::Host { .. } => {
+            return Err(not_here_error("objects of a service cannot be copied to another host"));
+        }
+        EndpointArg::Volume { snapshot: Some(snapshot), .. } => {
+            let message = format!("the snapshot {snapshot} never changes");
+            return Err(CliError::usage_error(message, "a worktree is written to: VOLUME:/PATH"));
+        }
+    };
+    let into = ends::find_local_destination(context, &path, shape, &args.preserve)?;
+    ends::refuse_reserved_dir(&into.path)?;
+    Ok(DestinationEndpoint { makes_path: args.places.mkpath, ..into })
+}
+
+fn parse_address(typed: &OsStr) -> Result<ServiceAddress> {
+    let text = typed.to_str().ok_or_else(|| {
+        CliError::usage_error(format!("'{}' is not UTF-8", format_path(typed.as_bytes())), "")
+    })?;
+    match StoreAddress::parse(text).map_err(VolumeError::from)? {
+        StoreAddress::Service(address) => Ok(address),
+        StoreAddress::Directory(_) | StoreAddress::Memory(_) => {
+            Err(CliError::usage_error("an address of a service is needed", "s3://BUCKET/PREFIX"))
+        }
+    }
+}
+
+/// The folder of a directory that goes into another under its own name.
+fn join_folder(folder: &str, name: &[u8]) -> Result<String> {
+    let name = std::str::from_utf8(name).ok().filter(|name| name.trim() == *name);
+    match name {
+        Some("") => Ok(folder.to_owned()),
+        Some(name) if folder.is_empty() => Ok(name.to_owned()),
+        Some(name) => Ok(format!("{folder}/{name}")),
+        None => Err(CliError::usage_error(
+            "the name of the source cannot be a part of keys",
+            "end it with a slash, and give the prefix a name of its own",
+        )),
+    }
+}
+
+fn open_objects(address: ServiceAddress, args: &Args) -> Result<PlainObjects> {
+    let credentials = args.effort.credentials.as_deref();
+    let opened = PlainObjects::open(address, credentials, &RequestLimits::default());
+    Ok(opened.map_err(VolumeError::from)?)
+}
+
+fn open_end(address: ServiceAddress, args: &Args) -> Result<ObjectEnd> {
+    let folder_len = match address.folder.len() {
+        0 => 0,
+        len => len + 1,
+    };
+    Ok(ObjectEnd::new(open_objects(address, args)?, folder_len))
+}

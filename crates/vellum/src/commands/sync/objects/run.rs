@@ -1,0 +1,265 @@
+//! One run with a service: both sides are listed, the plan is made, and carried out.
+//!
+//! Invariant: single objects are asked about only where the answer decides something: of one size with a file of this host,
+//! or about to be written to it.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use vellum_host::ProgressMeter;
+use vellum_sync::SyncError;
+use vellum_sync::ends::local::LocalEnd;
+use vellum_sync::ends::object::{self, ComparedTree, ObjectEnd, adapt_plan, find_compared_objects};
+use vellum_sync::ends::{ListingRequest, SourceEnd, SyncEnd, SyncSide};
+use vellum_sync::local::receive::{DestinationEnd, SyncJob, SyncReport};
+use vellum_sync::model::listing::{EntryFlags, ListingEntryId, TreeListing};
+use vellum_sync::model::options::{CompareMethod, SyncOptions};
+use vellum_sync::model::owners;
+use vellum_sync::plan::{PlanRemark, StepAction, SyncPlan, find_undecided_files};
+use vellum_sync::rules::SyncFilters;
+use vellum_types::FileKind;
+
+use super::super::args::Args;
+use super::super::ends::DestinationEndpoint;
+use super::super::line_format::{LineFormat, TransferDirection};
+use super::super::log::SyncLog;
+use super::super::report::SyncRun;
+use super::super::{AGAIN, PlannedRun, TASK};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::format::format_count;
+
+/// The side that is no service.
+pub enum LocalSide {
+    /// Files come from it.
+    Source(Box<dyn SourceEnd>),
+    /// Files go into it.
+    Destination(DestinationEndpoint),
+}
+
+/// The options of a run, as they are for planning it and for carrying it out.
+pub struct RunOptions {
+    planning: Arc<SyncOptions>,
+    writing: Arc<SyncOptions>,
+}
+
+impl RunOptions {
+    /// Where times are not compared, they are no difference: to find it out would take a request for each object.
+    pub fn new(options: SyncOptions) -> Self {
+        let mut planning = options.clone();
+        planning.preserve.times &= options.compare.by == CompareMethod::SizeAndTime;
+        Self { planning: Arc::new(planning), writing: Arc::new(options) }
+    }
+}
+
+/// What is synchronised in one go.
+pub struct ObjectRun {
+    pub objects: ObjectEnd,
+    pub local: LocalSide,
+    pub direction: TransferDirection,
+    pub words: String,
+    /// The name of a directory that was named itself.
+    pub top: Vec<u8>,
+    /// Where rules are anchored, on this host.
+    pub root: Option<PathBuf>,
+    pub filters: Arc<SyncFilters>,
+    pub options: RunOptions,
+}
+
+impl ObjectRun {
+    /// Works, and tells of it.
+    pub fn run(&self, args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+        if let Some(typed) = &args.show.out_format {
+            LineFormat::parse_format("--out-format", typed)?;
+        }
+        let log = SyncLog::open_log(&args.show, context)?;
+        if let Some(log) = &log {
+            log.log_start(&self.words, args.show.dry_run)?;
+        }
+        let outcome = self.run_and_report(args, log.as_ref(), context);
+        if let (Some(log), Err(error)) = (&log, &outcome) {
+            log.log_failure(error)?;
+        }
+        outcome
+    }
+
+    fn run_and_report(
+        &self,
+        args: &Args,
+        log: Option<&SyncLog>,
+        context: &CommandContext,
+    ) -> Result<CommandOutcome> {
+        let info = &args.show.info;
+        let is_loud = args.show.progress
+            || args.show.partial_progress
+            || info.iter().any(|words| words.split(',').any(|word| word.starts_with("progress")));
+        let is_dry = args.show.dry_run;
+        let ran = context.run_with_forced_progress(TASK, is_loud, |meter| match &self.local {
+            LocalSide::Source(source) => self.upload(&**source, is_dry, meter),
+            LocalSide::Destination(into) => self.download(into, is_dry, meter),
+        });
+        let (from, to, plan, done) = ran.map_err(|error| CliError::from(error).with_resume_hint(AGAIN))?;
+        let run = SyncRun {
+            words: self.words.clone(),
+            from: &from,
+            to: &to,
+            plan: &plan,
+            done: done.as_ref(),
+            direction: self.direction,
+            notes: self.describe_left_out(&from, &plan).into_iter().collect(),
+        };
+        if let Some(log) = log {
+            log.log_result(&run, is_dry)?;
+        }
+        let stopped = done.as_ref().is_some_and(|done| done.stopped);
+        // A failure is an object of its own.
+        if stopped && context.ui.is_json() {
+            return Err(CliError::Stopped { resume: AGAIN.into() });
+        }
+        let outcome = run.report_run(args, context)?;
+        if stopped { Err(CliError::Stopped { resume: AGAIN.into() }) } else { Ok(outcome) }
+    }
+
+    fn upload(
+        &self,
+        source: &dyn SourceEnd,
+        is_dry: bool,
+        meter: &ProgressMeter,
+    ) -> vellum_sync::Result<PlannedRun> {
+        let options = &*self.options.planning;
+        let (mut from, mut to) = self.list_both(source, Some(&self.objects), meter)?;
+        object::withhold_unstorable_files(&mut from, &self.objects);
+        let compared = find_compared_objects(&to, &from, &options.compare);
+        self.objects.load_times(&mut to, &compared, meter)?;
+        let (_, theirs) = find_undecided_files(&from, &to, options);
+        let compared = ComparedTree { end: source, listing: &mut from };
+        self.objects.load_checksums(&mut to, &theirs, compared, meter)?;
+        let mut plan = SyncPlan::new(&from, &to, options);
+        adapt_plan(&mut plan, &from, &to);
+        if is_dry {
+            return Ok((from, to, plan, None));
+        }
+        let job = SyncJob { plan: &plan, source, from: &from, to: &to, options: &self.options.writing };
+        let report = self.objects.execute_plan(&job, meter)?;
+        Ok((from, to, plan, Some(report)))
+    }
+
+    fn download(
+        &self,
+        into: &DestinationEndpoint,
+        is_dry: bool,
+        meter: &ProgressMeter,
+    ) -> vellum_sync::Result<PlannedRun> {
+        let options = &*self.options.planning;
+        let present = if into.is_new { None } else { Some(LocalEnd::open_destination(&into.path)?) };
+        let there = present.as_ref().map(|present| -> &dyn SyncEnd { present });
+        let (mut from, mut to) = self.list_both(&self.objects, there, meter)?;
+        let compared = find_compared_objects(&from, &to, &options.compare);
+        self.objects.load_times(&mut from, &compared, meter)?;
+        let (ours, _) = find_undecided_files(&from, &to, options);
+        if let Some(present) = &present {
+            let compared = ComparedTree { end: present, listing: &mut to };
+            self.objects.load_checksums(&mut from, &ours, compared, meter)?;
+        }
+        let options = owners::map_owners(&mut from, &to, options)?;
+        let plan = SyncPlan::new(&from, &to, &options);
+        if is_dry {
+            return Ok((from, to, plan, None));
+        }
+        if present.is_none() && options.compare.existing && plan.is_empty() {
+            return Ok((from, to, plan, Some(SyncReport::default())));
+        }
+        self.load_written_times(&plan, &mut from, meter)?;
+        if let Some(refusal) = &plan.refusal {
+            return Err(SyncError::Refused(refusal.clone()));
+        }
+        let target = into.open_or_create()?;
+        let options = &*self.options.writing;
+        let job = SyncJob { plan: &plan, source: &self.objects, from: &from, to: &to, options };
+        let report = target.execute_plan(&job, meter)?;
+        Ok((from, to, plan, Some(report)))
+    }
+
+    /// The times of files that will be written here.
+    fn load_written_times(
+        &self,
+        plan: &SyncPlan,
+        from: &mut TreeListing,
+        meter: &ProgressMeter,
+    ) -> vellum_sync::Result<()> {
+        if plan.refusal.is_some() || !self.options.writing.preserve.times {
+            return Ok(());
+        }
+        let writes = plan.steps.iter().filter(|step| matches!(step.action, StepAction::Write(_)));
+        let written: Vec<ListingEntryId> = writes.filter_map(|step| step.source).collect();
+        self.objects.load_times(from, &written, meter)
+    }
+
+    fn list_both(
+        &self,
+        source: &dyn SourceEnd,
+        destination: Option<&dyn SyncEnd>,
+        meter: &ProgressMeter,
+    ) -> vellum_sync::Result<(TreeListing, TreeListing)> {
+        let list_destination = || match destination {
+            Some(destination) => {
+                destination.list_entries(&self.new_list_request(SyncSide::Destination)?, meter)
+            }
+            None => Ok(DestinationEndpoint::empty_listing()),
+        };
+        std::thread::scope(|scope| {
+            let to = scope.spawn(list_destination);
+            let from = source.list_entries(&self.new_list_request(SyncSide::Source)?, meter);
+            let to = to.join().unwrap_or(Err(SyncError::Stopped));
+            Ok((from?, to?))
+        })
+    }
+
+    fn new_list_request(&self, side: SyncSide) -> vellum_sync::Result<ListingRequest> {
+        let root = match (&self.local, side) {
+            (LocalSide::Source(_), SyncSide::Source) => self.root.as_deref(),
+            (LocalSide::Destination(into), SyncSide::Destination) => Some(&*into.path),
+            (LocalSide::Source(_), SyncSide::Destination) | (LocalSide::Destination(_), SyncSide::Source) => {
+                None
+            }
+        };
+        let root = root.map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
+        Ok(ListingRequest {
+            side,
+            options: Arc::clone(&self.options.planning),
+            rules: self.filters.create_named_filter(side, root, &self.top)?,
+            top: self.top.clone(),
+            avoid: None,
+            owners: self.direction == TransferDirection::Receive && side == SyncSide::Destination,
+        })
+    }
+
+    /// What of the source is no object, by kind and count.
+    fn describe_left_out(&self, from: &TreeListing, plan: &SyncPlan) -> Option<String> {
+        if self.direction == TransferDirection::Receive {
+            return None;
+        }
+        let skipped = plan.remarks.iter().filter(|remark| matches!(remark, PlanRemark::Skipped { .. }));
+        let kinds: Vec<FileKind> =
+            skipped.filter_map(|remark| Some(from.find_path(remark.path())?.kind())).collect();
+        let count = |wanted: &[FileKind]| kinds.iter().filter(|kind| wanted.contains(kind)).count() as u64;
+        let links = from.iter().filter(|entry| entry.flags().contains(EntryFlags::LINKED) && entry.is_file());
+        let counts = [
+            (count(&[FileKind::Symlink]), "symlink", " (-L copies what they lead to)"),
+            (count(&[FileKind::Fifo]), "fifo", ""),
+            (count(&[FileKind::Socket]), "socket", ""),
+            (count(&[FileKind::CharDevice, FileKind::BlockDevice]), "device", ""),
+            (object::count_empty_directories(from), "empty directory", ""),
+        ];
+        let shown = counts.iter().filter(|(count, ..)| *count > 0);
+        let mut parts: Vec<String> =
+            shown.map(|(count, noun, hint)| format!("{}{hint}", format_count(*count, noun))).collect();
+        match links.count() as u64 {
+            0 => {}
+            links => parts
+                .push(format!("hard links ({} became objects of their own)", format_count(links, "name"))),
+        }
+        (!parts.is_empty()).then(|| format!("not kept in objects: {}", parts.join(", ")))
+    }
+}
