@@ -12,6 +12,7 @@
 #   make against  whether 'vellum bench' measures the filesystem and not itself
 #   make fuzz    every decoder of foreign bytes, SECONDS each (20), or some TARGETS
 #   make slow-tests   the slowest tests, with their times
+#   make coverage     the lines that the tests execute, by crate; fails below 85 % (builds everything again)
 #   make soak    the random tests, much longer (SOAK_CASES, default 20000 cases each), and a mount that works for hours
 #                without growing (SOAK_MINUTES, default 120), as root
 
@@ -32,7 +33,7 @@ PACKAGES := acl attr btrfs-progs chromium dosfstools e2fsprogs exfat-fuse exfatp
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.vfat mkfs.ext4 mount.exfat-fuse mkfs.exfat fusermount3 fusefat \
 	go ntfs-3g ssh sshd python3 rclone rsync strace mkfs.xfs
 
-.PHONY: test tools fmt clippy deny report report-check unit slow-tests posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: test tools fmt clippy deny report report-check unit slow-tests coverage posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 test: tools fmt clippy deny report-check unit
 
@@ -55,6 +56,9 @@ unit:
 
 slow-tests:
 	CARGO="$(CARGO)" ./.ci/slowest
+
+coverage: tools
+	CARGO="$(CARGO)" ./.ci/coverage
 
 # What other filesystems are tested with, through the kernel.
 posix:

@@ -1,5 +1,6 @@
 //! A temporary directory with a tree in it, and the binary.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -179,8 +180,14 @@ pub fn run(dir: &Path, args: &[&str], input: impl Into<Stdio>) -> Ran {
 
 fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
-    command.args(args).current_dir(dir).env_clear().envs(ENVIRONMENT).stdin(Stdio::null());
+    command.args(args).current_dir(dir).env_clear().envs(ENVIRONMENT).envs(profile()).stdin(Stdio::null());
     command
+}
+
+/// Where a binary that was built to measure coverage writes which lines it executed.
+fn profile() -> Option<(&'static str, OsString)> {
+    const NAME: &str = "LLVM_PROFILE_FILE";
+    std::env::var_os(NAME).map(|path| (NAME, path))
 }
 
 impl Ran {
