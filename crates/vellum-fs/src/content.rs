@@ -14,6 +14,7 @@ mod open;
 pub mod opened;
 mod read;
 mod released;
+pub mod residence;
 mod resize;
 mod seek;
 mod stored;

@@ -25,5 +25,6 @@ pub mod wire;
 pub use adapter::invalidation::CacheInvalidator;
 pub use error::{MountError, Result};
 pub use mount::{MountOptions, MountSource, ServedFilesystem, mount_filesystem};
+pub use node::{NodePlace, SnapshotSlot};
 pub use transport::mounting::{detach_mount, unmount_filesystem};
 pub use virt::MountFile;

@@ -61,6 +61,24 @@ pub enum VolumeError {
     /// No state directory here or above.
     #[error("no volume here: neither {} nor a directory above it has a .vellum", .0.display())]
     NoVolume(PathBuf),
+    /// There is no folder on this machine for the content of a store.
+    #[error("there is no folder for caches")]
+    NoCache,
+    /// The cache may not hold as much as it would have to.
+    #[error(
+        "the cache in {} may hold {allowed} bytes; it would have to hold {wanted}, of which {pinned} are pinned already",
+        .folder.display()
+    )]
+    CacheTooSmall {
+        /// Where the cache is.
+        folder: PathBuf,
+        /// Bytes that it would have to hold, at most.
+        wanted: u64,
+        /// Of these, what was pinned before.
+        pinned: u64,
+        /// Bytes that it may hold.
+        allowed: u64,
+    },
     /// The place for a new volume lies in another one.
     #[error("{} lies inside the worktree {}", .inner.display(), .outer.display())]
     Nested {
@@ -390,7 +408,9 @@ impl VolumeError {
             | Self::OccupiedStore(_)
             | Self::SeveralRemotes(_)
             | Self::NotCommon { .. }
+            | Self::NoCache
             | Self::WrongKind { .. } => ErrorKind::Usage,
+            Self::CacheTooSmall { .. } => ErrorKind::NoSpace,
             Self::DeepPaths { .. } => ErrorKind::Io,
             Self::Local { source, .. } => ErrorKind::from_io_error(source),
             Self::Decode { source: DecodeError::Version(_), .. } => ErrorKind::Unsupported,

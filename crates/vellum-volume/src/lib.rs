@@ -18,6 +18,7 @@ pub mod own_place;
 pub mod record;
 pub mod refs;
 pub mod remote;
+pub mod residence;
 pub mod resolve;
 pub mod session;
 pub mod state;

@@ -44,6 +44,11 @@ pub struct NodeLoader {
 }
 
 impl NodeLoader {
+    /// Where the nodes come from.
+    pub(crate) fn blobs(&self) -> &BlobStore {
+        &self.blobs
+    }
+
     /// Fetches from `blobs`; `shape` and `keys` tell what the empty map is.
     pub fn new(blobs: Arc<BlobStore>, shape: MapShape, keys: &VolumeKeys) -> Result<Self> {
         let kept = EmptyMapNode { keys, bytes: Mutex::default() };

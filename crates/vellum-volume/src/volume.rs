@@ -15,7 +15,9 @@ use std::sync::Arc;
 use vellum_crypto::{VolumeKeys, check_randomness};
 use vellum_host::process::host_name;
 use vellum_map::{MapRoot, MapShape, NodeCache};
-use vellum_store::{BlobOptions, BlobStore, DiskReserve, ObjectKey, ObjectStore, StoreError, StoreLocation};
+use vellum_store::{
+    BlobOptions, BlobStore, DiskReserve, ObjectKey, ObjectStore, RequestLimits, StoreError, StoreLocation,
+};
 use vellum_types::SnapshotId;
 
 pub use self::init::{InitialisedVolume, NewWorktree, StoreContent};
@@ -97,8 +99,13 @@ impl Volume {
 
     /// Opens the volume that a worktree belongs to.
     pub fn open(state: &StateDir) -> Result<Self> {
+        Self::open_with_limits(state, &RequestLimits::default())
+    }
+
+    /// As [`Self::open`], with limits of requests to a service.
+    pub fn open_with_limits(state: &StateDir, limits: &RequestLimits) -> Result<Self> {
         let location = locate_store(state, &state.read_worktree_file()?)?;
-        Self::open_on(vellum_store::open_store(&location)?, state)
+        Self::open_on(vellum_store::open_store_with_limits(&location, limits)?, state)
     }
 
     /// Opens the volume of a worktree whose store was moved to `store`, and remembers that. A store that holds another

@@ -10,6 +10,10 @@ use super::{FuseAdapter, InodeOwner};
 use crate::metrics::ServedRequest;
 use crate::wire::{FuseAnswer, SmallAnswer};
 
+/// Says where the content of a file is. No listing has it, and nobody sets or removes it: copies of a file are files whose
+/// content is somewhere else.
+const CONTENT_STATE: &[u8] = b"user.vellum.state";
+
 impl FuseAdapter {
     pub(super) fn answer_getxattr(&self, call: ServedRequest<'_>, name: &[u8], room: u32) -> FuseAnswer {
         build_xattr_answer(room, self.serve_request(call, || self.getxattr(call.head.node, name)))
@@ -28,6 +32,7 @@ impl FuseAdapter {
         drops_set_gid: bool,
     ) -> FuseAnswer {
         self.answer_unit(call, || {
+            check_settable(name)?;
             let (fs, ino) = self.live_inode(call.head.node)?;
             let flags = LinuxXattrFlags::from_bits_retain(flags);
             let flags = XattrFlags {
@@ -41,13 +46,23 @@ impl FuseAdapter {
 
     pub(super) fn answer_removexattr(&self, call: ServedRequest<'_>, name: &[u8]) -> FuseAnswer {
         self.answer_unit(call, || {
+            check_settable(name)?;
             let (fs, ino) = self.live_inode(call.head.node)?;
             fs.removexattr(ino, name)
         })
     }
 
     fn getxattr(&self, node: u64, name: &[u8]) -> Result<Arc<[u8]>> {
-        match self.inode_owner(node)? {
+        let owner = self.inode_owner(node)?;
+        if name == CONTENT_STATE {
+            let state = match &owner {
+                InodeOwner::Live(fs, ino) => fs.content_state(*ino)?,
+                InodeOwner::Frozen(tree, ino) => tree.content_state(*ino)?,
+                InodeOwner::Past(..) | InodeOwner::Virtual(_) | InodeOwner::Removed(_) => None,
+            };
+            return Ok(state.ok_or(Errno::NODATA)?.to_string().into_bytes().into());
+        }
+        match owner {
             InodeOwner::Live(fs, ino) => fs.getxattr(ino, name),
             InodeOwner::Past(view, ino) => view.getxattr(ino, name),
             InodeOwner::Frozen(tree, ino) => tree.getxattr(ino, name),
@@ -64,6 +79,10 @@ impl FuseAdapter {
         };
         Ok(names?.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
     }
+}
+
+fn check_settable(name: &[u8]) -> Result<()> {
+    if name == CONTENT_STATE { Err(Errno::PERM.into()) } else { Ok(()) }
 }
 
 /// The answer with a value, or with its length if the caller has no room (`room` is 0) and only asks for that.

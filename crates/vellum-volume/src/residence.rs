@@ -1,0 +1,411 @@
+//! Where the content of files is: on this machine, or only in the store; and bringing it here.
+//!
+//! Invariant: what is said to be here is read without the store: the nodes that name it, its chunks, and the chunks that
+//! these are differences to. Deliberately absent: plain directories, in which everything is here; the rules of a mount.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use vellum_host::{OperationStopped, ProgressMeter};
+use vellum_map::{KeySpan, MapError, MapNode, MapRoot, MapView, NodeCache, NodeSource};
+use vellum_store::{BlobStore, CachePin, CacheRoom, EvictedBytes, PackCache, PieceSet};
+use vellum_types::{BlobId, BlobKind, Extent, ExtentSource, FileKind, Ino, MapKey, MapKeyTag};
+
+use crate::error::{Result, VolumeError};
+use crate::tree::{FsTree, NodeLoader};
+use crate::volume::Volume;
+
+/// Rounds of looking and fetching, a count: the first brings chunks and the second what they are differences to. Another
+/// process that evicts meanwhile costs the rest.
+const ROUNDS: usize = 4;
+
+/// Where the content of a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentState {
+    /// On this machine.
+    Here,
+    /// So much of it, percent: 1 to 99.
+    Partly(u8),
+    /// In the store only.
+    Remote,
+    /// On this machine only.
+    Unpublished,
+    /// On this machine, and it stays here.
+    Pinned,
+}
+
+impl fmt::Display for ContentState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Here => f.write_str("here"),
+            Self::Partly(percent) => write!(f, "partly {percent}%"),
+            Self::Remote => f.write_str("remote"),
+            Self::Unpublished => f.write_str("unpublished"),
+            Self::Pinned => f.write_str("pinned"),
+        }
+    }
+}
+
+/// Tells where content is.
+pub struct ContentResidence<'v> {
+    blobs: &'v BlobStore,
+    /// The local copies, if the store is in a service and there is a place for copies.
+    cache: Option<&'v PackCache>,
+}
+
+impl<'v> ContentResidence<'v> {
+    /// Of the blobs of a volume.
+    #[must_use]
+    pub fn new(blobs: &'v BlobStore) -> Self {
+        Self { blobs, cache: blobs.local_copies().and_then(|copies| copies.pack_cache()) }
+    }
+
+    /// The state of a file that has these extents.
+    pub fn find_state(&self, extents: &[Extent]) -> Result<ContentState> {
+        if extents.iter().any(is_unpublished) {
+            return Ok(ContentState::Unpublished);
+        }
+        if self.blobs.local_copies().is_none() {
+            return Ok(ContentState::Here);
+        }
+        let mut pieces = PieceSet::default();
+        add_readable_extents(self.blobs, extents, &mut pieces)?;
+        let total = pieces.wanted_bytes();
+        let Some(cache) = self.cache.filter(|_| total > 0) else {
+            return Ok(if total == 0 { ContentState::Here } else { ContentState::Remote });
+        };
+        let missing = cache.missing_pieces(&pieces).wanted_bytes();
+        Ok(match total - missing {
+            0 => ContentState::Remote,
+            here if here == total && cache.unpinned_pieces(&pieces).is_empty() => ContentState::Pinned,
+            here if here == total => ContentState::Here,
+            here => {
+                let percent = u128::from(here) * 100 / u128::from(total);
+                ContentState::Partly(u8::try_from(percent).unwrap_or(99).clamp(1, 99))
+            }
+        })
+    }
+}
+
+fn is_unpublished(extent: &Extent) -> bool {
+    matches!(extent.source, ExtentSource::WriteLog { .. })
+}
+
+fn add_readable_extents(blobs: &BlobStore, extents: &[Extent], pieces: &mut PieceSet) -> Result<()> {
+    for extent in extents {
+        if let ExtentSource::Chunk { id, skip } = extent.source {
+            blobs.add_readable_pieces(BlobKind::Chunk, &id, u64::from(skip) + extent.len, pieces)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is to be fetched, pinned or evicted of some files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentScope {
+    /// Names and attributes, and content; what the command needs to read all of it without the store.
+    Readable,
+    /// Names and attributes.
+    Names,
+    /// Content alone.
+    Content,
+}
+
+/// Why something is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusedContent {
+    /// It is not in the store yet.
+    Unpublished,
+    /// A program has it open.
+    Open,
+    /// It is pinned.
+    Pinned,
+}
+
+impl fmt::Display for RefusedContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unpublished => "it is not in the store yet",
+            Self::Open => "it is open",
+            Self::Pinned => "it is pinned",
+        })
+    }
+}
+
+/// Some files, and the pieces that hold them.
+#[derive(Debug, Default)]
+pub struct SelectedContent {
+    /// Files.
+    pub files: u64,
+    /// Pieces of packs.
+    pub pieces: PieceSet,
+    /// Files that are left out, by path from the root, and why.
+    pub refused: Vec<(Vec<u8>, RefusedContent)>,
+}
+
+/// Collects the pieces of some files.
+pub struct ContentSelector<'v> {
+    volume: &'v Volume,
+    base: MapRoot,
+    scope: ContentScope,
+    /// Files that a program has open.
+    open: HashSet<Ino>,
+    /// Nodes that were read for what was selected.
+    nodes: Mutex<HashSet<BlobId>>,
+    selected: SelectedContent,
+}
+
+impl<'v> ContentSelector<'v> {
+    /// Selects files of a tree in the store.
+    #[must_use]
+    pub fn new(volume: &'v Volume, base: MapRoot, scope: ContentScope) -> Self {
+        let open = HashSet::new();
+        Self { volume, base, scope, open, nodes: Mutex::default(), selected: SelectedContent::default() }
+    }
+
+    /// Leaves these files out: a program has them open.
+    #[must_use]
+    pub fn without_open_files(self, open: HashSet<Ino>) -> Self {
+        Self { open, ..self }
+    }
+
+    /// Whether a file is left out because it is open.
+    #[must_use]
+    pub fn is_left_out(&self, ino: Ino) -> bool {
+        self.open.contains(&ino)
+    }
+
+    /// Adds what the tree has of an inode: a directory with its names, or the attributes of a file.
+    pub fn add_names(&mut self, ino: Ino) -> Result<()> {
+        if self.scope == ContentScope::Content || self.volume.blobs.local_copies().is_none() {
+            return Ok(());
+        }
+        let recorder = NodeRecorder { nodes: &self.volume.nodes, seen: &self.nodes };
+        let end = MapKey::first_for_tag(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
+        let span = KeySpan::from_bounds(MapKey::for_attr(ino).as_bytes(), end.as_bytes());
+        let view = MapView::new(self.base);
+        view.read_range(&recorder, span)?.try_for_each(|entry| entry.map(drop))?;
+        Ok(())
+    }
+
+    /// Adds the content of a file; `extents` are those of its present state.
+    pub fn add_file(&mut self, path: &[u8], extents: &[Extent]) -> Result<()> {
+        let blobs = &self.volume.blobs;
+        let Some(copies) = blobs.local_copies().filter(|_| self.scope != ContentScope::Names) else {
+            self.selected.files += 1;
+            return Ok(());
+        };
+        let has_unpublished = extents.iter().any(is_unpublished);
+        if has_unpublished {
+            self.refuse_file(path, RefusedContent::Unpublished);
+        }
+        if self.scope == ContentScope::Readable {
+            self.selected.files += 1;
+            return add_readable_extents(blobs, extents, &mut self.selected.pieces);
+        }
+        if has_unpublished {
+            return Ok(());
+        }
+        let mut pieces = PieceSet::default();
+        for extent in extents {
+            if let ExtentSource::Chunk { id, .. } = extent.source {
+                blobs.add_blob_pieces(BlobKind::Chunk, &id, &mut pieces)?;
+            }
+        }
+        let is_pinned = |cache: &PackCache| !pieces.is_empty() && cache.unpinned_pieces(&pieces).is_empty();
+        if copies.pack_cache().is_some_and(is_pinned) {
+            self.refuse_file(path, RefusedContent::Pinned);
+        } else {
+            self.selected.files += 1;
+            self.selected.pieces.add_all(&pieces);
+        }
+        Ok(())
+    }
+
+    /// Leaves a file out.
+    pub fn refuse_file(&mut self, path: &[u8], why: RefusedContent) {
+        self.selected.refused.push((path.to_vec(), why));
+    }
+
+    /// What was selected, with the nodes that it needs.
+    pub fn finish_selection(mut self) -> Result<SelectedContent> {
+        for id in self.nodes.into_inner() {
+            let added = self.volume.blobs.add_readable_pieces(
+                BlobKind::Node,
+                &id,
+                u64::MAX,
+                &mut self.selected.pieces,
+            );
+            match added {
+                // The empty map is in no store.
+                Err(_) if id == self.volume.empty_root().0 => {}
+                added => added?,
+            }
+        }
+        Ok(self.selected)
+    }
+}
+
+/// Remembers which nodes are read.
+struct NodeRecorder<'a> {
+    nodes: &'a NodeCache<NodeLoader>,
+    seen: &'a Mutex<HashSet<BlobId>>,
+}
+
+impl NodeSource for NodeRecorder<'_> {
+    fn load_node(&self, id: &BlobId) -> std::result::Result<Arc<MapNode>, MapError> {
+        self.seen.lock().insert(*id);
+        self.nodes.load_node(id)
+    }
+
+    fn prefetch_nodes(&self, ids: &[BlobId]) {
+        self.nodes.prefetch_nodes(ids);
+    }
+}
+
+impl FsTree {
+    /// Where the content of a file is; None for what has none.
+    pub fn content_state(&self, ino: Ino) -> Result<Option<ContentState>> {
+        let inode = self.read_inode(ino)?;
+        if inode.attr.kind != FileKind::File {
+            return Ok(None);
+        }
+        let extents: Vec<_> = inode.extents.into_iter().map(|(_, extent)| extent).collect();
+        ContentResidence::new(self.nodes().loader().blobs()).find_state(&extents).map(Some)
+    }
+
+    /// Selects the files at and below a path.
+    pub fn select_content(&self, selector: &mut ContentSelector<'_>, path: &[u8], place: &str) -> Result<()> {
+        let (ino, attr) = self.find_path(path, place)?;
+        selector.add_names(Ino::ROOT)?;
+        let mut pending = vec![(path.to_vec(), ino, attr.kind)];
+        while let Some((path, ino, kind)) = pending.pop() {
+            selector.add_names(ino)?;
+            match kind {
+                FileKind::Dir => {
+                    for (name, dentry) in self.list_entries(ino)? {
+                        pending.push((join_path(&path, &name), dentry.ino, dentry.kind));
+                    }
+                }
+                FileKind::File => {
+                    let extents: Vec<_> =
+                        self.read_inode(ino)?.extents.into_iter().map(|(_, extent)| extent).collect();
+                    selector.add_file(&path, &extents)?;
+                }
+                FileKind::Symlink
+                | FileKind::Fifo
+                | FileKind::Socket
+                | FileKind::CharDevice
+                | FileKind::BlockDevice => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The path of a name in a directory.
+#[must_use]
+pub fn join_path(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let parts: Vec<&[u8]> = [dir, name].into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(&b'/')
+}
+
+/// A pin that is to be made of what is selected.
+#[derive(Debug, Clone)]
+pub struct NewPin {
+    /// Its name.
+    pub name: String,
+    /// The paths, for whoever reads the list of pins.
+    pub content: String,
+}
+
+/// What was brought to this machine.
+#[derive(Debug, Default)]
+pub struct HydratedContent {
+    /// Files.
+    pub files: u64,
+    /// Bytes as they are stored, with those that were here before.
+    pub bytes: u64,
+    /// Bytes that were fetched.
+    pub fetched: u64,
+    /// Whether the store is on this machine, so that nothing had to be fetched.
+    pub is_local: bool,
+    /// Files that are not in the store yet, and cannot be pinned; by path from the root, and why.
+    pub refused: Vec<(Vec<u8>, RefusedContent)>,
+}
+
+impl Volume {
+    /// Brings what `select` finds to this machine, and pins it if `pin` is given. Goes on where an earlier call was
+    /// interrupted. `select` is called again after each round, as what a difference needs is known only once it is here.
+    pub fn hydrate_content<E: From<VolumeError>>(
+        &self,
+        pin: Option<&NewPin>,
+        meter: &ProgressMeter,
+        select: impl Fn() -> std::result::Result<SelectedContent, E>,
+    ) -> std::result::Result<HydratedContent, E> {
+        let Some(copies) = self.blobs.local_copies() else {
+            let files = select()?.files;
+            return Ok(HydratedContent { files, is_local: true, ..HydratedContent::default() });
+        };
+        let cache = copies.pack_cache().ok_or(VolumeError::NoCache)?;
+        let mut fetched = 0;
+        let mut selected = select()?;
+        for _ in 0..ROUNDS {
+            match pin {
+                Some(pin) => self.pin_pieces(cache, pin, &selected.pieces)?,
+                None => check_room(
+                    cache,
+                    cache
+                        .find_room(&selected.pieces)
+                        .map_err(VolumeError::wrap_local_error(cache.folder()))?,
+                )?,
+            }
+            let missing = cache.missing_pieces(&selected.pieces);
+            if missing.is_empty() {
+                break;
+            }
+            let bytes = missing.wanted_bytes();
+            meter.begin_phase(0, bytes);
+            if !copies.fetch_into_cache(&missing, meter).map_err(VolumeError::from)? {
+                return Err(VolumeError::from(OperationStopped).into());
+            }
+            fetched += bytes;
+            selected = select()?;
+        }
+        let SelectedContent { files, pieces, refused } = selected;
+        Ok(HydratedContent { files, bytes: pieces.wanted_bytes(), fetched, is_local: false, refused })
+    }
+
+    /// Removes pieces from this machine, but for those that are pinned.
+    pub fn evict_content(&self, pieces: &PieceSet) -> Result<EvictedBytes> {
+        match self.blobs.local_copies().and_then(|copies| copies.pack_cache()) {
+            None => Ok(EvictedBytes::default()),
+            Some(cache) => cache.evict_pieces(pieces).map_err(VolumeError::wrap_local_error(cache.folder())),
+        }
+    }
+
+    fn pin_pieces(&self, cache: &PackCache, pin: &NewPin, pieces: &PieceSet) -> Result<()> {
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let NewPin { name, content } = pin.clone();
+        let pin = CachePin {
+            name,
+            worktree: self.worktree.worktree.clone(),
+            content,
+            created,
+            pieces: pieces.clone(),
+        };
+        let room = cache.add_pin(&pin).map_err(VolumeError::wrap_local_error(cache.folder()))?;
+        check_room(cache, room)
+    }
+}
+
+fn check_room(cache: &PackCache, room: CacheRoom) -> Result<()> {
+    if room.is_enough() {
+        return Ok(());
+    }
+    let CacheRoom { wanted, pinned, allowed } = room;
+    Err(VolumeError::CacheTooSmall { folder: cache.folder().to_path_buf(), wanted, pinned, allowed })
+}
