@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, cache, cat, clone, completion, conflicts, diff, export, flush, forget, fork, gc, history, info,
-    init, key, ls, mdtest, merge, mount, mounts, objbench, profile, pull, push, remote, resolve, restore,
-    show, snapshot, stats, status, sync, tag, umount, verify, worktree,
+    bench, cache, cat, clone, completion, conflicts, diff, evict, export, flush, forget, fork, gc, history,
+    hydrate, info, init, key, ls, mdtest, merge, mount, mounts, objbench, offline, pin, pins, profile, pull,
+    push, remote, resolve, restore, show, snapshot, stats, status, sync, tag, umount, unpin, verify,
+    worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -93,6 +94,12 @@ enum Command {
     Forget(forget::Args),
     Info(info::Args),
     Cache(cache::Args),
+    Hydrate(hydrate::Args),
+    Evict(evict::Args),
+    Pin(pin::Args),
+    Unpin(unpin::Args),
+    Pins(pins::Args),
+    Offline(offline::Args),
     #[command(subcommand)]
     Key(key::Command),
     Bench(bench::Args),
@@ -171,6 +178,12 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Forget(args) => forget::run(&args, context),
         Command::Info(args) => info::run(&args, context),
         Command::Cache(args) => cache::run(&args, context),
+        Command::Hydrate(args) => hydrate::run(&args, context),
+        Command::Evict(args) => evict::run(&args, context),
+        Command::Pin(args) => pin::run(&args, context),
+        Command::Unpin(args) => unpin::run(&args, context),
+        Command::Pins(args) => pins::run(&args, context),
+        Command::Offline(args) => offline::run(&args, context),
         Command::Key(command) => key::run(&command, context),
         Command::Bench(args) => bench::run(&args, context),
         Command::Mdtest(args) => mdtest::run(&args, context),

@@ -1,5 +1,6 @@
 //! What all commands share: where the user stands, the terminal, and how typed words become what they mean.
 
+pub mod content;
 pub mod merge_place;
 pub mod mounted;
 pub mod names;

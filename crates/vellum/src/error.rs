@@ -252,6 +252,10 @@ fn checkout_hint(error: &CheckoutError) -> Option<String> {
 /// What to do about a failure of the volume, where there is something better to say than its kind.
 pub fn volume_hint(error: &VolumeError) -> Option<String> {
     let hint = match error {
+        VolumeError::NoCache => "set HOME, or XDG_CACHE_HOME",
+        VolumeError::CacheTooSmall { .. } => {
+            "'vellum cache --set-size SIZE' lets it take more; 'vellum pins' shows what is pinned"
+        }
         VolumeError::NoVolume(_) => "'vellum init' makes one here; '-C DIR' looks elsewhere",
         VolumeError::Nested { .. } => {
             "choose a directory outside of it; volumes inside volumes are not supported"

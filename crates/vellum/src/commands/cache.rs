@@ -2,9 +2,8 @@
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
-use vellum_store::{CacheCheck, CacheSummary, PackCache, StoreAddress};
+use vellum_store::{CacheCheck, CacheSummary};
 use vellum_types::UnixTime;
-use vellum_volume::VolumeError;
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -21,7 +20,7 @@ pub struct Args {
     /// at most 10 GiB
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     set_size: Option<u64>,
-    /// Remove everything from the cache
+    /// Remove everything from the cache that is not pinned
     #[arg(long, conflicts_with = "set_size")]
     clear: bool,
     /// Check everything in the cache, and remove what is damaged
@@ -36,6 +35,7 @@ struct CacheJson {
     directory: Option<String>,
     bytes: u64,
     limit: u64,
+    pinned: u64,
     packs: u64,
     oldest: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,22 +50,20 @@ struct CacheCheckJson {
 
 /// Shows it, after what was asked for was done.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let state = match context.find_mount_process()? {
-        Some(process) => process.state_dir()?,
-        None => context.open_state_dir()?,
-    };
-    let store = state.read_worktree_file()?.store;
-    // The service is not asked: this is about what is here.
-    let cache = match StoreAddress::parse(&store).map_err(VolumeError::from)? {
-        StoreAddress::Service(address) => PackCache::for_service(&address),
-        StoreAddress::Directory(_) | StoreAddress::Memory(_) => return report_no_cache(context, store),
-    };
-    let cache = cache.ok_or_else(|| {
-        CliError::usage_error("there is no folder for caches", "set HOME, or XDG_CACHE_HOME")
-    })?;
+    let (store, cache) = context.find_pack_cache()?;
+    let Some(cache) = cache else { return report_no_cache(context, store) };
     let folder = cache.folder().display().to_string();
     let mut checked = None;
     if let Some(limit) = args.set_size {
+        let pinned = cache.pinned_bytes().map_err(CliError::io_error("read", folder.clone()))?;
+        if limit < pinned {
+            let message = format!(
+                "{} are pinned, which is more than {}",
+                format::format_size(pinned),
+                format::format_size(limit)
+            );
+            return Err(CliError::usage_error(message, "'vellum unpin --all' removes all pins"));
+        }
         cache.set_limit(limit).map_err(CliError::io_error("set the limit of", folder.clone()))?;
     } else if args.clear {
         cache.clear().map_err(CliError::io_error("clear", folder.clone()))?;
@@ -84,6 +82,7 @@ fn report_no_cache(context: &CommandContext, store: String) -> Result<CommandOut
             directory: None,
             bytes: 0,
             limit: 0,
+            pinned: 0,
             packs: 0,
             oldest: None,
             checked: None,
@@ -112,6 +111,7 @@ fn report_cache(
             directory: Some(folder.to_owned()),
             bytes: summary.bytes,
             limit: summary.limit,
+            pinned: summary.pinned,
             packs: summary.packs,
             oldest: oldest.map(json::format_json_time),
             checked: checked.map(|CacheCheck { sound, removed }| CacheCheckJson { sound, removed }),
@@ -121,6 +121,9 @@ fn report_cache(
     let packs = format::format_count(summary.packs, "pack");
     ui.print_line(format!("{} of {} in {packs}", size(summary.bytes), size(summary.limit)))?;
     ui.print_line(format!("In {}", format_path(folder.as_bytes())))?;
+    if summary.pinned > 0 {
+        ui.print_line(format!("Up to {} are pinned", size(summary.pinned)))?;
+    }
     if let Some(oldest) = oldest {
         ui.print_line(format!("The oldest was fetched {}", format::format_age(oldest)))?;
     }

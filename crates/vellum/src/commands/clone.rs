@@ -1,16 +1,18 @@
 //! `vellum clone`: a new directory with the files of a snapshot, from a store that holds a volume.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vellum_checkout::CheckoutWorktree;
 use vellum_host::escape::format_path;
+use vellum_library::live;
 use vellum_store::StoreAddress;
 use vellum_volume::history::{HistoryEntry, list_history};
 use vellum_volume::{Volume, VolumeError};
 
-use super::{init, restore};
+use super::init::PreparedWorktree;
+use super::{init, mount, restore};
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
@@ -25,7 +27,7 @@ const MAIN_WORKTREE: &str = "main";
 /// Create a directory with the files of a volume
 ///
 /// DIR becomes a new worktree of the volume in the store at URL, and is filled from a snapshot. Its snapshots go into that
-/// store.
+/// store. With --mount, the worktree is mounted on DIR: its names are there at once, and content is fetched when it is read.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The store: a path or a URL
@@ -38,6 +40,12 @@ pub struct Args {
     from: Option<String>,
     #[command(flatten)]
     credentials: CredentialsArgs,
+    /// Mount the worktree on DIR; what it keeps on this machine is in the directory DIR.vellum beside it
+    #[arg(long)]
+    mount: bool,
+    /// With --mount, do not fetch all names in the background, but when they are looked at
+    #[arg(long, requires = "mount")]
+    no_metadata: bool,
     /// Name of the worktree [default: the directory's name]
     #[arg(long)]
     name: Option<String>,
@@ -72,18 +80,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             "name a directory that does not exist yet, or an empty one",
         ));
     }
-    let prepared = init::prepare_worktree(
-        &init::Args {
-            dir: Some(dir.clone()),
-            store: Some(args.store.clone()),
-            credentials: args.credentials.clone(),
-            name: args.name.clone(),
-            plain: args.plain,
-            secret: args.secret.clone(),
-        },
-        context,
-        true,
-    )?;
+    if args.mount {
+        return clone_and_mount(args, context, &dir);
+    }
+    let prepared = prepare_clone(args, context, &dir, args.name.clone())?;
     let volume = &prepared.initialised.volume;
     let target = match choose_snapshot(args, volume) {
         Ok(target) => target,
@@ -96,6 +96,58 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     drop(prepared);
     let worktree = CheckoutWorktree::open(&dir)?;
     fill_and_report(context, &worktree, target.as_ref())
+}
+
+fn prepare_clone(
+    args: &Args,
+    context: &CommandContext,
+    dir: &Path,
+    name: Option<String>,
+) -> Result<PreparedWorktree> {
+    init::prepare_worktree(
+        &init::Args {
+            dir: Some(dir.into()),
+            store: Some(args.store.clone()),
+            credentials: args.credentials.clone(),
+            name,
+            plain: args.plain,
+            secret: args.secret.clone(),
+        },
+        context,
+        true,
+    )
+}
+
+/// The volume's directory, beside the mountpoint, is a worktree of its own, which has no files.
+fn clone_and_mount(args: &Args, context: &CommandContext, dir: &Path) -> Result<CommandOutcome> {
+    let base = dir.file_name().unwrap_or_default();
+    let mut beside = base.to_owned();
+    beside.push(".vellum");
+    let state = dir.with_file_name(&beside);
+    if state.symlink_metadata().is_ok() {
+        let shown = |path: &Path| format_path(path.as_os_str().as_encoded_bytes());
+        return Err(CliError::usage_error(
+            format!("{} exists already", shown(&state)),
+            format!("'vellum mount {} {}' mounts what was cloned before", shown(&state), shown(dir)),
+        ));
+    }
+    let name = args.name.clone().unwrap_or_else(|| base.to_string_lossy().into_owned());
+    let prepared = prepare_clone(args, context, &state, Some(format!("{name}.vellum")))?;
+    let volume = &prepared.initialised.volume;
+    let made = choose_snapshot(args, volume).and_then(|target| {
+        live::create_live_worktree(volume, &name, target.map(|target| target.id))?;
+        Ok(())
+    });
+    if let Err(error) = made {
+        prepared.abandon();
+        return Err(error);
+    }
+    prepared.initialised.finish_init()?;
+    drop(prepared);
+    fs::create_dir_all(dir).map_err(CliError::io_error("create", dir.display().to_string()))?;
+    let mut mount = mount::Args::for_worktree(&state, dir, &name);
+    mount.fetch_names = !args.no_metadata;
+    mount::run(&mount, context)
 }
 
 /// The last part of the address: of a service, of the folder or the bucket.

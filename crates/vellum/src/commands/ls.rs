@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use vellum_host::escape::format_path;
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::FsTree;
+use vellum_volume::residence::{ContentResidence, ContentState};
 
 use crate::context::CommandContext;
 use crate::context::place::SnapshotPath;
@@ -32,6 +33,9 @@ pub struct Args {
     /// List subdirectories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
+    /// Also where the content of files is: here, partly here, remote (in the store only), or pinned
+    #[arg(long)]
+    state: bool,
 }
 
 #[derive(Serialize)]
@@ -43,15 +47,25 @@ struct ListJson<'a> {
 /// What is listed, read while it is printed: a whole deep tree would take memory with the square of its depth.
 struct Entries<'a> {
     place: &'a SnapshotPath,
+    options: ListOptions<'a>,
+}
+
+/// What is asked about a directory.
+#[derive(Clone, Copy)]
+struct ListOptions<'a> {
     recursive: bool,
+    /// Tells where content is, if that is asked for.
+    residence: Option<&'a ContentResidence<'a>>,
 }
 
 impl Serialize for Entries<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
         let mut printed = Ok(());
-        let visited = visit_listed_files(self.place, self.recursive, |entry| {
-            printed = list.serialize_element(&FileJson::new(&entry.name, entry.ino, &entry.attr));
+        let visited = visit_listed_files(self.place, self.options, |entry| {
+            let state = entry.state.map(|state| state.to_string());
+            let item = FileJson { state, ..FileJson::new(&entry.name, entry.ino, &entry.attr) };
+            printed = list.serialize_element(&item);
             // What could not be printed is reported as it is; this one only ends the walk.
             if printed.is_ok() { Ok(()) } else { Err(CliError::Output(io::ErrorKind::Other.into())) }
         });
@@ -76,6 +90,8 @@ pub struct FileJson {
     inode: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<NameJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
 }
 
 impl FileJson {
@@ -92,6 +108,7 @@ impl FileJson {
             modified: json::format_json_time(attr.mtime),
             inode: ino.0,
             target: (attr.kind == FileKind::Symlink).then(|| NameJson::new(&attr.target)),
+            state: None,
         }
     }
 }
@@ -101,19 +118,25 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
     let place = SnapshotPath::find_path(context, &volume, &args.snapshot, args.path.as_deref())?;
     let ui = &context.ui;
+    let residence = args.state.then(|| ContentResidence::new(&volume.blobs));
+    let options = ListOptions { recursive: args.recursive, residence: residence.as_ref() };
     if ui.is_json() {
         // All of it is read once before: a tree that cannot be read is an error in place of half an object.
-        visit_listed_files(&place, args.recursive, |_| Ok(()))?;
-        let entries = Entries { place: &place, recursive: args.recursive };
+        visit_listed_files(&place, options, |_| Ok(()))?;
+        let entries = Entries { place: &place, options };
         ui.print_json(&ListJson { snapshot: place.entry.id.to_string(), entries })?;
     } else if args.long {
         // Columns are aligned in portions: a whole deep tree would take memory with the square of its depth.
         let mut portion = Vec::new();
         let mut bytes = 0;
         let print = |portion: &[ListedFile]| {
-            format_long_listing(context, portion).into_iter().try_for_each(|line| ui.print_line(line))
+            let lines = format_long_listing(context, portion);
+            portion
+                .iter()
+                .zip(lines)
+                .try_for_each(|(entry, line)| ui.print_line(format_state(args, entry) + &line))
         };
-        visit_listed_files(&place, args.recursive, |entry| {
+        visit_listed_files(&place, options, |entry| {
             bytes += entry.name.len();
             portion.push(entry);
             if bytes > PORTION_BYTES {
@@ -124,7 +147,9 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         })?;
         print(&portion)?;
     } else {
-        visit_listed_files(&place, args.recursive, |entry| ui.print_line(paint_file_name(context, &entry)))?;
+        visit_listed_files(&place, options, |entry| {
+            ui.print_line(format_state(args, &entry) + &paint_file_name(context, &entry))
+        })?;
     }
     Ok(CommandOutcome::Done)
 }
@@ -132,16 +157,38 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 /// Bytes of names that are aligned together.
 const PORTION_BYTES: usize = 4 << 20;
 
+/// The column that says where content is, if it is asked for.
+fn format_state(args: &Args, entry: &ListedFile) -> String {
+    if !args.state {
+        return String::new();
+    }
+    // As wide as the longest state, "partly 99%".
+    format!("{:<12}", entry.state.map_or_else(|| "-".into(), |state| state.to_string()))
+}
+
 /// Visits what is listed of a place.
 fn visit_listed_files(
     place: &SnapshotPath,
-    recursive: bool,
+    options: ListOptions<'_>,
     mut each: impl FnMut(ListedFile) -> Result<()>,
 ) -> Result<()> {
+    let mut each = |mut entry: ListedFile| {
+        if let Some(residence) = options.residence.filter(|_| entry.attr.kind == FileKind::File) {
+            let extents: Vec<_> =
+                place.tree.read_inode(entry.ino)?.extents.into_iter().map(|(_, extent)| extent).collect();
+            entry.state = Some(residence.find_state(&extents)?);
+        }
+        each(entry)
+    };
     if place.attr.kind == FileKind::Dir {
-        return visit_dir(&place.tree, place.ino, recursive, &mut each);
+        return visit_dir(&place.tree, place.ino, options.recursive, &mut each);
     }
-    each(ListedFile { name: base_name(&place.path).to_vec(), ino: place.ino, attr: place.attr.clone() })
+    each(ListedFile {
+        name: base_name(&place.path).to_vec(),
+        ino: place.ino,
+        attr: place.attr.clone(),
+        state: None,
+    })
 }
 
 /// One listed file.
@@ -152,6 +199,8 @@ pub struct ListedFile {
     pub ino: Ino,
     /// Its attributes.
     pub attr: InodeAttr,
+    /// Where its content is, if that was asked for.
+    pub state: Option<ContentState>,
 }
 
 /// The entries of a directory by name.
@@ -181,7 +230,8 @@ fn visit_dir(
             path.push(b'/');
         }
         path.extend_from_slice(&name);
-        each(ListedFile { name: path.clone(), ino: dentry.ino, attr: tree.expect_inode_attr(dentry.ino)? })?;
+        let attr = tree.expect_inode_attr(dentry.ino)?;
+        each(ListedFile { name: path.clone(), ino: dentry.ino, attr, state: None })?;
         if recursive && dentry.kind == FileKind::Dir {
             let below = tree.list_entries(dentry.ino)?;
             pending.extend(below.into_iter().rev().map(|(name, dentry)| (path.len(), name, dentry)));

@@ -4,14 +4,19 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use vellum_fs::LiveFilesystem;
 use vellum_fuse::metrics::RequestMetrics;
 use vellum_fuse::{MountFile, MountOptions, MountSource, ServedFilesystem};
+use vellum_host::ProgressMeter;
 use vellum_host::escape::format_path;
 use vellum_library::live::{self, LiveLimits, LiveStateClaim};
+use vellum_store::RequestLimits;
 use vellum_types::SnapshotId;
 use vellum_volume::lease::Lease;
+use vellum_volume::residence::ContentScope;
 use vellum_volume::{StateDir, Volume, VolumeError};
 
 use crate::context::CommandContext;
@@ -71,6 +76,9 @@ pub struct Args {
     /// Serve Prometheus metrics over HTTP at ADDRESS: a port of this machine only, or ADDRESS:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = metrics::parse_listen_address)]
     metrics: Option<SocketAddr>,
+    /// Fetch all names and attributes in the background
+    #[arg(long, hide = true)]
+    pub fetch_names: bool,
     /// Seconds for which the lease counts that is not renewed
     #[arg(long, hide = true)]
     lease_term: Option<u32>,
@@ -96,11 +104,15 @@ impl Args {
             log_limit: None,
             take_over: false,
             metrics: None,
+            fetch_names: false,
             lease_term: None,
             detach: false,
         }
     }
 }
+
+/// How long a program that reads from a mount waits for a service that does not answer; then it gets EIO.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 /// Where the process that serves a mount tells what happens.
 const LOG_FILE: &str = "daemon.log";
@@ -167,6 +179,7 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
         (args.no_io_uring, "--no-io-uring"),
         (args.take_over, "--take-over"),
         (args.temporary, "--temporary"),
+        (args.fetch_names, "--fetch-names"),
     ];
     words.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name.into()));
     // Absolute: neither can be taken for an option, and '--' before an optional word is not understood.
@@ -190,7 +203,8 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
         (None, Some(here)) => here.volume.state,
         _ => StateDir::find_enclosing(&start)?,
     };
-    let volume = Arc::new(Volume::open(&state)?);
+    let limits = RequestLimits { retry_for: ANSWER_WITHIN, ..RequestLimits::default() };
+    let volume = Arc::new(Volume::open_with_limits(&state, &limits)?);
     let mountpoint = mountpoint::resolve_mountpoint(&context.resolve_local_path(&args.mountpoint))?;
     let ready = match &args.snapshot {
         Some(typed) => mount_snapshot(args, &volume, volume.resolve_snapshot(typed)?.id, &mountpoint)?,
@@ -355,9 +369,26 @@ fn mount_live_worktree(
     let target =
         MountTarget { source: MountSource::Live(fs), worktree: Some(name), snapshot: None, dir, control };
     let (mounted, _, report) = mount_target(args, volume, mountpoint, target)?;
+    if args.fetch_names {
+        start_fetching_names(live.fs.clone(), log.clone())?;
+    }
     // Nobody else sets it.
     let _ = service.forgetter.set(mounted.cache_invalidator());
     Ok((mounted, report))
+}
+
+/// Brings all names to this machine while the mount is used. It ends with the process.
+fn start_fetching_names(fs: Arc<LiveFilesystem>, log: Arc<MountLog>) -> Result<()> {
+    let fetch = move || {
+        let meter = ProgressMeter::default();
+        match fs.hydrate_paths(&[Vec::new()], ContentScope::Names, None, &meter) {
+            Ok(fetched) => log.write_line(&format!("the names of {} files are here", fetched.files)),
+            // They are fetched when they are looked at.
+            Err(error) => log.write_line(&format!("cannot fetch all names: {error}")),
+        }
+    };
+    let started = std::thread::Builder::new().name("vellum-names".into()).spawn(fetch);
+    started.map(drop).map_err(CliError::io_error("start", "a thread"))
 }
 
 fn worktree_name(args: &Args, mountpoint: &Path) -> Result<String> {

@@ -148,6 +148,18 @@ struct MountStatusJson {
     #[serde(serialize_with = "json::serialize_time")]
     unpublished_since: Option<UnixTime>,
     failure: Option<String>,
+    /// What of a store in a service is kept on this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache: Option<CacheStatusJson>,
+}
+
+#[derive(Serialize)]
+struct CacheStatusJson {
+    bytes: u64,
+    limit: u64,
+    pinned: u64,
+    /// Whether requests to the store are switched off.
+    offline: bool,
 }
 
 /// Shows it.
@@ -197,7 +209,7 @@ fn report_mount_status(
     };
     let paths = context.paths_at_root(&mounted.mountpoint).parse_paths(&args.paths)?;
     let head = mounted.published_head()?;
-    let mount = query_mount_status(process)?;
+    let mount = query_mount_status(context, process)?;
     let volume = &mounted.volume;
     let from = head.as_ref().map_or(volume.empty_root(), |entry| entry.record.root);
     let compared = ComparedSnapshots::compare_trees(volume, from, now, None, &paths)?;
@@ -214,7 +226,7 @@ fn report_storeless_status(
 ) -> Result<CommandOutcome> {
     let answer = process.send_request(&ControlRequest::Status)?;
     let outcome = CommandOutcome::from_findings(answer.changed);
-    let mount = mount_status_from_reply(&answer);
+    let mount = mount_status_from_reply(context, &answer);
     let ui = &context.ui;
     if ui.is_json() {
         ui.print_json(&StorelessStatusJson {
@@ -250,12 +262,21 @@ fn report_storeless_status(
     Ok(outcome)
 }
 
-fn query_mount_status(process: &MountProcess) -> Result<MountStatusJson> {
-    Ok(mount_status_from_reply(&process.send_request(&ControlRequest::Status)?))
+fn query_mount_status(context: &CommandContext, process: &MountProcess) -> Result<MountStatusJson> {
+    Ok(mount_status_from_reply(context, &process.send_request(&ControlRequest::Status)?))
 }
 
-fn mount_status_from_reply(answer: &ControlReply) -> MountStatusJson {
+fn mount_status_from_reply(context: &CommandContext, answer: &ControlReply) -> MountStatusJson {
+    // A cache that cannot be used is no matter of the worktree: 'vellum cache' says what is wrong with it.
+    let cache = context.find_pack_cache().ok().and_then(|(_, cache)| cache);
+    let cache = cache.and_then(|cache| Some((cache.summarize().ok()?, cache.is_offline())));
     MountStatusJson {
+        cache: cache.map(|(found, offline)| CacheStatusJson {
+            bytes: found.bytes,
+            limit: found.limit,
+            pinned: found.pinned,
+            offline,
+        }),
         log_bytes: answer.log_bytes,
         log_limit: answer.log_limit,
         waiting: answer.waiting,
@@ -363,7 +384,7 @@ fn describe_standing(remote: &Remote, standing: &RemoteStanding) -> String {
 
 fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<()> {
     let ui = &context.ui;
-    let MountStatusJson { log_bytes, log_limit, waiting: _, unpublished_since, failure } = mount;
+    let MountStatusJson { log_bytes, log_limit, waiting: _, unpublished_since, failure, cache } = mount;
     let age = unpublished_since.map_or_else(String::new, |since| {
         format!("; the oldest change that is not in the store was made {}", format::format_age(since))
     });
@@ -372,6 +393,17 @@ fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<
         format::format_size(*log_bytes),
         format::format_size(*log_limit)
     ))?;
+    if let Some(CacheStatusJson { bytes, limit, pinned, offline }) = cache {
+        ui.print_note(format!(
+            "On this machine: {} of at most {}; up to {} are pinned",
+            format::format_size(*bytes),
+            format::format_size(*limit),
+            format::format_size(*pinned)
+        ))?;
+        if *offline {
+            ui.print_note("offline: no requests are sent to the store; 'vellum offline off' ends that")?;
+        }
+    }
     match failure {
         Some(failure) => ui.print_warning(format!("cannot write to the store: {failure}")),
         None => Ok(()),

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use rustix::io::{Errno, retry_on_intr};
+use vellum_host::ProgressMeter;
 use vellum_map::MapRoot;
 use vellum_types::BlobId;
 use vellum_volume::history::HistoryEntry;
@@ -12,7 +13,7 @@ use vellum_volume::{StateDir, Volume};
 use super::CommandContext;
 use crate::error::{CliError, Result};
 use crate::mounting::MountingError;
-use crate::mounting::control::{self, ControlReply, ControlRequest};
+use crate::mounting::control::{self, ControlReply, ControlRequest, PendingReply};
 use crate::mounting::table::{self, MountTableEntry};
 
 /// The process that serves a mounted worktree. What is asked of it needs no store.
@@ -99,6 +100,11 @@ impl MountProcess {
     /// Asks the process.
     pub fn send_request(&self, request: &ControlRequest) -> Result<ControlReply> {
         control::request_reply(&self.control, request)
+    }
+
+    /// Asks the process for something that takes time, and shows how far it is.
+    pub fn send_long_request(&self, request: &ControlRequest, meter: &ProgressMeter) -> Result<ControlReply> {
+        PendingReply::send_request(&self.control, request)?.wait_with_progress(meter)
     }
 
     /// Lets the kernel hand over what it has not written yet.

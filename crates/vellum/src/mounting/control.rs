@@ -3,24 +3,30 @@
 //! A Unix socket in the live state's folder, which only its owner can reach. One request and one answer, a line of JSON
 //! each, for a connection.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vellum_fs::StateReader;
+use vellum_fs::content::residence::EvictedContent;
 use vellum_fs::history::pending::PendingSnapshot;
 use vellum_fs::history::snapshot::LiveSnapshotRequest;
 use vellum_fs::publish::publisher::BackgroundPublisher;
 use vellum_fs::{FsError, LiveFilesystem};
-use vellum_fuse::CacheInvalidator;
+use vellum_fuse::{CacheInvalidator, NodePlace};
+use vellum_host::ProgressMeter;
+use vellum_host::escape::format_path;
 use vellum_library::LiveStateClaim;
 use vellum_library::live::{self, HolderStage, OpenError};
 use vellum_types::{Ino, SnapshotId};
 use vellum_volume::SnapshotOrigin;
 use vellum_volume::refs::WorktreeQuota;
+use vellum_volume::residence::{ContentScope, HydratedContent, NewPin, RefusedContent};
 
 use super::MountingError;
 use super::end::{ShutdownSignal, UnmountReport};
@@ -33,6 +39,9 @@ pub const SOCKET: &str = "control";
 const LINE_MAX: u64 = 1 << 20;
 /// Most snapshots that wait to be published of which an answer says what they are called: some 200 bytes each.
 const UNPUBLISHED_MAX: usize = 1000;
+
+/// Between two lines that tell how far a request is.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
 /// What a command asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -88,6 +97,22 @@ pub enum ControlRequest {
         /// Whether what no snapshot holds is given up.
         discard: bool,
     },
+    /// The content of some paths on this machine.
+    Hydrate {
+        /// From the root.
+        paths: Vec<Vec<u8>>,
+        /// Whether only names and attributes are meant.
+        names_only: bool,
+        /// The name of the pin that is to keep it here.
+        pin: Option<String>,
+    },
+    /// The content of some paths off this machine.
+    Evict {
+        /// From the root.
+        paths: Vec<Vec<u8>>,
+        /// Inodes that programs have open, by the numbers that the kernel has for them.
+        open: BTreeSet<u64>,
+    },
     /// Another snapshot to stand on.
     Restore {
         /// Which, in hexadecimal.
@@ -127,8 +152,45 @@ pub struct ControlReply {
     /// Whether that is because another took the worktree over; told at the end.
     #[serde(default)]
     pub fenced: bool,
+    /// What became of the content that was to come or go.
+    #[serde(default)]
+    pub content: Option<ContentReply>,
     /// The snapshots that are not in the store yet, the oldest first; None: nobody asked, or they are too many.
     pub unpublished: Option<Vec<UnpublishedSnapshot>>,
+}
+
+/// What was brought to this machine, or removed from it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ContentReply {
+    /// Files.
+    pub files: u64,
+    /// Bytes of them as they are stored.
+    pub bytes: u64,
+    /// Bytes that were fetched, or removed.
+    pub moved: u64,
+    /// Whether the store is on this machine.
+    pub is_local: bool,
+    /// Files that were left out, by path from the root, and why.
+    pub refused: Vec<(Vec<u8>, String)>,
+}
+
+impl ContentReply {
+    /// What was fetched.
+    pub fn for_hydration(hydrated: HydratedContent) -> Self {
+        let HydratedContent { files, bytes, fetched, is_local, refused } = hydrated;
+        Self { files, bytes, moved: fetched, is_local, refused: name_reasons(refused) }
+    }
+
+    /// What was removed.
+    pub fn for_eviction(evicted: EvictedContent) -> Self {
+        let EvictedContent { files, bytes, refused } = evicted;
+        let moved = bytes.before.saturating_sub(bytes.left);
+        Self { files, bytes: moved, moved, is_local: false, refused: name_reasons(refused) }
+    }
+}
+
+fn name_reasons(refused: Vec<(Vec<u8>, RefusedContent)>) -> Vec<(Vec<u8>, String)> {
+    refused.into_iter().map(|(path, why)| (path, why.to_string())).collect()
 }
 
 /// A snapshot that is not in the store yet: what names it.
@@ -145,8 +207,17 @@ pub struct UnpublishedSnapshot {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum ControlLine {
+    /// The request takes time: bytes that are done, and all.
+    Working {
+        bytes: u64,
+        total: u64,
+    },
     Done(ControlReply),
-    Failed { kind: String, message: String, hint: Option<String> },
+    Failed {
+        kind: String,
+        message: String,
+        hint: Option<String>,
+    },
 }
 
 /// What the daemon answers with.
@@ -203,7 +274,7 @@ impl ControlService {
                 let begun = || drop(send_json_line(stream, &ControlLine::Done(ControlReply::default())));
                 return self.end.wait_for_report(begun, |report| send_unmount_reply(stream, report));
             }
-            Some(request) => match self.handle_request(&request) {
+            Some(request) => match self.handle_with_progress(&request, stream) {
                 Ok(answer) => ControlLine::Done(answer),
                 Err(error) => {
                     self.log.write_line(&format!("a command failed: {error}"));
@@ -217,7 +288,40 @@ impl ControlService {
         let _ = send_json_line(stream, &answer);
     }
 
-    fn handle_request(&self, request: &ControlRequest) -> std::result::Result<ControlReply, OpenError> {
+    /// Carries out a request, and tells from time to time how far it is. If whoever asked goes away, it ends.
+    fn handle_with_progress(
+        &self,
+        request: &ControlRequest,
+        stream: &UnixStream,
+    ) -> std::result::Result<ControlReply, OpenError> {
+        let meter = ProgressMeter::default();
+        if !matches!(request, ControlRequest::Hydrate { .. } | ControlRequest::Evict { .. }) {
+            return self.handle_request(request, &meter);
+        }
+        let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PROGRESS_EVERY) {
+                    let done = meter.read_progress();
+                    let line = ControlLine::Working { bytes: done.bytes, total: done.total_bytes };
+                    if send_json_line(stream, &line).is_err() {
+                        meter.request_stop();
+                    }
+                }
+                // Nothing is sent any more: the answer is sent alone.
+                drop(ended);
+            });
+            let answer = self.handle_request(request, &meter);
+            drop(end);
+            answer
+        })
+    }
+
+    fn handle_request(
+        &self,
+        request: &ControlRequest,
+        meter: &ProgressMeter,
+    ) -> std::result::Result<ControlReply, OpenError> {
         let mut answer = ControlReply::default();
         match request {
             ControlRequest::Status | ControlRequest::AwaitEnd => {}
@@ -252,6 +356,20 @@ impl ControlService {
             }
             ControlRequest::Settle => {
                 self.fs.publish_pending()?;
+            }
+            ControlRequest::Hydrate { paths, names_only, pin } => {
+                let scope = if *names_only { ContentScope::Names } else { ContentScope::Readable };
+                let pin = pin.as_ref().map(|name| NewPin { name: name.clone(), content: join_shown(paths) });
+                let hydrated = self.fs.hydrate_paths(paths, scope, pin.as_ref(), meter)?;
+                answer.content = Some(ContentReply::for_hydration(hydrated));
+            }
+            ControlRequest::Evict { paths, open } => {
+                let inode = |node: &u64| match NodePlace::from_node(*node) {
+                    NodePlace::Main(epoch, ino) if epoch == self.fs.current_epoch() => Some(ino),
+                    NodePlace::Main(..) | NodePlace::Snapshot(..) | NodePlace::Virtual(_) => None,
+                };
+                let open = open.iter().filter_map(inode).collect();
+                answer.content = Some(ContentReply::for_eviction(self.fs.evict_paths(paths, open, meter)?));
             }
             ControlRequest::RestorePaths { target, paths, discard } => {
                 let restored = self.fs.restore_paths(parse_snapshot_id(target)?, paths, *discard)?;
@@ -325,6 +443,12 @@ impl ControlService {
     }
 }
 
+/// Paths from the root, for whoever reads a list.
+pub fn join_shown(paths: &[Vec<u8>]) -> String {
+    let shown = |path: &Vec<u8>| if path.is_empty() { ".".into() } else { format_path(path) };
+    paths.iter().map(shown).collect::<Vec<_>>().join(", ")
+}
+
 fn send_unmount_reply(stream: &UnixStream, report: &UnmountReport) {
     let UnmountReport { failure, is_fenced, snapshots, log_bytes } = report.clone();
     let answer =
@@ -365,8 +489,23 @@ impl PendingReply {
         answer.ok_or_else(|| MountingError::NoAnswer(self.socket).into())
     }
 
+    /// Waits for the answer to a request that tells how far it is. If the meter is stopped, the process is told so by the
+    /// end of the connection.
+    pub fn wait_with_progress(mut self, meter: &ProgressMeter) -> Result<ControlReply> {
+        loop {
+            if let Some(answer) = self.poll_line(Some(PROGRESS_EVERY), meter)? {
+                return Ok(answer);
+            }
+            meter.check_stopped()?;
+        }
+    }
+
     /// Waits for the next answer for some time at most; None: it has not come yet.
     pub fn poll_reply(&mut self, time: Option<Duration>) -> Result<Option<ControlReply>> {
+        self.poll_line(time, &ProgressMeter::default())
+    }
+
+    fn poll_line(&mut self, time: Option<Duration>, meter: &ProgressMeter) -> Result<Option<ControlReply>> {
         let gone = |source| MountingError::Unreachable { socket: self.socket.clone(), source };
         self.stream.get_ref().set_read_timeout(time).map_err(gone)?;
         match (&mut self.stream).take(LINE_MAX).read_until(b'\n', &mut self.line) {
@@ -379,6 +518,14 @@ impl PendingReply {
         let line = std::mem::take(&mut self.line);
         match serde_json::from_slice(&line) {
             Ok(ControlLine::Done(answer)) => Ok(Some(answer)),
+            Ok(ControlLine::Working { bytes, total }) => {
+                let before = meter.read_progress();
+                if before.total_bytes != total || before.bytes > bytes {
+                    meter.begin_phase(0, total);
+                }
+                meter.add_progress(0, bytes.saturating_sub(meter.read_progress().bytes));
+                Ok(None)
+            }
             Ok(ControlLine::Failed { kind, message, hint }) => {
                 Err(MountingError::Daemon { kind: parse_kind_name(&kind), message, hint }.into())
             }

@@ -71,6 +71,26 @@ pub fn find_holding_processes(device: FilesystemDevice, except: &[u32]) -> Vec<H
     users
 }
 
+/// The numbers of the inodes of a filesystem that processes have open or mapped. Those of processes that this user may not
+/// look into are not found.
+pub fn list_open_nodes(device: FilesystemDevice) -> BTreeSet<u64> {
+    let mut nodes = BTreeSet::new();
+    for pid in list_process_ids() {
+        for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            let found = statx(CWD, entry.path(), AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
+            let found = found
+                .ok()
+                .filter(|found| (found.stx_dev_major, found.stx_dev_minor) == (device.major, device.minor));
+            nodes.extend(found.map(|found| found.stx_ino));
+        }
+        for line in read_mapped_lines(pid, device) {
+            let inode = line.split(|byte| *byte == b' ').nth(4).and_then(|text| str::from_utf8(text).ok());
+            nodes.extend(inode.and_then(|inode| inode.parse::<u64>().ok()));
+        }
+    }
+    nodes
+}
+
 /// Hands what the kernel keeps of a filesystem to its process, by way of whoever still has something of it open.
 pub fn flush_held_pages(processes: &[HoldingProcess]) {
     let through = |process: &HoldingProcess| match (&process.used, &process.mountpoint) {
@@ -118,13 +138,18 @@ fn is_on_device(path: &Path, device: FilesystemDevice) -> bool {
     found.is_ok_and(|found| (found.stx_dev_major, found.stx_dev_minor) == (device.major, device.minor))
 }
 
-/// A line of `/proc/PID/maps`: addresses, permissions, offset, device in hexadecimal, inode, path.
-fn find_mapped_path(pid: u32, device: FilesystemDevice) -> Option<PathBuf> {
-    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
+/// The lines of `/proc/PID/maps` about files of a device: addresses, permissions, offset, device in hexadecimal, inode,
+/// path.
+fn read_mapped_lines(pid: u32, device: FilesystemDevice) -> Vec<Vec<u8>> {
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     let wanted = format!("{:02x}:{:02x}", device.major, device.minor);
-    let line = maps
-        .split(|byte| *byte == b'\n')
-        .find(|line| line.split(|byte| *byte == b' ').nth(3) == Some(wanted.as_bytes()))?;
+    let is_wanted = |line: &&[u8]| line.split(|byte| *byte == b' ').nth(3) == Some(wanted.as_bytes());
+    maps.split(|byte| *byte == b'\n').filter(is_wanted).map(<[u8]>::to_vec).collect()
+}
+
+fn find_mapped_path(pid: u32, device: FilesystemDevice) -> Option<PathBuf> {
+    let lines = read_mapped_lines(pid, device);
+    let line = lines.first()?;
     let path = line.iter().position(|byte| *byte == b'/').and_then(|start| line.get(start..));
     Some(OsString::from_vec(path.unwrap_or_default().to_vec()).into())
 }

@@ -24,6 +24,7 @@ mod gc;
 mod global;
 mod help;
 mod history;
+mod hydrate;
 mod info;
 mod init;
 mod inside;

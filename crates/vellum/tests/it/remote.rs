@@ -11,7 +11,7 @@ use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer};
 use crate::world::{Ran, World};
 
 /// A world whose user has credentials, with the name `test`, for both servers.
-fn world_with_credentials() -> World {
+pub fn world_with_credentials() -> World {
     let world = World::empty();
     let dir = world.path("config/vellum/credentials");
     fs::create_dir_all(&dir).unwrap();
@@ -20,11 +20,11 @@ fn world_with_credentials() -> World {
     world
 }
 
-fn init(world: &World, url: &str) -> Ran {
+pub fn init(world: &World, url: &str) -> Ran {
     world.run_at_home(&["init", "--plain", "--name", "main", "--store", url, "--credentials", "test"])
 }
 
-fn every(method: &'static str) -> S3Match {
+pub fn every(method: &'static str) -> S3Match {
     S3Match { method, key: String::new(), skip: 0, times: u32::MAX }
 }
 

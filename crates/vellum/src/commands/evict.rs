@@ -1,0 +1,124 @@
+//! `vellum evict`: removes content from this machine that the store has.
+
+use std::ffi::OsString;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use vellum_store::{EvictedBytes, PackCache};
+
+use crate::context::CommandContext;
+use crate::context::content::{ContentPaths, list_refused, report_refused};
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::format;
+use crate::ui::json::ProblemJson;
+
+/// Remove content from this machine that a remote store has
+///
+/// It is fetched again when it is read. Files that are open, pinned, or not in the store yet stay, and are named; the others
+/// go. Content is kept in pieces of 256 KiB: small files that lie in the same piece go together.
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("what").required(true).multiple(true)))]
+pub struct Args {
+    /// Files and directories of a mount
+    #[arg(value_name = "PATH", group = "what")]
+    paths: Vec<OsString>,
+    /// The content that this snapshot has at PATH
+    #[arg(long, value_name = "SNAP", requires = "paths")]
+    from: Option<String>,
+    /// Everything that is not pinned, of all worktrees
+    #[arg(long, group = "what", conflicts_with_all = ["paths", "older", "to"])]
+    all: bool,
+    /// What was fetched longer ago, such as 30d; with s, m, h, d or w
+    #[arg(long, value_name = "AGE", group = "what", value_parser = parse_age, conflicts_with_all = ["paths", "to"])]
+    older: Option<Duration>,
+    /// The oldest content, until the rest has this size; in bytes or with K, M, G
+    #[arg(long, value_name = "SIZE", group = "what", value_parser = format::parse_size, conflicts_with = "paths")]
+    to: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct EvictJson {
+    /// Null unless paths were named.
+    files: Option<u64>,
+    evicted: u64,
+    refused: Vec<ProblemJson>,
+}
+
+/// Removes.
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let ui = &context.ui;
+    if args.paths.is_empty() {
+        let (_, cache) = context.find_pack_cache()?;
+        let evicted = match cache {
+            Some(cache) => evict_from_cache(args, &cache)?,
+            None => {
+                ui.print_note("the store is a directory of this machine, and needs no cache")?;
+                EvictedBytes::default()
+            }
+        };
+        let bytes = evicted.before.saturating_sub(evicted.left);
+        if ui.is_json() {
+            ui.print_json(&EvictJson { files: None, evicted: bytes, refused: Vec::new() })?;
+        } else if !ui.voice.quiet {
+            let left = format::format_size(evicted.left);
+            ui.print_line(format!(
+                "Removed {} from this machine; {left} are left",
+                format::format_size(bytes)
+            ))?;
+        }
+        return Ok(CommandOutcome::Done);
+    }
+    let done = ContentPaths::find_paths(context, &args.paths, args.from.as_deref())?.evict(context)?;
+    let refused = list_refused(&done.refused);
+    let outcome = report_refused(context, &refused)?;
+    if ui.is_json() {
+        ui.print_json(&EvictJson { files: Some(done.files), evicted: done.moved, refused })?;
+    } else if !ui.voice.quiet {
+        let files = format::format_count(done.files, "file");
+        ui.print_line(format!(
+            "Removed the content of {files} from this machine: {}",
+            format::format_size(done.moved)
+        ))?;
+    }
+    Ok(outcome)
+}
+
+fn evict_from_cache(args: &Args, cache: &PackCache) -> Result<EvictedBytes> {
+    let evicted = match (args.older, args.to) {
+        (Some(age), _) => {
+            cache.evict_older(SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH))
+        }
+        (None, target) => cache.evict_down_to(target.unwrap_or(0)),
+    };
+    evicted.map_err(CliError::io_error("remove content from", cache.folder().display().to_string()))
+}
+
+/// An age as it is typed: a number and a unit.
+fn parse_age(typed: &str) -> std::result::Result<Duration, String> {
+    let wrong = || "an age is typed like 30d; the units are s, m, h, d and w".to_owned();
+    let unit = typed.chars().last().ok_or_else(wrong)?;
+    let secs = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 60 * 60,
+        'd' => 24 * 60 * 60,
+        'w' => 7 * 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = typed.trim_end_matches(unit).parse().map_err(|_| wrong())?;
+    number.checked_mul(secs).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_numbers_with_units() {
+        assert_eq!(parse_age("30d"), Ok(Duration::from_secs(30 * 86_400)));
+        assert_eq!(parse_age("0s"), Ok(Duration::ZERO));
+        for wrong in ["", "d", "30", "-1d", "1y", "99999999999999999999w", "9999999999999999w", "1dd"] {
+            assert!(parse_age(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! `vellum offline`: no requests to the store, by choice.
+
+use serde::Serialize;
+
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+
+/// Work without the remote store, or with it again
+///
+/// While a machine is offline, content that is here is read as always, and everything else fails at once, without waiting
+/// for the service. What is written to mounts is kept here, and goes into the store later. This counts for all worktrees and
+/// mounts of this user with the same store, until 'vellum offline off'.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Without it, the present state is shown
+    #[arg(value_enum)]
+    switch: Option<OfflineSwitch>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum OfflineSwitch {
+    /// Send no requests
+    On,
+    /// Send requests again
+    Off,
+}
+
+#[derive(Serialize)]
+struct OfflineJson {
+    offline: bool,
+    changed: bool,
+}
+
+/// Switches.
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let (_, cache) = context.find_pack_cache()?;
+    let ui = &context.ui;
+    let Some(cache) = cache else {
+        return Err(CliError::usage_error(
+            "the store is a directory, to which no requests are sent",
+            "only stores in services can be switched off",
+        ));
+    };
+    let changed = match args.switch {
+        None => false,
+        Some(switch) => cache
+            .set_offline(switch == OfflineSwitch::On)
+            .map_err(CliError::io_error("switch requests in", cache.folder().display().to_string()))?,
+    };
+    let offline = cache.is_offline();
+    if ui.is_json() {
+        ui.print_json(&OfflineJson { offline, changed })?;
+    } else {
+        ui.print_note(if offline {
+            "offline: no requests are sent to the store"
+        } else {
+            "online: requests are sent to the store"
+        })?;
+    }
+    Ok(CommandOutcome::Done)
+}

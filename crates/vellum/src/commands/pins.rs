@@ -1,0 +1,87 @@
+//! `vellum pins`: what stays on this machine.
+
+use serde::Serialize;
+use vellum_host::escape::format_path;
+use vellum_store::PinListing;
+use vellum_types::UnixTime;
+
+use crate::context::CommandContext;
+use crate::error::{CommandOutcome, Result};
+use crate::ui::table::{ColumnAlignment, TextTable};
+use crate::ui::{format, json};
+
+/// List what is pinned on this machine
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+#[derive(Serialize)]
+struct PinsJson {
+    pins: Vec<PinJson>,
+    damaged: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct PinJson {
+    name: String,
+    worktree: String,
+    content: String,
+    created: String,
+    bytes: u64,
+    /// Bytes of it that are not here: it was interrupted, or somebody removed them.
+    missing: u64,
+}
+
+/// Lists them.
+pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let (_, cache) = context.find_pack_cache()?;
+    let ui = &context.ui;
+    let PinListing { pins, damaged } = cache.as_ref().map(|cache| cache.list_pins()).unwrap_or_default();
+    let created = |secs: u64| UnixTime { secs: i64::try_from(secs).unwrap_or(i64::MAX), nanos: 0 };
+    let mut table = TextTable::new(&[
+        ColumnAlignment::Left,
+        ColumnAlignment::Right,
+        ColumnAlignment::Left,
+        ColumnAlignment::Left,
+    ]);
+    let mut listed = Vec::new();
+    for pin in pins {
+        let bytes = pin.pieces.wanted_bytes();
+        let missing = cache.as_ref().map_or(0, |cache| cache.missing_pieces(&pin.pieces).wanted_bytes());
+        let state = match missing {
+            0 => "here".to_owned(),
+            missing => format!("{} missing: pin it again", format::format_size(missing)),
+        };
+        table.add_row([
+            format_path(pin.name.as_bytes()).into(),
+            format::format_size(bytes).into(),
+            format::format_local_minute(created(pin.created)).into(),
+            state.into(),
+        ]);
+        listed.push(PinJson {
+            name: pin.name,
+            worktree: pin.worktree,
+            content: pin.content,
+            created: json::format_json_time(created(pin.created)),
+            bytes,
+            missing,
+        });
+    }
+    let damaged: Vec<_> = damaged.iter().map(|path| path.display().to_string()).collect();
+    let outcome = CommandOutcome::from_findings(!damaged.is_empty());
+    if ui.is_json() {
+        ui.print_json(&PinsJson { pins: listed, damaged })?;
+        return Ok(outcome);
+    }
+    for line in table.format_lines() {
+        ui.print_line(line)?;
+    }
+    if listed.is_empty() {
+        ui.print_note("nothing is pinned: 'vellum pin PATH' pins content")?;
+    }
+    for path in damaged {
+        ui.print_warning(format!(
+            "{path} was a pin, is damaged, and pins nothing: remove the file, and pin again"
+        ))?;
+    }
+    Ok(outcome)
+}
