@@ -180,7 +180,7 @@ impl PackCache {
         self.evict_with(|| Ok(evict::evict_down_to(&self.packs_folder(), &self.pinned_pieces(), target)))
     }
 
-    /// Removes what was not fetched or used since a time, but for what is pinned.
+    /// Removes packs into which nothing was fetched since a time, but for what is pinned.
     pub fn evict_older(&self, since: SystemTime) -> io::Result<EvictedBytes> {
         self.evict_with(|| Ok(evict::evict_older(&self.packs_folder(), &self.pinned_pieces(), since)))
     }
