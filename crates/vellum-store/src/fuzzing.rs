@@ -46,6 +46,19 @@ pub fn fuzz_cache(bytes: &[u8]) {
     crate::object::fuzz_cache_decoders(bytes);
 }
 
+/// One version of a numbered ref.
+///
+/// # Panics
+/// When the version after it does not name it.
+pub fn fuzz_ref_version(bytes: &[u8]) {
+    crate::object::fuzz_version_decoder(bytes);
+}
+
+/// What a server answers over SFTP.
+pub fn fuzz_sftp(bytes: &[u8]) {
+    crate::object::fuzz_sftp_decoder(bytes);
+}
+
 /// The file of a local run.
 pub fn fuzz_local_run(bytes: &[u8]) {
     let Ok(run) = IndexRun::from_bytes(bytes.to_vec()) else { return };

@@ -11,12 +11,15 @@ mod key;
 mod local;
 mod memory;
 mod metered;
+mod numbered;
 mod open;
 mod parallel;
 mod pieces;
 mod plain;
+mod probe;
 mod read_only;
 mod service;
+mod sftp;
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -25,17 +28,21 @@ pub use self::address::StoreAddress;
 pub use self::blocks::BlockStore;
 pub(crate) use self::cache::fuzz_decoders as fuzz_cache_decoders;
 pub use self::cache::{CacheCheck, CachePin, CacheRoom, CacheSummary, EvictedBytes, PackCache, PinListing};
-pub use self::guarantees::StoreGuarantees;
+pub use self::guarantees::{StoreGuarantees, StoreMode};
 pub use self::key::ObjectKey;
 pub use self::local::LocalStore;
 pub use self::memory::MemoryObjectStore;
 pub use self::metered::{MeteredStore, RequestCounts};
+pub(crate) use self::numbered::fuzz_version_decoder;
+pub use self::numbered::{KeyUse, NumberedRefStore};
 pub use self::open::{RequestLimits, StoreLocation, create_store, open_store, open_store_with_limits};
 pub use self::parallel::map_requests;
 pub use self::pieces::PieceSet;
 pub use self::plain::{ObjectCondition, ObjectTag, PlainListing, PlainObject, PlainObjectHead};
 pub use self::read_only::ReadOnlyStore;
 pub use self::service::{PlainObjects, PlainUpload, ServiceStore};
+pub use self::sftp::SftpStore;
+pub(crate) use self::sftp::fuzz_sftp_decoder;
 
 use crate::error::StoreError;
 

@@ -10,7 +10,9 @@ pub mod model;
 pub mod random;
 pub mod s3;
 pub mod seaweed;
+pub mod sshd;
 
 pub use faulty::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 pub use s3::{LyingS3, S3Failure, S3Lie, S3Match, S3Request};
 pub use seaweed::SeaweedServer;
+pub use sshd::SshServer;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use self::http::{HttpReply, HttpRequest};
-use self::objects::S3Objects;
+use self::objects::{S3Conditions, S3Objects};
 
 /// Which requests a lie is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,10 @@ pub enum S3Lie {
     FlipBit(usize),
     /// Carries the request out whatever its conditions say.
     IgnoreConditions,
+    /// Carries the request out whatever its `If-Match` says.
+    IgnoreIfMatch,
+    /// Answers a request that has an `If-Match` with 501.
+    RefuseIfMatch,
     /// Redirects to this address.
     Redirect(String),
 }
@@ -219,7 +223,7 @@ impl S3Shared {
             bytes: request.body.len(),
         });
         let Some(lie) = state.find_lie(request) else {
-            let reply = state.objects.carry_out(request, true);
+            let reply = state.objects.carry_out(request, S3Conditions::All);
             drop(state);
             return reply.write_to(stream).is_ok();
         };
@@ -232,15 +236,22 @@ impl S3Shared {
                 return false;
             }
             S3Lie::Redirect(to) => HttpReply::for_redirect(to),
-            S3Lie::IgnoreConditions => state.objects.carry_out(request, false),
-            S3Lie::WholeObject => state.objects.carry_out(&request.without_range(), true),
-            S3Lie::ShiftRange(by) => state.objects.carry_out(&request.with_later_range(*by), true),
-            S3Lie::LoseReply
+            S3Lie::IgnoreConditions => state.objects.carry_out(request, S3Conditions::None),
+            S3Lie::IgnoreIfMatch => state.objects.carry_out(request, S3Conditions::Absence),
+            S3Lie::RefuseIfMatch if request.header("if-match").is_some() => {
+                HttpReply::for_failure(&S3Failure::new(501, "NotImplemented"))
+            }
+            S3Lie::WholeObject => state.objects.carry_out(&request.without_range(), S3Conditions::All),
+            S3Lie::ShiftRange(by) => {
+                state.objects.carry_out(&request.with_later_range(*by), S3Conditions::All)
+            }
+            S3Lie::RefuseIfMatch
+            | S3Lie::LoseReply
             | S3Lie::CutBody(_)
             | S3Lie::ShortBody(_)
             | S3Lie::EndlessBody
             | S3Lie::ClaimGzip
-            | S3Lie::FlipBit(_) => state.objects.carry_out(request, true),
+            | S3Lie::FlipBit(_) => state.objects.carry_out(request, S3Conditions::All),
         };
         drop(state);
         match lie {
@@ -266,6 +277,8 @@ impl S3Shared {
             | S3Lie::ShiftRange(_)
             | S3Lie::WholeObject
             | S3Lie::IgnoreConditions
+            | S3Lie::IgnoreIfMatch
+            | S3Lie::RefuseIfMatch
             | S3Lie::Redirect(_) => {}
         }
         reply.write_to(stream).is_ok()

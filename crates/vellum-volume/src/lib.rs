@@ -23,6 +23,7 @@ pub mod resolve;
 pub mod session;
 pub mod state;
 mod store_check;
+mod store_identity;
 pub mod transfer;
 pub mod tree;
 pub mod verify;

@@ -24,7 +24,8 @@ use crate::error::{Result, VolumeError};
 use crate::keyring;
 use crate::refs::check_ref_name;
 use crate::state::{StateDir, WorktreeFile};
-use crate::store_check::{limit_unfit_store, require_fit_store, share_store_check};
+use crate::store_check::{join_store, open_known_store, require_fit_store, set_up_store};
+use crate::store_identity::StoreIdentity;
 use crate::volume::{Volume, config_object_key, read_volume_config};
 
 /// Folder of the state directory that has one folder for each remote.
@@ -205,7 +206,7 @@ impl Volume {
         if !self.check_remote_config(&*objects)? {
             return Ok(None);
         }
-        let objects = limit_unfit_store(state, objects, &self.keys)?;
+        let objects = open_known_store(state, objects, &self.keys)?;
         self.assemble_remote(state, objects, worktree).map(Some)
     }
 
@@ -216,16 +217,20 @@ impl Volume {
         }
         let state = self.remote_state(&remote.name);
         let objects = vellum_store::create_store(&remote.location)?;
-        require_fit_store(&state, &*objects)?;
-        match objects.put_object(&config_object_key()?, &self.config.encode(&self.keys)) {
-            Ok(()) => {}
+        let mode = require_fit_store(&state, &*objects)?;
+        let objects = match objects.put_object(&config_object_key()?, &self.config.encode(&self.keys)) {
+            Ok(()) => {
+                let origin = StoreIdentity::read_from(&*self.objects, &self.keys)?.map(|origin| origin.id);
+                let identity = StoreIdentity::new_random(mode, origin);
+                set_up_store(&state, objects, &self.keys, identity)?
+            }
             // Somebody else was faster: with this volume, or with another.
             Err(vellum_store::StoreError::Exists { .. }) => {
                 self.check_remote_config(&*objects)?;
+                join_store(&state, objects, &self.keys)?
             }
             Err(error) => return Err(error.into()),
-        }
-        share_store_check(&state, &*objects, &self.keys);
+        };
         let volume = self.assemble_remote(&state, objects, state.read_worktree_file()?)?;
         keyring::copy_key_slots(self, &volume)?;
         Ok(volume)

@@ -8,17 +8,18 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vellum_crypto::{RecordDomain, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore, ReadOnlyStore, StoreError, StoreGuarantees};
+use vellum_store::{ObjectKey, ObjectStore, ReadOnlyStore, StoreError, StoreGuarantees, StoreMode};
 use vellum_types::ErrorKind;
 
 use crate::error::{Result, VolumeError};
 use crate::session::current_time;
 use crate::state::{STORE_CHECK_FILE, StateDir};
+use crate::store_identity::{STORE_OBJECT, StoreIdentity, apply_mode};
 
 /// For how long it is used, seconds.
 const USED_FOR: i64 = 30 * 24 * 60 * 60;
 /// Raised when the probe tries more: what an older one found is not used.
-const PROBE_VERSION: u32 = 1;
+const PROBE_VERSION: u32 = 2;
 /// What was found, for all who open the volume. Trying takes some 60 requests.
 const STORE_CHECK_OBJECT: &str = "store-check";
 /// Longest object that is read, bytes: an address, and a few numbers.
@@ -32,6 +33,9 @@ struct StoreCheck {
     /// Seconds since 1970.
     checked: i64,
     guarantees: StoreGuarantees,
+    /// How refs are changed there, as the object `store` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mode: Option<StoreMode>,
 }
 
 impl StoreCheck {
@@ -55,37 +59,82 @@ impl StoreCheck {
     }
 }
 
-/// The store of a volume that is to be made: refused if it is not fit for several writers.
-pub(crate) fn require_fit_store(state: &StateDir, objects: &dyn ObjectStore) -> Result<()> {
-    refuse_unfit_store(objects, check_store(state, objects, None)?)
+/// The mode of a store that is to be set up: refused if it is not fit for several writers in any.
+pub(crate) fn require_fit_store(state: &StateDir, objects: &dyn ObjectStore) -> Result<StoreMode> {
+    let found = check_store(state, objects, None, None)?;
+    found.best_mode().ok_or_else(|| unfit_store_error(objects, found))
 }
 
-/// The same for a volume that exists.
-pub(crate) fn require_known_fit_store(
+/// The store in which a volume was just made: its mode is written there, and it is used so from now on.
+pub(crate) fn set_up_store(
     state: &StateDir,
-    objects: &dyn ObjectStore,
+    objects: Arc<dyn ObjectStore>,
     keys: &VolumeKeys,
-) -> Result<()> {
-    refuse_unfit_store(objects, check_store(state, objects, Some(keys))?)
-}
-
-fn refuse_unfit_store(objects: &dyn ObjectStore, found: StoreGuarantees) -> Result<()> {
-    if found.is_fit_for_sharing() {
-        return Ok(());
+    wanted: StoreIdentity,
+) -> Result<Arc<dyn ObjectStore>> {
+    if !objects.is_remote() {
+        return Ok(objects);
     }
-    Err(VolumeError::UnfitStore {
-        store: objects.describe_location(),
-        missing: found.describe_missing().join("; "),
-    })
+    let mode = wanted.settle_in(&*objects, keys)?.mode;
+    let objects = apply_mode(objects, mode);
+    let found = check_store(state, &*objects, None, Some(mode))?;
+    if !found.is_fit_for(mode) {
+        return Err(unfit_store_error(&*objects, found));
+    }
+    share_store_check(state, &*objects, keys);
+    Ok(objects)
 }
 
-/// The store of a volume that exists: as it is if it is fit, else one that can only be read.
-pub(crate) fn limit_unfit_store(
+/// The store of a volume that exists, for a machine that writes there for the first time.
+pub(crate) fn join_store(
     state: &StateDir,
     objects: Arc<dyn ObjectStore>,
     keys: &VolumeKeys,
 ) -> Result<Arc<dyn ObjectStore>> {
-    let found = match check_store(state, &*objects, Some(keys)) {
+    if !objects.is_remote() {
+        return open_known_store(state, objects, keys);
+    }
+    let known = StoreIdentity::read_from(&*objects, keys)?;
+    let objects = apply_mode(objects, known.map_or(StoreMode::Shared, |known| known.mode));
+    let found = check_store(state, &*objects, Some(keys), known.map(|known| known.mode))?;
+    match known {
+        Some(known) if found.is_fit_for(known.mode) => Ok(objects),
+        Some(_) => Err(unfit_store_error(&*objects, found)),
+        // Of an early version, or somebody sets it up in this moment: then whoever writes it first decides.
+        None => {
+            let mode =
+                found.best_mode().filter(|_| objects.list_keys("refs").is_ok_and(|keys| keys.is_empty()));
+            let wanted = StoreIdentity::new_random(mode.unwrap_or(StoreMode::Shared), None);
+            if !found.is_fit_for(wanted.mode) {
+                return Err(unfit_store_error(&*objects, found));
+            }
+            set_up_store(state, objects, keys, wanted)
+        }
+    }
+}
+
+fn unfit_store_error(objects: &dyn ObjectStore, found: StoreGuarantees) -> VolumeError {
+    VolumeError::UnfitStore {
+        store: objects.describe_location(),
+        missing: found.describe_missing().join("; "),
+    }
+}
+
+/// The store of a volume that exists: as it is if it is fit, else one that can only be read.
+pub(crate) fn open_known_store(
+    state: &StateDir,
+    objects: Arc<dyn ObjectStore>,
+    keys: &VolumeKeys,
+) -> Result<Arc<dyn ObjectStore>> {
+    let mode = match read_kept_check(state, &*objects)?.and_then(|known| known.mode) {
+        Some(mode) => mode,
+        None if may_have_identity(&*objects) => {
+            StoreIdentity::read_from(&*objects, keys)?.map_or(StoreMode::Shared, |found| found.mode)
+        }
+        None => StoreMode::Shared,
+    };
+    let objects = apply_mode(objects, mode);
+    let found = match check_store(state, &*objects, Some(keys), Some(mode)) {
         // Whoever may only read cannot lose anybody's changes.
         Err(error) if error.kind() == ErrorKind::Denied => {
             let reason = "these credentials do not allow writing".to_owned();
@@ -93,7 +142,7 @@ pub(crate) fn limit_unfit_store(
         }
         found => found?,
     };
-    if found.is_fit_for_sharing() {
+    if found.is_fit_for(mode) {
         return Ok(objects);
     }
     let reason = format!(
@@ -103,28 +152,49 @@ pub(crate) fn limit_unfit_store(
     Ok(Arc::new(ReadOnlyStore::new(objects, reason, ErrorKind::Unsupported)))
 }
 
-/// What is known of the store, or what a probe finds. Without `keys` there is no volume yet that could say it.
+/// Whether the store can have an object `store`. A directory has one if it was set up through a service.
+fn may_have_identity(objects: &dyn ObjectStore) -> bool {
+    objects.is_remote() || objects.local_dir().is_some_and(|dir| dir.join(STORE_OBJECT).exists())
+}
+
+/// What is kept here of an earlier check, if it can be used.
+fn read_kept_check(state: &StateDir, objects: &dyn ObjectStore) -> Result<Option<StoreCheck>> {
+    if !objects.is_remote() {
+        return Ok(None);
+    }
+    let known = state.read_file(STORE_CHECK_FILE)?.and_then(|text| StoreCheck::parse(&text));
+    Ok(known.filter(|known| known.is_usable_for(objects)))
+}
+
+/// What is known of the store, or what a probe finds. Without `keys` there is no volume yet that could say it. The mode
+/// is kept with it, if it is known.
 fn check_store(
     state: &StateDir,
     objects: &dyn ObjectStore,
     keys: Option<&VolumeKeys>,
+    mode: Option<StoreMode>,
 ) -> Result<StoreGuarantees> {
     if !objects.is_remote() {
         return Ok(StoreGuarantees::ALL);
     }
-    let known = state.read_file(STORE_CHECK_FILE)?.and_then(|text| StoreCheck::parse(&text));
-    let check = match known.filter(|known| known.is_usable_for(objects)) {
-        Some(known) => known,
+    let check = match read_kept_check(state, objects)? {
+        Some(known) => {
+            if mode.is_some() && known.mode != mode {
+                StoreCheck { mode, ..known.clone() }.keep(state);
+            }
+            known
+        }
         None => {
             let shared = keys.map(|keys| read_shared_check(objects, keys)).transpose()?.flatten();
             let is_new = shared.is_none();
             let check = match shared {
-                Some(shared) => shared,
+                Some(shared) => StoreCheck { mode, ..shared },
                 None => StoreCheck {
                     version: PROBE_VERSION,
                     store: objects.describe_location(),
                     guarantees: objects.probe_guarantees()?,
                     checked: current_time().secs,
+                    mode,
                 },
             };
             check.keep(state);
@@ -156,7 +226,7 @@ fn read_shared_check(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Opt
 }
 
 /// Tells all who open the volume what was found here: the next one then need not try.
-pub(crate) fn share_store_check(state: &StateDir, objects: &dyn ObjectStore, keys: &VolumeKeys) {
+fn share_store_check(state: &StateDir, objects: &dyn ObjectStore, keys: &VolumeKeys) {
     let Ok(Some(text)) = state.read_file(STORE_CHECK_FILE) else { return };
     if !objects.is_remote() || StoreCheck::parse(&text).is_none_or(|check| !check.is_usable_for(objects)) {
         return;

@@ -30,7 +30,7 @@ use crate::record::SnapshotRecord;
 use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_ref_name};
 use crate::session::WriteSession;
 use crate::state::{DirectoryIdentity, INDEX_FOLDER, RESERVE_FILE, STATE_DIR, StateDir, WorktreeFile};
-use crate::store_check::limit_unfit_store;
+use crate::store_check::open_known_store;
 use crate::tree::{ContentCache, NodeLoader};
 
 /// Memory for decoded nodes, bytes: holds the hot part of a map of some million files.
@@ -161,7 +161,7 @@ impl Volume {
             // Without it, the next command asks again.
             let _ = state.write_file(CONFIG_COPY_FILE, &bytes);
         }
-        let objects = limit_unfit_store(state, objects, &keys)?;
+        let objects = open_known_store(state, objects, &keys)?;
         Self::assemble_volume(state, objects, keys, config, worktree)
     }
 

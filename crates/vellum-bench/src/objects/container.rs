@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vellum_store::{ObjectStore, StoreError, StoreLocation};
+use vellum_store::{KeyUse, NumberedRefStore, ObjectStore, StoreError, StoreLocation, StoreMode};
 
 /// What a store in a directory keeps beside objects.
 const OWN: [&str; 2] = [".tmp", ".lock"];
@@ -29,7 +29,18 @@ impl BenchStore {
             let above = directory.ancestors().filter(|path| !path.as_os_str().is_empty());
             made.extend(above.take_while(|path| is_path_absent(path)).map(Path::to_path_buf));
         }
-        Ok(Self { store: vellum_store::create_store(location)?, directory, made })
+        let store = vellum_store::create_store(location)?;
+        // What cannot be tried keeps nothing, which the checks show.
+        let mode = if store.is_remote() {
+            store.probe_guarantees().ok().and_then(|found| found.best_mode())
+        } else {
+            None
+        };
+        let store = match mode {
+            Some(StoreMode::NumberedRefs) => Arc::new(NumberedRefStore::with_refs(store, classify_key)),
+            Some(StoreMode::Shared) | None => store,
+        };
+        Ok(Self { store, directory, made })
     }
 
     /// Whether the store is new.
@@ -56,6 +67,15 @@ impl Drop for BenchStore {
                 let _ = std::fs::remove_dir(path);
             }
         }
+    }
+}
+
+/// What the keys of a bench are for.
+fn classify_key(key: &str) -> KeyUse {
+    let parts: Vec<_> = key.split('/').collect();
+    match parts.get(1) {
+        Some(&"ref" | &"counter") => KeyUse::UniqueRef,
+        Some(_) | None => KeyUse::Object,
     }
 }
 

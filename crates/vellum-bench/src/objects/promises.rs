@@ -329,7 +329,7 @@ fn check_swap(trial: &PromiseTrial<'_>) -> PromiseResult {
 /// notice by itself.
 fn check_conditions(trial: &PromiseTrial<'_>) -> PromiseResult {
     let found = trial.store.probe_guarantees()?;
-    if found.is_fit_for_sharing() { Ok(()) } else { broken_promise(found.describe_missing().join("; ")) }
+    if found.best_mode().is_some() { Ok(()) } else { broken_promise(found.describe_missing().join("; ")) }
 }
 
 fn check_conditional_deletion(trial: &PromiseTrial<'_>) -> PromiseResult {

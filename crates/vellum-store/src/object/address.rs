@@ -4,6 +4,7 @@
 //! of a secret. Deliberately absent: opening what an address names; see [`super::open`].
 
 mod options;
+mod sftp;
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
@@ -11,6 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use vellum_types::ErrorKind;
 
 pub use self::options::{AddressingStyle, ServiceOptions};
+pub use self::sftp::SftpAddress;
 use crate::error::StoreError;
 
 /// Longest folder in a service, bytes: services allow keys of 1,024, and Vellum's own need up to 200.
@@ -25,6 +27,8 @@ pub enum StoreAddress {
     Memory(String),
     /// A folder in a service.
     Service(ServiceAddress),
+    /// A directory of another machine.
+    Sftp(SftpAddress),
 }
 
 /// A kind of service.
@@ -100,6 +104,9 @@ impl StoreAddress {
             "file" if rest.starts_with('/') => Ok(Self::Directory(rest.into())),
             "file" => Err(address_error(text, "a file address needs an absolute path: file:///path")),
             "memory" => Ok(Self::Memory(rest.to_owned())),
+            "sftp" => SftpAddress::parse(rest)
+                .map(Self::Sftp)
+                .map_err(|reason| address_error(&strip_secrets(scheme, rest), &reason)),
             _ => match ServiceKind::ALL.into_iter().find(|kind| kind.scheme() == scheme) {
                 Some(kind) => parse_service(kind, rest).map(Self::Service),
                 None => Err(StoreError::Address {
@@ -119,6 +126,7 @@ impl StoreAddress {
             Self::Directory(path) => remove_dot_components(&base.join(path)).display().to_string(),
             Self::Memory(name) => format!("memory://{name}"),
             Self::Service(service) => service.to_string(),
+            Self::Sftp(sftp) => sftp.to_string(),
         }
     }
 }
@@ -126,7 +134,7 @@ impl StoreAddress {
 /// The schemes of services, for messages.
 fn known_schemes() -> String {
     let schemes: Vec<_> = ServiceKind::ALL.iter().map(|kind| format!("{}://", kind.scheme())).collect();
-    format!("a path, file://, {}", schemes.join(", "))
+    format!("a path, file://, sftp://, {}", schemes.join(", "))
 }
 
 fn parse_service(kind: ServiceKind, rest: &str) -> Result<ServiceAddress, StoreError> {

@@ -15,6 +15,7 @@ mod pack_file;
 mod pins;
 mod usage;
 
+use std::fmt::Display;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -26,7 +27,6 @@ pub use self::keeping::{CacheRoom, EvictedBytes};
 use self::pack_file::CachedPack;
 pub use self::pins::{CachePin, PinListing};
 use self::usage::CacheUsage;
-use super::address::ServiceAddress;
 use super::{ObjectKey, PieceSet};
 
 /// Bytes of a piece.
@@ -78,7 +78,7 @@ impl PackCache {
 
     /// The cache of the store at this address; none if the user has no folder for caches.
     #[must_use]
-    pub fn for_service(address: &ServiceAddress) -> Option<Self> {
+    pub fn for_address(address: &impl Display) -> Option<Self> {
         let name = blake3::hash(address.to_string().as_bytes()).to_hex();
         Some(Self::new(cache_home()?.join("vellum").join(name.get(..32)?)))
     }

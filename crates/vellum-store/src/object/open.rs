@@ -1,14 +1,15 @@
 //! From an address to a store.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use vellum_types::ErrorKind;
 
 use super::{
-    BlockStore, LocalStore, MemoryObjectStore, MeteredStore, ObjectStore, PackCache, ServiceStore,
+    BlockStore, LocalStore, MemoryObjectStore, MeteredStore, ObjectStore, PackCache, ServiceStore, SftpStore,
     StoreAddress,
 };
 use crate::error::StoreError;
@@ -70,9 +71,22 @@ pub fn open_store_with_limits(
         StoreAddress::Memory(name) => Ok(Arc::new(MeteredStore::new(find_memory_store(&name)))),
         StoreAddress::Service(address) => {
             let credentials = location.credentials.as_deref();
-            let cache = PackCache::for_service(&address);
+            let cache = PackCache::for_address(&address);
             let folder = cache.as_ref().map(PackCache::folder);
             let store = ServiceStore::open(address, credentials, limits, folder)?;
+            Ok(Arc::new(BlockStore::new(Arc::new(MeteredStore::new(Arc::new(store))), cache)))
+        }
+        StoreAddress::Sftp(address) => {
+            if location.credentials.is_some() {
+                return Err(StoreError::Address {
+                    url: address.to_string(),
+                    reason: "ssh has its own configuration, keys and agent: leave out --credentials"
+                        .to_owned(),
+                    kind: ErrorKind::Usage,
+                });
+            }
+            let cache = PackCache::for_address(&address);
+            let store = SftpStore::open(address, find_ssh(), limits);
             Ok(Arc::new(BlockStore::new(Arc::new(MeteredStore::new(Arc::new(store))), cache)))
         }
     }
@@ -82,8 +96,14 @@ pub fn open_store_with_limits(
 pub fn create_store(location: &StoreLocation) -> Result<Arc<dyn ObjectStore>, StoreError> {
     match StoreAddress::parse(&location.url)? {
         StoreAddress::Directory(path) => Ok(Arc::new(MeteredStore::new(Arc::new(LocalStore::create(path)?)))),
-        StoreAddress::Memory(_) | StoreAddress::Service(_) => open_store(location),
+        StoreAddress::Memory(_) | StoreAddress::Service(_) | StoreAddress::Sftp(_) => open_store(location),
     }
+}
+
+/// The program that reaches other hosts: `ssh`, or what `VELLUM_SSH` names.
+fn find_ssh() -> PathBuf {
+    let named = std::env::var_os("VELLUM_SSH").filter(|named| !named.is_empty());
+    named.map_or_else(|| "ssh".into(), PathBuf::from)
 }
 
 fn find_memory_store(name: &str) -> Arc<MemoryObjectStore> {

@@ -12,7 +12,6 @@ mod gate;
 mod offline;
 mod operator;
 mod plain;
-mod probe;
 mod refs;
 mod retry;
 mod runtime;
@@ -36,10 +35,11 @@ use self::offline::RequestSwitch;
 pub(super) use self::offline::{is_offline, set_offline};
 pub use self::plain::{PlainObjects, PlainUpload};
 use self::refs::{DELETION_MARKER, KnownRefs};
+pub(super) use self::retry::wait_before_repeat;
 use self::retry::{RequestRetryBudget, RetrySchedule, pause_before_retry};
 use self::runtime::{RunError, run_future};
 use super::address::ServiceAddress;
-use super::{ObjectInfo, ObjectKey, ObjectStore, RequestLimits, StoreGuarantees, key};
+use super::{ObjectInfo, ObjectKey, ObjectStore, RequestLimits, StoreGuarantees, key, probe};
 use crate::error::StoreError;
 
 /// Reads under way at once, a count.
@@ -428,7 +428,10 @@ impl ObjectStore for ServiceStore {
     }
 
     fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
-        self.probe_service()
+        probe::probe_store(self, &|| {
+            let second = Self::open(self.address.clone(), self.credentials.as_deref(), &self.limits, None)?;
+            Ok(Box::new(second))
+        })
     }
 
     fn adapt_to_guarantees(&self, found: &StoreGuarantees) {

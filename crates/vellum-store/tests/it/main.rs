@@ -11,5 +11,6 @@ mod index;
 mod local_dir;
 mod processes;
 mod services;
+mod sftp;
 mod suites;
 mod world;

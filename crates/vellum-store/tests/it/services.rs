@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use vellum_store::{
-    ObjectCondition, ObjectKey, ObjectStore, PlainObjects, RequestLimits, ServiceStore, StoreAddress,
-    StoreError, StoreGuarantees,
+    NumberedRefStore, ObjectCondition, ObjectKey, ObjectStore, PlainObjects, RequestLimits, ServiceStore,
+    StoreAddress, StoreError, StoreGuarantees, StoreMode,
 };
 use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer, conformance};
 use vellum_types::{ErrorKind, UnixTime};
@@ -121,11 +121,42 @@ fn a_probe_finds_what_a_server_ignores() {
 }
 
 #[test]
+fn a_service_that_only_creates_on_a_condition_has_numbered_refs() {
+    for lie in [S3Lie::IgnoreIfMatch, S3Lie::RefuseIfMatch] {
+        let liar = start_liar();
+        // Deletions are sent without a condition there.
+        liar.server.add_lie(each("PUT", ""), lie.clone());
+        let found = liar.store.probe_guarantees().unwrap();
+        let only_creates = StoreGuarantees { replaces: false, deletes: false, ..StoreGuarantees::ALL };
+        assert_eq!(found, only_creates, "{lie:?}");
+        assert_eq!(found.best_mode(), Some(StoreMode::NumberedRefs));
+        assert!(liar.store.list_keys("").unwrap().is_empty(), "nothing is left");
+        conformance::check_object_store(&NumberedRefStore::new(liar.store.clone()));
+    }
+}
+
+#[test]
+fn a_swap_of_numbered_refs_whose_reply_is_lost_has_succeeded_once() {
+    let liar = start_liar();
+    let store = NumberedRefStore::new(liar.store.clone());
+    let name = key("refs/tag/x");
+    store.swap_ref(&name, None, Some(b"1")).unwrap();
+    liar.server.add_lie(once("PUT", "refs/"), S3Lie::LoseReply);
+    store.swap_ref(&name, Some(b"1"), Some(b"2")).unwrap();
+    assert_eq!(store.get_object(&name, 9).unwrap(), b"2");
+    assert_eq!(liar.store.list_keys("refs").unwrap().len(), 2);
+    let _ = liar.server.take_requests();
+    store.swap_ref(&name, Some(b"2"), Some(b"3")).unwrap();
+    let methods: Vec<_> = liar.server.take_requests().iter().map(|request| request.method).collect();
+    assert_eq!(methods, ["PUT", "LIST"], "a ref that is known is changed by two requests");
+}
+
+#[test]
 fn where_deletions_are_unconditional_refs_are_marked_as_deleted() {
     let liar = start_liar();
     liar.server.add_lie(each("DELETE", ""), S3Lie::IgnoreConditions);
     let found = liar.store.probe_guarantees().unwrap();
-    assert!(found.is_fit_for_sharing());
+    assert_eq!(found.best_mode(), Some(StoreMode::Shared));
     liar.store.adapt_to_guarantees(&found);
     let name = key("refs/heads/main");
     liar.store.swap_ref(&name, None, Some(b"1")).unwrap();

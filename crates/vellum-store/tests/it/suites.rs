@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vellum_store::{LocalStore, MemoryObjectStore, MeteredStore};
+use vellum_store::{LocalStore, MemoryObjectStore, MeteredStore, NumberedRefStore};
 use vellum_testkit::{FaultyStore, conformance};
 
 #[test]
@@ -30,4 +30,13 @@ fn a_metered_store_conforms_and_counts() {
 fn a_faulty_store_without_a_script_conforms() {
     let dir = tempfile::tempdir().unwrap();
     conformance::check_object_store(&FaultyStore::new(Arc::new(LocalStore::create(dir.path()).unwrap())));
+}
+
+#[test]
+fn numbered_refs_conform() {
+    let dir = tempfile::tempdir().unwrap();
+    conformance::check_object_store(&NumberedRefStore::new(Arc::new(
+        LocalStore::create(dir.path()).unwrap(),
+    )));
+    conformance::check_object_store(&NumberedRefStore::new(Arc::new(MemoryObjectStore::new("memory"))));
 }

@@ -7,6 +7,17 @@ use super::http::{HttpReply, HttpRequest};
 /// Keys in one answer to a listing, a count: few, so that tests see several.
 const PAGE: usize = 100;
 
+/// Which conditions are checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum S3Conditions {
+    /// All.
+    All,
+    /// That an object is absent.
+    Absence,
+    /// None.
+    None,
+}
+
 /// An object with the version that its tag names.
 struct S3Object {
     bytes: Vec<u8>,
@@ -76,10 +87,10 @@ impl S3Objects {
         self.objects.keys().cloned().collect()
     }
 
-    /// Carries a request out. Conditions are ignored on demand.
-    pub fn carry_out(&mut self, request: &HttpRequest, checks_conditions: bool) -> HttpReply {
+    /// Carries a request out.
+    pub fn carry_out(&mut self, request: &HttpRequest, checked: S3Conditions) -> HttpReply {
         let key = request.key();
-        if checks_conditions && let Some(refusal) = self.check_conditions(request, &key) {
+        if let Some(refusal) = self.check_conditions(request, &key, checked) {
             return refusal;
         }
         let upload = request.parameter("uploadId");
@@ -116,10 +127,15 @@ impl S3Objects {
         }
     }
 
-    fn check_conditions(&self, request: &HttpRequest, key: &str) -> Option<HttpReply> {
+    fn check_conditions(&self, request: &HttpRequest, key: &str, checked: S3Conditions) -> Option<HttpReply> {
         let current = self.objects.get(key);
         let refused = || Some(HttpReply::for_error(412, "PreconditionFailed"));
-        match (request.header("if-none-match"), request.header("if-match")) {
+        let (absence, tag) = match checked {
+            S3Conditions::All => (request.header("if-none-match"), request.header("if-match")),
+            S3Conditions::Absence => (request.header("if-none-match"), None),
+            S3Conditions::None => (None, None),
+        };
+        match (absence, tag) {
             (Some("*"), _) if matches!(request.method.as_str(), "PUT" | "POST") && current.is_some() => {
                 refused()
             }

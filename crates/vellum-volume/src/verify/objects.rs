@@ -15,6 +15,7 @@ use crate::error::{Result, VolumeError};
 use crate::record::SnapshotRecord;
 use crate::refs::RefKind;
 use crate::session;
+use crate::store_identity::{STORE_OBJECT, check_store_object};
 use crate::volume::Volume;
 use crate::{keyring, volume};
 
@@ -32,6 +33,7 @@ pub fn check_all_objects(
     meter: &ProgressMeter,
 ) -> Result<(Vec<(SnapshotId, MapRoot)>, CheckedAmount)> {
     check_config(volume, damage)?;
+    record_outcome(damage, STORE_OBJECT, check_store_object(&*volume.objects, &volume.keys))?;
     for key in volume.objects.list_keys("keys/")? {
         record_outcome(damage, key.as_str(), keyring::check_key_slot(&*volume.objects, &key, &volume.keys))?;
     }

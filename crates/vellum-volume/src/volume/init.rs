@@ -18,7 +18,8 @@ use crate::error::{Result, VolumeError};
 use crate::keyring;
 use crate::refs::{RefKind, WorktreeHead, check_ref_name};
 use crate::state::{DirectoryIdentity, StateDir, WorktreeFile};
-use crate::store_check::{require_fit_store, require_known_fit_store, share_store_check};
+use crate::store_check::{join_store, require_fit_store, set_up_store};
+use crate::store_identity::StoreIdentity;
 
 /// Folder of the default store within the state directory.
 const DEFAULT_STORE: &str = "store";
@@ -142,19 +143,20 @@ impl Volume {
                 return Err(VolumeError::OccupiedStore(objects.describe_location()));
             }
         }
-        let OpenedVolume { config, keys, is_begun_here, unkept_key } = match found {
+        let (opened, objects) = match found {
             None => {
-                require_fit_store(state, &*objects)?;
+                let identity = StoreIdentity::new_random(require_fit_store(state, &*objects)?, None);
                 let created = create_volume(state, &*objects, new.encrypted)?;
-                share_store_check(state, &*objects, &created.keys);
-                created
+                let objects = set_up_store(state, objects, &created.keys, identity)?;
+                (created, objects)
             }
             Some((config, bytes)) => {
                 let joined = join_volume(state, &*objects, (config, &bytes), new.encrypted, secret)?;
-                require_known_fit_store(state, &*objects, &joined.keys)?;
-                joined
+                let objects = join_store(state, objects, &joined.keys)?;
+                (joined, objects)
             }
         };
+        let OpenedVolume { config, keys, is_begun_here, unkept_key } = opened;
         let StoreLocation { url, credentials } = new.store_location();
         let mut worktree = WorktreeFile {
             credentials,

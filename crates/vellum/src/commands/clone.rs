@@ -160,6 +160,7 @@ fn default_dir(store: &str) -> Result<PathBuf> {
             let folder = service.folder.trim_end_matches('/').rsplit('/').next();
             folder.filter(|name| !name.is_empty()).or(Some(&service.bucket)).map(PathBuf::from)
         }
+        StoreAddress::Sftp(sftp) => sftp.path.rsplit('/').next().map(PathBuf::from),
     };
     name.ok_or_else(|| {
         CliError::usage_error(

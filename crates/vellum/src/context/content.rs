@@ -165,11 +165,11 @@ impl CommandContext {
             None => self.open_state_dir()?,
         };
         let store = state.read_worktree_file()?.store;
-        match StoreAddress::parse(&store).map_err(VolumeError::from)? {
-            StoreAddress::Service(address) => {
-                Ok((store, Some(PackCache::for_service(&address).ok_or(VolumeError::NoCache)?)))
-            }
-            StoreAddress::Directory(_) | StoreAddress::Memory(_) => Ok((store, None)),
-        }
+        let cache = match StoreAddress::parse(&store).map_err(VolumeError::from)? {
+            StoreAddress::Service(address) => PackCache::for_address(&address),
+            StoreAddress::Sftp(address) => PackCache::for_address(&address),
+            StoreAddress::Directory(_) | StoreAddress::Memory(_) => return Ok((store, None)),
+        };
+        Ok((store, Some(cache.ok_or(VolumeError::NoCache)?)))
     }
 }

@@ -59,6 +59,7 @@ mod small_disk;
 mod snapshot;
 mod stats;
 mod status;
+mod stores;
 mod sync;
 mod sync_ask;
 mod sync_basis;

@@ -3,8 +3,10 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command};
+
+use vellum_testkit::SshServer;
 
 use crate::world::{Ran, World};
 
@@ -85,28 +87,11 @@ impl Host {
     pub fn through(relay: &str) -> Self {
         let world = World::empty();
         let dir = world.path("ssh");
-        fs::create_dir(&dir).unwrap();
-        for key in ["host", "user"] {
-            let file = dir.join(key);
-            let made =
-                Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(file).status();
-            assert!(made.unwrap().success());
-        }
-        fs::copy(dir.join("user.pub"), dir.join("authorized")).unwrap();
-        if rustix::process::geteuid().is_root() {
-            // What the package's service makes when it starts.
-            fs::create_dir_all("/run/sshd").unwrap();
-        }
-        fs::write(dir.join("config"), config(&dir)).unwrap();
+        let server = SshServer::new(&dir);
         fs::write(dir.join("relay.py"), RELAY).unwrap();
         let shown = dir.display();
-        let sshd = format!("{} -i -f {shown}/config -E {shown}/log", sshd().display());
         let relay = relay.replace("RELAY", &format!("/usr/bin/env python3 {shown}/relay.py"));
-        let relay = relay.replace("MARKER", &format!("{shown}/marker"));
-        let rsh = format!(
-            "ssh -F none -i {shown}/user -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=no \
-             -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o 'ProxyCommand={relay} {sshd}'"
-        );
+        let rsh = server.ssh_words(&relay.replace("MARKER", &format!("{shown}/marker")));
         Self { world, rsh }
     }
 
@@ -160,23 +145,6 @@ impl Host {
         let tree = |path: &str| describe_tree(&self.world.tree().join(path));
         assert_eq!(tree(one), tree(other));
     }
-}
-
-fn sshd() -> PathBuf {
-    let places = ["/usr/sbin/sshd", "/usr/bin/sshd", "/usr/local/sbin/sshd"];
-    places.iter().map(PathBuf::from).find(|path| path.exists()).expect("openssh-server: see the Makefile")
-}
-
-fn config(dir: &Path) -> String {
-    // Without PAM an account whose password is locked may not log in; with it, some containers refuse a session.
-    let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
-    let locked = shadow.lines().any(|line| line.starts_with("root:!"));
-    let pam = if locked { "yes" } else { "no" };
-    let dir = dir.display();
-    format!(
-        "HostKey {dir}/host\nAuthorizedKeysFile {dir}/authorized\nStrictModes no\nUsePAM {pam}\n\
-         PermitRootLogin yes\nPasswordAuthentication no\nPubkeyAuthentication yes\nPidFile none\n"
-    )
 }
 
 /// Everything that a tree is, in words.

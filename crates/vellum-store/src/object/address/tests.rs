@@ -53,6 +53,10 @@ fn addresses_that_no_version_can_mean_are_usage_errors() {
         ("s3://bucket/a?endpoint=ftp://example.org", ErrorKind::Usage),
         ("gs://bucket/a?region=eu", ErrorKind::Usage),
         ("https://host/a", ErrorKind::Unsupported),
+        ("sftp://user:pass@host/x", ErrorKind::Usage),
+        ("sftp://-oProxyCommand=pass/x", ErrorKind::Usage),
+        ("sftp://host", ErrorKind::Usage),
+        ("sftp://host/a?token=pass", ErrorKind::Usage),
     ] {
         let Err(error) = StoreAddress::parse(url) else { panic!("{url} was accepted") };
         assert_eq!(error.kind(), kind, "{url}");
@@ -88,6 +92,8 @@ fn addresses_of_services_are_kept_as_they_were_typed() -> Result<(), StoreError>
         ("s3://bucket?endpoint=http://[::1]:8333", "s3://bucket?endpoint=http://[::1]:8333"),
         ("s3://bucket?endpoint=http://far&allow-http", "s3://bucket?endpoint=http://far&allow-http"),
         ("gs://bucket/x", "gs://bucket/x"),
+        ("sftp://ann@host:22/a/b/", "sftp://ann@host:22/a/b"),
+        ("sftp://host/~/a", "sftp://host/~/a"),
         ("az://container/x?ca=/etc/ca.pem", "az://container/x?ca=/etc/ca.pem"),
     ] {
         assert_eq!(resolve_store_url(typed, Path::new("/base"))?, kept);

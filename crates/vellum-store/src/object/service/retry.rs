@@ -120,10 +120,15 @@ impl RetrySchedule<'_> {
 
 /// Pauses before a repeat; false if somebody asked to stop.
 pub(super) fn pause_before_retry(store: &str, failed: &FailedRequest, pause: Duration) -> bool {
-    tracing::debug!(store, ?pause, reason = failed.describe(), "store request is repeated");
+    wait_before_repeat(store, &failed.describe(), pause)
+}
+
+/// Waits before a request is repeated that failed for a reason; false if somebody asked to stop.
+pub(in crate::object) fn wait_before_repeat(store: &str, reason: &str, pause: Duration) -> bool {
+    tracing::debug!(store, ?pause, reason, "store request is repeated");
     let end = Instant::now() + pause;
     loop {
-        let wait = || LongWait::StoreRetry { store: store.to_owned(), reason: failed.describe(), pause };
+        let wait = || LongWait::StoreRetry { store: store.to_owned(), reason: reason.to_owned(), pause };
         if !go_on_waiting(wait) {
             return false;
         }

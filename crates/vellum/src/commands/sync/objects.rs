@@ -181,7 +181,7 @@ fn parse_address(typed: &OsStr) -> Result<ServiceAddress> {
     })?;
     match StoreAddress::parse(text).map_err(VolumeError::from)? {
         StoreAddress::Service(address) => Ok(address),
-        StoreAddress::Directory(_) | StoreAddress::Memory(_) => {
+        StoreAddress::Directory(_) | StoreAddress::Memory(_) | StoreAddress::Sftp(_) => {
             Err(CliError::usage_error("an address of a service is needed", "s3://BUCKET/PREFIX"))
         }
     }

@@ -1,4 +1,4 @@
-//! Tries what a service keeps of its promises.
+//! Tries what a server keeps of its promises.
 //!
 //! Invariant: only objects in a folder of the probe's own are touched, and they are removed however it ends. Several
 //! handles of the store race, as several machines would.
@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use vellum_types::ErrorKind;
 
-use super::ServiceStore;
+use super::{ObjectKey, ObjectStore, StoreGuarantees};
 use crate::error::StoreError;
-use crate::object::{ObjectKey, ObjectStore, StoreGuarantees};
 
 /// The folder of all probes.
 pub(super) const FOLDER: &str = "probe";
@@ -23,29 +22,29 @@ const ABANDONED: Duration = Duration::from_hours(24);
 /// Largest object of a probe, bytes.
 const MAX: u64 = 64;
 
-impl ServiceStore {
-    /// Another handle of the same store, which knows nothing of its refs.
-    fn open_second_handle(&self) -> Result<Self, StoreError> {
-        Self::open(self.address.clone(), self.credentials.as_deref(), &self.limits, None)
-    }
+/// Opens another handle of the same store, which knows nothing of its refs.
+type OpenHandle<'a> = &'a dyn Fn() -> Result<Box<dyn ObjectStore>, StoreError>;
 
-    /// See [`ObjectStore::probe_guarantees`].
-    pub(super) fn probe_service(&self) -> Result<StoreGuarantees, StoreError> {
-        let folder = format!("{FOLDER}/{:016x}", getrandom::u64().unwrap_or_default());
-        let probe = ServiceProbe { store: self, folder };
-        let found = probe.try_promises();
-        probe.remove_objects();
-        found
-    }
+/// Tries the promises of a store.
+pub(super) fn probe_store(
+    store: &dyn ObjectStore,
+    open_handle: OpenHandle<'_>,
+) -> Result<StoreGuarantees, StoreError> {
+    let folder = format!("{FOLDER}/{:016x}", getrandom::u64().unwrap_or_default());
+    let probe = StoreProbe { store, open_handle, folder };
+    let found = probe.try_promises();
+    probe.remove_objects();
+    found
 }
 
 /// One probe.
-struct ServiceProbe<'a> {
-    store: &'a ServiceStore,
+struct StoreProbe<'a> {
+    store: &'a dyn ObjectStore,
+    open_handle: OpenHandle<'a>,
     folder: String,
 }
 
-impl ServiceProbe<'_> {
+impl StoreProbe<'_> {
     fn key(&self, name: &str) -> Result<ObjectKey, StoreError> {
         ObjectKey::new(format!("{}/{name}", self.folder))
     }
@@ -59,13 +58,15 @@ impl ServiceProbe<'_> {
         }
         found.ranges = self.try_ranges()?;
         found.lists = self.try_listings()?;
+        for round in 0..ROUNDS {
+            found.creates &= self.race_creation(round)?;
+        }
         found.replaces = self.try_replacement()?;
         if !found.replaces {
             return Ok(StoreGuarantees { deletes: false, ..found });
         }
         found.deletes = self.try_conditional_deletion()?;
         for round in 0..ROUNDS {
-            found.creates &= self.race_creation(round)?;
             found.replaces &= self.race_replacement(round)?;
         }
         Ok(found)
@@ -125,8 +126,8 @@ impl ServiceProbe<'_> {
     }
 
     /// Makes a ref that has changed since the handle that is returned has read it.
-    fn prepare_changed_ref(&self, key: &ObjectKey) -> Result<ServiceStore, StoreError> {
-        let other = self.store.open_second_handle()?;
+    fn prepare_changed_ref(&self, key: &ObjectKey) -> Result<Box<dyn ObjectStore>, StoreError> {
+        let other = (self.open_handle)()?;
         self.store.swap_ref(key, None, Some(b"1"))?;
         other.get_object(key, MAX)?;
         match self.store.swap_ref(key, Some(b"1"), Some(b"2")) {
@@ -168,9 +169,9 @@ impl ServiceProbe<'_> {
     /// Lets several handles do the same at once; who succeeded, in order.
     fn race(
         &self,
-        act: impl Fn(&ServiceStore, &[u8]) -> Result<bool, StoreError> + Sync,
+        act: impl Fn(&dyn ObjectStore, &[u8]) -> Result<bool, StoreError> + Sync,
     ) -> Result<Vec<bool>, StoreError> {
-        let handles = (0..RACERS).map(|_| self.store.open_second_handle()).collect::<Result<Vec<_>, _>>()?;
+        let handles = (0..RACERS).map(|_| (self.open_handle)()).collect::<Result<Vec<_>, _>>()?;
         let start = Barrier::new(RACERS);
         std::thread::scope(|scope| {
             let racing: Vec<_> = handles
@@ -181,7 +182,7 @@ impl ServiceProbe<'_> {
                     let act = &act;
                     scope.spawn(move || {
                         start.wait();
-                        act(handle, &racer_bytes(racer))
+                        act(&**handle, &racer_bytes(racer))
                     })
                 })
                 .collect();

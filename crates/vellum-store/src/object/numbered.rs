@@ -1,0 +1,412 @@
+//! Refs as numbered versions, for stores that create objects on a condition, and replace none.
+//!
+//! Invariant: a ref is a folder with one object for each of its last versions; the highest number is the ref. A swap
+//! creates the next number, so that one of several wins. A swap is reported as done only if its version followed the one
+//! that was expected: a number can be free again because the version of that number was removed meanwhile, which the
+//! listing after the creation, or the tags in newer versions, show. Objects that never change pass through.
+
+mod version;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vellum_types::ErrorKind;
+
+pub(crate) use self::version::fuzz_decoder as fuzz_version_decoder;
+use self::version::{OVERHEAD, REMOVED_LEN, RefVersion, TAGS, parse_number};
+use super::{MeteredStore, ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees};
+use crate::error::StoreError;
+
+/// Versions below the highest that stay, a count. Fewer than a version has tags: what was removed can still be told.
+const KEPT: u64 = 8;
+/// Tries to read a ref whose versions are removed between the listing and the read, a count.
+const READ_TRIES: usize = 20;
+/// Refs whose last version is remembered, a count.
+const KNOWN_MAX: usize = 256;
+/// Longest version whose predecessor was read for a swap, bytes: refs have some hundred, and 64 KiB at most.
+const VERSION_MAX: u64 = 1 << 20;
+
+/// What an object of a key is, which decides how it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyUse {
+    /// It never changes.
+    Object,
+    /// It is changed by swaps. A removal is one of its versions.
+    Ref,
+    /// It is changed by swaps, and its name is its own: once removed, nobody makes it again, and nothing of it stays.
+    UniqueRef,
+}
+
+/// A store whose refs are numbered versions.
+pub struct NumberedRefStore {
+    inner: Arc<dyn ObjectStore>,
+    /// What the object of a key, or an object in a folder, is.
+    classify: fn(&str) -> KeyUse,
+    /// The last version of refs that were read or written here. Whether it still is the last, a swap finds out.
+    known: Mutex<HashMap<ObjectKey, RefVersion>>,
+}
+
+/// How a swap whose version was stored has ended.
+enum SwapEnd {
+    /// The version followed the expected one.
+    Done,
+    /// Its number was free because newer versions had replaced the expected one.
+    Overtaken,
+}
+
+impl NumberedRefStore {
+    /// Keeps the refs of `inner` as numbered versions.
+    #[must_use]
+    pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
+        Self::with_refs(inner, classify_key)
+    }
+
+    /// As [`Self::new`], where other keys than those of a volume are refs. `classify` gets keys and folders.
+    #[must_use]
+    pub fn with_refs(inner: Arc<dyn ObjectStore>, classify: fn(&str) -> KeyUse) -> Self {
+        Self { inner, classify, known: Mutex::default() }
+    }
+
+    fn is_ref(&self, key: &str) -> bool {
+        (self.classify)(key) != KeyUse::Object
+    }
+
+    fn is_unique_ref(&self, key: &ObjectKey) -> bool {
+        (self.classify)(key.as_str()) == KeyUse::UniqueRef
+    }
+
+    /// The numbers of a ref's versions, ascending.
+    fn list_versions(&self, key: &ObjectKey) -> Result<Vec<u64>, StoreError> {
+        let keys = self.inner.list_keys(key.as_str())?;
+        Ok(keys.iter().filter(|found| found.folder() == key.as_str()).filter_map(parse_number).collect())
+    }
+
+    /// The last version of a ref, which may say that the ref was removed.
+    fn read_last_version(&self, key: &ObjectKey, max: u64) -> Result<Option<RefVersion>, StoreError> {
+        for _ in 0..READ_TRIES {
+            let Some(number) = self.list_versions(key)?.pop() else { return Ok(None) };
+            match self.inner.get_object(&version_key(key, number)?, max.saturating_add(OVERHEAD)) {
+                Ok(bytes) => return Ok(Some(RefVersion { number, bytes })),
+                // It was removed since it was listed: there are newer ones.
+                Err(StoreError::NotFound { .. }) => {}
+                Err(StoreError::TooLarge { place, size, .. }) => {
+                    let size = size.saturating_sub(OVERHEAD);
+                    return Err(StoreError::TooLarge { place, key: key.to_string(), size, max });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(self.busy_error(key, "read"))
+    }
+
+    fn swap_version(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        let known = self.known.lock().remove(key).filter(|known| known.payload() == expected);
+        // One that is not known is most likely new.
+        if let (None, None, Some(new)) = (&known, expected, new)
+            && self.is_unique_ref(key)
+            && self.store_version(key, None, Some(new))?
+        {
+            return Ok(());
+        }
+        let current = match known {
+            Some(known) => Some(known),
+            None => self.read_last_version(key, VERSION_MAX)?,
+        };
+        let payload = current.as_ref().and_then(RefVersion::payload);
+        if payload != expected {
+            return Err(self.changed_error(key));
+        }
+        if payload.is_none() && new.is_none() {
+            return Ok(());
+        }
+        if self.store_version(key, current, new)? { Ok(()) } else { Err(self.changed_error(key)) }
+    }
+
+    /// Stores the version after `current`; false if somebody else did.
+    fn store_version(
+        &self,
+        key: &ObjectKey,
+        current: Option<RefVersion>,
+        new: Option<&[u8]>,
+    ) -> Result<bool, StoreError> {
+        let expected = current.as_ref().map(|current| current.number);
+        let next = RefVersion::following(current.as_ref(), new).map_err(|source| StoreError::Io {
+            place: self.describe_location(),
+            key: key.to_string(),
+            action: "change",
+            source,
+        })?;
+        let object = version_key(key, next.number)?;
+        match self.inner.put_object(&object, &next.bytes) {
+            Ok(()) => {}
+            Err(StoreError::Exists { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let versions = self.list_versions(key)?;
+        match self.judge_swap(key, &next, expected, &versions)? {
+            SwapEnd::Done => {}
+            SwapEnd::Overtaken => {
+                // Nobody reads it, since newer ones are there.
+                self.inner.delete_object(&object)?;
+                return Ok(false);
+            }
+        }
+        let highest = versions.last().copied().unwrap_or(next.number);
+        let is_gone = new.is_none() && self.is_unique_ref(key) && highest == next.number;
+        let first_kept = if is_gone { u64::MAX } else { highest.saturating_sub(KEPT) };
+        self.remove_versions(key, versions.iter().copied().filter(|number| *number < first_kept));
+        if !is_gone {
+            self.remember(key, next);
+        }
+        Ok(true)
+    }
+
+    /// Whether a version that was stored followed the expected one. `versions` were listed afterwards.
+    fn judge_swap(
+        &self,
+        key: &ObjectKey,
+        stored: &RefVersion,
+        expected: Option<u64>,
+        versions: &[u64],
+    ) -> Result<SwapEnd, StoreError> {
+        let highest = versions.last().copied().unwrap_or_default().max(stored.number);
+        let later = highest - stored.number;
+        if later < KEPT {
+            // Its predecessor is not removed yet, unless the stored version came too late.
+            let is_next = expected.is_none_or(|expected| versions.contains(&expected));
+            return Ok(if is_next { SwapEnd::Done } else { SwapEnd::Overtaken });
+        }
+        // Many versions came after: they have the tag of the stored one if they descend from it.
+        let last = self.read_last_version(key, VERSION_MAX)?.ok_or_else(|| self.changed_error(key))?;
+        let later = last.number.saturating_sub(stored.number);
+        match usize::try_from(later).ok().filter(|later| *later < TAGS) {
+            Some(later) if last.tag(later) == stored.tag(0) => Ok(SwapEnd::Done),
+            Some(_) => Ok(SwapEnd::Overtaken),
+            None => Err(self.busy_error(key, "change")),
+        }
+    }
+
+    /// Removes versions, the lowest first: whoever finds one finds its successors. What cannot be removed now is removed
+    /// after a later swap.
+    fn remove_versions(&self, key: &ObjectKey, numbers: impl Iterator<Item = u64>) {
+        for number in numbers {
+            let removed = version_key(key, number).and_then(|version| self.inner.delete_object(&version));
+            if let Err(error) = removed {
+                tracing::debug!(%key, number, %error, "an old version of a ref is not removed");
+                return;
+            }
+        }
+    }
+
+    fn remember(&self, key: &ObjectKey, version: RefVersion) {
+        let mut known = self.known.lock();
+        if known.len() >= KNOWN_MAX && !known.contains_key(key) {
+            known.clear();
+        }
+        known.insert(key.clone(), version);
+    }
+
+    fn changed_error(&self, key: &ObjectKey) -> StoreError {
+        StoreError::Changed { place: self.describe_location(), key: key.to_string() }
+    }
+
+    fn missing_error(&self, key: &ObjectKey) -> StoreError {
+        StoreError::NotFound { place: self.describe_location(), key: key.to_string() }
+    }
+
+    fn busy_error(&self, key: &ObjectKey, action: &'static str) -> StoreError {
+        StoreError::Service {
+            place: self.describe_location(),
+            key: key.to_string(),
+            action,
+            kind: ErrorKind::Io,
+            message: "others change it all the time; try again".to_owned(),
+        }
+    }
+}
+
+impl ObjectStore for NumberedRefStore {
+    fn describe_location(&self) -> String {
+        self.inner.describe_location()
+    }
+
+    fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        if !self.is_ref(key.as_str()) {
+            return self.inner.get_object(key, max);
+        }
+        let last = self.read_last_version(key, max)?.ok_or_else(|| self.missing_error(key))?;
+        let payload = last.payload().map(<[u8]>::to_vec).ok_or_else(|| self.missing_error(key))?;
+        self.remember(key, last);
+        Ok(payload)
+    }
+
+    fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
+        self.inner.get_range(key, offset, len)
+    }
+
+    fn get_range_up_to(&self, key: &ObjectKey, offset: u64, max: u64) -> Result<Vec<u8>, StoreError> {
+        self.inner.get_range_up_to(key, offset, max)
+    }
+
+    fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        if !self.is_ref(key.as_str()) {
+            return self.inner.object_size(key);
+        }
+        Ok(self.get_object(key, VERSION_MAX)?.len() as u64)
+    }
+
+    fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        if !self.is_ref(key.as_str()) {
+            return self.inner.put_object(key, bytes);
+        }
+        match self.swap_version(key, None, Some(bytes)) {
+            Err(StoreError::Changed { place, key }) => Err(StoreError::Exists { place, key }),
+            swapped => swapped,
+        }
+    }
+
+    fn put_objects(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        if objects.iter().any(|(key, _)| self.is_ref(key.as_str())) {
+            return objects.iter().try_for_each(|(key, bytes)| self.put_object(key, bytes));
+        }
+        self.inner.put_objects(objects)
+    }
+
+    fn swap_ref(
+        &self,
+        key: &ObjectKey,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        if !self.is_ref(key.as_str()) {
+            return self.inner.swap_ref(key, expected, new);
+        }
+        self.swap_version(key, expected, new)
+    }
+
+    fn list_objects(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        let mut found: Vec<ObjectInfo> = Vec::new();
+        // Sorted by key, so that the versions of a ref follow one another, the highest last.
+        for info in self.inner.list_objects(folder)? {
+            if !self.is_ref(info.key.as_str()) {
+                found.push(info);
+                continue;
+            }
+            let is_version = parse_number(&info.key).is_some();
+            let Some(key) =
+                ObjectKey::new(info.key.folder()).ok().filter(|key| is_version && self.is_ref(key.as_str()))
+            else {
+                continue;
+            };
+            if key.as_str() == folder.trim_end_matches('/') {
+                continue;
+            }
+            found.pop_if(|last| last.key == key);
+            found.push(ObjectInfo { key, ..info });
+        }
+        found.retain_mut(|info| {
+            let is_ref = self.is_ref(info.key.as_str());
+            let is_removed = is_ref && info.size == REMOVED_LEN;
+            if is_ref {
+                info.size = info.size.saturating_sub(OVERHEAD);
+            }
+            !is_removed
+        });
+        // Without their numbers, some sort differently: 'a/1' comes after 'a-b/1', and 'a' before 'a-b'.
+        found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(found)
+    }
+
+    fn list_keys(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
+        // Sizes tell which refs were removed.
+        if folder.is_empty() || self.is_ref(folder) {
+            return Ok(self.list_objects(folder)?.into_iter().map(|info| info.key).collect());
+        }
+        self.inner.list_keys(folder)
+    }
+
+    fn holds_objects(&self) -> Result<bool, StoreError> {
+        self.inner.holds_objects()
+    }
+
+    fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        if !self.is_ref(key.as_str()) {
+            return self.inner.delete_object(key);
+        }
+        loop {
+            self.known.lock().remove(key);
+            let last = match self.read_last_version(key, VERSION_MAX) {
+                Ok(Some(last)) if last.payload().is_some() => last,
+                Ok(_) => return Ok(()),
+                // Whatever it says: the number alone counts.
+                Err(StoreError::TooLarge { .. }) => match self.list_versions(key)?.pop() {
+                    Some(number) => RefVersion { number, bytes: Vec::new() },
+                    None => return Ok(()),
+                },
+                Err(error) => return Err(error),
+            };
+            if self.store_version(key, Some(last), None)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn parallel_get_count(&self) -> usize {
+        self.inner.parallel_get_count()
+    }
+
+    fn local_dir(&self) -> Option<&Path> {
+        self.inner.local_dir()
+    }
+
+    fn ensure_reserve(&self) {
+        self.inner.ensure_reserve();
+    }
+
+    fn release_reserve(&self) {
+        self.inner.release_reserve();
+    }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn ignore_local_copies(&self) {
+        self.inner.ignore_local_copies();
+    }
+
+    fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
+        self.inner.probe_guarantees()
+    }
+
+    fn adapt_to_guarantees(&self, found: &StoreGuarantees) {
+        self.inner.adapt_to_guarantees(found);
+    }
+
+    fn as_metered(&self) -> Option<&MeteredStore> {
+        self.inner.as_metered()
+    }
+}
+
+/// What the keys of a volume are for.
+fn classify_key(key: &str) -> KeyUse {
+    match key.split('/').next() {
+        Some("refs" | "store-check") => KeyUse::Ref,
+        Some("sessions") => KeyUse::UniqueRef,
+        Some(_) | None => KeyUse::Object,
+    }
+}
+
+fn version_key(key: &ObjectKey, number: u64) -> Result<ObjectKey, StoreError> {
+    ObjectKey::new(format!("{key}/{number:016x}"))
+}
+
+#[cfg(test)]
+mod tests;

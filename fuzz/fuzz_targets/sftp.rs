@@ -1,0 +1,7 @@
+//! What a server answers over SFTP.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| vellum_store::fuzzing::fuzz_sftp(bytes));
