@@ -7,6 +7,7 @@ mod commands;
 mod compare;
 mod context;
 mod error;
+mod heap;
 mod interrupt;
 mod mounting;
 mod secret;

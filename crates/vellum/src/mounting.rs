@@ -4,7 +4,6 @@ pub mod control;
 pub mod daemon;
 pub mod end;
 pub mod error;
-pub mod heap;
 pub mod holders;
 pub mod live;
 pub mod log;

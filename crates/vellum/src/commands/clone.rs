@@ -16,6 +16,7 @@ use super::{init, mount, restore};
 use crate::context::CommandContext;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
+use crate::heap;
 use crate::secret::SecretArgs;
 use crate::store_args::CredentialsArgs;
 use crate::ui::format;
@@ -70,6 +71,7 @@ struct CloneJson {
 
 /// Clones.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    heap::limit_command_heaps();
     let dir = context.resolve_local_path(&match &args.dir {
         Some(dir) => dir.clone(),
         None => default_dir(&args.store)?,

@@ -21,12 +21,13 @@ use vellum_volume::{StateDir, Volume, VolumeError};
 
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
+use crate::heap;
 use crate::mounting::control::{self, ControlService};
 use crate::mounting::daemon::ServedMount;
 use crate::mounting::end::ShutdownSignal;
 use crate::mounting::live::MountedLiveWorktree;
 use crate::mounting::log::MountLog;
-use crate::mounting::{MountingError, daemon, heap, metrics, mountpoint};
+use crate::mounting::{MountingError, daemon, metrics, mountpoint};
 use crate::ui::format;
 
 /// Mount a worktree as a filesystem
@@ -190,7 +191,7 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
 
 /// Mounts in this process, and serves until the mount is ended.
 fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    heap::limit_heap_count();
+    heap::limit_mount_heaps();
     heap::start_memory_release().map_err(CliError::io_error("start", "a thread"))?;
     if args.detach {
         rustix::process::setsid()

@@ -13,6 +13,7 @@ use crate::context::CommandContext;
 use crate::context::mounted::MountedWorktree;
 use crate::context::names::SnapshotNames;
 use crate::error::{CliError, CommandOutcome, Result};
+use crate::heap;
 use crate::mounting::control::ControlRequest;
 use crate::ui::changes;
 use crate::ui::changes::list::{ChangeDetail, CollapsedDirs};
@@ -90,6 +91,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(mounted) = context.open_mounted_worktree()? {
         return restore_in_mount(args, context, &mounted);
     }
+    heap::limit_command_heaps();
     let worktree = context.open_worktree()?;
     let target = resolve_target(args, context, &worktree.volume)?;
     let paths = context.paths_at_root(worktree.root_path()).parse_paths(&args.paths)?;

@@ -1,31 +1,38 @@
-//! How the process behind a mount takes memory from the allocator.
+//! How long or large work takes memory from the allocator.
 //!
 //! The system's allocator gives each thread that allocates a heap of its own, up to eight for a processor, and what one
-//! of them has freed the others cannot have. What a change allocates is made by one thread and freed by another, by
-//! publishing, much later: each heap became as large as what was once under way through it. A few heaps, shared by all
+//! of them has freed the others cannot have. In a mount, what a change allocates is made by one thread and freed by
+//! another, by publishing, much later; in a restore, the plan fills the cache of nodes by one thread, and the threads that
+//! write replace it: each heap becomes as large as what was once under way through it. A few heaps, shared by all
 //! threads, do as well: threads keep small pieces for themselves. What was freed between pieces that are still in use
-//! stays with the process, too, until it is given back: with hours of snapshots that was half of its memory. Absent: other
+//! stays with a mount, too, until it is given back: with hours of snapshots that was half of its memory. Absent: other
 //! allocators than glibc's.
 
 use std::time::Duration;
 
-/// Fewest heaps: while one is being used, there is another.
+/// Fewest heaps of a mount: while one is being used, there is another.
 const FEWEST: usize = 2;
 /// Most heaps, on machines with many processors.
 const MOST: usize = 8;
+/// Processors for each heap of a command: its threads wait for files most of the time.
+const PROCESSORS: usize = 4;
 
 /// How often memory is given back, and how much must be free for that.
 const RETURN_PERIOD: Duration = Duration::from_secs(60);
 const FREE_MIN: usize = 16 << 20;
 
-/// How many heaps a process that serves a mount has at most.
-fn max_heap_count() -> usize {
-    std::thread::available_parallelism().map_or(FEWEST, usize::from).clamp(FEWEST, MOST)
+/// Shares few heaps among all threads of a mount. To be called before there are any.
+pub fn limit_mount_heaps() {
+    set_max_arenas(count_processors().clamp(FEWEST, MOST));
 }
 
-/// Shares few heaps among all threads. To be called before there are any.
-pub fn limit_heap_count() {
-    set_max_arenas(max_heap_count());
+/// Shares fewer among those of a command that writes many files: one for a few processors.
+pub fn limit_command_heaps() {
+    set_max_arenas(count_processors().div_ceil(PROCESSORS).min(MOST));
+}
+
+fn count_processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Starts a thread that gives memory which nobody uses back to the system, for as long as the process lives.
