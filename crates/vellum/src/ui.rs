@@ -8,6 +8,7 @@ pub mod figures;
 pub mod format;
 pub mod graph;
 pub mod json;
+pub mod line_diff;
 pub mod log;
 pub mod patch;
 pub mod progress;

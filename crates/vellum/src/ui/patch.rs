@@ -4,17 +4,13 @@
 //! in lines that begin with `#`, which both skip; nothing is left out silently.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
-use similar::{ChangeTag, TextDiff};
 use vellum_host::escape::is_invisible_char;
 use vellum_types::FileKind;
 use vellum_volume::diff::{ChangeKind, ChangeSide, FileChange};
 
 use super::changes;
-
-/// Longest search for the shortest patch of one file; a longer patch is as right.
-const SEARCH: Duration = Duration::from_secs(5);
+use super::line_diff::LineDiff;
 
 /// Bytes at the beginning of a file in which a NUL tells that it is no text: what git looks at.
 const TEXT_PROBE: usize = 8000;
@@ -54,17 +50,8 @@ impl PatchContent {
 pub fn count_changed_lines(old: &PatchContent, new: &PatchContent) -> Option<(u64, u64)> {
     let old = text_or_empty(old)?;
     let new = text_or_empty(new)?;
-    let diff = TextDiff::configure().timeout(SEARCH).diff_lines(old, new);
-    let mut added = 0;
-    let mut removed = 0;
-    for change in diff.iter_all_changes() {
-        match change.tag() {
-            ChangeTag::Insert => added += 1,
-            ChangeTag::Delete => removed += 1,
-            ChangeTag::Equal => {}
-        }
-    }
-    Some((added, removed))
+    let diff = LineDiff::compare_texts(old, new);
+    Some((diff.count_added(), diff.count_removed()))
 }
 
 fn text_or_empty(content: &PatchContent) -> Option<&[u8]> {
@@ -181,8 +168,7 @@ fn write_patch_hunks(
     let (Some(old), Some(new)) = (text_or_empty(old), text_or_empty(new)) else {
         return writeln!(out, "Binary files {} and {} differ", from.trim_end(), to.trim_end());
     };
-    let diff = TextDiff::configure().timeout(SEARCH).diff_lines(old, new);
-    diff.unified_diff().header(&from, &to).to_writer(out)
+    LineDiff::compare_texts(old, new).write_hunks(out, &from, &to)
 }
 
 /// A patch with its lines coloured by what they are.

@@ -1,0 +1,202 @@
+//! Two texts compared line by line, and the hunks of a patch.
+//!
+//! Invariant: a hunk says what is in the texts, byte for byte. A line ends with a newline, as in git. Absent: other
+//! algorithms than Myers'. The parts of `similar` are put together here, since its `TextDiff` takes all algorithms into
+//! the program, several times each: half a megabyte.
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use similar::algorithms::{Capture, Compact, IdentifyDistinct, Replace, myers};
+use similar::{DiffOp, DiffTag, group_diff_ops};
+
+/// Longest search for the shortest difference; a longer one is as right.
+const SEARCH: Duration = Duration::from_secs(5);
+
+/// Lines around a change.
+const CONTEXT: usize = 3;
+
+/// The difference of two texts.
+pub struct LineDiff<'t> {
+    old: Vec<&'t [u8]>,
+    new: Vec<&'t [u8]>,
+    steps: Vec<DiffOp>,
+}
+
+impl<'t> LineDiff<'t> {
+    /// Compares two texts.
+    pub fn compare_texts(old: &'t [u8], new: &'t [u8]) -> Self {
+        let [old, new] = [old, new].map(split_lines);
+        // Equal lines have equal numbers, which are compared faster.
+        let numbers = IdentifyDistinct::<u32>::new(&old[..], 0..old.len(), &new[..], 0..new.len());
+        let (old_numbers, new_numbers) = (numbers.old_lookup(), numbers.new_lookup());
+        let mut found = Compact::new(Replace::new(Capture::new()), old_numbers, new_numbers);
+        let Ok(()) = myers::diff_deadline(
+            &mut found,
+            old_numbers,
+            numbers.old_range(),
+            new_numbers,
+            numbers.new_range(),
+            Some(Instant::now() + SEARCH),
+        );
+        let steps = found.into_inner().into_inner().into_ops();
+        Self { old, new, steps }
+    }
+
+    /// Lines that only the new text has.
+    pub fn count_added(&self) -> u64 {
+        self.changed_steps().map(|step| step.new_range().len() as u64).sum()
+    }
+
+    /// Lines that only the old text has.
+    pub fn count_removed(&self) -> u64 {
+        self.changed_steps().map(|step| step.old_range().len() as u64).sum()
+    }
+
+    fn changed_steps(&self) -> impl Iterator<Item = &DiffOp> {
+        self.steps.iter().filter(|step| step.tag() != DiffTag::Equal)
+    }
+
+    /// Writes the hunks, below a header with the names of both sides; nothing if the texts are equal.
+    pub fn write_hunks(&self, out: &mut impl Write, from: &str, to: &str) -> io::Result<()> {
+        let hunks = group_diff_ops(self.steps.clone(), CONTEXT);
+        for (number, hunk) in hunks.iter().filter(|hunk| !hunk.is_empty()).enumerate() {
+            if number == 0 {
+                write!(out, "--- {from}\n+++ {to}\n")?;
+            }
+            let old = format_hunk_range(hunk.iter().map(DiffOp::old_range));
+            let new = format_hunk_range(hunk.iter().map(DiffOp::new_range));
+            writeln!(out, "@@ -{old} +{new} @@")?;
+            for step in hunk {
+                if step.tag() == DiffTag::Equal {
+                    write_lines(out, b' ', &self.old, step.old_range())?;
+                } else {
+                    write_lines(out, b'-', &self.old, step.old_range())?;
+                    write_lines(out, b'+', &self.new, step.new_range())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn split_lines(text: &[u8]) -> Vec<&[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+/// The lines of one side that a hunk is about: its first, and how many. Of none it is the line before.
+fn format_hunk_range(parts: impl Iterator<Item = Range<usize>>) -> String {
+    let whole = parts.reduce(|whole, part| whole.start..part.end).unwrap_or_default();
+    match whole.len() {
+        0 => format!("{},0", whole.start),
+        1 => format!("{}", whole.start + 1),
+        count => format!("{},{count}", whole.start + 1),
+    }
+}
+
+fn write_lines(out: &mut impl Write, mark: u8, lines: &[&[u8]], which: Range<usize>) -> io::Result<()> {
+    for line in lines.get(which).unwrap_or_default() {
+        out.write_all(&[mark])?;
+        out.write_all(line)?;
+        if !line.ends_with(b"\n") {
+            out.write_all(b"\n\\ No newline at end of file\n")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    fn hunks(old: &[u8], new: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        LineDiff::compare_texts(old, new).write_hunks(&mut out, "a/x", "b/x").unwrap();
+        out
+    }
+
+    /// What `patch` makes of a text.
+    fn apply(old: &[u8], patch: &[u8]) -> Vec<u8> {
+        let old = split_lines(old);
+        let mut made: Vec<u8> = Vec::new();
+        let mut next = 0;
+        for line in patch.split_inclusive(|byte| *byte == b'\n').skip(2) {
+            match line[0] {
+                b'@' => {
+                    let text = std::str::from_utf8(line).unwrap();
+                    let range = text.split(' ').nth(1).unwrap().trim_start_matches('-');
+                    let mut numbers = range.split(',').map(|number| number.parse::<usize>().unwrap());
+                    let start = numbers.next().unwrap();
+                    let start = if numbers.next() == Some(0) { start } else { start - 1 };
+                    made.extend(old[next..start].concat());
+                    next = start;
+                }
+                b'\\' => assert_eq!(made.pop(), Some(b'\n')),
+                b'+' => made.extend(&line[1..]),
+                mark => {
+                    assert!(line[1..].starts_with(old[next].strip_suffix(b"\n").unwrap_or(old[next])));
+                    next += 1;
+                    if mark == b' ' {
+                        made.extend(&line[1..]);
+                    }
+                }
+            }
+        }
+        made.extend(old[next..].concat());
+        made
+    }
+
+    #[test]
+    fn what_is_patched_is_the_new_text() {
+        let mut random = 1_u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        for _ in 0..2000 {
+            let mut text = || -> Vec<u8> {
+                let lines =
+                    (0..next(30)).map(|_| [b"a\n", b"b\n", b"c\n", b"\r\n"][next(4) as usize].to_vec());
+                let mut text = lines.collect::<Vec<_>>().concat();
+                if next(3) == 0 {
+                    text.extend(b"end");
+                }
+                text
+            };
+            let old = text();
+            let new = text();
+            let patch = hunks(&old, &new);
+            let made = if patch.is_empty() { old.clone() } else { apply_unterminated(&old, &patch) };
+            assert_eq!(made, new, "{}", String::from_utf8_lossy(&patch));
+        }
+    }
+
+    /// A removed last line without a newline is followed by the same note as an added one.
+    fn apply_unterminated(old: &[u8], patch: &[u8]) -> Vec<u8> {
+        let note = b"\\ No newline at end of file\n";
+        let lines: Vec<_> = split_lines(patch);
+        let kept = lines
+            .iter()
+            .enumerate()
+            .filter(|(at, line)| !(*line == note && *at > 0 && lines[at - 1].first() == Some(&b'-')));
+        apply(old, &kept.map(|(_, line)| *line).collect::<Vec<_>>().concat())
+    }
+
+    #[test]
+    fn lines_are_counted() {
+        let diff = LineDiff::compare_texts(b"a\nb\nc\n", b"a\nx\ny\nc\nd");
+        assert_eq!((diff.count_added(), diff.count_removed()), (3, 1));
+        assert!(hunks(b"same\n", b"same\n").is_empty());
+    }
+
+    #[test]
+    fn a_text_that_is_no_utf_8_is_not_changed_by_the_patch() {
+        let patch = hunks(b"caf\xe9\n", b"caf\xe9s\n");
+        assert_eq!(patch, b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-caf\xe9\n+caf\xe9s\n");
+        let patch = hunks(b"a\rb\n", b"a\rc\n");
+        assert_eq!(patch, b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\rb\n+a\rc\n");
+    }
+}
