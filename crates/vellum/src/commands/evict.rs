@@ -105,7 +105,7 @@ fn parse_age(typed: &str) -> std::result::Result<Duration, String> {
         'w' => 7 * 24 * 60 * 60,
         _ => return Err(wrong()),
     };
-    let number: u64 = typed.trim_end_matches(unit).parse().map_err(|_| wrong())?;
+    let number: u64 = typed.strip_suffix(unit).and_then(|number| number.parse().ok()).ok_or_else(wrong)?;
     number.checked_mul(secs).map(Duration::from_secs).ok_or_else(wrong)
 }
 
