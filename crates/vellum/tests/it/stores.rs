@@ -153,7 +153,7 @@ fn mistakes_in_addresses_of_other_machines_are_told_without_secrets() {
     let world = World::empty();
     let init = |url: &str| world.run_at_home(&["init", "--plain", "--store", url]);
     for (url, words) in [
-        ("sftp://ann:hunter2@far/x", "an address holds no passwords"),
+        ("sftp://ann:hunter2@far/x", "an address holds no secrets"),
         ("sftp://far", "it names no directory"),
         ("sftp://-oProxyCommand=hunter2/x", "it names no host"),
         ("sftp://far/x?password=hunter2", "not allowed in it"),

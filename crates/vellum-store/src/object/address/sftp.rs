@@ -32,7 +32,7 @@ impl SftpAddress {
         let (place, path) = rest.find('/').and_then(|at| rest.split_at_checked(at)).unwrap_or((rest, ""));
         let (user, place) = place.rsplit_once('@').map_or((None, place), |(user, place)| (Some(user), place));
         if user.is_some_and(|user| user.contains(':')) {
-            return fail("an address holds no passwords: ssh uses its keys and its agent");
+            return fail("an address holds no secrets: ssh uses its keys and its agent");
         }
         let (host, port) = split_port(place).ok_or("what stands after the host is not a port")?;
         let is_host = is_name(host) || host.contains(':') && host.parse::<Ipv6Addr>().is_ok();
