@@ -54,7 +54,7 @@ fn addresses_that_no_version_can_mean_are_usage_errors() {
         ("gs://bucket/a?region=eu", ErrorKind::Usage),
         ("https://host/a", ErrorKind::Unsupported),
         ("sftp://user:pass@host/x", ErrorKind::Usage),
-        ("sftp://-oProxyCommand=pass/x", ErrorKind::Usage),
+        ("sftp://-oProxyCommand=x/x", ErrorKind::Usage),
         ("sftp://host", ErrorKind::Usage),
         ("sftp://host/a?token=pass", ErrorKind::Usage),
     ] {
