@@ -3,7 +3,10 @@
 //! Invariant: whoever waits asks here again and again. Without an observer a wait lasts until it is over.
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How often a wait asks whether it is to end.
+const TICK: Duration = Duration::from_millis(50);
 
 /// Why this process waits.
 #[derive(Debug, Clone)]
@@ -26,6 +29,13 @@ pub enum LongWait {
         /// Time until it is repeated.
         pause: Duration,
     },
+    /// Another machine may have begun to write to a store with one writer.
+    WriterClaim {
+        /// The store, as it describes itself.
+        store: String,
+        /// How long it takes to see.
+        pause: Duration,
+    },
 }
 
 /// Called again and again while a wait lasts; false ends the wait.
@@ -41,4 +51,19 @@ pub fn observe_long_waits(observer: WaitObserver) {
 /// Reports a wait; false if it must end.
 pub fn go_on_waiting(wait: impl FnOnce() -> LongWait) -> bool {
     OBSERVER.get().is_none_or(|observer| observer(&wait()))
+}
+
+/// Waits for a time; false if the wait was ended before.
+pub fn sleep_unless_stopped(pause: Duration, wait: impl Fn() -> LongWait) -> bool {
+    let end = Instant::now() + pause;
+    loop {
+        if !go_on_waiting(&wait) {
+            return false;
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(TICK));
+    }
 }

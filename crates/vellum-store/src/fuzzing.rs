@@ -69,3 +69,11 @@ pub fn fuzz_local_run(bytes: &[u8]) {
     run.find_blob(&BlobId([0xff; 32]));
     run.packs().for_each(drop);
 }
+
+/// A claim of the right to write.
+///
+/// # Panics
+/// When a claim that is read is not the one that is written.
+pub fn fuzz_writer_claim(bytes: &[u8]) {
+    crate::object::fuzz_claim_decoder(bytes);
+}

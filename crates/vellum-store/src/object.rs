@@ -20,6 +20,7 @@ mod probe;
 mod read_only;
 mod service;
 mod sftp;
+mod single_writer;
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -43,6 +44,8 @@ pub use self::read_only::ReadOnlyStore;
 pub use self::service::{PlainObjects, PlainUpload, ServiceStore};
 pub use self::sftp::SftpStore;
 pub(crate) use self::sftp::fuzz_sftp_decoder;
+pub(crate) use self::single_writer::fuzz_claim_decoder;
+pub use self::single_writer::{ClaimPace, SingleWriterStore};
 
 use crate::error::StoreError;
 

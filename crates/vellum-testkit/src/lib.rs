@@ -11,8 +11,10 @@ pub mod random;
 pub mod s3;
 pub mod seaweed;
 pub mod sshd;
+pub mod webdav;
 
 pub use faulty::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 pub use s3::{LyingS3, S3Failure, S3Lie, S3Match, S3Request};
 pub use seaweed::SeaweedServer;
 pub use sshd::SshServer;
+pub use webdav::WebdavServer;

@@ -60,6 +60,8 @@ pub enum S3Lie {
     IgnoreConditions,
     /// Carries the request out whatever its `If-Match` says.
     IgnoreIfMatch,
+    /// Answers a request that has a condition with 501.
+    RefuseConditions,
     /// Answers a request that has an `If-Match` with 501.
     RefuseIfMatch,
     /// Redirects to this address.
@@ -238,6 +240,11 @@ impl S3Shared {
             S3Lie::Redirect(to) => HttpReply::for_redirect(to),
             S3Lie::IgnoreConditions => state.objects.carry_out(request, S3Conditions::None),
             S3Lie::IgnoreIfMatch => state.objects.carry_out(request, S3Conditions::Absence),
+            S3Lie::RefuseConditions
+                if request.header("if-match").or(request.header("if-none-match")).is_some() =>
+            {
+                HttpReply::for_failure(&S3Failure::new(501, "NotImplemented"))
+            }
             S3Lie::RefuseIfMatch if request.header("if-match").is_some() => {
                 HttpReply::for_failure(&S3Failure::new(501, "NotImplemented"))
             }
@@ -245,7 +252,8 @@ impl S3Shared {
             S3Lie::ShiftRange(by) => {
                 state.objects.carry_out(&request.with_later_range(*by), S3Conditions::All)
             }
-            S3Lie::RefuseIfMatch
+            S3Lie::RefuseConditions
+            | S3Lie::RefuseIfMatch
             | S3Lie::LoseReply
             | S3Lie::CutBody(_)
             | S3Lie::ShortBody(_)
@@ -278,6 +286,7 @@ impl S3Shared {
             | S3Lie::WholeObject
             | S3Lie::IgnoreConditions
             | S3Lie::IgnoreIfMatch
+            | S3Lie::RefuseConditions
             | S3Lie::RefuseIfMatch
             | S3Lie::Redirect(_) => {}
         }

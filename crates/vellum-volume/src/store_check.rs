@@ -146,7 +146,8 @@ pub(crate) fn open_known_store(
         return Ok(objects);
     }
     let reason = format!(
-        "the store is only read, because several writers would lose each other's changes: {}",
+        "the store is only read, because several writers would lose each other's changes: {} (with 'single-writer' \
+         in the store's address, one machine writes at a time: 'vellum worktree relocate --store URL')",
         found.describe_missing().join("; ")
     );
     Ok(Arc::new(ReadOnlyStore::new(objects, reason, ErrorKind::Unsupported)))

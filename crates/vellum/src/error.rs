@@ -301,7 +301,8 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
              is now"
         }
         VolumeError::UnfitStore { .. } => {
-            "use a service that keeps conditional writes, such as Amazon S3, Cloudflare R2 or SeaweedFS from 4.17; \
+            "use a service that keeps conditional writes, such as Amazon S3, Cloudflare R2 or SeaweedFS from 4.17; or \
+             add 'single-writer' to the address ('s3://bucket/folder?single-writer') if one machine writes at a time; \
              'vellum objbench URL' shows what a store keeps"
         }
         VolumeError::OccupiedStore(_) => "name a folder that is empty",

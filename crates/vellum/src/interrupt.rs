@@ -59,6 +59,7 @@ pub fn observe_long_waits() {
     vellum_host::wait::observe_long_waits(|wait| {
         static LOCK_REPORTED: AtomicBool = AtomicBool::new(false);
         static STORE_REPORTED: AtomicBool = AtomicBool::new(false);
+        static CLAIM_REPORTED: AtomicBool = AtomicBool::new(false);
         match wait {
             LongWait::Lock { object, holder } => {
                 if !LOCK_REPORTED.swap(true, Ordering::Relaxed) {
@@ -73,6 +74,14 @@ pub fn observe_long_waits() {
             LongWait::StoreRetry { store, reason, .. } => {
                 if !STORE_REPORTED.swap(true, Ordering::Relaxed) {
                     eprintln!("warning: {store}: {reason}; trying again, Ctrl-C stops");
+                }
+            }
+            LongWait::WriterClaim { store, pause } => {
+                if !CLAIM_REPORTED.swap(true, Ordering::Relaxed) {
+                    let seconds = pause.as_secs();
+                    eprintln!(
+                        "checking for {seconds} s that no other machine writes to {store}; Ctrl-C stops"
+                    );
                 }
             }
         }

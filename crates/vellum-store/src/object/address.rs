@@ -40,6 +40,10 @@ pub enum ServiceKind {
     Gcs,
     /// Azure Blob Storage.
     Azure,
+    /// A WebDAV server, encrypted on the way.
+    WebDavs,
+    /// A WebDAV server, not encrypted on the way.
+    WebDav,
 }
 
 /// A folder in a service.
@@ -47,7 +51,7 @@ pub enum ServiceKind {
 pub struct ServiceAddress {
     /// The kind of service.
     pub kind: ServiceKind,
-    /// The bucket or the container.
+    /// The bucket or the container; of WebDAV, the host with its port.
     pub bucket: String,
     /// The folder, without slashes at its ends; empty for all of the bucket.
     pub folder: String,
@@ -57,7 +61,7 @@ pub struct ServiceAddress {
 
 impl ServiceKind {
     /// All kinds, in the order in which help lists them.
-    pub const ALL: [Self; 3] = [Self::S3, Self::Gcs, Self::Azure];
+    pub const ALL: [Self; 5] = [Self::S3, Self::Gcs, Self::Azure, Self::WebDavs, Self::WebDav];
 
     /// The scheme of its addresses.
     #[must_use]
@@ -66,6 +70,8 @@ impl ServiceKind {
             Self::S3 => "s3",
             Self::Gcs => "gs",
             Self::Azure => "az",
+            Self::WebDavs => "webdavs",
+            Self::WebDav => "webdav",
         }
     }
 
@@ -74,7 +80,42 @@ impl ServiceKind {
         match self {
             Self::S3 | Self::Gcs => "bucket",
             Self::Azure => "container",
+            Self::WebDavs | Self::WebDav => "host",
         }
+    }
+
+    /// Whether it stores objects with metadata in buckets, and not files.
+    #[must_use]
+    pub fn is_object_service(self) -> bool {
+        match self {
+            Self::S3 | Self::Gcs | Self::Azure => true,
+            Self::WebDavs | Self::WebDav => false,
+        }
+    }
+
+    /// Whether a text can name a bucket, a container or a host of it.
+    fn is_bucket_name(self, text: &str) -> bool {
+        let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        if self.is_object_service() {
+            return (3..=222).contains(&text.len()) && text.bytes().all(is_name_byte);
+        }
+        let host = match text.rsplit_once(':') {
+            Some((host, port)) if port.parse::<u16>().is_ok() => host,
+            Some(_) | None => text,
+        };
+        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        match address {
+            Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => !host.is_empty() && host.len() <= 253 && host.bytes().all(is_name_byte),
+        }
+    }
+}
+
+impl ServiceAddress {
+    /// Whether one machine writes at a time, since the service takes no conditions.
+    #[must_use]
+    pub fn has_single_writer(&self) -> bool {
+        self.options.has_single_writer || !self.kind.is_object_service()
     }
 }
 
@@ -153,7 +194,7 @@ fn parse_service(kind: ServiceKind, rest: &str) -> Result<ServiceAddress, StoreE
     if bucket.is_empty() {
         return fail(&format!("it names no {}", kind.bucket_word()));
     }
-    if !is_bucket_name(bucket) {
+    if !kind.is_bucket_name(bucket) {
         return fail(&format!("'{bucket}' is not the name of a {}", kind.bucket_word()));
     }
     let folder = folder.strip_suffix('/').unwrap_or(folder);
@@ -165,14 +206,8 @@ fn parse_service(kind: ServiceKind, rest: &str) -> Result<ServiceAddress, StoreE
     }
     let options =
         ServiceOptions::parse(query.unwrap_or_default()).map_err(|reason| address_error(&shown, &reason))?;
-    options.check_for(kind).map_err(|reason| address_error(&shown, &reason))?;
+    options.check_for(kind, bucket).map_err(|reason| address_error(&shown, &reason))?;
     Ok(ServiceAddress { kind, bucket: bucket.to_owned(), folder: folder.to_owned(), options })
-}
-
-/// Whether a text can be the name of a bucket or a container.
-fn is_bucket_name(text: &str) -> bool {
-    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    (3..=222).contains(&text.len()) && text.bytes().all(is_name_byte)
 }
 
 /// The same path without `.` and `..`. Where `..` follows a symlink, that is resolved first.

@@ -395,8 +395,8 @@ impl ObjectStore for NumberedRefStore {
     }
 }
 
-/// What the keys of a volume are for.
-fn classify_key(key: &str) -> KeyUse {
+/// What the object of a volume's key, or an object in a folder of a volume, is.
+pub(super) fn classify_key(key: &str) -> KeyUse {
     match key.split('/').next() {
         Some("refs" | "store-check") => KeyUse::Ref,
         Some("sessions") => KeyUse::UniqueRef,

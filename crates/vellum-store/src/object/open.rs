@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use vellum_types::ErrorKind;
 
 use super::{
-    BlockStore, LocalStore, MemoryObjectStore, MeteredStore, ObjectStore, PackCache, ServiceStore, SftpStore,
-    StoreAddress,
+    BlockStore, ClaimPace, LocalStore, MemoryObjectStore, MeteredStore, ObjectStore, PackCache, ServiceStore,
+    SftpStore, SingleWriterStore, StoreAddress,
 };
 use crate::error::StoreError;
 
@@ -73,8 +73,23 @@ pub fn open_store_with_limits(
             let credentials = location.credentials.as_deref();
             let cache = PackCache::for_address(&address);
             let folder = cache.as_ref().map(PackCache::folder);
-            let store = ServiceStore::open(address, credentials, limits, folder)?;
-            Ok(Arc::new(BlockStore::new(Arc::new(MeteredStore::new(Arc::new(store))), cache)))
+            let service = ServiceStore::open(address.clone(), credentials, limits, folder)?;
+            let store: Arc<dyn ObjectStore> = match (address.has_single_writer(), folder) {
+                (false, _) => Arc::new(service),
+                (true, Some(folder)) => {
+                    Arc::new(SingleWriterStore::new(service, folder, ClaimPace::default()))
+                }
+                (true, None) => {
+                    return Err(StoreError::Address {
+                        url: address.to_string(),
+                        reason:
+                            "the right to write is kept in a cache of this user: set HOME or XDG_CACHE_HOME"
+                                .to_owned(),
+                        kind: ErrorKind::Usage,
+                    });
+                }
+            };
+            Ok(Arc::new(BlockStore::new(Arc::new(MeteredStore::new(store)), cache)))
         }
         StoreAddress::Sftp(address) => {
             if location.credentials.is_some() {

@@ -37,6 +37,23 @@ pub(super) fn probe_store(
     found
 }
 
+/// Tries what a single writer relies on: that objects are found as they were written.
+pub(super) fn probe_contents(store: &dyn ObjectStore) -> Result<StoreGuarantees, StoreError> {
+    let folder = format!("{FOLDER}/{:016x}", getrandom::u64().unwrap_or_default());
+    let no_handle = || Err(StoreError::Key(FOLDER.to_owned()));
+    let probe = StoreProbe { store, open_handle: &no_handle, folder };
+    let mut found = StoreGuarantees::ALL;
+    let mut try_contents = || -> Result<(), StoreError> {
+        found.creates = probe.try_creation()?;
+        found.ranges = probe.try_ranges()?;
+        found.lists = probe.try_listings()?;
+        Ok(())
+    };
+    let tried = try_contents();
+    probe.remove_objects();
+    tried.map(|()| found)
+}
+
 /// One probe.
 struct StoreProbe<'a> {
     store: &'a dyn ObjectStore,

@@ -16,11 +16,13 @@ mod refs;
 mod retry;
 mod runtime;
 mod transport;
+mod unconditional;
 
 use std::future::poll_fn;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_core::Stream;
@@ -152,7 +154,22 @@ impl ServiceStore {
         T: Send + 'static,
         F: Future<Output = opendal::Result<T>> + Send + 'static,
     {
-        let mut schedule = self.budget.begin(self.limits.retry_for);
+        self.repeat_for(subject, gate, self.limits.retry_for, request)
+    }
+
+    /// As [`Self::repeat`], for a time of the caller's own.
+    fn repeat_for<T, F>(
+        &self,
+        subject: RequestSubject<'_>,
+        gate: &RequestGate,
+        retry_for: Duration,
+        request: impl Fn(Operator) -> F,
+    ) -> Result<Attempt<T>, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = opendal::Result<T>> + Send + 'static,
+    {
+        let mut schedule = self.budget.begin(retry_for);
         let mut can_reload = true;
         loop {
             match self.attempt(subject, gate, &request)? {
@@ -388,7 +405,10 @@ impl ObjectStore for ServiceStore {
             let mut listed = operator.lister_with("").recursive(true).await?;
             while let Some(entry) = poll_fn(|context| Pin::new(&mut listed).poll_next(context)).await {
                 let entry = entry?;
-                if entry.metadata().is_file() && !is_in_folder(entry.path(), probe::FOLDER) {
+                if entry.metadata().is_file()
+                    && !is_in_folder(entry.path(), probe::FOLDER)
+                    && !unconditional::is_own_object(entry.path())
+                {
                     return Ok(true);
                 }
             }

@@ -12,5 +12,6 @@ mod local_dir;
 mod processes;
 mod services;
 mod sftp;
+mod single_writer;
 mod suites;
 mod world;

@@ -8,11 +8,11 @@ use vellum_store::{
     NumberedRefStore, ObjectCondition, ObjectKey, ObjectStore, PlainObjects, RequestLimits, ServiceStore,
     StoreAddress, StoreError, StoreGuarantees, StoreMode,
 };
-use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer, conformance};
+use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer, WebdavServer, conformance};
 use vellum_types::{ErrorKind, UnixTime};
 
 /// Limits that let tests of silence and of failures end soon.
-fn short_limits() -> RequestLimits {
+pub(super) fn short_limits() -> RequestLimits {
     RequestLimits { retry_for: Duration::from_secs(20), silence_max: Duration::from_secs(1) }
 }
 
@@ -21,8 +21,11 @@ fn open_service(url: &str, limits: &RequestLimits) -> ServiceStore {
     ServiceStore::open(address, Some(test_credentials()), limits, None).unwrap()
 }
 
+/// The name of the credentials of WebDAV servers, beside those of [`test_credentials`].
+pub(super) const WEBDAV_CREDENTIALS: &str = "webdav";
+
 /// The name of credentials that both servers accept, in a directory of configuration of this process.
-fn test_credentials() -> &'static str {
+pub(super) fn test_credentials() -> &'static str {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     use std::sync::LazyLock;
     static CONFIG: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
@@ -30,13 +33,18 @@ fn test_credentials() -> &'static str {
         let credentials = dir.path().join("vellum/credentials");
         std::fs::create_dir_all(&credentials).unwrap();
         std::fs::set_permissions(&credentials, std::fs::Permissions::from_mode(0o700)).unwrap();
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(credentials.join("test"))
-            .unwrap();
-        std::io::Write::write_all(&mut file, SeaweedServer::credentials_file().as_bytes()).unwrap();
+        for (name, content) in [
+            ("test", SeaweedServer::credentials_file()),
+            (WEBDAV_CREDENTIALS, WebdavServer::credentials_file()),
+        ] {
+            let mut file = std::fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(credentials.join(name))
+                .unwrap();
+            std::io::Write::write_all(&mut file, content.as_bytes()).unwrap();
+        }
         dir
     });
     // SAFETY: the tests of this file are the only ones of this process that read or change it, and all of them come

@@ -55,6 +55,7 @@ mod restore_calls;
 mod rings;
 mod selected;
 mod show;
+mod single_writer;
 mod small_disk;
 mod snapshot;
 mod stats;

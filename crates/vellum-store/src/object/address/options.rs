@@ -30,6 +30,8 @@ pub struct ServiceOptions {
     pub ca: Option<PathBuf>,
     /// Whether unencrypted connections to other machines are allowed.
     pub allows_http: bool,
+    /// Whether one machine writes at a time.
+    pub has_single_writer: bool,
 }
 
 impl ServiceOptions {
@@ -45,16 +47,17 @@ impl ServiceOptions {
                 "style" if value == "virtual" => options.style = Some(AddressingStyle::Virtual),
                 "ca" if value.starts_with('/') => options.ca = Some(value.into()),
                 "allow-http" if value.is_empty() => options.allows_http = true,
+                "single-writer" if value.is_empty() => options.has_single_writer = true,
                 "region" => {
                     return Err("'region' is letters, digits and '-', such as eu-central-1".to_owned());
                 }
                 "style" => return Err("'style' is 'path' or 'virtual'".to_owned()),
                 "ca" => return Err("'ca' is the absolute path of a file of certificates".to_owned()),
-                "allow-http" => return Err("'allow-http' takes no value".to_owned()),
+                "allow-http" | "single-writer" => return Err(format!("'{name}' takes no value")),
                 _ if is_plain_name(name) => {
                     return Err(format!(
                         "'{name}' is not an option of an address; these are: endpoint, region, style, ca, \
-                         allow-http (secrets belong into --credentials NAME, or the environment)"
+                         allow-http, single-writer (secrets belong into --credentials NAME, or the environment)"
                     ));
                 }
                 _ => return Err("what stands after '?' is not name=value".to_owned()),
@@ -64,9 +67,22 @@ impl ServiceOptions {
     }
 
     /// Refuses options that mean nothing to this kind of service, and unencrypted connections to other machines.
-    pub(super) fn check_for(&self, kind: ServiceKind) -> Result<(), String> {
+    pub(super) fn check_for(&self, kind: ServiceKind, host: &str) -> Result<(), String> {
         if kind != ServiceKind::S3 && (self.region.is_some() || self.style.is_some()) {
             return Err("'region' and 'style' are options of s3:// only".to_owned());
+        }
+        if !kind.is_object_service() && self.endpoint.is_some() {
+            return Err(
+                "the host of a WebDAV server stands in front of the path, not in 'endpoint'".to_owned()
+            );
+        }
+        if !kind.is_object_service() && self.has_single_writer {
+            return Err(
+                "over WebDAV, one machine writes at a time anyway: leave out 'single-writer'".to_owned()
+            );
+        }
+        if kind == ServiceKind::WebDav {
+            return self.check_encrypted(&format!("http://{host}"));
         }
         match &self.endpoint {
             Some(endpoint) => self.check_encrypted(endpoint),
@@ -79,7 +95,7 @@ impl ServiceOptions {
     fn check_encrypted(&self, url: &str) -> Result<(), String> {
         match url.strip_prefix("http://") {
             Some(rest) if !self.allows_http && !is_loopback(rest) => Err(
-                "http:// to another machine is not encrypted; use https://, or add '&allow-http' to the address"
+                "http:// to another machine is not encrypted; use https:// (webdavs://), or add 'allow-http' to the address"
                     .to_owned(),
             ),
             Some(_) | None => Ok(()),
@@ -89,7 +105,7 @@ impl ServiceOptions {
 
 impl fmt::Display for ServiceOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { endpoint, region, style, ca, allows_http } = self;
+        let Self { endpoint, region, style, ca, allows_http, has_single_writer } = self;
         let style = style.map(|style| match style {
             AddressingStyle::Path => "path".to_owned(),
             AddressingStyle::Virtual => "virtual".to_owned(),
@@ -107,8 +123,11 @@ impl fmt::Display for ServiceOptions {
                 separator = '&';
             }
         }
-        if *allows_http {
-            write!(f, "{separator}allow-http")?;
+        for (name, is_set) in [("allow-http", allows_http), ("single-writer", has_single_writer)] {
+            if *is_set {
+                write!(f, "{separator}{name}")?;
+                separator = '&';
+            }
         }
         Ok(())
     }

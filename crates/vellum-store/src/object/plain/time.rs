@@ -15,7 +15,8 @@ pub(in crate::object) const MTIME_FIELD: &str = "mtime";
 /// The time as other programs expect it in this service: seconds with decimals in S3, RFC 3339 elsewhere.
 pub(in crate::object) fn encode_mtime(kind: ServiceKind, time: UnixTime) -> String {
     let timestamp = match kind {
-        ServiceKind::S3 => None,
+        // WebDAV has no metadata of this kind.
+        ServiceKind::S3 | ServiceKind::WebDavs | ServiceKind::WebDav => None,
         ServiceKind::Gcs | ServiceKind::Azure => {
             let nanos = i32::try_from(time.nanos).unwrap_or_default();
             jiff::Timestamp::new(time.secs, nanos).ok()

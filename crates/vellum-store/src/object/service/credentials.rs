@@ -17,7 +17,7 @@ use crate::error::StoreError;
 const FILE_MAX: u64 = 64 << 10;
 
 /// The fields that a file of credentials can have.
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 11] = [
     "access-key-id",
     "secret-access-key",
     "session-token",
@@ -27,6 +27,8 @@ const FIELDS: [&str; 9] = [
     "account",
     "account-key",
     "sas-token",
+    "user",
+    "password",
 ];
 
 /// One set of credentials.

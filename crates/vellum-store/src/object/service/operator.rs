@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use opendal::services::{Azblob, Gcs, S3};
+use opendal::services::{Azblob, Gcs, S3, Webdav};
 use opendal::{Executor, HttpTransporter, OperationContext, Operator};
 use vellum_types::ErrorKind;
 
@@ -33,6 +33,8 @@ pub(super) fn build_operator(
         ServiceKind::S3 => Operator::new(build_s3(address, &root, credentials.is_some(), get)),
         ServiceKind::Gcs => Operator::new(build_gcs(address, &root, credentials.is_some(), get)),
         ServiceKind::Azure => Operator::new(build_azure(address, &root, get)),
+        ServiceKind::WebDavs => Operator::new(build_webdav(address, "https", &root, get)),
+        ServiceKind::WebDav => Operator::new(build_webdav(address, "http", &root, get)),
     };
     let operator = built.map_err(|error| {
         let reason = match error.message() {
@@ -112,6 +114,18 @@ fn build_azure<'a>(address: &ServiceAddress, root: &str, get: impl Fn(&str) -> O
     builder = account.iter().fold(builder, |builder, account| builder.account_name(account));
     builder = get("account-key").into_iter().fold(builder, Azblob::account_key);
     get("sas-token").into_iter().fold(builder, Azblob::sas_token)
+}
+
+fn build_webdav<'a>(
+    address: &ServiceAddress,
+    scheme: &str,
+    root: &str,
+    get: impl Fn(&str) -> Option<&'a str>,
+) -> Webdav {
+    let mut builder = Webdav::default().endpoint(&format!("{scheme}://{}", address.bucket)).root(root);
+    builder = get("user").into_iter().fold(builder, Webdav::username);
+    builder = get("password").into_iter().fold(builder, Webdav::password);
+    get("token").into_iter().fold(builder, Webdav::token)
 }
 
 /// The HTTP client: no redirects, no encodings, and the certificates of the system or of the address.

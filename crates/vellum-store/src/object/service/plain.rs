@@ -12,7 +12,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use futures_core::Stream;
 use opendal::{Metadata, Operator};
-use vellum_types::UnixTime;
+use vellum_types::{ErrorKind, UnixTime};
 
 pub use self::upload::PlainUpload;
 use super::failure::{FailedRequest, FailureClass};
@@ -60,12 +60,19 @@ struct WriteRequest {
 }
 
 impl PlainObjects {
-    /// The objects at an address. Nothing is sent.
+    /// The objects at an address. Nothing is sent. A WebDAV server, which has no metadata, is refused.
     pub fn open(
         address: ServiceAddress,
         credentials: Option<&str>,
         limits: &RequestLimits,
     ) -> Result<Self, StoreError> {
+        if !address.kind.is_object_service() {
+            return Err(StoreError::Address {
+                url: address.to_string(),
+                reason: "plain files over WebDAV are not supported, only stores of volumes".to_owned(),
+                kind: ErrorKind::Unsupported,
+            });
+        }
         Ok(Self { service: ServiceStore::open(address, credentials, limits, None)? })
     }
 
@@ -221,7 +228,7 @@ impl PlainObjects {
     /// How the service is told which version is meant; None if it did not say what it is.
     fn match_version(&self, tag: &ObjectTag) -> Option<VersionMatch> {
         match self.service.address.kind {
-            ServiceKind::S3 | ServiceKind::Azure => {
+            ServiceKind::S3 | ServiceKind::Azure | ServiceKind::WebDavs | ServiceKind::WebDav => {
                 tag.etag.as_deref().map(|etag| VersionMatch::Etag(etag.into()))
             }
             ServiceKind::Gcs => tag.version.as_deref().map(|version| VersionMatch::Version(version.into())),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use vellum_host::wait::{LongWait, go_on_waiting};
+use vellum_host::wait::{LongWait, sleep_unless_stopped};
 
 use super::failure::{FailedRequest, FailureClass};
 
@@ -24,8 +24,6 @@ const GARBLED_MAX: u32 = 5;
 const SAVED_MAX: f64 = 50.0;
 /// The part of a repeat that each request earns.
 const EARNED: f64 = 0.1;
-/// How often a wait asks whether it is to end.
-const TICK: Duration = Duration::from_millis(50);
 
 /// What is known of a service from all requests so far.
 pub(super) struct RequestRetryBudget {
@@ -126,18 +124,8 @@ pub(super) fn pause_before_retry(store: &str, failed: &FailedRequest, pause: Dur
 /// Waits before a request is repeated that failed for a reason; false if somebody asked to stop.
 pub(in crate::object) fn wait_before_repeat(store: &str, reason: &str, pause: Duration) -> bool {
     tracing::debug!(store, ?pause, reason, "store request is repeated");
-    let end = Instant::now() + pause;
-    loop {
-        let wait = || LongWait::StoreRetry { store: store.to_owned(), reason: reason.to_owned(), pause };
-        if !go_on_waiting(wait) {
-            return false;
-        }
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return true;
-        }
-        std::thread::sleep(left.min(TICK));
-    }
+    let wait = || LongWait::StoreRetry { store: store.to_owned(), reason: reason.to_owned(), pause };
+    sleep_unless_stopped(pause, wait)
 }
 
 /// A number from 0 to 1. Without a source of randomness, the middle.

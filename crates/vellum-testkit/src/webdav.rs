@@ -1,0 +1,67 @@
+//! A WebDAV server: rclone, which serves a directory.
+//!
+//! Invariant: it ends when it is dropped. What it served stays.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The credentials that it accepts.
+const USER: &str = "vellum-test";
+const PASSWORD: &str = "vellum-test-secret";
+/// How long it may take to start.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// A server of one directory.
+pub struct WebdavServer {
+    process: Child,
+    port: u16,
+}
+
+impl WebdavServer {
+    /// Serves a directory.
+    ///
+    /// # Panics
+    /// When it cannot be started: `make tools` installs it.
+    #[must_use]
+    pub fn start(dir: &Path) -> Self {
+        let port = {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            listener.local_addr().expect("its address").port()
+        };
+        let mut command = Command::new("rclone");
+        command.args(["serve", "webdav", "--config", "/dev/null", "--dir-cache-time", "0s"]);
+        command.args(["--user", USER, "--pass", PASSWORD, "--addr", &format!("127.0.0.1:{port}")]);
+        command.arg(dir);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn().unwrap_or_else(|e| panic!("cannot start rclone: {e}"));
+        let mut server = Self { process, port };
+        let start = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = server.process.try_wait().expect("the state of the server");
+            assert!(ended.is_none() && start.elapsed() < START_MAX, "the server did not start");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        server
+    }
+
+    /// The address of a store in its directory.
+    #[must_use]
+    pub fn store_url(&self, folder: &str) -> String {
+        format!("webdav://127.0.0.1:{}/{folder}", self.port)
+    }
+
+    /// The content of a file of credentials for it.
+    #[must_use]
+    pub fn credentials_file() -> String {
+        format!("user = {USER}\npassword = {PASSWORD}\n")
+    }
+}
+
+impl Drop for WebdavServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
