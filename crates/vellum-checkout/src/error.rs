@@ -2,6 +2,7 @@
 
 use vellum_host::OperationStopped;
 use vellum_host::beneath::BeneathError;
+use vellum_host::error_chain::format_error_chain;
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
 
@@ -107,23 +108,8 @@ pub struct CheckoutProblem {
 
 impl From<&crate::scan::ScanProblem> for CheckoutProblem {
     fn from(problem: &crate::scan::ScanProblem) -> Self {
-        Self { path: problem.path.clone(), message: format_with_causes(&problem.cause) }
+        Self { path: problem.path.clone(), message: format_error_chain(&problem.cause) }
     }
-}
-
-/// An error with what caused it, in one line.
-pub(crate) fn format_with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        // Some errors repeat their cause in their own words.
-        let words = error.to_string();
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 impl From<OperationStopped> for CheckoutError {

@@ -13,11 +13,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum_host::ProgressMeter;
+use vellum_host::error_chain::format_error_chain;
 use vellum_types::{FileKind, Ino};
 use vellum_volume::tree::{DEPTH_MAX, InodeRecord};
 use vellum_volume::{FsTree, Volume, VolumeError};
 
-use crate::error::{CheckoutError, CheckoutProblem, Result, format_with_causes};
+use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::plan::{FileWrite, LinkStep, PlanSteps, TargetEntry};
 use crate::scan::{OpenTreeDirs, ScanEntryId, ScanTree};
 
@@ -234,7 +235,7 @@ impl MaterializeRun<'_> {
             Ok(done) => Ok(Some(done)),
             Err(error) if is_fatal_error(&error) => Err(error),
             Err(error) => {
-                self.record_problems(place, vec![format_with_causes(&error)])?;
+                self.record_problems(place, vec![format_error_chain(&error)])?;
                 Ok(None)
             }
         }
@@ -296,7 +297,7 @@ impl MaterializeRun<'_> {
             let inode = self.what.target.read_inode(ino)?;
             let problems = match self.dirs.open_dir(ino) {
                 Ok(dir) => self.apply_metadata(&dir.hold_self(), &inode, true),
-                Err(CheckoutError::Beneath(error)) => vec![format_with_causes(&error)],
+                Err(CheckoutError::Beneath(error)) => vec![format_error_chain(&error)],
                 Err(other) => return Err(other),
             };
             if problems.is_empty() {
@@ -377,7 +378,7 @@ impl MaterializeRun<'_> {
             Some(fresh) => apply_fresh_metadata(node, &wanted, self.caller, fresh),
             None => apply_metadata(node, &wanted, self.caller),
         };
-        let mut problems: Vec<_> = applied.problems.iter().map(|error| format_with_causes(error)).collect();
+        let mut problems: Vec<_> = applied.problems.iter().map(|error| format_error_chain(error)).collect();
         if applied.owner_lost && self.caller.is_privileged() {
             problems.push(format!("its owner {}:{} could not be set", attr.uid, attr.gid));
         }
@@ -451,6 +452,6 @@ fn fail_or_record(error: BeneathError, path: Vec<u8>, done: &mut MaterializeRepo
     if is_fatal_error(&error) {
         return Err(error);
     }
-    done.problems.push(CheckoutProblem { path, message: format_with_causes(&error) });
+    done.problems.push(CheckoutProblem { path, message: format_error_chain(&error) });
     Ok(())
 }

@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use vellum_fs::{Epoch, EpochGuard, FsError, LiveFilesystem, LiveView, RequestCaller, Result, StateReader};
+use vellum_host::error_chain::format_error_chain;
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::FsTree;
 
@@ -176,7 +177,11 @@ impl FuseAdapter {
     fn report_error(&self, request: ServedRequest<'_>, error: &FsError) -> Errno {
         // The loss of the lease is reported once, by the thread that discovers it.
         if !matches!(error, FsError::Posix(_)) && !error.is_fenced_error() {
-            (self.report)(&format!("{}: {}", self.describe_node(request.head.node), format_chain(error)));
+            (self.report)(&format!(
+                "{}: {}",
+                self.describe_node(request.head.node),
+                format_error_chain(error)
+            ));
         }
         error.errno()
     }
@@ -249,18 +254,4 @@ fn past_inode_owner(fs: &Arc<LiveFilesystem>, epoch: Epoch, ino: Ino) -> Result<
 
 fn request_caller(header: &RequestHeader, umask: u32) -> RequestCaller {
     RequestCaller { uid: header.uid, gid: header.gid, umask }
-}
-
-/// The message of an error and of its causes; a cause that the text already contains is left out.
-pub(crate) fn format_chain(error: &FsError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -9,6 +9,7 @@
 pub mod beneath;
 pub mod clock;
 pub mod clone;
+pub mod error_chain;
 pub mod escape;
 pub mod exposition;
 pub mod histogram;

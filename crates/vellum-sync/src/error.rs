@@ -190,19 +190,10 @@ impl SyncError {
         move |source| Self::Io { action, source }
     }
 
-    /// The error with what caused it, in one line.
+    /// Returns the messages of the error and of its causes, in one line.
     #[must_use]
     pub fn format_chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            let words = error.to_string();
-            if !text.contains(&words) {
-                text = format!("{text}: {words}");
-            }
-            cause = error.source();
-        }
-        text
+        vellum_host::error_chain::format_error_chain(self)
     }
 }
 

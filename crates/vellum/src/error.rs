@@ -3,7 +3,6 @@
 //! Invariant: every error has an exit code: 2 failed, 3 bad usage, 130 and 143 stopped by a signal. 0, 1 and 4 belong to
 //! commands that did their work.
 
-use std::error::Error as _;
 use std::io;
 
 use vellum_bench::BenchError;
@@ -145,18 +144,9 @@ impl CliError {
         }
     }
 
-    /// The error with its causes, as far as they say something new.
+    /// Returns the messages of the error and of its causes, in one line.
     pub fn format_chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            let said = error.to_string();
-            if !text.contains(&said) {
-                text = format!("{text}: {said}");
-            }
-            cause = error.source();
-        }
-        text
+        vellum_host::error_chain::format_error_chain(self)
     }
 
     /// Whether the store cannot be had, or takes nothing, rather than what was asked for being wrong.

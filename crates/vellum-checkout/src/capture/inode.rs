@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 
 use vellum_host::beneath::{ExtendedAttribute, HeldNode};
+use vellum_host::error_chain::format_error_chain;
 use vellum_host::metadata::FileStat;
 use vellum_map::KeySpan;
 use vellum_types::value::MODE_MASK;
@@ -16,7 +17,7 @@ use super::jobs::CaptureJob;
 use super::number::InodeNumbers;
 use super::unseen::{DirEntryName, UnexaminedEntries, UnscannedLinkNames};
 use super::{RecordedContent, UnreadableNewEntry};
-use crate::error::{CheckoutError, CheckoutProblem, Result, format_with_causes};
+use crate::error::{CheckoutError, CheckoutProblem, Result};
 use crate::scan::{OpenTreeDirs, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
 
 /// What came of a job.
@@ -357,5 +358,5 @@ fn sort_xattr_pairs(xattrs: Vec<ExtendedAttribute>) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 fn unreadable_problem(path: Vec<u8>, error: &dyn Error) -> CheckoutProblem {
-    CheckoutProblem { path, message: format!("it could not be read: {}", format_with_causes(error)) }
+    CheckoutProblem { path, message: format!("it could not be read: {}", format_error_chain(error)) }
 }

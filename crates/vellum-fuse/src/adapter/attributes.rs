@@ -6,13 +6,14 @@ use rustix::io::Errno;
 use rustix::ioctl::opcode;
 use vellum_fs::{AttributeChanges, FilesystemStatistics, FsError, InodeAttributes, Result, StateReader};
 use vellum_host::clock::current_time;
+use vellum_host::error_chain::format_error_chain;
 use vellum_types::limits::NAME_MAX;
 use vellum_types::{FileKind, Ino, InodeAttr};
 
 use super::convert::BLOCK_SIZE;
 use super::entry::{new_plain_entry, new_state_entry};
 use super::names::PERMISSIONS;
-use super::{FuseAdapter, InodeOwner, MountedState, format_chain, request_caller};
+use super::{FuseAdapter, InodeOwner, MountedState, request_caller};
 use crate::metrics::ServedRequest;
 use crate::node::NodePlace;
 use crate::wire::{EntryAnswer, FuseAnswer, SmallAnswer};
@@ -86,7 +87,7 @@ impl FuseAdapter {
     pub(super) fn getattr(&self, node: u64) -> Result<EntryAnswer> {
         match self.node_entry(node) {
             Err(error) if node == Ino::ROOT.0 && !matches!(error, FsError::Posix(_)) => {
-                (self.report)(&format!("the root directory cannot be read: {}", format_chain(&error)));
+                (self.report)(&format!("the root directory cannot be read: {}", format_error_chain(&error)));
                 let entry = new_plain_entry(NodePlace::from_node(node), &self.virt.fallback_root_attr())?;
                 Ok(EntryAnswer { timeout: Duration::ZERO, ..entry })
             }

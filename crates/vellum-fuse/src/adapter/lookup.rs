@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use vellum_fs::Result;
+use vellum_host::error_chain::format_error_chain;
 use vellum_types::{FileKind, Ino, InodeAttr};
 
 use super::convert::{file_kind_from_mode, to_node_attributes};
 use super::entry::{hold_live_entry, new_plain_entry, new_state_entry, sibling_place};
-use super::{FuseAdapter, InodeOwner, LONG_TIMEOUT, MountedState, format_chain};
+use super::{FuseAdapter, InodeOwner, LONG_TIMEOUT, MountedState};
 use crate::metrics::ServedRequest;
 use crate::node::NodePlace;
 use crate::virt::{self, CACHE_TIMEOUT, VirtualDir};
@@ -143,7 +144,7 @@ impl FuseAdapter {
                     (Ok(_), _) => {}
                     // The file is removed when the worktree is mounted the next time.
                     (Err(error), _) => {
-                        let reason = format_chain(&error);
+                        let reason = format_error_chain(&error);
                         (self.report)(&format!("a file without a name cannot be removed: {reason}"));
                     }
                 }

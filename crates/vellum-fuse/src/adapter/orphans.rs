@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use vellum_fs::LiveFilesystem;
+use vellum_host::error_chain::format_error_chain;
 
-use super::{FailureObserver, format_chain};
+use super::FailureObserver;
 
 /// For how long released inodes are collected.
 const GATHER: Duration = Duration::from_millis(10);
@@ -78,7 +79,10 @@ impl OrphanRemoverShared {
                 && !error.is_fenced_error()
             {
                 // They are removed when the worktree is mounted the next time.
-                (self.report)(&format!("files without a name cannot be removed: {}", format_chain(&error)));
+                (self.report)(&format!(
+                    "files without a name cannot be removed: {}",
+                    format_error_chain(&error)
+                ));
             }
             if is_over {
                 return;
