@@ -46,14 +46,22 @@ impl LiveFilesystem {
         let (state, ..) = self.load_published_state(id)?;
         self.tree.open_views().begin_sealed_read(&state);
         let named = NamedTree { fs: self, state };
-        let Some(tenure) = &self.tenure else { return Ok(named) };
-        match tenure.renew_lease().map_err(FsError::from) {
-            // Whoever forgets it from now on, a collection that does not find it among the snapshots finds it here.
-            Ok(()) if self.volume.catalog.has_snapshot(&id)? => Ok(named),
+        self.publish_read_snapshot(id)?;
+        Ok(named)
+    }
+
+    /// Makes the worktree's ref name the trees in use, one of which is the tree of a published snapshot. Fails if the
+    /// snapshot was already forgotten.
+    pub(crate) fn publish_read_snapshot(&self, id: SnapshotId) -> Result<()> {
+        let Some(tenure) = &self.tenure else { return Ok(()) };
+        match tenure.renew_lease() {
+            // If the snapshot is forgotten from now on, a collection that does not find its tree among the snapshots
+            // finds it in the ref.
+            Ok(()) if self.volume.catalog.has_snapshot(&id)? => Ok(()),
             Ok(()) => Err(VolumeError::MissingRecord(id).into()),
-            Err(error) if error.is_fenced_error() => Err(error),
-            // A store that is away stops nobody. It is told when it is back.
-            Err(_) => Ok(named),
+            Err(error @ VolumeError::Fenced { .. }) => Err(error.into()),
+            // If the store is unreachable, work continues; the next renewal names the tree.
+            Err(_) => Ok(()),
         }
     }
 

@@ -14,7 +14,7 @@ use vellum_map::{KeySpan, MapRoot};
 use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter};
 use vellum_volume::VolumeError;
 
-use crate::error::{FsError, Result};
+use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::history::view::LiveView;
 use crate::tree::head::{LOANS, LayerId, LayeredState, retained_root_key};
@@ -98,15 +98,10 @@ impl LiveFilesystem {
             Ok(numbers)
         })?;
         let borrowing = RetainedContent { fs: self, numbers };
-        let (Some(tenure), Some(id)) = (&self.tenure, view.snapshot_id()) else { return Ok(borrowing) };
-        match tenure.renew_lease().map_err(FsError::from) {
-            // Whoever forgets it from now on, a collection that does not find it among the snapshots finds it here.
-            Ok(()) if self.volume.catalog.has_snapshot(&id)? => Ok(borrowing),
-            Ok(()) => Err(VolumeError::MissingRecord(id).into()),
-            Err(error) if error.is_fenced_error() => Err(error),
-            // A store that is away stops nobody. It is told when it is back.
-            Err(_) => Ok(borrowing),
+        if let Some(id) = view.snapshot_id() {
+            self.publish_read_snapshot(id)?;
         }
+        Ok(borrowing)
     }
 
     /// Returns the trees whose content layers may use.
