@@ -2,11 +2,14 @@
 //!
 //! Invariants: the result does not depend on the order of the sides but for the order of labelled versions in a
 //! conflict; a change of one side alone is in the result; equal changes of both sides are one. Lines keep their bytes,
-//! line ends included. Deliberately absent: a deadline, which would make the result depend on the machine.
+//! line ends included. Deliberately absent: a deadline of merges, which would make the result depend on the machine;
+//! other algorithms than Myers'.
 
 use std::ops::Range;
+use std::time::Instant;
 
-use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices};
+use similar::algorithms::{Capture, Compact, IdentifyDistinct, Replace, myers};
+use similar::{DiffOp, DiffTag};
 
 /// Longest file that is merged line by line, bytes. Longer ones are seldom text that people edit.
 pub const TEXT_MAX: u64 = 16 << 20;
@@ -69,8 +72,7 @@ struct VersionCursor<'a> {
 impl<'a> VersionCursor<'a> {
     fn new(base: &[&'a [u8]], bytes: &'a [u8]) -> Self {
         let lines = split_lines(bytes);
-        let mut regions =
-            find_changed_regions(&capture_diff_slices(Algorithm::Myers, base, &lines)).into_iter();
+        let mut regions = find_changed_regions(&diff_lines(base, &lines, None)).into_iter();
         let next = regions.next();
         Self { lines, regions, next, shift: 0 }
     }
@@ -96,8 +98,31 @@ fn signed_len(range: &Range<usize>) -> isize {
     isize::try_from(range.len()).unwrap_or(isize::MAX)
 }
 
-fn split_lines(bytes: &[u8]) -> Vec<&[u8]> {
+/// Splits a text into lines, each with its line end.
+#[must_use]
+pub fn split_lines(bytes: &[u8]) -> Vec<&[u8]> {
     bytes.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+/// Compares two texts line by line. If the deadline passes, the differences are correct but not the shortest.
+#[must_use]
+pub fn diff_lines(old: &[&[u8]], new: &[&[u8]], deadline: Option<Instant>) -> Vec<DiffOp> {
+    // The parts of `similar` are combined here: its `TextDiff` and `capture_diff_slices` choose the algorithm at run
+    // time, which compiles all of them into the program for each type of line. Equal lines get equal numbers, which
+    // are compared faster than lines.
+    let numbers = IdentifyDistinct::<u32>::new(old, 0..old.len(), new, 0..new.len());
+    let old_numbers = numbers.old_lookup();
+    let new_numbers = numbers.new_lookup();
+    let mut steps = Compact::new(Replace::new(Capture::new()), old_numbers, new_numbers);
+    let Ok(()) = myers::diff_deadline(
+        &mut steps,
+        old_numbers,
+        numbers.old_range(),
+        new_numbers,
+        numbers.new_range(),
+        deadline,
+    );
+    steps.into_inner().into_inner().into_ops()
 }
 
 fn find_changed_regions(ops: &[DiffOp]) -> Vec<ChangedRegion> {

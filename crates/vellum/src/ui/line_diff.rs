@@ -1,15 +1,14 @@
 //! Two texts compared line by line, and the hunks of a patch.
 //!
-//! Invariant: a hunk says what is in the texts, byte for byte. A line ends with a newline, as in git. Absent: other
-//! algorithms than Myers'. The parts of `similar` are put together here, since its `TextDiff` takes all algorithms into
-//! the program, several times each: half a megabyte.
+//! Invariant: a hunk says what is in the texts, byte for byte. A line ends with a newline, as in git. Absent: the
+//! search for the differences, which merges use too.
 
 use std::io::{self, Write};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use similar::algorithms::{Capture, Compact, IdentifyDistinct, Replace, myers};
 use similar::{DiffOp, DiffTag, group_diff_ops};
+use vellum_volume::merge::text::{diff_lines, split_lines};
 
 /// Longest search for the shortest difference; a longer one is as right.
 const SEARCH: Duration = Duration::from_secs(5);
@@ -27,20 +26,9 @@ pub struct LineDiff<'t> {
 impl<'t> LineDiff<'t> {
     /// Compares two texts.
     pub fn compare_texts(old: &'t [u8], new: &'t [u8]) -> Self {
-        let [old, new] = [old, new].map(split_lines);
-        // Equal lines have equal numbers, which are compared faster.
-        let numbers = IdentifyDistinct::<u32>::new(&old[..], 0..old.len(), &new[..], 0..new.len());
-        let (old_numbers, new_numbers) = (numbers.old_lookup(), numbers.new_lookup());
-        let mut found = Compact::new(Replace::new(Capture::new()), old_numbers, new_numbers);
-        let Ok(()) = myers::diff_deadline(
-            &mut found,
-            old_numbers,
-            numbers.old_range(),
-            new_numbers,
-            numbers.new_range(),
-            Some(Instant::now() + SEARCH),
-        );
-        let steps = found.into_inner().into_inner().into_ops();
+        let old = split_lines(old);
+        let new = split_lines(new);
+        let steps = diff_lines(&old, &new, Some(Instant::now() + SEARCH));
         Self { old, new, steps }
     }
 
@@ -79,10 +67,6 @@ impl<'t> LineDiff<'t> {
         }
         Ok(())
     }
-}
-
-fn split_lines(text: &[u8]) -> Vec<&[u8]> {
-    text.split_inclusive(|byte| *byte == b'\n').collect()
 }
 
 /// The lines of one side that a hunk is about: its first, and how many. Of none it is the line before.
