@@ -17,6 +17,7 @@ pub mod ignore_files;
 pub mod lock;
 pub mod metadata;
 pub mod mount_table;
+pub mod parallel_walk;
 pub mod process;
 pub mod progress;
 pub mod wait;

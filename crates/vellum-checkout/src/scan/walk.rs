@@ -1,24 +1,17 @@
-//! The walk: a queue of directories that workers share, and the entries found.
+//! What a walk finds: the entries of each directory, and what became of those that changed meanwhile.
 //!
-//! Invariant: a directory is queued after its parent's entries are stored. Directories are held open only while children
-//! wait to be opened through them, and only up to a number; beyond it they are reached again from the nearest one that
-//! is held.
+//! Invariant: a directory is queued after its parent's entries are stored.
 
 use parking_lot::{Mutex, MutexGuard};
-use vellum_host::beneath::{BeneathError, HeldDir, raise_open_files_limit};
+use vellum_host::beneath::{BeneathError, HeldDir};
 use vellum_host::metadata::FileStat;
-use vellum_host::worker_pool::WorkerPool;
+use vellum_host::parallel_walk::{ParallelWalk, WalkParent};
 
 use super::rules::IgnoreRules;
 use super::selection::{PathSelection, SelectedPart};
 use super::tree::{DirCoverage, NONE, ScanEntry, entry_name_in};
 use super::{ScanProblem, ScanProblemCause};
 use crate::statcache::{CachedDir, StatCache};
-
-/// Share of the permitted open files that a walk takes for directories.
-const HELD_SHARE: u64 = 4;
-/// Most directories held open: a wide tree needs as many as it is deep, and few are deeper.
-const HELD_MAX: usize = 4096;
 
 /// A directory that is, or will be, visited.
 #[derive(Debug)]
@@ -28,9 +21,6 @@ pub(super) struct WalkNode {
     pub entry: u32,
     pub listing: ScannedDir,
     pub outcome: VisitOutcome,
-    /// Held while children wait.
-    dir: Option<HeldDir>,
-    waiting: u32,
 }
 
 /// What was found in a directory.
@@ -58,6 +48,8 @@ pub(super) enum VisitOutcome {
 pub(super) struct VisitTask {
     pub node: u32,
     pub parent: u32,
+    /// The parent, if it is held open.
+    parent_dir: Option<WalkParent>,
     pub name: Box<[u8]>,
     /// What its entry said.
     pub stat: FileStat,
@@ -84,14 +76,12 @@ pub(super) struct ScanWalk<'w> {
     pub cache: Option<&'w StatCache>,
     pub selection: Option<&'w PathSelection>,
     pub threads: usize,
-    held_max: usize,
-    pool: WorkerPool<VisitTask>,
+    walk: ParallelWalk<VisitTask>,
     state: Mutex<ScanWalkState>,
 }
 
 struct ScanWalkState {
     nodes: Vec<WalkNode>,
-    held: usize,
     problems: Vec<ScanProblem>,
 }
 
@@ -105,30 +95,17 @@ impl<'w> ScanWalk<'w> {
     ) -> Self {
         let part = if selection.is_some() { SelectedPart::Some(0) } else { SelectedPart::Whole };
         let cached = cache.map(|_| CachedDir::ROOT);
-        let task = VisitTask { node: 0, parent: NONE, name: Box::default(), stat, part, cached, rules: None };
-        let nodes = vec![WalkNode::new(NONE, 0, cached)];
-        let share = usize::try_from(raise_open_files_limit() / HELD_SHARE).unwrap_or(HELD_MAX);
-        let state = ScanWalkState { nodes, held: 0, problems: Vec::new() };
-        let held_max = share.min(HELD_MAX);
-        Self {
-            root,
-            cache,
-            selection,
-            threads,
-            held_max,
-            pool: WorkerPool::with_first_task(task),
-            state: Mutex::new(state),
-        }
+        let name = Box::default();
+        let task =
+            VisitTask { node: 0, parent: NONE, parent_dir: None, name, stat, part, cached, rules: None };
+        let state = ScanWalkState { nodes: vec![WalkNode::new(NONE, 0, cached)], problems: Vec::new() };
+        let walk = ParallelWalk::new(task, threads);
+        Self { root, cache, selection, threads, walk, state: Mutex::new(state) }
     }
 
     /// Visits everything and returns what was found.
     pub(super) fn run_walk(self) -> FinishedWalk {
-        std::thread::scope(|scope| {
-            for _ in 1..self.threads {
-                scope.spawn(|| self.pool.run_worker(|task| self.visit_dir(task)));
-            }
-            self.pool.run_worker(|task| self.visit_dir(task));
-        });
+        self.walk.run_walk(|task| self.visit_dir(task));
         let state = self.state.into_inner();
         FinishedWalk { nodes: state.nodes, problems: state.problems }
     }
@@ -142,56 +119,18 @@ impl<'w> ScanWalk<'w> {
         if task.parent == NONE {
             return Ok(self.root.clone());
         }
-        let opened = self.open_node_dir(task.parent).and_then(|parent| parent.open_dir_to_read(&task.name));
-        self.release_dir(task.parent);
-        opened
+        self.open_parent_dir(task)?.open_dir_to_read(&task.name)
     }
 
     /// What stands under a task's name now.
     pub(super) fn stat_task_entry(&self, task: &VisitTask) -> Result<FileStat, BeneathError> {
-        self.open_node_dir(task.parent)?.stat(&task.name)
+        self.open_parent_dir(task)?.stat(&task.name)
     }
 
-    /// A visited directory, to open its children.
-    fn open_node_dir(&self, node: u32) -> Result<HeldDir, BeneathError> {
-        let (mut here, names) = self.find_nearest_held(node);
-        for name in names.iter().rev() {
-            here = here.open_dir(name)?;
-        }
-        if !names.is_empty() {
-            let mut state = self.lock();
-            if state.held < self.held_max && state.nodes[node as usize].waiting > 0 {
-                let held_before = state.nodes[node as usize].dir.replace(here.clone()).is_some();
-                state.held += usize::from(!held_before);
-            }
-        }
-        Ok(here)
-    }
-
-    /// The nearest directory that is held, at `node` or above, and the names down from it, last first.
-    fn find_nearest_held(&self, mut node: u32) -> (HeldDir, Vec<Box<[u8]>>) {
-        let state = self.lock();
-        let mut names = Vec::new();
-        loop {
-            let at = &state.nodes[node as usize];
-            if let Some(dir) = &at.dir {
-                return (dir.clone(), names);
-            }
-            if at.parent == NONE {
-                return (self.root.clone(), names);
-            }
-            names.push(state.node_name(node).into());
-            node = at.parent;
-        }
-    }
-
-    /// One child less waits to be opened through `node`.
-    fn release_dir(&self, node: u32) {
-        let mut state = self.lock();
-        let at = &mut state.nodes[node as usize];
-        at.waiting = at.waiting.saturating_sub(1);
-        if at.waiting == 0 && at.dir.take().is_some() {
-            state.held -= 1;
+    fn open_parent_dir(&self, task: &VisitTask) -> Result<HeldDir, BeneathError> {
+        match &task.parent_dir {
+            Some(parent) => Ok(parent.dir().clone()),
+            None => self.root.resolve_dir(&self.node_path(task.parent)),
         }
     }
 
@@ -204,6 +143,7 @@ impl<'w> ScanWalk<'w> {
         found: Vec<FoundSubdirectory>,
         rules: Option<&IgnoreRules>,
     ) {
+        let parent_dir = if found.is_empty() { None } else { self.walk.hold_dir(dir) };
         let mut state = self.lock();
         let mut tasks = Vec::with_capacity(found.len());
         for found in &found {
@@ -213,20 +153,20 @@ impl<'w> ScanWalk<'w> {
             let name = entry_name_in(&listing.names, entry).into();
             let stat = entry.stat;
             state.nodes.push(WalkNode::new(task.node, found.entry, found.cached));
-            let rules = rules.cloned();
-            let part = found.part;
-            let cached = found.cached;
-            tasks.push(VisitTask { node: number, parent: task.node, name, stat, part, cached, rules });
+            tasks.push(VisitTask {
+                node: number,
+                parent: task.node,
+                parent_dir: parent_dir.clone(),
+                name,
+                stat,
+                part: found.part,
+                cached: found.cached,
+                rules: rules.cloned(),
+            });
         }
-        let hold = !found.is_empty() && state.held < self.held_max;
-        state.held += usize::from(hold);
-        let node = &mut state.nodes[task.node as usize];
-        node.waiting = found.len() as u32;
-        node.dir = hold.then_some(dir);
-        node.listing = listing;
+        state.nodes[task.node as usize].listing = listing;
         drop(state);
-        // The last one queued is taken first: the walk keeps to the order of names, more or less.
-        self.pool.add_tasks(tasks.into_iter().rev());
+        self.walk.add_dirs(tasks.into_iter());
     }
 
     /// Records that the directory of a task is not what it was.
@@ -278,6 +218,6 @@ impl WalkNode {
             cached,
             left_out: 0,
         };
-        Self { parent, entry, listing, outcome: VisitOutcome::AsSeen, dir: None, waiting: 0 }
+        Self { parent, entry, listing, outcome: VisitOutcome::AsSeen }
     }
 }

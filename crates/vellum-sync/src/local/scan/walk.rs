@@ -1,18 +1,16 @@
-//! The walk: directories that workers share, and what is found in them.
+//! The walk: what is found in directories, put together as a listing.
 //!
-//! Invariant: a directory is queued when its entry is in the listing. A directory is held open while children wait to be opened through it, up to a number of them; beyond
-//! it they are reached again from the root.
+//! Invariant: a directory is queued when its entry is in the listing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
 use vellum_host::ProgressMeter;
-use vellum_host::beneath::{HeldDir, raise_open_files_limit};
+use vellum_host::beneath::HeldDir;
 use vellum_host::metadata::FileStat;
-use vellum_host::worker_pool::WorkerPool;
+use vellum_host::parallel_walk::{ParallelWalk, WalkParent};
 use vellum_types::UnixTime;
 
 use super::follow::{AncestorDirectories, DirectoryLinks, FollowedDirectory, LinksInDirectory};
@@ -25,10 +23,6 @@ use crate::model::listing::{
     EntryDetail, EntryFlags, ListingEntryId, TimeGranularity, TreeListing, UnlistedEntry,
 };
 
-/// Share of the permitted open files that a walk takes for directories.
-const HELD_SHARE: u64 = 4;
-/// Most directories held open: a wide tree needs as many as it is deep, and few are deeper.
-const HELD_MAX: u64 = 4096;
 /// Longest rule file that is read, bytes: rules that a person wrote are far shorter.
 const RULES_MAX: u64 = 4 << 20;
 
@@ -40,7 +34,7 @@ struct WalkTask {
     id: ListingEntryId,
     name: Box<[u8]>,
     /// Through which it is opened; None: from the root.
-    parent: Option<HeldDirectory>,
+    parent: Option<WalkParent>,
     judge: Arc<dyn EntryFilter>,
     /// Names above it, counted from where symlinks begin.
     depth: usize,
@@ -48,21 +42,6 @@ struct WalkTask {
     followed: bool,
     /// The directories above it, where symlinks are followed.
     above: Option<Arc<AncestorDirectories>>,
-}
-
-/// A directory held open, and counted.
-#[derive(Clone)]
-struct HeldDirectory(Arc<HeldCount>);
-
-struct HeldCount {
-    dir: HeldDir,
-    count: Arc<AtomicUsize>,
-}
-
-impl Drop for HeldCount {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// A directory that was visited.
@@ -85,10 +64,7 @@ pub(super) struct DirectoryWalk<'a> {
     root: &'a HeldDir,
     looker: DirectoryVisitor<'a>,
     meter: &'a ProgressMeter,
-    threads: usize,
-    held: Arc<AtomicUsize>,
-    held_max: usize,
-    pool: WorkerPool<WalkTask>,
+    walk: ParallelWalk<WalkTask>,
     dir_links: DirectoryLinks,
     /// It is a FAT, whose times of change have been finer than those of content.
     is_fat: bool,
@@ -131,15 +107,11 @@ impl<'a> DirectoryWalk<'a> {
             above: None,
         };
         let state = WalkState { listing, groups: HashMap::new(), failure: None };
-        let held_max = (raise_open_files_limit() / HELD_SHARE).min(HELD_MAX) as usize;
         Ok(Self {
             root,
             looker,
             meter,
-            threads: wish.options.effort.thread_count(),
-            held: Arc::default(),
-            held_max,
-            pool: WorkerPool::with_first_task(task),
+            walk: ParallelWalk::new(task, wish.options.effort.thread_count()),
             dir_links: DirectoryLinks::from_request(wish),
             is_fat,
             state: Mutex::new(state),
@@ -152,18 +124,12 @@ impl<'a> DirectoryWalk<'a> {
         !wish.options.preserve.recursive && !wish.top.is_empty()
     }
 
-    /// Visits everything. Others start to help when there is something to help with: most trees are small.
+    /// Visits everything.
     pub fn run_walk(self) -> Result<TreeListing> {
         if self.is_root_only() {
             return Ok(self.state.into_inner().listing);
         }
-        std::thread::scope(|scope| {
-            self.pool.run_next_task(|task| self.process_task(task));
-            for _ in 1..self.threads.min(self.pool.count_waiting_tasks()) {
-                scope.spawn(|| self.pool.run_worker(|task| self.process_task(task)));
-            }
-            self.pool.run_worker(|task| self.process_task(task));
-        });
+        self.walk.run_walk(|task| self.process_task(task));
         let mut state = self.state.into_inner();
         state.listing.linked_files = sort_linked_files(&state.groups);
         match state.failure {
@@ -174,7 +140,7 @@ impl<'a> DirectoryWalk<'a> {
 
     fn process_task(&self, task: WalkTask) {
         if let Err(failure) = self.visit_dir(task) {
-            self.pool.discard_tasks();
+            self.walk.give_up();
             self.lock().failure.get_or_insert(failure);
         }
     }
@@ -232,7 +198,7 @@ impl<'a> DirectoryWalk<'a> {
             }
         }
         let parent = match &task.parent {
-            Some(HeldDirectory(parent)) => parent.dir.clone(),
+            Some(parent) => parent.dir().clone(),
             None => {
                 let steps = {
                     let state = self.lock();
@@ -271,11 +237,7 @@ impl<'a> DirectoryWalk<'a> {
     ) -> Result<()> {
         let id = visited.id;
         self.meter.add_progress(found.files, 0);
-        let hold = !found.dirs.is_empty() && self.held.load(Ordering::Relaxed) < self.held_max;
-        let held = hold.then(|| {
-            self.held.fetch_add(1, Ordering::Relaxed);
-            HeldDirectory(Arc::new(HeldCount { dir, count: self.held.clone() }))
-        });
+        let held = if found.dirs.is_empty() { None } else { self.walk.hold_dir(dir) };
         let mut state = self.lock();
         let state = &mut *state;
         for (place, device, inode) in &found.linked {
@@ -309,8 +271,7 @@ impl<'a> DirectoryWalk<'a> {
             followed: found.followed.binary_search(&place).is_ok(),
             above: visited.above.clone(),
         };
-        // The last one queued is taken first: the walk keeps to the order of names, more or less.
-        self.pool.add_tasks(found.dirs.into_iter().rev().map(task));
+        self.walk.add_dirs(found.dirs.into_iter().map(task));
         Ok(())
     }
 
