@@ -125,7 +125,7 @@ impl WriterClaim {
     pub fn hold(&self, service: &ServiceStore) -> Result<HeldClaim<'_>, StoreError> {
         let mut state = self.state.lock();
         let lock = self.lock_file(service)?;
-        if !state.checked.is_some_and(|checked| checked.elapsed() < self.pace.check_age) {
+        if state.checked.is_none_or(|checked| checked.elapsed() >= self.pace.check_age) {
             self.check(service, &mut state)?;
         }
         Ok(HeldClaim { _state: state, _lock: lock })
