@@ -20,12 +20,12 @@ pub use blob::{
 pub use error::StoreError;
 pub use index::BlobLocation;
 pub use object::{
-    BlockStore, CacheCheck, CachePin, CacheRoom, CacheSummary, ClaimPace, EvictedBytes, KeyUse, LocalStore,
-    MemoryObjectStore, MeteredStore, NumberedRefStore, ObjectCondition, ObjectInfo, ObjectKey, ObjectStore,
-    ObjectTag, PackCache, PieceSet, PinListing, PlainListing, PlainObject, PlainObjectHead, PlainObjects,
-    PlainUpload, ReadOnlyStore, RequestCounts, RequestLimits, ServiceStore, SftpStore, SingleWriterStore,
-    StoreAddress, StoreGuarantees, StoreLocation, StoreMode, create_store, map_requests, open_store,
-    open_store_with_limits,
+    BandwidthLimits, BlockStore, CacheCheck, CachePin, CacheRoom, CacheSummary, ClaimPace, EvictedBytes,
+    KeyUse, LocalStore, MemoryObjectStore, MeteredStore, NumberedRefStore, ObjectCondition, ObjectInfo,
+    ObjectKey, ObjectStore, ObjectTag, PackCache, PieceSet, PinListing, PlainListing, PlainObject,
+    PlainObjectHead, PlainObjects, PlainUpload, ReadOnlyStore, RequestCounts, RequestLimits, ServiceStore,
+    SftpStore, SingleWriterStore, StoreAddress, StoreGuarantees, StoreLocation, StoreMode, create_store,
+    map_requests, open_store, open_store_with_limits,
 };
 pub use owner::set_owner_from_dir;
 pub use pack::{PackEntry, PackFinding};

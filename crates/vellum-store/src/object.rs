@@ -4,6 +4,7 @@
 //! acknowledged is durable. Deliberately absent: blobs, packs, keys of any meaning.
 
 pub mod address;
+mod bandwidth;
 mod blocks;
 mod cache;
 mod guarantees;
@@ -26,6 +27,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 pub use self::address::StoreAddress;
+pub use self::bandwidth::BandwidthLimits;
 pub use self::blocks::BlockStore;
 pub(crate) use self::cache::fuzz_decoders as fuzz_cache_decoders;
 pub use self::cache::{CacheCheck, CachePin, CacheRoom, CacheSummary, EvictedBytes, PackCache, PinListing};

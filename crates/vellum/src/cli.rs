@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, cache, cat, clone, completion, conflicts, diff, evict, export, flush, forget, fork, gc, history,
-    hydrate, info, init, key, ls, mdtest, merge, mount, mounts, objbench, offline, pin, pins, profile, pull,
-    push, remote, resolve, restore, show, snapshot, stats, status, sync, tag, umount, unpin, verify,
-    worktree,
+    bandwidth, bench, cache, cat, clone, completion, conflicts, diff, evict, export, flush, forget, fork, gc,
+    history, hydrate, info, init, key, ls, mdtest, merge, mount, mounts, objbench, offline, pin, pins,
+    profile, pull, push, remote, resolve, restore, show, snapshot, stats, status, sync, tag, umount, unpin,
+    verify, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -100,6 +100,7 @@ enum Command {
     Unpin(unpin::Args),
     Pins(pins::Args),
     Offline(offline::Args),
+    Bandwidth(bandwidth::Args),
     #[command(subcommand)]
     Key(key::Command),
     Bench(bench::Args),
@@ -184,6 +185,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Unpin(args) => unpin::run(&args, context),
         Command::Pins(args) => pins::run(&args, context),
         Command::Offline(args) => offline::run(&args, context),
+        Command::Bandwidth(args) => bandwidth::run(&args, context),
         Command::Key(command) => key::run(&command, context),
         Command::Bench(args) => bench::run(&args, context),
         Command::Mdtest(args) => mdtest::run(&args, context),

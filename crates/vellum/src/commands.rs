@@ -1,5 +1,6 @@
 //! One file per command: its arguments, whose doc comments are the help, then one function.
 
+pub mod bandwidth;
 pub mod bench;
 pub mod cache;
 pub mod cat;

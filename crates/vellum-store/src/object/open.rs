@@ -101,7 +101,8 @@ pub fn open_store_with_limits(
                 });
             }
             let cache = PackCache::for_address(&address);
-            let store = SftpStore::open(address, find_ssh(), limits);
+            let folder = cache.as_ref().map(PackCache::folder);
+            let store = SftpStore::open(address, find_ssh(), limits, folder);
             Ok(Arc::new(BlockStore::new(Arc::new(MeteredStore::new(Arc::new(store))), cache)))
         }
     }

@@ -21,6 +21,7 @@ mod unconditional;
 use std::future::poll_fn;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ pub(super) use self::retry::wait_before_repeat;
 use self::retry::{RequestRetryBudget, RetrySchedule, pause_before_retry};
 use self::runtime::{RunError, run_future};
 use super::address::ServiceAddress;
+use super::bandwidth::BandwidthMeter;
 use super::{ObjectInfo, ObjectKey, ObjectStore, RequestLimits, StoreGuarantees, key, probe};
 use crate::error::StoreError;
 
@@ -60,6 +62,7 @@ pub struct ServiceStore {
     operator: RwLock<Operator>,
     budget: RequestRetryBudget,
     switch: RequestSwitch,
+    bandwidth: Arc<BandwidthMeter>,
     reads: RequestGate,
     writes: RequestGate,
     known_refs: KnownRefs,
@@ -85,8 +88,10 @@ impl ServiceStore {
         limits: &RequestLimits,
         cache: Option<&Path>,
     ) -> Result<Self, StoreError> {
-        let operator = operator::build_operator(&address, credentials, limits)?;
+        let bandwidth = Arc::new(BandwidthMeter::new(cache));
+        let operator = operator::build_operator(&address, credentials, limits, &bandwidth)?;
         Ok(Self {
+            bandwidth,
             location: address.to_string(),
             credentials: credentials.map(str::to_owned),
             limits: limits.clone(),
@@ -191,7 +196,8 @@ impl ServiceStore {
     ) -> Result<bool, StoreError> {
         if failed.classify() == FailureClass::Expired && std::mem::take(can_reload) {
             let credentials = self.credentials.as_deref();
-            *self.operator.write() = operator::build_operator(&self.address, credentials, &self.limits)?;
+            *self.operator.write() =
+                operator::build_operator(&self.address, credentials, &self.limits, &self.bandwidth)?;
             return Ok(true);
         }
         match schedule.next_pause(failed) {

@@ -11,7 +11,7 @@ mod listing;
 mod put;
 mod wire;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,6 +23,7 @@ use self::channel::{ConnectionFailure, SftpChannel};
 pub(crate) use self::wire::fuzz_decoder as fuzz_sftp_decoder;
 use self::wire::{SftpReply, StatusCode};
 use super::address::SftpAddress;
+use super::bandwidth::BandwidthMeter;
 use super::service::wait_before_repeat;
 use super::{ObjectInfo, ObjectKey, ObjectStore, RequestLimits, StoreGuarantees, key, probe};
 use crate::error::StoreError;
@@ -42,6 +43,7 @@ pub struct SftpStore {
     /// The program that reaches the server: `ssh`, or one that takes what `ssh` takes.
     program: PathBuf,
     limits: RequestLimits,
+    bandwidth: Arc<BandwidthMeter>,
     location: String,
     /// The connection in use. All threads share it.
     channel: Mutex<Option<Arc<SftpChannel>>>,
@@ -105,10 +107,16 @@ fn expect_done(reply: SftpReply) -> SftpResult<()> {
 }
 
 impl SftpStore {
-    /// A store at an address. Nothing is sent.
+    /// A store at an address, whose limits of bandwidth are in the folder `cache`. Nothing is sent.
     #[must_use]
-    pub fn open(address: SftpAddress, program: PathBuf, limits: &RequestLimits) -> Self {
+    pub fn open(
+        address: SftpAddress,
+        program: PathBuf,
+        limits: &RequestLimits,
+        cache: Option<&Path>,
+    ) -> Self {
         Self {
+            bandwidth: Arc::new(BandwidthMeter::new(cache)),
             location: address.to_string(),
             address,
             program,
@@ -135,7 +143,12 @@ impl SftpStore {
             return Ok(Arc::clone(channel));
         }
         *current = None;
-        let channel = Arc::new(SftpChannel::connect(&self.program, &self.address, self.limits.silence_max)?);
+        let channel = Arc::new(SftpChannel::connect(
+            &self.program,
+            &self.address,
+            self.limits.silence_max,
+            &self.bandwidth,
+        )?);
         self.was_reached.store(true, Ordering::Relaxed);
         *current = Some(Arc::clone(&channel));
         Ok(channel)
@@ -282,7 +295,7 @@ impl ObjectStore for SftpStore {
 
     fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
         probe::probe_store(self, &|| {
-            Ok(Box::new(Self::open(self.address.clone(), self.program.clone(), &self.limits)))
+            Ok(Box::new(Self::open(self.address.clone(), self.program.clone(), &self.limits, None)))
         })
     }
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
 use vellum_store::{
-    LocalStore, NumberedRefStore, ObjectKey, ObjectStore, RequestLimits, SftpStore, StoreAddress, StoreError,
-    StoreGuarantees, StoreMode,
+    BandwidthLimits, LocalStore, NumberedRefStore, ObjectKey, ObjectStore, PackCache, RequestLimits,
+    SftpStore, StoreAddress, StoreError, StoreGuarantees, StoreMode,
 };
 use vellum_testkit::{SshServer, conformance};
 use vellum_types::ErrorKind;
@@ -33,7 +33,7 @@ impl World {
     fn open_with(&self, limits: &RequestLimits) -> SftpStore {
         let url = format!("sftp://far{}", self.store_dir().display());
         let StoreAddress::Sftp(address) = StoreAddress::parse(&url).unwrap() else { panic!("{url}") };
-        SftpStore::open(address, self.server.program(), limits)
+        SftpStore::open(address, self.server.program(), limits, Some(&self.dir.path().join("cache")))
     }
 
     fn open(&self) -> SftpStore {
@@ -174,4 +174,19 @@ fn what_cannot_succeed_is_not_repeated() {
     std::fs::remove_file(world.server.program()).unwrap();
     let missing = world.open().get_object(&key("config"), 9).unwrap_err();
     assert!(missing.to_string().contains("cannot start"), "{missing}");
+}
+
+#[test]
+fn transfers_take_as_long_as_the_limits_of_bandwidth_say() {
+    let world = World::new();
+    let cache = PackCache::new(world.dir.path().join("cache"));
+    cache.set_bandwidth_limits(BandwidthLimits { upload: Some(1 << 20), download: Some(2 << 20) }).unwrap();
+    let store = world.open();
+    let bytes = vec![7; 1 << 20];
+    let start = Instant::now();
+    store.put_object(&key("packs/ab/one"), &bytes).unwrap();
+    assert!(start.elapsed() > Duration::from_millis(800), "sent in {:?}", start.elapsed());
+    let start = Instant::now();
+    assert_eq!(store.get_object(&key("packs/ab/one"), 2 << 20).unwrap(), bytes);
+    assert!(start.elapsed() > Duration::from_millis(350), "received in {:?}", start.elapsed());
 }

@@ -58,6 +58,7 @@ const COMMANDS: &[&[&str]] = &[
     &["unpin"],
     &["pins"],
     &["offline"],
+    &["bandwidth"],
     &["bench"],
     &["bench", "engines"],
     &["bench", "pipeline"],

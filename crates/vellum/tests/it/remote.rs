@@ -436,3 +436,26 @@ fn a_cache_keeps_its_limit_and_can_be_switched_off() {
     fs::write(world.path("cache"), "").unwrap();
     run_with_cache(&world, &["cat", "HEAD", "dir-1/file-1"]).ok();
 }
+
+#[test]
+fn the_bandwidth_of_a_store_is_limited_until_the_limit_is_removed() {
+    let world = world_with_credentials();
+    let server = LyingS3::start().unwrap();
+    let run = |args: &[&str]| run_with_cache(&world, args);
+    let url = server.store_url("store");
+    run(&["init", "--plain", "--name", "main", "--store", &url, "--credentials", "test"]).ok();
+    run(&["bandwidth"]).ok().remarks("upload: unlimited, download: unlimited");
+    run(&["bandwidth", "--upload", "400K"]).ok().remarks("upload: 400.0 KiB/s, download: unlimited");
+    run(&["bandwidth", "--download", "2M"]).ok().remarks("upload: 400.0 KiB/s, download: 2.0 MiB/s");
+    world.write("a.bin", crate::world::noise(600_000));
+    let start = Instant::now();
+    run(&["snapshot"]).ok();
+    assert!(start.elapsed() > Duration::from_secs(1), "600,000 bytes at 409,600 a second");
+    let ran = run(&["bandwidth", "--upload", "0", "--json"]).ok();
+    let shown: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&shown["upload"], &shown["download"]), (&serde_json::Value::Null, &(2 << 20).into()));
+    run(&["bandwidth", "--upload", "5"]).code(3).remarks("1K or more");
+    let local = World::empty();
+    local.run_at_home(&["init", "--plain"]).ok();
+    local.run_at_home(&["bandwidth"]).code(3).remarks("the store is a directory");
+}

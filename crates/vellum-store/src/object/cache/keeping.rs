@@ -10,7 +10,7 @@ use vellum_types::PackId;
 use super::pack_file::{self, CachedPack};
 use super::usage::CacheUsage;
 use super::{CachePin, FOLDER_MODE, PackCache, PieceSet, PinListing, evict, pins};
-use crate::object::service;
+use crate::object::{BandwidthLimits, service};
 use crate::pack::pack_key;
 
 /// Part of the limit that content may take that is fetched at once, percent: when room is needed, the cache is emptied
@@ -55,6 +55,17 @@ impl PackCache {
     /// Switches requests to the store off or on, for all processes of the user. True if that changed anything.
     pub fn set_offline(&self, is_offline: bool) -> io::Result<bool> {
         service::set_offline(self.folder(), is_offline)
+    }
+
+    /// How many bytes a second may go to the store and come from it.
+    #[must_use]
+    pub fn read_bandwidth_limits(&self) -> BandwidthLimits {
+        BandwidthLimits::read_from(self.folder())
+    }
+
+    /// Limits the bytes a second, for all processes of the user.
+    pub fn set_bandwidth_limits(&self, limits: BandwidthLimits) -> io::Result<()> {
+        limits.write_to(self.folder())
     }
 
     /// Those of the pieces that are not here.

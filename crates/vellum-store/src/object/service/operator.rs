@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing is sent. Secrets go into the operator only.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use opendal::services::{Azblob, Gcs, S3, Webdav};
@@ -14,6 +15,7 @@ use super::transport::ServiceTransport;
 use crate::error::StoreError;
 use crate::object::RequestLimits;
 use crate::object::address::{AddressingStyle, ServiceAddress, ServiceKind};
+use crate::object::bandwidth::BandwidthMeter;
 
 /// Time to connect, a part of the time without progress that is allowed.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -25,6 +27,7 @@ pub(super) fn build_operator(
     address: &ServiceAddress,
     credentials: Option<&str>,
     limits: &RequestLimits,
+    bandwidth: &Arc<BandwidthMeter>,
 ) -> Result<Operator, StoreError> {
     let credentials = credentials.map(ServiceCredentials::load).transpose()?;
     let get = |field: &str| credentials.as_ref().and_then(|credentials| credentials.get_field(field));
@@ -45,7 +48,8 @@ pub(super) fn build_operator(
         };
         unusable_address(address, reason)
     })?;
-    let transport = ServiceTransport::new(build_client(address, limits)?, limits.silence_max);
+    let transport =
+        ServiceTransport::new(build_client(address, limits)?, limits.silence_max, Arc::clone(bandwidth));
     let context = OperationContext::new()
         .with_http_transport(HttpTransporter::new(transport))
         .with_executor(Executor::with(RuntimeSpawner));

@@ -17,13 +17,13 @@ use opendal::{Buffer, ErrorKind as DalKind, HttpBody, HttpTransport};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
+use crate::object::bandwidth::{BandwidthMeter, TransferredBytes};
+
 use super::exchange::{
     ERROR_BODY_MAX, Exchange, TransportFailureKind, current_exchange, record_answer, record_end_of_object,
     record_failure,
 };
 
-/// Bytes of a body that are handed to the connection at once: progress is noticed that often.
-const UPLOAD_STEP: usize = 128 << 10;
 /// Bytes before the requested range that are read and dropped when a server sends the whole object instead.
 const SKIPPED_MAX: u64 = 64 << 10;
 /// Largest body of an answer that is not an object, bytes: a listing of 1,000 keys of 1,024 bytes, escaped.
@@ -33,11 +33,12 @@ const TEXT_MAX: u64 = 16 << 20;
 pub(super) struct ServiceTransport {
     client: reqwest::Client,
     silence_max: Duration,
+    bandwidth: Arc<BandwidthMeter>,
 }
 
 impl ServiceTransport {
-    pub fn new(client: reqwest::Client, silence_max: Duration) -> Self {
-        Self { client, silence_max }
+    pub fn new(client: reqwest::Client, silence_max: Duration, bandwidth: Arc<BandwidthMeter>) -> Self {
+        Self { client, silence_max, bandwidth }
     }
 }
 
@@ -52,8 +53,11 @@ impl HttpTransport for ServiceTransport {
         let mut sending =
             self.client.request(parts.method, url).headers(parts.headers).version(parts.version);
         if !body.is_empty() {
-            sending =
-                sending.body(reqwest::Body::wrap(UploadBody { rest: body, activity: Arc::clone(&activity) }));
+            sending = sending.body(reqwest::Body::wrap(UploadBody {
+                rest: body,
+                activity: Arc::clone(&activity),
+                pace: BodyPace::new(&self.bandwidth),
+            }));
         }
         let answer = match limit_silence(self.silence_max, &activity, sending.send()).await {
             Some(answer) => answer.map_err(|error| describe_send_error(&error))?,
@@ -80,7 +84,12 @@ impl HttpTransport for ServiceTransport {
                 None
             },
         };
-        let body = DownloadBody::new(answer.bytes_stream(), self.silence_max, limits);
+        let body = DownloadBody::new(
+            answer.bytes_stream(),
+            self.silence_max,
+            limits,
+            BodyPace::new(&self.bandwidth),
+        );
         // The length is checked by the body itself: OpenDAL's error would not tell a cut answer from others.
         response
             .body(HttpBody::new(body, None))
@@ -214,10 +223,38 @@ async fn limit_silence<F: Future>(
     }
 }
 
+/// Keeps one body to the limits of bandwidth.
+struct BodyPace {
+    bandwidth: Arc<BandwidthMeter>,
+    /// Until more may follow.
+    wait: Option<Pin<Box<Sleep>>>,
+}
+
+impl BodyPace {
+    fn new(bandwidth: &Arc<BandwidthMeter>) -> Self {
+        Self { bandwidth: Arc::clone(bandwidth), wait: None }
+    }
+
+    fn count_bytes(&mut self, direction: TransferredBytes, bytes: usize) {
+        let wait = self.bandwidth.count_bytes(direction, bytes);
+        self.wait = (!wait.is_zero()).then(|| Box::pin(tokio::time::sleep(wait)));
+    }
+
+    /// Ready when more may follow.
+    fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(wait) = &mut self.wait {
+            ready!(wait.as_mut().poll(context));
+            self.wait = None;
+        }
+        Poll::Ready(())
+    }
+}
+
 /// A body that is being sent.
 struct UploadBody {
     rest: Buffer,
     activity: Arc<LastActivity>,
+    pace: BodyPace,
 }
 
 impl http_body::Body for UploadBody {
@@ -226,14 +263,16 @@ impl http_body::Body for UploadBody {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        ready!(self.pace.poll_wait(context));
         // It is polled when the connection has room again: the previous step has left.
         self.activity.note();
-        let step = self.rest.len().min(UPLOAD_STEP);
+        let step = self.rest.len().min(self.pace.bandwidth.choose_step());
         if step == 0 {
             return Poll::Ready(None);
         }
+        self.pace.count_bytes(TransferredBytes::Sent, step);
         let piece = self.rest.slice(..step).to_bytes();
         self.rest = self.rest.slice(step..);
         Poll::Ready(Some(Ok(http_body::Frame::data(piece))))
@@ -268,12 +307,13 @@ struct DownloadBody<S> {
     limits: BodyLimits,
     received: u64,
     passed_on: u64,
+    pace: BodyPace,
 }
 
 impl<S> DownloadBody<S> {
-    fn new(pieces: S, silence_max: Duration, limits: BodyLimits) -> Self {
+    fn new(pieces: S, silence_max: Duration, limits: BodyLimits, pace: BodyPace) -> Self {
         let silence = Box::pin(tokio::time::sleep(silence_max));
-        Self { pieces, silence_max, silence, limits, received: 0, passed_on: 0 }
+        Self { pieces, silence_max, silence, limits, received: 0, passed_on: 0, pace }
     }
 
     /// The part of a piece that was asked for.
@@ -313,6 +353,12 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for DownloadBody<S
             if self.passed_on == self.limits.max {
                 return Poll::Ready(None);
             }
+            if self.pace.wait.is_some() {
+                ready!(self.pace.poll_wait(context));
+                // The service was not silent: nobody listened.
+                let deadline = Instant::now() + self.silence_max;
+                self.silence.as_mut().reset(deadline);
+            }
             let Poll::Ready(piece) = Pin::new(&mut self.pieces).poll_next(context) else {
                 ready!(self.silence.as_mut().poll(context));
                 let message = format!("the answer stopped for {} s", self.silence_max.as_secs());
@@ -327,6 +373,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for DownloadBody<S
                     return Poll::Ready(Some(Err(transport_error(TransportFailureKind::Garbled, message))));
                 }
                 Some(Ok(piece)) => {
+                    self.pace.count_bytes(TransferredBytes::Received, piece.len());
                     let piece = self.trim_piece(&piece);
                     if !piece.is_empty() {
                         return Poll::Ready(Some(Ok(Buffer::from(piece))));

@@ -21,6 +21,7 @@ use vellum_types::ErrorKind;
 
 use super::wire::{self, FSYNC, HARDLINK, MESSAGE_MAX, SftpReply, SftpRequest};
 use crate::object::address::SftpAddress;
+use crate::object::bandwidth::{BandwidthMeter, TransferredBytes};
 
 /// Time to connect. The program itself ends after it, and says why.
 const CONNECT_MAX: u64 = 10;
@@ -62,6 +63,7 @@ struct ChannelState {
     heard: Mutex<Instant>,
     /// What the program said of itself.
     said: Mutex<Vec<u8>>,
+    bandwidth: Arc<BandwidthMeter>,
 }
 
 #[derive(Default)]
@@ -94,6 +96,7 @@ impl SftpChannel {
         program: &Path,
         address: &SftpAddress,
         silence_max: Duration,
+        bandwidth: &Arc<BandwidthMeter>,
     ) -> Result<Self, ConnectionFailure> {
         let mut command = Command::new(program);
         command.arg(format!("-oConnectTimeout={CONNECT_MAX}"));
@@ -118,6 +121,7 @@ impl SftpChannel {
             requests: Mutex::default(),
             heard: Mutex::new(Instant::now()),
             said: Mutex::default(),
+            bandwidth: Arc::clone(bandwidth),
         });
         let (greet, greeting) = sync_channel(1);
         let reading = Arc::clone(&shared);
@@ -168,6 +172,8 @@ impl SftpChannel {
 
     fn write_message(&self, message: &[u8]) -> Result<(), ConnectionFailure> {
         let mut input = self.input.lock();
+        // With the lock: who comes later waits, too.
+        self.shared.keep_pace(TransferredBytes::Sent, message.len());
         let Some(pipe) = input.as_ref() else { return Err(self.failure()) };
         let mut rest = message;
         let start = Instant::now();
@@ -294,11 +300,26 @@ impl ChannelState {
         loop {
             let Ok(message) = read_message(output) else { return "" };
             *self.heard.lock() = Instant::now();
+            self.keep_pace(TransferredBytes::Received, message.len());
             let Ok((id, reply)) = SftpReply::decode(&message) else { return "an answer is malformed" };
             // Nobody waits for some answers.
             if let Some(answered) = self.requests.lock().waiting.remove(&id) {
                 let _ = answered.send(reply);
             }
+        }
+    }
+
+    /// Waits until bytes may follow those that are counted now.
+    fn keep_pace(&self, direction: TransferredBytes, bytes: usize) {
+        let end = Instant::now() + self.bandwidth.count_bytes(direction, bytes);
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(TICK));
+            // The server was not silent: nobody listened.
+            *self.heard.lock() = Instant::now();
         }
     }
 
