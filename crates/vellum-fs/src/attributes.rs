@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use vellum_host::clock::current_time;
 use vellum_types::limits::FILE_SIZE_MAX;
 use vellum_types::value::MODE_MASK;
-use vellum_types::{FileKind, Ino, InodeAttr, MapKey, UnixTime};
+use vellum_types::{BareInodeAttr, FileKind, Ino, InodeAttr, MapKey, UnixTime};
 
 use crate::attributes::clock::advance_change_time;
 use crate::attributes::xattr::CAPABILITY;
@@ -82,6 +82,17 @@ impl LiveFilesystem {
         Ok(attr)
     }
 
+    /// The attributes of an inode without its inline content, for whoever shows them once: what no cache has is not
+    /// put into one, where it would take the room of what is needed again.
+    pub fn bare_inode_attr(&self, ino: Ino) -> Result<BareInodeAttr> {
+        if let Some(attr) = self.inodes.find_attr(ino) {
+            return Ok(BareInodeAttr::copy_of(&attr));
+        }
+        let mut bare = self.tree.read_head_state(|view| view.expect_bare_attr(ino))?;
+        self.tree.access_times().apply_access_time(ino, &mut bare.attr);
+        Ok(bare)
+    }
+
     /// Sets attributes, all of them or none. What Linux changes beside them changes, too: set-id bits go when the
     /// owner changes, an access control list follows the mode.
     pub fn setattr(
@@ -89,41 +100,32 @@ impl LiveFilesystem {
         ino: Ino,
         set: &AttributeChanges,
         caller: RequestCaller,
-    ) -> Result<InodeAttributes> {
-        self.inode_attr(ino)?;
-        if set.mode.is_some() {
-            self.find_xattr(ino, acl::ACCESS)?;
-        }
-        if set.uid.is_some() || set.gid.is_some() {
-            self.find_xattr(ino, CAPABILITY)?;
-        }
+    ) -> Result<BareInodeAttr> {
+        let Some(size) = set.size else {
+            return self.apply_change(|txn| {
+                let mut bare = txn.expect_bare_attr(ino)?;
+                let now = current_time();
+                set_change_time(&mut bare.attr, set, now);
+                set_plain_attributes(txn, ino, &mut bare.attr, set, now)?;
+                txn.set_bare_attr(ino, &bare);
+                Ok(bare)
+            });
+        };
         let changed = self.apply_change(|txn| {
-            let now = current_time();
             let mut attr = txn.expect_inode_attr(ino)?;
-            match set.ctime {
-                Some(ctime) => attr.ctime = ctime,
-                None => advance_change_time(&mut attr, now),
+            let now = current_time();
+            set_change_time(&mut attr, set, now);
+            check_new_size(&attr, size)?;
+            self.truncate_in_transaction(txn, ino, &mut attr, size)?;
+            attr.mtime = now;
+            if caller.uid != 0 {
+                clear_set_ids(&mut attr);
             }
-            if let Some(size) = set.size {
-                check_new_size(&attr, size)?;
-                self.truncate_in_transaction(txn, ino, &mut attr, size)?;
-                attr.mtime = now;
-                if caller.uid != 0 {
-                    clear_set_ids(&mut attr);
-                }
-            }
-            if let Some(mode) = set.mode {
-                set_inode_mode(txn, ino, &mut attr, mode)?;
-            }
-            set_inode_owner(txn, ino, &mut attr, set)?;
-            attr.atime = set.atime.map_or(attr.atime, |time| time.resolve_time(now));
-            attr.mtime = set.mtime.map_or(attr.mtime, |time| time.resolve_time(now));
+            set_plain_attributes(txn, ino, &mut attr, set, now)?;
             txn.set_inode_attr(ino, &attr);
-            Ok(InodeAttributes { ino, attr: Arc::new(attr) })
+            Ok(attr.into())
         })?;
-        if set.size.is_some() {
-            self.stored_counts.forget_file(ino);
-        }
+        self.stored_counts.forget_file(ino);
         Ok(changed)
     }
 
@@ -140,6 +142,31 @@ impl LiveFilesystem {
         }
         Ok(())
     }
+}
+
+/// Sets the time of change as a kernel that kept it says, or to now.
+fn set_change_time(attr: &mut InodeAttr, set: &AttributeChanges, now: UnixTime) {
+    match set.ctime {
+        Some(ctime) => attr.ctime = ctime,
+        None => advance_change_time(attr, now),
+    }
+}
+
+/// Sets all but the size and the time of change. The caller puts the attributes.
+fn set_plain_attributes(
+    txn: &mut LiveTransaction<'_>,
+    ino: Ino,
+    attr: &mut InodeAttr,
+    set: &AttributeChanges,
+    now: UnixTime,
+) -> Result<()> {
+    if let Some(mode) = set.mode {
+        set_inode_mode(txn, ino, attr, mode)?;
+    }
+    set_inode_owner(txn, ino, attr, set)?;
+    attr.atime = set.atime.map_or(attr.atime, |time| time.resolve_time(now));
+    attr.mtime = set.mtime.map_or(attr.mtime, |time| time.resolve_time(now));
+    Ok(())
 }
 
 fn is_access_due(attr: &InodeAttr, now: UnixTime) -> bool {

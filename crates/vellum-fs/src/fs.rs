@@ -8,7 +8,7 @@ use vellum_chunker::Chunker;
 use vellum_host::clock::current_time;
 use vellum_live::{CommitSequence, LiveStore};
 use vellum_types::value::SuperBlock;
-use vellum_types::{FileKind, Ino, InodeAttr, MapKey, SnapshotId};
+use vellum_types::{BareInodeAttr, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
 use vellum_volume::Volume;
 use vellum_volume::lease::HeldLease;
 use vellum_volume::refs::WorktreeQuota;
@@ -45,6 +45,15 @@ pub struct InodeAttributes {
     pub ino: Ino,
     /// Its attributes; an orphan has no links.
     pub attr: Arc<InodeAttr>,
+}
+
+/// An inode with its attributes, but without its inline content.
+#[derive(Debug, Clone)]
+pub struct BareInode {
+    /// Its number.
+    pub ino: Ino,
+    /// Its attributes; an orphan has no links.
+    pub bare: BareInodeAttr,
 }
 
 /// Options of a live worktree.

@@ -21,7 +21,7 @@ pub use attributes::{AttributeChanges, TimeChange};
 pub use content::AllocateMode;
 pub use content::opened::{FileHandle, OpenFlags};
 pub use error::{FsError, Result};
-pub use fs::{InodeAttributes, LiveFilesystem, LiveOptions, RequestCaller};
+pub use fs::{BareInode, InodeAttributes, LiveFilesystem, LiveOptions, RequestCaller};
 pub use history::past::{EPOCHS_MAX, Epoch, EpochGuard};
 pub use history::view::LiveView;
 pub use log::WriteLog;

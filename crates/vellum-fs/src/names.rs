@@ -1,9 +1,9 @@
 //! Names: looking up, creating, linking, removing, renaming.
 //!
 //! Invariant: every entry has its inode, an inode has as many links as entries name it (a directory 2 and its
-//! subdirectories), and its attributes say where one of them is. Each operation is one transaction. What it needs is
-//! read before, so that nothing is fetched from the store within it; if that has changed by then, the operation
-//! begins again.
+//! subdirectories), and its attributes say where one of them is. Each operation is one transaction. What it
+//! needs of directories' entries is read before; if that has changed by then, the operation begins again. Attributes are
+//! read in the transaction, which is begun anew if they have to be fetched from the store ([`crate::tree`]).
 
 mod copy;
 mod link;

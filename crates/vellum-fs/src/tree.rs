@@ -22,14 +22,14 @@ use rustix::io::Errno;
 use vellum_live::{CommitSequence, LiveError, LiveStore};
 use vellum_map::{KeySpan, NodeCache, NodeSource};
 use vellum_types::value::SuperBlock;
-use vellum_types::{Dentry, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag};
+use vellum_types::{BareInodeAttr, Dentry, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag};
 use vellum_volume::tree::NodeLoader;
 
 use crate::error::{FsError, Result};
 use crate::tree::head::{HEAD_KEY, LayeredState, LiveHead};
 
 pub use accesses::AccessTimes;
-use merge::{LayerChanges, LiveRead, MergedEntries, get_merged_value};
+use merge::{LayerChanges, LiveRead, MergedEntries, get_merged_bare_attr, get_merged_value};
 pub(crate) use merge::{decode_change, encode_change, encode_layer_key};
 use resident::ResidentNodes;
 pub use txn::LiveTransaction;
@@ -87,6 +87,14 @@ pub trait MapReader {
         self.inode_attr(ino)?.ok_or(FsError::Posix(Errno::STALE))
     }
 
+    /// The attributes of an inode without its inline content, if it exists.
+    fn bare_inode_attr(&self, ino: Ino) -> Result<Option<BareInodeAttr>>;
+
+    /// The same of an inode that somebody holds: stale if it is gone.
+    fn expect_bare_attr(&self, ino: Ino) -> Result<BareInodeAttr> {
+        self.bare_inode_attr(ino)?.ok_or(FsError::Posix(Errno::STALE))
+    }
+
     /// An entry of a directory.
     fn lookup_dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
         let value = self.get_value(&MapKey::for_dentry(dir, name))?;
@@ -118,9 +126,10 @@ pub trait MapReader {
         failed.map_or(Ok(()), |error| Err(wrap_decode_error("a directory entry")(error)))
     }
 
-    /// All keys of an inode, added to `keys`.
+    /// All keys of an inode but that of its attributes, added to `keys`.
     fn collect_inode_keys(&self, ino: Ino, keys: &mut Vec<MapKey>) -> Result<()> {
-        let [start, end] = [ino, Ino(ino.0.saturating_add(1))].map(MapKey::for_attr);
+        let start = MapKey::first_for_tag(ino, MapKeyTag::Dentry);
+        let end = MapKey::for_attr(Ino(ino.0.saturating_add(1)));
         let mut failed = None;
         self.scan(KeySpan::from_bounds(start.as_bytes(), end.as_bytes()), &mut |key, _| {
             match MapKeyRef::parse(key) {
@@ -154,6 +163,10 @@ struct MapSnapshot<'a> {
 }
 
 impl MapReader for MapSnapshot<'_> {
+    fn bare_inode_attr(&self, ino: Ino) -> Result<Option<BareInodeAttr>> {
+        get_merged_bare_attr(self.live, self.state, self.nodes, ino)
+    }
+
     fn get_value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>> {
         get_merged_value(self.live, self.state, self.nodes, key)
     }

@@ -14,4 +14,4 @@ pub use codec::{DecodeError, FieldReader, FieldWriter};
 pub use error::ErrorKind;
 pub use id::{BlobId, BlobKind, Ino, PackId, SnapshotId, VolumeId};
 pub use key::{MapKey, MapKeyRef, MapKeyTag};
-pub use value::{ChunkingMode, Dentry, Extent, ExtentSource, FileKind, InodeAttr, UnixTime};
+pub use value::{BareInodeAttr, ChunkingMode, Dentry, Extent, ExtentSource, FileKind, InodeAttr, UnixTime};

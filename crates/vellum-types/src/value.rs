@@ -3,6 +3,10 @@
 //! Invariant: a value that decodes is in range (known kind, legal mode bits, nanoseconds below one second, sizes
 //! that `off_t` can say), and encoding it again gives the same bytes: equal states have equal encodings.
 
+mod bare;
+
+pub use bare::BareInodeAttr;
+
 use crate::codec::{DecodeError, FieldReader, FieldWriter};
 use crate::id::{BlobId, Ino};
 use crate::key::check_name;
@@ -153,6 +157,12 @@ pub struct InodeAttr {
     pub chunking: ChunkingMode,
 }
 
+/// The attributes of an inode up to its inline content, and what the flags say of the rest.
+struct DecodedFields {
+    attr: InodeAttr,
+    flags: u8,
+}
+
 const HAS_ATIME: u8 = 1;
 const HAS_CTIME: u8 = 2;
 const HAS_BTIME: u8 = 4;
@@ -195,19 +205,32 @@ impl InodeAttr {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let inline_len = self.inline.as_ref().map_or(0, Vec::len);
-        let capacity = 64 + self.name.len() + self.target.len() + inline_len;
-        let mut writer = FieldWriter::from_vec(Vec::with_capacity(capacity));
-        writer.write_u8(self.kind.as_byte()).write_u8(self.encode_flags());
+        let mut writer = FieldWriter::from_vec(Vec::with_capacity(self.fields_capacity() + inline_len));
+        self.encode_fields(&mut writer, self.inline.is_some());
+        if let Some(content) = &self.inline {
+            writer.write_raw(content);
+        }
+        writer.into_vec()
+    }
+
+    /// Bytes that the stored form takes without inline content, at most or a little more.
+    fn fields_capacity(&self) -> usize {
+        64 + self.name.len() + self.target.len()
+    }
+
+    /// Appends the stored form up to the inline content, which is its end.
+    fn encode_fields(&self, writer: &mut FieldWriter, has_inline: bool) {
+        writer.write_u8(self.kind.as_byte()).write_u8(self.encode_flags(has_inline));
         writer
             .write_varint(u64::from(self.mode))
             .write_varint(u64::from(self.uid))
             .write_varint(u64::from(self.gid));
         writer.write_varint(self.size).write_varint(u64::from(self.nlink));
         writer.write_varint(self.parent.0).write_bytes(&self.name);
-        self.mtime.encode(&mut writer);
+        self.mtime.encode(writer);
         for time in [self.atime, self.ctime, self.btime] {
             if time != self.mtime {
-                time.encode(&mut writer);
+                time.encode(writer);
             }
         }
         if self.rdev != 0 {
@@ -219,26 +242,34 @@ impl InodeAttr {
         if self.kind == FileKind::Symlink {
             writer.write_bytes(&self.target);
         }
-        if let Some(content) = &self.inline {
-            writer.write_raw(content);
-        }
-        writer.into_vec()
     }
 
-    fn encode_flags(&self) -> u8 {
+    fn encode_flags(&self, has_inline: bool) -> u8 {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         flag(self.atime != self.mtime, HAS_ATIME)
             | flag(self.ctime != self.mtime, HAS_CTIME)
             | flag(self.btime != self.mtime, HAS_BTIME)
             | flag(self.rdev != 0, HAS_RDEV)
             | flag(self.generation != 0, HAS_GENERATION)
-            | flag(self.inline.is_some(), HAS_INLINE)
+            | flag(has_inline, HAS_INLINE)
             | flag(self.chunking == ChunkingMode::Fixed, IS_FIXED)
     }
 
     /// Reads the stored form; refuses what no `encode` writes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
+        let DecodedFields { mut attr, flags } = Self::decode_fields(&mut reader)?;
+        if flags & HAS_INLINE != 0 {
+            let content = reader.read_rest();
+            attr.check_inline_len(content.len())?;
+            attr.inline = Some(content.to_vec());
+        }
+        reader.expect_end()?;
+        Ok(attr)
+    }
+
+    /// Reads what `encode_fields` wrote. Inline content, if the flags announce it, is the rest.
+    fn decode_fields(reader: &mut FieldReader<'_>) -> Result<DecodedFields, DecodeError> {
         let kind = FileKind::from_byte(reader.read_u8()?)?;
         let flags = reader.read_u8()?;
         let mut attr = Self::new(kind, reader.read_varint_u32()?);
@@ -248,10 +279,10 @@ impl InodeAttr {
         attr.nlink = reader.read_varint_u32()?;
         attr.parent = Ino(reader.read_varint()?);
         attr.name = reader.read_bytes(NAME_MAX)?.to_vec();
-        attr.mtime = UnixTime::decode(&mut reader)?;
-        attr.decode_optional(flags, &mut reader)?;
+        attr.mtime = UnixTime::decode(reader)?;
+        attr.decode_optional(flags, reader)?;
         attr.check_consistency(flags)?;
-        Ok(attr)
+        Ok(DecodedFields { attr, flags })
     }
 
     /// Reads the stored form as published trees hold it: with a name, for orphans belong to live worktrees.
@@ -275,18 +306,15 @@ impl InodeAttr {
         if self.kind == FileKind::Symlink {
             self.target = reader.read_bytes(SYMLINK_MAX)?.to_vec();
         }
-        if flags & HAS_INLINE != 0 {
-            self.inline = Some(reader.read_rest().to_vec());
-        }
         if flags & IS_FIXED != 0 {
             self.chunking = ChunkingMode::Fixed;
         }
-        reader.clone().expect_end()
+        Ok(())
     }
 
     fn check_consistency(&self, flags: u8) -> Result<(), DecodeError> {
         let ensure = |good: bool, field| if good { Ok(()) } else { Err(DecodeError::Invalid(field)) };
-        ensure(flags == self.encode_flags(), "flags")?;
+        ensure(flags == self.encode_flags(flags & HAS_INLINE != 0), "flags")?;
         ensure(self.mode & !MODE_MASK == 0, "mode")?;
         ensure(self.size <= FILE_SIZE_MAX, "size")?;
         if self.name.is_empty() {
@@ -298,11 +326,15 @@ impl InodeAttr {
         if self.kind == FileKind::Symlink {
             ensure(!self.target.is_empty() && !self.target.contains(&0), "symlink target")?;
         }
-        if let Some(content) = &self.inline {
-            ensure(self.kind == FileKind::File && content.len() <= INLINE_MAX, "inline content")?;
-            ensure(content.len() as u64 == self.size, "size")?;
-        }
         Ok(())
+    }
+
+    /// Refuses inline content of a length that these attributes cannot have.
+    fn check_inline_len(&self, len: usize) -> Result<(), DecodeError> {
+        if self.kind != FileKind::File || len > INLINE_MAX {
+            return Err(DecodeError::Invalid("inline content"));
+        }
+        if len as u64 == self.size { Ok(()) } else { Err(DecodeError::Invalid("size")) }
     }
 }
 

@@ -86,6 +86,11 @@ impl InodeCache {
         self.attrs.get(self.hash_ino(ino), |held| *held == ino)
     }
 
+    /// The attributes of an inode, for whoever will not put them if they are missing.
+    pub fn find_attr(&self, ino: Ino) -> Option<Arc<InodeAttr>> {
+        self.get_attr(ino).ok()
+    }
+
     /// Keeps what was read after a miss.
     pub fn insert_attr(&self, ino: Ino, attr: &Arc<InodeAttr>, ticket: InsertTicket) {
         let inline = attr.inline.as_ref().map_or(0, Vec::capacity);

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use vellum_host::clock::current_time;
 use vellum_map::KeySpan;
-use vellum_types::{FileKind, Ino};
+use vellum_types::{FileKind, Ino, MapKey};
 
 use super::released::remove_if_nameless;
 use super::update_change_times;
@@ -57,7 +57,7 @@ impl LiveFilesystem {
     }
 
     pub(super) fn is_nameless_inode(&self, ino: Ino) -> Result<bool> {
-        self.tree.read_head_state(|view| Ok(view.inode_attr(ino)?.is_some_and(|attr| attr.nlink == 0)))
+        self.tree.read_head_state(|view| Ok(view.bare_inode_attr(ino)?.is_some_and(|bare| bare.attr.nlink == 0)))
     }
 
     /// Removes what an earlier run left open and nameless.
@@ -74,7 +74,7 @@ impl LiveFilesystem {
             debug_assert_eq!(key, orphan_key(ino));
             self.apply_change(|txn| {
                 // It may have got a name again, or be gone.
-                if txn.inode_attr(ino)?.is_some_and(|attr| attr.nlink == 0) {
+                if txn.bare_inode_attr(ino)?.is_some_and(|bare| bare.attr.nlink == 0) {
                     remove_inode(txn, ino)?;
                 }
                 txn.remove_orphan(ino);
@@ -85,9 +85,9 @@ impl LiveFilesystem {
     }
 }
 
-/// Removes all that the map holds of an inode that no name leads to.
+/// Removes all that the map holds of an inode that is there, and that no name leads to.
 pub(crate) fn remove_inode(txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<()> {
-    let mut keys = Vec::new();
+    let mut keys = vec![MapKey::for_attr(ino)];
     txn.collect_inode_keys(ino, &mut keys)?;
     keys.into_iter().for_each(|key| txn.delete_key(key));
     Ok(())

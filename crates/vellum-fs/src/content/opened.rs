@@ -3,12 +3,12 @@
 //!
 //! Invariant: a claimed inode cannot be opened, so the claimant may remove it.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use vellum_types::Ino;
 
+use crate::attributes::numbers::NumberMap;
 use crate::history::past::HeldInodes;
 
 /// An open file.
@@ -30,17 +30,29 @@ pub struct OpenFlags {
 #[derive(Debug)]
 enum InodeUse {
     /// It is open by so many handles, and held so many times without one.
-    Open { handles: u64, held: u64 },
+    Open {
+        handles: u64,
+        held: u64,
+        /// It lost its last name meanwhile. A hint: it may have got one again, or may have had none from the start.
+        is_orphan: bool,
+    },
     /// Somebody is removing it.
     Claimed,
 }
 
-const UNUSED: InodeUse = InodeUse::Open { handles: 0, held: 0 };
+const UNUSED: InodeUse = InodeUse::Open { handles: 0, held: 0, is_orphan: false };
+
+/// An inode whose last use has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UnusedInode {
+    /// Whether it is known to have lost its last name while it was in use.
+    pub is_orphan: bool,
+}
 
 #[derive(Debug, Default)]
 struct OpenInodeMap {
-    inodes: HashMap<Ino, InodeUse>,
-    handles: HashMap<FileHandle, Ino>,
+    inodes: NumberMap<Ino, InodeUse>,
+    handles: NumberMap<FileHandle, Ino>,
     last: u64,
 }
 
@@ -52,13 +64,13 @@ pub struct OpenInodes {
 }
 
 impl OpenInodeMap {
-    /// Counts down; whether nobody uses the inode any more, and somebody did.
-    fn reduce_counts(&mut self, ino: Ino, count: impl FnOnce(&mut u64, &mut u64)) -> bool {
-        let Entry::Occupied(mut entry) = self.inodes.entry(ino) else { return false };
-        let InodeUse::Open { handles, held } = entry.get_mut() else { return false };
+    /// Counts down; gives the inode if nobody uses it any more, and somebody did.
+    fn reduce_counts(&mut self, ino: Ino, count: impl FnOnce(&mut u64, &mut u64)) -> Option<UnusedInode> {
+        let Entry::Occupied(mut entry) = self.inodes.entry(ino) else { return None };
+        let InodeUse::Open { handles, held, is_orphan } = entry.get_mut() else { return None };
         count(handles, held);
-        let unused = *handles == 0 && *held == 0;
-        if unused {
+        let unused = (*handles == 0 && *held == 0).then_some(UnusedInode { is_orphan: *is_orphan });
+        if unused.is_some() {
             entry.remove();
         }
         unused
@@ -89,7 +101,7 @@ impl OpenInodes {
     pub(crate) fn close_handle(&self, handle: FileHandle) -> Option<Ino> {
         let mut table = self.table.lock();
         let ino = table.handles.remove(&handle)?;
-        table.reduce_counts(ino, |handles, _| *handles = handles.saturating_sub(1)).then_some(ino)
+        table.reduce_counts(ino, |handles, _| *handles = handles.saturating_sub(1)).map(|_| ino)
     }
 
     /// Counts that somebody holds an inode, for whom there is no handle.
@@ -101,16 +113,28 @@ impl OpenInodes {
         }
     }
 
-    /// Counts that it is held so many times less; whether nobody has it open or holds it any more.
-    pub(crate) fn release_inode(&self, ino: Ino, times: u64) -> bool {
+    /// Counts that it is held so many times less; gives it if nobody has it open or holds it any more.
+    pub(crate) fn release_inode(&self, ino: Ino, times: u64) -> Option<UnusedInode> {
         self.table.lock().reduce_counts(ino, |_, held| *held = held.saturating_sub(times))
+    }
+
+    /// Remembers that an inode lost its last name while it was in use. False if its last use has ended since: whoever
+    /// ended it did not know of an orphan, so the caller must see to it.
+    pub(crate) fn mark_orphan(&self, ino: Ino) -> bool {
+        match self.table.lock().inodes.get_mut(&ino) {
+            Some(InodeUse::Open { is_orphan, .. }) => {
+                *is_orphan = true;
+                true
+            }
+            Some(InodeUse::Claimed) | None => false,
+        }
     }
 
     /// Takes what is held without a handle: it is of another state from now on.
     pub(crate) fn take_held_inodes(&self) -> HeldInodes {
-        let mut taken = HeldInodes::new();
+        let mut taken = HeldInodes::default();
         self.table.lock().inodes.retain(|ino, used| match used {
-            InodeUse::Open { handles, held } => {
+            InodeUse::Open { handles, held, .. } => {
                 if *held > 0 {
                     taken.insert(*ino, std::mem::take(held));
                 }
@@ -185,9 +209,19 @@ mod tests {
         opened.hold_inode(INO);
         assert_eq!(opened.close_handle(handle), None);
         assert!(opened.claim_removal(INO).is_none());
-        assert!(
-            !opened.release_inode(INO, 1) && opened.release_inode(INO, 1) && !opened.release_inode(INO, 1)
-        );
+        let released = [(); 3].map(|()| opened.release_inode(INO, 1));
+        assert_eq!(released, [None, Some(UnusedInode { is_orphan: false }), None]);
+    }
+
+    #[test]
+    fn an_orphan_is_known_at_its_last_release() {
+        let opened = OpenInodes::default();
+        opened.hold_inode(INO);
+        assert!(opened.mark_orphan(INO));
+        assert_eq!(opened.release_inode(INO, 1), Some(UnusedInode { is_orphan: true }));
+        assert!(!opened.mark_orphan(INO), "nobody uses it any more");
+        opened.hold_inode(INO);
+        assert_eq!(opened.release_inode(INO, 1), Some(UnusedInode { is_orphan: false }), "it is another use");
     }
 
     #[test]
@@ -196,7 +230,7 @@ mod tests {
         let handle = opened.add_handle(INO);
         opened.hold_inode(INO);
         opened.hold_inode(Ino(8));
-        assert_eq!(opened.take_held_inodes(), HeldInodes::from([(INO, 1), (Ino(8), 1)]));
+        assert_eq!(opened.take_held_inodes(), HeldInodes::from_iter([(INO, 1), (Ino(8), 1)]));
         assert!(opened.claim_removal(Ino(8)).is_some() && opened.claim_removal(INO).is_none());
         assert_eq!(opened.close_handle(handle), Some(INO));
     }

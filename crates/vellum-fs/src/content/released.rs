@@ -52,7 +52,9 @@ impl LiveFilesystem {
     /// [`LiveFilesystem::remove_released_orphans`]. True if there is something to remove.
     pub fn defer_inode_release(&self, epoch: Epoch, ino: Ino, times: u64) -> Result<bool> {
         let _entered = self.enter_epoch();
-        if !self.reduce_hold_count(epoch, ino, times) || !self.is_nameless_inode(ino)? {
+        let Some(unused) = self.reduce_hold_count(epoch, ino, times) else { return Ok(false) };
+        // Whoever removes it looks whether it has a name again.
+        if !unused.is_orphan && !self.is_nameless_inode(ino)? {
             return Ok(false);
         }
         if self.released.add_orphan(ino) >= BATCH_INODES {
@@ -114,7 +116,7 @@ impl LiveFilesystem {
 /// transaction.
 fn count_inode_keys(view: &dyn MapReader, ino: Ino) -> Result<usize> {
     let mut keys: Vec<MapKey> = Vec::new();
-    if view.inode_attr(ino)?.is_some_and(|attr| attr.size > INLINE_MAX as u64) {
+    if view.bare_inode_attr(ino)?.is_some_and(|bare| bare.attr.size > INLINE_MAX as u64) {
         view.collect_inode_keys(ino, &mut keys)?;
     }
     Ok(keys.len() + 1)
@@ -122,7 +124,7 @@ fn count_inode_keys(view: &dyn MapReader, ino: Ino) -> Result<usize> {
 
 /// Removes an inode, unless it has a name again.
 pub(super) fn remove_if_nameless(txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<()> {
-    if txn.inode_attr(ino)?.is_some_and(|attr| attr.nlink == 0) {
+    if txn.bare_inode_attr(ino)?.is_some_and(|bare| bare.attr.nlink == 0) {
         remove_inode(txn, ino)?;
         txn.remove_orphan(ino);
     }

@@ -4,13 +4,13 @@
 //! counts of files with many extents are kept for a while. Invariant: a count is older than [`VALID`] only by the time
 //! that it took, and of the size that the file has now, but for a little that was appended.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use vellum_types::{Ino, InodeAttr};
+use vellum_types::{BareInodeAttr, FileKind, Ino, InodeAttr};
 
 use super::extents::{CountedBytes, count_stored_bytes};
+use crate::attributes::numbers::NumberMap;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
 
@@ -35,7 +35,7 @@ struct KeptCount {
 /// Counts of files with many extents.
 #[derive(Debug, Default)]
 pub(crate) struct StoredByteCounts {
-    counts: Mutex<HashMap<Ino, KeptCount>>,
+    counts: Mutex<NumberMap<Ino, KeptCount>>,
 }
 
 impl StoredByteCounts {
@@ -70,7 +70,16 @@ impl StoredByteCounts {
 impl LiveFilesystem {
     /// How many bytes an inode takes: of a file, those that are no holes.
     pub(crate) fn count_live_bytes(&self, ino: Ino, attr: &InodeAttr) -> Result<u64> {
-        if attr.inline.is_some() || attr.size == 0 {
+        if attr.inline.is_some() { Ok(attr.size) } else { self.count_extent_bytes(ino, attr) }
+    }
+
+    /// The same by attributes without content.
+    pub fn stored_bytes_of_bare(&self, ino: Ino, bare: &BareInodeAttr) -> Result<u64> {
+        if bare.has_inline { Ok(bare.attr.size) } else { self.count_extent_bytes(ino, &bare.attr) }
+    }
+
+    fn count_extent_bytes(&self, ino: Ino, attr: &InodeAttr) -> Result<u64> {
+        if attr.kind != FileKind::File || attr.size == 0 {
             return Ok(attr.size);
         }
         if let Some(stored) = self.stored_counts.find_count(ino, attr.size) {

@@ -5,13 +5,15 @@
 //! past state is kept as long as an inode of it is held; it is in memory only, like open files.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 use vellum_types::Ino;
 
+use crate::attributes::numbers::NumberMap;
+use crate::content::opened::UnusedInode;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::tree::head::LayeredState;
@@ -24,7 +26,7 @@ pub const EPOCHS_MAX: u16 = 1 << 15;
 pub struct Epoch(pub u16);
 
 /// The number of holders of each inode.
-pub(crate) type HeldInodes = HashMap<Ino, u64>;
+pub(crate) type HeldInodes = NumberMap<Ino, u64>;
 
 /// The state of an earlier epoch.
 #[derive(Debug, Clone)]
@@ -107,17 +109,20 @@ impl LiveFilesystem {
     /// without held inodes.
     pub fn release_inode(&self, epoch: Epoch, ino: Ino, times: u64) -> Result<()> {
         let _entered = self.enter_epoch();
-        if self.reduce_hold_count(epoch, ino, times) { self.remove_if_unused(ino) } else { Ok(()) }
+        match self.reduce_hold_count(epoch, ino, times) {
+            Some(_) => self.remove_if_unused(ino),
+            None => Ok(()),
+        }
     }
 
-    /// Removes holders of an inode; the caller must have entered. Returns true if it has no holder any more and
+    /// Removes holders of an inode; the caller must have entered. Returns the inode if it has no holder any more and
     /// belongs to the current state. A past state without held inodes is removed.
-    pub(crate) fn reduce_hold_count(&self, epoch: Epoch, ino: Ino, times: u64) -> bool {
+    pub(crate) fn reduce_hold_count(&self, epoch: Epoch, ino: Ino, times: u64) -> Option<UnusedInode> {
         if epoch == self.current_epoch() {
             return self.opened.release_inode(ino, times);
         }
         let mut pasts = self.epochs.lock_past_states();
-        let Entry::Occupied(mut past) = pasts.entry(epoch) else { return false };
+        let Entry::Occupied(mut past) = pasts.entry(epoch) else { return None };
         if let Some(count) = past.get_mut().held.get_mut(&ino) {
             *count = count.saturating_sub(times);
             if *count == 0 {
@@ -128,6 +133,6 @@ impl LiveFilesystem {
             past.remove();
             self.has_unneeded_layers.store(true, Ordering::Release);
         }
-        false
+        None
     }
 }

@@ -4,12 +4,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_types::Ino;
+use vellum_types::{BareInodeAttr, Ino};
 use vellum_volume::tree::{DirEntry, path_components};
 
 use super::NameInDir;
 use crate::error::{FsError, Result};
-use crate::fs::{InodeAttributes, LiveFilesystem};
+use crate::fs::{BareInode, InodeAttributes, LiveFilesystem};
 use crate::tree::MapReader;
 
 impl LiveFilesystem {
@@ -21,6 +21,19 @@ impl LiveFilesystem {
             Ok(attr) => Ok(InodeAttributes { ino, attr }),
             Err(FsError::Posix(Errno::STALE)) => self.try_lookup(&place),
             Err(error) => Err(error),
+        }
+    }
+
+    /// The same, with attributes that no cache keeps ([`LiveFilesystem::bare_inode_attr`]).
+    pub fn lookup_bare(&self, dir: Ino, name: &[u8]) -> Result<BareInode> {
+        let place = NameInDir::new(dir, name)?;
+        let ino = self.expect_dentry(&place)?.ino;
+        match self.bare_inode_attr(ino) {
+            Err(FsError::Posix(Errno::STALE)) => {
+                let InodeAttributes { ino, attr } = self.try_lookup(&place)?;
+                Ok(BareInode { ino, bare: BareInodeAttr::copy_of(&attr) })
+            }
+            read => Ok(BareInode { ino, bare: read? }),
         }
     }
 

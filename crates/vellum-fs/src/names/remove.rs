@@ -1,28 +1,57 @@
 //! Removing names, and with the last one the inode; if that is open, it stays as an orphan.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_host::clock::current_time;
 use vellum_types::limits::INLINE_MAX;
-use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, UnixTime};
+use vellum_types::{BareInodeAttr, Dentry, FileKind, Ino, MapKey, UnixTime};
 
 use super::places::HardLink;
 use super::{NameInDir, add_link_count, read_dir_attr, update_dir};
 use crate::attributes::clock::advance_change_time;
-use crate::content::opened::RemovalClaim;
 use crate::content::remove_inode;
-use crate::error::Result;
-use crate::fs::{InodeAttributes, LiveFilesystem};
+use crate::error::{FsError, Result};
+use crate::fs::LiveFilesystem;
 use crate::tree::{LiveTransaction, MapReader};
 
 /// A link that is about to go: what was found out about its inode before the transaction.
 pub(super) struct RemovedLink {
     pub ino: Ino,
-    seen: Arc<InodeAttr>,
-    /// Another link, if this one is the first of several.
-    next: Option<HardLink>,
+    others: OtherLinks,
+}
+
+/// What is known of an inode's links beside the one that goes.
+enum OtherLinks {
+    /// Nothing: most inodes have one link, and those need not be looked at before.
+    Unknown,
+    /// What was found when the inode had this time of change and so many links.
+    Seen {
+        ctime: UnixTime,
+        nlink: u32,
+        /// Another link, if the one that goes is the first of several.
+        next: Option<HardLink>,
+    },
+}
+
+/// What became of a link that was to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LinkRemoval {
+    /// It is gone, and so is the inode, or it has other links.
+    Removed,
+    /// It is gone, and the inode is an orphan.
+    Orphaned,
+    /// Nothing was changed: what was found out before does not hold any more.
+    Outdated,
+    /// Nothing was changed: it has to be found out which links there are beside it.
+    NeedsOtherLinks,
+}
+
+impl RemovedLink {
+    /// Nothing was found out.
+    fn unexplored(ino: Ino) -> Self {
+        Self { ino, others: OtherLinks::Unknown }
+    }
 }
 
 impl LiveFilesystem {
@@ -33,11 +62,11 @@ impl LiveFilesystem {
     }
 
     fn try_unlink(&self, place: &NameInDir<'_>) -> Result<bool> {
-        let node = self.lookup(place.dir, place.name)?;
-        if node.attr.kind == FileKind::Dir {
+        let dentry = self.expect_dentry(place)?;
+        if dentry.kind == FileKind::Dir {
             return Err(Errno::ISDIR.into());
         }
-        self.remove_name(place, &node)
+        self.remove_name(place, dentry)
     }
 
     /// Removes an empty directory.
@@ -47,69 +76,93 @@ impl LiveFilesystem {
     }
 
     fn try_rmdir(&self, place: &NameInDir<'_>) -> Result<bool> {
-        let node = self.lookup(place.dir, place.name)?;
-        if node.attr.kind != FileKind::Dir {
+        let dentry = self.expect_dentry(place)?;
+        if dentry.kind != FileKind::Dir {
             return Err(Errno::NOTDIR.into());
         }
-        self.remove_name(place, &node)
+        self.remove_name(place, dentry)
     }
 
     /// Removes a name and what depends on it; false if it stands for something else by now.
-    fn remove_name(&self, place: &NameInDir<'_>, node: &InodeAttributes) -> Result<bool> {
-        let is_dir = node.attr.kind == FileKind::Dir;
-        self.inode_attr(place.dir)?;
-        let leaving = self.prepare_link_removal(place, node)?;
-        let claim = self.opened.claim_removal(node.ino);
-        let done = self.apply_change(|txn| {
-            let mut parent = read_dir_attr(txn, place.dir)?;
-            let time = current_time();
-            if !is_still_named(txn, place, node)?
-                || !remove_link(txn, place, &leaving, claim.is_none(), time)?
-            {
-                return Ok(false);
-            }
-            if is_dir {
-                add_link_count(&mut parent, -1)?;
-            }
-            update_dir(&mut parent, time);
-            txn.delete_key(MapKey::for_dentry(place.dir, place.name));
-            txn.set_inode_attr(place.dir, &parent);
-            Ok(true)
-        })?;
-        if done {
-            self.finish_link_removal(node.ino, place, claim)?;
+    fn remove_name(&self, place: &NameInDir<'_>, dentry: Dentry) -> Result<bool> {
+        let claim = self.opened.claim_removal(dentry.ino);
+        // With an orphan nothing goes yet but its name, for which its attributes are all that is needed: these are read
+        // in the transaction. An inode that nobody has open goes with all its keys, and a directory must be empty.
+        let leaving = if claim.is_some() || dentry.kind == FileKind::Dir {
+            self.prepare_link_removal(place, dentry)?
+        } else {
+            RemovedLink::unexplored(dentry.ino)
+        };
+        let mut removal = self.commit_name_removal(place, dentry, &leaving, claim.is_none())?;
+        if removal == LinkRemoval::NeedsOtherLinks {
+            let leaving = self.prepare_link_removal(place, dentry)?;
+            removal = self.commit_name_removal(place, dentry, &leaving, claim.is_none())?;
         }
-        Ok(done)
+        self.finish_link_removal(dentry.ino, place, removal)
     }
 
-    /// What is to be done when a link is gone.
+    fn commit_name_removal(
+        &self,
+        place: &NameInDir<'_>,
+        dentry: Dentry,
+        leaving: &RemovedLink,
+        is_open: bool,
+    ) -> Result<LinkRemoval> {
+        self.apply_change(|txn| {
+            let mut parent = read_dir_attr(txn, place.dir)?;
+            let time = current_time();
+            if txn.lookup_dentry(place.dir, place.name)? != Some(dentry) {
+                return Ok(LinkRemoval::Outdated);
+            }
+            let removal = remove_link(txn, place, leaving, is_open, time)?;
+            if removal.is_done() {
+                if dentry.kind == FileKind::Dir {
+                    add_link_count(&mut parent, -1)?;
+                }
+                update_dir(&mut parent, time);
+                txn.delete_key(MapKey::for_dentry(place.dir, place.name));
+                txn.set_inode_attr(place.dir, &parent);
+            }
+            Ok(removal)
+        })
+    }
+
+    /// What is to be done after a link was to be removed. False if it was not.
     pub(super) fn finish_link_removal(
         &self,
         ino: Ino,
         place: &NameInDir<'_>,
-        claim: Option<RemovalClaim<'_>>,
-    ) -> Result<()> {
+        removal: LinkRemoval,
+    ) -> Result<bool> {
+        if !removal.is_done() {
+            return Ok(false);
+        }
         self.places.remove_link(ino, place);
-        // What was open may have been closed before it was an orphan.
-        if claim.is_none() { self.remove_if_unused(ino) } else { Ok(()) }
+        // What was open may have been closed before it was an orphan: then nobody else removes it.
+        if removal == LinkRemoval::Orphaned && !self.opened.mark_orphan(ino) {
+            self.remove_if_unused(ino)?;
+        }
+        Ok(true)
     }
 
     /// Finds out what must be known of an inode to take a link from it.
     pub(super) fn prepare_link_removal(
         &self,
         place: &NameInDir<'_>,
-        node: &InodeAttributes,
+        Dentry { ino, kind }: Dentry,
     ) -> Result<RemovedLink> {
-        let InodeAttributes { ino, attr } = node;
-        if attr.kind == FileKind::Dir {
-            self.tree.read_head_state(|view| check_dir_empty(view, *ino))?;
+        let bare = self.tree.read_head_state(|view| view.bare_inode_attr(ino))?;
+        // Somebody else has removed it, or the tree is damaged: the transaction finds out.
+        let Some(BareInodeAttr { attr, .. }) = bare else { return Ok(RemovedLink::unexplored(ino)) };
+        if kind == FileKind::Dir {
+            self.tree.read_head_state(|view| check_dir_empty(view, ino))?;
         } else if attr.size > INLINE_MAX as u64 {
             // Its extents may fill many nodes: they are fetched here, not within the transaction.
-            self.tree.read_head_state(|view| view.collect_inode_keys(*ino, &mut Vec::new()))?;
+            self.tree.read_head_state(|view| view.collect_inode_keys(ino, &mut Vec::new()))?;
         }
-        let is_first = attr.kind != FileKind::Dir && attr.nlink > 1 && place.is_first_link(attr);
-        let next = if is_first { self.find_other_link(*ino, place)? } else { None };
-        Ok(RemovedLink { ino: *ino, seen: Arc::clone(attr), next })
+        let is_first = kind != FileKind::Dir && attr.nlink > 1 && place.is_first_link(&attr);
+        let next = if is_first { self.find_other_link(ino, place)? } else { None };
+        Ok(RemovedLink { ino, others: OtherLinks::Seen { ctime: attr.ctime, nlink: attr.nlink, next } })
     }
 
     /// Repeats an operation until it meets what it has read before; caches forget what it did not meet.
@@ -130,55 +183,62 @@ impl LiveFilesystem {
     }
 }
 
-/// Whether a place still names an inode.
-pub(super) fn is_still_named(
-    txn: &LiveTransaction<'_>,
-    place: &NameInDir<'_>,
-    node: &InodeAttributes,
-) -> Result<bool> {
-    let dentry = Dentry { ino: node.ino, kind: node.attr.kind };
-    Ok(txn.lookup_dentry(place.dir, place.name)? == Some(dentry))
+impl LinkRemoval {
+    /// Whether the link is gone.
+    pub fn is_done(self) -> bool {
+        match self {
+            Self::Removed | Self::Orphaned => true,
+            Self::Outdated | Self::NeedsOtherLinks => false,
+        }
+    }
 }
 
-/// Takes a link from an inode; a directory must be empty. False, and nothing was changed, if what was found out before
-/// does not hold any more.
+/// Takes a link from an inode; a directory must be empty. The caller removes the entry.
 pub(super) fn remove_link(
     txn: &mut LiveTransaction<'_>,
     place: &NameInDir<'_>,
     leaving: &RemovedLink,
     is_open: bool,
     time: UnixTime,
-) -> Result<bool> {
+) -> Result<LinkRemoval> {
     let ino = leaving.ino;
-    let mut attr = txn.expect_inode_attr(ino)?;
+    let missing = || FsError::BadTree(format!("inode {ino} is missing"));
+    let mut bare = txn.bare_inode_attr(ino)?.ok_or_else(missing)?;
+    let attr = &mut bare.attr;
     let mut is_last = attr.nlink <= 1;
     if attr.kind == FileKind::Dir {
         check_dir_empty(txn, ino)?;
         is_last = true;
-    } else if !is_last && place.is_first_link(&attr) {
-        match &leaving.next {
-            Some(HardLink { dir, name })
+    } else if !is_last && place.is_first_link(attr) {
+        match &leaving.others {
+            OtherLinks::Unknown => return Ok(LinkRemoval::NeedsOtherLinks),
+            OtherLinks::Seen { next: Some(HardLink { dir, name }), .. }
                 if txn.lookup_dentry(*dir, name)?.is_some_and(|next| next.ino == ino) =>
             {
                 (attr.parent, attr.name) = (*dir, name.to_vec());
             }
             // The tree counts links that are not there: this was the last one.
-            None if attr.ctime == leaving.seen.ctime && attr.nlink == leaving.seen.nlink => is_last = true,
-            _ => return Ok(false),
+            OtherLinks::Seen { ctime, nlink, next: None }
+                if attr.ctime == *ctime && attr.nlink == *nlink =>
+            {
+                is_last = true;
+            }
+            OtherLinks::Seen { .. } => return Ok(LinkRemoval::Outdated),
         }
     }
-    advance_change_time(&mut attr, time);
+    advance_change_time(attr, time);
     if !is_last {
         attr.nlink -= 1;
-        txn.set_inode_attr(ino, &attr);
+        txn.set_bare_attr(ino, &bare);
     } else if is_open {
         (attr.nlink, attr.parent, attr.name) = (0, Ino::SUPER, Vec::new());
         txn.add_orphan(ino);
-        txn.set_inode_attr(ino, &attr);
+        txn.set_bare_attr(ino, &bare);
+        return Ok(LinkRemoval::Orphaned);
     } else {
         remove_inode(txn, ino)?;
     }
-    Ok(true)
+    Ok(LinkRemoval::Removed)
 }
 
 fn check_dir_empty(view: &(impl MapReader + ?Sized), dir: Ino) -> Result<()> {

@@ -5,11 +5,11 @@ use vellum_host::clock::current_time;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, UnixTime};
 
 use super::make::put_whiteout;
-use super::remove::{RemovedLink, is_still_named, remove_link};
+use super::remove::{LinkRemoval, RemovedLink, remove_link};
 use super::{NameInDir, add_link_count, read_dir_attr, update_dir};
 use crate::attributes::clock::advance_change_time;
 use crate::error::{FsError, Result};
-use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
+use crate::fs::{LiveFilesystem, RequestCaller};
 use crate::tree::{LiveTransaction, MapReader};
 
 /// Deepest nesting of directories that is followed upwards; a hostile tree may hold a circle.
@@ -31,8 +31,22 @@ pub struct RenameFlags {
 struct RenameEntries<'a> {
     from: NameInDir<'a>,
     to: NameInDir<'a>,
-    moved: InodeAttributes,
-    target: Option<InodeAttributes>,
+    moved: Dentry,
+    target: Option<Dentry>,
+}
+
+/// An inode to which a place was told that it had not: it may have other links.
+struct MovedLink {
+    ino: Ino,
+    has_other_links: bool,
+}
+
+/// What a transaction did.
+enum CommittedRename {
+    /// It moved the name; what stood there before is another matter.
+    Moved { link: MovedLink, replaced: Option<LinkRemoval> },
+    /// Nothing: what was found before does not hold any more.
+    Outdated,
 }
 
 impl LiveFilesystem {
@@ -53,9 +67,9 @@ impl LiveFilesystem {
     }
 
     fn try_rename(&self, from: NameInDir<'_>, to: NameInDir<'_>, flags: RenameFlags) -> Result<bool> {
-        let moved = self.lookup(from.dir, from.name)?;
-        let target = match self.lookup(to.dir, to.name) {
-            Ok(node) => Some(node),
+        let moved = self.expect_dentry(&from)?;
+        let target = match self.expect_dentry(&to) {
+            Ok(dentry) => Some(dentry),
             Err(FsError::Posix(Errno::NOENT)) => None,
             Err(error) => return Err(error),
         };
@@ -66,7 +80,6 @@ impl LiveFilesystem {
             _ => {}
         }
         let found = RenameEntries { from, to, moved, target };
-        [from.dir, to.dir].into_iter().try_for_each(|dir| self.inode_attr(dir).map(drop))?;
         let parent = |ino| Ok(self.inode_attr(ino)?.parent);
         found.check_cycles(flags.exchange, &parent)?;
         match &found.target {
@@ -78,45 +91,45 @@ impl LiveFilesystem {
     fn move_and_replace(&self, found: &RenameEntries<'_>, whiteout: Option<RequestCaller>) -> Result<bool> {
         let RenameEntries { from, to, moved, target } = found;
         found.check_kinds()?;
-        to.check_name_allowed(moved.attr.kind)?;
-        let leaving = target.as_ref().map(|target| self.prepare_link_removal(to, target)).transpose()?;
-        let claim = target.as_ref().and_then(|target| self.opened.claim_removal(target.ino));
+        to.check_name_allowed(moved.kind)?;
+        let leaving = target.map(|target| self.prepare_link_removal(to, target)).transpose()?;
+        let claim = target.and_then(|target| self.opened.claim_removal(target.ino));
         let replaced = leaving.as_ref().map(|leaving| (leaving, claim.is_none()));
         let number = whiteout.map(|_| self.reserve_inode_number()).transpose()?;
         let done = self.apply_change(|txn| {
-            if number.is_some_and(|number| !self.numbers.is_number_valid(&number))
-                || !found.commit_move(txn, replaced)?
-            {
-                return Ok(false);
+            if number.is_some_and(|number| !self.numbers.is_number_valid(&number)) {
+                return Ok(CommittedRename::Outdated);
             }
-            if let (Some(number), Some(owner)) = (number, whiteout) {
+            let done = found.commit_move(txn, replaced)?;
+            if let (CommittedRename::Moved { .. }, Some(number), Some(owner)) = (&done, number, whiteout) {
                 put_whiteout(txn, number.ino, from, owner)?;
             }
-            Ok(true)
+            Ok(done)
         })?;
-        if done {
-            self.record_move(moved, from, to);
-            target.as_ref().map_or(Ok(()), |target| self.finish_link_removal(target.ino, to, claim))?;
+        let CommittedRename::Moved { link, replaced } = done else { return Ok(false) };
+        self.record_move(&link, from, to);
+        if let (Some(target), Some(removal)) = (target, replaced) {
+            self.finish_link_removal(target.ino, to, removal)?;
         }
-        Ok(done)
+        Ok(true)
     }
 
-    fn exchange_names(&self, found: &RenameEntries<'_>, target: &InodeAttributes) -> Result<bool> {
+    fn exchange_names(&self, found: &RenameEntries<'_>, target: &Dentry) -> Result<bool> {
         let RenameEntries { from, to, moved, .. } = found;
-        to.check_name_allowed(moved.attr.kind)?;
-        from.check_name_allowed(target.attr.kind)?;
-        let done = self.apply_change(|txn| found.commit_exchange(txn, target))?;
-        if done {
-            self.record_move(moved, from, to);
-            self.record_move(target, to, from);
-        }
-        Ok(done)
+        to.check_name_allowed(moved.kind)?;
+        from.check_name_allowed(target.kind)?;
+        let Some([forth, back]) = self.apply_change(|txn| found.commit_exchange(txn, target))? else {
+            return Ok(false);
+        };
+        self.record_move(&forth, from, to);
+        self.record_move(&back, to, from);
+        Ok(true)
     }
 
-    fn record_move(&self, node: &InodeAttributes, from: &NameInDir<'_>, to: &NameInDir<'_>) {
-        if node.attr.kind != FileKind::Dir && node.attr.nlink > 1 {
-            self.places.remove_link(node.ino, from);
-            self.places.add_link(node.ino, to);
+    fn record_move(&self, link: &MovedLink, from: &NameInDir<'_>, to: &NameInDir<'_>) {
+        if link.has_other_links {
+            self.places.remove_link(link.ino, from);
+            self.places.add_link(link.ino, to);
         }
     }
 }
@@ -149,53 +162,56 @@ impl RenameEntries<'_> {
 
     /// Whether both places are still as they were found.
     fn is_unchanged(&self, txn: &LiveTransaction<'_>) -> Result<bool> {
-        let target = match &self.target {
-            Some(target) => is_still_named(txn, &self.to, target)?,
-            None => txn.lookup_dentry(self.to.dir, self.to.name)?.is_none(),
-        };
-        Ok(target && is_still_named(txn, &self.from, &self.moved)?)
+        Ok(txn.lookup_dentry(self.to.dir, self.to.name)? == self.target
+            && txn.lookup_dentry(self.from.dir, self.from.name)? == Some(self.moved))
     }
 
     fn commit_move(
         &self,
         txn: &mut LiveTransaction<'_>,
         replaced: Option<(&RemovedLink, bool)>,
-    ) -> Result<bool> {
+    ) -> Result<CommittedRename> {
         if !self.is_unchanged(txn)? {
-            return Ok(false);
+            return Ok(CommittedRename::Outdated);
         }
         self.check_cycles(false, &|ino| Ok(txn.expect_inode_attr(ino)?.parent))?;
         let time = current_time();
         let mut dirs = RenameDirs::read_attrs(txn, self)?;
-        if let Some((leaving, is_open)) = replaced
-            && !remove_link(txn, &self.to, leaving, is_open, time)?
-        {
-            return Ok(false);
+        let removal = replaced
+            .map(|(leaving, is_open)| remove_link(txn, &self.to, leaving, is_open, time))
+            .transpose()?;
+        if removal.is_some_and(|removal| !removal.is_done()) {
+            return Ok(CommittedRename::Outdated);
         }
         let replaced_dirs = self.target.as_ref().map_or(0, subdir_count);
         dirs.add_subdirs(-subdir_count(&self.moved), subdir_count(&self.moved) - replaced_dirs)?;
-        update_moved_link(txn, self.moved.ino, &self.from, &self.to, time)?;
+        let link = update_moved_link(txn, self.moved.ino, &self.from, &self.to, time)?;
         txn.delete_key(MapKey::for_dentry(self.from.dir, self.from.name));
-        txn.set_dentry(self.to.dir, self.to.name, new_dentry(&self.moved));
+        txn.set_dentry(self.to.dir, self.to.name, self.moved);
         dirs.put_attrs(txn, self, time);
-        Ok(true)
+        Ok(CommittedRename::Moved { link, replaced: removal })
     }
 
-    fn commit_exchange(&self, txn: &mut LiveTransaction<'_>, target: &InodeAttributes) -> Result<bool> {
+    /// None if what was found before does not hold any more.
+    fn commit_exchange(
+        &self,
+        txn: &mut LiveTransaction<'_>,
+        target: &Dentry,
+    ) -> Result<Option<[MovedLink; 2]>> {
         if !self.is_unchanged(txn)? {
-            return Ok(false);
+            return Ok(None);
         }
         self.check_cycles(true, &|ino| Ok(txn.expect_inode_attr(ino)?.parent))?;
         let time = current_time();
         let mut dirs = RenameDirs::read_attrs(txn, self)?;
         let gained = subdir_count(target) - subdir_count(&self.moved);
         dirs.add_subdirs(gained, -gained)?;
-        update_moved_link(txn, self.moved.ino, &self.from, &self.to, time)?;
-        update_moved_link(txn, target.ino, &self.to, &self.from, time)?;
-        txn.set_dentry(self.to.dir, self.to.name, new_dentry(&self.moved));
-        txn.set_dentry(self.from.dir, self.from.name, new_dentry(target));
+        let forth = update_moved_link(txn, self.moved.ino, &self.from, &self.to, time)?;
+        let back = update_moved_link(txn, target.ino, &self.to, &self.from, time)?;
+        txn.set_dentry(self.to.dir, self.to.name, self.moved);
+        txn.set_dentry(self.from.dir, self.from.name, *target);
         dirs.put_attrs(txn, self, time);
-        Ok(true)
+        Ok(Some([forth, back]))
     }
 }
 
@@ -237,14 +253,15 @@ fn update_moved_link(
     from: &NameInDir<'_>,
     to: &NameInDir<'_>,
     time: UnixTime,
-) -> Result<()> {
-    let mut attr = txn.expect_inode_attr(ino)?;
-    if attr.kind == FileKind::Dir || from.is_first_link(&attr) {
+) -> Result<MovedLink> {
+    let mut bare = txn.expect_bare_attr(ino)?;
+    let attr = &mut bare.attr;
+    if attr.kind == FileKind::Dir || from.is_first_link(attr) {
         (attr.parent, attr.name) = (to.dir, to.name.to_vec());
     }
-    advance_change_time(&mut attr, time);
-    txn.set_inode_attr(ino, &attr);
-    Ok(())
+    advance_change_time(attr, time);
+    txn.set_bare_attr(ino, &bare);
+    Ok(MovedLink { ino, has_other_links: bare.attr.kind != FileKind::Dir && bare.attr.nlink > 1 })
 }
 
 fn is_dir_within(dir: Ino, ancestor: Ino, parent: &dyn Fn(Ino) -> Result<Ino>) -> Result<bool> {
@@ -261,14 +278,10 @@ fn is_dir_within(dir: Ino, ancestor: Ino, parent: &dyn Fn(Ino) -> Result<Ino>) -
     Err(FsError::BadTree(format!("the directory {dir} lies in itself")))
 }
 
-fn is_dir_node(node: &InodeAttributes) -> bool {
-    node.attr.kind == FileKind::Dir
+fn is_dir_node(dentry: &Dentry) -> bool {
+    dentry.kind == FileKind::Dir
 }
 
-fn subdir_count(node: &InodeAttributes) -> i32 {
-    i32::from(is_dir_node(node))
-}
-
-fn new_dentry(node: &InodeAttributes) -> Dentry {
-    Dentry { ino: node.ino, kind: node.attr.kind }
+fn subdir_count(dentry: &Dentry) -> i32 {
+    i32::from(is_dir_node(dentry))
 }

@@ -7,7 +7,7 @@
 
 use vellum_live::ValueBytes;
 use vellum_map::{MapValue, SharedSlice};
-use vellum_types::{InodeAttr, MapKey, MapKeyTag};
+use vellum_types::{BareInodeAttr, DecodeError, InodeAttr, MapKey, MapKeyTag};
 
 use super::merge::{LiveRead, encode_layer_key};
 use crate::error::{FsError, Result};
@@ -47,6 +47,21 @@ pub fn split_inline_content(attr: &InodeAttr) -> Option<(ValueBytes, &[u8])> {
     let whole = attr.encode();
     let attributes = whole.get(..whole.len().checked_sub(content.len())?)?;
     Some(([&[BARE], &len[..], attributes].concat().into(), content))
+}
+
+/// Attributes whose content, if it is inline, stands apart in the same layer and stays as it is.
+pub fn encode_bare_attr(attr: &BareInodeAttr) -> Result<ValueBytes> {
+    let len = u16::try_from(attr.attr.size)
+        .map_err(|_| FsError::BadTree("a file has inline content of a size that is never inline".into()))?;
+    Ok([&[BARE], &len.to_le_bytes()[..], &attr.encode()].concat().into())
+}
+
+/// The attributes that a layer keeps, without their content.
+pub fn decode_bare_attr(stored: &[u8]) -> std::result::Result<BareInodeAttr, DecodeError> {
+    match stored.split_at_checked(HEAD) {
+        Some(([BARE, ..], attributes)) => BareInodeAttr::decode_bare(attributes),
+        Some(_) | None => BareInodeAttr::decode(stored),
+    }
 }
 
 /// Whether what a layer keeps under a key are bare attributes.

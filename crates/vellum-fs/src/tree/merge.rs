@@ -9,9 +9,9 @@ use std::ops::ControlFlow;
 
 use vellum_live::{LiveError, LiveStore, StoreTransaction, ValueBytes, VisitScan};
 use vellum_map::{KeySpan, MapRange, MapValue, NodeSource, SharedSlice, get_value, read_range};
-use vellum_types::{MapKey, MapKeyTag};
+use vellum_types::{BareInodeAttr, DecodeError, Ino, MapKey, MapKeyTag};
 
-use super::inline;
+use super::{inline, wrap_decode_error};
 use crate::error::Result;
 use crate::tree::head::{LayerId, LayeredState, layer_prefix};
 
@@ -105,6 +105,34 @@ pub fn get_merged_value<N: NodeSource>(
         }
     }
     Ok(get_value(nodes, &state.base, key)?)
+}
+
+/// The attributes of an inode without its inline content, which is neither read nor copied.
+pub fn get_merged_bare_attr<N: NodeSource>(
+    live: &dyn LiveRead,
+    state: &LayeredState,
+    nodes: &N,
+    ino: Ino,
+) -> Result<Option<BareInodeAttr>> {
+    let key = MapKey::for_attr(ino);
+    let decoded = |attr: std::result::Result<BareInodeAttr, DecodeError>| {
+        attr.map(Some).map_err(wrap_decode_error("an inode"))
+    };
+    let mut full = encode_layer_key(LayerId(0), key.as_bytes());
+    for layer in &state.layers {
+        if let Some(prefix) = full.get_mut(..9) {
+            prefix.copy_from_slice(&layer_prefix(*layer));
+        }
+        match live.get(&full)? {
+            Some(stored) if *stored == *TOMBSTONE => return Ok(None),
+            Some(stored) => return decoded(inline::decode_bare_attr(&stored)),
+            None => {}
+        }
+    }
+    match get_value(nodes, &state.base, key.as_bytes())? {
+        Some(value) => decoded(BareInodeAttr::decode(&value)),
+        None => Ok(None),
+    }
 }
 
 /// The changes of one layer within a span, taken in portions.

@@ -4,11 +4,13 @@ use std::cell::RefCell;
 
 use vellum_live::{StoreTransaction, ValueBytes};
 use vellum_map::{KeySpan, MapValue};
-use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, MapKeyRef};
+use vellum_types::{BareInodeAttr, Dentry, FileKind, Ino, InodeAttr, MapKey, MapKeyRef};
 
 use super::accesses::AccessTimes;
-use super::inline::{inline_content_key, split_inline_content};
-use super::merge::{MergedEntries, encode_change, encode_layer_key, get_merged_value};
+use super::inline::{encode_bare_attr, inline_content_key, is_bare_value, split_inline_content};
+use super::merge::{
+    MergedEntries, encode_change, encode_layer_key, get_merged_bare_attr, get_merged_value,
+};
 use super::resident::ResidentNodes;
 use super::usage::UsageAmount;
 use super::{MapReader, VisitEntry, wrap_decode_error};
@@ -85,6 +87,36 @@ impl<'a> LiveTransaction<'a> {
         }
     }
 
+    /// Sets the attributes of an inode that exists. Its content stays as it is: inline if and only if it was.
+    pub fn set_bare_attr(&mut self, ino: Ino, attr: &BareInodeAttr) {
+        let key = MapKey::for_attr(ino);
+        // Attributes and no content is what the map has of such an inode.
+        if !attr.has_inline || attr.attr.size == 0 {
+            self.record_usage(ino, UsageAmount::from_attr(&attr.attr));
+            self.set_key(key, &attr.encode());
+            return;
+        }
+        match self.live.get(&encode_layer_key(self.head.top_layer(), key.as_bytes())) {
+            // Content that stands apart in the top layer is not touched.
+            Ok(Some(stored)) if is_bare_value(key.as_bytes(), &stored) => {
+                self.record_usage(ino, UsageAmount::from_attr(&attr.attr));
+                match encode_bare_attr(attr) {
+                    Ok(stored) => self.set_stored_value(key, stored),
+                    Err(error) => self.failed = Some(error),
+                }
+            }
+            // Otherwise it comes along: from beside the attributes, or from a lower layer or the base.
+            Ok(_) => match self.inode_attr(ino) {
+                Ok(whole) => {
+                    let content = whole.and_then(|whole| whole.inline);
+                    self.set_inode_attr(ino, &attr.clone().with_inline(content));
+                }
+                Err(error) => self.failed = Some(error),
+            },
+            Err(error) => self.failed = Some(error.into()),
+        }
+    }
+
     /// Lets the top layer have this content apart from the attributes under a key, or none. What it has is not written
     /// again.
     fn set_inline_content(&mut self, attributes: &MapKey, content: Option<&[u8]>) {
@@ -107,7 +139,10 @@ impl<'a> LiveTransaction<'a> {
     fn record_usage(&mut self, ino: Ino, after: UsageAmount) {
         let met = self.weights.borrow().iter().find(|(met, _)| *met == ino).map(|(_, weight)| *weight);
         let before = met.map_or_else(
-            || Ok(self.inode_attr(ino)?.as_ref().map_or_else(UsageAmount::default, UsageAmount::from_attr)),
+            || {
+                let attr = self.bare_inode_attr(ino)?;
+                Ok(attr.map_or_else(UsageAmount::default, |attr| UsageAmount::from_attr(&attr.attr)))
+            },
             Ok,
         );
         match before {
@@ -155,6 +190,16 @@ impl MapReader for LiveTransaction<'_> {
             self.accesses.apply_access_time(ino, attr);
         }
         Ok(attr)
+    }
+
+    fn bare_inode_attr(&self, ino: Ino) -> Result<Option<BareInodeAttr>> {
+        let mut bare = get_merged_bare_attr(&&*self.live, &self.head.state, self.nodes, ino)?;
+        let weight = |bare: &BareInodeAttr| UsageAmount::from_attr(&bare.attr);
+        self.record_known_usage(ino, bare.as_ref().map_or_else(UsageAmount::default, weight));
+        if let Some(bare) = &mut bare {
+            self.accesses.apply_access_time(ino, &mut bare.attr);
+        }
+        Ok(bare)
     }
 
     fn get_value(&self, key: &MapKey) -> Result<Option<MapValue>> {

@@ -1,5 +1,6 @@
 //! Small files, whose content lies beside their attributes: what changes these alone leaves the content where it is.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,7 +8,8 @@ use std::thread;
 use vellum_fs::StateReader;
 use vellum_fs::{AttributeChanges, LiveFilesystem};
 use vellum_live::sim::{LOSSES, SimRandom};
-use vellum_types::Ino;
+use vellum_map::KeySpan;
+use vellum_types::{Ino, MapKey};
 
 use crate::check::check;
 use crate::machine::Machine;
@@ -108,7 +110,10 @@ fn readers_beside_a_writer_find_no_damage() {
                     stand.live_map().read_head_state(|view| view.inode_attr(ino)).unwrap().unwrap();
                     stand
                         .live_map()
-                        .read_head_state(|view| view.collect_inode_keys(ino, &mut Vec::new()))
+                        .read_head_state(|view| {
+                            let span = KeySpan::from_prefix(MapKey::for_attr(ino).as_bytes());
+                            view.scan(span, &mut |_, _| ControlFlow::Continue(()))
+                        })
                         .unwrap();
                 }
             })

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::ioctl::opcode;
-use vellum_fs::{AttributeChanges, FilesystemStatistics, FsError, InodeAttributes, Result, StateReader};
+use vellum_fs::{AttributeChanges, BareInode, FilesystemStatistics, FsError, Result, StateReader};
 use vellum_host::clock::current_time;
 use vellum_host::error_chain::format_error_chain;
 use vellum_types::limits::NAME_MAX;
 use vellum_types::{FileKind, Ino, InodeAttr};
 
 use super::convert::BLOCK_SIZE;
-use super::entry::{new_plain_entry, new_state_entry};
+use super::entry::{new_bare_entry, new_plain_entry, new_state_entry};
 use super::names::PERMISSIONS;
 use super::{FuseAdapter, InodeOwner, MountedState, request_caller};
 use crate::metrics::ServedRequest;
@@ -98,7 +98,9 @@ impl FuseAdapter {
     fn node_entry(&self, node: u64) -> Result<EntryAnswer> {
         let place = NodePlace::from_node(node);
         let entry = match self.inode_owner(node)? {
-            InodeOwner::Live(fs, ino) => new_state_entry(&**fs, place, ino, &fs.getattr(ino)?.attr)?,
+            InodeOwner::Live(fs, ino) => {
+                new_bare_entry(fs, place, &BareInode { ino, bare: fs.bare_inode_attr(ino)? })?
+            }
             // Its attributes cannot change any more, so the kernel may cache them although the state is a past one.
             InodeOwner::Past(view, ino) => return new_plain_entry(place, &*view.inode_attr(ino)?),
             InodeOwner::Frozen(tree, ino) => {
@@ -125,11 +127,12 @@ impl FuseAdapter {
             let (fs, ino) = self.live_inode(node)?;
             // The kernel writes back the times of an inode before it forgets it, even if the inode has no name any
             // more: no process can read them, so they are not stored.
-            let current = if times_only { Some(fs.getattr(ino)?) } else { None };
-            match current.filter(|current| current.attr.nlink == 0) {
-                Some(nameless) => Ok(nameless),
-                None => fs.setattr(ino, &changes, request_caller(call.head, 0)),
-            }
+            let current = if times_only { Some(fs.bare_inode_attr(ino)?) } else { None };
+            let bare = match current.filter(|current| current.attr.nlink == 0) {
+                Some(nameless) => nameless,
+                None => fs.setattr(ino, &changes, request_caller(call.head, 0))?,
+            };
+            Ok(BareInode { ino, bare })
         };
         match set() {
             // The kernel also writes back the times of a file that a restore has removed. It would report an error to
@@ -139,8 +142,7 @@ impl FuseAdapter {
             }
             done => {
                 let (fs, _) = self.live_inode(node)?;
-                let InodeAttributes { ino, attr } = done?;
-                let entry = new_state_entry(&**fs, place, ino, &attr)?;
+                let entry = new_bare_entry(fs, place, &done?)?;
                 Ok(EntryAnswer { timeout: self.cache_timeout(node), ..entry })
             }
         }
@@ -148,7 +150,7 @@ impl FuseAdapter {
 
     /// Whether a node is a live file with a set-id bit.
     pub(super) fn has_set_ids(&self, node: u64) -> bool {
-        let attr = self.live_inode(node).and_then(|(fs, ino)| fs.getattr(ino));
-        attr.is_ok_and(|node| node.attr.mode & SET_IDS != 0)
+        let attr = self.live_inode(node).and_then(|(fs, ino)| fs.bare_inode_attr(ino));
+        attr.is_ok_and(|bare| bare.attr.mode & SET_IDS != 0)
     }
 }

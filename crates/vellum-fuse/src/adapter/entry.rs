@@ -3,7 +3,7 @@
 //! Invariant: a file of the live worktree is held for each answer that names it, until the kernel forgets the answer.
 
 use rustix::io::Errno;
-use vellum_fs::{Epoch, FsError, InodeAttributes, LiveFilesystem, Result, StateReader};
+use vellum_fs::{BareInode, Epoch, FsError, LiveFilesystem, Result, StateReader};
 use vellum_types::{FileKind, Ino, InodeAttr};
 
 use super::LONG_TIMEOUT;
@@ -21,14 +21,18 @@ pub(super) fn sibling_place(node: u64, ino: Ino) -> NodePlace {
 }
 
 /// Names a node of the current state to the kernel. A file is held until the kernel forgets it.
-pub(super) fn hold_live_entry(fs: &LiveFilesystem, node: &InodeAttributes) -> Result<EntryAnswer> {
+pub(super) fn hold_live_entry(fs: &LiveFilesystem, node: &BareInode) -> Result<EntryAnswer> {
     let epoch = fs.current_epoch();
-    let ino = node.ino;
-    let entry = new_state_entry(fs, NodePlace::Main(epoch, ino), ino, &node.attr)?;
-    if node.attr.kind == FileKind::File {
-        fs.hold_inode(epoch, ino)?;
+    let entry = new_bare_entry(fs, NodePlace::Main(epoch, node.ino), node)?;
+    if node.bare.attr.kind == FileKind::File {
+        fs.hold_inode(epoch, node.ino)?;
     }
     Ok(entry)
+}
+
+/// The entry of a node of the current state. Holes do not count as stored.
+pub(super) fn new_bare_entry(fs: &LiveFilesystem, place: NodePlace, node: &BareInode) -> Result<EntryAnswer> {
+    build_entry(place, &node.bare.attr, fs.stored_bytes_of_bare(node.ino, &node.bare)?)
 }
 
 /// The entry of a node of a state. Holes do not count as stored.

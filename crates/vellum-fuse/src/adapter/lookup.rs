@@ -55,7 +55,7 @@ impl FuseAdapter {
         match self.inode_owner(dir)? {
             InodeOwner::Live(fs, ino) => Ok(EntryAnswer {
                 timeout: self.cache_timeout(dir),
-                ..hold_live_entry(fs, &fs.lookup(ino, name)?)?
+                ..hold_live_entry(fs, &fs.lookup_bare(ino, name)?)?
             }),
             InodeOwner::Past(..) => Err(Errno::NOTDIR.into()),
             InodeOwner::Removed(_) => Err(Errno::NOENT.into()),

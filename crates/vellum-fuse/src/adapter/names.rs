@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rustix::fs::RenameFlags as LinuxRenameFlags;
 use rustix::io::Errno;
-use vellum_fs::{InodeAttributes, LiveFilesystem, RenameFlags, Result};
+use vellum_fs::{BareInode, InodeAttributes, LiveFilesystem, RenameFlags, Result, StateReader};
 use vellum_host::clock::current_time;
-use vellum_types::{FileKind, Ino};
+use vellum_types::{BareInodeAttr, FileKind, Ino};
 
 use super::convert::{file_kind_from_mode, unpack_device};
 use super::entry::hold_live_entry;
@@ -67,7 +67,8 @@ impl FuseAdapter {
     pub(super) fn answer_tmpfile(&self, call: ServedRequest<'_>, mode: u32, umask: u32) -> FuseAnswer {
         let make = || {
             let (fs, dir) = self.live_inode(call.head.node)?;
-            hold_live_entry(fs, &fs.tmpfile(dir, mode & PERMISSIONS, request_caller(call.head, umask))?)
+            let made = fs.tmpfile(dir, mode & PERMISSIONS, request_caller(call.head, umask))?;
+            hold_live_entry(fs, &without_content(&made))
         };
         self.answer_small(call, make, SmallAnswer::for_created_file)
     }
@@ -82,7 +83,7 @@ impl FuseAdapter {
     pub(super) fn answer_rmdir(&self, call: ServedRequest<'_>, name: &[u8]) -> FuseAnswer {
         self.answer_unit(call, || {
             let (fs, dir) = self.live_dir(call.head.node, name)?;
-            let removed = fs.lookup(dir, name);
+            let removed = fs.lookup_bare(dir, name);
             fs.rmdir(dir, name)?;
             self.keep_removed_dir(fs, removed.ok());
             Ok(())
@@ -111,10 +112,14 @@ impl FuseAdapter {
                 exchange: flags.contains(LinuxRenameFlags::EXCHANGE),
                 whiteout: flags.contains(LinuxRenameFlags::WHITEOUT).then_some(caller),
             };
-            let replaced = if flags.exchange { None } else { fs.lookup(to_dir, to_name).ok() };
+            let replaced = fs.find_dentry(to_dir, to_name).ok().filter(|dentry| dentry.kind == FileKind::Dir);
+            let replaced = match replaced {
+                Some(_) if !flags.exchange => fs.lookup_bare(to_dir, to_name).ok(),
+                Some(_) | None => None,
+            };
             fs.rename(from_dir, name, to_dir, to_name, flags)?;
             // If both names stand for one inode, `rename` removes nothing.
-            let removed = replaced.filter(|node| fs.getattr(node.ino).is_err());
+            let removed = replaced.filter(|node| fs.bare_inode_attr(node.ino).is_err());
             self.keep_removed_dir(fs, removed);
             Ok(())
         })
@@ -130,7 +135,7 @@ impl FuseAdapter {
         let dir_node = call.head.node;
         let make = || {
             let (fs, dir) = self.live_dir(dir_node, name)?;
-            hold_live_entry(fs, &make(fs, dir)?)
+            hold_live_entry(fs, &without_content(&make(fs, dir)?))
         };
         self.answer_small(call, make, |entry| {
             let timeout = entry.timeout.min(self.cache_timeout(dir_node));
@@ -149,10 +154,16 @@ impl FuseAdapter {
     /// Keeps the attributes of a directory that was just removed, for processes that have it open or as their working
     /// directory. `node` is what the name stood for before the removal; the kernel locks the parent meanwhile, so no
     /// other request has changed the name.
-    fn keep_removed_dir(&self, fs: &LiveFilesystem, node: Option<InodeAttributes>) {
-        let Some(node) = node.filter(|node| node.attr.kind == FileKind::Dir) else { return };
-        if let Some(number) = NodePlace::Main(fs.current_epoch(), node.ino).to_node() {
-            self.removed_dirs.keep_dir(number, &node.attr, current_time());
+    fn keep_removed_dir(&self, fs: &LiveFilesystem, node: Option<BareInode>) {
+        let Some(BareInode { ino, bare }) = node.filter(|node| node.bare.attr.kind == FileKind::Dir) else {
+            return;
+        };
+        if let Some(number) = NodePlace::Main(fs.current_epoch(), ino).to_node() {
+            self.removed_dirs.keep_dir(number, &bare.attr, current_time());
         }
     }
+}
+
+fn without_content(node: &InodeAttributes) -> BareInode {
+    BareInode { ino: node.ino, bare: BareInodeAttr::copy_of(&node.attr) }
 }

@@ -1,0 +1,149 @@
+//! What names cost without a kernel: the requests that the kernel sends for an operation, one after the other.
+//!
+//! The live metadata are in the engine of this machine, all in a temporary directory (`VELLUM_BENCH_DIR` sets another
+//! place). Processor time of the one thread that works.
+
+#![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use vellum_benchkit::criterion::Criterion;
+use vellum_benchkit::{ProcessorTime, RenewedFixture, create_scratch_dir, thread_time_criterion};
+use vellum_fs::log::LogHooks;
+use vellum_fs::tree::head::LiveHead;
+use vellum_fs::{
+    AttributeChanges, LiveFilesystem, LiveOptions, RenameFlags, RequestCaller, TimeChange, WriteLog,
+};
+use vellum_host::clock::current_time;
+use vellum_live::EmbeddedStore;
+use vellum_types::Ino;
+use vellum_volume::volume::NewWorktree;
+use vellum_volume::{SnapshotStatistics, StateDir, Volume};
+
+/// Files of a worktree, each of which is used once.
+const FILES: u64 = 10_000;
+/// Released inodes after which a mount removes them: what comes within its 10 ms.
+const RELEASED: u64 = 200;
+const CALLER: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0 };
+
+fn main() {
+    let mut criterion = thread_time_criterion();
+    for (name, len) in [("empty", 0), ("4KiB", 4096), ("16KiB", 16 << 10)] {
+        bench_unlink(&mut criterion, name, len);
+        bench_rename(&mut criterion, name, len);
+        bench_chmod(&mut criterion, name, len);
+        bench_listing(&mut criterion, name, len);
+    }
+}
+
+struct Bench {
+    _dir: TempDir,
+    fs: LiveFilesystem,
+    inodes: Vec<Ino>,
+}
+
+impl Bench {
+    /// Files of one size in one directory, all known to a kernel, and their attributes in no cache.
+    fn with_files(len: usize) -> Self {
+        let dir = create_scratch_dir();
+        let root = dir.path().join("worktree");
+        std::fs::create_dir(&root).unwrap();
+        let state = StateDir::create(&root).unwrap();
+        let new = NewWorktree { store: None, name: "main".into(), encrypted: true };
+        let volume =
+            Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing")).unwrap().volume;
+        let log = Arc::new(WriteLog::open(&dir.path().join("log"), u64::MAX).unwrap());
+        let live = Arc::new(EmbeddedStore::open(&dir.path().join("live"), LogHooks(log.clone())).unwrap());
+        let head = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
+        let fs = LiveFilesystem::open(Arc::new(volume), live, log, &head, LiveOptions::default()).unwrap();
+        let make = |number| {
+            let ino = fs.create(Ino::ROOT, &file_name(number), 0o644, CALLER).unwrap().ino;
+            if len > 0 {
+                fs.write(ino, 0, &vec![7; len], false).unwrap();
+            }
+            fs.hold_inode(fs.current_epoch(), ino).unwrap();
+            ino
+        };
+        let inodes = (0..FILES).map(make).collect();
+        Self { _dir: dir, fs, inodes }
+    }
+
+    fn ino(&self, number: u64) -> Ino {
+        self.inodes[usize::try_from(number).unwrap()]
+    }
+
+    /// What the kernel asks of an inode whose time it has set, and of the directory in which it was.
+    fn finish_change(&self, ino: Ino) {
+        self.fs.bare_inode_attr(ino).unwrap();
+        self.fs.bare_inode_attr(Ino::ROOT).unwrap();
+    }
+}
+
+fn file_name(number: u64) -> Vec<u8> {
+    format!("file-{number}").into_bytes()
+}
+
+fn bench_each(
+    criterion: &mut Criterion<ProcessorTime>,
+    group: &str,
+    (name, len): (&str, usize),
+    work: impl Fn(&Bench, u64) + Copy,
+) {
+    let mut group = criterion.benchmark_group(group);
+    let mut benches = RenewedFixture::new(FILES, || Bench::with_files(len));
+    group.bench_function(name, |bencher| {
+        bencher.iter_custom(|times| {
+            benches.measure_operations(
+                times,
+                |work| ProcessorTime::THREAD.measure_time(work),
+                |bench, number| work(bench, number),
+            )
+        });
+    });
+    group.finish();
+}
+
+/// UNLINK, SETATTR of the time of change (of which a mount makes nothing), GETATTR of the directory, FORGET.
+fn bench_unlink(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize) {
+    bench_each(criterion, "names/unlink", (name, len), |bench, number| {
+        let ino = bench.ino(number);
+        bench.fs.unlink(Ino::ROOT, &file_name(number)).unwrap();
+        bench.finish_change(ino);
+        bench.fs.defer_inode_release(bench.fs.current_epoch(), ino, 1).unwrap();
+        if number % RELEASED == RELEASED - 1 {
+            bench.fs.remove_released_orphans().unwrap();
+        }
+    });
+}
+
+/// LOOKUP of the new name, RENAME, SETATTR of the time of change, GETATTR of the directory.
+fn bench_rename(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize) {
+    bench_each(criterion, "names/rename", (name, len), |bench, number| {
+        let to = format!("renamed-{number}").into_bytes();
+        bench.fs.lookup(Ino::ROOT, &to).unwrap_err();
+        bench.fs.rename(Ino::ROOT, &file_name(number), Ino::ROOT, &to, RenameFlags::default()).unwrap();
+        let set = AttributeChanges { ctime: Some(current_time()), ..AttributeChanges::default() };
+        bench.fs.setattr(bench.ino(number), &set, CALLER).unwrap();
+        bench.fs.bare_inode_attr(Ino::ROOT).unwrap();
+    });
+}
+
+/// SETATTR of the mode, and of a time.
+fn bench_chmod(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize) {
+    bench_each(criterion, "names/setattr", (name, len), |bench, number| {
+        let set = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
+        bench.fs.setattr(bench.ino(number), &set, CALLER).unwrap();
+        let set = AttributeChanges { mtime: Some(TimeChange::Now), ..AttributeChanges::default() };
+        bench.fs.setattr(bench.ino(number), &set, CALLER).unwrap();
+    });
+}
+
+/// An entry of READDIRPLUS.
+fn bench_listing(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usize) {
+    bench_each(criterion, "names/listed", (name, len), |bench, number| {
+        let ino = bench.ino(number);
+        let bare = bench.fs.bare_inode_attr(ino).unwrap();
+        bench.fs.stored_bytes_of_bare(ino, &bare).unwrap();
+    });
+}
