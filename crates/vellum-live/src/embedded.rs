@@ -130,6 +130,8 @@ impl LiveStore for EmbeddedStore {
         let found = self.read_groups().find_value(key);
         match found {
             ValueLocation::Value(value) => Ok(value),
+            // The lock on the groups was given back with the look-up: a run is a file, and writers must not wait for
+            // a disk.
             ValueLocation::InRun(run) => run.get_value(key.get(GROUP_LEN..).unwrap_or_default()),
         }
     }
@@ -152,6 +154,8 @@ impl LiveStore for EmbeddedStore {
             // What was overwritten takes space in the journal still: who removes something must not fail for want of it.
             Err(error)
                 if error.kind() == ErrorKind::NoSpace
+                    // The body runs again, which it must bear anyway. It is tried once: if a checkpoint has freed
+                    // nothing, the disk is full.
                     && self.engine.shrink_journal().is_ok_and(|did| did) =>
             {
                 self.engine.run_transaction(body)

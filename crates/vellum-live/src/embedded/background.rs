@@ -52,13 +52,17 @@ fn run_background_sync(engine: &EmbeddedEngine, stop: &AtomicBool) {
             thread::park();
             continue;
         }
+        // Transactions of a second share one sync, unless the journal has grown so much that its checkpoint should
+        // begin.
         let until = Instant::now() + SYNC_AFTER;
         while !stopped() && Instant::now() < until && !engine.grown.swap(false, Ordering::AcqRel) {
             thread::park_timeout(until.saturating_duration_since(Instant::now()));
         }
+        // Before the sync: what is written during it may not be part of it, and makes the engine dirty again.
         engine.dirty.store(false, Ordering::Release);
         // A failure poisons the engine; whoever uses it next is told. One of tidying leaves all as it was.
         let _ = engine.wait_until_durable(u64::MAX).and_then(|()| engine.run_maintenance());
     }
+    // Closing a store in the regular way loses nothing, though it promised only what was waited for.
     let _ = engine.wait_until_durable(u64::MAX);
 }

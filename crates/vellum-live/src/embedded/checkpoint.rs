@@ -64,6 +64,7 @@ pub(crate) fn write_checkpoint(
     let name = format_checkpoint_name(number);
     let new = format!("{name}{UNFINISHED}");
     let io = wrap_io_error(folder, "write", &new);
+    // Emptied if an attempt that failed has left one.
     let file = folder.create_file(&new).map_err(&io)?;
     let header = FileHeader::new(MAGIC, number).map_err(&io)?;
     let mut frames = FrameWriter::new(&*file, &header);
@@ -170,6 +171,7 @@ impl CheckpointLoader {
     pub(crate) fn load_frame(&mut self, body: &[u8]) -> Result<(), DecodeError> {
         let mut reader = FieldReader::new(body);
         let kind = reader.read_u8()?;
+        // The first frame is the beginning, and no later one is; nothing follows the end.
         if self.ended || self.begun == (kind == BEGIN) {
             return Err(DecodeError::Invalid("kind"));
         }

@@ -90,16 +90,22 @@ impl EmbeddedEngine {
         let mut writer = self.writer.lock();
         self.check_not_failed()?;
         let (dropped, changes) = {
+            // A read lock beside the writer's: only the writer changes the groups, so nothing changes while the body
+            // runs, and other readers go on.
             let committed = self.groups.read();
             let mut pending = PendingChanges::new(&committed);
             body(&mut pending)?;
             pending.into_changes()
         };
+        // A transaction that only read is as durable as what it saw: it gets the number of the last one, so that
+        // whoever waits for it waits for that.
         if dropped.is_empty() && changes.is_empty() {
             return Ok(writer.sequence);
         }
+        // Before the journal has it: a record cannot be taken back once others follow it.
         self.refuse_sealed_changes(&dropped, &changes)?;
         let sequence = writer.sequence + 1;
+        // The journal first, then memory: what a reader sees is never lost by a crash of the process alone.
         let before = writer.journal.end;
         let len = writer.journal.len;
         let entries = changes.iter().map(|(key, value)| (key.as_slice(), value.as_ref()));
@@ -111,12 +117,16 @@ impl EmbeddedEngine {
             groups.apply_transaction(&dropped, changes.into_iter())
         };
         writer.sequence = sequence;
+        // After the groups: whoever syncs up to this number finds all of it in the journal already.
         self.written.store(sequence, Ordering::Release);
         self.counters.count_commit(writer.journal.end - before);
         let limit = self.limits.journal.max(1);
+        // True once for each multiple of the limit that is passed, so that the thread is woken once and not by each
+        // transaction from then on.
         let is_long = writer.journal.len / limit > len / limit;
         self.schedule_run_removals(sequence, &gone);
         drop(writer);
+        // Freeing a large group takes long: no other writer should wait for it.
         drop(gone);
         self.wake_background(is_long);
         Ok(sequence)
@@ -147,6 +157,8 @@ impl EmbeddedEngine {
     pub(crate) fn wait_until_confirmed(&self, upto: u64) -> Result<(), LiveError> {
         let upto = upto.min(self.written.load(Ordering::Acquire));
         self.wait_until_durable(upto)?;
+        // The mark is a record like any other, and is durable only with a sync after it: `settled` says up to where
+        // there was one.
         self.append_mark(upto)?;
         self.wait_for_sync(|syncing| syncing.settled >= upto)
     }
@@ -159,6 +171,8 @@ impl EmbeddedEngine {
                 return Ok(());
             }
             self.check_not_failed()?;
+            // A leader that began before this transaction was written does not sync it. Its waiters look again when
+            // it is done, and one of them leads the next round.
             if !syncing.leading {
                 break;
             }
@@ -167,9 +181,12 @@ impl EmbeddedEngine {
         syncing.leading = true;
         // Read before the list of files: a file joins the list before it gets its first record.
         let marked = self.marked.load(Ordering::Acquire);
+        // What is written until the sync begins is durable with it, too, though nobody has asked for it yet.
         let target = self.written.load(Ordering::Acquire);
         let segments = syncing.segments.clone();
         drop(syncing);
+        // No lock is held: transactions are appended, and others may begin to wait, while the disk works. A failure
+        // is final: after a failed `fsync` the kernel may have dropped the pages and report success the next time.
         let outcome = self.sync_segments(&segments).map_err(|error| self.mark_failed(&error));
         let mut syncing = self.syncing.lock();
         syncing.leading = false;
@@ -177,6 +194,7 @@ impl EmbeddedEngine {
             syncing.durable = target;
             syncing.settled = syncing.settled.max(marked);
             let last = segments.last().map_or(0, |segment| segment.number);
+            // The last file goes on growing. Those before it get no record any more and are durable now.
             syncing.segments.retain(|segment| segment.number >= last);
         }
         drop(syncing);
@@ -187,6 +205,8 @@ impl EmbeddedEngine {
     }
 
     fn sync_segments(&self, segments: &[Arc<JournalSegment>]) -> io::Result<()> {
+        // First what the records point to (the content in the write log), then the records: a record that survives
+        // never points to content that does not.
         self.hooks.before_sync()?;
         let start = Instant::now();
         segments.iter().try_for_each(|segment| segment.file.sync_file())?;
@@ -199,6 +219,7 @@ impl EmbeddedEngine {
     fn append_mark(&self, durable: u64) -> Result<(), LiveError> {
         let mut writer = self.writer.lock();
         self.check_not_failed()?;
+        // Asked under the writer's lock, so that two who have synced do not both append a mark.
         if self.marked.load(Ordering::Acquire) >= durable {
             return Ok(());
         }
@@ -232,6 +253,8 @@ impl EmbeddedEngine {
         if is_long {
             self.grown.store(true, Ordering::Release);
         }
+        // The plain load is for the usual case, in which the thread knows already: a swap would take the cache line
+        // from the other processors at each commit.
         let is_first = !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel);
         if (is_first || is_long)
             && let Some(thread) = self.background.get()

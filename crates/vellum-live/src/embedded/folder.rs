@@ -100,6 +100,7 @@ impl LocalFolder {
     pub fn open(path: &Path) -> io::Result<Self> {
         if !path.exists() {
             std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)?;
+            // The name of a new directory is durable only with the directory that it stands in.
             if let Some(parent) = path.canonicalize()?.parent() {
                 let parent = StdFile::open(parent)?;
                 set_owner_from_dir(&parent, StdFile::open(path)?)?;
@@ -159,6 +160,7 @@ impl EngineFolder for LocalFolder {
         for entry in rustix::fs::Dir::read_from(&self.directory)? {
             let entry = entry?;
             match entry.file_name().to_str() {
+                // Names that are not UTF-8 are none of ours.
                 Ok("." | ".." | LOCK) | Err(_) => {}
                 Ok(name) => names.push(name.to_owned()),
             }
@@ -217,10 +219,14 @@ impl EngineFile for LocalFile {
     }
 
     fn sync_file(&self) -> io::Result<()> {
+        // `fdatasync`: it includes the length, and leaves out the times, which would be a transaction of the
+        // filesystem's for each sync.
         self.0.sync_data()
     }
 
     fn reserve_len(&self, len: u64) -> io::Result<u64> {
+        // Lengthens the file without writing it: what was never written reads as zeros, which replay takes for the
+        // end.
         fallocate(&self.0, FallocateFlags::empty(), 0, len)?;
         Ok(len)
     }

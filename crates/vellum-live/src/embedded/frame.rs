@@ -205,10 +205,13 @@ impl<'f> FrameIterator<'f> {
         let Some((len, sum)) = decode_frame_head(self.peek_bytes(FRAME_HEAD)?) else {
             return Ok(NextFrame::Broken(DecodeError::Truncated));
         };
+        // Reserved room: zeros up to the end. A zeroed block in the middle of records is damage, so all of the rest
+        // is looked at.
         if (len, sum) == (0, 0) && self.is_rest_blank()? {
             return Ok(NextFrame::End);
         }
         let whole = FRAME_HEAD + len;
+        // Checked before anything is read: a damaged length must not ask for memory.
         if len > BODY_MAX || whole as u64 > rest {
             return Ok(NextFrame::Broken(DecodeError::Truncated));
         }

@@ -82,6 +82,7 @@ impl KeyGroups {
         let group = GroupKey::from_key(&span.start);
         let Some(KeyGroup::Frozen(run)) = self.groups.get(&group) else { return None };
         let beyond = self.groups.range((Bound::Excluded(group), Bound::Unbounded)).next();
+        // A span may reach into the next group. Then the run alone is not all of it.
         let ends = beyond.is_none_or(|(next, _)| !span.contains(next.as_bytes()));
         ends.then(|| Arc::clone(run))
     }
@@ -150,6 +151,7 @@ impl KeyGroups {
         let mut allowed = None;
         parts.chain(changed).find(|key| {
             let group = GroupKey::from_key(key);
+            // The keys come in order, so that those of one group follow each other: each group is looked up once.
             if allowed == Some(group) {
                 return false;
             }
@@ -268,6 +270,8 @@ impl KeyGroups {
                 Some(KeyGroup::Live(live)) => live.keys_with_prefix(rest).cloned().collect(),
                 _ => return,
             };
+            // One by one, since a prefix that is longer than a group's key is a part of a group. Shorter ones take
+            // whole groups.
             pending_deletions.iter().for_each(|rest| self.delete_key(first, rest.as_bytes()));
             return;
         }

@@ -50,6 +50,8 @@ impl JournalSegment {
         let header = FileHeader::new(MAGIC, number)?;
         let file = folder.create_file(&format_journal_name(number))?;
         file.write_at(&header.encode(), 0)?;
+        // The header is durable before there is a record: replay takes a torn header as a sign that nothing was ever
+        // written behind it.
         file.sync_file()?;
         Ok(Self { number, salt: header.salt, file })
     }
@@ -92,8 +94,11 @@ impl Journal {
     /// Appends a frame, in one write.
     pub(crate) fn append_frame(&mut self, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), AppendFailure> {
         self.scratch.clear();
+        // One large transaction must not keep its memory for good.
         self.scratch.shrink_to(SCRATCH_MAX);
         frame::append_frame(&mut self.scratch, self.segment.salt, self.end, body);
+        // A reader refuses such a frame, so it must never be written: nothing was changed yet, and the journal goes
+        // on.
         if self.scratch.len() > BODY_MAX + FRAME_HEAD {
             return Err(AppendFailure { error: ErrorKind::FileTooLarge.into(), undone: true });
         }
@@ -137,6 +142,8 @@ impl Journal {
             error.kind(),
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
         );
+        // After any other failure it is unknown which bytes are on the disk, and a later record behind half of this
+        // one would never be read.
         let undone = is_full && self.segment.file.set_len(self.end).is_ok();
         AppendFailure { error, undone }
     }

@@ -67,6 +67,7 @@ impl EmbeddedEngine {
     /// Replaces the journal by a checkpoint. Transactions go on meanwhile.
     pub(crate) fn checkpoint_journal(&self, held: &mut Maintenance) -> Result<(), LiveError> {
         self.check_not_failed()?;
+        // Nobody else makes files of the journal: the maintenance lock is held.
         let number = self.writer.lock().journal.segment.number + 1;
         let folder = &*self.folder;
         let name = journal::format_journal_name(number);
@@ -82,6 +83,8 @@ impl EmbeddedEngine {
         let portion = |from: &[u8]| self.read_groups(|groups| groups.collect_live_entries(from, PORTION));
         let settle = || {
             let upto = self.written.load(Ordering::Acquire);
+            // If the checkpoint replaced the journal before, a loss of power could leave entries of a transaction
+            // whose record is lost, beside others of it that are not there.
             self.wait_until_durable(upto).map(|()| upto)
         };
         checkpoint::write_checkpoint(folder, number, &beginning, portion, settle).inspect_err(|_| {
@@ -106,6 +109,7 @@ impl EmbeddedEngine {
         // The old file stays among those that a sync flushes: its last records may not be durable yet.
         self.syncing.lock().segments.push(Arc::clone(&segment));
         writer.journal.switch_segment(segment);
+        // With the writer held: the list belongs to exactly this place of the sequence.
         let runs = self.read_groups(list_group_runs);
         Ok((CheckpointHeader { begin: writer.sequence, runs }, writer.journal.len))
     }
@@ -120,9 +124,12 @@ impl EmbeddedEngine {
             // The writer is locked: no transaction is between its record in the journal and its entries in memory.
             groups.seal_groups(prefix, self.limits.run)
         };
+        // The writer is free again: sealed groups do not change while they are written.
         for group in &sealed {
             self.move_group_to_run(*group, &mut held)?;
         }
+        // The journal still has all entries of the new runs. Only a checkpoint names the runs and lets these records
+        // go; until then a crash finds the entries in the journal, and the files are leftovers.
         if sealed.is_empty() { Ok(()) } else { self.checkpoint_journal(&mut held) }
     }
 
@@ -138,6 +145,7 @@ impl EmbeddedEngine {
         if !written {
             return remove();
         }
+        // Read back before the entries leave memory: a file that cannot be opened must not be the only copy.
         let run = Arc::new(SortedRun::open_run(&*self.folder, number)?);
         let replaced = {
             let _writer = self.writer.lock();
@@ -183,6 +191,7 @@ impl EmbeddedEngine {
 
     /// Makes a store of the same content in an empty folder.
     pub(crate) fn fork_to_folder(&self, to: &dyn EngineFolder) -> Result<(), LiveError> {
+        // Held throughout: no run is removed before it is linked.
         let _held = self.maintenance.lock();
         let (beginning, entries, runs) = {
             let writer = self.writer.lock();
@@ -195,6 +204,7 @@ impl EmbeddedEngine {
         let begin = beginning.begin;
         // The fork must not have what the original could lose.
         self.wait_until_durable(begin)?;
+        // Runs never change, so that both stores can have one file by two names.
         for number in runs {
             let name = run::format_run_name(number);
             link_or_copy_file(&*self.folder, &name, to).map_err(wrap_io_error(to, "make", &name))?;
@@ -238,6 +248,8 @@ pub(crate) fn remove_superseded_files(
     number: u64,
 ) -> Result<(), LiveError> {
     let names = (older..number)
+        // Each number from the old one on, since an attempt at a checkpoint that failed has left a file of the
+        // journal and no checkpoint.
         .flat_map(|old| [checkpoint::format_checkpoint_name(old), journal::format_journal_name(old)]);
     for name in names {
         folder.remove_file(&name).map_err(wrap_io_error(folder, "remove", &name))?;

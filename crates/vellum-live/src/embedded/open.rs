@@ -38,12 +38,15 @@ impl EmbeddedEngine {
         limits: EngineLimits,
     ) -> Result<Self, LiveError> {
         let mut found = FolderContents::read_folder(&*folder)?;
+        // A store without a checkpoint was never opened to the end. What lies here can only be the beginnings of one.
         if found.checkpoints.is_empty() {
             create_store_files(&*folder, &found)?;
             found = FolderContents::read_folder(&*folder)?;
         }
         let newest = found.checkpoints.last().copied().unwrap_or(FIRST);
         let Checkpoint { beginning, groups, upto } = checkpoint::read_checkpoint(&*folder, newest)?;
+        // Older files are what a crash left between a checkpoint's name and their removal: the checkpoint holds all
+        // of theirs.
         let numbers: Vec<_> = found.journals.iter().copied().filter(|number| *number >= newest).collect();
         let mut replay = JournalReplay::new(&*folder, groups, beginning, upto);
         replay.replay_journal(newest, &numbers, &*hooks)?;
@@ -51,10 +54,15 @@ impl EmbeddedEngine {
         for (group, number) in &runs {
             load_run(&*folder, &mut groups, *group, *number)?;
         }
+        // Only now: had replay failed, the old files would be what a rescue needs.
         found.remove_leftovers(&*folder, newest)?;
         let pending_deletions =
             found.runs.iter().filter(|number| runs.iter().all(|(_, needed)| needed != *number));
+        // Not at once: the transaction that dropped a run may have been replayed without being durable, and a crash
+        // now would bring the run back into use.
         let pending_deletions: Vec<_> = pending_deletions.map(|number| (last, *number)).collect();
+        // Above every number that a file has, needed or not: a run that is written must not meet an old file of its
+        // name.
         let next_run =
             runs.iter().map(|(_, number)| number).chain(&found.runs).max().map_or(FIRST, |max| max + 1);
         let Some((segment, end)) = segments.last().cloned() else {
@@ -127,6 +135,8 @@ fn create_store_files(folder: &dyn EngineFolder, found: &FolderContents) -> Resu
     let io = wrap_io_error(folder, "create", &name);
     for number in &found.journals {
         let file = folder.open_file(&journal::format_journal_name(*number)).map_err(&io)?;
+        // A journal with records, or a later one, belonged to a store whose checkpoint is lost. To begin an empty
+        // store over it would destroy what can be rescued.
         if *number != FIRST || file.size().map_err(&io)? > HEADER_LEN as u64 {
             return Err(missing_file_error(folder, &checkpoint::format_checkpoint_name(*number)));
         }
@@ -142,6 +152,7 @@ fn load_run(
     number: u64,
 ) -> Result<(), LiveError> {
     let run = SortedRun::open_run(folder, number)?;
+    // The file is sound and another group's: the numbers in the checkpoint are wrong, or files were exchanged.
     if run.group != group {
         let what = format!("at byte 0: {}", DecodeError::Invalid("group"));
         return Err(LiveError::Damaged { path: folder.describe_file(&run::format_run_name(number)), what });

@@ -56,6 +56,8 @@ impl StoreTransaction for PendingChanges<'_> {
         let mut flow = ControlFlow::Continue(());
         self.committed.scan(span, &mut |key, value| {
             flow = visit_changes_before(&mut own, key, visit);
+            // Taken also if the visitor has broken off: it is the entry of this key, and must not be met as one of
+            // its own.
             let hidden = own.next_if(|(changed, _)| changed.as_slice() == key);
             if flow.is_continue() {
                 flow = match hidden {
@@ -82,6 +84,7 @@ impl StoreTransaction for PendingChanges<'_> {
     }
 
     fn delete_prefix(&mut self, prefix: &[u8]) {
+        // What this transaction has changed under the prefix so far goes, too.
         self.changes.retain(|key, _| !key.starts_with(prefix));
         self.dropped.push(prefix.to_vec());
     }

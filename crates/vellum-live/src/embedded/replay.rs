@@ -77,6 +77,8 @@ impl<'a> JournalReplay<'a> {
                 break;
             }
         }
+        // The first file's header was synced before the checkpoint got its name. If it cannot be read now, no crash
+        // has done that.
         if self.segments.first().is_none_or(|(segment, _)| segment.number != first) {
             let what = DecodeError::Invalid("header");
             return Err(self.damage_error(&JournalGap { number: first, offset: 0, what }));
@@ -84,6 +86,7 @@ impl<'a> JournalReplay<'a> {
         // Files after the checkpoint were read. What no mark covers may still be on the disk: it is kept as far as
         // the write log has the content that it names.
         self.apply_intact(hooks);
+        // A mark, or the checkpoint, promised more than was found.
         if self.last < self.durable {
             return Err(self.damage_error(&JournalGap {
                 number: numbers.last().copied().unwrap_or_default(),
@@ -107,6 +110,7 @@ impl<'a> JournalReplay<'a> {
         let index = self.segments.len();
         let mut frames = FrameIterator::new(&*file, header.salt, HEADER_LEN as u64).map_err(&io)?;
         let segment = JournalSegment { number, salt: header.salt, file: Arc::clone(&file) };
+        // Kept even if its first frame is broken already: what follows is appended to this file.
         self.segments.push((Arc::new(segment), frames.offset()));
         loop {
             let offset = frames.offset();
@@ -126,6 +130,7 @@ impl<'a> JournalReplay<'a> {
     }
 
     fn take_record(&mut self, record: JournalRecord, segment: usize, offset: u64) -> Result<(), DecodeError> {
+        // Numbers go on across files: the first file of a checkpoint begins with the number after its `begin`.
         let next = self.held.last().map_or(self.last, |held| held.sequence) + 1;
         match record {
             JournalRecord::Transaction(sequence, changes) if sequence == next => {
@@ -155,6 +160,7 @@ impl<'a> JournalReplay<'a> {
         let TransactionChanges { dropped, changes } = held.changes;
         self.last = held.sequence;
         let goes = |(group, _): &GroupRun| dropped.iter().any(|prefix| group.as_bytes().starts_with(prefix));
+        // Runs are opened only after replay: a file whose group was dropped may be gone already.
         self.runs.retain(|run| !goes(run));
         self.groups.apply_transaction(&dropped, changes.into_iter());
     }
@@ -165,6 +171,8 @@ impl<'a> JournalReplay<'a> {
             let mut puts =
                 held.changes.changes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
             if !puts.all(|(key, value)| hooks.is_intact(key, value)) {
+                // The first transaction whose content is not there ends the journal, and takes with it what came
+                // later: what survives is a prefix of the sequence.
                 self.segments.truncate(held.segment + 1);
                 if let Some((_, end)) = self.segments.last_mut() {
                     *end = held.offset;
@@ -245,6 +253,7 @@ fn find_next_mark(frames: &mut FrameIterator<'_>) -> std::io::Result<Option<u64>
         if bytes.len() < FRAME_HEAD + MARK_LEN {
             return Ok(None);
         }
+        // All marks have one length: this look spares the checksum at nearly every byte.
         let is_candidate = bytes.starts_with(&(MARK_LEN as u32).to_le_bytes());
         if is_candidate
             && let NextFrame::Body(body) = frames.next_frame()?

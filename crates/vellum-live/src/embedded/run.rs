@@ -132,6 +132,7 @@ impl SortedRun {
         if !self.filter.may_contain(rest) {
             return Ok(None);
         }
+        // The last block that begins at or before the key is the only one that can have it.
         let after = self.blocks.partition_point(|block| *block.first <= *rest);
         let Some(block) = after.checked_sub(1).and_then(|number| self.blocks.get(number)) else {
             return Ok(None);
@@ -233,6 +234,7 @@ fn visit_block_entries(body: &[u8], visit: &mut VisitRest<'_>) -> Result<(), Dec
     let mut key = Vec::with_capacity(64);
     while reader.remaining() > 0 {
         let shared = usize::try_from(reader.read_varint()?).map_err(|_| DecodeError::Invalid("shared"))?;
+        // Keys share their beginning with the one before in the same block, and never with one of another block.
         if shared > key.len() {
             return Err(DecodeError::Invalid("shared"));
         }
@@ -254,6 +256,7 @@ fn decode_run_index(body: &[u8], end: u64) -> Result<Vec<RunBlock>, DecodeError>
         let first: Box<[u8]> = reader.read_bytes(body.len())?.into();
         let offset = reader.read_varint()?;
         let len = reader.read_varint()?;
+        // Blocks lie before the index. The file may be forged, so no offset of it is believed.
         if offset.checked_add(len).is_none_or(|block_end| block_end > end) {
             return Err(DecodeError::Invalid("offset"));
         }
