@@ -54,6 +54,8 @@ impl BusyPoll {
     /// Returns the permit to poll; None if another thread has it, if polling is paused, or if no request is expected.
     pub fn acquire_permit(&self) -> Option<BusyPollPermit<'_>> {
         let now = self.elapsed_nanos();
+        // Looked at first: the flag is written, and would move between processors with each request if it were taken
+        // without need.
         let wanted = self.has_recent_request(now) && now >= self.free.load(Ordering::Relaxed);
         let free = wanted && !self.taken.swap(true, Ordering::Acquire);
         free.then_some(BusyPollPermit(self))
@@ -87,6 +89,8 @@ pub struct BusyPollPermit<'l>(&'l BusyPoll);
 impl BusyPollPermit<'_> {
     /// Polls until `look` returns true. Returns false if the thread should sleep instead.
     pub fn poll_until(&self, mut look: impl FnMut() -> bool) -> bool {
+        // How long yielding takes is the only sign that another thread wants the processor: the kernel does not tell
+        // otherwise.
         let mut before = self.0.elapsed_nanos();
         let mut yielded = false;
         loop {
@@ -99,6 +103,8 @@ impl BusyPollPermit<'_> {
             rustix::thread::sched_yield();
             let now = self.0.elapsed_nanos();
             if now.saturating_sub(before) > OTHERS.as_nanos() as u64 {
+                // The request may have come while others ran: one more look costs less than to go to sleep and be
+                // woken.
                 self.0.pause_polling(now);
                 return look();
             }

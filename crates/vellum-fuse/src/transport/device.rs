@@ -64,6 +64,7 @@ impl FuseDevice {
             match rustix::io::read(&self.0, &mut *room) {
                 Ok(len) => break len,
                 // The process was interrupted before its request was read; or this thread was.
+                // `ENODEV` is how the kernel says that the connection was aborted or unmounted.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
                 Err(Errno::NODEV) => return Ok(None),
                 Err(error) => return Err(error.into()),

@@ -58,12 +58,15 @@ impl FlushQueue {
 
     /// Returns the permit to wait for the disk; None if another thread that reads the device has it.
     pub fn acquire_permit(&self) -> Option<FirstFlushPermit> {
+        // Acquire here and release in the permit's drop: one flush at a time in the reading threads.
         let free = !self.taken.swap(true, Ordering::Acquire);
         free.then(|| FirstFlushPermit(self.taken.clone()))
     }
 
     /// Has another thread answer the request.
     pub fn enqueue_flush(&self, device: &Arc<FuseDevice>, request: &[u8]) {
+        // Copied: the reader's buffer takes the next request while this one waits. Such a request has less than a
+        // hundred bytes.
         let sent = self.others.send(WaitingFlush { device: device.clone(), bytes: request.to_vec() });
         debug_assert!(sent.is_ok(), "the threads for flushes end after those that read");
     }
@@ -82,6 +85,7 @@ pub(super) fn needs_disk_flush(operation: &FuseOperation<'_>) -> bool {
 
 fn run_flush_worker(service: &impl RequestService, waiting: &Mutex<Receiver<WaitingFlush>>) {
     loop {
+        // One thread waits at the channel, and the others for the lock: a receiver serves one thread at a time.
         let next = waiting.lock().recv();
         let Ok(WaitingFlush { device, bytes }) = next else { return };
         // It was decoded before it was enqueued, so this succeeds.

@@ -76,6 +76,7 @@ pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result
             )));
         }
         let offered = init.major == MAJOR && init.flags & flags::OVER_IO_URING != 0;
+        // Made before the answer: a kernel that was told of rings waits for all of them to be registered.
         let rings = if offered && may_use_rings { RingTransport::new(device).ok() } else { None };
         let mut answer = build_init_answer(&init);
         if rings.is_some() {

@@ -43,6 +43,7 @@ impl PendingRequests {
         cell.node.store(head.node, Ordering::Relaxed);
         cell.opcode.store(head.opcode, Ordering::Relaxed);
         cell.since.store(self.tick.load(Ordering::Relaxed), Ordering::Relaxed);
+        // Last, and with release: who sees the number sees the other words of the same request.
         cell.unique.store(head.unique, Ordering::Release);
         // Nearly always it is set already. Not writing it again keeps the cache line shared between processors.
         if !self.has_arrived.load(Ordering::Relaxed) {
@@ -54,6 +55,8 @@ impl PendingRequests {
     pub fn end_request(&self, unique: u64) {
         // A later request may have taken the cell.
         let cell = &self.find_cell(unique).unique;
+        // Not a compare-and-exchange, which is several times dearer: if another request takes the cell between the
+        // two, it is only not watched.
         if cell.load(Ordering::Relaxed) == unique {
             cell.store(0, Ordering::Release);
         }

@@ -168,6 +168,8 @@ impl DeviceReaders {
     /// A thread begins a request.
     pub fn begin_request(&self, thread: Pid, head: &RequestHeader, is_long: bool) {
         // Requests that the kernel sends by itself, such as write-back, have no caller.
+        // Relaxed, here and below: these two are a guess about who calls. A lost update makes sole reading begin or
+        // end some requests later, and never wrongly.
         let is_stranger = head.pid != 0 && head.pid != self.caller.load(Ordering::Relaxed);
         if is_stranger {
             self.caller.store(head.pid, Ordering::Relaxed);
@@ -178,6 +180,8 @@ impl DeviceReaders {
             self.streak.fetch_add(1, Ordering::Relaxed);
         }
         if self.is_sole_reader(thread) {
+            // The last bit is clear between requests, so this sets it and counts one more. By the count the watch
+            // tells a reader that is stuck in one request from one that is busy with many.
             self.progress.fetch_add(2 | BUSY, Ordering::AcqRel);
             if is_stranger || is_long {
                 self.end_sole_reading(if is_stranger {
@@ -191,6 +195,7 @@ impl DeviceReaders {
 
     /// Ends a thread's request: `send` sends the answer.
     pub fn answer_request(&self, thread: Pid, send: impl FnOnce()) {
+        // Before the answer is sent: whoever gets it may send its next request at once.
         self.end_request(thread);
         let is_idle =
             self.is_sole_reader(thread) && set_thread_policy(thread, SchedulingPolicy::Idle).is_ok();
@@ -232,6 +237,8 @@ impl DeviceReaders {
         if self.sole.load(Ordering::Acquire) == ALL || self.is_sole_reader(thread) {
             return;
         }
+        // The number above was read without the lock. Only what stands under the lock counts now: otherwise a reader
+        // could go to sleep just after sole reading has ended, and nothing would wake it.
         let is_idle = |state: &mut DeviceReadersState| !state.is_over && state.sole.is_some();
         self.changed.wait_while(&mut self.state.lock(), is_idle);
     }
@@ -251,6 +258,7 @@ impl DeviceReaders {
     fn begin_sole_reading(&self, thread: Pid) {
         let mut state = self.state.lock();
         let now = Instant::now();
+        // Several threads may see the same streak. The first one that gets the lock wins.
         if state.sole.is_some() || state.is_over || now < state.free {
             return;
         }
@@ -271,6 +279,7 @@ impl DeviceReaders {
     /// Moves this thread to the processor of the program.
     fn move_to_caller(&self, thread: Pid, now: Instant) -> Option<SoleReader> {
         let processors = allowed_processors().ok()?;
+        // Asked each time: the administrator may change the processors of a running process (`taskset -p`, cpusets).
         let count = processors.count();
         let wanted = find_thread_processor(self.caller.load(Ordering::Relaxed))?;
         // With one processor, both share it anyway.
@@ -278,7 +287,8 @@ impl DeviceReaders {
             return None;
         }
         move_to_processor(wanted, &processors).ok()?;
-        let progress = self.progress.load(Ordering::Relaxed);
+        // A sole reader before it may have lost that role in the middle of a request: then the bit is still set.
+        let progress = self.progress.fetch_and(!BUSY, Ordering::AcqRel) & !BUSY;
         Some(SoleReader { thread, since: now, progress, looked: now, processors })
     }
 
@@ -302,6 +312,8 @@ impl DeviceReaders {
     /// Ends sole reading.
     fn end_sole_reading(&self, ending: SoleReaderEnd) {
         let mut state = self.state.lock();
+        // The reader, another reader's stranger and the watch may all end it. Only the first counts, or the pause
+        // would double several times.
         let Some(sole) = state.sole.take() else { return };
         // In this order: a thread that sets the policy after this store sees it, and restores the policy.
         self.sole.store(ALL, Ordering::SeqCst);
@@ -346,8 +358,11 @@ impl DeviceReaders {
         while self.sole.load(Ordering::Acquire) != ALL {
             pause();
             let progress = self.progress.load(Ordering::Acquire);
+            // A reader that waits in the kernel for its next request is not held up, however long it waits.
             let has_work = progress & BUSY != 0 || has_request();
             match before {
+                // Two looks in succession with the same request, or with none taken although one waits. One look may
+                // have come between two steps of a healthy reader.
                 Some(seen) if seen == (progress, true) && has_work => {
                     self.end_sole_reading(SoleReaderEnd::HeldUp)
                 }

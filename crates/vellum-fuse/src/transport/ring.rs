@@ -105,6 +105,8 @@ impl RequestRing {
         self.submit_answers()?;
         let mut early = Vec::new();
         while let Some((slot, code)) = self.take_completion() {
+            // The kernel answers a registration at once only if it refuses it. Anything else that completes this
+            // early is a first request.
             if code < 0 {
                 return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
             }
@@ -135,6 +137,8 @@ impl RequestRing {
                     return Ok(Some(slot));
                 }
                 Some((_, code)) if is_unmounted_code(code) => return Ok(None),
+                // A slot whose command was rejected never completes again. The ring goes on with the others, and
+                // fails with the last one.
                 Some((_, code)) if self.alive.fetch_sub(1, Ordering::AcqRel) == 1 => {
                     return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
                 }

@@ -54,7 +54,10 @@ impl RingTurn {
 
     /// The thread that has the turn begins a request.
     pub fn begin_request(&self, watch: &TurnWatch) -> RequestWork {
+        // No other thread changes the state now but the watch, which leaves a turn without a request alone.
         let state = (self.state.load(Ordering::Relaxed) | BUSY) + 2;
+        // Sequentially consistent with `asleep` in `wake_if_asleep`: either the watch sees this request before it
+        // parks, or this thread sees that the watch is about to park. Weaker orders would allow neither.
         self.state.store(state, Ordering::SeqCst);
         watch.wake_if_asleep();
         RequestWork(state)
@@ -62,6 +65,7 @@ impl RingTurn {
 
     /// The request was answered. Returns false if another thread got the turn meanwhile.
     pub fn end_request(&self, work: &RequestWork) -> bool {
+        // The state has changed only if the watch has released the turn, so one comparison decides who goes on.
         self.state.compare_exchange(work.0, work.0 & !BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -72,8 +76,10 @@ impl RingTurn {
     }
 
     fn release_turn(&self, seen: u64) {
+        // Counted up: a request of the next owner must not have the state that the former owner compares with.
         let free = (seen & !BUSY) + 2;
         if self.state.compare_exchange(seen, free, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            // After the exchange: a thread that gets the turn now must not meet the old request's state.
             self.waiting.lock().taken = false;
             self.changed.notify_one();
         }
@@ -91,6 +97,8 @@ pub struct TurnWatch {
 impl TurnWatch {
     /// Watches `turns` until [`TurnWatch::finish_watch`].
     pub fn watch_turns(&self, turns: &[&RingTurn]) {
+        // A request that comes before this does not wake anybody, which is harmless: the watch is awake when it
+        // begins.
         let _ = self.thread.set(std::thread::current());
         let mut seen = vec![0; turns.len()];
         let mut quiet = 0;
@@ -136,6 +144,7 @@ fn release_stuck_turns(turns: &[&RingTurn], seen: &mut [u64]) -> bool {
     for (turn, seen) in turns.iter().zip(seen) {
         let state = turn.state.load(Ordering::Acquire);
         busy |= state & BUSY != 0;
+        // Equal states mean the same request, since each request has a state of its own.
         if state & BUSY != 0 && state == *seen {
             turn.release_turn(state);
         }

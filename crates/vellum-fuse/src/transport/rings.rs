@@ -67,6 +67,8 @@ struct LongRequest {
 impl RingTransport {
     /// Creates the rings. Fails if the machine has too many processors, or does not offer io_uring.
     pub fn new(device: &FuseDevice) -> io::Result<Self> {
+        // Possible, not present: the kernel makes a queue for each processor that could be plugged in, and sends no
+        // request until all of them are registered.
         let count = count_possible_processors()?;
         if count > MAX_RINGS {
             return Err(io::Error::other("too many processors"));
@@ -116,6 +118,8 @@ impl RingTransport {
             Ok(())
         })?);
         // The kernel sends no requests before all rings are registered.
+        // A ring that cannot be registered fails the mount here. The kernel knows of the rings by now, and would wait
+        // for the missing one without end.
         registered.iter().take(rings.queues.len()).collect::<io::Result<()>>()?;
         Ok(threads)
     }
@@ -145,6 +149,8 @@ impl RingTransport {
         long: &Sender<LongRequest>,
         ready: &Sender<io::Result<()>>,
     ) -> io::Result<()> {
+        // The affinity is set before the slots are registered: the kernel delivers a slot's requests in the context
+        // of the thread that submitted it, which should be here.
         let queue = &self.queues[number];
         pin_to_processor(number);
         while queue.turn.wait_for_turn() {
@@ -177,8 +183,11 @@ impl RingTransport {
                 debug_assert!(sent.is_ok(), "the threads for what takes long end after those of the rings");
                 continue;
             }
+            // From here on the watch may give the turn away; the slot stays this thread's until it is answered.
             let work = queue.turn.begin_request(&self.watch);
             answer_slot_request(service, &queue.ring, slot, request)?;
+            // Another thread takes requests now. The answer must not wait for that thread's next call of the kernel,
+            // which it may make only after a long sleep.
             if !queue.turn.end_request(&work) {
                 queue.ring.submit_answers()?;
                 return Ok(true);
@@ -198,6 +207,7 @@ fn spawn_thread(
 /// The number of queues that the kernel has.
 fn count_possible_processors() -> io::Result<u16> {
     let text = std::fs::read_to_string(POSSIBLE)?;
+    // The text is a list of ranges in ascending order, such as `0-3` or `0,2-5`: the last number is the highest.
     let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<u16>().ok());
     last.and_then(|last| last.checked_add(1)).ok_or_else(|| io::Error::other(format!("{POSSIBLE}: {text:?}")))
 }
@@ -239,6 +249,8 @@ fn is_long_request(
 
 fn run_long_worker(service: &impl RequestService, longs: &Mutex<Receiver<LongRequest>>) {
     loop {
+        // The lock is held while waiting, which is fair enough: it is given back with the request, before the work on
+        // it.
         let next = longs.lock().recv();
         let Ok(LongRequest { ring, slot }) = next else { return };
         // It fails only if the mount has ended.
@@ -253,6 +265,7 @@ fn answer_slot_request(
     slot: RingSlot,
     request: io::Result<(FuseRequest<'_>, FuseOperation<'_>)>,
 ) -> io::Result<()> {
+    // Read before the answer: the slot's memory is overwritten by it, and is the kernel's again afterwards.
     let unique = ring.request_unique(slot);
     let answer = match request {
         Ok((request, operation)) => {

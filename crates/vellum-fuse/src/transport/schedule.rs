@@ -36,6 +36,7 @@ pub fn set_thread_policy(thread: Pid, policy: SchedulingPolicy) -> io::Result<()
 /// Whether threads have the normal policy, can be given the policy for idle time, and can get the normal one back.
 /// Tries it with a thread of its own, which would be lost for other work if the policy could not be taken back.
 pub fn can_change_policy() -> bool {
+    // In a thread of its own: if the policy cannot be taken back, it ends with the thread.
     let attempt = || {
         let thread = rustix::thread::gettid();
         // A process that was started with another policy (`chrt`) is to keep it.
@@ -75,6 +76,7 @@ pub fn allowed_processors() -> io::Result<CpuSet> {
 pub fn move_to_processor(processor: usize, processors: &CpuSet) -> io::Result<()> {
     let mut only = CpuSet::new();
     only.set(processor);
+    // The kernel moves the thread before this call returns. Widening the set again leaves it where it is.
     sched_setaffinity(None, &only)?;
     Ok(sched_setaffinity(None, processors)?)
 }

@@ -83,6 +83,8 @@ impl PendingAnswer {
             ReplyPath::Device(device) => device.send_answer(self.unique, answer),
             ReplyPath::Ring(ring, slot) => {
                 // If the ring is gone, so is the mount, and no process waits for the answer.
+                // This thread may be one that tells the kernel what to drop, and waits for it: so it does not submit
+                // by itself.
                 let _ = ring.answer_slot(*slot, self.unique, answer);
                 ring.defer_submission();
             }

@@ -53,9 +53,11 @@ impl<S: RequestService> RequestService for WatchedService<S> {
         later: DeferredReply<'_>,
     ) -> FuseAnswer {
         let unique = request.header.unique;
+        // Before the service sees the request: it may be answered from another thread before the service returns.
         self.pending.begin_request(&request.header);
         let later = later.with_pending(&self.pending);
         let answer = self.service.answer_request(request, operation, later);
+        // What is answered later is crossed out by whoever answers it; by now that may even have happened.
         if !matches!(answer, FuseAnswer::Later) {
             self.pending.end_request(unique);
         }
@@ -108,13 +110,18 @@ impl WatchdogTarget {
         for request in self.pending.describe_requests(tick, OVERDUE_TICKS) {
             (self.report)(&format!("{request} has not been answered for {waited} seconds"));
         }
+        // A request that arrived and was answered between two looks is a sign of life, too. The flag is asked for first,
+        // so that it is reset each time.
         let is_idle = !self.pending.take_has_arrived() && self.pending.is_empty();
         self.missed_ticks = if is_idle && self.has_kernel_waiters() { self.missed_ticks + 1 } else { 0 };
+        // Equal, not more: it is reported and ended once.
         if self.missed_ticks == OVERDUE_TICKS {
             (self.report)(&format!(
                 "the kernel has waited for {waited} seconds for the answer to a request that was not received: the mount \
                  is ended; mount it again, with --no-io-uring if this happens again"
             ));
+            // The kernel fails all requests and closes the connection: threads that read then learn that the mount
+            // has ended, and the process ends in the usual way.
             if let Err(error) = std::fs::write(self.control.join("abort"), "1") {
                 (self.report)(&format!("the mount cannot be ended: {error}"));
             }
