@@ -95,12 +95,7 @@ impl LiveFilesystem {
 
     /// Sets attributes, all of them or none. What Linux changes beside them changes, too: set-id bits go when the
     /// owner changes, an access control list follows the mode.
-    pub fn setattr(
-        &self,
-        ino: Ino,
-        set: &AttributeChanges,
-        caller: RequestCaller,
-    ) -> Result<BareInodeAttr> {
+    pub fn setattr(&self, ino: Ino, set: &AttributeChanges, caller: RequestCaller) -> Result<BareInodeAttr> {
         let Some(size) = set.size else {
             return self.apply_change(|txn| {
                 let mut bare = txn.expect_bare_attr(ino)?;

@@ -109,6 +109,7 @@ impl WriteLog {
             }
         }
         let used = segments.values().map(|segment| segment.len.load(Ordering::Relaxed)).sum();
+        // Recovered segments are never appended to: their end may be torn, and what is behind it unknown.
         let next = segments.keys().next_back().map_or(0, |last| last + 1);
         let state = WriteLogState { segments, current: None, full: Vec::new(), next, generation: 0 };
         Ok(Self {
@@ -126,6 +127,8 @@ impl WriteLog {
     /// freed.
     pub fn append_data(&self, data: &[u8]) -> Result<AppendedData> {
         self.room.wait_for_log_space(frame_len(data.len() as u64))?;
+        // Whoever appends pays for the flush, so that a fast writer cannot leave more behind than recovery can read
+        // in short time.
         if self.state.lock().full.len() > UNFLUSHED_MAX {
             self.flush_full_segments()?;
         }
@@ -137,9 +140,11 @@ impl WriteLog {
         let ReservedFrame { open, position, pinned } = self.reserve_frame(data.len() as u64)?;
         let segment = pinned.number;
         let done = open.write_frame(&encode_frame_header(segment, position, data), data, position);
+        // Also if the write has failed: a flush must not wait for this frame for good.
         open.writing.fetch_sub(1, Ordering::Release);
         let appended = AppendedData { segment, offset: position + HEADER, len: data.len() as u64, pinned };
         done?;
+        // After the write: a flush that covers this count covers the frame.
         self.written.fetch_add(1, Ordering::AcqRel);
         Ok(appended)
     }
@@ -155,6 +160,7 @@ impl WriteLog {
             open.segment.len.load(Ordering::Relaxed) + need
                 > (SEGMENT_SIZE).min(self.room.limit() / SEGMENTS_MIN)
         };
+        // One frame may exceed the size, in a segment of its own: an empty segment takes any frame.
         if state.current.as_ref().is_some_and(full) {
             state.close_segment();
         }
@@ -163,8 +169,11 @@ impl WriteLog {
             None => self.begin_segment(&mut state)?,
         };
         let pinned = open.segment.clone();
+        // Under the lock, under which `sealed_segments` looks for pins: the segment cannot be given up between the
+        // two.
         pinned.pins.fetch_add(1, Ordering::AcqRel);
         open.writing.fetch_add(1, Ordering::AcqRel);
+        // Only the place is taken under the lock. Writers of several frames write side by side.
         let position = pinned.len.fetch_add(need, Ordering::AcqRel);
         self.room.reserve_bytes(need);
         Ok(ReservedFrame { open, position, pinned })
@@ -183,10 +192,12 @@ impl WriteLog {
     /// Makes everything durable that was appended so far. All who wait share one flush.
     pub fn sync_log(&self) -> Result<()> {
         let wanted = self.written.load(Ordering::Acquire);
+        // Whoever waits here finds, more often than not, that the flush before has covered its frames.
         let mut flushed = self.flushed.lock();
         if *flushed >= wanted {
             return Ok(());
         }
+        // Read before the flush: frames that are written while it runs may not be part of it.
         let upto = self.written.load(Ordering::Acquire);
         self.flush_frames(true)?;
         *flushed = upto;
@@ -209,6 +220,8 @@ impl WriteLog {
             (state.full.clone(), state.current.clone().filter(|_| current))
         };
         let done = self.flush_segments(&full, current.as_deref());
+        // The kernel reports a failed write-back once and drops the pages: a second flush would report success for
+        // bytes that never reached the disk.
         if done.is_err() {
             self.poisoned.store(true, Ordering::Release);
         }
@@ -230,6 +243,7 @@ impl WriteLog {
         if let Some(open) = current {
             open.sync_segment()?;
         }
+        // The name of a new file is durable only with its directory.
         if any_new {
             self.folder.sync_folder().map_err(wrap_io_error("flush", self.folder.describe_file("")))?;
             full.iter()
@@ -296,6 +310,8 @@ impl WriteLog {
                 let mut state = self.state.lock();
                 let stale =
                     |segment: &Arc<LogSegment>| segment.named.load(Ordering::Acquire) < sealed.generation;
+                // Named again since it was asked which segments are sealed: a transaction that copies extents names
+                // data that was there before.
                 if !state.segments.get(number).is_some_and(stale) {
                     continue;
                 }
@@ -303,6 +319,8 @@ impl WriteLog {
                 state.segments.remove(number)
             };
             let Some(segment) = removed else { continue };
+            // Readers that have the file open go on. Later ones get `NotFound`, look up the extents again, and find
+            // the content elsewhere.
             self.files.remove(number);
             let name = format_segment_name(*number);
             self.folder

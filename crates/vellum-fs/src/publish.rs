@@ -58,12 +58,15 @@ impl LiveFilesystem {
     /// Publishes the oldest pending snapshot, or all sealed layers if none is pending.
     pub fn publish_oldest(&self) -> Result<PublishProgress> {
         let _one_at_a_time = self.publishing.lock();
+        // First, since it frees what publishing would otherwise carry along.
         self.remove_unused_layers()?;
         self.check_lease()?;
         let start = std::time::Instant::now();
         match self.pending_snapshots()?.into_iter().next() {
             Some((number, pending)) => self.publish_snapshot(number, pending)?,
             None => {
+                // A copy: the head is free while this is published, which may take long, and gets newer layers
+                // meanwhile.
                 let sealed = self.tree.lock_head().sealed_state();
                 if !self.has_publishable_changes(&sealed) {
                     self.update_ref_snapshot()?;
@@ -92,6 +95,7 @@ impl LiveFilesystem {
 
     /// If writers wait for space, frees space that is not needed. What cannot be freed now is freed later.
     pub(crate) fn free_log_space(&self) {
+        // A checkpoint of the journal costs writing all metadata: only when somebody needs the room.
         if self.log.usage().waiting == 0 {
             return;
         }
@@ -130,11 +134,13 @@ impl LiveFilesystem {
     /// Updates the ref if it names another snapshot after a restore.
     pub(crate) fn update_ref_snapshot(&self) -> Result<()> {
         let head = self.tree.lock_head().clone();
+        // A worktree that has never had a snapshot has none for the ref to name.
         let Some(stands) = head.snapshot.map(|last| last.id) else { return Ok(()) };
         let mut announced = self.announced.lock();
         if *announced != Some(stands) {
             let root = self.volume.catalog.get_record(&stands)?.root;
             let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
+            // If the snapshot's tree is the worktree's base, the collector keeps it already.
             let live = live.filter(|live| live.root != root);
             self.update_worktree_ref(|old| (old.head, old.live) = (Some(stands), live))?;
             *announced = Some(stands);
@@ -205,11 +211,14 @@ impl LiveFilesystem {
         let sealed = self.log.sealed_segments();
         let mut pasts_before = None;
         let ((left, rest), sequence) = self.tree.change_head(|head, txn| {
+            // The head is held by `change_head`, and the lock on past states comes after it: that is their order
+            // everywhere.
             let mut pasts = self.epochs.lock_past_states();
             // The body may run again.
             *pasts = pasts_before.get_or_insert_with(|| pasts.clone()).clone();
             let mut states = vec![&mut head.state];
             let mut waiting = read_pending_snapshots(|span, visit| txn.scan(span, visit))?;
+            // The snapshot that is being published goes with this transaction, and needs no layers any more.
             waiting.retain(|(number, _)| Some(*number) != snapshot);
             states.extend(waiting.iter_mut().map(|(_, pending)| &mut pending.state));
             states.extend(pasts.values_mut().map(|past| &mut past.state));
@@ -220,6 +229,7 @@ impl LiveFilesystem {
                 .flat_map(|state| state.layers.iter().take(state.layers.len() - done.layers.len()))
                 .copied()
                 .collect();
+            // Within the transaction: what the newer layers touch is known only while nobody writes.
             let amended = self.add_amendment(done, published, &newer, head.next_layer, txn)?;
             if let Some(amendment) = amended {
                 retained_roots::retain_for_amendment(txn, done, amendment)?;
@@ -232,6 +242,8 @@ impl LiveFilesystem {
                 state.layers.extend(&rest.layers);
                 (state.base, state.counted) = (rest.base, rest.counted);
             }
+            // The number is taken only if there is such a layer. Numbers are never used twice: the engine may have
+            // frozen the prefix.
             head.next_layer = LayerId(head.next_layer.0 + u64::from(amended.is_some()));
             for (number, pending) in &waiting {
                 txn.set_key(&pending_snapshot_key_of(*number), pending.encode().into());
@@ -290,6 +302,7 @@ impl LiveFilesystem {
 
     /// Removes the segments of the write log to which no layer refers.
     fn remove_unused_segments(&self, sealed: &SealedSegments, layers: &BTreeSet<LayerId>) -> Result<()> {
+        // Looked up, and not counted as extents come and go: a count would have to survive crashes.
         let mut named = BTreeSet::new();
         for layer in layers {
             amend::visit_log_segments(&**self.tree.live_store(), *layer, &mut |segment| {

@@ -308,6 +308,7 @@ impl LiveMap {
         for _ in 0..FETCHES_MAX {
             let nodes = ResidentNodes::new(&self.nodes, false);
             let done = self.try_transaction(&nodes, &mut body);
+            // A body that got along without the node has succeeded, and its result counts.
             match nodes.missing_node().filter(|_| done.is_err()) {
                 Some(missing) => {
                     self.retries.fetch_add(1, Ordering::Relaxed);
@@ -324,6 +325,8 @@ impl LiveMap {
         nodes: &ResidentNodes<'_>,
         body: &mut impl FnMut(&mut LiveTransaction<'_>) -> Result<T>,
     ) -> Result<(T, CommittedChanges)> {
+        // Lock order: the head, then the views, then the engine's writer. All three are held until the commit: no
+        // view begins and no layer is sealed in the middle of a transaction.
         let (head, changing) = self.lock_for_change()?;
         let mut outcome = None;
         let mut changed = Vec::new();
@@ -334,6 +337,8 @@ impl LiveMap {
             let mut txn = LiveTransaction::new(live, &head, nodes, &self.accesses);
             let done = body(&mut txn).and_then(|value| {
                 let (keys, by) = txn.into_changes()?;
+                // Within the engine's transaction, of which there is one at a time: two that fit alone cannot exceed
+                // the quota together.
                 self.usage.reserve_growth(by)?;
                 (changed, grown) = (keys, by);
                 Ok(value)
@@ -366,6 +371,8 @@ impl LiveMap {
             if !changing.is_layer_read(head.top_layer()) {
                 return Ok((head, changing));
             }
+            // A view reads the top layer: it is sealed first, and this change goes into a new one. Sealing needs the
+            // head for itself.
             drop((changing, head));
             self.change_head(|head, _| {
                 // Somebody else may have sealed it.

@@ -83,6 +83,8 @@ impl LiveFilesystem {
     /// A number that no inode has. Not to be called in a transaction.
     pub(crate) fn reserve_inode_number(&self) -> Result<ReservedInodeNumber> {
         loop {
+            // Read before the number is taken: a number from the pool of a later state with this era would be
+            // refused, and never the other way round.
             let era = self.numbers.era.load(Ordering::Acquire);
             let mut pool = self.numbers.pool.lock();
             if let Some(number) = pool.next() {

@@ -14,7 +14,9 @@ impl LiveFilesystem {
 
     /// Waits until everything that was done survives a loss of power.
     pub fn sync_all(&self) -> Result<()> {
+        // Read first: what this caller has done is committed by now, and what comes later is not its affair.
         let upto = self.last_commit();
+        // The log before the journal: a journal that survives must not name content that does not.
         self.log.sync_log()?;
         self.tree.live_store().wait_until_durable(upto)?;
         // It is safe here, also when it belongs to nothing any more: but then the program must hear of it.

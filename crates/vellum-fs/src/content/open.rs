@@ -17,6 +17,7 @@ use crate::tree::{LiveTransaction, MapReader};
 impl LiveFilesystem {
     /// Opens an inode.
     pub fn open_file(&self, ino: Ino, flags: OpenFlags) -> Result<FileHandle> {
+        // Counted first: from here on nobody removes the inode, and if it is gone already the next look says so.
         let handle = self.opened.add_handle(ino);
         let opened = self.tree.read_head_state(|view| view.expect_inode_attr(ino)).and_then(|attr| {
             if flags.truncate && attr.kind == FileKind::File { self.truncate_opened(ino) } else { Ok(()) }
@@ -52,12 +53,14 @@ impl LiveFilesystem {
         if !self.is_nameless_inode(ino)? {
             return Ok(());
         }
+        // Somebody has opened it again, and removes it later.
         let Some(_claim) = self.opened.claim_removal(ino) else { return Ok(()) };
         self.apply_change(|txn| remove_if_nameless(txn, ino))
     }
 
     pub(super) fn is_nameless_inode(&self, ino: Ino) -> Result<bool> {
-        self.tree.read_head_state(|view| Ok(view.bare_inode_attr(ino)?.is_some_and(|bare| bare.attr.nlink == 0)))
+        self.tree
+            .read_head_state(|view| Ok(view.bare_inode_attr(ino)?.is_some_and(|bare| bare.attr.nlink == 0)))
     }
 
     /// Removes what an earlier run left open and nameless.

@@ -135,6 +135,7 @@ impl OpenInodes {
         let mut taken = HeldInodes::default();
         self.table.lock().inodes.retain(|ino, used| match used {
             InodeUse::Open { handles, held, .. } => {
+                // The holders stay with the state that they knew; the worktree's new state starts without any.
                 if *held > 0 {
                     taken.insert(*ino, std::mem::take(held));
                 }
@@ -171,6 +172,7 @@ impl OpenInodes {
     fn wait_until_unclaimed(&self, ino: Ino) -> MutexGuard<'_, OpenInodeMap> {
         let mut table = self.table.lock();
         while matches!(table.inodes.get(&ino), Some(InodeUse::Claimed)) {
+            // The claimant may be removing it, or may find that it must stay: who opens it looks afterwards.
             self.unclaimed.wait(&mut table);
         }
         table
@@ -180,6 +182,7 @@ impl OpenInodes {
 impl Drop for RemovalClaim<'_> {
     fn drop(&mut self) {
         self.opened.table.lock().inodes.remove(&self.ino);
+        // All, not one: they wait for different inodes.
         self.opened.unclaimed.notify_all();
     }
 }

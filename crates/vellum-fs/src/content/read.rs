@@ -96,7 +96,9 @@ impl LiveFilesystem {
             RangeContent::Inline(content) => return Ok(content),
             RangeContent::Extents { end, is_file_end, extents } => (end, is_file_end, extents),
         };
+        // Before this range is fetched, so that both are on their way together.
         self.prefetch_after(ino, offset..end, is_file_end)?;
+        // Zeros are what holes read as.
         let mut content = vec![0; (end - offset) as usize];
         for batch in extents.chunks(BATCH) {
             self.fill_from_extents(ino, offset, &mut content, batch)?;
@@ -126,6 +128,7 @@ impl LiveFilesystem {
                 }
             }
         }
+        // All chunks of the batch are asked for at once: they are fetched and decoded side by side.
         let ids: Vec<BlobId> = wanted.iter().map(|(id, ..)| *id).collect();
         let chunks = self.chunks.get_chunks(&ids).map_err(|source| VolumeError::Content { ino, source })?;
         for ((id, skip, place), chunk) in wanted.into_iter().zip(chunks) {

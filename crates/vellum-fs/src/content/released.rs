@@ -34,6 +34,7 @@ impl ReleasedOrphans {
     /// Takes some.
     fn take_batch(&self) -> Vec<Ino> {
         let mut waiting = self.lock();
+        // From the end, so that the rest need not be moved; their order does not matter.
         let keep = waiting.len().saturating_sub(BATCH_INODES);
         waiting.split_off(keep)
     }
@@ -57,6 +58,7 @@ impl LiveFilesystem {
         if !unused.is_orphan && !self.is_nameless_inode(ino)? {
             return Ok(false);
         }
+        // Whoever makes more of them than the thread can remove helps it: so their number is bounded.
         if self.released.add_orphan(ino) >= BATCH_INODES {
             self.remove_some_released()?;
         }
@@ -90,6 +92,7 @@ impl LiveFilesystem {
         while let Some(ino) = batch.pop() {
             // Who has it open again, or is removing it, lets go of it later, or is done with it.
             let Some(claim) = self.opened.try_claim_removal(ino) else { continue };
+            // Held until the transaction is committed: nobody opens the inode while it goes.
             claims.push(claim);
             inodes.push(ino);
             match self.tree.read_head_state(|view| count_inode_keys(view, ino)) {

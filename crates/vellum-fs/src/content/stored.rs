@@ -42,6 +42,7 @@ impl StoredByteCounts {
     fn find_count(&self, ino: Ino, size: u64) -> Option<u64> {
         let counts = self.counts.lock();
         let kept = counts.get(&ino).filter(|kept| kept.at.elapsed() < VALID)?;
+        // A file that shrank lost extents; one that grew by much may have got a hole.
         let growth = size.checked_sub(kept.size).filter(|growth| *growth <= GROWTH_MAX)?;
         Some(kept.stored + growth)
     }
@@ -85,6 +86,7 @@ impl LiveFilesystem {
         if let Some(stored) = self.stored_counts.find_count(ino, attr.size) {
             return Ok(stored);
         }
+        // Before the count: its age is that of the oldest extent in it.
         let at = Instant::now();
         let CountedBytes { stored, extents } =
             self.tree.read_head_state(|view| count_stored_bytes(view, ino, attr))?;

@@ -72,10 +72,13 @@ impl LiveFilesystem {
         }
         if write.data.len() <= INLINE_MAX && self.can_stay_inline(write)? {
             self.log.wait_for_disk_space(write.data.len() as u64)?;
+            // It may not be inline any more by now. Then it is written as what does not fit.
             if let Some(written) = self.apply_change(|txn| write.write_inline(txn))? {
                 return Ok(written);
             }
         }
+        // Before the transaction, and without its lock: writing takes long, and a transaction only names what is
+        // there. Held to the end, the frames keep their segments.
         let frames: Vec<AppendedData> =
             write.data.chunks(FRAME_MAX).map(|data| self.log.append_data(data)).collect::<Result<_>>()?;
         self.apply_change(|txn| write.write_logged(self, txn, &frames))
@@ -166,6 +169,7 @@ impl PendingWrite<'_> {
         let mut attr = read_file_attr(txn, self.ino)?;
         let start = self.start_offset(&attr)?;
         let end = self.end_offset(&attr)?;
+        // All of the old content is overwritten: it need not move to the log first.
         if start == 0 && end >= attr.size {
             attr.inline = None;
         }

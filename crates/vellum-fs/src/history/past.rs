@@ -4,8 +4,8 @@
 //! enters the epoch first, and a restore waits for all that have entered. So an inode number belongs to one epoch. A
 //! past state is kept as long as an inode of it is held; it is in memory only, like open files.
 
-use std::collections::btree_map::Entry;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -74,8 +74,11 @@ impl Epochs {
         if !held.is_empty() {
             pasts.insert(present, PastState { state, held });
         }
+        // Numbers come round again. One that a past state still has must not be given to another state: the kernel
+        // may ask for its inodes.
         let next = (1..EPOCHS_MAX).map(|step| Epoch((present.0 + step) % EPOCHS_MAX));
         let next = next.into_iter().find(|epoch| !pasts.contains_key(epoch)).ok_or(Errno::NFILE)?;
+        // Last, and only if there is a free number: without one the epoch goes on.
         self.number.store(next.0, Ordering::Release);
         Ok(())
     }

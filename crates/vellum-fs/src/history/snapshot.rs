@@ -56,17 +56,20 @@ impl LiveFilesystem {
         parents: &[SnapshotId],
     ) -> Result<SnapshotId> {
         self.check_lease()?;
+        // Not under the head: it may publish, which needs the head for itself.
         self.limit_layer_count(LAYERS_MANY)?;
         let mut record = self.new_snapshot_record(request);
         let (id, sequence) = self.tree.change_head(|head, live| {
             if let Some(last) = &head.snapshot {
                 record.parents = if parents.is_empty() { vec![last.id] } else { parents.to_vec() };
                 record.counter = last.counter + 1;
+                // Whatever the clock says, a snapshot is later than the one it follows.
                 record.time = record.time.max(next_moment(last.time));
             }
             let id = self.volume.assign_snapshot_id(&mut record)?;
             head.seal_top_layer();
             let state = head.sealed_state();
+            // Nobody writes while the head is changed: this is what the sealed state holds.
             let used = self.tree.worktree_usage().used_amount();
             let pending =
                 PendingSnapshot { state, used, id, record: record.clone(), tags: request.tags.clone() };
@@ -75,6 +78,8 @@ impl LiveFilesystem {
             head.snapshot = Some(AncestorSnapshot { id, counter: record.counter, time: record.time });
             Ok(id)
         })?;
+        // Content first, then what names it. The snapshot's own record is part of the transaction that is waited for
+        // below.
         self.log.sync_log()?;
         self.tree.live_store().wait_until_durable(sequence)?;
         Ok(id)
@@ -115,7 +120,9 @@ impl LiveFilesystem {
     pub fn restore_snapshot(&self, target: SnapshotId, discard: bool) -> Result<Option<SnapshotId>> {
         self.check_lease()?;
         let waits = self.pending_snapshots()?.iter().any(|(_, waiting)| waiting.id == target);
+        // Before the epoch is locked: this may fetch from the store, and all requests would wait for it.
         let mut named = if waits { None } else { Some(self.pin_snapshot_tree(target)?) };
+        // From here on no operation is under way that could return a number of the old state as one of the new.
         let ended = self.epochs.lock_epoch();
         let saved = if discard || !self.is_changed()? {
             None
@@ -140,13 +147,17 @@ impl LiveFilesystem {
                     Some((_, PendingSnapshot { state, used, id, record, .. })) => {
                         (state, used, AncestorSnapshot { id, counter: record.counter, time: record.time })
                     }
+                    // It was published in between. Its tree must be pinned first, for which the head has to be given
+                    // back.
                     None if named.is_none() => return Ok(false),
                     None => self.load_published_state(target)?,
                 };
+                // Taken once, though the body may run again: a second call would find nobody.
                 let held = held.get_or_insert_with(|| self.opened.take_held_inodes()).clone();
                 self.epochs.begin_next_epoch(present, head.state.clone(), held)?;
                 set_head_state(head, state, ancestor);
                 self.tree.worktree_usage().set_used_amount(used);
+                // Before the head is released: nobody may read the new state and find the old one cached.
                 self.invalidate_caches();
                 Ok(true)
             })?;
@@ -156,6 +167,7 @@ impl LiveFilesystem {
             named = Some(self.pin_snapshot_tree(target)?);
         };
         self.has_unneeded_layers.store(true, Ordering::Release);
+        // Requests go on in the new state before it is durable, as they do after any other change.
         drop(ended);
         self.tree.live_store().wait_until_durable(sequence)?;
         Ok(saved)

@@ -33,8 +33,10 @@ pub struct LiveView {
 impl LiveFilesystem {
     /// Opens a view of the worktree as it is now.
     pub fn open_view(self: &Arc<Self>) -> Result<LiveView> {
+        // A view that is followed by a write costs a layer, and each layer one more look-up for each key.
         self.limit_layer_count(LAYERS_SLOW)?;
         let head = self.tree.lock_head();
+        // With the head held: the layers that are counted here cannot be removed in between.
         let state = self.tree.open_views().begin_read(&head);
         drop(head);
         Ok(LiveView { fs: Arc::clone(self), state, snapshot: None })

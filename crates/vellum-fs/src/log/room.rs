@@ -115,6 +115,7 @@ impl LogRoom {
         bytes: u64,
         lack: impl Fn(&mut LogRoomState) -> Option<RoomShortage>,
     ) -> Result<()> {
+        // Nobody frees anything without it: to wait would be to wait for good.
         let Some(hook) = self.hook.get() else { return Ok(()) };
         let mut state = self.state.lock();
         if lack(&mut state).is_none() {
@@ -123,12 +124,16 @@ impl LogRoom {
         }
         state.usage.waits += 1;
         state.usage.waiting += 1;
+        // Only attempts that begin from now on count: one under way may have looked at what there was to publish
+        // before this writer came.
         let before = state.begun;
         let outcome = loop {
             drop(state);
+            // Without the lock: the hook wakes the publisher, which takes the lock to say that it begins.
             hook();
             let verdict = |state: &mut LogRoomState| match lack(state) {
                 None => Some(Ok(())),
+                // The store is full as well: waiting for the limit would not end either.
                 Some(_) if state.vain > before => Some(Err(Errno::NOSPC.into())),
                 Some(RoomShortage::Disk) if state.ended > before => Some(Err(Errno::NOSPC.into())),
                 Some(_) => None,
@@ -146,6 +151,7 @@ impl LogRoom {
 
     /// Whether so many bytes more would leave too little on the disk.
     fn find_disk_shortage(&self, state: &mut LogRoomState, bytes: u64) -> Option<RoomShortage> {
+        // The disk is asked only now and then: `statvfs` for each write would cost more than most writes.
         if bytes <= state.unseen {
             return None;
         }
@@ -170,6 +176,7 @@ impl LogRoom {
     pub fn end_publish_attempt(&self, PublishAttempt(number): PublishAttempt, is_full: bool) {
         let mut state = self.state.lock();
         state.ended = number;
+        // Publishing has moved things: what was known of the disk is not true any more.
         state.unseen = 0;
         if is_full {
             state.vain = number;

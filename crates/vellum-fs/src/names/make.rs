@@ -124,6 +124,7 @@ impl LiveFilesystem {
         self.find_xattr(dir, acl::DEFAULT)?;
         self.with_reserved_number(|txn, ino| {
             let mut parent = read_dir_attr(txn, dir)?;
+            // It was looked up before, through the cache; somebody may have made it since.
             if txn.lookup_dentry(dir, name)?.is_some() {
                 return Err(Errno::EXIST.into());
             }

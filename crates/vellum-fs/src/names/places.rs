@@ -86,6 +86,7 @@ impl LiveFilesystem {
             return Ok(Some(link));
         }
         let found = find_hard_links(self, ino)?;
+        // Replaced, not extended: that bounds them, and all of them are hints.
         *self.places.known.lock() = found;
         self.find_known_link(ino, place)
     }

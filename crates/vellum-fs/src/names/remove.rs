@@ -218,9 +218,7 @@ pub(super) fn remove_link(
                 (attr.parent, attr.name) = (*dir, name.to_vec());
             }
             // The tree counts links that are not there: this was the last one.
-            OtherLinks::Seen { ctime, nlink, next: None }
-                if attr.ctime == *ctime && attr.nlink == *nlink =>
-            {
+            OtherLinks::Seen { ctime, nlink, next: None } if attr.ctime == *ctime && attr.nlink == *nlink => {
                 is_last = true;
             }
             OtherLinks::Seen { .. } => return Ok(LinkRemoval::Outdated),

@@ -27,6 +27,7 @@ impl LiveFilesystem {
         }
         let mut path =
             vec![RemovedDirectory { parent: dir, name: name.to_vec(), ino: entry.ino, below: None }];
+        // A list instead of recursion: depth is bounded only by what somebody made.
         while let Some(going) = path.last_mut() {
             let below = match going.below.take() {
                 Some(below) => below,

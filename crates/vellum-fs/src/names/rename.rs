@@ -174,6 +174,7 @@ impl RenameEntries<'_> {
         if !self.is_unchanged(txn)? {
             return Ok(CommittedRename::Outdated);
         }
+        // Again, in the transaction: another rename may have moved one of the directories above since.
         self.check_cycles(false, &|ino| Ok(txn.expect_inode_attr(ino)?.parent))?;
         let time = current_time();
         let mut dirs = RenameDirs::read_attrs(txn, self)?;
@@ -184,6 +185,7 @@ impl RenameEntries<'_> {
             return Ok(CommittedRename::Outdated);
         }
         let replaced_dirs = self.target.as_ref().map_or(0, subdir_count);
+        // A subdirectory counts in its parent by the entry `..`; files do not.
         dirs.add_subdirs(-subdir_count(&self.moved), subdir_count(&self.moved) - replaced_dirs)?;
         let link = update_moved_link(txn, self.moved.ino, &self.from, &self.to, time)?;
         txn.delete_key(MapKey::for_dentry(self.from.dir, self.from.name));

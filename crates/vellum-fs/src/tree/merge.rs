@@ -99,6 +99,7 @@ pub fn get_merged_value<N: NodeSource>(
             if !inline::is_bare_value(key, &stored) {
                 return Ok(decode_change(key, &stored));
             }
+            // Gone in between means that this layer speaks of it no more: a lower one, or the base, does.
             if let Some(whole) = inline::complete_attributes(live, &full, stored)? {
                 return Ok(decode_change(key, &whole));
             }
@@ -174,6 +175,8 @@ impl<'a> LayerCursor<'a> {
         let mut portion: Vec<(Vec<u8>, ValueBytes)> = Vec::new();
         let prefix = layer_prefix(self.layer).len();
         self.live.scan(&span, &mut |full, stored| {
+            // Copied in portions, since the store may not be used while it is scanned, and a visitor may want to
+            // read.
             portion.push((full.get(prefix..).unwrap_or_default().to_vec(), stored.clone()));
             if portion.len() < PORTION { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
@@ -239,6 +242,8 @@ impl<'a> LayerChanges<'a> {
         for cursor in &mut self.cursors {
             if cursor.peek_change()?.is_some_and(|(other, _)| *other == key) {
                 let change = cursor.take_change()?;
+                // Cursors are in the order of the layers, newest first. The older changes of the same key are taken,
+                // too, and dropped.
                 newest = newest.or(change);
             }
         }
@@ -279,6 +284,7 @@ impl<'a, N: NodeSource> MergedEntries<'a, N> {
             if from_base {
                 return Ok(self.base.next().transpose()?.map(|entry| (entry.key, entry.value)));
             }
+            // The layers have something newer to say of the same key, if only that it is gone.
             if base_key.as_deref() == changed.as_deref() {
                 self.base.next();
             }

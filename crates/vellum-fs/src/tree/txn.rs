@@ -8,9 +8,7 @@ use vellum_types::{BareInodeAttr, Dentry, FileKind, Ino, InodeAttr, MapKey, MapK
 
 use super::accesses::AccessTimes;
 use super::inline::{encode_bare_attr, inline_content_key, is_bare_value, split_inline_content};
-use super::merge::{
-    MergedEntries, encode_change, encode_layer_key, get_merged_bare_attr, get_merged_value,
-};
+use super::merge::{MergedEntries, encode_change, encode_layer_key, get_merged_bare_attr, get_merged_value};
 use super::resident::ResidentNodes;
 use super::usage::UsageAmount;
 use super::{MapReader, VisitEntry, wrap_decode_error};
@@ -122,6 +120,8 @@ impl<'a> LiveTransaction<'a> {
     fn set_inline_content(&mut self, attributes: &MapKey, content: Option<&[u8]>) {
         let key = inline_content_key(self.head.top_layer(), attributes);
         match (self.live.get(&key), content) {
+            // Compared, though it may be 4 KiB: that costs less than to write the same content to the journal once
+            // more.
             (Ok(held), content) if held.as_deref() == content => {}
             (Ok(_), Some(content)) => self.live.set_key(&key, content.into()),
             (Ok(_), None) => self.live.delete_key(&key),

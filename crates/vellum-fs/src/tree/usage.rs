@@ -138,6 +138,8 @@ impl UsageCounter {
 
     fn reserve_growth(&self, grown: i64) -> Result<()> {
         let used = self.used.fetch_add(grown, Ordering::AcqRel).saturating_add(grown);
+        // Added first and looked at then: two that come at once see each other. What does not grow is allowed above
+        // the limit, too: removing must work there.
         if grown > 0 && self.counter_limit().is_some_and(|limit| u64::try_from(used).unwrap_or(0) > limit) {
             self.release_growth(grown);
             return Err(Errno::DQUOT.into());

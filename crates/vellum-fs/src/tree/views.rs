@@ -43,6 +43,8 @@ impl OpenViews {
     /// Begins to read the state that a head has now. The head must be held still.
     pub fn begin_read(&self, head: &LiveHead) -> LayeredState {
         let mut readers = self.readers.write();
+        // Writers are locked out by the write lock above: nobody is between putting something into the layer and
+        // saying so.
         let empty = self.written.load(Ordering::Acquire) != head.top_layer().0;
         let state = if empty { head.sealed_state() } else { head.state.clone() };
         add_reader(&mut readers, &state);
