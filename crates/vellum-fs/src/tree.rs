@@ -172,13 +172,7 @@ impl MapReader for MapSnapshot<'_> {
     }
 
     fn scan(&self, span: KeySpan, visit: &mut VisitEntry<'_>) -> Result<()> {
-        let mut merged = MergedEntries::new(self.live, self.state, self.nodes, span)?;
-        while let Some((key, value)) = merged.next_entry()? {
-            if visit(&key, &value).is_break() {
-                break;
-            }
-        }
-        Ok(())
+        MergedEntries::new(self.live, self.state, self.nodes, span)?.visit_entries(visit)
     }
 }
 

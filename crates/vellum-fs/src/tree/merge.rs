@@ -3,6 +3,7 @@
 //! In a layer an extended attribute's value has a byte 0 before it, and the single byte 0xFF is a tombstone: no other
 //! value of the map is that byte. A small file's content may stand apart from its attributes (`inline`).
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::ops::ControlFlow;
@@ -11,7 +12,7 @@ use vellum_live::{LiveError, LiveStore, StoreTransaction, ValueBytes, VisitScan}
 use vellum_map::{KeySpan, MapRange, MapValue, NodeSource, SharedSlice, get_value, read_range};
 use vellum_types::{BareInodeAttr, DecodeError, Ino, MapKey, MapKeyTag};
 
-use super::{inline, wrap_decode_error};
+use super::{VisitEntry, inline, wrap_decode_error};
 use crate::error::Result;
 use crate::tree::head::{LayerId, LayeredState, layer_prefix};
 
@@ -55,6 +56,16 @@ pub fn encode_layer_key(layer: LayerId, key: &[u8]) -> Vec<u8> {
     let mut full = Vec::with_capacity(9 + key.len());
     full.extend_from_slice(&layer_prefix(layer));
     full.extend_from_slice(key);
+    full
+}
+
+/// The same for the key of an inode's attributes, which is looked up most of all: without an allocation.
+fn encode_layer_attr_key(layer: LayerId, ino: Ino) -> [u8; 18] {
+    let mut full = [MapKeyTag::Attr.as_byte(); 18];
+    let (prefix, rest) = full.split_at_mut(9);
+    prefix.copy_from_slice(&layer_prefix(layer));
+    let (number, _tag) = rest.split_at_mut(8);
+    number.copy_from_slice(&ino.0.to_be_bytes());
     full
 }
 
@@ -115,26 +126,24 @@ pub fn get_merged_bare_attr<N: NodeSource>(
     nodes: &N,
     ino: Ino,
 ) -> Result<Option<BareInodeAttr>> {
-    let key = MapKey::for_attr(ino);
     let decoded = |attr: std::result::Result<BareInodeAttr, DecodeError>| {
         attr.map(Some).map_err(wrap_decode_error("an inode"))
     };
-    let mut full = encode_layer_key(LayerId(0), key.as_bytes());
     for layer in &state.layers {
-        if let Some(prefix) = full.get_mut(..9) {
-            prefix.copy_from_slice(&layer_prefix(*layer));
-        }
-        match live.get(&full)? {
+        match live.get(&encode_layer_attr_key(*layer, ino))? {
             Some(stored) if *stored == *TOMBSTONE => return Ok(None),
             Some(stored) => return decoded(inline::decode_bare_attr(&stored)),
             None => {}
         }
     }
-    match get_value(nodes, &state.base, key.as_bytes())? {
+    match get_value(nodes, &state.base, MapKey::for_attr(ino).as_bytes())? {
         Some(value) => decoded(BareInodeAttr::decode(&value)),
         None => Ok(None),
     }
 }
+
+/// A key that a layer has changed; None: it is gone.
+pub type LayerChange = (Vec<u8>, Option<MapValue>);
 
 /// The changes of one layer within a span, taken in portions.
 pub struct LayerCursor<'a> {
@@ -142,7 +151,7 @@ pub struct LayerCursor<'a> {
     layer: LayerId,
     /// What is still to be taken; None at the end.
     rest: Option<KeySpan>,
-    ready: VecDeque<(Vec<u8>, Option<MapValue>)>,
+    ready: VecDeque<LayerChange>,
 }
 
 impl<'a> LayerCursor<'a> {
@@ -157,17 +166,11 @@ impl<'a> LayerCursor<'a> {
     }
 
     /// The next change, which stays the next.
-    pub fn peek_change(&mut self) -> Result<Option<&(Vec<u8>, Option<MapValue>)>> {
+    pub fn peek_change(&mut self) -> Result<Option<&LayerChange>> {
         while self.ready.is_empty() && self.rest.is_some() {
             self.refill_buffer()?;
         }
         Ok(self.ready.front())
-    }
-
-    /// Takes the next change.
-    pub fn take_change(&mut self) -> Result<Option<(Vec<u8>, Option<MapValue>)>> {
-        self.peek_change()?;
-        Ok(self.ready.pop_front())
     }
 
     fn refill_buffer(&mut self) -> Result<()> {
@@ -222,32 +225,40 @@ impl<'a> LayerChanges<'a> {
         Self { cursors: layers.iter().map(|layer| LayerCursor::new(live, *layer, span)).collect() }
     }
 
-    /// The key of the next change.
-    pub fn peek_key(&mut self) -> Result<Option<Vec<u8>>> {
-        let mut least: Option<Vec<u8>> = None;
-        for cursor in &mut self.cursors {
-            if let Some((key, _)) = cursor.peek_change()?
-                && least.as_ref().is_none_or(|least| key < least)
-            {
-                least = Some(key.clone());
-            }
-        }
-        Ok(least)
+    /// The next change.
+    pub fn next_change(&mut self) -> Result<Option<LayerChange>> {
+        Ok(self.find_next()?.and_then(|cursor| self.take_change(cursor)))
     }
 
-    /// The next change.
-    pub fn next_change(&mut self) -> Result<Option<(Vec<u8>, Option<MapValue>)>> {
-        let Some(key) = self.peek_key()? else { return Ok(None) };
-        let mut newest = None;
-        for cursor in &mut self.cursors {
-            if cursor.peek_change()?.is_some_and(|(other, _)| *other == key) {
-                let change = cursor.take_change()?;
-                // Cursors are in the order of the layers, newest first. The older changes of the same key are taken,
-                // too, and dropped.
-                newest = newest.or(change);
+    /// The place of the cursor that has the next change; of several with its key, that of the newest layer.
+    fn find_next(&mut self) -> Result<Option<usize>> {
+        let mut next: Option<(usize, &[u8])> = None;
+        for (place, cursor) in self.cursors.iter_mut().enumerate() {
+            if let Some((key, _)) = cursor.peek_change()?
+                && next.is_none_or(|(_, least)| key.as_slice() < least)
+            {
+                next = Some((place, key));
             }
         }
-        Ok(newest)
+        Ok(next.map(|(place, _)| place))
+    }
+
+    fn key_at(&self, cursor: usize) -> Option<&[u8]> {
+        Some(&self.cursors.get(cursor)?.ready.front()?.0)
+    }
+
+    /// Takes the change that [`Self::find_next`] found.
+    fn take_change(&mut self, cursor: usize) -> Option<LayerChange> {
+        let (newer, older) = self.cursors.split_at_mut_checked(cursor + 1)?;
+        let newest = newer.last_mut()?.ready.pop_front()?;
+        // What older layers say of the same key is hidden by it. A key has one change in a layer, and all cursors are
+        // at their next one.
+        for cursor in older {
+            if cursor.ready.front().is_some_and(|(key, _)| *key == newest.0) {
+                cursor.ready.pop_front();
+            }
+        }
+        Some(newest)
     }
 }
 
@@ -264,33 +275,43 @@ impl<'a, N: NodeSource> MergedEntries<'a, N> {
         Ok(Self { changes, base: read_range(nodes, &state.base, span)?.peekable() })
     }
 
-    /// The next entry.
-    pub fn next_entry(&mut self) -> Result<Option<(SharedSlice, MapValue)>> {
+    /// Visits the entries in ascending order of their keys, until `visit` breaks off.
+    pub fn visit_entries(mut self, visit: &mut VisitEntry<'_>) -> Result<()> {
         loop {
-            let changed = self.changes.peek_key()?;
-            let base_key = match self.base.peek() {
-                Some(Ok(entry)) => Some(entry.key.clone()),
-                Some(Err(_)) => {
-                    return Ok(self.base.next().transpose()?.map(|entry| (entry.key, entry.value)));
+            let next = self.changes.find_next()?;
+            let changed = next.and_then(|cursor| self.changes.key_at(cursor));
+            let order = match (changed, self.base.peek()) {
+                (None, None) => return Ok(()),
+                (Some(_), None) => Ordering::Less,
+                (Some(changed), Some(Ok(entry))) => changed.cmp(entry.key.as_bytes()),
+                (None, Some(_)) | (Some(_), Some(Err(_))) => Ordering::Greater,
+            };
+            if order.is_ge() {
+                let entry = self.base.next().transpose()?;
+                // The layers have something newer to say of an equal key, if only that it is gone.
+                if let Some(entry) = entry.filter(|_| order.is_gt()) {
+                    if visit(&entry.key, &entry.value).is_break() {
+                        return Ok(());
+                    }
+                    continue;
                 }
-                None => None,
-            };
-            let from_base = match (&changed, &base_key) {
-                (None, None) => return Ok(None),
-                (None, Some(_)) => true,
-                (Some(_), None) => false,
-                (Some(changed), Some(base)) => base.as_bytes() < changed.as_slice(),
-            };
-            if from_base {
-                return Ok(self.base.next().transpose()?.map(|entry| (entry.key, entry.value)));
             }
-            // The layers have something newer to say of the same key, if only that it is gone.
-            if base_key.as_deref() == changed.as_deref() {
-                self.base.next();
-            }
-            if let Some((key, Some(value))) = self.changes.next_change()? {
-                return Ok(Some((SharedSlice::from(ValueBytes::from(key)), value)));
+            if let Some((key, Some(value))) = next.and_then(|cursor| self.changes.take_change(cursor))
+                && visit(&key, &value).is_break()
+            {
+                return Ok(());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_attributes_is_that_of_the_map_in_a_layer() {
+        let whole = encode_layer_key(LayerId(0x1234), MapKey::for_attr(Ino(0x56_789A)).as_bytes());
+        assert_eq!(encode_layer_attr_key(LayerId(0x1234), Ino(0x56_789A)).as_slice(), whole);
     }
 }

@@ -208,12 +208,6 @@ impl MapReader for LiveTransaction<'_> {
 
     fn scan(&self, span: KeySpan, visit: &mut VisitEntry<'_>) -> Result<()> {
         let live = &&*self.live;
-        let mut merged = MergedEntries::new(live, &self.head.state, self.nodes, span)?;
-        while let Some((key, value)) = merged.next_entry()? {
-            if visit(&key, &value).is_break() {
-                break;
-            }
-        }
-        Ok(())
+        MergedEntries::new(live, &self.head.state, self.nodes, span)?.visit_entries(visit)
     }
 }
