@@ -54,6 +54,8 @@ impl LiveFilesystem {
     /// snapshot was already forgotten.
     pub(crate) fn publish_read_snapshot(&self, id: SnapshotId) -> Result<()> {
         let Some(tenure) = &self.tenure else { return Ok(()) };
+        // Renewing writes the worktree's ref, which names the tree from then on. Only then is it asked whether the
+        // snapshot is still there: in the other order it could be collected in between.
         match tenure.renew_lease() {
             // If the snapshot is forgotten from now on, a collection that does not find its tree among the snapshots
             // finds it in the ref.

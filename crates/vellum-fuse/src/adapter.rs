@@ -161,6 +161,8 @@ impl FuseAdapter {
         later: DeferredReply<'_>,
     ) -> FuseAnswer {
         let Some(stale) = stale.filter(|_| !matches!(answer, FuseAnswer::Failed(_))) else { return answer };
+        // Taken before it is handed over: should the other thread be gone, dropping it answers with `EIO`, and no
+        // process waits for ever.
         let pending = later.into_pending();
         self.seek_worker.enqueue_invalidation(stale, move || pending.send_answer(answer));
         FuseAnswer::Later
@@ -187,11 +189,14 @@ impl FuseAdapter {
     }
 
     fn inode_owner(&self, node: u64) -> Result<InodeOwner<'_>> {
+        // Asked first: a removed directory's number is still one of the mounted state, which does not have it any
+        // more.
         if let Some(attr) = self.removed_dirs.dir_attr(node) {
             return Ok(InodeOwner::Removed(Box::new(attr)));
         }
         Ok(match NodePlace::from_node(node) {
             NodePlace::Main(epoch, ino) => match &self.main {
+                // The root has one number in all epochs: the kernel never looks it up again.
                 MountedState::Live(fs) if ino == Ino::ROOT || epoch == fs.current_epoch() => {
                     InodeOwner::Live(fs, ino)
                 }

@@ -168,6 +168,7 @@ impl RequestMetrics {
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let Some(kind) = RequestKind::from_operation(request.operation) else { return work() };
+        // Before the work: the clock is read only for requests that are timed.
         let stands_for = self.sample_request(kind);
         let logged = self.log.has_reader();
         let started = (stands_for > 0 || logged).then(Instant::now);

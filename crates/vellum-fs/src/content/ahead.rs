@@ -93,6 +93,8 @@ impl LiveFilesystem {
     pub(super) fn prefetch_after(&self, ino: Ino, range: Range<u64>, is_file_end: bool) -> Result<()> {
         let stream = self.streams.get_stream(ino);
         if let Some(ahead) = stream.next_prefetch_range(&range) {
+            // At a later moment than the read itself: should the file have changed in between, chunks are fetched
+            // that nobody wants.
             let extents = self.tree.read_head_state(|view| find_overlapping(view, ino, ahead))?;
             self.chunks.prefetch_chunks(extents.iter().filter_map(|(_, extent)| chunk_id(extent)));
         }
@@ -131,6 +133,7 @@ fn find_chunks_of_files(view: &dyn MapReader, ahead: &FilesAhead, end: u64) -> R
         let Ok(key) = MapKeyRef::parse(key) else { return ControlFlow::Continue(()) };
         entries += 1;
         if bytes >= ahead.window || entries > ENTRIES_MAX {
+            // This inode was begun: it is looked at again, or its later chunks would be left out.
             reached = key.ino().0;
             return ControlFlow::Break(());
         }
@@ -189,6 +192,8 @@ impl ReadStreams {
         if let Some(stream) = table.young.get(&ino) {
             return stream.clone();
         }
+        // Two generations instead of a list in order of use: a file that is still read moves to the young one, and
+        // the rest goes with its generation, all at once.
         let stream = table.old.remove(&ino).unwrap_or_default();
         if table.young.len() >= STREAMS {
             table.old = std::mem::take(&mut table.young);
@@ -207,12 +212,14 @@ impl ReadStream {
         // Who begins with a large piece goes on; who wants a little may want no more than that.
         let is_hesitant = is_first && range.end < EAGER;
         if range.start.abs_diff(read_to) > SLACK || is_hesitant {
+            // A jump: whoever reads here and there gains nothing from what lies behind.
             self.window.store(0, Ordering::Relaxed);
             self.fetched_to.store(range.end, Ordering::Relaxed);
             return None;
         }
         let window = self.window.load(Ordering::Relaxed).max(WINDOW_MIN);
         let fetched_to = self.fetched_to.load(Ordering::Relaxed).max(range.end);
+        // Half of it is still ahead. Asking in large pieces lets neighbours in a pack be one request.
         if fetched_to - range.end > window / 2 {
             return None;
         }

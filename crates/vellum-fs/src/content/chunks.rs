@@ -138,6 +138,7 @@ impl ChunkCache {
         let Some(queue) = &self.queue else { return 0 };
         let is_missing = |id: &&BlobId| !self.shared.cache.contains_key(*id);
         let missing: Vec<BlobId> = ids.iter().filter(is_missing).copied().collect();
+        // Never waits: who reads must not stand behind what might be wanted later.
         for batch in missing.chunks(batch.max(1)) {
             if queue.try_send(batch.to_vec()).is_err() {
                 break;
@@ -149,6 +150,7 @@ impl ChunkCache {
 
 impl Drop for ChunkCache {
     fn drop(&mut self) {
+        // Closing the channel is what ends the threads; those at work finish their batch first.
         self.queue = None;
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -170,6 +172,7 @@ impl ChunkCacheState {
         self.lookups.fetch_add(ids.len() as u64, Ordering::Relaxed);
         let absent = ids.iter().filter(|id| !self.cache.contains_key(*id)).count();
         self.missed.fetch_add(absent as u64, Ordering::Relaxed);
+        // A single chunk is fetched below, where a second thread waits for the first instead of fetching it, too.
         let fetched = if let [_] = ids { vec![None] } else { self.fetch_missing_chunks(ids)? };
         let one = |(id, fetched): (&BlobId, Option<DecodedChunk>)| match fetched {
             Some(chunk) => Ok(chunk),
@@ -185,6 +188,8 @@ impl ChunkCacheState {
         let mut found: Vec<Option<DecodedChunk>> = Vec::with_capacity(ids.len());
         let mut missing: Vec<(usize, ChunkGuard<'_>)> = Vec::new();
         for (position, id) in ids.iter().enumerate() {
+            // No waiting here: this thread may hold the guards of chunks that the other one waits for. What another
+            // thread is at is left open, and waited for when these are done.
             found.push(match self.cache.get_value_or_guard(id, Some(Duration::ZERO)) {
                 GuardResult::Value(chunk) => Some(chunk),
                 GuardResult::Guard(guard) => {

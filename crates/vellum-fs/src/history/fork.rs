@@ -29,6 +29,7 @@ impl LiveFilesystem {
         // Segments go when something was published, and trees that nobody names when the ref was changed.
         let _nothing_is_published = self.publishing.lock();
         let _nothing_is_restored = self.enter_epoch();
+        // The fork shares whole segments. What this worktree appends from now on goes where the fork does not look.
         self.log.rotate_segment();
         self.tree.live_store().fork_into(to.meta)?;
         // All that was named by then was written before.

@@ -46,6 +46,8 @@ impl LiveFilesystem {
         discard: bool,
     ) -> Result<RestoredPaths> {
         self.check_lease()?;
+        // No restore of everything in between: the paths would go into one state, and their directories belong to
+        // another.
         let _entered = self.enter_epoch();
         let saved = if discard || !self.is_changed()? {
             None
@@ -58,6 +60,7 @@ impl LiveFilesystem {
             })?)
         };
         let view = self.open_snapshot_view(target)?;
+        // Held until all is copied: the snapshot may be forgotten by somebody else meanwhile.
         let _borrowing = self.retain_content(&view)?;
         let mut replaced = Vec::new();
         for path in paths {
@@ -115,6 +118,7 @@ impl LiveFilesystem {
 
     /// The new one takes the old one's place, which goes then.
     fn replace_entry(&self, view: &LiveView, source: Ino, dir: Ino, name: &[u8]) -> Result<()> {
+        // Copied aside first: until the exchange, which is one transaction, the old entry is whole and in its place.
         let aside = new_hidden_name()?;
         self.copy_retained_tree(view, source, dir, &aside)?;
         let exchanged =

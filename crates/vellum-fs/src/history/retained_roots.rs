@@ -92,6 +92,7 @@ impl LiveFilesystem {
                 retained_trees_of_state(state, &read_retained_roots(|span, visit| txn.scan(span, visit))?)
             {
                 let number = random.wrapping_add(numbers.len() as u64);
+                // Before anything is copied, and without an end: layers may be sealed while the copy goes on.
                 store_retained_root(txn, number, &RetainedRoot { root, first: head.top_layer(), last: OPEN });
                 numbers.push(number);
             }

@@ -45,6 +45,7 @@ impl LiveFilesystem {
             return self.create_snapshot(request);
         }
         for _ in 0..TRIES {
+            // The new snapshot's parent must be in the store, and so must its tree, on which it is built.
             self.publish_pending()?;
             if let Some(id) = self.try_snapshot_paths(request, paths)? {
                 return Ok(id);
@@ -62,7 +63,9 @@ impl LiveFilesystem {
         let last = self.tree.lock_head().snapshot;
         // Before the lock: it may have to publish first.
         let now = self.open_view()?;
+        // Held to the end: nothing is published, and no layer goes, while this is built on the last snapshot.
         let _one_at_a_time = self.publishing.lock();
+        // A snapshot takes no lock that would have kept it out until here.
         if self.tree.lock_head().snapshot != last || !self.pending_snapshots()?.is_empty() {
             return Ok(None);
         }
@@ -84,6 +87,7 @@ impl LiveFilesystem {
         self.volume.catalog.store_record(&record)?;
         let stands = AncestorSnapshot { id, counter: record.counter, time };
         let (is_next, sequence) = self.tree.change_head(|head, _| {
+            // Nor is it kept out now: snapshots of everything need the head only, as this does.
             let is_next = head.snapshot == last;
             if is_next {
                 head.snapshot = Some(stands);
@@ -123,8 +127,12 @@ impl LiveFilesystem {
         // The log too is shared: what is copied is where it was written.
         let live = Arc::new(MemoryStore::default());
         let selected = Self::open(self.volume.clone(), live, self.log.clone(), &fresh, options)?;
+        // What is made in the copy must not get the number of something that the worktree has made since its last
+        // snapshot, and that may be selected next.
         selected.raise_next_number(now)?;
         let mut bringing = SelectedRestore { fs: &selected, now, linked: HashMap::new() };
+        // All paths are cleared before any is brought: one may lie within another, and a file may have moved from one
+        // to the other.
         let arounds: Vec<_> = paths.iter().map(|path| bringing.clear_path(path)).collect::<Result<_>>()?;
         paths.iter().zip(arounds).try_for_each(|(path, around)| bringing.restore_path(path, &around))?;
         selected.tree.change_head(|head, _| {
@@ -235,6 +243,8 @@ impl SelectedRestore<'_> {
                 self.restore_name(source, (pair.then, &name), &mut below)?;
             }
         }
+        // From the innermost outwards, when nothing is put into them any more: entries that come change their
+        // directory's times.
         for DirectoryPair { now, then } in pairs.into_iter().rev() {
             self.restore_dir_attributes(&*self.now.inode_attr(now)?, now, then)?;
         }
@@ -339,6 +349,8 @@ impl SelectedRestore<'_> {
         }
         let owner =
             AttributeChanges { uid: Some(attr.uid), gid: Some(attr.gid), ..AttributeChanges::default() };
+        // Owner, then mode, then times, as POSIX forces: a change of owner takes away set-id bits, and each of the
+        // two changes the time of change.
         self.fs.setattr(then, &owner, NOBODY)?;
         self.fs.setattr(
             then,

@@ -68,6 +68,7 @@ impl LogSegment {
         let failed = wrap_io_error("read", folder.describe_file(&name));
         let file = folder.open_file(&name).map_err(&failed)?;
         let len = file.size().map_err(&failed)?;
+        // A seal is as long as a preamble. A sealed segment need not be read.
         let mut tail = [0; PREAMBLE as usize];
         let sealed = match len.checked_sub(tail.len() as u64) {
             Some(position) if position >= PREAMBLE => {
@@ -93,6 +94,7 @@ impl LogSegment {
         match &self.intact {
             SegmentIntegrity::All => offset >= PREAMBLE && end <= self.len.load(Ordering::Acquire),
             SegmentIntegrity::Frames(frames) => {
+                // Frames do not overlap: the first one that ends behind the range is the only one that can hold it.
                 let at = frames.partition_point(|frame| frame.end < end);
                 frames.get(at).is_some_and(|frame| frame.start <= offset && end <= frame.end)
             }
@@ -128,6 +130,7 @@ impl OpenLogSegment {
 
     /// Notes at its end that all of it is durable. Only saves reading it when the log is opened again.
     pub fn write_seal(&self) -> Result<(), FsError> {
+        // The segment is full and nothing is being written to it: its length does not change any more.
         let end = self.segment.len.load(Ordering::Acquire);
         let sealed = self.file.write_at(&encode_seal(self.segment.number, end), end);
         sealed.map_err(self.wrap_io_error("seal"))

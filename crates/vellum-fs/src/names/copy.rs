@@ -176,6 +176,8 @@ impl LiveFilesystem {
             original.put_nameless(txn, ino)
         })?;
         let whole = self.copy_remaining_extents(view, original, node.ino);
+        // The name comes last: until then nobody can see a file of which a part is missing, and a crash leaves an
+        // orphan, which goes.
         let linked = whole.and_then(|()| self.link(node.ino, place.dir, place.name));
         if linked.is_err() {
             self.remove_if_unused(node.ino)?;

@@ -31,6 +31,8 @@ impl LiveFilesystem {
             if txn.lookup_dentry(newdir, newname)?.is_some() {
                 return Err(Errno::EXIST.into());
             }
+            // A file without a name (`O_TMPFILE`), or one whose last name was removed while it was open: this name is
+            // its first.
             if attr.nlink == 0 {
                 txn.remove_orphan(ino);
                 (attr.parent, attr.name) = (newdir, newname.to_vec());

@@ -41,6 +41,7 @@ pub(super) fn rechunk_file(
     let pieces = read_data_extents(view, ino, attr)?;
     let file = PublishedFile { publication, ino, pieces: &pieces };
     // As a checked-out file is recorded: inline if it is small, unless it has holes.
+    // Inline content cannot tell a hole from zeros, and `SEEK_HOLE` would find none any more.
     let is_whole = pieces.iter().map(|(_, extent)| extent.len).sum::<u64>() == attr.size;
     if attr.size <= INLINE_MAX as u64 && is_whole {
         let inline = Some(file.read_bytes(0..attr.size)?);
@@ -79,6 +80,7 @@ fn read_data_extents(view: &dyn MapReader, ino: Ino, attr: &InodeAttr) -> Result
     }
     let mut end = 0;
     for (offset, extent) in &pieces {
+        // Checked here, where the tree gets it: a mistake of ours must not become a tree that `verify` calls damaged.
         if *offset < end || offset.saturating_add(extent.len) > attr.size {
             return Err(FsError::BadTree(format!("the extents of inode {ino} overlap or exceed its size")));
         }
@@ -230,6 +232,8 @@ impl RecutRange<'_> {
                     is_past_change |= is_dirty_extent(passed);
                     next += 1;
                 }
+                // Where a chunk ends depends on its own bytes alone: from a boundary behind the change that was there
+                // before, all further ones are the old ones.
                 met = is_past_change && self.is_chunk_boundary(next, position);
                 if met {
                     break;
@@ -242,6 +246,8 @@ impl RecutRange<'_> {
             if met {
                 return Ok(next);
             }
+            // The window holds the longest chunk, so there is always a cut. Without this a mistake there would loop
+            // for ever.
             if cuts.is_empty() {
                 return Err(FsError::BadTree(format!("inode {} cannot be cut into chunks", self.file.ino)));
             }

@@ -96,6 +96,7 @@ impl Publication<'_> {
         }
         let is_extent = |key: &[u8]| matches!(MapKeyRef::parse(key), Ok(MapKeyRef::Extent(..)));
         let is_attr = |key: &[u8]| matches!(MapKeyRef::parse(key), Ok(MapKeyRef::Attr(..)));
+        // A file of which only attributes changed keeps its extents as the base has them.
         let touched = job.changes.iter().any(|(key, _)| is_extent(key));
         let content = if touched && attr.kind == FileKind::File && attr.inline.is_none() {
             Some(self.fs.tree.read_sealed_state(self.state, |view| rechunk_file(self, view, ino, &attr))?)
@@ -110,6 +111,7 @@ impl Publication<'_> {
         } else if attr.inline.is_some() || attr.size == 0 {
             extents = self.compute_extent_changes(ino, BTreeMap::new())?;
         }
+        // At its place in the order of keys: attributes first, extents last.
         changes.insert(0, (MapKey::for_attr(ino).into_bytes(), Some(attr.encode())));
         changes.extend(extents);
         let result = if touched { PublishedInode::Recut } else { PublishedInode::AsItIs };

@@ -66,6 +66,7 @@ impl BackgroundPublisher {
             wake: Condvar::new(),
             failure: Mutex::default(),
         });
+        // Weak: what the log calls must not keep alive what keeps the log.
         let for_log = Arc::downgrade(&shared);
         shared.fs.write_log().set_pressure_hook(move || {
             if let Some(shared) = for_log.upgrade() {
@@ -133,7 +134,9 @@ impl PublisherState {
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
+            // Before publishing looks at what there is: whoever began to wait before this is served by this attempt.
             let attempt = std::mem::take(&mut requested).then(|| self.fs.write_log().begin_publish_attempt());
+            // In a pool of its own, whose threads have a lower priority.
             let outcome = pool.install(|| self.publish_changes(attempt.is_some(), &mut watch));
             if let Some(attempt) = attempt {
                 self.fs.free_log_space();
@@ -150,6 +153,8 @@ impl PublisherState {
             }
             *self.failure.lock() = outcome.err().map(|error| error.to_string());
             if failed {
+                // Whoever asks ends the pause: a person who has repaired the store need not wait for the next
+                // attempt.
                 requested = self.wait_for_request(watch.backoff);
                 watch.backoff = (watch.backoff * 2).min(BACKOFF.1);
             } else {
@@ -167,6 +172,7 @@ impl PublisherState {
     }
 
     fn publish_changes(&self, requested: bool, watch: &mut PublisherWatch) -> Result<()> {
+        // Taken before: what is changed while it publishes is younger than this, and remains.
         let begun = current_time();
         let last = self.fs.last_commit();
         if last != watch.seen {

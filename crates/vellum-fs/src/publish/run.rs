@@ -42,6 +42,7 @@ impl LiveFilesystem {
         let mut batch: Vec<PublishJob> = Vec::new();
         self.tree.visit_changes(state, &mut |key, value| {
             let ino = MapKeyRef::parse(&key).map_err(wrap_decode_error("a key of a layer"))?.ino();
+            // Changes come in the order of keys, which begin with the inode: all of one inode's are together.
             if batch.last().is_none_or(|job| job.ino != ino) {
                 if batch.len() >= BATCH {
                     sink.publish_batch(&publication, std::mem::take(&mut batch))?;
@@ -62,8 +63,10 @@ impl LiveFilesystem {
 
 impl PublishSink<'_> {
     fn publish_batch(&mut self, publication: &Publication<'_>, batch: Vec<PublishJob>) -> Result<()> {
+        // The session is what keeps the collector from blobs that no record names yet.
         publication.session.renew_if_due()?;
         let outcomes: Vec<Result<InodePublication>> =
+            // Worked on side by side, and applied in order below: the tree's writer takes ascending keys only.
             batch.into_par_iter().map(|job| publication.publish_inode(job)).collect();
         for outcome in outcomes {
             self.apply_outcome(outcome?)?;

@@ -72,6 +72,7 @@ impl FuseAdapter {
             SET_FLAGS | SET_XFLAGS => 0,
             _ => return FuseAnswer::Failed(Errno::NOTTY),
         };
+        // The kernel's buffer is as large as the command says; a forged request may say otherwise.
         if 4 * words > room as usize {
             return FuseAnswer::Failed(Errno::INVAL);
         }
@@ -116,6 +117,8 @@ impl FuseAdapter {
         let node = call.head.node;
         let place = NodePlace::from_node(node);
         let changes = AttributeChanges { mode: changes.mode.map(|mode| mode & PERMISSIONS), ..*changes };
+        // With write-back caching the kernel keeps times by itself, and sends them when it writes the inode back:
+        // nobody asked for that, and nobody must see it fail.
         let times_only = changes.mode.is_none()
             && changes.uid.is_none()
             && changes.gid.is_none()

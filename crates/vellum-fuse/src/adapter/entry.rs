@@ -24,6 +24,8 @@ pub(super) fn sibling_place(node: u64, ino: Ino) -> NodePlace {
 pub(super) fn hold_live_entry(fs: &LiveFilesystem, node: &BareInode) -> Result<EntryAnswer> {
     let epoch = fs.current_epoch();
     let entry = new_bare_entry(fs, NodePlace::Main(epoch, node.ino), node)?;
+    // Only files: a directory that is removed while it is open is empty, and its attributes are kept elsewhere
+    // (`removed`); other kinds have no content that somebody could still read.
     if node.bare.attr.kind == FileKind::File {
         fs.hold_inode(epoch, node.ino)?;
     }

@@ -79,6 +79,7 @@ impl CacheInvalidator {
     /// Drops everything that the kernel has cached of the worktree. `names` are those that the root had before and has
     /// now; they are used only if [`CacheInvalidator::needs_root_names`].
     pub fn invalidate_worktree(&self, names: impl Iterator<Item = Vec<u8>>) {
+        // Taken first: names that are recorded from now on belong to the new state.
         let negative_names = std::mem::take(&mut *self.tracker.negative_names.lock());
         if self.drops_all_names {
             self.send_notice(Invalidation::Names);

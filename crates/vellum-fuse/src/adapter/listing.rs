@@ -72,6 +72,7 @@ impl FuseAdapter {
         let mut listing = range.new_listing();
         // An entry must not belong to another epoch than the one in which it is held.
         let entered = self.enter_epoch();
+        // Whether an entry has room is known only when it is made, and by then it is held.
         let mut rejected = None;
         for (next, listed) in all.entries_after(range.offset) {
             // While the kernel waits for this answer, it locks the directory: no process changes its names. So names
@@ -110,6 +111,7 @@ impl FuseAdapter {
         let node = call.head.node;
         self.serve_request(call, || {
             if range.offset == 0 && matches!(NodePlace::from_node(node), NodePlace::Main(..)) {
+                // Recorded before it is listed: a restore in between must find it.
                 self.cache_tracker.listings.record_node(node);
             }
             self.listings.get_or_list(node, range.offset, || self.list_names(node))

@@ -71,6 +71,8 @@ impl DirListings {
         position: u64,
         list: impl FnOnce() -> Result<Vec<ListedDirName>, E>,
     ) -> Result<Arc<DirListing>, E> {
+        // From the beginning the names must be those of now: a program that lists again expects to see what it has
+        // just changed.
         let kept = self.take_listing(node).filter(|_| position > 0);
         let listing = match kept {
             Some(kept) => kept,
@@ -89,6 +91,7 @@ impl DirListings {
         placed.sort_unstable_by(|(a, one), (b, other)| (a, &one.name).cmp(&(b, &other.name)));
         let mut last = 0;
         for (position, _) in &mut placed {
+            // Two equal hashes: the second one moves on by one, and stays behind the first.
             *position = (last + 1).max(*position);
             last = *position;
         }

@@ -119,6 +119,7 @@ impl FuseAdapter {
     /// The answer by which the kernel caches that a name does not exist; None if the name may come into existence
     /// without the kernel.
     fn negative_entry(&self, dir: u64, name: &[u8]) -> Option<EntryAnswer> {
+        // After a restore the name may exist, and an old kernel has to be told so name by name.
         if dir == Ino::ROOT.0 && !self.cache_tracker.record_negative_name(name) {
             return None;
         }
@@ -135,6 +136,7 @@ impl FuseAdapter {
 
     /// Releases what is kept for a node: the kernel has forgotten `times` answers that named it.
     pub(super) fn forget_node(&self, node: u64, times: u64) {
+        // What is not there is no error: the kernel forgets nodes of which nothing is kept, too.
         self.removed_dirs.remove_node(node);
         self.cached_files.remove_node(node);
         match (&self.main, NodePlace::from_node(node)) {

@@ -83,6 +83,7 @@ impl FuseAdapter {
     pub(super) fn answer_rmdir(&self, call: ServedRequest<'_>, name: &[u8]) -> FuseAnswer {
         self.answer_unit(call, || {
             let (fs, dir) = self.live_dir(call.head.node, name)?;
+            // Before the removal: afterwards nothing has the attributes any more.
             let removed = fs.lookup_bare(dir, name);
             fs.rmdir(dir, name)?;
             self.keep_removed_dir(fs, removed.ok());
@@ -102,6 +103,7 @@ impl FuseAdapter {
             let (fs, from_dir) = self.live_dir(call.head.node, name)?;
             let (_, to_dir) = self.live_dir(to_dir, to_name)?;
             let flags = LinuxRenameFlags::from_bits_retain(flags);
+            // A later kernel may send others. `renameat2` fails with `EINVAL` for what a filesystem does not support.
             let known = LinuxRenameFlags::NOREPLACE | LinuxRenameFlags::EXCHANGE | LinuxRenameFlags::WHITEOUT;
             if !known.contains(flags) {
                 return Err(Errno::INVAL.into());
@@ -138,6 +140,8 @@ impl FuseAdapter {
             hold_live_entry(fs, &without_content(&make(fs, dir)?))
         };
         self.answer_small(call, make, |entry| {
+            // In a directory of a past epoch the kernel must ask for the name again: it knows the directory by an old
+            // number.
             let timeout = entry.timeout.min(self.cache_timeout(dir_node));
             SmallAnswer::for_entry(&EntryAnswer { timeout, ..*entry })
         })

@@ -95,7 +95,9 @@ impl OrphanRemoverShared {
         let idle = |state: &mut OrphanRemoverState| !state.is_requested && !state.is_over;
         let mut state = self.state.lock();
         self.changed.wait_while(&mut state, idle);
+        // Those that are released meanwhile belong to the same transaction. A mount that ends does not wait for more.
         self.changed.wait_while_for(&mut state, |state| !state.is_over, GATHER);
+        // Before the removal, under the lock: what is released while it runs asks again.
         state.is_requested = false;
         state.is_over
     }

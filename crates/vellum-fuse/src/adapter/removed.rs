@@ -25,6 +25,7 @@ pub struct RemovedDirNodes {
 impl RemovedDirNodes {
     /// Keeps a directory that was just removed.
     pub fn keep_dir(&self, node: u64, attr: &InodeAttr, now: UnixTime) {
+        // As `fstat` shows a removed directory on other filesystems.
         let attr = InodeAttr { nlink: 0, ctime: now, ..attr.clone() };
         let mut dirs = self.dirs.lock();
         dirs.insert(node, attr);
@@ -37,6 +38,7 @@ impl RemovedDirNodes {
             return;
         }
         let mut dirs = self.dirs.lock();
+        // After `rm -rf` of a large tree the table would keep its room for the life of the mount.
         if dirs.remove(&node).is_some() && dirs.len() * 4 < dirs.capacity() {
             dirs.shrink_to_fit();
         }

@@ -104,9 +104,11 @@ impl UncertainSeek {
         for round in 0.. {
             let Some(mut range) = doubt else { break };
             let covers = |fetched: &Range<u64>| fetched.start <= range.start && range.end <= fetched.end;
+            // The kernel has just written back all of this: what is a hole still is one.
             if fetched.as_ref().is_some_and(covers) {
                 break;
             }
+            // A file with very many holes would be written back in as many steps.
             if round >= HOLES_MAX {
                 range.end = END;
             }
@@ -180,6 +182,7 @@ pub(super) fn build_seek_answer(done: SeekDone) -> FuseAnswer {
 
 fn run_seek_worker(kernel: &KernelChannel, received: &Receiver<SeekJob>) {
     let write_back = |node, range: &Range<u64>| {
+        // To the kernel a length of 0 or less means up to the end of the file, as it sees that.
         let len = if range.end == END { 0 } else { range.end - range.start };
         if let Some(kernel) = kernel.get() {
             // If writing back fails, the kernel reports that to the next `fsync`.
