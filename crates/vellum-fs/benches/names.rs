@@ -5,15 +5,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use vellum_benchkit::criterion::Criterion;
+use vellum_benchkit::criterion::{Criterion, Throughput};
 use vellum_benchkit::{ProcessorTime, RenewedFixture, create_scratch_dir, thread_time_criterion};
 use vellum_fs::log::LogHooks;
 use vellum_fs::tree::head::LiveHead;
 use vellum_fs::{
-    AttributeChanges, LiveFilesystem, LiveOptions, RenameFlags, RequestCaller, TimeChange, WriteLog,
+    AttributeChanges, LiveFilesystem, LiveOptions, RenameFlags, RequestCaller, StateReader, TimeChange,
+    WriteLog,
 };
 use vellum_host::clock::current_time;
 use vellum_live::EmbeddedStore;
@@ -35,6 +37,7 @@ fn main() {
         bench_chmod(&mut criterion, name, len);
         bench_listing(&mut criterion, name, len);
     }
+    bench_names(&mut criterion);
 }
 
 struct Bench {
@@ -146,4 +149,16 @@ fn bench_listing(criterion: &mut Criterion<ProcessorTime>, name: &str, len: usiz
         let bare = bench.fs.bare_inode_attr(ino).unwrap();
         bench.fs.stored_bytes_of_bare(ino, &bare).unwrap();
     });
+}
+
+/// READDIR of a directory of ten thousand names.
+fn bench_names(criterion: &mut Criterion<ProcessorTime>) {
+    let held = LazyCell::new(|| Bench::with_files(0));
+    let mut group = criterion.benchmark_group("names/list");
+    group.throughput(Throughput::Elements(FILES));
+    group.bench_function("10000", |bencher| {
+        let bench = &*held;
+        bencher.iter(|| bench.fs.list_entries(Ino::ROOT).unwrap());
+    });
+    group.finish();
 }

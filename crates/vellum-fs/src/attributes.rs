@@ -82,8 +82,8 @@ impl LiveFilesystem {
         Ok(attr)
     }
 
-    /// The attributes of an inode without its inline content, for whoever shows them once: what no cache has is not
-    /// put into one, where it would take the room of what is needed again.
+    /// Returns the attributes of an inode without its inline content. Reads the cache, but adds nothing to it: the
+    /// caller shows the attributes once, and the kernel caches them.
     pub fn bare_inode_attr(&self, ino: Ino) -> Result<BareInodeAttr> {
         if let Some(attr) = self.inodes.find_attr(ino) {
             return Ok(BareInodeAttr::copy_of(&attr));
@@ -93,8 +93,8 @@ impl LiveFilesystem {
         Ok(bare)
     }
 
-    /// Sets attributes, all of them or none. What Linux changes beside them changes, too: set-id bits go when the
-    /// owner changes, an access control list follows the mode.
+    /// Sets all of the given attributes, or none if it fails. As on Linux, a change of the owner clears set-id bits,
+    /// and an access control list follows the mode.
     pub fn setattr(&self, ino: Ino, set: &AttributeChanges, caller: RequestCaller) -> Result<BareInodeAttr> {
         let Some(size) = set.size else {
             return self.apply_change(|txn| {
@@ -124,8 +124,8 @@ impl LiveFilesystem {
         Ok(changed)
     }
 
-    /// Notes an access now, if the last one is before the last change or a day old (relatime). It is shown, and
-    /// goes into the map with the next change of the inode.
+    /// Records an access now if the last recorded one is older than the last change, or a day old (relatime). The time
+    /// is shown at once, and stored with the next change of the inode.
     pub fn record_access(&self, ino: Ino) -> Result<()> {
         if self.keeps_access_times.load(Ordering::Relaxed) {
             return Ok(());

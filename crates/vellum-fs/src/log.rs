@@ -282,8 +282,8 @@ impl WriteLog {
         self.files.get_or_insert_with(&segment, || self.folder.open_file(&format_segment_name(segment)))
     }
 
-    /// Lets what is appended from here on go to a new segment, so that the present one can be given up when nothing
-    /// names it.
+    /// Closes the current segment: later data goes to a new one, so that this one can be removed when nothing refers to
+    /// it.
     pub fn rotate_segment(&self) {
         self.state.lock().close_segment();
     }

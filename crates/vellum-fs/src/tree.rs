@@ -68,7 +68,8 @@ pub struct CommittedChanges {
     pub changed: Vec<MapKey>,
 }
 
-/// Reading the map as one head sees it. Bodies get it from [`LiveMap::read_head_state`] and [`LiveMap::run_transaction`].
+/// Reads one state of the map. Bodies of [`LiveMap::read_head_state`], [`LiveMap::read_sealed_state`] and
+/// [`LiveMap::run_transaction`] get it.
 pub trait MapReader {
     /// The value under a key.
     fn get_value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>>;
@@ -177,7 +178,7 @@ impl MapReader for MapSnapshot<'_> {
 }
 
 impl LiveMap {
-    /// The worktree that a live store holds; in an empty one, a new worktree that stands on `fresh`.
+    /// Opens the map in a live store. In an empty store it creates one with the head `fresh`.
     pub fn open(live: Arc<dyn LiveStore>, nodes: Arc<NodeProvider>, fresh: &LiveHead) -> Result<Self> {
         let head = match live.get(HEAD_KEY)? {
             Some(bytes) => LiveHead::decode(&bytes).map_err(wrap_decode_error("the head"))?,
@@ -198,7 +199,8 @@ impl LiveMap {
         Ok(tree)
     }
 
-    /// What the worktree holds, by what its base holds and what the layers change: as much work as there are changes.
+    /// Computes the usage of the worktree from that of its base and the changes of its layers. Takes time in proportion
+    /// to the changes.
     pub fn measure_usage(&self) -> Result<UsageAmount> {
         let state = self.lock_head().state.clone();
         let mut sum = UsageAmount::from_statistics(&state.counted);
@@ -256,7 +258,7 @@ impl LiveMap {
         &self.views
     }
 
-    /// Reads at one head. The body must not call `read` or `transact` again.
+    /// Reads the current state. All reads of the body see the same state. The body must not call a method of this map.
     pub fn read_head_state<T>(&self, body: impl FnOnce(&dyn MapReader) -> Result<T>) -> Result<T> {
         let head = self.lock_head();
         let live: &dyn LiveStore = &*self.live;
@@ -293,8 +295,8 @@ impl LiveMap {
         self.retries.load(Ordering::Relaxed)
     }
 
-    /// Changes the map: all that the body does, or nothing if it fails. The body may run several times. It must not
-    /// call `read` or `transact` again.
+    /// Changes the map: carries out all changes of the body, or none if it fails. The body may run several times, and
+    /// must not call a method of this map.
     pub fn run_transaction<T>(
         &self,
         mut body: impl FnMut(&mut LiveTransaction<'_>) -> Result<T>,
@@ -378,12 +380,13 @@ impl LiveMap {
         }
     }
 
-    /// The head, held still.
+    /// Locks the head for reading: while the guard exists, the head does not change.
     pub fn lock_head(&self) -> RwLockReadGuard<'_, LiveHead> {
         self.head.read()
     }
 
-    /// Changes the head, alone: waits until nobody reads or writes. `also` puts what else belongs to the change.
+    /// Changes the head: waits until no read and no transaction is in progress, and blocks new ones. What `change` does
+    /// to the transaction is committed together with the new head. `change` may run several times.
     pub fn change_head<T>(
         &self,
         mut change: impl FnMut(&mut LiveHead, &mut dyn vellum_live::StoreTransaction) -> Result<T>,

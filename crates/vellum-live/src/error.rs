@@ -2,7 +2,7 @@
 
 use vellum_types::ErrorKind;
 
-/// Why live metadata could not be read or changed.
+/// A failure to read or change live metadata.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// The body of a transaction gave up: nothing was changed. The body itself knows why.

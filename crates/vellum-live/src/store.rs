@@ -17,7 +17,7 @@ use crate::error::LiveError;
 /// A value.
 pub type ValueBytes = Arc<[u8]>;
 
-/// The place of a committed transaction in the order of all.
+/// The position of a committed transaction in the order of all transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CommitSequence(pub u64);
 
@@ -33,14 +33,14 @@ pub struct StoreTimes {
     pub syncs: DurationHistogram,
 }
 
-/// What a transaction does.
+/// The body of a transaction. It may run several times, and must change nothing but the transaction.
 pub type TransactionBody<'b> = dyn FnMut(&mut dyn StoreTransaction) -> Result<(), LiveError> + 'b;
 
-/// An ordered key-value store with transactions. Keys have at most 300 bytes or so.
+/// An ordered key-value store with transactions. Keys have at most about 300 bytes.
 ///
-/// After `transact` returned, every later read sees the changes, and they survive the death of this process. They
-/// survive a loss of power once `wait_durable` returned for their sequence, and within seconds by themselves. What
-/// survives is always all transactions up to some sequence.
+/// After [`Self::run_transaction`] has returned, every later read sees the changes, and they survive the death of this
+/// process. They survive a loss of power after [`Self::wait_until_durable`] has returned for their sequence, and after
+/// a few seconds in any case. What survives is always all transactions up to some sequence.
 pub trait LiveStore: Send + Sync + 'static {
     /// The value under a key.
     fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError>;
@@ -48,7 +48,8 @@ pub trait LiveStore: Send + Sync + 'static {
     /// Visits the entries of a span as they are at one moment.
     fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError>;
 
-    /// Carries out a transaction: all of it or, if the body fails, nothing.
+    /// Carries out a transaction: all of it or, if the body fails, nothing. Returns its sequence; if it changed
+    /// nothing, that of the last transaction.
     fn run_transaction(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError>;
 
     /// Waits until everything up to a sequence survives a loss of power.
@@ -66,19 +67,19 @@ pub trait LiveStore: Send + Sync + 'static {
     /// to 9 bytes: a tag and a number.
     fn freeze_prefix(&self, prefix: &[u8]) -> Result<(), LiveError>;
 
-    /// Gives back the space on the disk that nothing needs any more, as far as that is little work.
+    /// Frees disk space that is no longer needed, if that is little work.
     fn compact_storage(&self) -> Result<(), LiveError> {
         Ok(())
     }
 
-    /// Makes, in a new or empty directory, a store of this kind with what this one holds now. An engine that keeps
-    /// nothing in directories refuses ([`LiveError::NoDirectory`]).
+    /// Creates a store of the same kind and content in a new or empty directory. Fails with [`LiveError::NoDirectory`]
+    /// if the engine keeps nothing in directories.
     fn fork_into(&self, dir: &Path) -> Result<(), LiveError>;
 
-    /// Bytes of memory that entries take, about.
+    /// Returns how many bytes of memory the entries take, about.
     fn memory_size(&self) -> usize;
 
-    /// How long its work took, if it measures that.
+    /// Returns how long its work took; None if it does not measure that.
     fn store_times(&self) -> Option<&StoreTimes> {
         None
     }

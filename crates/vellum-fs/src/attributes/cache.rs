@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub use sharded::InsertTicket;
 use sharded::{CacheCounts, ShardedCache};
 
-/// What it holds unless told otherwise, bytes: the inodes of about a hundred thousand files.
+/// The default capacity, bytes: the inodes of about 100,000 files.
 pub const CAPACITY: usize = 64 << 20;
 
 /// Bytes that an entry takes beside its own.
@@ -81,12 +81,12 @@ impl InodeCache {
         }
     }
 
-    /// The attributes of an inode, or the ticket to put them.
+    /// Returns the attributes of an inode, or a ticket with which they can be inserted.
     pub fn get_attr(&self, ino: Ino) -> Result<Arc<InodeAttr>, InsertTicket> {
         self.attrs.get(self.hash_ino(ino), |held| *held == ino)
     }
 
-    /// The attributes of an inode, for whoever will not put them if they are missing.
+    /// Returns the attributes of an inode if the cache has them.
     pub fn find_attr(&self, ino: Ino) -> Option<Arc<InodeAttr>> {
         self.get_attr(ino).ok()
     }
@@ -98,7 +98,7 @@ impl InodeCache {
         self.attrs.insert(self.hash_ino(ino), ino, Arc::clone(attr), weight, ticket);
     }
 
-    /// What a directory holds under a name (None: nothing), or the ticket to put it.
+    /// Returns the cached entry of a name (None: the name does not exist), or a ticket with which it can be inserted.
     pub fn get_dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>, InsertTicket> {
         self.dentries.get(self.hash_name(dir, name), match_name(dir, name))
     }
@@ -109,7 +109,7 @@ impl InodeCache {
         self.dentries.insert(self.hash_name(dir, name), (dir, name.into()), dentry, weight, ticket);
     }
 
-    /// An extended attribute (None: it is not there), or the ticket to put it.
+    /// Returns a cached extended attribute (None: it does not exist), or a ticket with which it can be inserted.
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Arc<[u8]>>, InsertTicket> {
         self.xattrs.get(self.hash_name(ino, name), match_name(ino, name))
     }
@@ -120,7 +120,7 @@ impl InodeCache {
         self.xattrs.insert(self.hash_name(ino, name), (ino, name.into()), value, weight, ticket);
     }
 
-    /// Forgets what was changed, and makes tickets for it worthless: to be called after each commit.
+    /// Removes changed keys from the cache, and invalidates the tickets for them. Must be called after each commit.
     pub fn invalidate_keys(&self, changed: &[MapKey]) {
         for key in changed {
             match MapKeyRef::parse(key.as_bytes()) {

@@ -9,7 +9,7 @@ use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
 use crate::log::LogDisk;
 
-/// Room and limits, as `statvfs(3)` tells them.
+/// Space and limits, as `statvfs(3)` reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilesystemStatistics {
     /// Bytes of a block.
@@ -32,8 +32,8 @@ pub struct FilesystemStatistics {
 const FILES_FREE: u64 = 1 << 40;
 
 impl LiveFilesystem {
-    /// The room where what is written goes first, on the disk of the state directory; less if the worktree may not
-    /// hold so much.
+    /// Returns the space on the disk of the state directory, where new data is written first, limited by the worktree's
+    /// quota.
     pub fn statfs(&self) -> Result<FilesystemStatistics> {
         let mut room = self.disk_statistics()?;
         let used = self.tree.worktree_usage().used_amount();
@@ -51,7 +51,7 @@ impl LiveFilesystem {
         Ok(room)
     }
 
-    /// The most that the worktree may hold. What it holds already stays.
+    /// Sets the quota of the worktree. Existing content stays, even if it exceeds the quota.
     pub fn set_worktree_quota(&self, quota: WorktreeQuota) -> Result<()> {
         self.update_worktree_ref(|head| head.quota = quota)?;
         self.tree.worktree_usage().set_quota(quota);

@@ -28,11 +28,11 @@ pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 /// Whether an extended attribute must be there before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct XattrFlags {
-    /// It must not be there.
+    /// Fails with `EEXIST` if the attribute exists.
     pub create: bool,
-    /// It must be there.
+    /// Fails with `ENODATA` if the attribute does not exist.
     pub replace: bool,
-    /// If it is the list that rules access, the set-group-id bit goes.
+    /// Clears the set-group-id bit if the attribute is the access control list.
     pub drops_set_gid: bool,
 }
 

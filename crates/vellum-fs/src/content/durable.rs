@@ -6,13 +6,13 @@ use crate::error::Result;
 use crate::fs::LiveFilesystem;
 
 impl LiveFilesystem {
-    /// Waits until a file survives a loss of power. What came before it does too: what survives is always all changes
-    /// up to some moment.
+    /// Waits until all changes up to now survive a loss of power, those of other files, too: what survives is always
+    /// all changes up to some moment.
     pub fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
         self.sync_all()
     }
 
-    /// Waits until everything that was done survives a loss of power.
+    /// Waits until all changes up to now survive a loss of power.
     pub fn sync_all(&self) -> Result<()> {
         // Read first: what this caller has done is committed by now, and what comes later is not its affair.
         let upto = self.last_commit();

@@ -15,7 +15,7 @@ use crate::tree::head::{ORPHANS, orphan_key};
 use crate::tree::{LiveTransaction, MapReader};
 
 impl LiveFilesystem {
-    /// Opens an inode.
+    /// Opens an inode. While it is open, it exists even without a name.
     pub fn open_file(&self, ino: Ino, flags: OpenFlags) -> Result<FileHandle> {
         // Counted first: from here on nobody removes the inode, and if it is gone already the next look says so.
         let handle = self.opened.add_handle(ino);
@@ -42,7 +42,7 @@ impl LiveFilesystem {
         })
     }
 
-    /// Closes an open inode. If it has no name and nobody else has it open, it goes.
+    /// Closes a handle. Removes the inode if it has no name and no other handle or holder.
     pub fn close_handle(&self, handle: FileHandle) -> Result<()> {
         self.opened.close_handle(handle).map_or(Ok(()), |ino| self.remove_if_unused(ino))
     }

@@ -54,7 +54,7 @@ impl LiveFilesystem {
         )
     }
 
-    /// Whether what a read wants only has to be copied: it is inline, in the write log, or decoded already.
+    /// Returns whether a read would only copy bytes: the content is inline, in the write log, or in the chunk cache.
     pub fn is_content_cached(&self, ino: Ino, offset: u64, len: usize) -> bool {
         let is_near = |(_, extent): &PlacedExtent| match extent.source {
             ExtentSource::Hole | ExtentSource::WriteLog { .. } => true,

@@ -49,8 +49,8 @@ impl ReleasedOrphans {
 }
 
 impl LiveFilesystem {
-    /// Counts that an inode is held so many times less, as [`LiveFilesystem::release_inode`] does; but what is to be removed waits for
-    /// [`LiveFilesystem::remove_released_orphans`]. True if there is something to remove.
+    /// Removes holders of an inode, like [`LiveFilesystem::release_inode`], but leaves the removal of an orphan to
+    /// [`LiveFilesystem::remove_released_orphans`]. Returns true if there is an orphan to remove.
     pub fn defer_inode_release(&self, epoch: Epoch, ino: Ino, times: u64) -> Result<bool> {
         let _entered = self.enter_epoch();
         let Some(unused) = self.reduce_hold_count(epoch, ino, times) else { return Ok(false) };
@@ -65,7 +65,7 @@ impl LiveFilesystem {
         Ok(true)
     }
 
-    /// Removes the inodes that nobody holds any more.
+    /// Removes the released orphans, many in one transaction.
     pub fn remove_released_orphans(&self) -> Result<()> {
         let _entered = self.enter_epoch();
         while self.remove_some_released()? {}

@@ -26,7 +26,7 @@ pub struct AllocateMode {
     pub collapse_range: bool,
     /// A range is pushed in; not supported.
     pub insert_range: bool,
-    /// Set-id bits go, as when whoever asks writes: who that is, unless it is root.
+    /// Clears set-id bits as a write by this caller would; None for root.
     pub drops_set_ids_for: Option<RequestCaller>,
 }
 
@@ -91,8 +91,8 @@ impl LiveFilesystem {
         }
     }
 
-    /// Changes the room that a file takes. Room is not set aside: a log that is full says so when it is written. But who
-    /// asks for more than there is is told.
+    /// Allocates or deallocates a range, as `fallocate(2)`. No space is reserved, so a later write can still fail; but
+    /// an allocation that exceeds the free space fails with `ENOSPC`.
     pub fn fallocate(&self, ino: Ino, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
         let AllocateMode { keep_size, punch_hole, zero_range, collapse_range, insert_range, .. } = mode;
         // A hole is punched within the size or not at all, and one thing is done at a time.

@@ -47,14 +47,14 @@ struct TreeCopy<'c> {
 }
 
 impl LiveFilesystem {
-    /// Copies what a view has under `source`, with all below it, to a name that must be free. Links among what is
-    /// copied are links again.
+    /// Copies `source` of a view, and everything below it, to a name that must not exist. Hard links among the copied
+    /// files are kept.
     pub fn copy_tree(&self, view: &LiveView, source: Ino, dir: Ino, name: &[u8]) -> Result<InodeAttributes> {
         let _borrowing = self.retain_content(view)?;
         self.copy_retained_tree(view, source, dir, name)
     }
 
-    /// The same to a name that may be taken: what it names goes in the moment in which the copy appears.
+    /// Copies like [`LiveFilesystem::copy_tree`]; an existing entry is replaced by the complete copy, atomically.
     pub fn copy_tree_replacing(
         &self,
         view: &LiveView,

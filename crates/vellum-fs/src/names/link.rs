@@ -13,7 +13,7 @@ use crate::fs::{InodeAttributes, LiveFilesystem};
 use crate::tree::MapReader;
 
 impl LiveFilesystem {
-    /// Gives an inode one more name; to one without any (`O_TMPFILE`), its first.
+    /// Adds a name to an inode. An inode without a name (`O_TMPFILE`) gets its first.
     pub fn link(&self, ino: Ino, newdir: Ino, newname: &[u8]) -> Result<InodeAttributes> {
         let place = NameInDir::new(newdir, newname)?;
         let kind = self.inode_attr(ino)?.kind;

@@ -92,7 +92,8 @@ impl LiveFilesystem {
         )
     }
 
-    /// Makes a file without a name. The caller opens it; unopened, it is gone when the worktree is opened again.
+    /// Creates a file without a name (`O_TMPFILE`). The caller must open or hold it; otherwise it is removed when the
+    /// worktree is opened the next time.
     pub fn tmpfile(&self, dir: Ino, mode: u32, caller: RequestCaller) -> Result<InodeAttributes> {
         self.inode_attr(dir)?;
         self.find_xattr(dir, acl::DEFAULT)?;

@@ -59,7 +59,7 @@ impl LiveFilesystem {
         self.getattr(ino)
     }
 
-    /// The directory that a directory lies in; of the root itself.
+    /// Returns the parent of a directory. The root is its own parent.
     pub fn parent_dir(&self, ino: Ino) -> Result<Ino> {
         let parent = self.inode_attr(ino)?.parent;
         Ok(if parent == Ino::SUPER { ino } else { parent })

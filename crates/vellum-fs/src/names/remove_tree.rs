@@ -18,8 +18,8 @@ struct RemovedDirectory {
 }
 
 impl LiveFilesystem {
-    /// Removes what stands under a name, with all below it. What somebody puts there meanwhile is removed, too; what
-    /// somebody else removes is gone.
+    /// Removes an entry and everything below it, including entries that are created meanwhile. Entries that another
+    /// caller removes meanwhile are no error.
     pub fn remove_tree(&self, dir: Ino, name: &[u8]) -> Result<()> {
         let entry = self.expect_dentry(&NameInDir::new(dir, name)?)?;
         if entry.kind != FileKind::Dir {

@@ -50,7 +50,7 @@ enum CommittedRename {
 }
 
 impl LiveFilesystem {
-    /// Gives what stands at a name another one.
+    /// Renames an entry, as `renameat2(2)`.
     pub fn rename(
         &self,
         dir: Ino,

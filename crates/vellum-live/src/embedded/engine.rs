@@ -22,7 +22,7 @@ use super::stats::EngineCounters;
 use crate::error::LiveError;
 use crate::store::TransactionBody;
 
-/// Everything that threads share.
+/// The state that all threads share.
 pub(crate) struct EmbeddedEngine {
     pub folder: Arc<dyn EngineFolder>,
     pub hooks: Box<dyn DurabilityHooks>,
@@ -153,7 +153,8 @@ impl EmbeddedEngine {
         self.wait_for_sync(|syncing| syncing.durable >= upto)
     }
 
-    /// Waits until it is durable that they are durable: nobody will ask the hooks for what they point to.
+    /// Waits until a transaction and all before it are durable, and until a mark that says so is durable, too. Then no
+    /// recovery will ask the hooks for what these transactions point to.
     pub(crate) fn wait_until_confirmed(&self, upto: u64) -> Result<(), LiveError> {
         let upto = upto.min(self.written.load(Ordering::Acquire));
         self.wait_until_durable(upto)?;
@@ -163,7 +164,7 @@ impl EmbeddedEngine {
         self.wait_for_sync(|syncing| syncing.settled >= upto)
     }
 
-    /// Waits for something that a sync brings about. Of all who wait one syncs.
+    /// Waits until `is_done`, which a sync brings about. Of all threads that wait, one syncs for all.
     fn wait_for_sync(&self, is_done: impl Fn(&SyncState) -> bool) -> Result<(), LiveError> {
         let mut syncing = self.syncing.lock();
         loop {
@@ -215,7 +216,8 @@ impl EmbeddedEngine {
         Ok(())
     }
 
-    /// Notes in the journal what is durable: damage before this note is no torn end.
+    /// Appends a mark of what is durable. Damage before a mark is damage; damage behind the last one may be a write
+    /// that a crash interrupted.
     fn append_mark(&self, durable: u64) -> Result<(), LiveError> {
         let mut writer = self.writer.lock();
         self.check_not_failed()?;
@@ -230,12 +232,12 @@ impl EmbeddedEngine {
         Ok(())
     }
 
-    /// An error if nothing is accepted any more.
+    /// Fails if an earlier failure has stopped the store.
     pub(crate) fn check_not_failed(&self) -> Result<(), LiveError> {
         self.poison.get().map_or(Ok(()), |why| Err(LiveError::Poisoned(why.clone())))
     }
 
-    /// From now on nothing is accepted.
+    /// Stops the store: from now on every transaction fails.
     pub(crate) fn mark_failed(&self, error: &io::Error) -> LiveError {
         tracing::error!(%error, "the live store stops: a write to its files failed");
         LiveError::Poisoned(self.poison.get_or_init(|| error.to_string()).clone())

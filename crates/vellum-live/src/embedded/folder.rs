@@ -26,21 +26,21 @@ const DIR_MODE: u32 = 0o700;
 
 /// A directory with files, and no directories, in it.
 pub trait EngineFolder: Send + Sync {
-    /// An empty file; one of that name is emptied.
+    /// Creates an empty file; a file that has the name is emptied.
     fn create_file(&self, name: &str) -> io::Result<Arc<dyn EngineFile>>;
-    /// An existing file, for reading and writing.
+    /// Opens an existing file for reading and writing.
     fn open_file(&self, name: &str) -> io::Result<Arc<dyn EngineFile>>;
-    /// Gives a file another name; a file that has it is gone.
+    /// Renames a file; it replaces a file that has the new name.
     fn rename_file(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file. It is no error if there is none.
+    /// Removes a file. Succeeds if there is none.
     fn remove_file(&self, name: &str) -> io::Result<()>;
-    /// The names of all files, in no order.
+    /// Returns the names of all files, in no particular order.
     fn list_files(&self) -> io::Result<Vec<String>>;
     /// Makes all creations, renamings and removals so far durable.
     fn sync_folder(&self) -> io::Result<()>;
-    /// What a message calls a file.
+    /// Returns the name of a file as messages show it.
     fn describe_file(&self, name: &str) -> String;
-    /// The directory itself, if there is one: files can then be linked from it and into it.
+    /// Returns the directory, if it is one of the operating system: files can then be linked from it and into it.
     fn dir_fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
@@ -50,14 +50,14 @@ pub trait EngineFile: Send + Sync {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `bytes`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Writes two pieces, one behind the other, at once.
+    /// Writes two pieces, the second behind the first, with one call if possible.
     fn write_both_at(&self, first: &[u8], second: &[u8], offset: u64) -> io::Result<()>;
     /// Makes content and length durable.
     fn sync_file(&self) -> io::Result<()>;
-    /// Lengthens it, as far as that is cheap: writing within its length is made durable without changing anything
-    /// but its content. Tells how long it is now.
+    /// Extends the file if that is cheap, so that later writes within its length change nothing but its content, and a
+    /// sync is one write to the disk. Returns the new length.
     fn reserve_len(&self, len: u64) -> io::Result<u64>;
-    /// Cuts or lengthens it.
+    /// Sets the length of the file.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Its length in bytes.
     fn size(&self) -> io::Result<u64>;
@@ -80,7 +80,7 @@ impl Drop for LocalFolder {
 }
 
 impl LocalFolder {
-    /// Opens a directory, makes it first if need be, and locks it. None: somebody else has it.
+    /// Opens a directory and locks it; creates it if it does not exist. Returns None if another process has locked it.
     pub fn open_locked(path: &Path) -> io::Result<Option<Self>> {
         let mut folder = Self::open(path)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -96,7 +96,7 @@ impl LocalFolder {
         }
     }
 
-    /// Opens a directory that something else is the lock of, and makes it first if need be.
+    /// Opens a directory without locking it, because another lock protects it; creates it if it does not exist.
     pub fn open(path: &Path) -> io::Result<Self> {
         if !path.exists() {
             std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)?;
@@ -121,7 +121,8 @@ impl LocalFolder {
     }
 }
 
-/// Gives what was just made in a directory to the owner of that: root must not shut a user out of their own.
+/// Gives a new file or directory to the owner of the directory that contains it: a command that root runs once must not
+/// lock a user out of their own worktree.
 fn set_owner_from_dir(directory: impl AsFd, made: impl AsFd) -> io::Result<()> {
     let owner = fstat(directory)?;
     let own = fstat(&made)?;
@@ -240,7 +241,7 @@ impl EngineFile for LocalFile {
     }
 }
 
-/// What became of an attempt at a file, as an error.
+/// Returns a function that wraps a failed `action` on a file.
 pub(crate) fn wrap_io_error(
     folder: &dyn EngineFolder,
     action: &'static str,
@@ -250,8 +251,8 @@ pub(crate) fn wrap_io_error(
     move |source| LiveError::Io { action, path: path.clone(), source }
 }
 
-/// Gives a file a second name in another folder, or copies it there if it cannot have one. Durable once the other
-/// folder is synced.
+/// Links a file into another folder, or copies it if that is not possible. The result is durable after the other folder
+/// was synced.
 pub fn link_or_copy_file(from: &dyn EngineFolder, name: &str, to: &dyn EngineFolder) -> io::Result<()> {
     if let (Some(old), Some(new)) = (from.dir_fd(), to.dir_fd())
         && linkat(old, name, new, name, AtFlags::empty()).is_ok()

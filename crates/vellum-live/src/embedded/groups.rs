@@ -59,7 +59,8 @@ pub(crate) type KeyValue = (Vec<u8>, ValueBytes);
 pub(crate) type SuffixEntry = (KeySuffix, ValueBytes);
 
 impl KeyGroups {
-    /// The value under a key, or the run that knows it: to be asked without holding this.
+    /// Returns the value under a key, or the run that has it. The caller reads the run after it has released the lock
+    /// on the groups.
     pub(crate) fn find_value(&self, key: &[u8]) -> ValueLocation {
         let (group, rest) = split_key(key);
         match self.groups.get(&group) {
@@ -115,7 +116,7 @@ impl KeyGroups {
         Ok(())
     }
 
-    /// Carries out what a transaction changed.
+    /// Applies the changes of a transaction. Returns the groups that were removed, to be dropped without the lock.
     pub(crate) fn apply_transaction(
         &mut self,
         dropped: &[Vec<u8>],
@@ -160,7 +161,7 @@ impl KeyGroups {
         })
     }
 
-    /// Seals all groups under a prefix. Tells which of them are in memory and take `min` bytes or more.
+    /// Seals all groups under a prefix. Returns those in memory that take `min` bytes or more.
     pub(crate) fn seal_groups(&mut self, prefix: &[u8], min: usize) -> Vec<GroupKey> {
         let under = self.groups.range_mut(GroupKey::from_key(prefix)..);
         let under = under.take_while(|(key, _)| key.as_bytes().starts_with(prefix));

@@ -2,18 +2,18 @@
 
 use std::io;
 
-/// Values point into something else, which has to be as durable as they are.
+/// Called by the engine to keep what values point to (the write log) as durable as the values are.
 pub trait DurabilityHooks: Send + Sync + 'static {
-    /// Makes everything durable that committed entries point to. Called before the entries themselves become so; a
-    /// failure is as bad as one of the journal.
+    /// Makes durable what committed entries point to. Called before the entries themselves become durable. If it fails,
+    /// the store accepts nothing more, as after a failed flush of the journal.
     fn before_sync(&self) -> io::Result<()>;
 
-    /// Whether what an entry points to is there. Asked when a store is opened, for each entry that may have become
-    /// durable without it: a transaction with an entry that says no is left out, and so are those after it.
+    /// Returns whether what an entry points to is there. Called when a store is opened, for each entry that may have
+    /// become durable without it. If it returns false, the entry's transaction and all later ones are left out.
     fn is_intact(&self, key: &[u8], value: &[u8]) -> bool;
 }
 
-/// Entries point to nothing.
+/// Hooks of a store whose entries point to nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoDurabilityHooks;
 
