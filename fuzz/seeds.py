@@ -110,6 +110,7 @@ SEEDS = {
         b"\1" + varint(100) + bytes.fromhex("28b52ffd2064230300") + b"x",
     ],
     "key_slot": [SLOT, bytestr(SLOT) + bytestr(bytes(200))],
+    "device": [bytes([1]) + bytestr(b"laptop") + moment()],
     "recovery_code": [b"00000-00000-00000-00000-00000-00000-00000", b"0oO0-Il 1"],
     "config": [b"VLMCONF\0" + u32(1) + bytes(16) + bytes([sealed]) + PARAMS + bytes([3]) + bytestr(bytes(56))
                for sealed in (0, 1)],

@@ -214,7 +214,7 @@ fn bench_path_lookups(criterion: &mut Criterion<ProcessorTime>) {
 
 fn open_filesystem(dir: &std::path::Path) -> LiveFilesystem {
     let state = StateDir::create(dir).expect("a state directory");
-    let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
+    let new = NewWorktree { store: None, name: "main".into(), encrypted: false, is_in_device_line: false };
     let volume = Volume::init_volume(&state, &new, || unreachable!("a new volume asks for nothing"))
         .expect("made")
         .volume;

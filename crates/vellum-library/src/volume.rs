@@ -61,7 +61,8 @@ impl Volume {
         let taken = || VolumeError::Exists { kind: "volume", name: url };
         let locate = |url: &String| StoreLocation { url: url.clone(), credentials: new.credentials.clone() };
         let store = new.store.as_ref().map(locate);
-        let new = NewWorktree { store, name: OWN_WORKTREE.into(), encrypted: !new.plain };
+        let new =
+            NewWorktree { store, name: OWN_WORKTREE.into(), encrypted: !new.plain, is_in_device_line: false };
         let made = vellum_volume::Volume::init_volume(&state, &new, || Err(taken()))?;
         let recovery_code = made.recovery.map(|code| code.to_text().to_string());
         Ok(CreatedVolume { volume: Self::from_inner(made.volume), recovery_code })

@@ -259,6 +259,20 @@ pub enum VolumeError {
         /// Its name.
         name: String,
     },
+    /// The secret is that of a slot that was removed, although its object is still there.
+    #[error("the key slot of this secret was removed: it does not open the volume any more")]
+    RemovedSlot,
+    /// A device must not be revoked without more ado.
+    #[error("the device '{name}' cannot be revoked: {reason}")]
+    DeviceNeeded {
+        /// The device.
+        name: String,
+        /// What speaks against it.
+        reason: &'static str,
+    },
+    /// More slots would never be tried.
+    #[error("the volume has {0} key slots already, and no more are tried")]
+    TooManySlots(usize),
     /// No tag or worktree of this name exists.
     #[error("there is no {kind} '{name}'")]
     NoSuchRef {
@@ -424,10 +438,12 @@ impl VolumeError {
             | Self::RecordsLost(_)
             | Self::BadTree(_) => ErrorKind::Corrupt,
             Self::UnfitStore { .. } => ErrorKind::Unsupported,
-            Self::Locked | Self::WrongSecret => ErrorKind::Denied,
+            Self::Locked | Self::WrongSecret | Self::RemovedSlot => ErrorKind::Denied,
             Self::Exists { .. }
             | Self::MergeUnderWay { .. }
             | Self::InUse { .. }
+            | Self::DeviceNeeded { .. }
+            | Self::TooManySlots(_)
             | Self::Raced(_)
             | Self::SessionLost
             | Self::Leased { .. }

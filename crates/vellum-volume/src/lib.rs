@@ -5,6 +5,7 @@
 
 pub mod catalog;
 pub mod config;
+pub mod device;
 pub mod diff;
 pub mod error;
 pub mod fuzzing;

@@ -65,6 +65,9 @@ pub struct WorktreeFile {
     /// What tells the directory from copies of it; none if the store lies in the state directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<DirectoryIdentity>,
+    /// The device whose secret opened the volume here; none if no device's did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
 }
 
 /// Distinguishes the directory of a worktree from copies of it.
@@ -90,6 +93,7 @@ impl WorktreeFile {
             worktree,
             encrypted,
             identity: None,
+            device: None,
         }
     }
 }

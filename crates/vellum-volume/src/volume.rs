@@ -82,6 +82,7 @@ impl Volume {
         let worktree = WorktreeFile {
             credentials: location.credentials,
             identity: Some(DirectoryIdentity::new(state)?),
+            device: self.worktree.device.clone(),
             ..WorktreeFile::new(self.config.volume, location.url, name.into(), self.config.encrypted)
         };
         let keys = match state.read_master_key()? {

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bandwidth, bench, cache, cat, clone, completion, conflicts, diff, evict, export, flush, forget, fork, gc,
-    history, hydrate, info, init, key, ls, mdtest, merge, mount, mounts, objbench, offline, pin, pins,
-    profile, pull, push, remote, resolve, restore, show, snapshot, stats, status, sync, tag, umount, unpin,
-    verify, worktree,
+    bandwidth, bench, cache, cat, clone, completion, conflicts, device, diff, evict, export, flush, forget,
+    fork, gc, history, hydrate, info, init, key, ls, mdtest, merge, mount, mounts, objbench, offline, pin,
+    pins, profile, pull, push, remote, resolve, restore, show, snapshot, stats, status, sync, tag, umount,
+    unpin, verify, worktree,
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
@@ -103,6 +103,8 @@ enum Command {
     Bandwidth(bandwidth::Args),
     #[command(subcommand)]
     Key(key::Command),
+    #[command(subcommand)]
+    Device(device::Command),
     Bench(bench::Args),
     Mdtest(mdtest::Args),
     Objbench(objbench::Args),
@@ -187,6 +189,7 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
         Command::Offline(args) => offline::run(&args, context),
         Command::Bandwidth(args) => bandwidth::run(&args, context),
         Command::Key(command) => key::run(&command, context),
+        Command::Device(command) => device::run(&command, context),
         Command::Bench(args) => bench::run(&args, context),
         Command::Mdtest(args) => mdtest::run(&args, context),
         Command::Objbench(args) => objbench::run(&args, context),

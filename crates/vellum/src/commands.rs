@@ -7,6 +7,7 @@ pub mod cat;
 pub mod clone;
 pub mod completion;
 pub mod conflicts;
+pub mod device;
 pub mod diff;
 pub mod evict;
 pub mod export;

@@ -315,12 +315,22 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         VolumeError::Locked => {
             "the file .vellum/key is missing: attach a new directory with 'vellum init --store'"
         }
+        VolumeError::RemovedSlot => {
+            "a machine that has the volume gives a new secret: 'vellum key add', or 'vellum device add NAME'"
+        }
+        VolumeError::DeviceNeeded { name, .. } => {
+            return Some(format!("'vellum device revoke --force {name}' revokes it nevertheless"));
+        }
+        VolumeError::TooManySlots(_) => {
+            "'vellum key list' shows all key slots, and 'vellum key remove ID' removes one"
+        }
         VolumeError::WrongSecret => "passphrases are case-sensitive; a recovery code works too",
         VolumeError::NoSuchRef { kind: "tag", .. } => "'vellum tag list' shows all tags",
         VolumeError::NoSuchRef { kind: "worktree", .. } => {
             "'vellum worktree list' shows all worktrees, and 'vellum fork' makes one"
         }
         VolumeError::NoSuchRef { kind: "remote", .. } => "'vellum remote list' shows all remotes",
+        VolumeError::NoSuchRef { kind: "device", .. } => "'vellum device list' shows all devices",
         VolumeError::NoSuchRef { .. } => "'vellum key list' shows all key slots",
         VolumeError::DeepPaths { .. } => {
             "'vellum ls', 'vellum verify' and 'vellum export --to' work with it; if it was made by mistake, remove the \

@@ -17,7 +17,7 @@ use crate::refs::RefKind;
 use crate::session;
 use crate::store_identity::{STORE_OBJECT, check_store_object};
 use crate::volume::Volume;
-use crate::{keyring, volume};
+use crate::{device, keyring, volume};
 
 /// Packs that are checked side by side: each is in memory while it is.
 const PACKS_AT_ONCE: usize = 4;
@@ -34,13 +34,16 @@ pub fn check_all_objects(
 ) -> Result<(Vec<(SnapshotId, MapRoot)>, CheckedAmount)> {
     check_config(volume, damage)?;
     record_outcome(damage, STORE_OBJECT, check_store_object(&*volume.objects, &volume.keys))?;
-    for key in volume.objects.list_keys("keys/")? {
+    for key in volume.objects.list_keys(keyring::SLOT_PREFIX)? {
         record_outcome(damage, key.as_str(), keyring::check_key_slot(&*volume.objects, &key, &volume.keys))?;
     }
     for key in volume.objects.list_keys(keyring::REMOVED_PREFIX)? {
         record_outcome(damage, key.as_str(), keyring::check_removal_note(volume, &key))?;
     }
-    for key in keyring::find_lost_slots(volume)? {
+    for key in device::list_device_records(&*volume.objects)? {
+        record_outcome(damage, key.as_str(), device::check_device_record(volume, &key))?;
+    }
+    for key in keyring::find_lost_slots(volume)?.into_iter().chain(device::find_lost_records(volume)?) {
         damage.add_object(key.as_str(), "it is missing: it was seen here before, and nobody removed it");
     }
     let mut needed = check_refs(volume, damage)?;

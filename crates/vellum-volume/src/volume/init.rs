@@ -14,8 +14,9 @@ use zeroize::Zeroizing;
 use super::identity::has_own_store;
 use super::{LEVEL, Volume, config_object_key, read_volume_config};
 use crate::config::VolumeConfig;
+use crate::device;
 use crate::error::{Result, VolumeError};
-use crate::keyring;
+use crate::keyring::{self, UnlockedKey};
 use crate::refs::{RefKind, WorktreeHead, check_ref_name};
 use crate::state::{DirectoryIdentity, StateDir, WorktreeFile};
 use crate::store_check::{join_store, require_fit_store, set_up_store};
@@ -33,6 +34,8 @@ pub struct NewWorktree {
     pub name: String,
     /// Whether the volume is to be sealed: one that has to be made is, and one of the other sort is refused.
     pub encrypted: bool,
+    /// Whether the name becomes `DEVICE.NAME` if the secret that opens the volume is that of a device.
+    pub is_in_device_line: bool,
 }
 
 impl NewWorktree {
@@ -156,11 +159,16 @@ impl Volume {
                 (joined, objects)
             }
         };
-        let OpenedVolume { config, keys, is_begun_here, unkept_key } = opened;
+        let OpenedVolume { config, keys, is_begun_here, unkept_key, device } = opened;
+        let name = match &device {
+            Some(device) if new.is_in_device_line => device::join_line_name(device, &new.name),
+            Some(_) | None => new.name.clone(),
+        };
         let StoreLocation { url, credentials } = new.store_location();
         let mut worktree = WorktreeFile {
             credentials,
-            ..WorktreeFile::new(config.volume, url, new.name.clone(), config.encrypted)
+            device,
+            ..WorktreeFile::new(config.volume, url, name.clone(), config.encrypted)
         };
         // Without a store of its own, a copy of the directory would be the same worktree.
         if !has_own_store(&worktree) {
@@ -172,18 +180,18 @@ impl Volume {
         let ours = |head: &WorktreeHead| head.place == place.place && head.host == place.host;
         let there = volume.list_worktrees()?;
         let attached = !(is_begun_here && there.iter().all(|(_, head)| ours(head)));
-        volume.add_worktree_ref(&new.name)?;
+        volume.add_worktree_ref(&name)?;
         // Not before: a name that is taken leaves nothing behind.
         if let Some(master) = unkept_key {
             state.write_master_key(&master)?;
         }
         // An `init` that was interrupted may have been told another name.
-        for (name, head) in there {
+        for (other, head) in there {
             if !attached
-                && name != new.name
+                && other != name
                 && head == (WorktreeHead { created: head.created, mark: head.mark, ..place.clone() })
             {
-                volume.refs.update_ref(RefKind::Worktree, &name, |_| Ok(None))?;
+                volume.refs.update_ref(RefKind::Worktree, &other, |_| Ok(None))?;
             }
         }
         // The code of an interrupted `init` may never have been shown: then this gives another one.
@@ -206,6 +214,8 @@ struct OpenedVolume {
     is_begun_here: bool,
     /// The key that a secret gave; the state directory does not have it yet.
     unkept_key: Option<MasterKey>,
+    /// The device whose secret that was.
+    device: Option<String>,
 }
 
 /// Makes a volume in an empty store. The key is kept before anything needs it, so that a crash loses nothing.
@@ -225,7 +235,7 @@ fn create_volume(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -
         VolumeKeys::for_plain(volume)
     };
     objects.put_object(&config_object_key()?, &config.encode(&keys))?;
-    Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None })
+    Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None, device: None })
 }
 
 /// Opens the volume that a store holds: with the key of an interrupted `init` if it is the one, else with a secret.
@@ -251,17 +261,21 @@ fn join_volume(
     if !config.encrypted {
         let keys = VolumeKeys::for_plain(config.volume);
         config.authenticate(bytes, &keys)?;
-        return Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None });
+        return Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None, device: None });
     }
     if let Some(master) = kept {
         let keys = VolumeKeys::for_encrypted(&master, config.volume);
         if config.authenticate(bytes, &keys).is_ok() {
-            return Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None });
+            return Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None, device: None });
         }
         // Somebody else made a volume there first, and nothing was ever sealed with the key kept here.
     }
-    let master = keyring::unlock_master_key(objects, &secret()?, config.volume)?;
+    let UnlockedKey { master, slot } = keyring::unlock_master_key(objects, &secret()?, config.volume)?;
     let keys = VolumeKeys::for_encrypted(&master, config.volume);
     config.authenticate(bytes, &keys)?;
-    Ok(OpenedVolume { config, keys, is_begun_here: false, unkept_key: Some(master) })
+    if keyring::is_slot_removed(objects, &keys, &slot)? {
+        return Err(VolumeError::RemovedSlot);
+    }
+    let device = device::find_device_of_slot(objects, &keys, &slot)?;
+    Ok(OpenedVolume { config, keys, is_begun_here: false, unkept_key: Some(master), device })
 }

@@ -14,6 +14,7 @@ use vellum_map::MapRoot;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::{BlobId, SnapshotId, UnixTime, VolumeId};
 use vellum_volume::config::VolumeConfig;
+use vellum_volume::device::DeviceRecord;
 use vellum_volume::lease::{Lease, LeaseToken};
 use vellum_volume::refs::{
     RefKind, RefStore, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, parse_ref,
@@ -203,9 +204,20 @@ fn key_slots() {
         keyring::check_key_slot(&ram, &key, &sealed()).unwrap();
     }
     for given in [code.to_text().as_bytes(), PASSPHRASE] {
-        assert_eq!(keyring::unlock_master_key(&ram, given, VOLUME).unwrap().as_bytes(), master.as_bytes());
+        assert_eq!(
+            keyring::unlock_master_key(&ram, given, VOLUME).unwrap().master.as_bytes(),
+            master.as_bytes()
+        );
     }
     assert!(keyring::list_key_slots(&ram).unwrap().iter().all(|(_, slot)| slot.label() == "a label"));
+}
+
+#[test]
+fn device_records() {
+    let record = DeviceRecord { name: "laptop".into(), added: UnixTime { secs: 1_760_000_000, nanos: 5 } };
+    let bytes = kept("device", || record.encode());
+    assert_eq!(record.encode(), bytes);
+    assert_eq!(DeviceRecord::decode(&bytes), Ok(record));
 }
 
 /// Bytes that are a good encoding with some of them changed, cut or added; or anything.

@@ -5,6 +5,7 @@
 mod collecting;
 mod comparing;
 mod damage;
+mod devices;
 mod forged;
 mod golden;
 mod history;

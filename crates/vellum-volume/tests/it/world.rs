@@ -36,7 +36,12 @@ pub fn temporary() -> TempDir {
 }
 
 pub fn new_worktree(name: &str, encrypted: bool) -> NewWorktree {
-    NewWorktree { store: Some(StoreLocation::new("memory://not-used")), name: name.into(), encrypted }
+    NewWorktree {
+        store: Some(StoreLocation::new("memory://not-used")),
+        name: name.into(),
+        encrypted,
+        is_in_device_line: false,
+    }
 }
 
 impl World {

@@ -8,6 +8,7 @@ use vellum_checkout::CheckoutWorktree;
 use vellum_host::escape::format_path;
 use vellum_library::live;
 use vellum_store::StoreAddress;
+use vellum_volume::device::join_line_name;
 use vellum_volume::history::{HistoryEntry, list_history};
 use vellum_volume::{Volume, VolumeError};
 
@@ -47,7 +48,7 @@ pub struct Args {
     /// With --mount, do not fetch all names in the background, but when they are looked at
     #[arg(long, requires = "mount")]
     no_metadata: bool,
-    /// Name of the worktree [default: the directory's name]
+    /// Name of the worktree [default: the directory's name; DEVICE.DIR if a device's secret opens the volume]
     #[arg(long)]
     name: Option<String>,
     /// The volume is not encrypted
@@ -116,7 +117,7 @@ fn prepare_clone(
             secret: args.secret.clone(),
         },
         context,
-        true,
+        init::AttachRules { requires_volume: true, is_in_device_line: args.name.is_none() },
     )
 }
 
@@ -136,6 +137,10 @@ fn clone_and_mount(args: &Args, context: &CommandContext, dir: &Path) -> Result<
     let name = args.name.clone().unwrap_or_else(|| base.to_string_lossy().into_owned());
     let prepared = prepare_clone(args, context, &state, Some(format!("{name}.vellum")))?;
     let volume = &prepared.initialised.volume;
+    let name = match &volume.worktree.device {
+        Some(device) if args.name.is_none() => join_line_name(device, &name),
+        Some(_) | None => name,
+    };
     let made = choose_snapshot(args, volume).and_then(|target| {
         live::create_live_worktree(volume, &name, target.map(|target| target.id))?;
         Ok(())

@@ -16,7 +16,7 @@ use crate::secret::{NewSecret, SecretArgs, SecretBytes};
 use crate::store_args::CredentialsArgs;
 
 /// What is asked when the store holds a volume.
-const QUESTION: &str = "Passphrase or recovery code of the volume: ";
+const QUESTION: &str = "Passphrase, recovery code or code of the device: ";
 
 /// Name of the first worktree of a volume.
 const FIRST_WORKTREE: &str = "main";
@@ -40,7 +40,7 @@ pub struct Args {
     pub store: Option<String>,
     #[command(flatten)]
     pub credentials: CredentialsArgs,
-    /// Name of the worktree [default: 'main'; with --store, the directory's name]
+    /// Name of the worktree [default: 'main'; with --store, the directory's name; DEVICE.DIR if a device's secret opens the volume]
     #[arg(long)]
     pub name: Option<String>,
     /// Do not encrypt, or attach to a volume that is not encrypted: whoever can read the store can read the files
@@ -65,7 +65,8 @@ struct InitJson {
 
 /// Makes the worktree. Whatever may be refused comes first: nothing stands before the secret is there.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
-    let made = prepare_worktree(args, context, false)?;
+    let rules = AttachRules { requires_volume: false, is_in_device_line: args.name.is_none() };
+    let made = prepare_worktree(args, context, rules)?;
     report_initialised(context, &made.initialised, made.is_protected)?;
     context.ui.flush_output()?;
     made.initialised.finish_init()?;
@@ -99,8 +100,21 @@ impl PreparedWorktree {
     }
 }
 
-/// Makes a worktree that no command finds before it is finished. With `attaches`, the store must hold a volume.
-pub fn prepare_worktree(args: &Args, context: &CommandContext, attaches: bool) -> Result<PreparedWorktree> {
+/// What is asked of a worktree that is attached to a volume.
+#[derive(Debug, Clone, Copy)]
+pub struct AttachRules {
+    /// Whether the store must hold a volume.
+    pub requires_volume: bool,
+    /// Whether the name is below that of the device whose secret opens the volume.
+    pub is_in_device_line: bool,
+}
+
+/// Makes a worktree that no command finds before it is finished.
+pub fn prepare_worktree(
+    args: &Args,
+    context: &CommandContext,
+    rules: AttachRules,
+) -> Result<PreparedWorktree> {
     if args.plain && args.secret.is_requested() {
         return Err(CliError::usage_error(
             "a plain volume has no passphrase and no key file",
@@ -112,8 +126,14 @@ pub fn prepare_worktree(args: &Args, context: &CommandContext, attaches: bool) -
     let locate = |store: &str| args.credentials.locate_store(store, &context.cwd);
     let store = args.store.as_deref().map(locate);
     let store = store.transpose().map_err(VolumeError::from)?;
-    let new = NewWorktree { store, name: worktree_name(args, &root.path)?, encrypted: !args.plain };
-    let given = read_init_secret(args, context, &StateDir::for_new_root(&root.path)?, &new, attaches)?;
+    let new = NewWorktree {
+        store,
+        name: worktree_name(args, &root.path)?,
+        encrypted: !args.plain,
+        is_in_device_line: rules.is_in_device_line,
+    };
+    let given =
+        read_init_secret(args, context, &StateDir::for_new_root(&root.path)?, &new, rules.requires_volume)?;
     root.create_dir()?;
     let state = StateDir::create(&root.path).inspect_err(|_| root.remove_if_unused())?;
     let initialised = initialise_volume(context, args, &state, &new, &given).inspect_err(|_| {
@@ -205,10 +225,10 @@ fn read_init_secret(
     context: &CommandContext,
     state: &StateDir,
     new: &NewWorktree,
-    attaches: bool,
+    requires_volume: bool,
 ) -> Result<InitSecret> {
     Ok(match Volume::inspect_store(state, new)? {
-        StoreContent::Nothing if attaches => {
+        StoreContent::Nothing if requires_volume => {
             let store = args.store.as_deref().unwrap_or_default();
             return Err(CliError::usage_error(
                 format!("{} holds no volume", format_path(store.as_bytes())),

@@ -3,8 +3,10 @@
 use serde::Serialize;
 use vellum_crypto::{KeySlot, SlotSecret};
 use vellum_host::escape::format_path;
-use vellum_volume::{Volume, VolumeError, keyring};
+use vellum_store::ObjectKey;
+use vellum_volume::{Volume, VolumeError, device, keyring};
 
+use crate::commands::device::check_slot_of_no_device;
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::secret::SecretArgs;
@@ -53,6 +55,9 @@ struct KeySlotJson {
     id: String,
     kind: String,
     label: String,
+    /// The device whose slot it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     recovery_code: Option<String>,
 }
@@ -60,7 +65,13 @@ struct KeySlotJson {
 impl KeySlotJson {
     fn new(slot: &KeySlot) -> Self {
         let label = slot.label().into();
-        Self { id: slot.id().to_string(), kind: slot.kind().to_string(), label, recovery_code: None }
+        Self {
+            id: slot.id().to_string(),
+            kind: slot.kind().to_string(),
+            label,
+            device: None,
+            recovery_code: None,
+        }
     }
 }
 
@@ -72,15 +83,21 @@ struct KeyRemovedJson {
 /// Adds, lists or removes.
 pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
-    if !volume.config.encrypted {
-        let hint = "make a new volume without --plain to have an encrypted one";
-        return Err(CliError::usage_error("this volume is not encrypted: it has no keys", hint));
-    }
+    require_encryption(&volume, "keys")?;
     match command {
         Command::Add(add) => add.add_key(context, &volume),
         Command::List => list_keys(context, &volume),
         Command::Remove { id } => remove_key(context, &volume, id),
     }
+}
+
+/// An error if the volume is plain: it has no `what`.
+pub fn require_encryption(volume: &Volume, what: &str) -> Result<()> {
+    if volume.config.encrypted {
+        return Ok(());
+    }
+    let hint = "make a new volume without --plain to have an encrypted one";
+    Err(CliError::usage_error(format!("this volume is not encrypted: it has no {what}"), hint))
 }
 
 impl AddKeyArgs {
@@ -130,16 +147,30 @@ impl AddKeyArgs {
 
 fn list_keys(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
     let slots = keyring::list_key_slots(&*volume.objects)?;
+    let devices = device::list_devices(volume)?.devices;
+    let find_device = |key: &ObjectKey| {
+        let found = devices.iter().find(|device| device.slot == *key);
+        found.map(|device| device.name.clone())
+    };
     if context.ui.is_json() {
         context.ui.print_json(&KeyListJson {
-            keys: slots.iter().map(|(_, slot)| KeySlotJson::new(slot)).collect(),
+            keys: slots
+                .iter()
+                .map(|(key, slot)| KeySlotJson { device: find_device(key), ..KeySlotJson::new(slot) })
+                .collect(),
         })?;
         return Ok(CommandOutcome::Done);
     }
     let mut table = TextTable::new(&[ColumnAlignment::Left; 3]);
-    for (_, slot) in &slots {
+    for (key, slot) in &slots {
         let kind = slot.kind().to_string();
-        let label = if slot.label() == kind { String::new() } else { format_path(slot.label().as_bytes()) };
+        let label = if let Some(device) = find_device(key) {
+            format!("device {device}")
+        } else if slot.label() == kind {
+            String::new()
+        } else {
+            format_path(slot.label().as_bytes())
+        };
         table.add_row([slot.id().to_string().into(), kind.into(), label.into()]);
     }
     for line in table.format_lines() {
@@ -154,6 +185,7 @@ fn list_keys(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome
 }
 
 fn remove_key(context: &CommandContext, volume: &Volume, typed: &str) -> Result<CommandOutcome> {
+    check_slot_of_no_device(volume, typed)?;
     let id = keyring::remove_key_slot(volume, typed)?;
     let ui = &context.ui;
     if ui.is_json() {

@@ -15,6 +15,7 @@ use vellum_host::escape::format_path;
 use vellum_library::live::{self, LiveLimits, LiveStateClaim};
 use vellum_store::RequestLimits;
 use vellum_types::SnapshotId;
+use vellum_volume::device::join_line_name;
 use vellum_volume::lease::Lease;
 use vellum_volume::residence::ContentScope;
 use vellum_volume::{StateDir, Volume, VolumeError};
@@ -42,7 +43,7 @@ pub struct Args {
     volume: Option<PathBuf>,
     /// The directory to mount on, which must exist and be empty
     mountpoint: PathBuf,
-    /// The worktree to mount; by default named after the mountpoint
+    /// The worktree to mount; by default named after the mountpoint, on a device DEVICE.MOUNTPOINT
     #[arg(long, value_name = "NAME")]
     worktree: Option<String>,
     /// Mount this snapshot, read-only
@@ -284,7 +285,7 @@ fn mount_snapshot(
 }
 
 fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Result<ReadyMount> {
-    let name = worktree_name(args, mountpoint)?;
+    let name = choose_worktree(args, volume, mountpoint)?;
     let found = live::find_live_worktree(volume, &name)?;
     if found.is_none() && args.worktree.is_some() {
         return Err(VolumeError::NoSuchRef { kind: "worktree", name }.into());
@@ -390,6 +391,17 @@ fn start_fetching_names(fs: Arc<LiveFilesystem>, log: Arc<MountLog>) -> Result<(
     };
     let started = std::thread::Builder::new().name("vellum-names".into()).spawn(fetch);
     started.map(drop).map_err(CliError::io_error("start", "a thread"))
+}
+
+/// A device's worktrees are named after it, unless there is one that is not.
+fn choose_worktree(args: &Args, volume: &Volume, mountpoint: &Path) -> Result<String> {
+    let own = worktree_name(args, mountpoint)?;
+    let Some(device) = volume.worktree.device.as_deref().filter(|_| args.worktree.is_none()) else {
+        return Ok(own);
+    };
+    let in_line = join_line_name(device, &own);
+    let is_there = |name: &str| live::find_live_worktree(volume, name).map(|found| found.is_some());
+    Ok(if is_there(&own)? && !is_there(&in_line)? { own } else { in_line })
 }
 
 fn worktree_name(args: &Args, mountpoint: &Path) -> Result<String> {

@@ -71,6 +71,10 @@ const COMMANDS: &[&[&str]] = &[
     &["key", "add"],
     &["key", "list"],
     &["key", "remove"],
+    &["device"],
+    &["device", "add"],
+    &["device", "list"],
+    &["device", "revoke"],
     &["completion"],
     &["help"],
 ];

@@ -14,6 +14,7 @@ mod cat;
 mod completion;
 mod crashes;
 mod damage;
+mod device;
 mod diff;
 mod export;
 mod forged;
