@@ -242,19 +242,19 @@ impl Volume {
             place: objects.describe_location(),
             reason: reason.into(),
         };
-        let Some((config, bytes)) = read_volume_config(objects)? else {
+        let Some(stored) = read_volume_config(objects)? else {
             return match objects.holds_objects()? {
                 true => Err(VolumeError::OccupiedStore(objects.describe_location())),
                 false => Ok(false),
             };
         };
-        if config.volume != self.config.volume {
+        if stored.config.volume != self.config.volume {
             return Err(foreign("it holds another volume"));
         }
-        if config.encrypted != self.config.encrypted {
+        if stored.config.encrypted != self.config.encrypted {
             return Err(foreign("one of the two is encrypted, and the other is not"));
         }
-        config.authenticate(&bytes, &self.keys)?;
+        stored.authenticate(&self.keys)?;
         Ok(true)
     }
 

@@ -135,7 +135,8 @@ impl Volume {
         let kept = read_config_copy(state, &*objects, &worktree)?;
         let is_copy = kept.is_some();
         let found = kept.map_or_else(|| read_volume_config(&*objects), |kept| Ok(Some(kept)))?;
-        let (config, bytes) = found.ok_or_else(|| foreign("it holds no volume"))?;
+        let stored = found.ok_or_else(|| foreign("it holds no volume"))?;
+        let config = stored.config;
         if config.volume.to_string() != worktree.volume {
             return Err(foreign("its volume has another id"));
         }
@@ -149,7 +150,7 @@ impl Volume {
         } else {
             VolumeKeys::for_plain(config.volume)
         };
-        match config.authenticate(&bytes, &keys) {
+        match stored.authenticate(&keys) {
             Ok(()) => {}
             Err(_) if is_copy => {
                 // Only the copy is damaged, as far as is known.
@@ -160,10 +161,16 @@ impl Volume {
         }
         if objects.is_remote() && !is_copy {
             // Without it, the next command asks again.
-            let _ = state.write_file(CONFIG_COPY_FILE, &bytes);
+            let _ = state.write_file(CONFIG_COPY_FILE, &stored.bytes);
         }
         let objects = open_known_store(state, objects, &keys)?;
         Self::assemble_volume(state, objects, keys, config, worktree)
+    }
+
+    /// The volume as seen from another of its worktrees.
+    #[must_use]
+    pub fn with_worktree(self, name: &str) -> Self {
+        Self { worktree: WorktreeFile { worktree: name.into(), ..self.worktree }, ..self }
     }
 
     pub(crate) fn assemble_volume(
@@ -510,12 +517,25 @@ impl Volume {
     }
 }
 
-pub(crate) fn read_volume_config(objects: &dyn ObjectStore) -> Result<Option<(VolumeConfig, Vec<u8>)>> {
+/// A volume's config as it was read, before its seal is checked.
+pub(crate) struct StoredConfig {
+    pub config: VolumeConfig,
+    bytes: Vec<u8>,
+}
+
+impl StoredConfig {
+    /// Fails if the config was not sealed with these keys.
+    pub fn authenticate(&self, keys: &VolumeKeys) -> Result<()> {
+        self.config.authenticate(&self.bytes, keys)
+    }
+}
+
+pub(crate) fn read_volume_config(objects: &dyn ObjectStore) -> Result<Option<StoredConfig>> {
     match objects.get_object(&config_object_key()?, config::OBJECT_MAX) {
         Ok(bytes) => {
             let config = VolumeConfig::decode(&bytes)
                 .map_err(VolumeError::wrap_decode_error("the volume's config"))?;
-            Ok(Some((config, bytes)))
+            Ok(Some(StoredConfig { config, bytes }))
         }
         Err(StoreError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error.into()),
@@ -528,7 +548,7 @@ fn read_config_copy(
     state: &StateDir,
     objects: &dyn ObjectStore,
     worktree: &WorktreeFile,
-) -> Result<Option<(VolumeConfig, Vec<u8>)>> {
+) -> Result<Option<StoredConfig>> {
     if !objects.is_remote() {
         return Ok(None);
     }
@@ -537,7 +557,7 @@ fn read_config_copy(
     let is_own = |config: &VolumeConfig| {
         config.volume.to_string() == worktree.volume && config.encrypted == worktree.encrypted
     };
-    Ok(config.filter(is_own).map(|config| (config, bytes)))
+    Ok(config.filter(is_own).map(|config| StoredConfig { config, bytes }))
 }
 
 pub(crate) fn config_object_key() -> Result<ObjectKey> {

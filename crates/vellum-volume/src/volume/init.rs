@@ -12,7 +12,7 @@ use vellum_types::{ErrorKind, VolumeId};
 use zeroize::Zeroizing;
 
 use super::identity::has_own_store;
-use super::{LEVEL, Volume, config_object_key, read_volume_config};
+use super::{LEVEL, StoredConfig, Volume, config_object_key, read_volume_config};
 use crate::config::VolumeConfig;
 use crate::device;
 use crate::error::{Result, VolumeError};
@@ -80,11 +80,10 @@ impl Volume {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(StoreContent::Nothing),
             opened => opened?,
         };
-        let Some((config, bytes)) = read_volume_config(&*objects)? else { return Ok(StoreContent::Nothing) };
+        let Some(stored) = read_volume_config(&*objects)? else { return Ok(StoreContent::Nothing) };
+        let config = stored.config;
         let is_own = match state.read_master_key()? {
-            Some(master) => {
-                config.authenticate(&bytes, &VolumeKeys::for_encrypted(&master, config.volume)).is_ok()
-            }
+            Some(master) => stored.authenticate(&VolumeKeys::for_encrypted(&master, config.volume)).is_ok(),
             None => false,
         };
         Ok(match (config.encrypted, is_own) {
@@ -153,8 +152,8 @@ impl Volume {
                 let objects = set_up_store(state, objects, &created.keys, identity)?;
                 (created, objects)
             }
-            Some((config, bytes)) => {
-                let joined = join_volume(state, &*objects, (config, &bytes), new.encrypted, secret)?;
+            Some(stored) => {
+                let joined = join_volume(state, &*objects, &stored, new.encrypted, secret)?;
                 let objects = join_store(state, objects, &joined.keys)?;
                 (joined, objects)
             }
@@ -243,10 +242,11 @@ fn create_volume(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -
 fn join_volume(
     state: &StateDir,
     objects: &dyn ObjectStore,
-    (config, bytes): (VolumeConfig, &[u8]),
+    stored: &StoredConfig,
     encrypted: bool,
     secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
 ) -> Result<OpenedVolume> {
+    let config = stored.config;
     let kept = state.read_master_key()?;
     if !config.encrypted && kept.is_some() {
         let reason = "an encrypted volume was begun here, and the one there is plain".into();
@@ -260,19 +260,19 @@ fn join_volume(
     }
     if !config.encrypted {
         let keys = VolumeKeys::for_plain(config.volume);
-        config.authenticate(bytes, &keys)?;
+        stored.authenticate(&keys)?;
         return Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None, device: None });
     }
     if let Some(master) = kept {
         let keys = VolumeKeys::for_encrypted(&master, config.volume);
-        if config.authenticate(bytes, &keys).is_ok() {
+        if stored.authenticate(&keys).is_ok() {
             return Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None, device: None });
         }
         // Somebody else made a volume there first, and nothing was ever sealed with the key kept here.
     }
     let UnlockedKey { master, slot } = keyring::unlock_master_key(objects, &secret()?, config.volume)?;
     let keys = VolumeKeys::for_encrypted(&master, config.volume);
-    config.authenticate(bytes, &keys)?;
+    stored.authenticate(&keys)?;
     if keyring::is_slot_removed(objects, &keys, &slot)? {
         return Err(VolumeError::RemovedSlot);
     }

@@ -92,8 +92,7 @@ impl MountProcess {
 
     /// Opens the volume for the worktree.
     pub fn open_volume(self) -> Result<MountedWorktree> {
-        let mut volume = Volume::open(&self.state_dir()?)?;
-        volume.worktree.worktree.clone_from(&self.worktree);
+        let volume = Volume::open(&self.state_dir()?)?.with_worktree(&self.worktree);
         Ok(MountedWorktree { volume, process: self })
     }
 
