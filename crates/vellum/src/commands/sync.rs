@@ -63,7 +63,19 @@ const AGAIN: &str = "run the command again: it goes on where it stopped";
 const TASK: ProgressTask = ProgressTask { first: "Listing", verb: "Synchronising", item: "step" };
 
 /// What a run found on both sides, what it planned, and what came of it if it was carried out.
-type PlannedRun = (TreeListing, TreeListing, SyncPlan, Option<SyncReport>);
+struct PlannedRun {
+    from: TreeListing,
+    to: TreeListing,
+    plan: SyncPlan,
+    done: Option<SyncReport>,
+}
+
+/// The listings of all directories of a run.
+struct ListedTrees {
+    from: TreeListing,
+    to: TreeListing,
+    basis: basis::Found,
+}
 
 /// The command line with the options of the profile that was named, if one was.
 pub fn expand_named_profile(
@@ -79,12 +91,12 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         (true, _) => remote::run_sync_server(),
         (false, _) if objects::names_service(args) => objects::run(args, context),
         (false, true) => watch::run(args, context),
-        (false, false) => run_once(args, context),
+        (false, false) => run_once(args, context, false),
     }
 }
 
-/// One run.
-fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+/// One run. `hides_idle`: nothing is printed if there was nothing to do.
+fn run_once(args: &Args, context: &CommandContext, hides_idle: bool) -> Result<CommandOutcome> {
     if args.effort.credentials.is_some() {
         let message = "--credentials is for services, and both ends are elsewhere";
         return Err(CliError::usage_error(message, "vellum sync SRC s3://BUCKET/PREFIX --credentials NAME"));
@@ -100,7 +112,7 @@ fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let filters = Arc::new(filters);
     if args.two_way.two_way {
         refuse_one_way_options(args)?;
-        return two_way::run(args, &options, &filters, context);
+        return two_way::run(args, &options, &filters, context, hides_idle);
     }
     if options.delete.when != DeletePhase::Never && !(options.preserve.recursive) {
         return Err(CliError::usage_error("--delete looks into directories", "give -r or -a too"));
@@ -129,8 +141,8 @@ fn run_once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
     let log = SyncLog::open_log(&args.show, context)?;
     let base = sources::SourceSettings { options: &options, filters: &filters };
-    let pair =
-        SyncPair { opened: sources::open_sources(&source_args, destination, base, args, context)?, log };
+    let opened = sources::open_sources(&source_args, destination, base, args, context)?;
+    let pair = SyncPair { opened, log, hides_idle };
     if pair.opened.is_nothing && !options.delete.missing {
         return Ok(CommandOutcome::Done);
     }
@@ -252,6 +264,8 @@ fn check_nesting(
 struct SyncPair {
     opened: OpenedSources,
     log: Option<SyncLog>,
+    /// Whether nothing is printed if there was nothing to do.
+    hides_idle: bool,
 }
 
 impl SyncPair {
@@ -266,7 +280,7 @@ impl SyncPair {
             || args.show.info.iter().any(|words| words.split(',').any(|word| word.starts_with("progress")));
         let done =
             context.run_with_forced_progress(TASK, loud, |meter| self.run_with_retries(args, options, meter));
-        let (mut from, mut to, mut plan, mut done) =
+        let PlannedRun { mut from, mut to, mut plan, mut done } =
             done.map_err(|error| CliError::from(error).with_resume_hint(AGAIN))?;
         if let Some(conversion) = self.opened.display_conversion() {
             ShownRun { from: &mut from, to: &mut to, plan: &mut plan, done: done.as_mut() }
@@ -280,6 +294,7 @@ impl SyncPair {
             done: done.as_ref(),
             direction: self.direction(),
             notes: Vec::new(),
+            hides_idle: self.hides_idle,
         };
         if let Some(log) = &self.log {
             log.log_result(&run, args.show.dry_run)?;
@@ -321,7 +336,8 @@ impl SyncPair {
                 cuts: remotes.iter().map(RemoteEnd::count_disconnects).sum(),
                 is_lost: remotes.iter().any(RemoteEnd::is_lost),
             };
-            let failed = matches!(&outcome, Ok((.., Some(report))) if !report.problems.is_empty());
+            let failed =
+                matches!(&outcome, Ok(PlannedRun { done: Some(report), .. }) if !report.problems.is_empty());
             if meter.is_stopped() || !patience.should_retry(lines, failed, meter) {
                 return outcome;
             }
@@ -339,8 +355,9 @@ impl SyncPair {
         // A run that was cut off may have made it.
         let is_missing = into.is_new && !into.path.is_dir();
         let present = if is_missing { None } else { Some(into.open_existing()?) };
-        let (mut from, mut to, basis) = self.list_all_trees(present.as_deref(), options, meter)?;
-        let options = &self.relist_dir_links(present.as_deref(), (&from, &mut to), options, meter)?;
+        let mut trees = self.list_all_trees(present.as_deref(), options, meter)?;
+        let options = &self.relist_dir_links(present.as_deref(), &mut trees, options, meter)?;
+        let ListedTrees { mut from, mut to, basis } = trees;
         let options = owners::map_owners(&mut from, &to, options)?;
         let stored;
         let (source, options): (&dyn SourceEnd, _) = match options.preserve.stored_stat.destination {
@@ -364,19 +381,19 @@ impl SyncPair {
         let mut plan = SyncPlan::without_missing(&from, &to, &basis.listings, &missing, options);
         plan.remarks.extend(basis.missing);
         if args.show.dry_run {
-            return Ok((from, to, plan, None));
+            return Ok(PlannedRun { from, to, plan, done: None });
         }
         if let Some(refusal) = &plan.refusal {
             return Err(SyncError::Refused(refusal.clone()));
         }
         if present.is_none() && options.compare.existing && plan.is_empty() {
-            return Ok((from, to, plan, Some(SyncReport::default())));
+            return Ok(PlannedRun { from, to, plan, done: Some(SyncReport::default()) });
         }
         let target = match present {
             Some(present) => present,
             // A rule leaves out all that was named: nothing is made for it.
             None if from.root().flags().contains(EntryFlags::WITHHELD) => {
-                return Ok((from, to, plan, Some(SyncReport::default())));
+                return Ok(PlannedRun { from, to, plan, done: Some(SyncReport::default()) });
             }
             None => {
                 StagingDirectories::check_dirs(&into.path, &options.writing)?;
@@ -386,7 +403,7 @@ impl SyncPair {
         let job = SyncJob { plan: &plan, source, from: &from, to: &to, options };
         let mut report = target.execute_plan(&job, meter)?;
         moving::remove_moved_entries(&job, &mut report, meter)?;
-        Ok((from, to, plan, Some(report)))
+        Ok(PlannedRun { from, to, plan, done: Some(report) })
     }
 
     /// Lists the source, the destination, if it is there, and the basis directories.
@@ -395,7 +412,7 @@ impl SyncPair {
         present: Option<&dyn DestinationEnd>,
         options: &Arc<SyncOptions>,
         meter: &ProgressMeter,
-    ) -> vellum_sync::Result<(TreeListing, TreeListing, basis::Found)> {
+    ) -> vellum_sync::Result<ListedTrees> {
         let list_destination = || match present {
             Some(present) => {
                 present.list_entries(&self.new_list_request(SyncSide::Destination, options)?, meter)
@@ -408,13 +425,13 @@ impl SyncPair {
             let wish = self.new_list_request(SyncSide::Destination, options)?;
             let source = &*self.opened.source;
             let basis = basis::list_basis_dirs(&self.opened.into, &wish, source, &mut from, meter)?;
-            return Ok((from, list_destination()?, basis));
+            return Ok(ListedTrees { from, to: list_destination()?, basis });
         }
         std::thread::scope(|scope| {
             let to = scope.spawn(list_destination);
             let from = self.list_source_files(options, meter);
             let to = to.join().unwrap_or(Err(SyncError::Stopped));
-            Ok((from?, to?, basis::Found::default()))
+            Ok(ListedTrees { from: from?, to: to?, basis: basis::Found::default() })
         })
     }
 
@@ -422,14 +439,14 @@ impl SyncPair {
     fn relist_dir_links(
         &self,
         present: Option<&dyn DestinationEnd>,
-        (from, to): (&TreeListing, &mut TreeListing),
+        trees: &mut ListedTrees,
         options: &Arc<SyncOptions>,
         meter: &ProgressMeter,
     ) -> vellum_sync::Result<Arc<SyncOptions>> {
         let mut options = Arc::clone(options);
         let Some(present) = present else { return Ok(options) };
         loop {
-            let found = find_dir_links(from, to, &options.preserve);
+            let found = find_dir_links(&trees.from, &trees.to, &options.preserve);
             let known = &options.preserve.dir_links;
             let new: Vec<_> = found.into_iter().filter(|path| !known.contains(path)).collect();
             if new.is_empty() {
@@ -438,7 +455,8 @@ impl SyncPair {
             let mut preserve = options.preserve.clone();
             preserve.dir_links.extend(new);
             options = Arc::new(SyncOptions { preserve, ..(*options).clone() });
-            *to = present.list_entries(&self.new_list_request(SyncSide::Destination, &options)?, meter)?;
+            let request = self.new_list_request(SyncSide::Destination, &options)?;
+            trees.to = present.list_entries(&request, meter)?;
         }
     }
 

@@ -93,9 +93,6 @@ pub struct DisplayArgs {
     /// Add the options of the section NAME of ~/.config/vellum/config.toml
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Say nothing of a run in which nothing was to be done.
-    #[arg(skip)]
-    pub only_changes: std::cell::Cell<bool>,
 }
 
 /// Where things go.

@@ -31,6 +31,8 @@ pub struct SyncRun<'a> {
     pub direction: TransferDirection,
     /// What else is worth a word.
     pub notes: Vec<String>,
+    /// Whether nothing is printed if there was nothing to do.
+    pub hides_idle: bool,
 }
 
 /// A run as JSON tells it.
@@ -124,7 +126,7 @@ impl SyncRun<'_> {
     /// What a person is told.
     pub fn print_lines(&self, args: &Args, context: &CommandContext) -> Result<()> {
         let ui = &context.ui;
-        if ui.voice.quiet || args.show.only_changes.get() && self.is_idle() && self.plan.moved.is_empty() {
+        if ui.voice.quiet || self.hides_idle && self.is_idle() && self.plan.moved.is_empty() {
             return Ok(());
         }
         if let Some(typed) = &args.show.out_format {

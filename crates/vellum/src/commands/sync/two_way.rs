@@ -87,6 +87,8 @@ struct TwoWayRun {
     done: Option<TwoWayReport>,
     /// The pair has no archive, and why not if it should have one.
     first: Option<Option<String>>,
+    /// Whether nothing is printed if there was nothing to do.
+    hides_idle: bool,
 }
 
 /// Brings two directories together.
@@ -95,6 +97,7 @@ pub fn run(
     options: &SyncOptions,
     filters: &Arc<SyncFilters>,
     context: &CommandContext,
+    hides_idle: bool,
 ) -> Result<CommandOutcome> {
     let [first, second] = args.ends.as_slice() else {
         return Err(CliError::usage_error(
@@ -103,8 +106,7 @@ pub fn run(
         ));
     };
     let mut options = validate_options(options, filters)?;
-    let ask = args.two_way.conflict == ConflictArg::Ask && !args.show.dry_run;
-    if ask && !context.ui.can_prompt() {
+    if asks_about_conflicts(args) && !context.ui.can_prompt() {
         let message = "--conflict ask asks on a terminal, and there is none";
         return Err(CliError::usage_error(message, "choose another rule, for example --conflict keep-both"));
     }
@@ -134,16 +136,20 @@ pub fn run(
         hidden: Default::default(),
     };
     let mut two_way = TwoWaySync { ends: [&*ends[0], &*ends[1]], rules, request };
-    let ran = execute_two_way(&mut two_way, &archive, &archive_file, (args, context), ask)?;
-    report::report_two_way_run(&TwoWayRun { first, ..ran }, &sides, args, context)
+    let ran = execute_two_way(&mut two_way, &archive, &archive_file, args, context)?;
+    report::report_two_way_run(&TwoWayRun { first, hides_idle, ..ran }, &sides, args, context)
+}
+
+fn asks_about_conflicts(args: &Args) -> bool {
+    args.two_way.conflict == ConflictArg::Ask && !args.show.dry_run
 }
 
 fn execute_two_way(
     two_way: &mut TwoWaySync<'_>,
     archive: &TwoWayArchive,
     archive_file: &LockedArchive,
-    (args, context): (&Args, &CommandContext),
-    ask: bool,
+    args: &Args,
+    context: &CommandContext,
 ) -> Result<TwoWayRun> {
     let stopped = |error: vellum_sync::SyncError| {
         CliError::from(error).with_resume_hint("run the command again: it goes on where it stopped")
@@ -162,12 +168,12 @@ fn execute_two_way(
         }
     });
     let (sight, mut plan) = looked.map_err(stopped)?;
-    if ask && plan.open_conflicts().next().is_some() {
+    if asks_about_conflicts(args) && plan.open_conflicts().next().is_some() {
         two_way.request.answers = ask::ask_about_conflicts(&plan, &sight, context)?;
         plan = two_way.build_plan(archive, &sight)?;
     }
     if args.show.dry_run {
-        return Ok(TwoWayRun { sight, plan, done: None, first: None });
+        return Ok(TwoWayRun { sight, plan, done: None, first: None, hides_idle: false });
     }
     let mut work =
         TwoWayExecution { two_way, archive: archive.clone(), archive_file, report: TwoWayReport::default() };
@@ -183,7 +189,7 @@ fn execute_two_way(
         outcome
     });
     done.map_err(stopped)?;
-    Ok(TwoWayRun { sight, plan, done: Some(work.report), first: None })
+    Ok(TwoWayRun { sight, plan, done: Some(work.report), first: None, hides_idle: false })
 }
 
 fn scan_and_plan(

@@ -63,7 +63,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     interrupt::finish_before_stop();
     let mut retry = RETRY_MIN;
     while !interrupt::is_stop_requested(&stop_flag) {
-        let outcome = watch.refresh_watches(context).and_then(|()| run_once(args, context));
+        let outcome = watch.refresh_watches(context).and_then(|()| run_once(args, context, watch.ran));
         let failed = match outcome {
             Ok(CommandOutcome::Done) => false,
             // What could not be done may be possible later.
@@ -77,7 +77,6 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             }
         };
         watch.ran = true;
-        args.show.only_changes.set(true);
         context.ui.flush_output()?;
         if watch.trees.is_empty() && watch.poll.is_none() {
             return Err(CliError::usage_error("a snapshot never changes", "leave --watch out"));

@@ -99,7 +99,8 @@ impl ObjectRun {
             LocalSide::Source(source) => self.upload(&**source, is_dry, meter),
             LocalSide::Destination(into) => self.download(into, is_dry, meter),
         });
-        let (from, to, plan, done) = ran.map_err(|error| CliError::from(error).with_resume_hint(AGAIN))?;
+        let PlannedRun { from, to, plan, done } =
+            ran.map_err(|error| CliError::from(error).with_resume_hint(AGAIN))?;
         let run = SyncRun {
             words: self.words.clone(),
             from: &from,
@@ -108,6 +109,7 @@ impl ObjectRun {
             done: done.as_ref(),
             direction: self.direction,
             notes: self.describe_left_out(&from, &plan).into_iter().collect(),
+            hides_idle: false,
         };
         if let Some(log) = log {
             log.log_result(&run, is_dry)?;
@@ -138,11 +140,11 @@ impl ObjectRun {
         let mut plan = SyncPlan::new(&from, &to, options);
         adapt_plan(&mut plan, &from, &to);
         if is_dry {
-            return Ok((from, to, plan, None));
+            return Ok(PlannedRun { from, to, plan, done: None });
         }
         let job = SyncJob { plan: &plan, source, from: &from, to: &to, options: &self.options.writing };
         let report = self.objects.execute_plan(&job, meter)?;
-        Ok((from, to, plan, Some(report)))
+        Ok(PlannedRun { from, to, plan, done: Some(report) })
     }
 
     fn download(
@@ -165,10 +167,10 @@ impl ObjectRun {
         let options = owners::map_owners(&mut from, &to, options)?;
         let plan = SyncPlan::new(&from, &to, &options);
         if is_dry {
-            return Ok((from, to, plan, None));
+            return Ok(PlannedRun { from, to, plan, done: None });
         }
         if present.is_none() && options.compare.existing && plan.is_empty() {
-            return Ok((from, to, plan, Some(SyncReport::default())));
+            return Ok(PlannedRun { from, to, plan, done: Some(SyncReport::default()) });
         }
         self.load_written_times(&plan, &mut from, meter)?;
         if let Some(refusal) = &plan.refusal {
@@ -178,7 +180,7 @@ impl ObjectRun {
         let options = &*self.options.writing;
         let job = SyncJob { plan: &plan, source: &self.objects, from: &from, to: &to, options };
         let report = target.execute_plan(&job, meter)?;
-        Ok((from, to, plan, Some(report)))
+        Ok(PlannedRun { from, to, plan, done: Some(report) })
     }
 
     /// The times of files that will be written here.

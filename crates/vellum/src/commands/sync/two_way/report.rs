@@ -68,6 +68,7 @@ pub fn report_two_way_run(
         done: ran.done.as_ref().map(|done| from.select_from(&done.reports)),
         direction: TransferDirection::Send,
         notes: Vec::new(),
+        hides_idle: ran.hides_idle,
     });
     let problems = collect_run_problems(ran, &runs);
     if context.ui.is_json() {
@@ -149,7 +150,7 @@ fn print_two_way_lines(
     if let Some((_, refusal)) = &ran.plan.refusal {
         ui.print_line(format!("This would be refused: {refusal}"))?;
     }
-    if ran.plan.is_empty() && !args.show.only_changes.get() {
+    if ran.plan.is_empty() && !ran.hides_idle {
         let entries = runs.first().map_or(0, |run| run.plan.counts.entries);
         ui.print_line(format!("Nothing to do: {} agree", crate::ui::format::format_count(entries, "entry")))?;
     }
