@@ -220,7 +220,7 @@ impl<'a> PlanBuilder<'a> {
             let Some(part) = self.selected_part(&path) else { continue };
             let there = view.and_then(|view| view.find_entry(name));
             let place = TargetEntry { dir: task.dir, name: name.clone(), ino: dentry.ino, kind: dentry.kind };
-            self.plan_entry(place, *dentry, there, (here.len(), part))?;
+            self.plan_entry(place, there, here.len(), part)?;
         }
         self.stack.get_mut(first_child..).unwrap_or_default().reverse();
         let differs = match view.filter(|_| !self.planner.elsewhere) {
@@ -311,16 +311,16 @@ impl<'a> PlanBuilder<'a> {
     fn plan_entry(
         &mut self,
         place: TargetEntry,
-        dentry: Dentry,
         there: Option<ScanEntryRef<'_>>,
-        (above, part): (usize, PlannedPart),
+        above: usize,
+        part: PlannedPart,
     ) -> Result<()> {
         let elsewhere = self.planner.elsewhere;
-        let same_kind = there.filter(|there| there.kind() == dentry.kind);
+        let same_kind = there.filter(|there| there.kind() == place.kind);
         if let (Some(there), None, false) = (there, same_kind, elsewhere) {
             self.plan_delete(&there);
         }
-        if dentry.kind == FileKind::Dir {
+        if place.kind == FileKind::Dir {
             if same_kind.is_none() || elsewhere {
                 self.mark_dir_changed(place.dir);
                 self.steps.dirs.insert(place.ino);

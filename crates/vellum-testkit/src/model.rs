@@ -141,6 +141,15 @@ impl ModelFile {
     }
 }
 
+/// Flags of `setxattr(2)`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ModelXattrFlags {
+    /// The attribute must not exist.
+    pub create: bool,
+    /// The attribute must exist.
+    pub replace: bool,
+}
+
 impl ModelFilesystem {
     /// A file.
     pub fn file(&self, id: ModelFileId) -> Result<&ModelFile> {
@@ -259,7 +268,7 @@ impl ModelFilesystem {
         id: ModelFileId,
         name: &[u8],
         value: &[u8],
-        (create, replace): (bool, bool),
+        flags: ModelXattrFlags,
     ) -> Result<()> {
         let file = self.file(id)?;
         if !matches!(file.kind, FileKind::File | FileKind::Dir) {
@@ -269,8 +278,8 @@ impl ModelFilesystem {
             return Err(Errno::TOOBIG);
         }
         match file.xattrs.contains_key(name) {
-            true if create => return Err(Errno::EXIST),
-            false if replace => return Err(Errno::NODATA),
+            true if flags.create => return Err(Errno::EXIST),
+            false if flags.replace => return Err(Errno::NODATA),
             _ => {}
         }
         let time = self.next_tick();

@@ -100,7 +100,7 @@ impl LiveFilesystem {
         self.with_reserved_number(|txn, ino| {
             let parent = read_dir_attr(txn, dir)?;
             let new = NewInode::with_kind(FileKind::File, mode & MODE_MASK);
-            let mut attr = new_inode_attr(txn, ino, (dir, &parent), &new, caller)?;
+            let mut attr = new_inode_attr(txn, ino, ParentDir { ino: dir, attr: &parent }, &new, caller)?;
             attr.generation = compute_generation(dir, &ino.0.to_le_bytes());
             attr.nlink = 0;
             txn.add_orphan(ino);
@@ -129,7 +129,7 @@ impl LiveFilesystem {
             if txn.lookup_dentry(dir, name)?.is_some() {
                 return Err(Errno::EXIST.into());
             }
-            let mut attr = new_inode_attr(txn, ino, (dir, &parent), &new, caller)?;
+            let mut attr = new_inode_attr(txn, ino, ParentDir { ino: dir, attr: &parent }, &new, caller)?;
             attr.generation = compute_generation(dir, name);
             (attr.parent, attr.name) = (dir, name.to_vec());
             if new.kind == FileKind::Dir {
@@ -162,19 +162,25 @@ impl LiveFilesystem {
     }
 }
 
+/// The directory in which an inode is made.
+struct ParentDir<'a> {
+    ino: Ino,
+    attr: &'a InodeAttr,
+}
+
 /// The attributes of something new, but for its name; its access control lists are put.
 fn new_inode_attr(
     txn: &mut LiveTransaction<'_>,
     ino: Ino,
-    (dir, parent): (Ino, &InodeAttr),
+    parent: ParentDir<'_>,
     new: &NewInode<'_>,
     caller: RequestCaller,
 ) -> Result<InodeAttr> {
-    let mode = put_inherited_acls(txn, dir, ino, new, caller)?;
+    let mode = put_inherited_acls(txn, parent.ino, ino, new, caller)?;
     let mut attr = InodeAttr::new(new.kind, mode);
     (attr.uid, attr.gid) = (caller.uid, caller.gid);
-    if parent.mode & SET_GID != 0 {
-        attr.gid = parent.gid;
+    if parent.attr.mode & SET_GID != 0 {
+        attr.gid = parent.attr.gid;
         if new.kind == FileKind::Dir {
             attr.mode |= SET_GID;
         }
@@ -196,7 +202,7 @@ pub(super) fn put_whiteout(
 ) -> Result<()> {
     let parent = read_dir_attr(txn, place.dir)?;
     let new = NewInode::with_kind(FileKind::CharDevice, 0);
-    let mut attr = new_inode_attr(txn, ino, (place.dir, &parent), &new, owner)?;
+    let mut attr = new_inode_attr(txn, ino, ParentDir { ino: place.dir, attr: &parent }, &new, owner)?;
     attr.generation = compute_generation(place.dir, place.name);
     (attr.parent, attr.name) = (place.dir, place.name.to_vec());
     txn.set_new_inode_attr(ino, &attr);

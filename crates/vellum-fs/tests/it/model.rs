@@ -9,7 +9,8 @@ use vellum_fs::{
     XattrFlags,
 };
 use vellum_testkit::model::{
-    ModelAttributes, ModelFileId, ModelFilesystem, ModelTime, NewModelFile, ROOT, RenderedEntry,
+    ModelAttributes, ModelFileId, ModelFilesystem, ModelTime, ModelXattrFlags, NewModelFile, ROOT,
+    RenderedEntry,
 };
 use vellum_types::{FileKind, Ino, UnixTime};
 
@@ -236,7 +237,11 @@ impl Pair {
         let replace = self.random.is_one_in(4);
         let real =
             self.stand.setxattr(ino, name, &value, XattrFlags { create, replace, drops_set_gid: false });
-        agree(&("setxattr", id), real, self.model.setxattr(id, name, &value, (create, replace)));
+        agree(
+            &("setxattr", id),
+            real,
+            self.model.setxattr(id, name, &value, ModelXattrFlags { create, replace }),
+        );
     }
 
     fn open(&mut self) {

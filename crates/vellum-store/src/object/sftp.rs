@@ -186,7 +186,8 @@ impl SftpStore {
     }
 
     fn wrap_failure(&self, action: &'static str, key: &str, failure: SftpFailure) -> StoreError {
-        let (place, key) = (self.location.clone(), key.to_owned());
+        let place = self.location.clone();
+        let key = key.to_owned();
         match failure {
             SftpFailure::Connection(ConnectionFailure { kind, message, .. })
             | SftpFailure::Refused { kind, message } => {

@@ -222,8 +222,12 @@ struct UnionTask {
     from: Vec<EntryOrigin>,
 }
 
-/// Entries of one name: it, the part, and the entry there.
-type NamedEntries<'a> = (Vec<u8>, usize, ListingEntry<'a>);
+/// An entry of one part, and its name in the union.
+struct PartEntry<'a> {
+    name: Vec<u8>,
+    part: usize,
+    entry: ListingEntry<'a>,
+}
 
 impl<'a> ListingMerge<'a> {
     fn merge_listings(mut self) -> Result<(TreeListing, Vec<EntryOrigin>)> {
@@ -261,19 +265,21 @@ impl<'a> ListingMerge<'a> {
     }
 
     /// What is in a directory, by name, in the order of the parts.
-    fn collect_children(&self, task: &UnionTask) -> Vec<NamedEntries<'a>> {
-        let mut all: Vec<NamedEntries<'a>> = Vec::new();
+    fn collect_children(&self, task: &UnionTask) -> Vec<PartEntry<'a>> {
+        let mut all: Vec<PartEntry<'a>> = Vec::new();
         for origin in &task.from {
             let children = self.origin_entry(*origin).into_iter().flat_map(|dir| dir.children());
-            all.extend(children.map(|child| (child.name().to_vec(), origin.0, child)));
+            let part = origin.0;
+            all.extend(children.map(|entry| PartEntry { name: entry.name().to_vec(), part, entry }));
         }
         if task.id == ListingEntryId::ROOT {
             let taken = self.parts.iter().zip(self.listings).enumerate();
-            for (number, (part, listing)) in taken.filter(|(_, (_, listing))| !is_omitted(listing)) {
-                all.extend(part.under.clone().map(|name| (name, number, listing.root())));
+            for (part, (described, listing)) in taken.filter(|(_, (_, listing))| !is_omitted(listing)) {
+                let entry = listing.root();
+                all.extend(described.under.clone().map(|name| PartEntry { name, part, entry }));
             }
         }
-        all.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+        all.sort_by(|a, b| (&a.name, a.part).cmp(&(&b.name, b.part)));
         all
     }
 
@@ -294,21 +300,18 @@ impl<'a> ListingMerge<'a> {
         let mut block = DirectoryBlock::with_capacity(children.len());
         let mut dirs = Vec::new();
         let mut stamps = Vec::new();
-        for same in children.chunk_by(|a, b| a.0 == b.0) {
+        for same in children.chunk_by(|a, b| a.name == b.name) {
             // One that was named goes before one that is on the way to something else.
-            let is_named = |(.., entry): &&NamedEntries<'_>| {
-                entry.is_dir() && !entry.flags().contains(EntryFlags::IMPLIED)
-            };
-            let dir = same.iter().find(is_named).or_else(|| same.iter().find(|(.., entry)| entry.is_dir()));
-            let Some((name, part, entry)) = dir.or(same.first()) else {
-                continue;
-            };
+            let in_dirs = same.iter().filter(|one| one.entry.is_dir());
+            let is_named = |one: &&PartEntry<'_>| !one.entry.flags().contains(EntryFlags::IMPLIED);
+            let dir = in_dirs.clone().find(is_named).or_else(|| in_dirs.clone().next());
+            let Some(taken) = dir.or(same.first()) else { continue };
+            let PartEntry { name, part, entry } = taken;
             if entry.is_dir() {
-                let all = same.iter().filter(|(.., entry)| entry.is_dir());
-                let from: Vec<EntryOrigin> = all.map(|(_, part, entry)| (*part, entry.id())).collect();
+                let from = in_dirs.map(|one| (one.part, one.entry.id())).collect::<Vec<EntryOrigin>>();
                 dirs.push((block.len() as u32, from));
             }
-            if same.iter().any(|(_, other, hidden)| self.is_shadowed((*part, entry), (*other, hidden))) {
+            if same.iter().any(|other| self.is_shadowed(taken, other)) {
                 let names = [listing.entry(task.id).path(), name.clone()];
                 let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).filter(|n| !n.is_empty()).collect();
                 listing.shadowed.push(names.join(&b'/'));
@@ -345,9 +348,11 @@ impl<'a> ListingMerge<'a> {
 
     /// Whether an entry of another part is left out for the one that is taken, and a person should know: it is something
     /// else, or stays at its source though it was to be moved.
-    fn is_shadowed(&self, taken: (usize, &ListingEntry<'_>), other: (usize, &ListingEntry<'_>)) -> bool {
+    fn is_shadowed(&self, taken: &PartEntry<'_>, other: &PartEntry<'_>) -> bool {
         let looks = |entry: &ListingEntry<'_>| (entry.kind(), entry.size(), entry.mtime());
-        taken.0 != other.0 && !other.1.is_dir() && (self.moves || looks(taken.1) != looks(other.1))
+        taken.part != other.part
+            && !other.entry.is_dir()
+            && (self.moves || looks(&taken.entry) != looks(&other.entry))
     }
 
     /// What could not be listed, and what owners are called.

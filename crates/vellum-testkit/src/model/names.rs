@@ -102,9 +102,14 @@ impl ModelFilesystem {
             Some(target) if target == moved => return Ok(()),
             _ => {}
         }
-        self.check_cycles(from, to, (moved, target), exchange)?;
+        if self.makes_cycle(moved, from.0, to.0) {
+            return Err(Errno::INVAL);
+        }
+        if target.is_some_and(|target| self.makes_cycle(target, to.0, from.0)) {
+            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY });
+        }
         match target {
-            Some(target) if exchange => self.exchange_names((from, moved), (to, target)),
+            Some(target) if exchange => self.exchange_names(from, moved, to, target),
             target => self.replace_target(from, moved, to, target),
         }
     }
@@ -141,8 +146,10 @@ impl ModelFilesystem {
 
     fn exchange_names(
         &mut self,
-        (from, moved): (ModelPlace<'_>, ModelFileId),
-        (to, target): (ModelPlace<'_>, ModelFileId),
+        from: ModelPlace<'_>,
+        moved: ModelFileId,
+        to: ModelPlace<'_>,
+        target: ModelFileId,
     ) -> Result<()> {
         check_name_allowed(to, self.file(moved)?.kind)?;
         check_name_allowed(from, self.file(target)?.kind)?;
@@ -154,22 +161,9 @@ impl ModelFilesystem {
         Ok(())
     }
 
-    fn check_cycles(
-        &self,
-        from: ModelPlace<'_>,
-        to: ModelPlace<'_>,
-        (moved, target): (ModelFileId, Option<ModelFileId>),
-        exchange: bool,
-    ) -> Result<()> {
-        if from.0 != to.0 && self.is_dir(moved) && self.is_within(to.0, moved) {
-            return Err(Errno::INVAL);
-        }
-        match target {
-            Some(target) if from.0 != to.0 && self.is_dir(target) && self.is_within(from.0, target) => {
-                Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY })
-            }
-            _ => Ok(()),
-        }
+    /// Whether a directory would be moved into itself.
+    fn makes_cycle(&self, moved: ModelFileId, from: ModelFileId, to: ModelFileId) -> bool {
+        from != to && self.is_dir(moved) && self.is_within(to, moved)
     }
 
     fn is_within(&self, dir: ModelFileId, ancestor: ModelFileId) -> bool {

@@ -70,7 +70,7 @@ pub(super) fn apply_known_attributes(
     let (uid, gid) = apply_owner(node, &wanted, now, &mut failed);
     let mut touched = (uid, gid) != (now.uid, now.gid);
     if options.preserve.lists_xattrs(SyncSide::Destination) {
-        touched |= apply_xattrs(node, entry, (now, &newcomer), options, &mut failed);
+        touched |= apply_xattrs(PresentNode { node, now }, entry, &newcomer, options, &mut failed);
     }
     let mode = match newcomer {
         PreviousOccupant::Yes { umask } => wanted.compute_new_mode(umask, now.mode, uid, gid),
@@ -138,12 +138,13 @@ fn apply_owner(
 /// Makes ACLs and other attributes, as far as they are asked for, those of the source. Whether the mode may have changed
 /// by that.
 fn apply_xattrs(
-    node: &HeldNode<'_>,
+    target: PresentNode<'_>,
     entry: &ListingEntry<'_>,
-    (now, newcomer): (&FileStat, &PreviousOccupant<'_>),
+    newcomer: &PreviousOccupant<'_>,
     options: &SyncOptions,
     failed: &mut Vec<String>,
 ) -> bool {
+    let node = target.node;
     let concerns = |name: &[u8]| options.preserve.sets_xattr(name);
     let present = node.list_xattr_names().unwrap_or_default();
     let mut touched = false;
@@ -153,7 +154,7 @@ fn apply_xattrs(
                 || REMOVED.iter().any(|ours| name.starts_with(ours)) && newcomer.can_remove_xattr(name));
         if stale {
             touched = true;
-            record_failure(retry_writable(node, now, || node.remove_xattr(name)), failed);
+            record_failure(target.retry_writable(|| node.remove_xattr(name)), failed);
         }
     }
     for xattr in entry.xattrs().iter().filter(|xattr| concerns(&xattr.name)) {
@@ -161,24 +162,33 @@ fn apply_xattrs(
             && matches!(node.read_xattr(&xattr.name), Ok(Some(value)) if value == xattr.value);
         if !same {
             touched = true;
-            record_failure(retry_writable(node, now, || node.set_xattr(&xattr.name, &xattr.value)), failed);
+            let set = || node.set_xattr(&xattr.name, &xattr.value);
+            record_failure(target.retry_writable(set), failed);
         }
     }
     touched
 }
 
-/// Tries again with write permission: the kernel asks for it, even of the owner, for `user.` attributes.
-fn retry_writable(
-    node: &HeldNode<'_>,
-    now: &FileStat,
-    change: impl Fn() -> std::result::Result<(), BeneathError>,
-) -> std::result::Result<(), BeneathError> {
-    match change() {
-        Err(error) if error.errno() == Some(Errno::ACCESS) && now.kind != FileKind::Symlink => {
-            node.set_mode(now.mode & 0o777 | 0o600)?;
-            change()
+/// A node that gets attributes, and those that it has.
+#[derive(Clone, Copy)]
+struct PresentNode<'a> {
+    node: &'a HeldNode<'a>,
+    now: &'a FileStat,
+}
+
+impl PresentNode<'_> {
+    /// Tries again with write permission: the kernel asks for it, even of the owner, for `user.` attributes.
+    fn retry_writable(
+        &self,
+        change: impl Fn() -> std::result::Result<(), BeneathError>,
+    ) -> std::result::Result<(), BeneathError> {
+        match change() {
+            Err(error) if error.errno() == Some(Errno::ACCESS) && self.now.kind != FileKind::Symlink => {
+                self.node.set_mode(self.now.mode & 0o777 | 0o600)?;
+                change()
+            }
+            other => other,
         }
-        other => other,
     }
 }
 
