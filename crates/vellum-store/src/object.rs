@@ -121,47 +121,82 @@ pub trait ObjectStore: Send + Sync {
     /// Removes the object; it is no error if there is none. May come undone in a power cut.
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError>;
 
+    /// The store that this one wraps, if it does. It answers what the wrapper does not define below.
+    fn inner_store(&self) -> Option<&dyn ObjectStore> {
+        None
+    }
+
     /// How many ranged gets are worth having under way at once: more than one where waiting dominates.
     fn parallel_get_count(&self) -> usize {
-        1
+        self.inner_store().map_or(1, |inner| inner.parallel_get_count())
     }
 
     /// The directory of this machine that it is, if it is one.
     fn local_dir(&self) -> Option<&Path> {
-        None
+        self.inner_store()?.local_dir()
     }
 
     /// Reserves space for operations that free space, if a full disk can prevent them. Costs one or two calls.
-    fn ensure_reserve(&self) {}
+    fn ensure_reserve(&self) {
+        if let Some(inner) = self.inner_store() {
+            inner.ensure_reserve();
+        }
+    }
 
     /// Releases the reserve if the disk is full: to be called before an operation that frees space.
-    fn release_reserve(&self) {}
+    fn release_reserve(&self) {
+        if let Some(inner) = self.inner_store() {
+            inner.release_reserve();
+        }
+    }
 
     /// Whether requests leave this machine: what is to be saved is their number, not their bytes.
     fn is_remote(&self) -> bool {
-        false
+        self.inner_store().is_some_and(|inner| inner.is_remote())
     }
 
     /// From now on nothing is answered from copies that earlier processes kept on this machine: what is to be checked is
     /// the store.
-    fn ignore_local_copies(&self) {}
+    fn ignore_local_copies(&self) {
+        if let Some(inner) = self.inner_store() {
+            inner.ignore_local_copies();
+        }
+    }
 
     /// Tries whether the store keeps the promises of this trait, where that is the affair of a server. Stores that keep
     /// them by their construction are not tried.
     fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
-        Ok(StoreGuarantees::ALL)
+        self.inner_store().map_or(Ok(StoreGuarantees::ALL), |inner| inner.probe_guarantees())
     }
 
     /// Tells the store what [`Self::probe_guarantees`] found, now or at an earlier time.
-    fn adapt_to_guarantees(&self, _found: &StoreGuarantees) {}
+    fn adapt_to_guarantees(&self, found: &StoreGuarantees) {
+        if let Some(inner) = self.inner_store() {
+            inner.adapt_to_guarantees(found);
+        }
+    }
 
     /// What is kept of its packs on this machine, if the store is in a service.
     fn as_block_store(&self) -> Option<&BlockStore> {
-        None
+        self.inner_store()?.as_block_store()
     }
 
     /// The request statistics, if requests are counted.
     fn as_metered(&self) -> Option<&MeteredStore> {
-        None
+        self.inner_store()?.as_metered()
     }
+}
+
+/// Returns what was read of an object if it has the length that was asked for.
+pub(crate) fn check_read_length(
+    store: &dyn ObjectStore,
+    key: &ObjectKey,
+    bytes: Vec<u8>,
+    wanted: u64,
+) -> Result<Vec<u8>, StoreError> {
+    let got = bytes.len() as u64;
+    if got == wanted {
+        return Ok(bytes);
+    }
+    Err(StoreError::Length { place: store.describe_location(), key: key.to_string(), wanted, got })
 }

@@ -98,7 +98,7 @@ pub trait SourceEnd: SyncEnd {
 
     /// Opens a file's content. `old` is what the destination has under that name, if its blocks may be used; only a
     /// source to which the way is long looks at it.
-    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent>;
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<SourceContent>;
 
     /// Opens a file that is to be read at once, without a look at it: who reads it looks afterwards. None where content
     /// is not a file of this host.
@@ -137,7 +137,7 @@ pub struct WantedFile {
 }
 
 /// The content of a file.
-pub enum FileContent {
+pub enum SourceContent {
     /// A file of this host, which the receiver copies as is fastest, and looks at again after it was read.
     File(OpenedFile),
     /// Pieces that arrive one after the other.

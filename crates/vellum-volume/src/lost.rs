@@ -68,7 +68,7 @@ impl LostBlobsFile {
     }
 
     /// Adds what is not known yet; false if all was.
-    fn add_damage(&mut self, found: FoundDamage) -> bool {
+    fn add_damage(&mut self, found: UnwrittenDamage) -> bool {
         let known: BTreeSet<BlobId> = self.blobs().collect();
         let blobs = found.blobs.difference(&known).map(ToString::to_string);
         let known: BTreeSet<PackId> = self.damaged_packs().collect();
@@ -99,14 +99,14 @@ pub(crate) struct DamageRecorder {
 
 #[derive(Default)]
 struct RecordedDamage {
-    found: FoundDamage,
+    found: UnwrittenDamage,
     /// Readings that failed so far.
     failures: u64,
 }
 
 /// What is not in the file yet.
 #[derive(Default)]
-struct FoundDamage {
+struct UnwrittenDamage {
     blobs: BTreeSet<BlobId>,
     packs: BTreeSet<PackId>,
 }
@@ -137,7 +137,7 @@ impl DamageRecorder {
 
     /// Forgets what is not in the file yet: a verification of everything has found it, or found it intact.
     fn discard_damage(&self) {
-        self.recorded.lock().found = FoundDamage::default();
+        self.recorded.lock().found = UnwrittenDamage::default();
     }
 
     /// Removes the blobs from the file that were stored again. The packs stay noted: a chunk in one of them is stored
@@ -153,7 +153,7 @@ impl DamageRecorder {
     }
 
     /// Where the file cannot be written, later writers do without.
-    fn write_damage(&self, found: &mut FoundDamage) {
+    fn write_damage(&self, found: &mut UnwrittenDamage) {
         if found.blobs.is_empty() {
             return;
         }
@@ -181,7 +181,7 @@ impl Volume {
         }
         let mut file = if all { LostBlobsFile::default() } else { self.read_lost_blobs() };
         file.renewed = None;
-        file.add_damage(FoundDamage { blobs: found.collect(), packs: BTreeSet::new() });
+        file.add_damage(UnwrittenDamage { blobs: found.collect(), packs: BTreeSet::new() });
         let _ = file.write_to_state(&self.state);
     }
 

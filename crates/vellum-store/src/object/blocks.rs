@@ -10,7 +10,6 @@ mod windows;
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,7 +19,7 @@ use quick_cache::sync::Cache;
 
 use self::windows::FetchWindows;
 use super::cache::PIECE;
-use super::{MeteredStore, ObjectInfo, ObjectKey, ObjectStore, PackCache, StoreGuarantees};
+use super::{ObjectInfo, ObjectKey, ObjectStore, PackCache, check_read_length};
 use crate::error::StoreError;
 
 /// Pieces that are kept, bytes. Decoded nodes and chunks are kept above.
@@ -204,6 +203,10 @@ impl ObjectStore for BlockStore {
         self.inner.describe_location()
     }
 
+    fn inner_store(&self) -> Option<&dyn ObjectStore> {
+        Some(&*self.inner)
+    }
+
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
         self.inner.get_object(key, max)
     }
@@ -212,13 +215,9 @@ impl ObjectStore for BlockStore {
         if !key.as_str().starts_with("packs/") || len == 0 || len > SPAN_MAX {
             return self.get_large_range(key, offset, len);
         }
-        let length = |got| StoreError::Length {
-            place: self.inner.describe_location(),
-            key: key.to_string(),
-            wanted: len,
-            got,
+        let Some(end) = offset.checked_add(len) else {
+            return check_read_length(self, key, Vec::new(), len);
         };
-        let end = offset.checked_add(len).ok_or_else(|| length(0))?;
         let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
         for number in offset / PIECE..=(end - 1) / PIECE {
             let Some(piece) = self.get_piece(key, number)? else { break };
@@ -230,7 +229,7 @@ impl ObjectStore for BlockStore {
             );
         }
         self.windows.lock().note_used(key, bytes.len() as u64);
-        if bytes.len() as u64 == len { Ok(bytes) } else { Err(length(bytes.len() as u64)) }
+        check_read_length(self, key, bytes, len)
     }
 
     fn get_range_up_to(&self, key: &ObjectKey, offset: u64, max: u64) -> Result<Vec<u8>, StoreError> {
@@ -279,44 +278,12 @@ impl ObjectStore for BlockStore {
         self.inner.delete_object(key)
     }
 
-    fn parallel_get_count(&self) -> usize {
-        self.inner.parallel_get_count()
-    }
-
-    fn local_dir(&self) -> Option<&Path> {
-        self.inner.local_dir()
-    }
-
-    fn ensure_reserve(&self) {
-        self.inner.ensure_reserve();
-    }
-
-    fn release_reserve(&self) {
-        self.inner.release_reserve();
-    }
-
-    fn is_remote(&self) -> bool {
-        self.inner.is_remote()
-    }
-
     fn ignore_local_copies(&self) {
         self.ignores_cache.store(true, Ordering::Relaxed);
     }
 
-    fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
-        self.inner.probe_guarantees()
-    }
-
-    fn adapt_to_guarantees(&self, found: &StoreGuarantees) {
-        self.inner.adapt_to_guarantees(found);
-    }
-
     fn as_block_store(&self) -> Option<&BlockStore> {
         Some(self)
-    }
-
-    fn as_metered(&self) -> Option<&MeteredStore> {
-        self.inner.as_metered()
     }
 }
 

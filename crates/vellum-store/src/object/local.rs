@@ -20,7 +20,7 @@ use vellum_host::lock::lock_exclusive;
 use self::handles::FileHandles;
 use self::temp::TempFile;
 use self::tree::StoreFolders;
-use super::{ObjectInfo, ObjectKey, ObjectStore, key};
+use super::{ObjectInfo, ObjectKey, ObjectStore, check_read_length, key};
 use crate::error::StoreError;
 use crate::reserve::DiskReserve;
 
@@ -227,11 +227,7 @@ impl ObjectStore for LocalStore {
         let fd = self.open_handle(key).map_err(|e| self.wrap_io_error("read", key, e))?;
         let bytes =
             handles::read_range_at(&fd, offset, len).map_err(|e| self.wrap_io_error("read", key, e))?;
-        let got = bytes.len() as u64;
-        if got == len {
-            return Ok(bytes);
-        }
-        Err(StoreError::Length { place: self.describe_location(), key: key.to_string(), wanted: len, got })
+        check_read_length(self, key, bytes, len)
     }
 
     fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {

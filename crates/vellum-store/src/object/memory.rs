@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use parking_lot::RwLock;
 
-use super::{ObjectInfo, ObjectKey, ObjectStore, key};
+use super::{ObjectInfo, ObjectKey, ObjectStore, check_read_length, key};
 use crate::error::StoreError;
 
 /// An object with its time.
@@ -62,15 +62,7 @@ impl ObjectStore for MemoryObjectStore {
         let bytes = self.find_bytes(key)?;
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
         let end = start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX)).min(bytes.len());
-        if (end - start) as u64 != len {
-            return Err(StoreError::Length {
-                place: self.location.clone(),
-                key: key.to_string(),
-                wanted: len,
-                got: (end - start) as u64,
-            });
-        }
-        Ok(bytes[start..end].to_vec())
+        check_read_length(self, key, bytes[start..end].to_vec(), len)
     }
 
     fn object_size(&self, key: &ObjectKey) -> Result<u64, StoreError> {

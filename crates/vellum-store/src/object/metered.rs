@@ -3,7 +3,6 @@
 //! Invariant: it changes no answer. A failed request counts as a request.
 
 use std::fmt::{self, Display};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -11,7 +10,7 @@ use std::time::Instant;
 use vellum_host::DurationHistogram;
 use vellum_host::MetricsExposition;
 
-use super::{ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees};
+use super::{ObjectInfo, ObjectKey, ObjectStore};
 use crate::error::StoreError;
 
 /// Requests and bytes so far.
@@ -150,8 +149,8 @@ impl ObjectStore for MeteredStore {
         self.inner.describe_location()
     }
 
-    fn local_dir(&self) -> Option<&Path> {
-        self.inner.local_dir()
+    fn inner_store(&self) -> Option<&dyn ObjectStore> {
+        Some(&*self.inner)
     }
 
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
@@ -220,30 +219,6 @@ impl ObjectStore for MeteredStore {
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         add_to_meter(&self.meters.deletes, 1);
         measure_request(&self.times.delete, "delete", key, || self.inner.delete_object(key))
-    }
-
-    fn parallel_get_count(&self) -> usize {
-        self.inner.parallel_get_count()
-    }
-
-    fn is_remote(&self) -> bool {
-        self.inner.is_remote()
-    }
-
-    fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
-        self.inner.probe_guarantees()
-    }
-
-    fn adapt_to_guarantees(&self, found: &StoreGuarantees) {
-        self.inner.adapt_to_guarantees(found);
-    }
-
-    fn ensure_reserve(&self) {
-        self.inner.ensure_reserve();
-    }
-
-    fn release_reserve(&self) {
-        self.inner.release_reserve();
     }
 
     fn as_metered(&self) -> Option<&MeteredStore> {

@@ -8,7 +8,6 @@
 mod version;
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,7 +15,7 @@ use vellum_types::ErrorKind;
 
 pub(crate) use self::version::fuzz_decoder as fuzz_version_decoder;
 use self::version::{OVERHEAD, REMOVED_LEN, RefVersion, TAGS, parse_number};
-use super::{MeteredStore, ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees};
+use super::{ObjectInfo, ObjectKey, ObjectStore};
 use crate::error::StoreError;
 
 /// Versions below the highest that stay, a count. Fewer than a version has tags: what was removed can still be told.
@@ -237,6 +236,10 @@ impl ObjectStore for NumberedRefStore {
         self.inner.describe_location()
     }
 
+    fn inner_store(&self) -> Option<&dyn ObjectStore> {
+        Some(&*self.inner)
+    }
+
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
         if !self.is_ref(key.as_str()) {
             return self.inner.get_object(key, max);
@@ -356,42 +359,6 @@ impl ObjectStore for NumberedRefStore {
                 return Ok(());
             }
         }
-    }
-
-    fn parallel_get_count(&self) -> usize {
-        self.inner.parallel_get_count()
-    }
-
-    fn local_dir(&self) -> Option<&Path> {
-        self.inner.local_dir()
-    }
-
-    fn ensure_reserve(&self) {
-        self.inner.ensure_reserve();
-    }
-
-    fn release_reserve(&self) {
-        self.inner.release_reserve();
-    }
-
-    fn is_remote(&self) -> bool {
-        self.inner.is_remote()
-    }
-
-    fn ignore_local_copies(&self) {
-        self.inner.ignore_local_copies();
-    }
-
-    fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
-        self.inner.probe_guarantees()
-    }
-
-    fn adapt_to_guarantees(&self, found: &StoreGuarantees) {
-        self.inner.adapt_to_guarantees(found);
-    }
-
-    fn as_metered(&self) -> Option<&MeteredStore> {
-        self.inner.as_metered()
     }
 }
 

@@ -2,12 +2,11 @@
 //!
 //! Invariant: reads pass through; every write fails before anything is sent.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use vellum_types::ErrorKind;
 
-use super::{BlockStore, MeteredStore, ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees};
+use super::{ObjectInfo, ObjectKey, ObjectStore, StoreGuarantees};
 use crate::error::StoreError;
 
 /// A store that is only read.
@@ -38,6 +37,10 @@ impl ReadOnlyStore {
 impl ObjectStore for ReadOnlyStore {
     fn describe_location(&self) -> String {
         self.inner.describe_location()
+    }
+
+    fn inner_store(&self) -> Option<&dyn ObjectStore> {
+        Some(&*self.inner)
     }
 
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
@@ -80,31 +83,10 @@ impl ObjectStore for ReadOnlyStore {
         Err(self.refuse("delete", key))
     }
 
-    fn parallel_get_count(&self) -> usize {
-        self.inner.parallel_get_count()
-    }
+    /// A reserve is a file, and whoever may not write releases none.
+    fn ensure_reserve(&self) {}
 
-    fn local_dir(&self) -> Option<&Path> {
-        self.inner.local_dir()
-    }
+    fn release_reserve(&self) {}
 
-    fn is_remote(&self) -> bool {
-        self.inner.is_remote()
-    }
-
-    fn ignore_local_copies(&self) {
-        self.inner.ignore_local_copies();
-    }
-
-    fn probe_guarantees(&self) -> Result<StoreGuarantees, StoreError> {
-        self.inner.probe_guarantees()
-    }
-
-    fn as_block_store(&self) -> Option<&BlockStore> {
-        self.inner.as_block_store()
-    }
-
-    fn as_metered(&self) -> Option<&MeteredStore> {
-        self.inner.as_metered()
-    }
+    fn adapt_to_guarantees(&self, _: &StoreGuarantees) {}
 }

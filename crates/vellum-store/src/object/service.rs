@@ -43,7 +43,9 @@ use self::retry::{RequestRetryBudget, RetrySchedule, pause_before_retry};
 use self::runtime::{RunError, run_future};
 use super::address::ServiceAddress;
 use super::bandwidth::BandwidthMeter;
-use super::{ObjectInfo, ObjectKey, ObjectStore, RequestLimits, StoreGuarantees, key, probe};
+use super::{
+    ObjectInfo, ObjectKey, ObjectStore, RequestLimits, StoreGuarantees, check_read_length, key, probe,
+};
 use crate::error::StoreError;
 
 /// Reads under way at once, a count.
@@ -239,6 +241,19 @@ impl ServiceStore {
         self.service_error(subject, failed.error_kind(), failed.describe())
     }
 
+    /// The output of a request, or `missing` if there is no such object.
+    fn output_or<T>(
+        &self,
+        subject: RequestSubject<'_>,
+        output: Attempt<T>,
+        missing: T,
+    ) -> Result<T, StoreError> {
+        match output.map_err(|failed| self.wrap_failure(subject, &failed)) {
+            Err(StoreError::NotFound { .. }) => Ok(missing),
+            output => output,
+        }
+    }
+
     fn exists_error(&self, key: &ObjectKey) -> StoreError {
         StoreError::Exists { place: self.location.clone(), key: key.to_string() }
     }
@@ -261,13 +276,9 @@ impl ServiceStore {
             let path = path.clone();
             async move { operator.list_with(&path).recursive(true).await }
         })?;
-        match listed {
-            Ok(entries) => Ok(entries.into_iter().filter(|entry| entry.metadata().is_file()).collect()),
-            Err(failed) => match self.wrap_failure(subject, &failed) {
-                StoreError::NotFound { .. } => Ok(Vec::new()),
-                error => Err(error),
-            },
-        }
+        let mut entries = self.output_or(subject, listed, Vec::new())?;
+        entries.retain(|entry| entry.metadata().is_file());
+        Ok(entries)
     }
 }
 
@@ -300,11 +311,7 @@ impl ObjectStore for ServiceStore {
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
         let bytes = self.get_range_up_to(key, offset, len)?;
-        let got = bytes.len() as u64;
-        if got == len {
-            return Ok(bytes);
-        }
-        Err(StoreError::Length { place: self.location.clone(), key: key.to_string(), wanted: len, got })
+        check_read_length(self, key, bytes, len)
     }
 
     fn get_range_up_to(&self, key: &ObjectKey, offset: u64, max: u64) -> Result<Vec<u8>, StoreError> {
@@ -420,13 +427,7 @@ impl ObjectStore for ServiceStore {
             }
             Ok(false)
         })?;
-        match found {
-            Ok(found) => Ok(found),
-            Err(failed) => match self.wrap_failure(subject, &failed) {
-                StoreError::NotFound { .. } => Ok(false),
-                error => Err(error),
-            },
-        }
+        self.output_or(subject, found, false)
     }
 
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
@@ -436,13 +437,7 @@ impl ObjectStore for ServiceStore {
             async move { operator.delete(&path).await }
         })?;
         self.known_refs.forget(key);
-        match deleted {
-            Ok(()) => Ok(()),
-            Err(failed) => match self.wrap_failure(subject, &failed) {
-                StoreError::NotFound { .. } => Ok(()),
-                error => Err(error),
-            },
-        }
+        self.output_or(subject, deleted, ())
     }
 
     fn parallel_get_count(&self) -> usize {

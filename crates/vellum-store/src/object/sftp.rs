@@ -25,7 +25,9 @@ use self::wire::{SftpReply, StatusCode};
 use super::address::SftpAddress;
 use super::bandwidth::BandwidthMeter;
 use super::service::wait_before_repeat;
-use super::{ObjectInfo, ObjectKey, ObjectStore, RequestLimits, StoreGuarantees, key, probe};
+use super::{
+    ObjectInfo, ObjectKey, ObjectStore, RequestLimits, StoreGuarantees, check_read_length, key, probe,
+};
 use crate::error::StoreError;
 
 /// Ranged gets worth having under way at once for one caller, a count.
@@ -217,11 +219,7 @@ impl ObjectStore for SftpStore {
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
         let bytes = self.get_range_up_to(key, offset, len)?;
-        let got = bytes.len() as u64;
-        if got == len {
-            return Ok(bytes);
-        }
-        Err(StoreError::Length { place: self.location.clone(), key: key.to_string(), wanted: len, got })
+        check_read_length(self, key, bytes, len)
     }
 
     fn get_range_up_to(&self, key: &ObjectKey, offset: u64, max: u64) -> Result<Vec<u8>, StoreError> {

@@ -17,7 +17,7 @@ use vellum_types::FileKind;
 
 pub(crate) use dirs::{DirectoryRoute, OpenListingDirs};
 
-use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd};
+use crate::ends::{ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd};
 use crate::error::{Result, SyncError};
 use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
 use crate::local::scan;
@@ -161,8 +161,8 @@ impl SyncEnd for LocalEnd {
 }
 
 impl SourceEnd for LocalEnd {
-    fn open_content(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<FileContent> {
-        self.open_file(&file).map(FileContent::File)
+    fn open_content(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<SourceContent> {
+        self.open_file(&file).map(SourceContent::File)
     }
 
     fn open_unchecked(&self, file: ListingEntry<'_>) -> Result<Option<File>> {

@@ -27,7 +27,7 @@ pub use checksum::ComparedTree;
 pub use plan::{adapt_plan, count_empty_directories, find_compared_objects, withhold_unstorable_files};
 pub use reserved::check_not_in_store;
 
-use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide};
+use crate::ends::{ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, SyncSide};
 use crate::error::{Result, SyncError};
 use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
 use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing, UnlistedEntry};
@@ -174,8 +174,8 @@ impl SyncEnd for ObjectEnd {
 }
 
 impl SourceEnd for ObjectEnd {
-    fn open_content(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<FileContent> {
-        Ok(FileContent::Pieces(Box::new(self.open_pieces(&file)?)))
+    fn open_content(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<SourceContent> {
+        Ok(SourceContent::Pieces(Box::new(self.open_pieces(&file)?)))
     }
 
     fn needs_old_version(&self) -> bool {

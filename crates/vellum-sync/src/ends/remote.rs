@@ -15,7 +15,7 @@ use vellum_host::ProgressMeter;
 pub use address::{AddressError, RemoteAddress, RemoteShell};
 use child::ConnectedProgram;
 
-use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, WantedFile};
+use crate::ends::{ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, WantedFile};
 use crate::error::{Result, SyncError};
 use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
 use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
@@ -200,7 +200,7 @@ impl SourceEnd for RemoteEnd {
         self.connected_program().client.wire_source().announce_files(listing, files);
     }
 
-    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<SourceContent> {
         let connected = self.connected_program();
         connected
             .client

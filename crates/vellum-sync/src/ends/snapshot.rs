@@ -17,7 +17,7 @@ use vellum_volume::Volume;
 use vellum_volume::tree::{FilePiece as Stored, FsTree, InodeRecord, collect_file_pieces, slice_chunk};
 
 use crate::ends::{
-    ContentPieces, FileContent, FilePart, ListingRequest, OldVersion, SourceEnd, SyncEnd, TransferPiece,
+    ContentPieces, FilePart, ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, TransferPiece,
 };
 use crate::error::{Result, SyncError};
 use crate::local::receive::RANGE;
@@ -283,8 +283,8 @@ impl SnapshotEnd {
 }
 
 impl SourceEnd for SnapshotEnd {
-    fn open_content(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<FileContent> {
-        Ok(FileContent::Pieces(Box::new(self.open_pieces(file.id())?)))
+    fn open_content(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<SourceContent> {
+        Ok(SourceContent::Pieces(Box::new(self.open_pieces(file.id())?)))
     }
 
     fn needs_old_version(&self) -> bool {

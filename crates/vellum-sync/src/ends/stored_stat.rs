@@ -18,7 +18,7 @@ use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 
 use crate::ends::{
-    ContentPieces, FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, TransferPiece, WantedFile,
+    ContentPieces, ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, TransferPiece, WantedFile,
 };
 use crate::error::{Result, SyncError};
 use crate::model::listing::{
@@ -273,10 +273,10 @@ impl SourceEnd for StoredStatSource<'_> {
         self.inner.announce_files(listing, &real);
     }
 
-    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<SourceContent> {
         match self.contents.get(&file.id()) {
             Some(content) => {
-                Ok(FileContent::Pieces(Box::new(StoredContent { bytes: content.clone(), is_read: false })))
+                Ok(SourceContent::Pieces(Box::new(StoredContent { bytes: content.clone(), is_read: false })))
             }
             None => self.inner.open_content(file, old),
         }

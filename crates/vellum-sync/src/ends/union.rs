@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vellum_host::ProgressMeter;
 
-use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide, WantedFile};
+use crate::ends::{ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, SyncSide, WantedFile};
 use crate::error::{Result, SyncError};
 use crate::local::receive::SyncReport;
 use crate::local::scan::EntryFilter;
@@ -143,7 +143,7 @@ impl SourceEnd for SourceUnion {
         }
     }
 
-    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<SourceContent> {
         let listed = self.last_listed();
         let (number, entry) = listed.find_origin(file.id()).ok_or(SyncError::Vanished)?;
         self.parts.get(number).ok_or(SyncError::Vanished)?.source.open_content(entry, old)

@@ -224,7 +224,7 @@ mod tests {
                 &self,
                 _: ListingEntry<'_>,
                 _: Option<crate::ends::OldVersion<'_>>,
-            ) -> Result<crate::ends::FileContent> {
+            ) -> Result<crate::ends::SourceContent> {
                 Err(SyncError::Stopped)
             }
         }

@@ -8,7 +8,7 @@ use crate::model::options::CompareMethod;
 use crate::plan::{Differences, compare_attributes, compare_content};
 
 use super::TwoWaySide;
-use super::merge::{EntryStatus, MergedNode, MergedTree};
+use super::merge::{EntryStatus, MergedNode, ThreeWayTree};
 use super::plan::TwoWayRequest;
 use super::rule::{ComparedVersion, ConflictEnding};
 use super::state::ChangeExtent;
@@ -52,7 +52,7 @@ pub(super) struct TwoWayDecision {
 
 /// What decides.
 pub(super) struct DecisionMaker<'a> {
-    pub merged: &'a MergedTree<'a>,
+    pub merged: &'a ThreeWayTree<'a>,
     pub request: &'a TwoWayRequest,
 }
 

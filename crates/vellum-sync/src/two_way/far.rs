@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use vellum_host::ProgressMeter;
 
 use crate::ends::remote::RemoteEnd;
-use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide, WantedFile};
+use crate::ends::{ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, SyncSide, WantedFile};
 use crate::error::{Result, SyncError};
 use crate::local::receive::{DestinationEnd, SyncJob, SyncProblem, SyncReport};
 use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
@@ -67,7 +67,7 @@ impl SourceEnd for FarDirectory {
         self.reads.announce_files(listing, files);
     }
 
-    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<SourceContent> {
         self.reads.open_content(file, old)
     }
 }

@@ -53,13 +53,13 @@ pub(super) struct MergedNode {
 }
 
 /// The merged tree.
-pub(super) struct MergedTree<'a> {
+pub(super) struct ThreeWayTree<'a> {
     pub archive: &'a TwoWayArchive,
     pub listings: [&'a TreeListing; 2],
     pub nodes: Vec<MergedNode>,
 }
 
-impl<'a> MergedTree<'a> {
+impl<'a> ThreeWayTree<'a> {
     /// Walks all three.
     pub fn merge_listings(
         archive: &'a TwoWayArchive,

@@ -16,7 +16,7 @@ use crate::plan::{
 use super::TwoWaySide;
 use super::archive::TwoWayArchive;
 use super::decide::{DecisionMaker, EntryConflict, EntryCourse, TwoWayDecision, compare_digests};
-use super::merge::{EntryStatus, MergedNode, MergedTree};
+use super::merge::{EntryStatus, MergedNode, ThreeWayTree};
 use super::rename::{RenameError, VersionRename, VersionRenames};
 use super::rule::{ConflictAnswers, ConflictEnding, ConflictRule};
 
@@ -70,8 +70,11 @@ impl TwoWayPlan {
         while named.rounds < RENAMES_MAX && named.assign_names(archive, listings, request)? {
             named.rounds += 1;
         }
-        let merged =
-            MergedTree::merge_listings(archive, named.renamed_listings(listings), &request.options.preserve);
+        let merged = ThreeWayTree::merge_listings(
+            archive,
+            named.renamed_listings(listings),
+            &request.options.preserve,
+        );
         let decision = DecisionMaker { merged: &merged, request }.decide_all();
         let (plans, refusal) = TwoWayPlanner { merged: &merged, decision: &decision, request }.build_plans();
         let nodes = merged.nodes;
@@ -131,7 +134,7 @@ impl GivenNames {
         request: &TwoWayRequest,
     ) -> Result<bool, RenameError> {
         let now = self.renamed_listings(listings);
-        let merged = MergedTree::merge_listings(archive, now, &request.options.preserve);
+        let merged = ThreeWayTree::merge_listings(archive, now, &request.options.preserve);
         let mut conflicts = DecisionMaker { merged: &merged, request }.decide_all().conflicts;
         conflicts.retain(|conflict| matches!(conflict.ending, ConflictEnding::Renamed(_)));
         let more = VersionRename::from_conflicts(&merged, &conflicts, request);
@@ -162,7 +165,7 @@ fn select_renamed<'a>(
 
 /// Makes the plans.
 struct TwoWayPlanner<'a> {
-    merged: &'a MergedTree<'a>,
+    merged: &'a ThreeWayTree<'a>,
     decision: &'a TwoWayDecision,
     request: &'a TwoWayRequest,
 }
@@ -373,7 +376,7 @@ pub fn find_undecided_versions(
     listings: [&TreeListing; 2],
     request: &TwoWayRequest,
 ) -> [Vec<ListingEntryId>; 2] {
-    let merged = MergedTree::merge_listings(archive, listings, &request.options.preserve);
+    let merged = ThreeWayTree::merge_listings(archive, listings, &request.options.preserve);
     let mut found = [Vec::new(), Vec::new()];
     let met_before = archive.tree.len() > 1;
     for node in &merged.nodes {
@@ -410,7 +413,7 @@ pub fn find_maybe_hidden(
     listings: [&TreeListing; 2],
     request: &TwoWayRequest,
 ) -> [Vec<Vec<u8>>; 2] {
-    let merged = MergedTree::merge_listings(archive, listings, &request.options.preserve);
+    let merged = ThreeWayTree::merge_listings(archive, listings, &request.options.preserve);
     let mut found = [Vec::new(), Vec::new()];
     for (place, node) in merged.nodes.iter().enumerate().skip(1) {
         for which in TwoWaySide::BOTH {
@@ -430,7 +433,7 @@ pub fn find_maybe_hidden(
 
 impl TwoWayRequest {
     /// Whether a rule hides an entry on a side where it seems to be missing.
-    pub(super) fn is_hidden(&self, merged: &MergedTree<'_>, node: &MergedNode) -> bool {
+    pub(super) fn is_hidden(&self, merged: &ThreeWayTree<'_>, node: &MergedNode) -> bool {
         TwoWaySide::BOTH.into_iter().any(|which| {
             let hidden = which.select_from(&self.hidden);
             let missing =

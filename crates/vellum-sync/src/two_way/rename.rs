@@ -15,7 +15,7 @@ use crate::model::listing::{
 use crate::plan::{Differences, StepAction, StepCounts, StepPhase, SyncPlan, SyncStep};
 
 use super::decide::EntryConflict;
-use super::merge::MergedTree;
+use super::merge::ThreeWayTree;
 use super::plan::TwoWayRequest;
 use super::rule::ConflictEnding;
 use crate::model::path::{join_path, split_path};
@@ -55,7 +55,7 @@ pub struct VersionRenames(BTreeMap<Vec<u8>, Vec<u8>>);
 impl VersionRename {
     /// New names for the losers of conflicts, on the side that each is on.
     pub(super) fn from_conflicts(
-        merged: &MergedTree<'_>,
+        merged: &ThreeWayTree<'_>,
         conflicts: &[EntryConflict],
         request: &TwoWayRequest,
     ) -> [VersionRenames; 2] {

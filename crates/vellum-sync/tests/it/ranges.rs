@@ -12,7 +12,7 @@ use vellum_host::beneath::TEMP_PREFIX;
 use vellum_sync::Result;
 use vellum_sync::ends::local::LocalEnd;
 use vellum_sync::ends::{
-    ContentPieces, FileContent, FilePart, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide,
+    ContentPieces, FilePart, ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, SyncSide,
     TransferPiece,
 };
 use vellum_sync::local::receive::{DestinationEnd, SyncJob, SyncReport};
@@ -167,8 +167,8 @@ impl<F: Send + Sync> SyncEnd for PiecesSource<F> {
 }
 
 impl<P: ContentPieces + 'static, F: Fn() -> P + Send + Sync> SourceEnd for PiecesSource<F> {
-    fn open_content(&self, _: ListingEntry<'_>, _: Option<OldVersion<'_>>) -> Result<FileContent> {
-        Ok(FileContent::Pieces(Box::new(self.1())))
+    fn open_content(&self, _: ListingEntry<'_>, _: Option<OldVersion<'_>>) -> Result<SourceContent> {
+        Ok(SourceContent::Pieces(Box::new(self.1())))
     }
 }
 

@@ -18,7 +18,7 @@ const KEPT_PERCENT: u64 = 90;
 const STAT_BLOCK: u64 = 512;
 
 /// A pack in the cache.
-pub(super) struct PackEntry {
+pub(super) struct EvictionCandidate {
     /// Its data file.
     pub path: PathBuf,
     /// Bytes on the disk.
@@ -28,7 +28,7 @@ pub(super) struct PackEntry {
 }
 
 /// All packs of which something is there.
-pub(super) fn list_packs(folder: &Path) -> Vec<PackEntry> {
+pub(super) fn list_packs(folder: &Path) -> Vec<EvictionCandidate> {
     let mut found = Vec::new();
     for folder in fs::read_dir(folder).into_iter().flatten().flatten() {
         for entry in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
@@ -38,13 +38,13 @@ pub(super) fn list_packs(folder: &Path) -> Vec<PackEntry> {
             let data = path.symlink_metadata().ok();
             let blocks = map.blocks() + data.as_ref().map_or(0, MetadataExt::blocks);
             let fetched = data.as_ref().unwrap_or(&map).modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            found.push(PackEntry { path, bytes: blocks * STAT_BLOCK, fetched });
+            found.push(EvictionCandidate { path, bytes: blocks * STAT_BLOCK, fetched });
         }
     }
     found
 }
 
-impl PackEntry {
+impl EvictionCandidate {
     /// The pack, if the file is named after one.
     pub(super) fn pack_id(&self) -> Option<PackId> {
         self.path.file_name()?.to_str()?.parse().ok()
@@ -100,7 +100,7 @@ pub(super) fn evict_down_to(folder: &Path, pinned: &PieceSet, target: u64) -> u6
 
 /// Removes what is not pinned of packs into which nothing was fetched since a time. Returns the bytes that are left.
 pub(super) fn evict_older(folder: &Path, pinned: &PieceSet, since: SystemTime) -> u64 {
-    let left = |pack: &PackEntry| match pack.fetched < since {
+    let left = |pack: &EvictionCandidate| match pack.fetched < since {
         true => pack.bytes - pack.remove_unpinned(pinned),
         false => pack.bytes,
     };

@@ -133,12 +133,8 @@ impl ServiceStore {
             async move { body::read_object_range(&operator, &path, .., max).await }
         })?;
         match read {
-            Ok(Some(object)) => Ok(Some(object)),
             Ok(None) => Err(self.changed_error(key)),
-            Err(failed) => match self.wrap_failure(subject, &failed) {
-                StoreError::NotFound { .. } => Ok(None),
-                error => Err(error),
-            },
+            read => self.output_or(subject, read, None),
         }
     }
 

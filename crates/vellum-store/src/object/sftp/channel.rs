@@ -58,7 +58,7 @@ pub(super) struct SftpChannel {
 
 /// What the threads of a connection share.
 struct ChannelState {
-    requests: Mutex<PendingRequests>,
+    requests: Mutex<SftpPendingRequests>,
     /// When something came last.
     heard: Mutex<Instant>,
     /// What the program said of itself.
@@ -67,7 +67,7 @@ struct ChannelState {
 }
 
 #[derive(Default)]
-struct PendingRequests {
+struct SftpPendingRequests {
     last_id: u32,
     waiting: HashMap<u32, SyncSender<SftpReply>>,
     failure: Option<ConnectionFailure>,

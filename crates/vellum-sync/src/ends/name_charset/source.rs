@@ -8,7 +8,7 @@ use vellum_host::ProgressMeter;
 
 use super::NameConversion;
 use super::listing::ConvertedListing;
-use crate::ends::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, WantedFile};
+use crate::ends::{ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, WantedFile};
 use crate::error::{Result, SyncError};
 use crate::local::receive::SyncReport;
 use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
@@ -103,7 +103,7 @@ impl SourceEnd for ConvertedSource {
         self.source.announce_files(&listed.listing, &wanted);
     }
 
-    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<SourceContent> {
         self.source.open_content(self.last_listed()?.find_original(file.id())?, old)
     }
 

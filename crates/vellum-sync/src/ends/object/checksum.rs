@@ -6,7 +6,7 @@ use md5::{Digest, Md5};
 use vellum_host::ProgressMeter;
 
 use super::{ObjectEnd, parallel};
-use crate::ends::{ContentPieces, FileContent, SourceEnd, TransferPiece};
+use crate::ends::{ContentPieces, SourceContent, SourceEnd, TransferPiece};
 use crate::error::{Result, SyncError};
 use crate::local::receive::{hash_file, hash_zeros};
 use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
@@ -99,15 +99,15 @@ fn hash_content(
     meter: &ProgressMeter,
 ) -> Result<ContentDigest> {
     match end.open_content(*file, None)? {
-        FileContent::File(opened) => hash_file(&opened.file),
-        FileContent::Pieces(mut pieces) => hash_pieces(&mut *pieces, meter),
+        SourceContent::File(opened) => hash_file(&opened.file),
+        SourceContent::Pieces(mut pieces) => hash_pieces(&mut *pieces, meter),
     }
 }
 
 fn hash_md5(end: &dyn SourceEnd, file: &ListingEntry<'_>, meter: &ProgressMeter) -> Result<[u8; 16]> {
     let mut hasher = Md5::new();
     match end.open_content(*file, None)? {
-        FileContent::File(opened) => {
+        SourceContent::File(opened) => {
             let mut file = &opened.file;
             let mut buffer = vec![0; BLOCK];
             loop {
@@ -120,7 +120,7 @@ fn hash_md5(end: &dyn SourceEnd, file: &ListingEntry<'_>, meter: &ProgressMeter)
                 }
             }
         }
-        FileContent::Pieces(mut pieces) => {
+        SourceContent::Pieces(mut pieces) => {
             while let Some(piece) = pieces.next_piece()? {
                 meter.check_stopped()?;
                 match piece {

@@ -28,7 +28,7 @@ const RULES_MAX: u64 = 1 << 20;
 const CONFIG_MAX: u64 = 64 << 10;
 
 /// A directory that waits to be listed.
-struct ListingTask<'t> {
+struct ObjectListingTask<'t> {
     id: ListingEntryId,
     name: Vec<u8>,
     entries: &'t KeyDirectory,
@@ -66,7 +66,7 @@ impl KeyTreeLister<'_> {
             false => self.wish.rules.enter_dir(b"", &|_| Ok(None))?,
         };
         let judge = judge.unwrap_or_else(|| self.wish.rules.clone());
-        let mut tasks = vec![ListingTask {
+        let mut tasks = vec![ObjectListingTask {
             id: ListingEntryId::ROOT,
             name: self.wish.top.clone(),
             entries: &tree.root,
@@ -95,14 +95,14 @@ impl KeyTreeLister<'_> {
             for (place, name, entries) in found.dirs {
                 let judge = task.judge.clone();
                 let name = name.as_bytes().to_vec();
-                tasks.push(ListingTask { id: first.offset_by(place), name, entries, judge });
+                tasks.push(ObjectListingTask { id: first.offset_by(place), name, entries, judge });
             }
         }
         listing.unlisted.extend(tree.problems);
         Ok((listing, listed))
     }
 
-    fn list_dir<'t>(&'t self, task: &ListingTask<'t>) -> Result<ListedDirectory<'t>> {
+    fn list_dir<'t>(&'t self, task: &ObjectListingTask<'t>) -> Result<ListedDirectory<'t>> {
         let mut found = ListedDirectory::default();
         for (name, node) in task.entries {
             let bytes = name.as_bytes();
@@ -159,7 +159,7 @@ impl KeyTreeLister<'_> {
     }
 
     /// Names that were listed one by one and are not there.
-    fn report_missing(&self, task: &ListingTask<'_>, listing: &mut TreeListing) {
+    fn report_missing(&self, task: &ObjectListingTask<'_>, listing: &mut TreeListing) {
         if self.wish.side != SyncSide::Source || self.wish.options.ignore_missing {
             return;
         }
@@ -175,7 +175,7 @@ impl KeyTreeLister<'_> {
         }
     }
 
-    fn read_rule_file(&self, task: &ListingTask<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn read_rule_file(&self, task: &ObjectListingTask<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let node = std::str::from_utf8(name).ok().and_then(|name| task.entries.get(name));
         let object = node.and_then(|node| self.find_object(node));
         object.map(|object| self.read_beginning(object, RULES_MAX)).transpose()
@@ -186,7 +186,7 @@ impl KeyTreeLister<'_> {
     }
 
     /// Whether a directory of the destination is a store of Vellum's.
-    fn is_store(&self, task: &ListingTask<'_>) -> Result<bool> {
+    fn is_store(&self, task: &ObjectListingTask<'_>) -> Result<bool> {
         if self.wish.side == SyncSide::Source {
             return Ok(false);
         }

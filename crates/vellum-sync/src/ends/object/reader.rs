@@ -7,13 +7,13 @@ use std::os::unix::fs::FileExt;
 use vellum_host::beneath::OpenedFile;
 use vellum_types::UnixTime;
 
-use crate::ends::{ContentPieces, FileContent, TransferPiece};
+use crate::ends::{ContentPieces, SourceContent, TransferPiece};
 use crate::error::{Result, SyncError};
 use crate::local::receive::{check_unchanged, map_short_read};
 use crate::model::listing::ListingEntry;
 
 /// A file that is being read.
-pub(super) struct ContentReader {
+pub(super) struct ObjectContentReader {
     /// Its length, bytes.
     pub size: u64,
     /// When it was last changed.
@@ -34,17 +34,17 @@ struct ArrivingContent {
     zeros: u64,
 }
 
-impl ContentReader {
+impl ObjectContentReader {
     /// A file of a listing, opened.
-    pub fn new(content: FileContent, entry: &ListingEntry<'_>) -> Self {
+    pub fn new(content: SourceContent, entry: &ListingEntry<'_>) -> Self {
         match content {
-            FileContent::File(opened) => Self {
+            SourceContent::File(opened) => Self {
                 size: opened.stat.size,
                 mtime: opened.stat.mtime,
                 position: 0,
                 content: OpenedContent::File(opened),
             },
-            FileContent::Pieces(pieces) => Self {
+            SourceContent::Pieces(pieces) => Self {
                 size: entry.size(),
                 mtime: entry.mtime(),
                 position: 0,

@@ -12,7 +12,7 @@ use vellum_host::ProgressMeter;
 use vellum_store::{ObjectCondition, PlainObjects, StoreError};
 use vellum_volume::VolumeError;
 
-use super::reader::ContentReader;
+use super::reader::ObjectContentReader;
 use super::{ObjectEnd, map_object_error, object_key, parallel};
 use crate::error::{Result, SyncError};
 use crate::local::receive::{SyncJob, SyncProblem, SyncReport, TransferControl};
@@ -141,7 +141,7 @@ impl UploadRun<'_> {
             Some(old) => ObjectCondition::Unchanged(self.end.listed_tag(old).ok_or(SyncError::Unequal)?),
             None => ObjectCondition::Absent,
         };
-        let mut content = ContentReader::new(self.job.source.open_content(entry, None)?, &entry);
+        let mut content = ObjectContentReader::new(self.job.source.open_content(entry, None)?, &entry);
         let objects = &self.end.objects;
         if content.size <= SINGLE_MAX {
             let bytes = Bytes::from(content.read_part(SINGLE_MAX)?);

@@ -7,7 +7,7 @@ use vellum_types::FileKind;
 
 use super::EntryWriter;
 use super::file::EntryDestination;
-use crate::ends::FileContent;
+use crate::ends::SourceContent;
 use crate::error::Result;
 use crate::model::listing::ListingEntry;
 use crate::plan::{SyncStep, WriteMethod};
@@ -46,7 +46,7 @@ impl EntryWriter<'_> {
         }
         match from.open_file(entry.name()) {
             Ok(opened) if opened.stat.size == entry.size() => {
-                self.write_staged_file(home, step, entry, None, &mut FileContent::File(opened))
+                self.write_staged_file(home, step, entry, None, &mut SourceContent::File(opened))
             }
             opened => {
                 opened.map(drop).or_else(ignore_open_error)?;

@@ -20,7 +20,7 @@ use super::small::{NewFileDefaults, compute_begin_time};
 use super::staging::{StagingDirectories, WrittenFile};
 use super::times::TimeKeeping;
 use super::{BackupKeeper, PreviousOccupant, SyncJob, TransferControl, attributes, default_acl};
-use crate::ends::{ContentPieces, FileContent, OldVersion};
+use crate::ends::{ContentPieces, OldVersion, SourceContent};
 use crate::error::{Result, SyncError};
 use crate::model::listing::{ContentDigest, EntryFlags, ListingEntry};
 use crate::model::options::DeltaMode;
@@ -127,25 +127,25 @@ impl<'a> EntryWriter<'a> {
         step: &SyncStep,
         entry: &ListingEntry<'_>,
         old: Option<&OpenedFile>,
-        content: &mut FileContent,
+        content: &mut SourceContent,
     ) -> Result<Vec<String>> {
         let dir = home.dir;
         let replaces = step.old.is_some();
         let UnfinishedFile { file: new, like } = self.create_file(home, step, entry)?;
         let filling = FileFill::new(new.file()?, entry.size(), replaces);
         let received = match (&mut *content, old) {
-            (FileContent::File(from), Some(old))
+            (SourceContent::File(from), Some(old))
                 if self.job.options.writing.delta == DeltaMode::Always
                     && self.flow.share_blocks(new.file()?, old)? =>
             {
                 self.flow.rewrite_shared(&filling, from, old)?;
                 None
             }
-            (FileContent::File(from), _) => {
+            (SourceContent::File(from), _) => {
                 self.flow.fill_file(&filling, from)?;
                 None
             }
-            (FileContent::Pieces(pieces), old) => self.assemble_file(&filling, &mut **pieces, old)?,
+            (SourceContent::Pieces(pieces), old) => self.assemble_file(&filling, &mut **pieces, old)?,
         };
         let failed = self.apply_file_attributes(dir, new.file()?, step, entry, like)?;
         self.sync_and_verify(new.file()?, content, received)?;
@@ -231,14 +231,14 @@ impl<'a> EntryWriter<'a> {
         let mut content = self.job.source.open_content(*entry, there.map(OldVersion::from_kept_file))?;
         self.check_source_unchanged(&content, entry)?;
         let received = match &mut content {
-            FileContent::File(from) => {
+            SourceContent::File(from) => {
                 self.flow.patch_file(&partial.file, from, 0)?;
                 None
             }
-            FileContent::Pieces(pieces) if goes_on => {
+            SourceContent::Pieces(pieces) if goes_on => {
                 Some(self.flow.resume_content(&partial.file, arrived, &mut **pieces)?)
             }
-            FileContent::Pieces(pieces) => {
+            SourceContent::Pieces(pieces) => {
                 rustix::fs::ftruncate(&partial.file, 0)
                     .map_err(|errno| SyncError::wrap_io_error("write")(errno.into()))?;
                 let filling = FileFill::new(&partial.file, entry.size(), step.old.is_some());
@@ -292,7 +292,7 @@ impl<'a> EntryWriter<'a> {
     pub(super) fn sync_and_verify(
         &self,
         file: &File,
-        content: &FileContent,
+        content: &SourceContent,
         received: Option<ContentDigest>,
     ) -> Result<()> {
         let writing = &self.job.options.writing;
@@ -305,8 +305,8 @@ impl<'a> EntryWriter<'a> {
         // What is still in memory would prove nothing about the disk.
         let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
         let wanted = match content {
-            FileContent::File(from) => Some(hash_file(&from.file)?),
-            FileContent::Pieces(_) => received,
+            SourceContent::File(from) => Some(hash_file(&from.file)?),
+            SourceContent::Pieces(_) => received,
         };
         if wanted == Some(hash_file(file)?) { Ok(()) } else { Err(SyncError::Unequal) }
     }
@@ -340,9 +340,9 @@ impl<'a> EntryWriter<'a> {
     }
 
     /// The source's file is as it was listed.
-    fn check_source_unchanged(&self, content: &FileContent, entry: &ListingEntry<'_>) -> Result<()> {
+    fn check_source_unchanged(&self, content: &SourceContent, entry: &ListingEntry<'_>) -> Result<()> {
         match content {
-            FileContent::File(from)
+            SourceContent::File(from)
                 if self.job.options.writing.unchanged
                     && (from.stat.size, from.stat.mtime) != (entry.size(), entry.mtime()) =>
             {

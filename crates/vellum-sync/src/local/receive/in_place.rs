@@ -12,7 +12,7 @@ use super::content::{BLOCK, hash_zeros, map_short_read, set_file_len, verify_dig
 use super::file::EntryWriter;
 use super::filling::FileFill;
 use super::{PreviousOccupant, attributes};
-use crate::ends::{ContentPieces, FileContent, OldVersion, TransferPiece};
+use crate::ends::{ContentPieces, OldVersion, SourceContent, TransferPiece};
 use crate::error::{Result, SyncError};
 use crate::model::listing::{ContentDigest, ListingEntry};
 use crate::model::options::DeltaMode;
@@ -50,16 +50,16 @@ impl EntryWriter<'_> {
         &self,
         step: &SyncStep,
         old: &OpenedFile,
-        content: &mut FileContent,
+        content: &mut SourceContent,
         entry: &ListingEntry<'_>,
         start: u64,
     ) -> Result<Vec<String>> {
         let received = match content {
-            FileContent::File(from) => {
+            SourceContent::File(from) => {
                 self.flow.patch_file(&old.file, from, start)?;
                 None
             }
-            FileContent::Pieces(pieces) => Some(self.write_pieces_over(&old.file, &mut **pieces)?),
+            SourceContent::Pieces(pieces) => Some(self.write_pieces_over(&old.file, &mut **pieces)?),
         };
         let listed = step.old.map(|id| self.job.to.entry(id));
         let newcomer = PreviousOccupant::No { mode: old.stat.mode, old: listed };

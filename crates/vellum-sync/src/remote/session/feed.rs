@@ -14,7 +14,7 @@ use vellum_host::clone::iter_data_segments;
 use super::inbox::{WINDOW, WireOldVersion, data_cost};
 use super::link::SessionLink;
 use super::message::encode_error;
-use crate::ends::{ContentPieces, FileContent, SourceEnd, TransferPiece};
+use crate::ends::{ContentPieces, SourceContent, SourceEnd, TransferPiece};
 use crate::error::{Result, SyncError};
 use crate::model::listing::{ListingEntry, ListingEntryId, TreeListing};
 use crate::remote::delta::{DeltaOperation, ENCODED_MAX, SignatureMatcher};
@@ -203,10 +203,10 @@ impl StreamSender<'_> {
             message: error.to_string(),
         })?;
         match (source.open_content(entry, None)?, matcher) {
-            (FileContent::File(file), _) if file.stat.size != entry.size() => Err(SyncError::Changed),
-            (FileContent::File(file), None) => self.send_whole_file(&file),
-            (FileContent::File(file), Some(matcher)) => self.send_delta(&file, &matcher),
-            (FileContent::Pieces(mut pieces), _) => self.send_pieces(&mut *pieces),
+            (SourceContent::File(file), _) if file.stat.size != entry.size() => Err(SyncError::Changed),
+            (SourceContent::File(file), None) => self.send_whole_file(&file),
+            (SourceContent::File(file), Some(matcher)) => self.send_delta(&file, &matcher),
+            (SourceContent::Pieces(mut pieces), _) => self.send_pieces(&mut *pieces),
         }
     }
 

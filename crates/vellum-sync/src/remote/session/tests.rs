@@ -14,7 +14,7 @@ use vellum_host::ProgressMeter;
 
 use super::*;
 use crate::ends::local::LocalEnd;
-use crate::ends::{FileContent, ListingRequest, SourceEnd, SyncEnd, SyncSide};
+use crate::ends::{ListingRequest, SourceContent, SourceEnd, SyncEnd, SyncSide};
 use crate::error::{Result, SyncError};
 use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
 use crate::local::scan::NoFilter;
@@ -549,7 +549,7 @@ fn content_of(size: u64, old: Option<&[u8]>, frames: &[(FrameKind, Vec<u8>)]) ->
         fs::File::open(temp.path().join("old")).unwrap()
     });
     let file = listing.find_path(b"file").unwrap();
-    let FileContent::Pieces(mut pieces) =
+    let SourceContent::Pieces(mut pieces) =
         client.wire_source().open_content(file, old.as_ref().map(crate::ends::OldVersion::from_kept_file))?
     else {
         panic!("pieces")
@@ -648,7 +648,7 @@ fn more_than_a_stream_may_send_is_refused() {
         frames.iter().for_each(|(kind, payload)| stranger.say(*kind, number, payload));
         stranger
     });
-    let FileContent::Pieces(pieces) =
+    let SourceContent::Pieces(pieces) =
         client.wire_source().open_content(listing.find_path(b"file").unwrap(), None).unwrap()
     else {
         panic!("pieces")
@@ -690,7 +690,7 @@ fn a_server_ends_when_its_client_is_silent() {
 
 fn is_refused(client: &SyncClient, entry: crate::model::listing::ListingEntry<'_>) -> bool {
     match client.wire_source().open_content(entry, None) {
-        Ok(FileContent::Pieces(mut pieces)) => pieces.next_piece().is_err(),
+        Ok(SourceContent::Pieces(mut pieces)) => pieces.next_piece().is_err(),
         _ => panic!("pieces"),
     }
 }
@@ -711,7 +711,7 @@ fn only_files_of_the_listing_are_served() {
         client.list_entries(None, &wish(SyncSide::Source, &options()), &ProgressMeter::default()).unwrap();
     let content =
         |path: &[u8]| match client.wire_source().open_content(listing.find_path(path).unwrap(), None) {
-            Ok(FileContent::Pieces(mut pieces)) => pieces.next_piece().map(|_| ()),
+            Ok(SourceContent::Pieces(mut pieces)) => pieces.next_piece().map(|_| ()),
             _ => panic!("pieces"),
         };
     content(b"file").unwrap();

@@ -10,7 +10,7 @@ use vellum_host::ProgressMeter;
 use super::inbox::{StreamItem, WireOldVersion};
 use super::link::SessionLink;
 use crate::ends::{
-    ContentPieces, FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, TransferPiece, WantedFile,
+    ContentPieces, ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, TransferPiece, WantedFile,
 };
 use crate::error::{Result, SyncError};
 use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
@@ -60,7 +60,7 @@ impl SourceEnd for WireSource {
         }
     }
 
-    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
+    fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<SourceContent> {
         let mut signature = None;
         let mut old_len = 0;
         let is_overwritten = old.is_some_and(|old| old.is_overwritten);
@@ -81,7 +81,7 @@ impl SourceEnd for WireSource {
             ended: false,
         };
         self.link.send_frames(frames)?;
-        Ok(FileContent::Pieces(Box::new(pieces)))
+        Ok(SourceContent::Pieces(Box::new(pieces)))
     }
 }
 

@@ -19,7 +19,7 @@ struct TwoWayJson {
     dry_run: bool,
     first_run: bool,
     renamed: Vec<RenamedJson>,
-    conflicts: Vec<ConflictJson>,
+    conflicts: Vec<TwoWayConflictJson>,
     to_second: SyncRunJson,
     to_first: SyncRunJson,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ struct RenamedJson {
 }
 
 #[derive(Serialize)]
-struct ConflictJson {
+struct TwoWayConflictJson {
     #[serde(flatten)]
     name: NameJson,
     ending: &'static str,
@@ -185,7 +185,7 @@ fn to_two_way_json(
             new: NameJson::new(&one.name),
         })
     });
-    let conflicts = ran.plan.conflicts.iter().map(|conflict| ConflictJson {
+    let conflicts = ran.plan.conflicts.iter().map(|conflict| TwoWayConflictJson {
         name: NameJson::new(&conflict.path),
         ending: match conflict.ending {
             ConflictEnding::Wins(TwoWaySide::First) => "first",
