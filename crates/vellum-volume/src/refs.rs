@@ -162,9 +162,13 @@ impl RefStore {
     /// The ref in an object, if the object is there. It must not be older than what was seen before it was asked
     /// for; what others see meanwhile may be newer.
     fn read_ref(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<StoredRef>> {
+        // Before the request: another thread may raise the counter while this one waits for the answer, and that
+        // answer is no rollback.
         let seen = self.last_seen_counter(key);
         let found = match self.objects.get_object(key, OBJECT_MAX) {
             Ok(bytes) => self.decode_ref(kind, key, bytes)?,
+            // A removed ref leaves an object with its counter. So an object that was seen once and is missing was
+            // deleted behind Vellum's back, or the store was replaced by an older copy.
             Err(StoreError::NotFound { .. }) if seen == 0 => return Ok(None),
             Err(StoreError::NotFound { .. }) => {
                 let note = self.state.seen_file_path();
@@ -222,6 +226,8 @@ impl RefStore {
                 Err(error) => return Err(error.into()),
             };
             let found = stored.clone().and_then(|stored| self.decode_ref(kind, &key, stored).ok());
+            // A damaged object may tell no counter. The last one seen here keeps the removal from looking like a
+            // rollback.
             let counter = found.map_or(0, |found| found.counter).max(self.last_seen_counter(&key)) + 1;
             let removed = self.encode_ref(kind, &key, name, counter, &[]);
             match self.objects.swap_ref(&key, stored.as_deref(), Some(&removed)) {
@@ -238,6 +244,8 @@ impl RefStore {
         let folder = format!("refs/{}/", kind.folder_name());
         let mut keys = self.objects.list_keys(&folder)?;
         let seen = self.seen.lock();
+        // A ref that the store hides from its listing is found missing by whoever reads it, instead of being
+        // forgotten.
         let known = seen.keys().filter(|key| key.starts_with(&folder)).cloned();
         keys.extend(known.map(ObjectKey::new).collect::<std::result::Result<Vec<_>, _>>()?);
         keys.sort();
@@ -284,6 +292,8 @@ impl RefStore {
                 return Err(VolumeError::TooLong { what, len: new.len(), max: VALUE_MAX });
             }
             let stored = self.encode_ref(kind, &key, name, counter, &new);
+            // The stored bytes are compared, not the value. They contain the counter, so a value that was changed
+            // and changed back is noticed.
             let expected = old.as_ref().map(|old| old.stored.as_slice());
             match self.objects.swap_ref(&key, expected, Some(&stored)) {
                 Ok(()) => {
@@ -291,6 +301,8 @@ impl RefStore {
                     self.last.lock().insert(key.clone(), RememberedRef::new(new));
                     return self.record_seen_counter(&key, counter);
                 }
+                // Each round that fails here lets another writer's change through, so somebody always makes
+                // progress.
                 Err(StoreError::Changed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }

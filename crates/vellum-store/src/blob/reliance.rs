@@ -31,6 +31,8 @@ struct LostSets {
 impl LostCopies {
     fn update_sets(&self, change: impl FnOnce(&mut LostSets)) {
         change(&mut self.lost.write());
+        // After the sets: whoever sees the flag sees what it announces. Most processes never find damage, and their
+        // readers then take no lock.
         self.any.store(true, Ordering::Release);
     }
 
@@ -119,6 +121,8 @@ impl BlobStore {
         }
         let mut lost = vec![first.pack];
         for place in view.find_all_copies(id) {
+            // A blob may be in several packs: two writers stored it at once, or it was repacked. One whole copy is
+            // enough.
             if place.kind != kind
                 || view.condemned_packs().contains_key(&place.pack)
                 || lost.contains(&place.pack)
@@ -165,6 +169,8 @@ impl BlobStore {
         // A listing may leave out what is there.
         let mut lost = HashSet::new();
         for pack in missing {
+            // Each candidate is asked for by name. Otherwise a lagging listing would cause everything in the pack
+            // to be stored again.
             if !is_pack_whole(&*self.inner.objects, &pack)? {
                 lost.insert(pack);
             }

@@ -137,6 +137,8 @@ impl BlobWriter {
             stats.count_duplicate(plaintext.len());
             return Ok(());
         };
+        // Of several threads that have the same content at once, one claims it. The others return before it is
+        // durable, which is sound because `finish` acknowledges all or nothing.
         if !self.shared.pending.claim_blob(id) {
             stats.count_duplicate(plaintext.len());
             return Ok(());
@@ -345,6 +347,8 @@ impl BlobWriter {
     /// record that speaks of the blobs costs no wait of its own.
     pub fn finish_with_objects(self, after: &[(ObjectKey, &[u8])]) -> Result<WriteStats, BlobError> {
         let Self { shared, chunks, nodes, mut uploads, renewed, .. } = self;
+        // Uploads first: their packs must be durable before an index object names them, and a failed one ends the
+        // writer here.
         uploads.join_uploads();
         shared.check_failure()?;
         let inner = &shared.store.inner;

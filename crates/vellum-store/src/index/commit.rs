@@ -45,6 +45,7 @@ impl BlobIndex {
             }
             return Ok(0);
         }
+        // Merging with the new record saves an object and a request: it would have been put anyway.
         let record = self.merge_runs_into(record, &mut known);
         let bytes = record.seal(&self.keys);
         let id = IndexRunId::from_object_bytes(&bytes);
@@ -105,6 +106,8 @@ impl BlobIndex {
         let blobs = MergedRecords::new(sources, |pack: &PackId| active.condemned.contains_key(pack));
         let mut records = split_records(blobs);
         if let Some(last) = records.last_mut() {
+            // Only the last record says so. If the process is killed before that one is durable, the old runs are
+            // still in force, and the new ones repeat a part of them.
             last.supersedes = collect_superseded(&chosen, &known);
             last.condemned = collect_condemned(&chosen);
         }
@@ -149,6 +152,7 @@ impl BlobIndex {
             return record;
         }
         // Another process may have merged them already.
+        // A failure to read the store must not fail a commit whose packs are already uploaded.
         if self.refresh_locked(known).is_err() {
             return record;
         }
@@ -182,6 +186,8 @@ impl BlobIndex {
             known.listed.insert(*id);
             superseded.extend(record.supersedes.iter().copied());
         }
+        // Readers get the new view before the old runs disappear. A reader that still has the old view keeps its
+        // runs open.
         self.publish_view(IndexView::from_runs(runs));
         for id in superseded {
             // What cannot be deleted now stays superseded, and is named again by the next merge.

@@ -75,9 +75,13 @@ impl LocalStore {
         for (key, bytes) in objects {
             staged.push((key, self.stage_object(bytes).map_err(|e| self.wrap_io_error("write", key, e))?));
         }
+        // All files are written before the first is flushed: the filesystem can then write them together, and later
+        // flushes find little to do.
         for (key, temp) in &staged {
             temp.sync_file().map_err(|e| self.wrap_io_error("write", key, e))?;
         }
+        // Neighbours in one folder share one flush of the folder. Groups stay in order, so nothing is visible
+        // before what stands earlier in the list.
         for group in staged.chunk_by_mut(|(a, _), (b, _)| a.folder() == b.folder()) {
             self.publish_group(group)?;
         }
@@ -125,6 +129,7 @@ impl LocalStore {
 
     /// Whether the ref's bytes are these; `None` stands for no ref.
     fn is_current_ref(&self, key: &ObjectKey, expected: Option<&[u8]>) -> Result<bool, StoreError> {
+        // Never more bytes than are compared: a longer ref is a different one, whatever it holds.
         match self.get_object(key, expected.map_or(0, <[u8]>::len) as u64) {
             Ok(bytes) => Ok(expected == Some(&bytes)),
             Err(StoreError::NotFound { .. }) => Ok(expected.is_none()),
@@ -145,6 +150,7 @@ impl LocalStore {
         let folder = self.tree.open_writable_folder(key.folder())?;
         match new {
             Some(bytes) => {
+                // Flushed before the rename. Otherwise a power cut could leave the new name with empty content.
                 let mut temp = self.stage_object(bytes)?;
                 temp.sync_file()?;
                 temp.publish_replacing(&folder, key.name())?;

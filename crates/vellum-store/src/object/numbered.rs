@@ -106,6 +106,7 @@ impl NumberedRefStore {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<(), StoreError> {
+        // Taken out, not copied: if the swap fails, what was remembered is outdated.
         let known = self.known.lock().remove(key).filter(|known| known.payload() == expected);
         // One that is not known is most likely new.
         if let (None, None, Some(new)) = (&known, expected, new)
@@ -148,6 +149,8 @@ impl NumberedRefStore {
             Err(StoreError::Exists { .. }) => return Ok(false),
             Err(error) => return Err(error),
         }
+        // Listed after the creation: an older number can be free because its version was removed, and then newer
+        // versions are in this listing.
         let versions = self.list_versions(key)?;
         match self.judge_swap(key, &next, expected, &versions)? {
             SwapEnd::Done => {}
@@ -159,6 +162,8 @@ impl NumberedRefStore {
         }
         let highest = versions.last().copied().unwrap_or(next.number);
         let is_gone = new.is_none() && self.is_unique_ref(key) && highest == next.number;
+        // Some old versions stay, so that a swap that was delayed finds its predecessor, or its absence proves that
+        // it came too late.
         let first_kept = if is_gone { u64::MAX } else { highest.saturating_sub(KEPT) };
         self.remove_versions(key, versions.iter().copied().filter(|number| *number < first_kept));
         if !is_gone {

@@ -128,6 +128,8 @@ impl ServiceStore {
         if let Some(obstacle) = self.switch.find_obstacle() {
             return Err(self.service_error(subject, ErrorKind::Io, obstacle.describe().into()));
         }
+        // The permit bounds requests under way. It is held until the answer has arrived, not only while the request
+        // is sent.
         let _permit = gate.enter();
         let operator = self.operator.read().clone();
         let (output, exchange) = run_future(record_exchange(request(operator)))
@@ -198,6 +200,7 @@ impl ServiceStore {
     ) -> Result<bool, StoreError> {
         if failed.classify() == FailureClass::Expired && std::mem::take(can_reload) {
             let credentials = self.credentials.as_deref();
+            // Once for each call: credentials that are refused again are wrong, not old.
             *self.operator.write() =
                 operator::build_operator(&self.address, credentials, &self.limits, &self.bandwidth)?;
             return Ok(true);
@@ -369,6 +372,8 @@ impl ObjectStore for ServiceStore {
             })?;
             let Err(failed) = written else { return Ok(()) };
             match failed.classify() {
+                // An earlier try may have succeeded and lost its answer. Equal bytes under an immutable name are
+                // that object.
                 FailureClass::ConditionFailed if is_uncertain && self.has_bytes(key, bytes)? => return Ok(()),
                 FailureClass::ConditionFailed => return Err(self.exists_error(key)),
                 FailureClass::Transient | FailureClass::Garbled | FailureClass::Conflict => {

@@ -144,6 +144,7 @@ impl SftpStore {
         if let Some(channel) = current.as_ref().filter(|channel| channel.is_usable()) {
             return Ok(Arc::clone(channel));
         }
+        // The old connection is closed before a new one is made, so there is never more than one.
         *current = None;
         let channel = Arc::new(SftpChannel::connect(
             &self.program,
@@ -166,6 +167,8 @@ impl SftpStore {
             let failure = match self.get_channel() {
                 Ok(channel) => match work(&channel, is_uncertain) {
                     Err(SftpFailure::Connection(failure)) => {
+                        // The request may have been carried out although its answer was lost. A repeated `put` must
+                        // not report its own object as somebody else's.
                         is_uncertain = true;
                         failure
                     }
@@ -173,6 +176,7 @@ impl SftpStore {
                 },
                 Err(failure) => failure,
             };
+            // A host that never answered is more likely mistyped than away: the user learns of it soon.
             let was_reached = self.was_reached.load(Ordering::Relaxed);
             let allowed =
                 if was_reached { self.limits.retry_for } else { self.limits.retry_for.min(FIRST_ANSWER_MAX) };

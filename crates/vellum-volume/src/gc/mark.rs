@@ -73,6 +73,7 @@ pub fn mark_live_blobs(
             meter.add_progress(1, 0);
             waiting.extend(references.nodes.into_iter().filter(|id| live.insert_id(id)));
             for id in references.chunks {
+                // Chunks are not read, only looked up in the local index: marking costs requests for nodes alone.
                 if live.insert_id(&id) && volume.blobs.locate_blob(&id).is_none() {
                     // Not known where it is: its pack would pass for one that nobody needs.
                     return Err(BlobError::NotFound { kind: BlobKind::Chunk, id }.into());

@@ -57,11 +57,13 @@ fn execute_collection(
     request: &CollectionRequest<'_>,
     meter: &ProgressMeter,
 ) -> Result<CollectionReport> {
+    // Sessions that the user declares dead are ended first: one of them may be the collector's.
     end_sessions(volume, request.ended_sessions)?;
     // Held until the end: what another collector would see half done here, it would take for abandoned packs.
     let claim = SessionClaim::claim_as_collector(volume)?;
     let PlannedCollection { mut plan, mut live, without, present } =
         build_collection_plan(volume, request.without, meter)?;
+    // A plan that the user approved is a limit, not an order: what became alive since is not in the new plan.
     if let Some(approved) = request.approved {
         let named: HashSet<_> = approved.packs.iter().map(|pack| pack.pack.as_str()).collect();
         plan.packs.retain(|pack| named.contains(pack.pack.as_str()));
@@ -75,6 +77,8 @@ fn execute_collection(
     // Condemned before sessions are looked for: a writer that is not found below reads the index later, and does not
     // rely on these packs.
     volume.blobs.condemn_packs(&select_condemnable(&packs))?;
+    // A writer puts its session before it reads the list of condemned packs, and the list is durable by now. So a
+    // writer that has no session here will read the list, and one that has may rely on what was just condemned.
     collected.writers = list_active_writers(volume, &claim)?;
     // The packs stay condemned. They can be read meanwhile, and the next collection deletes them.
     if !collected.writers.is_empty() {
@@ -107,10 +111,12 @@ fn execute_collection(
     // entry that leads to nothing.
     for pack in packs.keys() {
         meter.check_stopped()?;
+        // Deleting many packs of a remote store can take longer than a session lasts.
         claim.renew_if_due()?;
         volume.blobs.delete_pack(pack)?;
         collected.deleted += 1;
     }
+    // The deletions made room.
     if !is_replaced {
         volume.blobs.drop_packs_from_index(&excluded)?;
     }
@@ -158,6 +164,8 @@ fn find_needed_blobs(
 fn list_active_writers(volume: &Volume, claim: &SessionClaim) -> Result<Vec<WaitingSession>> {
     let mut writers = Vec::new();
     for other in claim.list_other_sessions()? {
+        // Removal is a compare-and-swap: a writer that was only slow and renews at this moment keeps its session
+        // and counts as active.
         if !(other.is_session_over() && other.remove_if_unrenewed(&*volume.objects)?) {
             writers.push(other.into_waiting_session());
         }

@@ -52,6 +52,8 @@ fn wait_for_renewal(signal: &StopSignal, tenure: &HeldLease) -> bool {
 
 impl Drop for LeaseKeeper {
     fn drop(&mut self) {
+        // Set under the lock that the thread waits with, so the notification cannot fall between its check and its
+        // wait.
         *self.stop.is_set.lock() = true;
         self.stop.wake.notify_all();
         if let Some(thread) = self.thread.take() {

@@ -211,6 +211,7 @@ impl HeldLease {
             head.reading.clear();
             head.lease.iter_mut().for_each(|lease| lease.ended = true);
         })?;
+        // Local writers are fenced like those of another process: from here on another process may change the head.
         self.mark_lost("its lease was given up".into());
         Ok(())
     }
@@ -233,6 +234,8 @@ impl HeldLease {
         }
         self.check_not_lost()?;
         // One thread asks. Those that wait here find the answer below.
+        // Writers pass through here before every change. Without this lock, all of them would send a request of
+        // their own as soon as the lease is in doubt.
         let _alone = self.asking.lock();
         if self.is_surely_held() {
             return Ok(());
@@ -267,10 +270,12 @@ impl HeldLease {
     }
 
     fn set_sure_until(&self, end: Duration) {
+        // Two renewals may finish in the reverse order. The later end counts, since each was granted by the store.
         self.sure_until.fetch_max(to_millis(end), Ordering::AcqRel);
     }
 
     fn mark_lost(&self, why: String) -> VolumeError {
+        // The first reason stays: a later failure is only its consequence.
         let lost = self.lost.get_or_init(|| {
             tracing::info!(worktree = self.worktree, why, "lease ended");
             why

@@ -49,6 +49,7 @@ impl SessionClaim {
     pub(crate) fn claim_as_collector(volume: &Volume) -> Result<Self> {
         let claim = Self::prepare_claim(volume, ObjectKey::new(COLLECTOR)?);
         for _ in 0..TAKE_OVER_ATTEMPTS {
+            // All collectors use one key, so the store decides which of them is first.
             let taken = claim.objects.swap_ref(&claim.key, None, Some(&claim.stored.lock()));
             match taken {
                 Ok(()) => return Ok(claim),
@@ -95,6 +96,8 @@ impl SessionClaim {
         if !self.renewed.is_renewal_due() {
             return Ok(());
         }
+        // The lock is held during the request. Of two renewals at once, the second would expect bytes that the
+        // first has replaced, and report the session as lost.
         let mut stored = self.stored.lock();
         // Another thread may have done it while this one waited.
         if self.renewed.is_renewal_due() { self.renew_claim(&mut stored) } else { Ok(()) }

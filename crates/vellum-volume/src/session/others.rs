@@ -51,6 +51,8 @@ pub(super) fn list_other_sessions(
 ) -> Result<Vec<OtherSession>> {
     let mut others = Vec::new();
     for key in objects.list_keys(PREFIX)?.into_iter().filter(|key| key != own) {
+        // A session that ended since the listing is absent: its writer has finished, and its snapshot is found when
+        // roots are marked again.
         others.extend(read_session(objects, keys, key)?);
     }
     // Bytes before times: what is renewed in between is young, and what is renewed after is not what was read.
@@ -91,6 +93,7 @@ impl OtherSession {
     /// Returns whether its writer has ended or has lost it.
     pub(crate) fn is_session_over(&self) -> bool {
         match (&self.session, self.age) {
+            // A dead process needs no waiting. It can be recognised only from the same boot and process namespace.
             (Ok(session), _) if session.is_process_dead() => true,
             (_, Some(age)) => age.as_secs() > LEASE.unsigned_abs(),
             (Ok(session), None) => session.is_expired(),

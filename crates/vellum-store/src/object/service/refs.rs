@@ -88,6 +88,8 @@ impl ServiceStore {
             };
             let current_bytes = current.as_ref().map(|object| object.bytes.as_slice());
             let current_bytes = current_bytes.filter(|bytes| !self.is_deletion_marker(bytes));
+            // An earlier try was carried out and its answer lost. The bytes contain a counter, so they are equal
+            // only if the change is the same.
             if is_uncertain && current_bytes == new {
                 return Ok(());
             }
@@ -97,6 +99,8 @@ impl ServiceStore {
             let Err(failed) = self.send_swap(key, current.map(|object| object.metadata), new)? else {
                 return Ok(());
             };
+            // What was remembered led to a failed condition, or may have been replaced by the request that just
+            // failed.
             self.known_refs.forget(key);
             match failed.classify() {
                 FailureClass::ConditionFailed => {
