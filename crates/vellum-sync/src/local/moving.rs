@@ -19,6 +19,7 @@ pub fn remove_moved_entries(job: &SyncJob<'_>, report: &mut SyncReport, meter: &
     if job.plan.moved.is_empty() || report.stopped {
         return Ok(());
     }
+    // The source is the only copy until the destination is on the disk: a power cut must not lose both.
     if !report.durable {
         let message =
             "the destination may not have everything for good, so nothing was taken away at the source";
@@ -54,6 +55,8 @@ pub(crate) fn remove_unchanged_entries<'l>(
             report.stopped = true;
             break;
         }
+        // The directory is reached through held directories and without following symlinks: whoever put a link in
+        // its place since it was listed gains nothing.
         let removed = place(&entry).and_then(|(dir, name)| remove_unchanged_entry(&dir, &name, &entry));
         match removed {
             Ok(()) => report.taken += 1,
@@ -80,6 +83,8 @@ fn remove_unchanged_entry(dir: &HeldDir, name: &[u8], entry: &ListingEntry<'_>) 
     if !same || entry.is_dir() || stamp != 0 && stamp != crate::local::scan::compute_identity(&stat) {
         return Err(SyncError::Changed);
     }
+    // Between the check and this call the entry can still change. No system call removes a name on a condition, so
+    // the window can only be kept short.
     Ok(dir.unlink(name)?)
 }
 

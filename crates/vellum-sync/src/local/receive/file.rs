@@ -104,6 +104,8 @@ impl<'a> EntryWriter<'a> {
             WriteMethod::Delta if self.needs_old_file() => dir.open_file(entry.name()).ok(),
             _ => None,
         };
+        // Before the source is opened: what an earlier run left decides from which version the source sends a
+        // difference.
         if let Some(partial) = PartialFile::open(dir, entry, &self.job.options.writing, &self.staging)? {
             let resumed = self.resume_file(&partial, old.as_ref(), dir, step, entry);
             let failed =
@@ -147,6 +149,7 @@ impl<'a> EntryWriter<'a> {
             }
             (SourceContent::Pieces(pieces), old) => self.assemble_file(&filling, &mut **pieces, old)?,
         };
+        // Attributes before the name: nobody ever sees the new file with the wrong owner or mode.
         let failed = self.apply_file_attributes(dir, new.file()?, step, entry, like)?;
         self.sync_and_verify(new.file()?, content, received)?;
         self.finish_file(new, home, step, entry)?;
@@ -373,6 +376,8 @@ impl<'a> EntryWriter<'a> {
         }
         let temp = new_temp_name()?;
         self.create_node_as(dir, &temp, entry)?;
+        // A node that replaces another is made under a temporary name: a symlink cannot be rewritten, and removing
+        // the old one first would leave a moment without either.
         let made = || {
             let failed = self.apply_new_attributes(&dir.hold_self(), &dir.hold_node(&temp)?, step, entry)?;
             self.keep_backup(dir, step, entry)?;

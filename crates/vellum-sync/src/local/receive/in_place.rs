@@ -28,6 +28,8 @@ impl EntryWriter<'_> {
         append: bool,
     ) -> Result<Option<Vec<String>>> {
         let old = dir.open_file_to_update(entry.name())?;
+        // Writing through one name would change the file under all of its names, also those that are not part of
+        // this run.
         if old.stat.nlink > 1 {
             return Ok(None);
         }

@@ -76,6 +76,8 @@ impl SyncClient {
             self.link.send_message(&SessionMessage::Begin(begin.clone()))?;
         }
         let filters = wish.rules.sync_filters().map(|filters| (*filters).clone()).unwrap_or_default();
+        // Each bulk answer has to be allowed before it is asked for: a server cannot make this process take memory
+        // for something that nobody asked for.
         self.link.allow_listing();
         self.link.send_message(&SessionMessage::List {
             options: Box::new((*wish.options).clone()),
@@ -102,6 +104,7 @@ impl SyncClient {
     /// Hashes files of the end.
     pub fn hash_files(&self, files: &[ListingEntryId]) -> Result<Vec<Option<ContentDigest>>> {
         let _exchange = self.exchange.lock();
+        // The exact length of the answer is known, so nothing longer is accepted.
         self.link.allow_bulk_bytes(files.len() * HASH_LEN);
         self.send_entry_ids(files)?;
         self.link.send_message(&SessionMessage::Digest)?;
@@ -147,9 +150,11 @@ impl SyncClient {
         self.link.feed.reset_requests();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            // They run while the plan is sent and the report is awaited: the server asks for content meanwhile.
             for _ in 0..feed::THREADS {
                 scope.spawn(|| feed::serve_requests(&self.link, job.source, job.from));
             }
+            // This thread waits for messages, so another one watches for Ctrl-C.
             let watch = scope.spawn(|| self.forward_stop(meter, &done));
             let outcome = self.send_job(job).and_then(|()| self.wait_for_report(meter));
             done.store(true, Ordering::Relaxed);
