@@ -17,6 +17,7 @@ mod released;
 pub mod residence;
 mod resize;
 mod seek;
+mod source;
 mod stored;
 mod write;
 
@@ -28,13 +29,13 @@ use crate::attributes::clock::advance_change_time;
 use crate::error::Result;
 use crate::tree::MapReader;
 
-pub(crate) use ahead::ReadStreams;
 pub(crate) use chunks::ChunkCache;
 pub(crate) use copy::EXTENTS_MAX;
 pub(crate) use open::remove_inode;
 pub(crate) use released::ReleasedOrphans;
 pub use resize::AllocateMode;
 pub(crate) use seek::seek_in_state;
+pub(crate) use source::ContentSource;
 pub(crate) use stored::StoredByteCounts;
 
 /// Longest extent, bytes: as long as the longest chunk, so that what covers an offset is found by looking back no

@@ -17,7 +17,7 @@ use crate::attributes::cache::InodeCache;
 use crate::attributes::numbers::InodeNumberPool;
 use crate::content::memory;
 use crate::content::opened::OpenInodes;
-use crate::content::{ChunkCache, ReadStreams, ReleasedOrphans, StoredByteCounts};
+use crate::content::{ChunkCache, ContentSource, ReleasedOrphans, StoredByteCounts};
 use crate::error::Result;
 use crate::history::past::Epochs;
 use crate::log::WriteLog;
@@ -86,12 +86,11 @@ pub struct LiveFilesystem {
     pub(crate) released: ReleasedOrphans,
     pub(crate) stored_counts: StoredByteCounts,
     pub(crate) epochs: Epochs,
-    pub(crate) streams: ReadStreams,
     /// Access times are not updated.
     pub(crate) keeps_access_times: AtomicBool,
     /// There may be layers that no state needs.
     pub(crate) has_unneeded_layers: AtomicBool,
-    pub(crate) chunks: ChunkCache,
+    pub(crate) source: ContentSource,
     /// The chunker for publishing.
     pub(crate) chunker: Chunker,
     pub(crate) times: LiveTimes,
@@ -122,6 +121,7 @@ impl LiveFilesystem {
         let tree = LiveMap::open(live, volume.nodes.clone(), fresh)?;
         tree.worktree_usage().set_quota(options.quota);
         let chunks = ChunkCache::new(volume.blobs.clone(), options.chunk_cache);
+        let source = ContentSource::new(log.clone(), chunks);
         let inodes = InodeCache::default();
         let opened = OpenInodes::default();
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
@@ -136,14 +136,13 @@ impl LiveFilesystem {
             opened,
             released: ReleasedOrphans::default(),
             stored_counts: StoredByteCounts::default(),
-            chunks,
+            source,
             chunker,
             times: LiveTimes::default(),
             numbers: InodeNumberPool::default(),
             places: HardLinks::default(),
             publishing: Mutex::default(),
             epochs: Epochs::default(),
-            streams: ReadStreams::default(),
             keeps_access_times: AtomicBool::new(false),
             has_unneeded_layers: AtomicBool::new(true),
             remainder: Mutex::default(),

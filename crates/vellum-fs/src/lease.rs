@@ -72,8 +72,8 @@ impl LiveFilesystem {
     pub fn base_roots(&self) -> Result<Vec<MapRoot>> {
         let head = self.tree.lock_head();
         let mut bases = vec![head.state.base];
-        bases.extend(self.retained_trees()?);
-        bases.extend(self.pending_snapshots()?.iter().map(|(_, pending)| pending.state.base));
+        bases.extend(self.tree.retained_trees()?);
+        bases.extend(self.tree.pending_snapshots()?.iter().map(|(_, pending)| pending.state.base));
         bases.extend(self.epochs.lock_past_states().values().map(|past| past.state.base));
         bases.extend(self.tree.open_views().read_bases());
         drop(head);

@@ -37,7 +37,7 @@ impl LiveFilesystem {
             out.write_histogram("vellum_live_sync_seconds", "", &times.syncs.read_distribution());
         }
         out.write_counter("vellum_live_retries_total", "", self.tree.retry_count());
-        expose_caches(out, &[("inode", self.inodes.statistics()), ("chunk", self.chunks.statistics())]);
+        expose_caches(out, &[("inode", self.inodes.statistics()), ("chunk", self.source.chunk_statistics())]);
     }
 }
 

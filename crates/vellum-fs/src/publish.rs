@@ -33,6 +33,7 @@ use crate::history::pending::{PendingSnapshot, pending_snapshot_key_of, read_pen
 use crate::history::retained_roots;
 use crate::history::snapshot::LAYERS_MANY;
 use crate::log::SealedSegments;
+use crate::tree::LiveMap;
 use crate::tree::head::{LAYERS_END, LayerId, LayeredState, LiveHead, layer_prefix};
 
 /// A state whose tree is in the store.
@@ -62,7 +63,7 @@ impl LiveFilesystem {
         self.remove_unused_layers()?;
         self.check_lease()?;
         let start = std::time::Instant::now();
-        match self.pending_snapshots()?.into_iter().next() {
+        match self.tree.pending_snapshots()?.into_iter().next() {
             Some((number, pending)) => self.publish_snapshot(number, pending)?,
             None => {
                 // A copy: the head is free while this is published, which may take long, and gets newer layers
@@ -112,7 +113,7 @@ impl LiveFilesystem {
         self.limit_layer_count(LAYERS_MANY)?;
         // What is written from now on does not hold back the room that this frees.
         self.log.rotate_segment();
-        if !self.is_top_layer_empty()? {
+        if !self.tree.is_top_layer_empty()? {
             self.tree.change_head(|head, _| {
                 head.seal_top_layer();
                 Ok(())
@@ -125,7 +126,7 @@ impl LiveFilesystem {
 
     /// Publishes the pending snapshots, then updates the worktree's ref.
     pub fn publish_pending(&self) -> Result<()> {
-        while !self.pending_snapshots()?.is_empty() {
+        while !self.tree.pending_snapshots()?.is_empty() {
             self.publish_oldest()?;
         }
         self.update_ref_snapshot()
@@ -230,7 +231,7 @@ impl LiveFilesystem {
                 .copied()
                 .collect();
             // Within the transaction: what the newer layers touch is known only while nobody writes.
-            let amended = self.add_amendment(done, published, &newer, head.next_layer, txn)?;
+            let amended = self.tree.add_amendment(done, published, &newer, head.next_layer, txn)?;
             if let Some(amendment) = amended {
                 retained_roots::retain_for_amendment(txn, done, amendment)?;
             }
@@ -252,7 +253,7 @@ impl LiveFilesystem {
                 txn.delete_key(&pending_snapshot_key_of(number));
             }
             // Asked after the states have moved: of the published layers, those remain that a view still reads.
-            let needed = self.collect_needed_layers(head, &waiting, &pasts);
+            let needed = self.tree.collect_needed_layers(head, &waiting, &pasts);
             for layer in done.layers.iter().filter(|layer| !needed.contains(layer)) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
@@ -274,7 +275,7 @@ impl LiveFilesystem {
         let sealed = self.log.sealed_segments();
         let (left, sequence) = self.tree.change_head(|head, txn| {
             let waiting = read_pending_snapshots(|span, visit| txn.scan(span, visit))?;
-            let needed = self.collect_needed_layers(head, &waiting, &self.epochs.lock_past_states());
+            let needed = self.tree.collect_needed_layers(head, &waiting, &self.epochs.lock_past_states());
             for layer in list_layers(txn)?.difference(&needed) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
@@ -283,21 +284,6 @@ impl LiveFilesystem {
         })?;
         self.tree.live_store().wait_until_confirmed(sequence)?;
         self.remove_unused_segments(&sealed, &left)
-    }
-
-    /// Returns the needed layers: those of the live head, pending snapshots, past states and views.
-    fn collect_needed_layers(
-        &self,
-        head: &LiveHead,
-        waiting: &[(u64, PendingSnapshot)],
-        pasts: &BTreeMap<Epoch, PastState>,
-    ) -> BTreeSet<LayerId> {
-        std::iter::once(&head.state)
-            .chain(waiting.iter().map(|(_, pending)| &pending.state))
-            .chain(pasts.values().map(|past| &past.state))
-            .flat_map(|state| state.layers.iter().copied())
-            .chain(self.tree.open_views().read_layers())
-            .collect()
     }
 
     /// Removes the segments of the write log to which no layer refers.
@@ -311,16 +297,34 @@ impl LiveFilesystem {
         }
         self.log.remove_unnamed(sealed, &named)
     }
+}
+
+impl LiveMap {
+    /// Returns the needed layers: those of the live head, pending snapshots, past states and views.
+    fn collect_needed_layers(
+        &self,
+        head: &LiveHead,
+        waiting: &[(u64, PendingSnapshot)],
+        pasts: &BTreeMap<Epoch, PastState>,
+    ) -> BTreeSet<LayerId> {
+        std::iter::once(&head.state)
+            .chain(waiting.iter().map(|(_, pending)| &pending.state))
+            .chain(pasts.values().map(|past| &past.state))
+            .flat_map(|state| state.layers.iter().copied())
+            .chain(self.open_views().read_layers())
+            .collect()
+    }
 
     /// Returns the pending snapshots, oldest first, with their numbers.
     pub fn pending_snapshots(&self) -> Result<Vec<(u64, PendingSnapshot)>> {
-        read_pending_snapshots(|span, visit| self.tree.live_store().scan(span, visit))
+        read_pending_snapshots(|span, visit| self.live_store().scan(span, visit))
     }
 
+    /// Returns whether nothing was changed since the top layer was begun.
     pub(crate) fn is_top_layer_empty(&self) -> Result<bool> {
-        let top = self.tree.lock_head().top_layer();
+        let top = self.lock_head().top_layer();
         let mut empty = true;
-        self.tree.live_store().scan(&KeySpan::from_prefix(layer_prefix(top)), &mut |_, _| {
+        self.live_store().scan(&KeySpan::from_prefix(layer_prefix(top)), &mut |_, _| {
             empty = false;
             ControlFlow::Break(())
         })?;

@@ -83,7 +83,7 @@ impl Worktree {
     pub fn list_snapshots(&self) -> Result<Vec<SnapshotInfo>> {
         let fs = &self.live_worktree().fs;
         // These first: what is published in between is then found twice, and not missed.
-        let waiting = fs.pending_snapshots()?;
+        let waiting = fs.live_map().pending_snapshots()?;
         let tags = fs.volume().list_tags()?;
         let published = fs.volume().catalog.load_all_records()?;
         let mut found: Vec<SnapshotInfo> = published
@@ -115,7 +115,7 @@ impl Worktree {
         let (base, steps) = split_steps(text);
         // The head first: what it stands on either waits afterwards, or is in the store.
         let head = fs.live_map().lock_head().snapshot.as_ref().map(|last| last.id);
-        let waiting = fs.pending_snapshots()?;
+        let waiting = fs.live_map().pending_snapshots()?;
         let named = |pending: &&PendingSnapshot| {
             pending.tags.iter().any(|tag| tag == base)
                 || base.len() >= ID_PREFIX_MIN && pending.id.to_string().starts_with(base)

@@ -14,9 +14,9 @@ use vellum_map::KeySpan;
 use vellum_types::{BlobId, Extent, ExtentSource, Ino, MapKey, MapKeyRef};
 
 use super::extents::find_overlapping;
+use super::source::ContentSource;
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
-use crate::tree::MapReader;
+use crate::tree::{LiveMap, MapReader};
 
 /// What is fetched ahead of a reader at first, bytes.
 const WINDOW_MIN: u64 = 512 << 10;
@@ -88,27 +88,33 @@ struct FilesAhead {
     window: u64,
 }
 
-impl LiveFilesystem {
+impl ContentSource {
     /// Asks for the chunks that a reader who goes on in sequence will want next, of this file or of those after it.
-    pub(super) fn prefetch_after(&self, ino: Ino, range: Range<u64>, is_file_end: bool) -> Result<()> {
+    pub(super) fn prefetch_after(
+        &self,
+        map: &LiveMap,
+        ino: Ino,
+        range: Range<u64>,
+        is_file_end: bool,
+    ) -> Result<()> {
         let stream = self.streams.get_stream(ino);
         if let Some(ahead) = stream.next_prefetch_range(&range) {
             // At a later moment than the read itself: should the file have changed in between, chunks are fetched
             // that nobody wants.
-            let extents = self.tree.read_head_state(|view| find_overlapping(view, ino, ahead))?;
+            let extents = map.read_head_state(|view| find_overlapping(view, ino, ahead))?;
             self.chunks.prefetch_chunks(extents.iter().filter_map(|(_, extent)| chunk_id(extent)));
         }
         if !is_file_end {
             return Ok(());
         }
         let next_files = self.streams.sequence.lock().next_files(ino);
-        next_files.map_or(Ok(()), |ahead| self.prefetch_files(&ahead))
+        next_files.map_or(Ok(()), |ahead| self.prefetch_files(map, &ahead))
     }
 
-    fn prefetch_files(&self, ahead: &FilesAhead) -> Result<()> {
+    fn prefetch_files(&self, map: &LiveMap, ahead: &FilesAhead) -> Result<()> {
         let mut chunks = Vec::new();
         let mut reached = ahead.from.saturating_add(ENTRIES_MAX as u64);
-        self.tree.read_head_state(|view| {
+        map.read_head_state(|view| {
             (chunks, reached) = find_chunks_of_files(view, ahead, reached)?;
             Ok(())
         })?;

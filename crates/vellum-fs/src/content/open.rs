@@ -12,7 +12,7 @@ use crate::content::opened::{FileHandle, OpenFlags};
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
 use crate::tree::head::{ORPHANS, orphan_key};
-use crate::tree::{LiveTransaction, MapReader};
+use crate::tree::{LiveMap, LiveTransaction, MapReader};
 
 impl LiveFilesystem {
     /// Opens an inode. While it is open, it exists even without a name.
@@ -50,17 +50,12 @@ impl LiveFilesystem {
     /// Removes an inode that has no name and that nobody has open. For who took its last name away while it was
     /// open, too: it may have been closed meanwhile.
     pub(crate) fn remove_if_unused(&self, ino: Ino) -> Result<()> {
-        if !self.is_nameless_inode(ino)? {
+        if !self.tree.is_nameless_inode(ino)? {
             return Ok(());
         }
         // Somebody has opened it again, and removes it later.
         let Some(_claim) = self.opened.claim_removal(ino) else { return Ok(()) };
         self.apply_change(|txn| remove_if_nameless(txn, ino))
-    }
-
-    pub(super) fn is_nameless_inode(&self, ino: Ino) -> Result<bool> {
-        self.tree
-            .read_head_state(|view| Ok(view.bare_inode_attr(ino)?.is_some_and(|bare| bare.attr.nlink == 0)))
     }
 
     /// Removes what an earlier run left open and nameless.
@@ -85,6 +80,13 @@ impl LiveFilesystem {
             })?;
         }
         Ok(())
+    }
+}
+
+impl LiveMap {
+    /// Returns whether an inode exists and has no name.
+    pub(super) fn is_nameless_inode(&self, ino: Ino) -> Result<bool> {
+        self.read_head_state(|view| Ok(view.bare_inode_attr(ino)?.is_some_and(|bare| bare.attr.nlink == 0)))
     }
 }
 

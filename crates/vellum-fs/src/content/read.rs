@@ -1,12 +1,10 @@
 //! Reading: the extents of a range are looked up at one moment, their bytes are fetched after that.
 
 use std::io;
-use std::ops::Range;
 
-use vellum_types::{BlobId, ExtentSource, Ino};
-use vellum_volume::VolumeError;
+use vellum_types::{ExtentSource, Ino};
 
-use super::extents::{PlacedExtent, clip_extent, find_overlapping};
+use super::extents::{PlacedExtent, find_overlapping};
 use super::read_file_attr;
 use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
@@ -58,7 +56,7 @@ impl LiveFilesystem {
     pub fn is_content_cached(&self, ino: Ino, offset: u64, len: usize) -> bool {
         let is_near = |(_, extent): &PlacedExtent| match extent.source {
             ExtentSource::Hole | ExtentSource::WriteLog { .. } => true,
-            ExtentSource::Chunk { id, .. } => self.chunks.contains_chunk(&id),
+            ExtentSource::Chunk { id, .. } => self.source.contains_chunk(&id),
         };
         match self.tree.read_head_state(|view| read_range_content(view, ino, offset, len)) {
             Ok(RangeContent::Inline(_)) => true,
@@ -97,45 +95,13 @@ impl LiveFilesystem {
             RangeContent::Extents { end, is_file_end, extents } => (end, is_file_end, extents),
         };
         // Before this range is fetched, so that both are on their way together.
-        self.prefetch_after(ino, offset..end, is_file_end)?;
+        self.source.prefetch_after(&self.tree, ino, offset..end, is_file_end)?;
         // Zeros are what holes read as.
         let mut content = vec![0; (end - offset) as usize];
         for batch in extents.chunks(BATCH) {
-            self.fill_from_extents(ino, offset, &mut content, batch)?;
+            self.source.fill_from_extents(ino, offset, &mut content, batch)?;
         }
         Ok(content)
-    }
-
-    /// Puts what some extents hold into a buffer that stands for the file from `offset` on.
-    pub(crate) fn fill_from_extents(
-        &self,
-        ino: Ino,
-        offset: u64,
-        buffer: &mut [u8],
-        extents: &[PlacedExtent],
-    ) -> Result<()> {
-        let range = offset..offset + buffer.len() as u64;
-        let mut wanted: Vec<(BlobId, u32, Range<usize>)> = Vec::new();
-        for extent in extents {
-            let Some((start, extent)) = clip_extent(*extent, &range)? else { continue };
-            let start = (start - offset) as usize;
-            let place = start..start + extent.len as usize;
-            match extent.source {
-                ExtentSource::Hole => {}
-                ExtentSource::Chunk { id, skip } => wanted.push((id, skip, place)),
-                ExtentSource::WriteLog { segment, offset } => {
-                    self.log.read_data(segment, offset, buffer.get_mut(place).unwrap_or_default())?;
-                }
-            }
-        }
-        // All chunks of the batch are asked for at once: they are fetched and decoded side by side.
-        let ids: Vec<BlobId> = wanted.iter().map(|(id, ..)| *id).collect();
-        let chunks = self.chunks.get_chunks(&ids).map_err(|source| VolumeError::Content { ino, source })?;
-        for ((id, skip, place), chunk) in wanted.into_iter().zip(chunks) {
-            let bytes = vellum_volume::tree::slice_chunk(&chunk, id, skip, place.len() as u64)?;
-            buffer.get_mut(place).unwrap_or_default().copy_from_slice(bytes);
-        }
-        Ok(())
     }
 }
 

@@ -55,7 +55,7 @@ impl LiveFilesystem {
         let _entered = self.enter_epoch();
         let Some(unused) = self.reduce_hold_count(epoch, ino, times) else { return Ok(false) };
         // Whoever removes it looks whether it has a name again.
-        if !unused.is_orphan && !self.is_nameless_inode(ino)? {
+        if !unused.is_orphan && !self.tree.is_nameless_inode(ino)? {
             return Ok(false);
         }
         // Whoever makes more of them than the thread can remove helps it: so their number is bounded.

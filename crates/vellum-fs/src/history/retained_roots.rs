@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::history::view::LiveView;
 use crate::tree::head::{LOANS, LayerId, LayeredState, retained_root_key};
-use crate::tree::wrap_decode_error;
+use crate::tree::{LiveMap, wrap_decode_error};
 
 /// A tree, and the layers that may refer to its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,15 +105,6 @@ impl LiveFilesystem {
         Ok(borrowing)
     }
 
-    /// Returns the trees whose content layers may use.
-    pub(crate) fn retained_trees(&self) -> Result<Vec<MapRoot>> {
-        let live = self.tree.live_store();
-        Ok(read_retained_roots(|span, visit| live.scan(span, visit))?
-            .into_iter()
-            .map(|(_, root)| root.root)
-            .collect())
-    }
-
     /// Ends copies of an earlier process: they ended with it.
     pub(crate) fn release_all_retained(&self) -> Result<()> {
         let live = self.tree.live_store();
@@ -122,6 +113,17 @@ impl LiveFilesystem {
             retained.into_iter().filter(|(_, root)| root.last == OPEN).map(|(number, _)| number).collect();
         drop(RetainedContent { fs: self, numbers: open });
         Ok(())
+    }
+}
+
+impl LiveMap {
+    /// Returns the trees whose content layers may use.
+    pub(crate) fn retained_trees(&self) -> Result<Vec<MapRoot>> {
+        let live = self.live_store();
+        Ok(read_retained_roots(|span, visit| live.scan(span, visit))?
+            .into_iter()
+            .map(|(_, root)| root.root)
+            .collect())
     }
 }
 

@@ -66,7 +66,7 @@ impl LiveFilesystem {
         // Held to the end: nothing is published, and no layer goes, while this is built on the last snapshot.
         let _one_at_a_time = self.publishing.lock();
         // A snapshot takes no lock that would have kept it out until here.
-        if self.tree.lock_head().snapshot != last || !self.pending_snapshots()?.is_empty() {
+        if self.tree.lock_head().snapshot != last || !self.tree.pending_snapshots()?.is_empty() {
             return Ok(None);
         }
         let selected = self.build_selected_state(&now, last, paths)?;

@@ -119,7 +119,7 @@ impl LiveFilesystem {
     /// returned, unless they are to be discarded. Holders of inodes continue to read their old content.
     pub fn restore_snapshot(&self, target: SnapshotId, discard: bool) -> Result<Option<SnapshotId>> {
         self.check_lease()?;
-        let waits = self.pending_snapshots()?.iter().any(|(_, waiting)| waiting.id == target);
+        let waits = self.tree.pending_snapshots()?.iter().any(|(_, waiting)| waiting.id == target);
         // Before the epoch is locked: this may fetch from the store, and all requests would wait for it.
         let mut named = if waits { None } else { Some(self.pin_snapshot_tree(target)?) };
         // From here on no operation is under way that could return a number of the old state as one of the new.
@@ -190,12 +190,12 @@ impl LiveFilesystem {
 
     /// Returns whether anything changed since the last snapshot.
     pub fn is_changed(&self) -> Result<bool> {
-        if !self.is_top_layer_empty()? {
+        if !self.tree.is_top_layer_empty()? {
             return Ok(true);
         }
         let head = self.tree.lock_head().clone();
         let Some(last) = head.snapshot else { return Ok(true) };
-        Ok(match self.pending_snapshots()?.into_iter().find(|(_, waits)| waits.id == last.id) {
+        Ok(match self.tree.pending_snapshots()?.into_iter().find(|(_, waits)| waits.id == last.id) {
             Some((_, waits)) => waits.state.layers != head.sealed_state().layers,
             None => {
                 self.has_publishable_changes(&head.sealed_state())
@@ -208,7 +208,7 @@ impl LiveFilesystem {
     pub fn unpublished_changes(&self) -> Result<UnpublishedChanges> {
         let live = self.tree.live_store();
         Ok(UnpublishedChanges {
-            snapshots: self.pending_snapshots()?.len() as u64,
+            snapshots: self.tree.pending_snapshots()?.len() as u64,
             sealed_layers: self.tree.lock_head().sealed_state().layers.len() as u64,
             log_bytes: self.log.used_bytes(),
             metadata_bytes: live.memory_size() as u64,

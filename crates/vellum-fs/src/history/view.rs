@@ -46,7 +46,7 @@ impl LiveFilesystem {
     pub fn open_snapshot_view(self: &Arc<Self>, snapshot: SnapshotId) -> Result<LiveView> {
         // As long as the head is held still, what waits to be published is not forgotten.
         let head = self.tree.lock_head();
-        let waiting = self.pending_snapshots()?.into_iter().find(|(_, waiting)| waiting.id == snapshot);
+        let waiting = self.tree.pending_snapshots()?.into_iter().find(|(_, waiting)| waiting.id == snapshot);
         let state = waiting.map(|(_, waiting)| waiting.state);
         state.iter().for_each(|state| self.tree.open_views().begin_sealed_read(state));
         drop(head);

@@ -10,6 +10,7 @@ use vellum_types::UnixTime;
 use crate::error::Result;
 use crate::fs::LiveFilesystem;
 use crate::lease::has_unpublished_state;
+use crate::tree::LiveMap;
 
 /// When the publisher noticed the oldest unpublished change.
 #[derive(Debug, Default)]
@@ -35,13 +36,9 @@ impl LiveFilesystem {
             (true, _, Some(published)) => Some(published),
             (true, Some(since), None) => Some(since),
             // After a start: a snapshot that was left knows when it was made, and other changes do not.
-            (true, None, None) => Some(self.oldest_pending_time()?.unwrap_or_else(current_time)),
+            (true, None, None) => Some(oldest_pending_time(&self.tree)?.unwrap_or_else(current_time)),
         };
         Ok(())
-    }
-
-    fn oldest_pending_time(&self) -> Result<Option<UnixTime>> {
-        Ok(self.pending_snapshots()?.into_iter().next().map(|(_, pending)| pending.record.time))
     }
 
     /// Whether anything can be published: open files without a name cannot.
@@ -51,6 +48,10 @@ impl LiveFilesystem {
         }
         let sealed = self.tree.lock_head().sealed_state();
         let is_remainder = self.remainder.lock().as_ref() == Some(&sealed);
-        Ok(!is_remainder || !self.is_top_layer_empty()? || !self.pending_snapshots()?.is_empty())
+        Ok(!is_remainder || !self.tree.is_top_layer_empty()? || !self.tree.pending_snapshots()?.is_empty())
     }
+}
+
+fn oldest_pending_time(map: &LiveMap) -> Result<Option<UnixTime>> {
+    Ok(map.pending_snapshots()?.into_iter().next().map(|(_, pending)| pending.record.time))
 }

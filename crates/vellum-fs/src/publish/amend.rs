@@ -12,11 +12,10 @@ use vellum_types::{Extent, ExtentSource, Ino, MapKey, MapKeyTag};
 use super::PublishedState;
 use super::run::inode_tree_span;
 use crate::error::Result;
-use crate::fs::LiveFilesystem;
 use crate::tree::head::{LayerId, LayeredState, orphan_key};
-use crate::tree::{decode_change, encode_change, encode_layer_key, wrap_decode_error};
+use crate::tree::{LiveMap, decode_change, encode_change, encode_layer_key, wrap_decode_error};
 
-impl LiveFilesystem {
+impl LiveMap {
     /// Adds an amendment for files whose extents changed and that newer layers touch. `None`: there are none.
     pub(super) fn add_amendment(
         &self,
@@ -48,7 +47,7 @@ impl LiveFilesystem {
     /// Whether the new tree may have a file's content beside its attributes. A newer layer may have neither, as that of a
     /// snapshot that waits: with the new attributes its extents would lie hidden, until the file grows out of them.
     fn can_be_inlined(&self, done: &LayeredState, ino: Ino) -> Result<bool> {
-        let attr = self.tree.read_sealed_state(done, |view| view.inode_attr(ino))?;
+        let attr = self.read_sealed_state(done, |view| view.inode_attr(ino))?;
         Ok(attr.is_some_and(|attr| attr.size <= INLINE_MAX as u64))
     }
 
@@ -62,7 +61,7 @@ impl LiveFilesystem {
         txn: &mut dyn StoreTransaction,
     ) -> Result<()> {
         let mut entries = Vec::new();
-        self.tree.read_sealed_state(done, |view| {
+        self.read_sealed_state(done, |view| {
             view.scan(span.clone(), &mut |key, value| {
                 entries.push((key.to_vec(), value.to_vec()));
                 ControlFlow::Continue(())
@@ -70,7 +69,7 @@ impl LiveFilesystem {
         })?;
         // First all of the new tree is hidden, then the old entries are put over that: extents of the two need not
         // begin at the same offsets.
-        for entry in read_range(&**self.tree.node_provider(), root, span)? {
+        for entry in read_range(&**self.node_provider(), root, span)? {
             let key = entry?.key;
             txn.set_key(&encode_layer_key(layer, &key), encode_change(&key, None));
         }

@@ -199,7 +199,7 @@ impl PublishedFile<'_> {
         let first = self.pieces.partition_point(|piece| end_of(piece) <= wanted.start);
         let last = self.pieces.partition_point(|(offset, _)| *offset < wanted.end);
         for batch in self.pieces.get(first..last).unwrap_or_default().chunks(FILLED) {
-            self.publication.fs.fill_from_extents(self.ino, wanted.start, &mut bytes, batch)?;
+            self.publication.fs.source.fill_from_extents(self.ino, wanted.start, &mut bytes, batch)?;
         }
         Ok(bytes)
     }

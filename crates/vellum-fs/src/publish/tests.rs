@@ -188,7 +188,7 @@ impl World {
 
     fn check_store(&self) {
         self.fs.publish_all().unwrap();
-        assert_eq!(self.fs.pending_snapshots().unwrap(), []);
+        assert_eq!(self.fs.live_map().pending_snapshots().unwrap(), []);
         let volume = self.fs.volume();
         for (id, content) in &self.snapshots {
             let record = volume.catalog.fetch_record(id).unwrap();

@@ -48,7 +48,12 @@ impl SnapshotsDir {
     /// The pending snapshots, with their tags.
     fn pending_snapshots(&self) -> Result<Vec<(SnapshotId, Vec<String>)>> {
         let Some(fs) = &self.live else { return Ok(Vec::new()) };
-        Ok(fs.pending_snapshots()?.into_iter().map(|(_, pending)| (pending.id, pending.tags)).collect())
+        Ok(fs
+            .live_map()
+            .pending_snapshots()?
+            .into_iter()
+            .map(|(_, pending)| (pending.id, pending.tags))
+            .collect())
     }
 
     /// Publishes the pending snapshots if one of them is wanted: a snapshot can be read as soon as it was created.

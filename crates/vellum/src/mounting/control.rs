@@ -412,7 +412,7 @@ impl ControlService {
     }
 
     fn unpublished_snapshots(&self) -> std::result::Result<Option<Vec<UnpublishedSnapshot>>, FsError> {
-        let waiting = self.fs.pending_snapshots()?;
+        let waiting = self.fs.live_map().pending_snapshots()?;
         let named =
             waiting.into_iter().map(|(_, PendingSnapshot { id, record, tags, .. })| UnpublishedSnapshot {
                 id: id.to_string(),
