@@ -165,6 +165,8 @@ impl World {
     fn restore_to_and_fro(&mut self) {
         for _ in 0..3 + self.random.next_below(4) {
             self.pair.step();
+            // A crash can come between the two.
+            self.remember();
             self.content();
             self.remember();
             if self.random.is_one_in(2) {
