@@ -5,8 +5,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
+mod filesystem;
+
 use std::cell::LazyCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,17 +15,14 @@ use tempfile::TempDir;
 use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{Criterion, Throughput};
 use vellum_benchkit::{
-    ProcessorTime, RandomData, RenewedFixture, create_scratch_dir, measure_wall_time, random_bytes,
-    thread_time_criterion, wall_time_criterion,
+    ProcessorTime, RandomData, RenewedFixture, measure_wall_time, random_bytes, thread_time_criterion,
+    wall_time_criterion,
 };
 use vellum_fs::StateReader;
-use vellum_fs::log::LogHooks;
-use vellum_fs::tree::head::LiveHead;
-use vellum_fs::{LiveFilesystem, LiveOptions, OpenFlags, RequestCaller, WriteLog};
-use vellum_live::EmbeddedStore;
+use vellum_fs::{LiveFilesystem, OpenFlags, RequestCaller};
 use vellum_types::Ino;
-use vellum_volume::volume::NewWorktree;
-use vellum_volume::{SnapshotStatistics, StateDir, Volume};
+
+use crate::filesystem::open_new_filesystem;
 
 const PAGE: usize = 4096;
 /// Small operations after which a filesystem is made anew.
@@ -53,17 +51,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let dir = create_scratch_dir();
-        let root = dir.path().join("worktree");
-        std::fs::create_dir(&root).unwrap();
-        let state = StateDir::create(&root).unwrap();
-        let new = NewWorktree { store: None, name: "main".into(), encrypted: true, is_in_device_line: false };
-        let volume =
-            Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing")).unwrap().volume;
-        let log = Arc::new(WriteLog::open(&dir.path().join("log"), u64::MAX).unwrap());
-        let live = Arc::new(EmbeddedStore::open(&dir.path().join("live"), LogHooks(log.clone())).unwrap());
-        let head = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
-        let fs = LiveFilesystem::open(Arc::new(volume), live, log, &head, LiveOptions::default()).unwrap();
+        let (dir, fs) = open_new_filesystem();
         let ino = fs.create(Ino::ROOT, b"file", 0o644, CALLER).unwrap().ino;
         Self { _dir: dir, fs, ino }
     }

@@ -5,23 +5,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
+mod filesystem;
+
 use std::cell::LazyCell;
-use std::sync::Arc;
 
 use tempfile::TempDir;
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{ProcessorTime, RenewedFixture, create_scratch_dir, thread_time_criterion};
-use vellum_fs::log::LogHooks;
-use vellum_fs::tree::head::LiveHead;
-use vellum_fs::{
-    AttributeChanges, LiveFilesystem, LiveOptions, RenameFlags, RequestCaller, StateReader, TimeChange,
-    WriteLog,
-};
+use vellum_benchkit::{ProcessorTime, RenewedFixture, thread_time_criterion};
+use vellum_fs::{AttributeChanges, LiveFilesystem, RenameFlags, RequestCaller, StateReader, TimeChange};
 use vellum_host::clock::current_time;
-use vellum_live::EmbeddedStore;
 use vellum_types::Ino;
-use vellum_volume::volume::NewWorktree;
-use vellum_volume::{SnapshotStatistics, StateDir, Volume};
+
+use crate::filesystem::open_new_filesystem;
 
 /// Files of a worktree, each of which is used once.
 const FILES: u64 = 10_000;
@@ -49,17 +44,7 @@ struct Bench {
 impl Bench {
     /// Files of one size in one directory, all known to a kernel, and their attributes in no cache.
     fn with_files(len: usize) -> Self {
-        let dir = create_scratch_dir();
-        let root = dir.path().join("worktree");
-        std::fs::create_dir(&root).unwrap();
-        let state = StateDir::create(&root).unwrap();
-        let new = NewWorktree { store: None, name: "main".into(), encrypted: true, is_in_device_line: false };
-        let volume =
-            Volume::init_volume(&state, &new, || panic!("a new volume asks for nothing")).unwrap().volume;
-        let log = Arc::new(WriteLog::open(&dir.path().join("log"), u64::MAX).unwrap());
-        let live = Arc::new(EmbeddedStore::open(&dir.path().join("live"), LogHooks(log.clone())).unwrap());
-        let head = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
-        let fs = LiveFilesystem::open(Arc::new(volume), live, log, &head, LiveOptions::default()).unwrap();
+        let (dir, fs) = open_new_filesystem();
         let make = |number| {
             let ino = fs.create(Ino::ROOT, &file_name(number), 0o644, CALLER).unwrap().ino;
             if len > 0 {

@@ -50,46 +50,9 @@ impl BareInodeAttr {
     /// The same of an inode that is known whole. Its content is not copied.
     #[must_use]
     pub fn copy_of(whole: &InodeAttr) -> Self {
-        // Each field by its name: one that is added must be copied here, too.
-        let InodeAttr {
-            kind,
-            mode,
-            uid,
-            gid,
-            size,
-            nlink,
-            mtime,
-            atime,
-            ctime,
-            btime,
-            rdev,
-            generation,
-            parent,
-            ref name,
-            ref target,
-            ref inline,
-            chunking,
-        } = *whole;
-        let attr = InodeAttr {
-            kind,
-            mode,
-            uid,
-            gid,
-            size,
-            nlink,
-            mtime,
-            atime,
-            ctime,
-            btime,
-            rdev,
-            generation,
-            parent,
-            name: name.clone(),
-            target: target.clone(),
-            inline: None,
-            chunking,
-        };
-        Self { attr, has_inline: inline.is_some() }
+        let attr =
+            InodeAttr { name: whole.name.clone(), target: whole.target.clone(), inline: None, ..*whole };
+        Self { attr, has_inline: whole.inline.is_some() }
     }
 
     /// The attributes together with the content; None is content that is not inline.
