@@ -223,6 +223,11 @@ impl RefStore {
             let stored = match self.objects.get_object(&key, OBJECT_MAX) {
                 Ok(stored) => Some(stored),
                 Err(StoreError::NotFound { .. }) => None,
+                // It is no ref of anybody, and a swap needs the bytes that it replaces.
+                Err(StoreError::NotAFile { .. } | StoreError::TooLarge { .. }) => {
+                    self.objects.delete_object(&key)?;
+                    None
+                }
                 Err(error) => return Err(error.into()),
             };
             let found = stored.clone().and_then(|stored| self.decode_ref(kind, &key, stored).ok());

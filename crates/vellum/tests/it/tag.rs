@@ -73,16 +73,21 @@ fn object(world: &World) -> std::path::PathBuf {
 
 #[test]
 fn one_damaged_or_lost_tag_stops_nothing_and_can_be_removed() {
-    for harm in ["flipped", "gone"] {
+    for harm in ["flipped", "gone", "directory", "symlink", "large"] {
         for by_name in [true, false] {
             let world = World::with_snapshot();
             let path = object(&world);
-            if harm == "gone" {
-                fs::remove_file(&path).unwrap();
-            } else {
-                let mut bytes = fs::read(&path).unwrap();
-                bytes[20] ^= 1;
-                fs::write(&path, bytes).unwrap();
+            let mut bytes = fs::read(&path).unwrap();
+            fs::remove_file(&path).unwrap();
+            match harm {
+                "flipped" => {
+                    bytes[20] ^= 1;
+                    fs::write(&path, bytes).unwrap();
+                }
+                "directory" => fs::create_dir(&path).unwrap(),
+                "symlink" => std::os::unix::fs::symlink("/etc/passwd", &path).unwrap(),
+                "large" => fs::write(&path, vec![7; 1 << 20]).unwrap(),
+                _ => {}
             }
             let name = format!("refs/tag/{}", path.file_name().unwrap().to_str().unwrap());
             for command in [&["history"][..], &["history", "--all"], &["status"], &["tag", "list"]] {

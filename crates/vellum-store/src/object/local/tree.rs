@@ -144,9 +144,14 @@ impl StoreFolders {
         Ok(fd)
     }
 
+    /// Removes what has the name of an object. A directory that stands there instead is removed if it is empty: what is in
+    /// it is none of the store's.
     pub(super) fn unlink(&self, folder: &str, name: &str) -> io::Result<()> {
         let dir = self.open_folder(folder)?;
-        Ok(rustix::fs::unlinkat(&dir, name, AtFlags::empty())?)
+        match rustix::fs::unlinkat(&dir, name, AtFlags::empty()) {
+            Err(Errno::ISDIR) => Ok(rustix::fs::unlinkat(&dir, name, AtFlags::REMOVEDIR)?),
+            done => Ok(done?),
+        }
     }
 
     /// Adds every object in `folder` and below. Names that no key can have are not objects and are passed over. What is
