@@ -140,6 +140,11 @@ pub(crate) fn open_known_store(
             let reason = "these credentials do not allow writing".to_owned();
             return Ok(Arc::new(ReadOnlyStore::new(objects, reason, ErrorKind::Denied)));
         }
+        // Another machine has the right to write: this one may read, and tries the store another time.
+        Err(error) if error.kind() == ErrorKind::Conflict => {
+            let reason = format!("it is only read now: {error}");
+            return Ok(Arc::new(ReadOnlyStore::new(objects, reason, ErrorKind::Conflict)));
+        }
         found => found?,
     };
     if found.is_fit_for(mode) {

@@ -140,12 +140,8 @@ impl ObjectStore for SingleWriterStore {
         self.service.delete_object(key)
     }
 
-    fn parallel_get_count(&self) -> usize {
-        self.service.parallel_get_count()
-    }
-
-    fn is_remote(&self) -> bool {
-        true
+    fn inner_store(&self) -> Option<&dyn ObjectStore> {
+        Some(&self.service)
     }
 
     /// What remains to be kept by the service; the rest is kept by the right to write.

@@ -35,6 +35,16 @@ fn a_volume_on_a_webdav_server_is_written_by_one_machine_at_a_time() {
     let refused = run_on("two", &["clone", &url, &other, "--credentials", "cloud", "--plain"]);
     refused.code(2).remarks("another machine has the right to write");
     run_on("two", &["history"]).ok();
+    // Also if nobody remembers what the store keeps, which only a machine with the right to write can try.
+    let check = world.tree().join(".vellum/store-check.json");
+    let shared = world.path("served/photos/ann/store-check");
+    let kept = (fs::read(&check).unwrap(), world.path("store-check"));
+    fs::remove_file(&check).unwrap();
+    fs::rename(&shared, &kept.1).unwrap();
+    run_on("two", &["history"]).ok();
+    run_on("two", &["tag", "add", "here"]).code(2).remarks("another machine has the right to write");
+    fs::rename(&kept.1, &shared).unwrap();
+    fs::write(&check, &kept.0).unwrap();
     run_on("one", &["umount", &shown]).ok();
     run_on("one", &["verify", "--all"]).ok();
     run_on("one", &["gc", "run"]).ok();

@@ -195,9 +195,12 @@ impl WriterClaim {
         let claimed = service.find_write_time(CLAIM_OBJECT);
         let now = service.find_write_time(&clock);
         service.delete_path(&clock)?;
-        // It may have been given back, or is just written again.
-        let claimed = claimed.or_else(|error| if error.is_not_found() { Ok(None) } else { Err(error) })?;
-        let times = claimed.zip(now?);
+        let times = match claimed {
+            Ok(claimed) => claimed.zip(now?),
+            // It is just written again, or was removed by hand: whoever writes it now shows when it is read back.
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) => return Err(error),
+        };
         let Some((claimed, now)) = times else {
             let reason = format!(
                 "another machine has the right to write, and the service does not tell since when: if that machine \
