@@ -361,8 +361,7 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
             "it was written by a newer Vellum: update this one"
         }
         VolumeError::Store(StoreError::Address { kind: ErrorKind::Unsupported, .. }) => {
-            "to keep it on another machine, mount a directory of that machine here and name it; 'vellum sync' copies \
-             over ssh"
+            "a directory of another machine is sftp://HOST/PATH; 'vellum sync' copies over ssh"
         }
         other => return kind_hint(other.kind()),
     };
