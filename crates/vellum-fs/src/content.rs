@@ -5,7 +5,6 @@
 //! log names was written there before. Content of one file is changed by one transaction at a time, whole.
 
 mod ahead;
-mod chunks;
 mod copy;
 mod durable;
 pub(crate) mod extents;
@@ -29,7 +28,6 @@ use crate::attributes::clock::advance_change_time;
 use crate::error::Result;
 use crate::tree::MapReader;
 
-pub(crate) use chunks::ChunkCache;
 pub(crate) use copy::EXTENTS_MAX;
 pub(crate) use open::remove_inode;
 pub(crate) use released::ReleasedOrphans;

@@ -12,12 +12,13 @@ use vellum_types::{BareInodeAttr, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
 use vellum_volume::Volume;
 use vellum_volume::lease::HeldLease;
 use vellum_volume::refs::WorktreeQuota;
+use vellum_volume::tree::PrefetchLimits;
 
 use crate::attributes::cache::InodeCache;
 use crate::attributes::numbers::InodeNumberPool;
 use crate::content::memory;
 use crate::content::opened::OpenInodes;
-use crate::content::{ChunkCache, ContentSource, ReleasedOrphans, StoredByteCounts};
+use crate::content::{ContentSource, ReleasedOrphans, StoredByteCounts};
 use crate::error::Result;
 use crate::history::past::Epochs;
 use crate::log::WriteLog;
@@ -120,8 +121,8 @@ impl LiveFilesystem {
     ) -> Result<Self> {
         let tree = LiveMap::open(live, volume.nodes.clone(), fresh)?;
         tree.worktree_usage().set_quota(options.quota);
-        let chunks = ChunkCache::new(volume.blobs.clone(), options.chunk_cache);
-        let source = ContentSource::new(log.clone(), chunks);
+        let limits = PrefetchLimits::for_requests_at_once(volume.objects.parallel_get_count());
+        let source = ContentSource::new(log.clone(), volume.blobs.clone(), options.chunk_cache, limits);
         let inodes = InodeCache::default();
         let opened = OpenInodes::default();
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());

@@ -3,8 +3,10 @@
 //! Invariant: whatever the nodes hold, a walk here ends, names are legal file names, and content has the length
 //! that the attributes say; anything else is an error that names the place.
 
+mod chunks;
 mod content;
 mod path_budget;
+mod read_streams;
 mod reader;
 
 use std::collections::HashMap;
@@ -23,8 +25,10 @@ use vellum_types::{
     MapKeyTag,
 };
 
+pub use self::chunks::{ChunkCache, ChunkStatistics};
 pub(crate) use self::content::ContentCache;
 pub use self::path_budget::PathBudget;
+pub use self::read_streams::{PrefetchLimits, ReadStreams};
 pub use self::reader::{DirEntry, SeekTarget, StateReader};
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
@@ -405,6 +409,13 @@ pub struct FilePiece {
     pub len: u64,
     /// The chunk and where it begins in it; None is a hole.
     pub chunk: Option<(BlobId, u32)>,
+}
+
+impl FilePiece {
+    /// The chunk that it is a part of; None for a hole.
+    fn chunk_id(&self) -> Option<BlobId> {
+        self.chunk.map(|(id, _)| id)
+    }
 }
 
 /// A file's content as pieces, holes included, from 0 to its size. Inline content has no pieces.

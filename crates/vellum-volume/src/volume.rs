@@ -31,7 +31,7 @@ use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_
 use crate::session::WriteSession;
 use crate::state::{DirectoryIdentity, INDEX_FOLDER, RESERVE_FILE, STATE_DIR, StateDir, WorktreeFile};
 use crate::store_check::open_known_store;
-use crate::tree::{ContentCache, NodeLoader};
+use crate::tree::{ContentCache, NodeLoader, PrefetchLimits};
 
 /// Memory for decoded nodes, bytes: holds the hot part of a map of some million files.
 const NODE_CACHE_BYTES: u64 = 64 << 20;
@@ -188,7 +188,8 @@ impl Volume {
         let _ = state.write_cachedir_tag(INDEX_FOLDER);
         let loader = NodeLoader::new(blobs.clone(), MapShape::new(keys.boundary_seed()), &keys)?;
         let nodes = Arc::new(NodeCache::new(loader, NODE_CACHE_BYTES));
-        let content = Arc::new(ContentCache::new(blobs.clone()));
+        let limits = PrefetchLimits::for_requests_at_once(objects.parallel_get_count());
+        let content = Arc::new(ContentCache::new(blobs.clone(), limits));
         let refs = RefStore::open(objects.clone(), keys.clone(), state.clone())?;
         let catalog = SnapshotCatalog::open(objects.clone(), keys.clone(), state.clone());
         let damage = Arc::new(DamageRecorder::new(state.clone()));

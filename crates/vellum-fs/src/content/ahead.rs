@@ -4,12 +4,8 @@
 //! Files that were made together have neighbouring inode numbers: their entries lie side by side in the map, and their
 //! chunks in a pack. Invariant: fetching ahead changes nothing but time; it fails where a read of the map fails.
 
-use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use vellum_map::KeySpan;
 use vellum_types::{BlobId, Extent, ExtentSource, Ino, MapKey, MapKeyRef};
 
@@ -18,15 +14,8 @@ use super::source::ContentSource;
 use crate::error::Result;
 use crate::tree::{LiveMap, MapReader};
 
-/// What is fetched ahead of a reader at first, bytes.
+/// What is fetched at first of the files ahead, and of each of them at most, bytes.
 const WINDOW_MIN: u64 = 512 << 10;
-/// What is fetched ahead at most, bytes: enough for the time of a request to a store.
-const WINDOW_MAX: u64 = 8 << 20;
-/// A first read of so many bytes is taken for the beginning of all of the file: it is as much as the kernel asks for when
-/// a program reads in large pieces.
-const EAGER: u64 = 128 << 10;
-/// How far a read may be from where the last one ended and still be in sequence: the kernel asks for several at once.
-const SLACK: u64 = 1 << 20;
 
 /// Inode numbers between two files that are read one after the other: directories and small files may lie between them.
 const STEP_MAX: u64 = 16;
@@ -37,36 +26,9 @@ const FILES_WINDOW_MAX: u64 = 4 << 20;
 /// Entries of the map that are looked through for the next files.
 const ENTRIES_MAX: usize = 1024;
 
-/// Files of which it is known how far they were read: those read lately, twice as many at most.
-const STREAMS: usize = 256;
-
-/// How far a file was read in sequence, and how far ahead it is being fetched: all who read it share that.
-#[derive(Debug, Default)]
-struct ReadStream {
-    /// Where the last read ended.
-    read_to: AtomicU64,
-    /// Up to where chunks were asked for.
-    fetched_to: AtomicU64,
-    /// How much to ask for next, bytes.
-    window: AtomicU64,
-}
-
-/// What was read lately: how far which files, and which files one after the other.
-#[derive(Debug, Default)]
-pub(crate) struct ReadStreams {
-    streams: Mutex<StreamGenerations>,
-    sequence: Mutex<FileSequence>,
-}
-
-#[derive(Debug, Default)]
-struct StreamGenerations {
-    young: HashMap<Ino, Arc<ReadStream>>,
-    old: HashMap<Ino, Arc<ReadStream>>,
-}
-
 /// Files that are read to their ends, one after the other, in the order of their inode numbers.
 #[derive(Debug, Default)]
-struct FileSequence {
+pub(super) struct FileSequence {
     /// The last one.
     last: u64,
     /// How many there were.
@@ -97,8 +59,7 @@ impl ContentSource {
         range: Range<u64>,
         is_file_end: bool,
     ) -> Result<()> {
-        let stream = self.streams.get_stream(ino);
-        if let Some(ahead) = stream.next_prefetch_range(&range) {
+        if let Some(ahead) = self.streams.note_read(ino, &range) {
             // At a later moment than the read itself: should the file have changed in between, chunks are fetched
             // that nobody wants.
             let extents = map.read_head_state(|view| find_overlapping(view, ino, ahead))?;
@@ -107,7 +68,7 @@ impl ContentSource {
         if !is_file_end {
             return Ok(());
         }
-        let next_files = self.streams.sequence.lock().next_files(ino);
+        let next_files = self.sequence.lock().next_files(ino);
         next_files.map_or(Ok(()), |ahead| self.prefetch_files(map, &ahead))
     }
 
@@ -118,7 +79,7 @@ impl ContentSource {
             (chunks, reached) = find_chunks_of_files(view, ahead, reached)?;
             Ok(())
         })?;
-        self.streams.sequence.lock().set_fetched(ahead.from, reached);
+        self.sequence.lock().set_fetched(ahead.from, reached);
         self.chunks.prefetch_chunks(chunks.into_iter());
         Ok(())
     }
@@ -188,51 +149,6 @@ impl FileSequence {
             self.span = to.saturating_sub(from);
             self.fetched_to = to;
         }
-    }
-}
-
-impl ReadStreams {
-    /// The stream of a file.
-    fn get_stream(&self, ino: Ino) -> Arc<ReadStream> {
-        let mut table = self.streams.lock();
-        if let Some(stream) = table.young.get(&ino) {
-            return stream.clone();
-        }
-        // Two generations instead of a list in order of use: a file that is still read moves to the young one, and
-        // the rest goes with its generation, all at once.
-        let stream = table.old.remove(&ino).unwrap_or_default();
-        if table.young.len() >= STREAMS {
-            table.old = std::mem::take(&mut table.young);
-        }
-        table.young.insert(ino, stream.clone());
-        stream
-    }
-}
-
-impl ReadStream {
-    /// Notes a read; gives the range to fetch ahead, if it is time to. Threads that race here fetch too much or too
-    /// little, and nothing worse.
-    fn next_prefetch_range(&self, range: &Range<u64>) -> Option<Range<u64>> {
-        let read_to = self.read_to.swap(range.end, Ordering::Relaxed);
-        let is_first = range.start == 0 && read_to == 0;
-        // Who begins with a large piece goes on; who wants a little may want no more than that.
-        let is_hesitant = is_first && range.end < EAGER;
-        if range.start.abs_diff(read_to) > SLACK || is_hesitant {
-            // A jump: whoever reads here and there gains nothing from what lies behind.
-            self.window.store(0, Ordering::Relaxed);
-            self.fetched_to.store(range.end, Ordering::Relaxed);
-            return None;
-        }
-        let window = self.window.load(Ordering::Relaxed).max(WINDOW_MIN);
-        let fetched_to = self.fetched_to.load(Ordering::Relaxed).max(range.end);
-        // Half of it is still ahead. Asking in large pieces lets neighbours in a pack be one request.
-        if fetched_to - range.end > window / 2 {
-            return None;
-        }
-        let ahead = fetched_to..range.end.saturating_add(window);
-        self.fetched_to.store(ahead.end, Ordering::Relaxed);
-        self.window.store((window * 2).min(WINDOW_MAX), Ordering::Relaxed);
-        Some(ahead)
     }
 }
 

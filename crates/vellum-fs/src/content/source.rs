@@ -6,11 +6,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use vellum_store::BlobStore;
 use vellum_types::{BlobId, ExtentSource, Ino};
 use vellum_volume::VolumeError;
+use vellum_volume::tree::{ChunkCache, ChunkStatistics, PrefetchLimits, ReadStreams};
 
-use super::ahead::ReadStreams;
-use super::chunks::ChunkCache;
+use super::ahead::FileSequence;
 use super::extents::{PlacedExtent, clip_extent};
 use crate::attributes::cache::CacheStatistics;
 use crate::error::Result;
@@ -20,13 +22,15 @@ use crate::log::WriteLog;
 pub(crate) struct ContentSource {
     log: Arc<WriteLog>,
     pub(super) chunks: ChunkCache,
-    pub(super) streams: ReadStreams,
+    pub(super) streams: ReadStreams<Ino>,
+    pub(super) sequence: Mutex<FileSequence>,
 }
 
 impl ContentSource {
-    /// Nothing is cached yet.
-    pub fn new(log: Arc<WriteLog>, chunks: ChunkCache) -> Self {
-        Self { log, chunks, streams: ReadStreams::default() }
+    /// Reads from a write log and a store, and keeps up to `capacity` bytes of decoded chunks. Nothing is cached yet.
+    pub fn new(log: Arc<WriteLog>, blobs: Arc<BlobStore>, capacity: u64, limits: PrefetchLimits) -> Self {
+        let streams = ReadStreams::new(limits.window);
+        Self { log, chunks: ChunkCache::new(blobs, capacity, limits), streams, sequence: Mutex::default() }
     }
 
     /// Returns whether a chunk is in memory, decoded.
@@ -36,7 +40,16 @@ impl ContentSource {
 
     /// Returns what the cache of chunks did and holds.
     pub fn chunk_statistics(&self) -> CacheStatistics {
-        self.chunks.statistics()
+        let ChunkStatistics { lookups, misses, entries, bytes, capacity } = self.chunks.statistics();
+        CacheStatistics {
+            hits: lookups.saturating_sub(misses),
+            misses,
+            // They are not counted.
+            evictions: 0,
+            entries,
+            bytes,
+            capacity,
+        }
     }
 
     /// Puts what some extents hold into a buffer that stands for the file from `offset` on.

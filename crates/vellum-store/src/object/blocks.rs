@@ -91,8 +91,9 @@ impl BlockStore {
         self.cache.as_ref().filter(|_| !self.ignores_cache.load(Ordering::Relaxed))
     }
 
-    /// A piece, kept or fetched. `None` if the object ends before it.
-    fn get_piece(&self, key: &ObjectKey, number: u64) -> Result<Option<Arc<[u8]>>, StoreError> {
+    /// A piece, kept or fetched together with those that are wanted after it, up to `last`. `None` if the object ends
+    /// before it.
+    fn get_piece(&self, key: &ObjectKey, number: u64, last: u64) -> Result<Option<Arc<[u8]>>, StoreError> {
         let id = (key.clone(), number);
         loop {
             if let Some(piece) = self.pieces.get(&id) {
@@ -103,7 +104,7 @@ impl BlockStore {
                 self.pieces.insert(id, Arc::clone(&piece));
                 return Ok(Some(piece));
             }
-            match self.claim_pieces(key, number) {
+            match self.claim_pieces(key, number, last) {
                 Some(claim) => return self.fetch_pieces(&claim, number),
                 // Somebody else fetches it: wait, and look again.
                 None => {
@@ -117,8 +118,8 @@ impl BlockStore {
     }
 
     /// Claims a piece and those after it that are worth fetching with it. `None` if somebody fetches it already.
-    fn claim_pieces<'a>(&'a self, key: &'a ObjectKey, number: u64) -> Option<FetchClaim<'a>> {
-        let count = self.windows.lock().choose_piece_count(key);
+    fn claim_pieces<'a>(&'a self, key: &'a ObjectKey, number: u64, last: u64) -> Option<FetchClaim<'a>> {
+        let count = self.windows.lock().choose_piece_count(key).max(last.saturating_sub(number) + 1);
         let mut fetching = self.fetching.lock();
         if fetching.contains(&(key.clone(), number)) {
             return None;
@@ -219,8 +220,9 @@ impl ObjectStore for BlockStore {
             return check_read_length(self, key, Vec::new(), len);
         };
         let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
-        for number in offset / PIECE..=(end - 1) / PIECE {
-            let Some(piece) = self.get_piece(key, number)? else { break };
+        let last = (end - 1) / PIECE;
+        for number in offset / PIECE..=last {
+            let Some(piece) = self.get_piece(key, number, last)? else { break };
             let start = offset.saturating_sub(number * PIECE).min(piece.len() as u64);
             let stop = (end - number * PIECE).min(piece.len() as u64);
             let range = usize::try_from(start).ok().zip(usize::try_from(stop).ok());

@@ -3,9 +3,9 @@
 //! Invariant: a chunk is fetched by one thread at a time; a second one waits for the first. A thread never waits for
 //! a chunk while others wait for a chunk that it has to fetch itself.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,19 +15,15 @@ use quick_cache::sync::{Cache, GuardResult, PlaceholderGuard};
 use vellum_store::{BlobError, BlobStore};
 use vellum_types::{BlobId, BlobKind};
 
-use crate::attributes::cache::CacheStatistics;
+use super::read_streams::PrefetchLimits;
 
 /// A chunk is about this long: what the cache sizes its tables by.
 const CHUNK_WEIGHT: u64 = 64 << 10;
-/// Chunks that one thread fetches ahead together: one request where they are neighbours.
-const AHEAD: usize = 8;
 /// From so many chunks on a request is shared with the threads that fetch ahead: waking one takes longer than to decode
 /// one.
 const SHARED_MIN: usize = 6;
 /// Of what is shared, in how many parts.
 const SHARES: usize = 4;
-/// Threads that fetch ahead: opening and decompressing is work for several.
-const THREADS_MAX: usize = 4;
 /// What may wait to be fetched ahead; beyond that the readers themselves will do.
 const QUEUE: usize = 64;
 
@@ -43,8 +39,30 @@ type ChunkGuard<'c> = PlaceholderGuard<
 type ChunkLifecycle = quick_cache::sync::DefaultLifecycle<BlobId, DecodedChunk>;
 
 /// The cache.
-pub(crate) struct ChunkCache {
+pub struct ChunkCache {
     shared: Arc<ChunkCacheState>,
+    limits: PrefetchLimits,
+    /// Started when something is to be fetched ahead: most commands read too little for that.
+    workers: OnceLock<PrefetchWorkers>,
+}
+
+/// What a cache of chunks did and holds. Evictions are not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkStatistics {
+    /// Chunks that were asked for.
+    pub lookups: u64,
+    /// Those of them that were not there.
+    pub misses: u64,
+    /// Chunks that it holds.
+    pub entries: u64,
+    /// Bytes that these take.
+    pub bytes: u64,
+    /// Bytes that they may take.
+    pub capacity: u64,
+}
+
+/// The threads that fetch ahead.
+struct PrefetchWorkers {
     queue: Option<SyncSender<Vec<BlobId>>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -66,8 +84,9 @@ impl Weighter<BlobId, DecodedChunk> for ChunkWeighter {
 }
 
 impl ChunkCache {
-    /// Caches up to `capacity` bytes.
-    pub fn new(blobs: Arc<BlobStore>, capacity: u64) -> Self {
+    /// Caches up to `capacity` bytes, and fetches ahead within limits.
+    #[must_use]
+    pub fn new(blobs: Arc<BlobStore>, capacity: u64, limits: PrefetchLimits) -> Self {
         let items = usize::try_from(capacity / CHUNK_WEIGHT).unwrap_or(usize::MAX).max(16);
         let shared = Arc::new(ChunkCacheState {
             blobs,
@@ -75,20 +94,7 @@ impl ChunkCache {
             lookups: AtomicU64::new(0),
             missed: AtomicU64::new(0),
         });
-        let (queue, jobs) = sync_channel(QUEUE);
-        let jobs = Arc::new(Mutex::new(jobs));
-        let count = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-        let start = |number| {
-            let shared = shared.clone();
-            let jobs = jobs.clone();
-            std::thread::Builder::new()
-                .name(format!("vellum-ahead-{number}"))
-                .spawn(move || shared.run_prefetch_worker(&jobs))
-                .ok()
-        };
-        // Without threads nothing is fetched ahead.
-        let threads = (0..count).filter_map(start).collect();
-        Self { shared, queue: Some(queue), threads }
+        Self { shared, limits, workers: OnceLock::new() }
     }
 
     /// Some chunks, in the order asked for. If many of them are missing, the threads that fetch ahead begin with the
@@ -108,19 +114,18 @@ impl ChunkCache {
     }
 
     /// Whether a chunk is here, decoded.
+    #[must_use]
     pub fn contains_chunk(&self, id: &BlobId) -> bool {
         self.shared.cache.contains_key(id)
     }
 
-    /// What it did and holds. Evictions are not counted.
-    pub fn statistics(&self) -> CacheStatistics {
+    /// What it did and holds.
+    #[must_use]
+    pub fn statistics(&self) -> ChunkStatistics {
         let ChunkCacheState { cache, lookups, missed, .. } = &*self.shared;
-        let lookups = lookups.load(Ordering::Relaxed);
-        let misses = missed.load(Ordering::Relaxed);
-        CacheStatistics {
-            hits: lookups.saturating_sub(misses),
-            misses,
-            evictions: 0,
+        ChunkStatistics {
+            lookups: lookups.load(Ordering::Relaxed),
+            misses: missed.load(Ordering::Relaxed),
             entries: cache.len() as u64,
             bytes: cache.weight(),
             capacity: cache.capacity(),
@@ -130,14 +135,18 @@ impl ChunkCache {
     /// Says that these will be asked for soon, in this order.
     pub fn prefetch_chunks(&self, ids: impl Iterator<Item = BlobId>) {
         let ids: Vec<BlobId> = ids.collect();
-        self.enqueue_missing(&ids, AHEAD);
+        self.enqueue_missing(&ids, self.limits.batch);
     }
 
     /// Asks the threads for those that are missing, so many at a time. Says how many that are.
     fn enqueue_missing(&self, ids: &[BlobId], batch: usize) -> usize {
-        let Some(queue) = &self.queue else { return 0 };
         let is_missing = |id: &&BlobId| !self.shared.cache.contains_key(*id);
         let missing: Vec<BlobId> = ids.iter().filter(is_missing).copied().collect();
+        if missing.is_empty() {
+            return 0;
+        }
+        let workers = self.workers.get_or_init(|| PrefetchWorkers::start(&self.shared, self.limits.threads));
+        let Some(queue) = &workers.queue else { return 0 };
         // Never waits: who reads must not stand behind what might be wanted later.
         for batch in missing.chunks(batch.max(1)) {
             if queue.try_send(batch.to_vec()).is_err() {
@@ -148,7 +157,25 @@ impl ChunkCache {
     }
 }
 
-impl Drop for ChunkCache {
+impl PrefetchWorkers {
+    fn start(shared: &Arc<ChunkCacheState>, count: usize) -> Self {
+        let (queue, jobs) = sync_channel(QUEUE);
+        let jobs = Arc::new(Mutex::new(jobs));
+        let start = |number| {
+            let shared = shared.clone();
+            let jobs = jobs.clone();
+            std::thread::Builder::new()
+                .name(format!("vellum-ahead-{number}"))
+                .spawn(move || shared.run_prefetch_worker(&jobs))
+                .ok()
+        };
+        let threads: Vec<_> = (0..count).filter_map(start).collect();
+        // Without threads nothing is fetched ahead.
+        Self { queue: (!threads.is_empty()).then_some(queue), threads }
+    }
+}
+
+impl Drop for PrefetchWorkers {
     fn drop(&mut self) {
         // Closing the channel is what ends the threads; those at work finish their batch first.
         self.queue = None;

@@ -1,12 +1,16 @@
-//! Content of files of published states, read at any offset: files and chunks that were read last are kept decoded.
+//! Content of files of published states, read at any offset: files and chunks that were read last are kept decoded, and
+//! of a file that is read in sequence the next chunks are fetched ahead.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use vellum_store::BlobStore;
-use vellum_types::{BlobId, BlobKind, Ino};
+use vellum_types::{BlobId, Ino};
 
+use super::chunks::ChunkCache;
+use super::read_streams::{PrefetchLimits, ReadStreams};
 use super::{FilePiece, FsTree, InodeRecord, SeekTarget, collect_file_pieces, slice_chunk};
 use crate::error::{Result, VolumeError};
 
@@ -16,30 +20,26 @@ const FILES_KEPT: u64 = 8 << 20;
 /// Bytes that the cache itself takes for an entry, about.
 const ENTRY: u64 = 64;
 
-/// Decoded chunks that are kept for the next request, bytes: the kernel reads ahead by a megabyte, and several files
-/// at once; what it has read, it keeps itself.
+/// Decoded chunks that are kept for the next request at least, bytes: the kernel reads ahead by a megabyte, and several
+/// files at once; what it has read, it keeps itself.
 const CHUNKS_KEPT: u64 = 32 << 20;
+
+/// Pieces whose chunks are fetched and held at once: some MiB.
+const BATCH: usize = 64;
 
 /// Decoded files and chunks, shared by all published states of a volume.
 pub(crate) struct ContentCache {
     blobs: Arc<BlobStore>,
+    limits: PrefetchLimits,
     /// Most commands read no content through it, so its tables are made when they are used.
     kept: OnceLock<KeptContent>,
 }
 
 struct KeptContent {
-    chunks: Cache<BlobId, Arc<Vec<u8>>, ChunkLengthWeighter>,
+    chunks: ChunkCache,
+    streams: ReadStreams<(BlobId, Ino)>,
     /// By the root of the tree and the inode in it.
     files: Cache<(BlobId, Ino), Arc<FileContent>, FileWeighter>,
-}
-
-#[derive(Debug, Clone)]
-struct ChunkLengthWeighter;
-
-impl Weighter<BlobId, Arc<Vec<u8>>> for ChunkLengthWeighter {
-    fn weight(&self, _: &BlobId, chunk: &Arc<Vec<u8>>) -> u64 {
-        chunk.len() as u64 + ENTRY
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -56,25 +56,22 @@ impl Weighter<(BlobId, Ino), Arc<FileContent>> for FileWeighter {
 }
 
 impl ContentCache {
-    /// Reads chunks from `blobs`.
-    pub fn new(blobs: Arc<BlobStore>) -> Self {
-        Self { blobs, kept: OnceLock::new() }
+    /// Reads chunks from `blobs`, and fetches ahead within limits.
+    pub fn new(blobs: Arc<BlobStore>, limits: PrefetchLimits) -> Self {
+        Self { blobs, limits, kept: OnceLock::new() }
     }
 
     fn kept(&self) -> &KeptContent {
         self.kept.get_or_init(|| {
-            let expected = usize::try_from(CHUNKS_KEPT >> 16).unwrap_or(usize::MAX);
-            let chunks = Cache::with_weighter(expected, CHUNKS_KEPT, ChunkLengthWeighter);
+            // What is fetched ahead must still be there when it is read.
+            let capacity = CHUNKS_KEPT.max(self.limits.window.saturating_mul(2));
             let expected =
                 usize::try_from(FILES_KEPT / size_of::<FileContent>() as u64).unwrap_or(usize::MAX);
-            KeptContent { chunks, files: Cache::with_weighter(expected, FILES_KEPT, FileWeighter) }
-        })
-    }
-
-    fn get_chunk(&self, ino: Ino, id: BlobId) -> Result<Arc<Vec<u8>>> {
-        self.kept().chunks.get_or_insert_with(&id, || {
-            let chunk = self.blobs.read_blob(BlobKind::Chunk, &id);
-            chunk.map(Arc::new).map_err(|source| VolumeError::Content { ino, source })
+            KeptContent {
+                chunks: ChunkCache::new(self.blobs.clone(), capacity, self.limits),
+                streams: ReadStreams::new(self.limits.window),
+                files: Cache::with_weighter(expected, FILES_KEPT, FileWeighter),
+            }
         })
     }
 }
@@ -89,6 +86,12 @@ impl FileContent {
     /// Counts the bytes that are not in holes.
     pub fn count_stored_bytes(&self) -> u64 {
         self.pieces.iter().filter(|piece| piece.chunk.is_some()).map(|piece| piece.len).sum()
+    }
+
+    /// The pieces that have something of a range.
+    fn pieces_within(&self, range: Range<u64>) -> impl Iterator<Item = &FilePiece> {
+        let first = self.pieces.partition_point(|piece| piece.offset + piece.len <= range.start);
+        self.pieces.iter().skip(first).take_while(move |piece| piece.offset < range.end)
     }
 
     /// Returns the next data or hole from `offset` on, if there is any.
@@ -135,32 +138,40 @@ impl FsTree {
             bytes.extend_from_slice(range.and_then(|(from, to)| content.get(from..to)).unwrap_or_default());
             return Ok(bytes);
         }
-        let first = file.pieces.partition_point(|piece| piece.offset + piece.len <= offset);
-        for piece in file.pieces.iter().skip(first).take_while(|piece| piece.offset < end) {
-            let from = offset.max(piece.offset);
-            self.append_piece(ino, piece, from, end.min(piece.offset + piece.len), &mut bytes)?;
+        let kept = self.content.kept();
+        // Before this range is fetched, so that both are on their way together.
+        if let Some(ahead) = kept.streams.note_read((self.view.base.0, ino), &(offset..end)) {
+            kept.chunks.prefetch_chunks(file.pieces_within(ahead).filter_map(FilePiece::chunk_id));
+        }
+        let pieces: Vec<&FilePiece> = file.pieces_within(offset..end).collect();
+        for batch in pieces.chunks(BATCH) {
+            self.append_pieces(ino, batch, offset..end, &mut bytes)?;
         }
         Ok(bytes)
     }
 
-    /// Appends the bytes from `from` to `to` of the file, which lie in `piece`.
-    fn append_piece(
+    /// Appends the bytes of pieces, as far as they lie in a range of the file.
+    fn append_pieces(
         &self,
         ino: Ino,
-        piece: &FilePiece,
-        from: u64,
-        to: u64,
+        pieces: &[&FilePiece],
+        range: Range<u64>,
         bytes: &mut Vec<u8>,
     ) -> Result<()> {
         let too_long = || VolumeError::BadTree(format!("inode {ino} has a piece that is too long"));
-        let skip = from - piece.offset;
-        let len = to - from;
-        match piece.chunk {
-            None => bytes.resize(bytes.len() + usize::try_from(len).map_err(|_| too_long())?, 0),
-            Some((id, at)) => {
-                let chunk = self.content.get_chunk(ino, id)?;
-                let at = u32::try_from(skip).ok().and_then(|skip| at.checked_add(skip));
-                bytes.extend_from_slice(slice_chunk(&chunk, id, at.ok_or_else(too_long)?, len)?);
+        let ids: Vec<BlobId> = pieces.iter().filter_map(|piece| piece.chunk_id()).collect();
+        let chunks = self.content.kept().chunks.get_chunks(&ids);
+        let mut chunks = chunks.map_err(|source| VolumeError::Content { ino, source })?.into_iter();
+        for piece in pieces {
+            let from = range.start.max(piece.offset);
+            let len = range.end.min(piece.offset + piece.len) - from;
+            match piece.chunk {
+                None => bytes.resize(bytes.len() + usize::try_from(len).map_err(|_| too_long())?, 0),
+                Some((id, at)) => {
+                    let chunk = chunks.next().ok_or_else(too_long)?;
+                    let at = u32::try_from(from - piece.offset).ok().and_then(|skip| at.checked_add(skip));
+                    bytes.extend_from_slice(slice_chunk(&chunk, id, at.ok_or_else(too_long)?, len)?);
+                }
             }
         }
         Ok(())

@@ -1,0 +1,162 @@
+//! Which files are read in sequence, and what of them to fetch ahead.
+//!
+//! Invariant: it only counts; whoever reads decides what is fetched. Deliberately absent: the content.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// What is fetched ahead of a reader at first, bytes.
+const WINDOW_MIN: u64 = 512 << 10;
+
+/// A first read of so many bytes is taken for the beginning of all of the file: it is as much as the kernel asks for when
+/// a program reads in large pieces.
+const EAGER: u64 = 128 << 10;
+
+/// How far a read may be from where the last one ended and still be in sequence: the kernel asks for several at once.
+const SLACK: u64 = 1 << 20;
+
+/// Files of which it is known how far they were read: those read lately, twice as many at most.
+const STREAMS: usize = 256;
+/// How much is fetched ahead, by what a request to the store takes.
+#[derive(Debug, Clone, Copy)]
+pub struct PrefetchLimits {
+    /// What is fetched ahead of a reader at most, bytes.
+    pub window: u64,
+    /// Chunks that one thread fetches ahead together: one request where they are neighbours.
+    pub batch: usize,
+    /// Threads that fetch ahead.
+    pub threads: usize,
+}
+
+impl PrefetchLimits {
+    /// For a store of which so many requests are worth having under way at once. In a directory threads do not wait, but
+    /// open and decompress; of a service, eight requests of some 4 MiB hide its latency.
+    #[must_use]
+    pub fn for_requests_at_once(count: usize) -> Self {
+        match count {
+            0 | 1 => Self {
+                window: 8 << 20,
+                batch: 8,
+                threads: std::thread::available_parallelism().map_or(1, usize::from).min(4),
+            },
+            _ => Self { window: 32 << 20, batch: 64, threads: count },
+        }
+    }
+}
+
+/// How far a file was read in sequence, and how far ahead it is being fetched: all who read it share that.
+#[derive(Debug, Default)]
+struct ReadStream {
+    /// Where the last read ended.
+    read_to: AtomicU64,
+    /// Up to where chunks were asked for.
+    fetched_to: AtomicU64,
+    /// How much to ask for next, bytes.
+    window: AtomicU64,
+}
+
+/// How far files were read, those that were read lately. `K` tells one file from another.
+#[derive(Debug)]
+pub struct ReadStreams<K> {
+    window_max: u64,
+    generations: Mutex<StreamGenerations<K>>,
+}
+
+#[derive(Debug)]
+struct StreamGenerations<K> {
+    young: HashMap<K, Arc<ReadStream>>,
+    old: HashMap<K, Arc<ReadStream>>,
+}
+
+impl<K: Eq + Hash> ReadStreams<K> {
+    /// Nothing was read yet. At most `window_max` bytes are fetched ahead of a reader.
+    #[must_use]
+    pub fn new(window_max: u64) -> Self {
+        let generations = StreamGenerations { young: HashMap::new(), old: HashMap::new() };
+        Self { window_max, generations: Mutex::new(generations) }
+    }
+
+    /// Notes a read of a file; gives the range to fetch ahead, if it is time to.
+    pub fn note_read(&self, file: K, range: &Range<u64>) -> Option<Range<u64>> {
+        self.get_stream(file).next_prefetch_range(range, self.window_max)
+    }
+
+    fn get_stream(&self, file: K) -> Arc<ReadStream> {
+        let mut table = self.generations.lock();
+        if let Some(stream) = table.young.get(&file) {
+            return stream.clone();
+        }
+        // Two generations instead of a list in order of use: a file that is still read moves to the young one, and
+        // the rest goes with its generation, all at once.
+        let stream = table.old.remove(&file).unwrap_or_default();
+        if table.young.len() >= STREAMS {
+            table.old = std::mem::take(&mut table.young);
+        }
+        table.young.insert(file, stream.clone());
+        stream
+    }
+}
+
+impl ReadStream {
+    /// As [`ReadStreams::note_read`]. Threads that race here fetch too much or too
+    /// little, and nothing worse.
+    fn next_prefetch_range(&self, range: &Range<u64>, window_max: u64) -> Option<Range<u64>> {
+        let read_to = self.read_to.swap(range.end, Ordering::Relaxed);
+        let is_first = range.start == 0 && read_to == 0;
+        // Who begins with a large piece goes on; who wants a little may want no more than that.
+        let is_hesitant = is_first && range.end < EAGER;
+        if range.start.abs_diff(read_to) > SLACK || is_hesitant {
+            // A jump: whoever reads here and there gains nothing from what lies behind.
+            self.window.store(0, Ordering::Relaxed);
+            self.fetched_to.store(range.end, Ordering::Relaxed);
+            return None;
+        }
+        let window = self.window.load(Ordering::Relaxed).max(WINDOW_MIN);
+        let fetched_to = self.fetched_to.load(Ordering::Relaxed).max(range.end);
+        // Half of it is still ahead. Asking in large pieces lets neighbours in a pack be one request.
+        if fetched_to - range.end > window / 2 {
+            return None;
+        }
+        let ahead = fetched_to..range.end.saturating_add(window);
+        self.fetched_to.store(ahead.end, Ordering::Relaxed);
+        self.window.store((window * 2).min(window_max), Ordering::Relaxed);
+        Some(ahead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a file in steps from its beginning; gives what is fetched ahead, and checks that it is without gaps.
+    fn read_in_order(streams: &ReadStreams<u8>, step: u64, end: u64) -> Vec<Range<u64>> {
+        let reads = (0..end / step).map(|number| number * step..(number + 1) * step);
+        let ahead: Vec<_> = reads.filter_map(|range| streams.note_read(1, &range)).collect();
+        assert!(ahead.windows(2).all(|pair| pair[0].end == pair[1].start), "{ahead:?}");
+        ahead
+    }
+
+    #[test]
+    fn what_is_fetched_ahead_of_a_reader_in_sequence_grows_to_the_limit() {
+        let ahead = read_in_order(&ReadStreams::new(4 << 20), 128 << 10, 64 << 20);
+        assert_eq!(ahead.first(), Some(&(128 << 10..640 << 10)));
+        let longest = ahead.iter().map(|range| range.end - range.start).max();
+        assert!(longest.is_some_and(|longest| (2 << 20..=4 << 20).contains(&longest)), "{longest:?}");
+        assert!(ahead.last().is_some_and(|last| last.end >= 64 << 20), "it keeps ahead");
+    }
+
+    #[test]
+    fn nothing_is_fetched_ahead_of_small_and_scattered_reads() {
+        let streams = ReadStreams::new(32 << 20);
+        assert_eq!(streams.note_read(1, &(0..4096)), None, "it may want no more");
+        assert_eq!(streams.note_read(1, &(50 << 20..(50 << 20) + 4096)), None);
+        assert_eq!(streams.note_read(1, &(9 << 20..(9 << 20) + 4096)), None);
+        // Another file is another stream.
+        assert!(streams.note_read(2, &(0..1 << 20)).is_some());
+    }
+}
