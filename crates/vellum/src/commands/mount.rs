@@ -408,15 +408,20 @@ fn worktree_name(args: &Args, mountpoint: &Path) -> Result<String> {
     if let Some(name) = &args.worktree {
         return Ok(name.clone());
     }
-    let name = mountpoint.file_name().and_then(|name| name.to_str());
-    let named = name.filter(|name| vellum_volume::refs::check_ref_name(name).is_ok());
-    named.map(String::from).ok_or_else(|| {
-        let message = format!(
-            "{} cannot be the name of a worktree",
-            format_path(mountpoint.as_os_str().as_encoded_bytes())
-        );
-        CliError::usage_error(message, "name the worktree with --worktree")
-    })
+    // What a name may not have, a space above all, becomes a dash.
+    let typed = mountpoint.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let is_plain = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let plain: String = typed.chars().map(|letter| if is_plain(letter) { letter } else { '-' }).collect();
+    let name = plain.trim_matches(['-', '.']);
+    if vellum_volume::refs::check_ref_name(&typed).is_ok() {
+        return Ok(typed.into_owned());
+    }
+    if vellum_volume::refs::check_ref_name(name).is_ok() {
+        return Ok(name.to_owned());
+    }
+    let shown = format_path(mountpoint.as_os_str().as_encoded_bytes());
+    let message = format!("no worktree can be named after {shown}");
+    Err(CliError::usage_error(message, "'vellum fork NAME --mount DIR' makes one with a name of its own"))
 }
 
 fn mount_target(

@@ -7,9 +7,22 @@ use crate::world::World;
 fn a_mountpoint_with_a_space_in_its_name_is_listed() {
     let world = World::with_snapshot();
     let mount = Mount::place(&world, "some where");
-    mount.again(&[]).code(3).remarks("cannot be the name of a worktree").remarks("--worktree");
+    mount.again(&[]).ok();
+    world.run(&["mounts"]).ok().says("some where");
+    world.run(&["worktree", "list"]).ok().says("some-where");
+    mount.umount().ok();
     mount.again(&["--snapshot", "first"]).ok();
     world.run(&["mounts"]).ok().says("some where");
+}
+
+#[test]
+fn a_mountpoint_whose_name_has_nothing_for_a_worktree_is_refused_with_another_way() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "::");
+    mount.again(&[]).code(3).remarks("'vellum fork NAME --mount DIR'");
+    let shown = mount.path.display().to_string();
+    world.run(&["fork", "stars", "--mount", &shown]).ok();
+    world.run(&["mounts"]).ok().says("stars");
 }
 
 #[test]
