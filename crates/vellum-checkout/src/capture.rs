@@ -111,9 +111,13 @@ impl CaptureRequest<'_> {
         changes: &mut (dyn ChangeSink + Send),
     ) -> Result<CaptureResult> {
         let numbers = InodeNumbers::assign_numbers(self.tree, self.base, self.first_number, self.partial)?;
+        // The order matters: removed inodes are found only when all numbers in use are known, and the names
+        // that the scan did not see are looked up only for the inodes that have a job.
         let gaps = UnexaminedEntries::from_scan(self.tree);
         let plan = jobs::plan_capture_jobs(self, &numbers, &gaps)?;
         let unseen = match self.base {
+            // A complete scan of everything has seen all names of each file, so the walk over the whole base
+            // is not needed.
             Some(base) if self.partial || !self.tree.is_complete() => {
                 UnscannedLinkNames::find_unscanned(self.tree, base, &numbers, &gaps, &plan.jobs)?
             }
@@ -131,6 +135,8 @@ impl CaptureRequest<'_> {
             content: ContentReader { chunker: self.chunker, sink: chunks, meter: self.meter },
         };
         let mut sum = CaptureTotals { statistics: self.statistics, ..CaptureTotals::default() };
+        // The sink requires ascending keys. The filesystem's own record has the lowest inode number, so it
+        // comes before all jobs.
         if numbers.is_super_record_changed(self.base)? {
             changes.apply_change(
                 MapKey::for_attr(Ino::SUPER).as_bytes(),
@@ -138,8 +144,13 @@ impl CaptureRequest<'_> {
             )?;
         }
         let mut done: Vec<InodeOutcome> = Vec::new();
+        // The outcomes of one batch go to the sink while the next batch is read: the sink is one thread,
+        // because keys have to arrive in order. If reading fails, the outcomes of this batch are dropped with
+        // the whole capture.
         for batch in plan.split_batches(self.tree) {
             self.meter.check_stopped()?;
+            // The collector takes a session that was not renewed for dead and may then delete packs that this
+            // snapshot relies on. A batch is short, a capture may take hours.
             reader.content.sink.renew_session()?;
             let ready = std::mem::take(&mut done);
             let work = || batch.par_iter().map(|job| reader.run_job(*job)).collect::<Result<Vec<_>>>();
@@ -215,6 +226,8 @@ impl CaptureResult {
     pub fn recorded_state(&self, entry: ScanEntryRef<'_>) -> Option<RecordedEntry> {
         let ino = self.numbers.number_of_entry(entry.id());
         if entry.scanned_dir().is_some_and(|dir| !dir.is_fully_scanned()) {
+            // With an outdated change time the entry never counts as unchanged, so that the next scan
+            // captures the directory. The number has to stay: without it the directory would get a new one.
             return Some(RecordedEntry { ino, stat: Some(entry.stat().with_outdated_ctime()) });
         }
         if self.unknown.contains(&ino) {
@@ -243,6 +256,7 @@ impl CapturePlan {
                 bytes += job.content_bytes(tree) + JOB_COST;
                 bytes <= BATCH_BYTES
             };
+            // At least one job is taken, or a file that is larger than a batch would end the iteration.
             let count = rest.iter().take(BATCH_JOBS).take_while(fits).count().max(1).min(rest.len());
             let (batch, tail) = rest.split_at(count);
             rest = tail;

@@ -55,6 +55,8 @@ impl CheckoutWorktree {
             return finish_fork(&fork, request, meter);
         }
         let was_there = HeldDir::open_root(&request.to).is_ok();
+        // If filling fails, the worktree is removed from the store first, so that nobody lists a fork without
+        // files, then its files, and the state directory last.
         let fork = self.begin_fork(request).inspect_err(|_| remove_created_dir(&request.to, was_there))?;
         self.fill_fork(&fork, request, meter).inspect_err(|_| {
             // Nobody stands on it yet; if it stays, it is listed.
@@ -88,6 +90,9 @@ impl CheckoutWorktree {
             meter,
         }
         .execute_steps(&steps)?;
+        // The head is set after all files are there, and the journal is removed last. A fork that is killed
+        // before has a journal and is completed by the next run; one that is killed in between is completed
+        // without work.
         fork.volume.set_head(request.from.id)?;
         fork.write_restored_stat_cache(&request.from, &target, &done.problems);
         fork.end_restore()?;
@@ -104,6 +109,7 @@ impl CheckoutWorktree {
     fn find_interrupted_fork(&self, request: &ForkRequest) -> Result<Option<Self>> {
         let Ok(to) = std::path::absolute(&request.to) else { return Ok(None) };
         let Ok(state) = StateDir::find_enclosing(&to) else { return Ok(None) };
+        // A directory inside of some other worktree finds that one's state.
         if state.root() != to {
             return Ok(None);
         }
@@ -123,10 +129,14 @@ impl CheckoutWorktree {
         let state = StateDir::create(&to)?;
         let begin = || -> Result<Self> {
             if request.engine == Some(ForkEngine::Reflink) {
+                // The probe comes before the worktree is registered in the store: a request that this
+                // filesystem cannot fulfil leaves nothing there.
                 self.probe_reflink(&to)?;
             }
             let fork = Self::from_volume(self.volume.fork_into(&state, &request.name)?)?;
             let restore = RestoreRequest { target: request.from.clone(), paths: Vec::new(), discard: false };
+            // The journal is written before the first file. From here on a killed fork is recognised by it
+            // and completed as a restore.
             fork.begin_restore(&restore, None)?;
             Ok(fork)
         };
@@ -142,6 +152,8 @@ impl CheckoutWorktree {
         let from = state(&self.root)?;
         let into = state(&HeldDir::open_root(to)?)?;
         let failed = |error| CheckoutError::path_error("probe", STATE_DIR.as_bytes())(error);
+        // A block is written first: for an empty file the kernel returns success without asking the
+        // filesystem to share anything.
         from.file()?.write_all_at(&[0; 4096], 0).map_err(failed)?;
         let stat = stat_file(from.file()?)?;
         match clone_or_copy_content(from.file()?, into.file()?, &stat) {
@@ -201,11 +213,15 @@ fn create_fork_dir(to: &Path) -> Result<PathBuf> {
     let failed =
         |error| CheckoutError::path_error("make the directory", to.as_os_str().as_encoded_bytes())(error);
     std::fs::create_dir_all(to).map_err(failed)?;
+    // The path is recorded in the state directory and in the volume, so it must not depend on the working
+    // directory or on symlinks.
     to.canonicalize().map_err(failed)
 }
 
 fn finish_fork(fork: &CheckoutWorktree, request: &ForkRequest, meter: &ProgressMeter) -> Result<ForkReport> {
     let restore = RestoreRequest { target: request.from.clone(), paths: Vec::new(), discard: false };
+    // The journal of the fork makes this a restore that was interrupted: what is already there and equal is
+    // kept.
     let plan = fork.plan_restore(&restore, meter)?;
     let done = fork.execute_restore(plan, meter)?;
     let reflinked = 0;

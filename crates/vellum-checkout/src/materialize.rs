@@ -118,12 +118,17 @@ impl MaterializeRequest<'_> {
         };
         self.meter
             .set_expected_total((steps.writes.len() + steps.links.len() + steps.deletes.len()) as u64, 0);
+        // Removals come first, because an entry of another kind may have the name of something that is
+        // created. Links come after all files, since a link needs the file that it names. Directories get
+        // their times last, because every change of an entry sets the time of its directory.
         let unlocked = UnlockedDirs::unlock_dirs(&work, steps);
         work.delete_entries(&steps.deletes)?;
         work.create_dirs(&steps.make_dirs)?;
         work.write_files(&steps.writes)?;
         work.create_links(&steps.links)?;
         work.apply_metadata_steps(&steps.metas)?;
+        // The old permissions of opened directories are set again before `finish_dirs`, which replaces them
+        // where the target has others.
         drop(unlocked);
         work.finish_dirs(steps)?;
         Ok(work.into_report())
@@ -148,6 +153,8 @@ impl MaterializeRun<'_> {
         for id in deletes.iter().rev() {
             self.what.meter.check_stopped()?;
             let entry = now.tree.entry(*id);
+            // A directory needs no check: `rmdir` fails with ENOTEMPTY if it holds anything that the plan did
+            // not remove.
             let removed = now.dirs.open_dir(id.dir).and_then(|dir| {
                 if entry.kind() == FileKind::Dir {
                     return dir.remove_dir(entry.name());
@@ -157,6 +164,7 @@ impl MaterializeRun<'_> {
             });
             match removed {
                 Ok(()) => self.done.deleted += 1,
+                // An earlier run that was interrupted, or the user, removed it already.
                 Err(error) if error.is_not_found() => {}
                 Err(error) if error.errno() == Some(rustix::io::Errno::NOTEMPTY) => {
                     let message = "it stays: something is in it that no snapshot holds".into();
@@ -172,6 +180,7 @@ impl MaterializeRun<'_> {
     fn create_dirs(&mut self, places: &[TargetEntry]) -> Result<()> {
         for place in places {
             self.what.meter.check_stopped()?;
+            // This directory is created under a temporary name when its first file is written.
             if self.unseen.contains(place.ino) {
                 continue;
             }
@@ -182,6 +191,8 @@ impl MaterializeRun<'_> {
     }
 
     fn create_dir(&self, place: &TargetEntry) -> Result<()> {
+        // The directory keeps this mode until `finish_dirs`: its own may not allow its owner to create
+        // entries in it.
         let dir = self.dirs.open_dir(place.dir)?;
         match dir.create_dir(&place.name, WORKING_MODE) {
             // Made by an earlier, interrupted run, or something that was left out of the scan.
@@ -200,6 +211,8 @@ impl MaterializeRun<'_> {
             rest = rest.get(batch.len()..).unwrap_or_default();
             let (outcomes, gathered) =
                 rayon::join(|| batch.write_files(self), || collect_next_batch(what, rest));
+            // Directories of this batch get their names although the gathering of the next batch may have
+            // failed: what was written so far is kept when the error ends the run.
             self.publish_filled_dirs(&batch)?;
             next = gathered?;
             for (write, outcome) in batch.writes().zip(outcomes) {
@@ -262,6 +275,7 @@ impl MaterializeRun<'_> {
         let from = self.dirs.open_dir(link.leader.0)?;
         let to = self.dirs.open_dir(link.place.dir)?;
         if link.replaces.is_none() && !link.overwrites {
+            // `linkat` fails with EEXIST if something appeared there since the scan; it never replaces.
             return Ok(from.link_file(&link.leader.1, &to, &link.place.name)?);
         }
         self.check_replaced(&to, &link.place.name, link.replaces)?;
@@ -278,6 +292,8 @@ impl MaterializeRun<'_> {
 
     fn apply_metadata_steps(&mut self, metas: &[(TargetEntry, ScanEntryId)]) -> Result<()> {
         for (place, there) in metas {
+            // The content of these files stays. Only an entry that is still what the scan saw gets the old
+            // metadata.
             let inode = self.what.target.read_inode(place.ino)?;
             let applied = self.dirs.open_dir(place.dir).and_then(|dir| {
                 // Old times on a file that was edited meanwhile would hide the edit.
@@ -293,10 +309,12 @@ impl MaterializeRun<'_> {
 
     /// Directories get their permissions and times last, the deepest first.
     fn finish_dirs(&mut self, steps: &PlanSteps) -> Result<()> {
+        // A directory above may get a mode that forbids to open those below it, so they come first.
         for ino in self.deepest_first(&steps.dirs)? {
             let inode = self.what.target.read_inode(ino)?;
             let problems = match self.dirs.open_dir(ino) {
                 Ok(dir) => self.apply_metadata(&dir.hold_self(), &inode, true),
+                // The directory could not be created or was replaced meanwhile, which concerns it alone.
                 Err(CheckoutError::Beneath(error)) => vec![format_error_chain(&error)],
                 Err(other) => return Err(other),
             };
@@ -321,6 +339,7 @@ impl MaterializeRun<'_> {
             let mut at = *dir;
             while at != Ino::ROOT && at != self.what.base && !levels.contains_key(&at) {
                 way.push(at);
+                // Parents come from the store. A damaged tree could have a cycle of them.
                 if way.len() > DEPTH_MAX {
                     let problem =
                         format!("directory {dir} lies in itself, or deeper than {DEPTH_MAX} levels");
@@ -379,6 +398,8 @@ impl MaterializeRun<'_> {
             None => apply_metadata(node, &wanted, self.caller),
         };
         let mut problems: Vec<_> = applied.problems.iter().map(|error| format_error_chain(error)).collect();
+        // Only root can give a file to another user (EPERM otherwise), so for other users this is expected
+        // and not reported.
         if applied.owner_lost && self.caller.is_privileged() {
             problems.push(format!("its owner {}:{} could not be set", attr.uid, attr.gid));
         }
@@ -423,6 +444,8 @@ fn check_unchanged(
 ) -> std::result::Result<(), BeneathError> {
     let seen = tree.entry(id);
     let now = dir.stat(name)?;
+    // There is no call that replaces a file on the condition that it is unchanged. A write between this check
+    // and the rename is lost; the window is a few system calls.
     let same = if seen.stat().nlink == 1 && now.nlink == 1 {
         now.is_same_state(seen.stat())
     } else {
@@ -442,6 +465,8 @@ fn is_fatal_error(error: &CheckoutError) -> bool {
         CheckoutError::Path { source, .. } => {
             error.kind() == K::NoSpace || read_only(rustix::io::Errno::from_io_error(source))
         }
+        // A damaged blob concerns the files that contain it. Other failures of the store would be repeated
+        // for each file that follows.
         CheckoutError::Volume(error) => error.kind() != K::Corrupt,
         _ => true,
     }

@@ -128,6 +128,8 @@ impl PlanInput<'_> {
         let root = self.now.as_ref().map(|_| ScanDirIndex::ROOT);
         work.stack.push(PlanTask { dir: self.base, place: (Ino::SUPER, Vec::new()), now: root, above: 0 });
         while let Some(task) = work.stack.pop() {
+            // The stack is in pre-order, so the path of a directory is the first `above` bytes of the path of
+            // the one before it, and its name.
             let mut path = std::mem::take(&mut work.path);
             path.truncate(task.above);
             push_path_name(&mut path, &task.place.1);
@@ -141,11 +143,14 @@ impl PlanInput<'_> {
     fn find_dirs_to_visit(&self) -> Result<Option<HashSet<Ino>>> {
         let Some(now) = self.now.as_ref().filter(|_| !self.elsewhere) else { return Ok(None) };
         let (touched, linked) = StateComparison { from: now.state, to: self.target }.find_touched_inodes()?;
+        // A hard link can be the first name of a file in a directory in which nothing else differs. All
+        // directories have to be visited to know which names belong together.
         if linked {
             return Ok(None);
         }
         let mut above = HashSet::new();
         for ino in touched {
+            // An inode may have been moved: it differs for the directories above it in both states.
             for tree in [now.state, self.target] {
                 add_ancestors(tree, ino, &mut above)?;
             }
@@ -222,6 +227,8 @@ impl<'a> PlanBuilder<'a> {
             let place = TargetEntry { dir: task.dir, name: name.clone(), ino: dentry.ino, kind: dentry.kind };
             self.plan_entry(place, there, here.len(), part)?;
         }
+        // The stack gives back its last entry first; reversed, the children are planned in the order of their
+        // names.
         self.stack.get_mut(first_child..).unwrap_or_default().reverse();
         let differs = match view.filter(|_| !self.planner.elsewhere) {
             Some(view) => self.differs_as_dir(&target, &view)?,
@@ -299,6 +306,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     fn plan_delete(&mut self, entry: &ScanEntryRef<'_>) {
+        // The list has directories before their entries; execution goes through it in reverse.
         let mut waiting = vec![*entry];
         while let Some(entry) = waiting.pop() {
             self.steps.deletes.push(entry.id());
@@ -317,6 +325,8 @@ impl<'a> PlanBuilder<'a> {
     ) -> Result<()> {
         let elsewhere = self.planner.elsewhere;
         let same_kind = there.filter(|there| there.kind() == place.kind);
+        // `rename` replaces neither a directory by a file nor a file by a directory (EISDIR, ENOTDIR), so an
+        // entry of another kind is removed first.
         if let (Some(there), None, false) = (there, same_kind, elsewhere) {
             self.plan_delete(&there);
         }
@@ -342,6 +352,7 @@ impl<'a> PlanBuilder<'a> {
         let (Some(above), Some(there), Some(now)) = (&self.skip, there, &self.planner.now) else {
             return false;
         };
+        // Equal inode numbers are not enough: something below the directory may differ.
         now.captured.number_of_entry(there.id()) == place.ino && !above.contains(&place.ino)
     }
 
@@ -354,6 +365,7 @@ impl<'a> PlanBuilder<'a> {
         let linked = target.attr.nlink > 1;
         let present = self.find_present_inode(there.as_ref())?;
         if let Some((dir, name, kept)) = self.leaders.get(&place.ino) {
+            // If the first name was kept and this name is the same file already, there is nothing to do.
             let is_link_already = kept.is_some() && present.as_ref().map(|(ino, _)| *ino) == *kept;
             if !is_link_already {
                 let leader = (*dir, name.clone());
@@ -413,6 +425,8 @@ impl<'a> PlanBuilder<'a> {
         let ino = view.own_entry().map_or(Ino::ROOT, |entry| now.captured.number_of_entry(entry.id()));
         let Some(attr) = now.state.inode_attr(ino)? else { return Ok(true) };
         let aspects = compare_inodes(&now.state.read_inode(ino)?, target);
+        // `compare_inodes` ignores the times of directories, which are not changes to a user, but a restore
+        // sets them.
         Ok(aspects.has_change() || attr.mtime != target.attr.mtime)
     }
 }

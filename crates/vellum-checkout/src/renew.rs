@@ -30,6 +30,8 @@ impl CheckoutWorktree {
             return Ok(record.next_ino);
         }
         let entries = AncestorWalk::from_heads(&self.volume.catalog, [head.id])?.take(FORERUNNERS_ASKED);
+        // Trees that cannot be read are skipped: the search needs any forerunner, and the numbers that are
+        // skipped cover those that came after it.
         let next = entries
             .filter_map(|entry| self.volume.open_tree(entry.ok()?.record.root).read_super_block().ok())
             .map(|record| record.next_ino.0)

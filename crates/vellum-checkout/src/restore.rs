@@ -143,6 +143,8 @@ impl CheckoutWorktree {
     pub fn plan_restore(&self, request: &RestoreRequest, meter: &ProgressMeter) -> Result<RestorePlan> {
         let looked = self.capture_unstored(&request.paths, meter)?;
         let target = self.volume.open_tree(request.target.record.root);
+        // A path that exists on neither side is a typing error. One that exists only here is removed by the
+        // restore, one that exists only in the snapshot is created.
         let there =
             |path: &Vec<u8>| target.find_path(path, "").is_ok() || looked.state.find_path(path, "").is_ok();
         if let Some(missing) = request.paths.iter().find(|path| !there(path)) {
@@ -174,6 +176,8 @@ impl CheckoutWorktree {
     pub fn execute_restore(&self, plan: RestorePlan, meter: &ProgressMeter) -> Result<RestoreReport> {
         let RestorePlan { request, unsaved, target, looked, work, .. } = plan;
         let interrupted = self.find_interrupted_restore()?;
+        // If nothing is unsaved, the safety snapshot of an interrupted run is still the one that undoes the
+        // restore.
         let safety = if unsaved.is_empty() || request.discard {
             interrupted.as_ref().and_then(|interrupted| interrupted.safety)
         } else {
@@ -182,6 +186,8 @@ impl CheckoutWorktree {
         if interrupted.is_some() {
             remove_stale_temp_files(&looked, &self.root)?;
         }
+        // The journal is written after the safety snapshot and before the first change, so a run that is
+        // killed at any moment can be completed or undone.
         self.begin_restore(&request, safety)?;
         let now = CloneSource { tree: &looked.tree, dirs: OpenTreeDirs::new(&looked.tree, &self.root) };
         let done = MaterializeRequest {
@@ -195,10 +201,14 @@ impl CheckoutWorktree {
             meter,
         }
         .execute_steps(&work)?;
+        // After a restore of selected paths the directory is no snapshot; the head stays, and the restored
+        // files are changes relative to it.
         if request.paths.is_empty() {
             self.volume.set_head(request.target.id)?;
             self.write_restored_stat_cache(&request.target, &target, &done.problems);
         }
+        // If the process is killed before this, the next restore finds the journal, plans again, and has
+        // nothing left to do.
         self.end_restore()?;
         let MaterializeReport { written, deleted, bytes, problems, .. } = done;
         Ok(RestoreReport { safety, written, deleted, bytes, problems })
@@ -228,6 +238,8 @@ impl CheckoutWorktree {
         let note = format!("before the restore of {}", self.volume.short_id(&request.target.id)?);
         let request = CheckoutSnapshotRequest { note, paths: Vec::new(), origin: SnapshotOrigin::Safety };
         let outcome = self.create_snapshot(&request, meter)?;
+        // A file that the snapshot could not read is not saved. Only those that this restore would overwrite
+        // matter.
         let lost: Vec<_> = outcome
             .problems
             .iter()
@@ -241,6 +253,8 @@ impl CheckoutWorktree {
 /// Removes the temporary files of the run that was interrupted.
 fn remove_stale_temp_files(looked: &CapturedDirectory, root: &HeldDir) -> Result<()> {
     let dirs = OpenTreeDirs::new(&looked.tree, root);
+    // A scan counts temporary files among the ignored entries, so only directories with ignored entries can
+    // hold some.
     for dir in looked.tree.dirs().filter(|dir| dir.ignored_count() > 0) {
         match dirs.open_dir(dir.index()).and_then(|dir| remove_temp_entries(&dir)) {
             Err(error) if error.kind() == vellum_types::ErrorKind::NoSpace => return Err(error.into()),

@@ -45,6 +45,7 @@ pub fn scan_tree(root: &HeldDir, options: ScanOptions) -> Result<ScanTree, Benea
     if let Some(cache) = &mut cache {
         cache.set_root_device(root_stat.dev);
     }
+    // At least two threads, also on one core: with a cold cache, a scan mostly waits for the disk.
     let threads = match options.threads {
         0 => std::thread::available_parallelism().map_or(2, usize::from).clamp(2, THREADS_MAX),
         threads => threads,

@@ -106,6 +106,7 @@ impl CheckoutWorktree {
 
     /// The worktree whose state directory `volume` was opened from.
     pub fn from_volume(volume: Volume) -> Result<Self> {
+        // Scans and restores hold hundreds of directories open; the usual soft limit is 1,024.
         raise_open_files_limit();
         let root = HeldDir::open_root(volume.state.root())?;
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
@@ -140,6 +141,8 @@ impl CheckoutWorktree {
         let Some(head) = self.volume.read_head()? else { return Ok(None) };
         let state = self.root.open_dir(STATE_DIR.as_bytes())?;
         let Ok(cache) = StatCache::load(&state, STATCACHE_FILE) else { return Ok(Some(head)) };
+        // The original worktree may have taken snapshots since it was copied. The stat cache was copied with
+        // the files and names the tree that they had then.
         for entry in AncestorWalk::from_heads(&self.volume.catalog, [head])? {
             let entry = entry?;
             if entry.record.root.0 == cache.base_root() {
@@ -175,10 +178,13 @@ impl CheckoutWorktree {
         let head = self.head_snapshot()?;
         let renewal = self.plan_renewal(head.as_ref())?;
         let stands = SnapshotPlace { head: head.as_ref(), parents };
+        // The base is known to be unreadable, so the directory is captured without one.
         if renewal == LostContent::Tree && request.paths.is_empty() {
             return self.create_snapshot_on(stands, &renewal, request, meter);
         }
         match self.create_snapshot_on(stands, &renewal, request, meter) {
+            // The loss was not known before. A partial snapshot cannot do without its base, which holds all
+            // other paths.
             Err(error) if request.paths.is_empty() && head.is_some() && is_lost_base(&error) => {
                 self.create_snapshot_on(stands, &LostContent::Tree, request, meter)
             }
@@ -198,6 +204,8 @@ impl CheckoutWorktree {
         let base = readable.map(|head| self.volume.open_tree(head.record.root));
         self.check_paths(&request.paths, base.as_ref(), None)?;
         self.check_parents(&request.paths)?;
+        // The stamp is taken before the first file is examined: every later change has a change time that is
+        // not before it.
         let (stamp, tree) = self.scan_dir(readable, &request.paths)?;
         let none = BTreeSet::new();
         let renewed = if let LostContent::Files(files) = renewal { files } else { &none };
@@ -218,6 +226,9 @@ impl CheckoutWorktree {
             // The volume counts on from them.
             (record.parents, record.counter) = (parents.to_vec(), 0);
         }
+        // Blobs are durable since `flush_blobs`, then the record names them, then the session ends. Until the
+        // session has ended, the collector deletes nothing, so at no moment can it delete blobs that only
+        // this snapshot needs.
         let id = self.volume.commit_snapshot(record.clone())?;
         session.end_session()?;
         if *renewal != LostContent::Nothing && captured.problems.is_empty() && request.paths.is_empty() {
@@ -268,6 +279,7 @@ impl CheckoutWorktree {
                 Err(error) if error.is_not_found() || error.is_not_a_directory() => {
                     return Err(CheckoutError::ParentGone(vellum_host::escape::format_path(path)));
                 }
+                // Other errors are found, and reported with the path, when it is scanned.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -343,6 +355,8 @@ impl CheckoutWorktree {
         };
         let mut changes = StateComparison { from: &from, to: &looked.state }.find_changes_sharing(shared)?;
         if !paths.is_empty() {
+            // The layer contains only the selected paths, but the snapshot compared with may be another one
+            // than the head and differ elsewhere.
             changes.retain(|change| {
                 let sides = [&change.old, &change.new].into_iter().flatten();
                 sides.into_iter().any(|side| paths.iter().any(|path| is_path_within(&side.path, path)))
@@ -374,6 +388,9 @@ impl CheckoutWorktree {
             sink.layer.delete_key(key);
         }
         let root = head.as_ref().map_or(self.volume.empty_root(), |head| head.record.root);
+        // Nothing has changed, and the clock has ticked since the racy entries were written. With a new cache
+        // the next look does not read these files again. If something had changed, the cache would have to
+        // describe a tree that is not stored.
         if sink.layer.is_empty() && captured.was_racy && head.is_some() {
             self.try_write_stat_cache(&tree, root, stamp, &captured);
         }
@@ -390,6 +407,7 @@ impl CheckoutWorktree {
         let state = self.root.open_dir(STATE_DIR.as_bytes())?;
         let stamp = FilesystemTime::read_filesystem_time(&state)?;
         let cache = StatCache::load(&state, STATCACHE_FILE).ok();
+        // The inode numbers in the cache are those of its base. For any other tree they are meaningless.
         let cache = cache.filter(|cache| head.is_some_and(|head| head.record.root.0 == cache.base_root()));
         let selection = match paths {
             [] => None,
@@ -411,6 +429,7 @@ impl CheckoutWorktree {
             root: &self.root,
             tree,
             base,
+            // Statistics are carried on: each outcome adds the difference that its inode makes.
             statistics: head.map_or_else(SnapshotStatistics::default, |head| SnapshotStatistics {
                 changed: 0,
                 ..head.record.statistics
@@ -461,6 +480,8 @@ impl CheckoutWorktree {
         problems: &[CheckoutProblem],
     ) {
         let remember = || -> Result<()> {
+            // Files that were written in the same tick as the stamp would be racy, and the next snapshot
+            // would read the whole directory again.
             std::thread::sleep(CLOCK_TICK);
             let (stamp, tree) = self.scan_dir(None, &[])?;
             let numbers = match_restored_numbers(&tree, target, problems)?;

@@ -105,17 +105,26 @@ impl ContentReader<'_> {
         let mut chunking = before.map_or(ChunkingMode::Content, |before| before.chunking);
         for reading in 1..=READINGS {
             let mut content = self.read_once(&file, stat, chunking)?;
+            // Only the first reading is judged: in a later one, the runs that differ from the last snapshot
+            // may be the result of writes that happened while the file was read.
             if reading == 1 && is_rewritten_in_place(&content, before) {
                 chunking = ChunkingMode::Fixed;
                 content = self.read_once(&file, stat, chunking)?;
             }
             let after = stat_file(&file)?;
+            // The change time cannot be set by programs. If it and the length are the same before and after,
+            // no write came between, except one in the same tick of the clock; the stat cache treats
+            // attributes that young as racy and reads the file again the next time.
             if after.is_same_state(&stat) && content.size == after.size {
                 return Ok(content);
             }
             if reading == READINGS {
+                // The file is recorded with its last content rather than left out: a log file that is written
+                // all the time would never be in a snapshot.
                 return Ok(RecordedContent { stat: after, unsteady: true, ..content });
             }
+            // The next reading begins with the attributes after this one, so that a single change costs one
+            // additional reading.
             stat = after;
         }
         Err(CheckoutError::path_error("read", b"")(std::io::ErrorKind::Other.into()))
@@ -130,6 +139,7 @@ impl ContentReader<'_> {
             chunking,
             unsteady: false,
         };
+        // A small file with holes is read as extents: inline content cannot represent a hole.
         if stat.size <= INLINE_MAX as u64 && !stat.may_have_holes {
             content.inline = Some(self.read_small_file(file, stat.size)?);
             content.size = content.inline.as_ref().map_or(0, |bytes| bytes.len() as u64);
@@ -158,6 +168,9 @@ impl ContentReader<'_> {
 
     /// Reads one range of data; gives how many bytes there were.
     fn read_segment(&self, file: &File, segment: DataSegment, content: &mut RecordedContent) -> Result<u64> {
+        // The beginning of the file decides how it is cut before the first chunk is made: a database is cut
+        // into fixed blocks from its first snapshot on, because content-defined boundaries would move around
+        // each page that is overwritten.
         if segment.offset == 0 && content.chunking == ChunkingMode::Content {
             let mut head = [0; 64];
             let read = read_full_at(file, &mut head, 0)?;
@@ -168,6 +181,9 @@ impl ContentReader<'_> {
         let mut pieces = PieceReader::new(file, segment, content.stat.size.min(SEGMENT as u64));
         let mut current = pieces.next_piece(self, content.chunking)?;
         while let Some(piece) = current {
+            // Files up to this size are read by several workers at once, so splitting one further only costs
+            // scheduling. For a large file, reading its next segment runs at the same time as hashing and
+            // sealing this one.
             let extents = if content.stat.size <= SMALL_FILE {
                 let extents = self.store_piece(&piece)?;
                 current = pieces.next_piece(self, content.chunking)?;
@@ -265,6 +281,8 @@ impl<'a> PieceReader<'a> {
         let got = read_full_at(self.file, tail, self.segment.offset + self.read)?;
         bytes.truncate(start + got);
         self.read += got as u64;
+        // A short read is the end of the file, which was truncated since `stat`. The chunker must know the
+        // end, or it keeps the last bytes back to look for a boundary in what follows.
         self.ended = got < wanted || got == left;
         let mut lengths = Vec::with_capacity(bytes.len() / (64 << 10) + 1);
         let mut at = 0;
@@ -287,6 +305,7 @@ fn read_full_at(file: &File, buffer: &mut [u8], mut offset: u64) -> Result<usize
                 done += count;
                 offset += count as u64;
             }
+            // A signal can interrupt a read on FUSE and network filesystems.
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(read_error(error)),
         }
@@ -303,6 +322,8 @@ fn is_rewritten_in_place(content: &RecordedContent, before: Option<PreviousConte
     let Some(before) = before.filter(|before| before.chunking == ChunkingMode::Content) else { return false };
     let old_size = before.extents.last().map_or(0, |(offset, extent)| offset + extent.len);
     let new_size = content.extents.last().map_or(0, |(offset, extent)| offset + extent.len);
+    // A file that grew or shrank was most likely written anew, and fixed blocks lose all matches behind an
+    // insertion.
     if content.chunking == ChunkingMode::Fixed || old_size != new_size {
         return false;
     }

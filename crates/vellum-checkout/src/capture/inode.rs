@@ -109,6 +109,8 @@ impl InodeReader<'_> {
         let (dir, name) = names.first()?;
         let mut left = old.clone();
         left.attr.nlink = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        // An inode records one of its names, which must be one that exists: paths of the inode are made from
+        // it.
         if !names.iter().any(|(dir, name)| (*dir, name) == (left.attr.parent, &left.attr.name)) {
             (left.attr.parent, left.attr.name) = (*dir, name.clone());
         }
@@ -124,6 +126,8 @@ impl InodeReader<'_> {
             Some(old) if on_the_way => old.attr.clone(),
             old => self.build_attributes(dir.stat(), dir.own_entry(), old.as_ref()),
         };
+        // Names that the scan did not look at, or could not examine, stay in the directory: only a name that
+        // was looked for and not found is removed.
         let retained = old
             .iter()
             .flat_map(|old| &old.entries)
@@ -137,11 +141,16 @@ impl InodeReader<'_> {
         });
         let entries: BTreeMap<_, _> = retained.chain(scanned).collect();
         let subdirs = entries.values().filter(|dentry| dentry.kind == FileKind::Dir).count();
+        // The link count that POSIX filesystems report for a directory: its entry above, its `.`, and the
+        // `..` of each subdirectory. Some filesystems (btrfs) always report 1, so the scanned count is not
+        // used.
         attr.nlink = u32::try_from(subdirs + 2).unwrap_or(u32::MAX);
         let (xattrs, trouble) = match self.dirs.open_dir(index).and_then(|dir| dir.hold_self().read_xattrs())
         {
             Ok(xattrs) => (sort_xattr_pairs(xattrs), None),
             Err(error) => {
+                // Attributes that cannot be read stay as the last snapshot has them; recording none would
+                // delete them on a restore.
                 let kept = old.as_ref().map(|old| old.xattrs.clone()).unwrap_or_default();
                 (kept, Some(UnreadablePolicy::Reported(unreadable_problem(dir.path(), &error))))
             }
@@ -165,6 +174,8 @@ impl InodeReader<'_> {
                     }
                     return Ok(outcome);
                 }
+                // A failed call on this file is a problem of this file. Everything else (the store, the base,
+                // a request to stop) ends the capture.
                 Err(error @ (CheckoutError::Beneath(_) | CheckoutError::Path { .. })) => {
                     failure.get_or_insert(error);
                 }
@@ -181,6 +192,8 @@ impl InodeReader<'_> {
         ino: Ino,
         first: ScanEntryRef<'e>,
     ) -> impl Iterator<Item = ScanEntryRef<'e>> {
+        // This walks all entries, which is acceptable: it happens only for a file with several names that
+        // could not be read under the first.
         let several = self.numbers.links_of_inode(ino).is_some_and(|links| links.count > 1);
         let all = several.then(|| self.tree.walk_entries()).into_iter().flatten();
         all.filter(move |other| other.id() != first.id() && self.numbers.number_of_entry(other.id()) == ino)
@@ -199,10 +212,14 @@ impl InodeReader<'_> {
         let xattrs = match entry.kind() {
             FileKind::File => {
                 let opened = dir.open_file(entry.name())?;
+                // Attributes are read through the open file, so that they belong to the same file as the
+                // content even if its name is replaced meanwhile.
                 let xattrs = HeldNode::from_file(&opened.file).read_xattrs()?;
                 let before =
                     old.map(|old| PreviousContent { chunking: old.attr.chunking, extents: &old.extents });
                 let mut content = self.content.read_file(opened, before)?;
+                // The attributes at the time of reading replace those of the scan: mode, owner and time must
+                // belong to the content that is recorded.
                 attr = self.build_attributes(&content.stat, Some(*entry), old);
                 (attr.size, attr.chunking) = (content.size, content.chunking);
                 attr.inline = content.inline.take();
@@ -212,6 +229,8 @@ impl InodeReader<'_> {
             }
             FileKind::Symlink => {
                 attr.target = dir.read_link(entry.name())?;
+                // The length of the target that was read, not the one of the scan: the link may have been
+                // replaced in between, and some filesystems (procfs) report 0.
                 attr.size = attr.target.len() as u64;
                 dir.hold_node(entry.name())?.read_xattrs()?
             }
@@ -236,11 +255,17 @@ impl InodeReader<'_> {
     ) -> InodeOutcome {
         let gone = error.kind() == ErrorKind::NotFound;
         let report = unreadable_problem(entry.path(), error);
+        // Without an entry in the stat cache, the next snapshot looks at this file again.
         let mut outcome = InodeOutcome { later: Some((entry.id(), None)), ..InodeOutcome::default() };
         outcome.trouble = Some(match old {
+            // The base's version stays only if the file still exists, or has a name that the scan did not
+            // look at. A file that vanished since the scan is recorded as removed.
             Some(_) if !gone || !self.unseen.names_of_inode(ino).is_empty() => {
                 UnreadablePolicy::Reported(report)
             }
+            // The changes of the directories were computed from the scan and already contain the names of
+            // this file. The sink takes ascending keys only, so they cannot be taken back here: the caller
+            // removes them from the finished tree.
             old => {
                 outcome.tally =
                     StatisticsDelta::from_change(old.as_ref().map(|old| &old.attr), None, old.is_some());
@@ -259,6 +284,7 @@ impl InodeReader<'_> {
     }
 
     fn read_old_inode(&self, ino: Ino) -> Result<Option<InodeRecord>> {
+        // A number given out by this capture is not in the base, so the lookup is skipped.
         let Some(base) = self.base.filter(|_| self.numbers.is_from_base(ino)) else { return Ok(None) };
         Ok(if base.inode_attr(ino)?.is_some() { Some(base.read_inode(ino)?) } else { None })
     }
@@ -271,15 +297,21 @@ impl InodeReader<'_> {
     ) -> InodeAttr {
         let mut attr = InodeAttr::new(stat.kind, stat.mode & MODE_MASK);
         (attr.uid, attr.gid) = (stat.uid, stat.gid);
+        // Access, change and birth times are recorded as the modification time: reading or restoring a file
+        // changes them, and each snapshot would differ from the last one.
         attr.set_all_times(stat.mtime);
         if let Some(entry) = entry {
             let links = self.numbers.links_of_inode(self.numbers.number_of_entry(entry.id()));
+            // All names of a file give the same parent and name, independent of the name under which the file
+            // was read. Equal directories must give equal trees.
             let first = links.map_or(entry, |links| self.tree.entry(links.first));
             let unseen = self.unseen.names_of_inode(self.numbers.number_of_entry(entry.id())).len();
             let seen = links.map_or(1, |links| links.count);
             attr.nlink = seen.saturating_add(u32::try_from(unseen).unwrap_or(u32::MAX));
             attr.parent = self.numbers.number_of_dir(&first.containing_dir());
             attr.name = first.name().to_vec();
+            // Two lines of history can give one number to different files. The generation, a hash of the
+            // first place of the file, tells them apart, and it stays when the file is renamed.
             attr.generation =
                 old.map_or_else(|| compute_generation(attr.parent, &attr.name), |old| old.attr.generation);
         }

@@ -59,6 +59,7 @@ pub fn plan_capture_jobs(
     }
     let mut jobs = planning.jobs;
     jobs.sort_unstable_by_key(CaptureJob::ino);
+    // Each name of a file adds the same job, and so does a removal that is met twice.
     jobs.dedup_by_key(|job| job.ino());
     Ok(CapturePlan { jobs })
 }
@@ -85,11 +86,14 @@ impl JobPlanner<'_> {
             return Ok(());
         }
         self.jobs.push(CaptureJob::Dir(ino, dir.index()));
+        // The names of the base are read only for a directory that changed; all others are known to hold the
+        // same names as before.
         let Some(base) = base.filter(|_| self.numbers.is_from_base(ino)) else { return Ok(()) };
         if base.inode_attr(ino)?.is_none() {
             return Ok(());
         }
         for (name, old) in base.list_entries(ino)? {
+            // A name that now belongs to another file has lost its old inode as well.
             let kept = dir
                 .find_entry(&name)
                 .is_some_and(|entry| self.numbers.number_of_entry(entry.id()) == old.ino);
@@ -116,6 +120,8 @@ impl JobPlanner<'_> {
         let same_number = self.has_unchanged_number(entry);
         let ino = self.numbers.number_of_entry(entry.id());
         let is_unchanged = same_number && entry.is_unchanged() && !self.renewed.contains(&ino);
+        // A directory that could be entered has a job of its own. One without a child was replaced, or
+        // vanished, during the scan, and there is nothing to read of it.
         if entry.child_index().is_none() && !is_unchanged && entry.kind() != FileKind::Dir {
             let first = self.numbers.links_of_inode(ino).map_or(entry.id(), |links| links.first);
             self.jobs.push(CaptureJob::Entry(ino, first));
@@ -128,10 +134,13 @@ impl JobPlanner<'_> {
         let in_use = self.numbers.collect_used_numbers();
         let mut seen = InoSet::default();
         while let Some(ino) = lost.pop() {
+            // The file was renamed, or has another name that was seen.
             if in_use.contains(ino) || !seen.insert(ino) {
                 continue;
             }
             self.jobs.push(CaptureJob::Remove(ino));
+            // A removed directory is in no scanned directory, so its content is found in the base only.
+            // Entries of it that were moved elsewhere are in use and stay.
             if base.expect_inode_attr(ino)?.kind == FileKind::Dir {
                 lost.extend(base.list_entries(ino)?.into_iter().map(|(_, entry)| entry.ino));
             }

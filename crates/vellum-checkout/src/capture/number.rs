@@ -41,6 +41,8 @@ impl InodeNumbers {
         let partial = partial || !tree.is_complete();
         let base_next = base.map(FsTree::read_super_block).transpose()?.map_or(first, |s| s.next_ino);
         let mut work = NumberAssignment::new(tree, base, partial, base_next);
+        // The order decides who gets a number: a file that is provably the same one keeps its number first, a
+        // replaced file takes the number of its name only if it is still free, and the rest get new numbers.
         work.match_cached_files();
         work.match_replaced_files()?;
         work.assign_remaining();
@@ -171,6 +173,9 @@ impl<'a> NumberAssignment<'a> {
             for entry in dir.entries() {
                 let cached = match (entry.cached_entry(), block) {
                     (Some(cached), _) => Some(cached),
+                    // The scan matched names by path. Below a directory that was renamed, it had no block to
+                    // match with; the block is known here, because the directory itself was found by its
+                    // inode number.
                     (None, Some(block)) if dir.cached_dir() != Some(block) => {
                         cache.find_entry(block, entry.name())
                     }
@@ -179,11 +184,16 @@ impl<'a> NumberAssignment<'a> {
                 self.was_racy |= cached.is_some_and(|cached| cached.racy);
                 let found = cached
                     .filter(|cached| cached.stat.is_same_file(entry.stat()))
+                    // If the number of links changed, some other name came or went, perhaps where a partial
+                    // scan does not look. Then the file is treated as new, so that the names that were not
+                    // seen keep the old inode.
                     .filter(|cached| !self.partial || cached.stat.nlink == entry.stat().nlink)
                     .or_else(|| self.find_renamed_file(cache, &entry));
                 if let Some(found) = found {
                     self.claim_number(&entry, found.ino);
                     if let (Some(child), Some(old)) = (entry.child_index(), found.child) {
+                        // Directories are visited in pre-order, so the block is set before the child's
+                        // entries are matched.
                         set_dir_value(&mut blocks, child, Some(old));
                     }
                 }
@@ -209,6 +219,7 @@ impl<'a> NumberAssignment<'a> {
         let Some(base) = self.base else { return Ok(()) };
         for dir in self.tree.dirs() {
             let dir_ino = self.number_of_dir(&dir);
+            // A directory without a number is new, and the base has no names in it.
             if dir_ino == Ino::SUPER {
                 continue;
             }
@@ -222,6 +233,8 @@ impl<'a> NumberAssignment<'a> {
                 }
                 let old = base.lookup_dentry(dir_ino, entry.name())?.filter(|old| old.kind == entry.kind());
                 if let Some(old) = old
+                    // The other name of the old file may be outside the selected paths, and would change its
+                    // content with this one.
                     && !(self.partial && has_multiple_names(base, old.ino)?)
                 {
                     self.claim_number(&entry, old.ino);
@@ -235,6 +248,7 @@ impl<'a> NumberAssignment<'a> {
         for dir in self.tree.dirs() {
             for entry in dir.entries() {
                 if self.assigned_number(entry.id()) == Ino::SUPER {
+                    // Another name of the same file may have been given a number a moment ago.
                     let ino = self.find_host_link(&entry).unwrap_or(self.next);
                     if ino == self.next {
                         self.next = Ino(self.next.0 + 1);
@@ -252,6 +266,8 @@ impl<'a> NumberAssignment<'a> {
     fn claim_number(&mut self, entry: &ScanEntryRef<'_>, ino: Ino) {
         let ino = match self.find_host_link(entry) {
             Some(shared) => shared,
+            // Two files can claim one number if a file was moved away and another was created under its old
+            // name. The first one keeps it.
             None if ino == Ino::SUPER || !self.claimed.insert(ino) => return,
             None => ino,
         };
@@ -312,5 +328,7 @@ fn set_dir_value<T>(list: &mut [T], index: ScanDirIndex, value: T) {
 
 fn linked_host_file(entry: &ScanEntryRef<'_>) -> Option<HostFile> {
     let stat = entry.stat();
+    // Only files with several links need an entry in the table, which keeps it small. The link count of a
+    // directory counts its subdirectories.
     (stat.nlink > 1 && stat.kind != FileKind::Dir).then_some((stat.dev, stat.ino))
 }

@@ -59,6 +59,7 @@ impl ChangeSink for TreeSink<'_> {
     fn apply_change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         match (self, value) {
             (Self::New(builder), Some(value)) => builder.push_entry(key, value)?,
+            // There is no base from which a key could be removed.
             (Self::New(_), None) => {}
             (Self::Changed(applier), Some(value)) => applier.set_key(key, value)?,
             (Self::Changed(applier), None) => applier.delete_key(key)?,

@@ -34,6 +34,7 @@ impl UnexaminedEntries {
         if !dir.has_examined(name) {
             return false;
         }
+        // This is asked for each name of each changed directory, so the path is built only if there are gaps.
         if self.paths.is_empty() {
             return true;
         }
@@ -68,6 +69,7 @@ impl UnscannedLinkNames {
                 removed.insert(*ino);
             }
             if let CaptureJob::Entry(ino, _) | CaptureJob::Remove(ino) = job
+                // Only a file that had several names in the base can have one that was not seen.
                 && base.inode_attr(*ino)?.is_some_and(|attr| attr.kind != FileKind::Dir && attr.nlink > 1)
             {
                 wanted.insert(*ino);
@@ -80,6 +82,8 @@ impl UnscannedLinkNames {
         let scanned: HashMap<Ino, ScanDirIndex> =
             tree.dirs().map(|dir| (numbers.number_of_dir(&dir), dir.index())).collect();
         let broken = || VolumeError::wrap_decode_error("an entry of the last snapshot");
+        // The map has no index from an inode to its names. This reads every node of the base, and happens
+        // only for partial scans that touch a file with several names.
         for entry in base.map_view().read_range(base.nodes(), KeySpan::all_keys())? {
             let entry = entry?;
             let MapKeyRef::Dentry(dir, name) = MapKeyRef::parse(&entry.key).map_err(broken())? else {
@@ -88,6 +92,7 @@ impl UnscannedLinkNames {
             let ino = Dentry::decode(&entry.value).map_err(broken())?.ino;
             let looked_at =
                 || scanned.get(&dir).is_some_and(|index| gaps.proves_absence(&tree.dir(*index), name));
+            // A name in a directory that is removed goes with it.
             if wanted.contains(&ino) && !removed.contains(dir) && !looked_at() {
                 unseen.names.entry(ino).or_default().push((dir, name.to_vec()));
             }

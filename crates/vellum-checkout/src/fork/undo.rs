@@ -35,6 +35,8 @@ fn remove_entry(dir: &HeldDir, name: &[u8], target: &FsTree, ino: Ino) -> Result
         return Ok(());
     }
     if stat.kind == FileKind::Dir {
+        // The fork may already have given the directory its own mode, which can forbid the owner to remove
+        // entries (EACCES).
         dir.hold_node(name)?.set_mode(WORKING_MODE)?;
         remove_entries(&dir.open_dir(name)?, target, ino);
         // One that holds something of somebody else's stays.

@@ -30,6 +30,9 @@ impl<'a> TargetDirs<'a> {
     pub fn open_dir(&self, ino: Ino) -> Result<HeldDir> {
         let mut way = Vec::new();
         let mut at = ino;
+        // Names are collected upwards until a directory that is open, so the usual case opens one component.
+        // The plan has checked that each directory has the parent and name by which it was reached, so this
+        // ends.
         let mut here = loop {
             if at == self.base {
                 break self.root.clone();

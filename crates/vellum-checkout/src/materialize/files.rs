@@ -73,6 +73,8 @@ impl<'a> FileBatch<'a> {
         let mut items = Vec::new();
         let mut chunks = Vec::new();
         let mut bytes = 0;
+        // Inodes are read from the store in small portions: a batch of large files would otherwise look up
+        // 512 inodes, keep a few of them, and repeat that for the next batch.
         for portion in writes.get(..writes.len().min(BATCH_FILES)).unwrap_or_default().chunks(LOOKED_UP) {
             if bytes >= BATCH_BYTES {
                 break;
@@ -86,6 +88,8 @@ impl<'a> FileBatch<'a> {
                     break;
                 }
                 bytes += item.inode.attr.size;
+                // A larger file would make all chunks of the batch wait in memory; it fetches its own in
+                // windows while it is written.
                 if item.inode.attr.size <= BATCH_BYTES && what.find_clone_source(item.write).is_none() {
                     item.first = Some(chunks.len());
                     chunks.extend(chunk_blobs(&item.pieces));
@@ -150,7 +154,10 @@ impl<'a> BatchItem<'a> {
         }
         let new = dir.stage_file()?;
         self.write_content(work, new.file()?, fetched)?;
+        // Metadata are set before the file gets its name, so no name ever leads to a file with wrong
+        // permissions or times.
         let problems = work.apply_metadata(&new.node()?, &self.inode, true);
+        // This is checked as late as possible: writing the content may have taken minutes.
         work.check_replaced(&dir, &place.name, self.write.replaces)?;
         let replaces = self.write.replaces.is_some() || self.write.overwrites;
         let replace = if replaces { ReplacePolicy::Always } else { ReplacePolicy::Never };
@@ -188,6 +195,9 @@ impl<'a> BatchItem<'a> {
 
     fn create_special(&self, work: &MaterializeRun<'_>, dir: &HeldDir) -> Result<Vec<String>> {
         let name = &self.write.place.name;
+        // Symlinks and special files cannot be created without a name (O_TMPFILE makes regular files only),
+        // so the old entry is removed first. A crash in between leaves neither; the next run of the restore
+        // creates the new one.
         work.check_replaced(dir, name, self.write.replaces)?;
         if self.write.replaces.is_some() || self.write.overwrites {
             dir.unlink(name)?;
@@ -200,6 +210,8 @@ impl<'a> BatchItem<'a> {
     fn clone_content(&self, work: &MaterializeRun<'_>, to: &File) -> Result<bool> {
         let Some((source, id)) = work.what.find_clone_source(self.write) else { return Ok(false) };
         let seen = source.tree.entry(id);
+        // Cloning only saves work. If the source is not what was scanned, the chunks have the content that
+        // was recorded.
         let opened = match source.dirs.open_dir(id.dir).and_then(|dir| dir.open_file(seen.name())) {
             Ok(opened) if opened.stat.is_same_state(seen.stat()) => opened,
             _ => return Ok(false),
@@ -208,6 +220,8 @@ impl<'a> BatchItem<'a> {
             Some(ForkEngine::Copy) => copy_data(&opened.file, to, &opened.stat),
             _ => clone_or_copy_content(&opened.file, to, &opened.stat),
         };
+        // The source is checked again afterwards: a write during the copy would otherwise give the fork
+        // content that is in no snapshot.
         let held_still = stat_file(&opened.file).is_ok_and(|now| now.is_same_state(seen.stat()));
         match copied {
             Ok(copied) if held_still => {
@@ -220,6 +234,7 @@ impl<'a> BatchItem<'a> {
                 counter.fetch_add(1, Ordering::Relaxed);
                 Ok(true)
             }
+            // Writing the same bytes from chunks would need the same space.
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 Err(CheckoutError::path_error("copy", seen.name())(std::io::ErrorKind::StorageFull.into()))
             }
@@ -275,6 +290,7 @@ impl<'a> BatchItem<'a> {
         let mut windows = self.pieces.chunks(WINDOW).peekable();
         let mut ready = fetch(windows.peek().copied())?;
         while let (Some(window), Some(fetched)) = (windows.next(), ready.take()) {
+            // At most two windows are in memory at a time.
             let following = windows.peek().copied();
             let (filled, next) =
                 rayon::join(|| self.fill_window(file, &fetched, window), || fetch(following));

@@ -30,6 +30,8 @@ impl UnlockedDirs {
         let mut scanned: Vec<_> = steps.deletes.iter().map(|id| id.dir).collect();
         scanned.sort_unstable();
         for index in scanned {
+            // Steps of one directory are adjacent, so comparing with the last one is enough to try each
+            // directory once.
             if last.replace(index) != Some(index) {
                 unlocked.try_unlock_dir(now.and_then(|now| now.dirs.open_dir(index).ok()));
             }
@@ -50,6 +52,8 @@ impl UnlockedDirs {
     fn try_unlock_dir(&mut self, dir: Option<HeldDir>) {
         let Some(dir) = dir else { return };
         let Ok(stat) = dir.stat_self() else { return };
+        // `chmod` is allowed to the owner only (EPERM). The removals and creations in other users'
+        // directories then fail one by one and are reported.
         let is_mine = stat.uid == geteuid().as_raw();
         if is_mine
             && stat.mode & OWNER_ALL != OWNER_ALL

@@ -64,6 +64,9 @@ impl HiddenFillDir {
     /// Makes a file under its own name; and says what such a file is like before anything is applied to it.
     pub fn stage_file(&self, name: &[u8], mode: u32) -> Result<(StagedFile, FreshFileDefaults)> {
         let new = self.hidden.stage_file(name, mode)?;
+        // What a new file looks like depends on the umask, the default ACL and the set-group-id bit of the
+        // directory, all of which are the same for all files of one directory and mode. So one `statx` for
+        // each mode is enough.
         let known = || self.fresh.lock();
         if let Some((_, fresh)) = known().iter().find(|(of, _)| *of == mode) {
             return Ok((new, *fresh));
@@ -81,10 +84,13 @@ impl<'a> HiddenDirs<'a> {
             (place.ino, HiddenDirState { place, left: 0, bytes: 0, home: Mutex::new(FillLocation::Unmade) })
         };
         let mut dirs: HashMap<_, _> = steps.make_dirs.iter().map(dir).collect();
+        // `dirs` are found by the path that the target gives them, so a directory with subdirectories must
+        // have its name when these are created.
         for place in &steps.make_dirs {
             dirs.remove(&place.dir);
         }
         for write in &steps.writes {
+            // The file to be replaced is in an existing directory of that name.
             if write.replaces.is_some() || write.overwrites {
                 dirs.remove(&write.place.dir);
             } else if let Some(dir) = dirs.get_mut(&write.place.dir) {
@@ -109,6 +115,7 @@ impl<'a> HiddenDirs<'a> {
     ) -> Result<Option<Arc<HiddenFillDir>>> {
         let Some(unseen) = self.dirs.get(&dir) else { return Ok(None) };
         let mut home = unseen.lock();
+        // The lock is held while the directory is created, so that two workers do not create two.
         if matches!(*home, FillLocation::Unmade) {
             let hidden = parent(unseen.place)?.create_hidden_dir()?;
             *home = FillLocation::Unseen(Arc::new(HiddenFillDir { hidden, fresh: Mutex::default() }));
@@ -132,6 +139,8 @@ impl<'a> HiddenDirs<'a> {
             if dir.left > 0 && dir.bytes < BYTES_MAX {
                 continue;
             }
+            // Batches do not overlap: when this is called, no worker writes into the directory. Later files
+            // of a directory that is named early are written as in any other.
             if let FillLocation::Unseen(home) = std::mem::replace(&mut *dir.lock(), FillLocation::Named) {
                 ready.push(FilledDir { place: dir.place, home });
             }

@@ -63,6 +63,7 @@ impl UnsavedSearch<'_> {
         for id in steps.deletes.iter().copied().chain(replaced).chain(relinked).chain(changed) {
             let entry = looked.tree.entry(id);
             let ino = looked.captured.number_of_entry(id);
+            // Nothing is known of the content of this file, so no snapshot can be said to hold it.
             if looked.captured.recorded_state(entry).is_none() {
                 found.in_the_way.push(format_path(&entry.path()));
             } else if dirty.contains(&ino) && !self.is_saved(id)? {
@@ -85,6 +86,9 @@ impl UnsavedSearch<'_> {
 
     fn is_saved(&self, id: ScanEntryId) -> Result<bool> {
         let entry = self.looked.tree.entry(id);
+        // The interrupted run may have changed modes and times of directories that it had not finished. These
+        // are not the user's changes, and taking them for such would demand a new safety snapshot after each
+        // interruption.
         if entry.kind() == FileKind::Dir && self.known.was_interrupted {
             return Ok(true);
         }
@@ -103,6 +107,7 @@ impl UnsavedSearch<'_> {
 
     /// Whether permissions, owner or extended attributes of a directory would be lost.
     fn would_lose_dir(&self, ino: Ino, path: &[u8], dirty: &HashSet<Ino>) -> Result<bool> {
+        // A directory that is not there has nothing to lose.
         let Ok((now, attr)) = self.looked.state.find_path(path, "") else { return Ok(false) };
         if attr.kind != FileKind::Dir || !dirty.contains(&now) || self.known.was_interrupted {
             return Ok(false);
@@ -151,6 +156,8 @@ fn find_obstacles(
     steps: &PlanSteps,
     found: &mut Vec<String>,
 ) -> Result<()> {
+    // A scan that listed everything has no hidden obstacles, which saves a `statx` for each entry that is
+    // created.
     if tree.dirs().all(|dir| dir.ignored_count() == 0) {
         return Ok(());
     }
@@ -162,6 +169,8 @@ fn find_obstacles(
     let goes = |path: &[u8]| tree.find_entry_at(path).is_some_and(|entry| going.contains(&entry.id()));
     find_blocked_deletes(steps, tree, &going, target, found)?;
     for place in steps.make_dirs.iter().chain(made).chain(linked) {
+        // Nothing can be below a directory that does not exist or is removed first. Directories come before
+        // their entries in `make_dirs`.
         if missing.contains(&place.dir) {
             missing.insert(place.ino);
             continue;

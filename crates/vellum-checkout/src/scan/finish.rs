@@ -34,6 +34,8 @@ fn apply_outcomes(nodes: &mut [WalkNode]) {
             VisitOutcome::Became(stat) => replace_entry(entry, stat),
             VisitOutcome::Gone => {
                 entry.flags |= GONE;
+                // Entries are removed after the loop, because nodes refer to entries of their parents by
+                // position.
                 thinned.push(parent);
             }
         }
@@ -58,6 +60,8 @@ fn number_dirs(mut nodes: Vec<WalkNode>) -> Vec<ScanDirRecord> {
     let mut stack = vec![(0, NONE, 0)];
     while let Some((node, parent, entry)) = stack.pop() {
         let number = dirs.len() as u32;
+        // A parent is popped before its children are pushed, so its record is already in `dirs`. The root's
+        // parent is out of range.
         if let Some(dir) = dirs.get_mut(parent as usize) {
             dir.entries[entry as usize].child = number;
         }

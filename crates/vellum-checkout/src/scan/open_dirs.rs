@@ -39,6 +39,8 @@ impl<'t> OpenTreeDirs<'t> {
             let Some(entry) = self.tree.dir(index).own_entry() else { continue };
             here = here.open_dir(entry.name())?;
             let now = here.stat_self()?;
+            // The name may lead to another directory since the scan. What is read or removed in it would not
+            // be what was planned.
             if (now.dev, now.ino) != (entry.stat().dev, entry.stat().ino) {
                 return Err(BeneathError::Replaced(entry.path().into()));
             }

@@ -48,6 +48,8 @@ impl ScanWalk<'_> {
                 Ok(()) => return,
                 Err(error) => error,
             };
+            // The root was opened before the scan, so its name is not looked up again and it cannot be
+            // replaced.
             if !is_concurrent_change(&error) || task.parent == NONE {
                 return self.report_problem(task.node, b"", ScanProblemCause::UnreadableDir(error));
             }
@@ -82,11 +84,15 @@ impl ScanWalk<'_> {
         dir: &HeldDir,
     ) -> Result<(ScannedDir, Vec<FoundSubdirectory>, Option<IgnoreRules>), BeneathError> {
         let now = dir.stat_self()?;
+        // The name was replaced between `statx` and opening. What is read belongs to the new directory, and
+        // so must the attributes.
         if (now.dev, now.ino) != (task.stat.dev, task.stat.ino) {
             self.set_outcome(task, VisitOutcome::Became(now));
         }
         let is_root = task.parent == NONE;
         let names = match task.part {
+            // The root is shared with other scans, so it is read through a descriptor with a position of its
+            // own. Other directories were opened for this visit, and one descriptor is enough.
             SelectedPart::Whole if is_root => Some(dir.read_names()?),
             SelectedPart::Whole => Some(dir.read_names_once()?),
             SelectedPart::Some(_) => None,
@@ -139,6 +145,8 @@ impl ScanWalk<'_> {
         all: bool,
     ) -> Option<IgnoreRules> {
         let outer = task.rules.as_ref();
+        // All names are known: without a rule file among them, the failing open is saved in nearly every
+        // directory. A partial listing cannot tell.
         if all && names.binary_search_by(|listed| listed.name.cmp(RULES_FILE)).is_err() {
             return outer.cloned();
         }
@@ -206,6 +214,7 @@ impl<'c> CachedBlockMatcher<'c> {
     /// Marks the entry with what the cache has under its name; returns the block of a directory's entries.
     fn match_entry(&mut self, name: &[u8], entry: &mut ScanEntry) -> Option<CachedDir> {
         let (cache, dir) = self.source?;
+        // Both lists are ordered by name, so one pass over both finds all pairs.
         while self.range.start < self.range.end {
             let Some(cached) = cache.entry_at(dir, self.range.start).filter(|cached| cached.name >= name)
             else {
@@ -234,6 +243,8 @@ impl DirSurroundings<'_> {
         for listed in names {
             let is_our_own = self.is_root && listed.name == STATE_DIR || is_temp_name(listed.name);
             if is_our_own
+                // Most filesystems tell in the listing whether an entry is a directory, and then an ignored
+                // entry costs no `statx`. Others report DT_UNKNOWN.
                 || listed.is_dir.is_some_and(|is_dir| self.is_excluded(&mut path, listed.name, is_dir))
             {
                 examined.left_out += 1;
@@ -248,6 +259,7 @@ impl DirSurroundings<'_> {
                         examined.push_entry(listed.name, stat);
                     }
                 }
+                // It vanished between listing and `statx`, and is as if it had been removed before the scan.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => {
                     examined.problems.push((listed.name.into(), ScanProblemCause::Unexaminable(error)))

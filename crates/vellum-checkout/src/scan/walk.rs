@@ -130,6 +130,8 @@ impl<'w> ScanWalk<'w> {
     fn open_parent_dir(&self, task: &VisitTask) -> Result<HeldDir, BeneathError> {
         match &task.parent_dir {
             Some(parent) => Ok(parent.dir().clone()),
+            // The number of directories that are held open is limited. Below a parent that is not, the path
+            // is opened from the root, component by component.
             None => self.root.resolve_dir(&self.node_path(task.parent)),
         }
     }
@@ -144,6 +146,8 @@ impl<'w> ScanWalk<'w> {
         rules: Option<&IgnoreRules>,
     ) {
         let parent_dir = if found.is_empty() { None } else { self.walk.hold_dir(dir) };
+        // The listing is stored and the subdirectories get their numbers under one lock: a worker that visits
+        // one of them needs the path of its node, which leads through these entries.
         let mut state = self.lock();
         let mut tasks = Vec::with_capacity(found.len());
         for found in &found {
@@ -166,6 +170,8 @@ impl<'w> ScanWalk<'w> {
         }
         state.nodes[task.node as usize].listing = listing;
         drop(state);
+        // This takes the lock of the queue. It is not taken under the lock of the state, so that no order
+        // between the two has to be kept.
         self.walk.add_dirs(tasks.into_iter());
     }
 

@@ -107,6 +107,8 @@ impl StatCache {
         }
         let tail = content_len.checked_sub(FOOTER_LEN - CHECKSUM_LEN).ok_or(DecodeError::Truncated)?;
         let footer = StatCacheFooter::decode(&mut FieldReader::new(content.get(tail..).unwrap_or_default()))?;
+        // The counts may be anything. Saturating arithmetic turns impossible ones into a table that is longer
+        // than the file, which is refused.
         let tables_len = usize::try_from(footer.blocks).unwrap_or(usize::MAX).saturating_mul(TABLE_LINE_LEN)
             + usize::try_from(footer.devices).unwrap_or(usize::MAX).saturating_mul(8);
         let tables_start = tail.checked_sub(tables_len).ok_or(DecodeError::Truncated)?;
@@ -176,6 +178,8 @@ impl StatCache {
         let record = StatCacheRecord::decode(self.bytes.get(start..start + RECORD_LEN)?).ok()?;
         let name_start = record.name_start as usize;
         let name_end = name_start + usize::from(record.name_len);
+        // Places were checked against the length of the file when the table was read, so these sums do not
+        // overflow.
         let names_start = block.start + block.count as usize * RECORD_LEN;
         let names = self.bytes.get(names_start..names_start + block.names_len as usize)?;
         // A block stands behind the one that mentions it, so that no walk goes in circles.

@@ -87,6 +87,8 @@ impl StatCacheMerge {
         recorded: &mut impl FnMut(ScanEntryRef<'_>) -> Option<RecordedEntry>,
     ) -> Result<()> {
         let old = dir.cached_dir();
+        // Nothing is known of its entries now. The old ones are still right if they are unchanged when the
+        // directory can be read again.
         if !dir.is_readable() {
             return old.map_or(Ok(()), |old| self.copy_cached_dir(tree.cache(), old));
         }
@@ -95,6 +97,7 @@ impl StatCacheMerge {
             while let Some(old) = skipped.next_if(|old| old.name < entry.name()) {
                 self.write_uncovered_entry(&dir, &old)?;
             }
+            // The scanned entry replaces the old one of its name.
             skipped.next_if(|old| old.name == entry.name());
             if let Some(what) = recorded(entry) {
                 self.write_scanned_entry(entry, what)?;
@@ -105,6 +108,7 @@ impl StatCacheMerge {
 
     fn write_scanned_entry(&mut self, entry: ScanEntryRef<'_>, what: RecordedEntry) -> Result<()> {
         let stat = what.stat.as_ref().unwrap_or(entry.stat());
+        // The entry is written although it is racy: its inode number is still wanted.
         let racy = self.stamp.can_hide_change(stat);
         let block =
             self.writer.write_entry(&NewStatCacheEntry { name: entry.name(), ino: what.ino, stat, racy })?;

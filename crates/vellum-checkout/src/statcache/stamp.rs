@@ -27,6 +27,8 @@ pub struct FilesystemTime {
 impl FilesystemTime {
     /// Asks the clock of the filesystem that holds `dir`, by making a file there that nobody sees.
     pub fn read_filesystem_time(dir: &HeldDir) -> Result<Self, BeneathError> {
+        // The clock of this process is no substitute: kernels stamp files with a coarser clock, and network
+        // filesystems with the server's.
         let witness = dir.stage_file_by(StagingMethod::Anonymous)?;
         let stat = stat_file(witness.file()?)?;
         Ok(Self { time: stat.ctime, dev: stat.dev })

@@ -66,6 +66,7 @@ impl StatCacheWriter {
         root: (Ino, &FileStat),
     ) -> Result<Self> {
         let target = dir.stage_file_by(StagingMethod::Named)?;
+        // Root may take a snapshot of another user's worktree, who must be able to replace the cache.
         vellum_store::set_owner_from_dir(dir, target.file()?)?;
         let out = BufWriter::with_capacity(WRITE_BUFFER, target.file()?.try_clone()?);
         let mut writer = Self {
@@ -122,6 +123,7 @@ impl StatCacheWriter {
             device,
             name_start: u32::try_from(current.names.len())
                 .map_err(|_| StatCacheError::TooLarge("the names"))?,
+            // A name that is too long becomes a number that does not fit in the field, and thereby an error.
             name_len: u8::try_from(entry.name.len().min(NAME_MAX + 1))
                 .map_err(|_| StatCacheError::TooLarge("a name"))?,
         };
@@ -165,6 +167,7 @@ impl StatCacheWriter {
     }
 
     fn device_index(&mut self, dev: u64) -> Result<u16> {
+        // A tree spans a few filesystems, so a linear search is the fastest.
         let known = self.devices.iter().position(|known| *known == dev);
         let number = known.unwrap_or_else(|| {
             self.devices.push(dev);
