@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use rayon::prelude::*;
-use vellum_chunker::{Chunker, find_block_end, is_in_place_format};
+use vellum_chunker::{Chunker, HEAD_LEN, find_block_end, is_in_place_format};
 use vellum_crypto::VolumeKeys;
 use vellum_host::ProgressMeter;
 use vellum_host::beneath::{OpenedFile, stat_file};
@@ -172,7 +172,7 @@ impl ContentReader<'_> {
         // into fixed blocks from its first snapshot on, because content-defined boundaries would move around
         // each page that is overwritten.
         if segment.offset == 0 && content.chunking == ChunkingMode::Content {
-            let mut head = [0; 64];
+            let mut head = [0; HEAD_LEN];
             let read = read_full_at(file, &mut head, 0)?;
             if is_in_place_format(head.get(..read).unwrap_or_default()) {
                 content.chunking = ChunkingMode::Fixed;

@@ -49,3 +49,15 @@ fn another_file_that_is_overwritten_in_place_is_noticed() {
         assert!(*added < stored[0] / 20, "{stored:?}");
     }
 }
+
+#[test]
+fn a_disk_image_is_recognised_although_its_magic_number_is_not_at_its_start() {
+    let place = Place::new();
+    let mut content = Chance::new(9).bytes(1 << 20);
+    content[1080..1082].copy_from_slice(b"\x53\xef");
+    place.write("disk.img", content);
+    place.snapshot();
+    let head = place.tree.head_snapshot().unwrap().unwrap();
+    let (_, attr) = place.state(head.record.root).find_path(b"disk.img", "").unwrap();
+    assert_eq!(attr.chunking, ChunkingMode::Fixed);
+}
