@@ -84,6 +84,8 @@ impl NumberedRefStore {
 
     /// The last version of a ref, which may say that the ref was removed.
     fn read_last_version(&self, key: &ObjectKey, max: u64) -> Result<Option<RefVersion>, StoreError> {
+        // Versions are removed only after newer ones exist. So a retry sees a newer state, unless the ref changes all
+        // the time.
         for _ in 0..READ_TRIES {
             let Some(number) = self.list_versions(key)?.pop() else { return Ok(None) };
             match self.inner.get_object(&version_key(key, number)?, max.saturating_add(OVERHEAD)) {
@@ -91,6 +93,7 @@ impl NumberedRefStore {
                 // It was removed since it was listed: there are newer ones.
                 Err(StoreError::NotFound { .. }) => {}
                 Err(StoreError::TooLarge { place, size, .. }) => {
+                    // Callers know the size of the ref, not that of the version around it.
                     let size = size.saturating_sub(OVERHEAD);
                     return Err(StoreError::TooLarge { place, key: key.to_string(), size, max });
                 }
@@ -123,6 +126,7 @@ impl NumberedRefStore {
         if payload != expected {
             return Err(self.changed_error(key));
         }
+        // The ref is absent, and is to be absent.
         if payload.is_none() && new.is_none() {
             return Ok(());
         }
@@ -146,6 +150,7 @@ impl NumberedRefStore {
         let object = version_key(key, next.number)?;
         match self.inner.put_object(&object, &next.bytes) {
             Ok(()) => {}
+            // Another writer created this number first, so its swap is the one that counts.
             Err(StoreError::Exists { .. }) => return Ok(false),
             Err(error) => return Err(error),
         }
@@ -161,6 +166,8 @@ impl NumberedRefStore {
             }
         }
         let highest = versions.last().copied().unwrap_or(next.number);
+        // The name of a removed session is never used again. So nobody can expect a version of it, and none has to
+        // stay.
         let is_gone = new.is_none() && self.is_unique_ref(key) && highest == next.number;
         // Some old versions stay, so that a swap that was delayed finds its predecessor, or its absence proves that
         // it came too late.
@@ -180,6 +187,7 @@ impl NumberedRefStore {
         expected: Option<u64>,
         versions: &[u64],
     ) -> Result<SwapEnd, StoreError> {
+        // The stored number counts even if the listing lacks it.
         let highest = versions.last().copied().unwrap_or_default().max(stored.number);
         let later = highest - stored.number;
         if later < KEPT {
@@ -193,6 +201,8 @@ impl NumberedRefStore {
         match usize::try_from(later).ok().filter(|later| *later < TAGS) {
             Some(later) if last.tag(later) == stored.tag(0) => Ok(SwapEnd::Done),
             Some(_) => Ok(SwapEnd::Overtaken),
+            // More changes came after it than a version has tags. Whether this swap was one of them cannot be told
+            // any more.
             None => Err(self.busy_error(key, "change")),
         }
     }
@@ -211,6 +221,7 @@ impl NumberedRefStore {
 
     fn remember(&self, key: &ObjectKey, version: RefVersion) {
         let mut known = self.known.lock();
+        // Rarely more refs than that are in use. Each that is forgotten costs one listing.
         if known.len() >= KNOWN_MAX && !known.contains_key(key) {
             known.clear();
         }
@@ -281,6 +292,8 @@ impl ObjectStore for NumberedRefStore {
     }
 
     fn put_objects(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        // The inner store puts the objects behind one barrier. A ref needs its own protocol, so all are put one by
+        // one, in the same order.
         if objects.iter().any(|(key, _)| self.is_ref(key.as_str())) {
             return objects.iter().try_for_each(|(key, bytes)| self.put_object(key, bytes));
         }
@@ -313,6 +326,7 @@ impl ObjectStore for NumberedRefStore {
             else {
                 continue;
             };
+            // The listed folder is itself a ref, so its versions are no objects of the caller.
             if key.as_str() == folder.trim_end_matches('/') {
                 continue;
             }
@@ -321,6 +335,7 @@ impl ObjectStore for NumberedRefStore {
         }
         found.retain_mut(|info| {
             let is_ref = self.is_ref(info.key.as_str());
+            // A removed ref has no bytes behind its tags. Its size shows that without a read.
             let is_removed = is_ref && info.size == REMOVED_LEN;
             if is_ref {
                 info.size = info.size.saturating_sub(OVERHEAD);
@@ -349,6 +364,7 @@ impl ObjectStore for NumberedRefStore {
             return self.inner.delete_object(key);
         }
         loop {
+            // A deletion is about the version that is there, whatever was remembered.
             self.known.lock().remove(key);
             let last = match self.read_last_version(key, VERSION_MAX) {
                 Ok(Some(last)) if last.payload().is_some() => last,
@@ -360,6 +376,7 @@ impl ObjectStore for NumberedRefStore {
                 },
                 Err(error) => return Err(error),
             };
+            // If another writer created the next number first, its version is the one to be removed.
             if self.store_version(key, Some(last), None)? {
                 return Ok(());
             }

@@ -125,15 +125,18 @@ impl ServiceStore {
         T: Send + 'static,
         F: Future<Output = opendal::Result<T>> + Send + 'static,
     {
+        // Asked before the gate: a request that is not sent must not wait behind those that are.
         if let Some(obstacle) = self.switch.find_obstacle() {
             return Err(self.service_error(subject, ErrorKind::Io, obstacle.describe().into()));
         }
         // The permit bounds requests under way. It is held until the answer has arrived, not only while the request
         // is sent.
         let _permit = gate.enter();
+        // Cloned, so that requests under way do not keep others from loading new credentials.
         let operator = self.operator.read().clone();
         let (output, exchange) = run_future(record_exchange(request(operator)))
             .map_err(|error| self.wrap_run_error(subject, error))?;
+        // Any status is an answer, even that of an error: the service can be reached.
         if exchange.status.is_some() {
             self.budget.note_answer();
         }
@@ -207,6 +210,8 @@ impl ServiceStore {
         }
         match schedule.next_pause(failed) {
             None => {
+                // The service was silent for as long as it may be tried. Requests that follow fail at once for a
+                // while, instead of waiting as long one after another.
                 if failed.exchange.status.is_none() && failed.classify() == FailureClass::Transient {
                     self.switch.note_unanswered();
                     self.budget.note_silence();
@@ -238,6 +243,8 @@ impl ServiceStore {
 
     /// The error of a request that failed for good.
     fn wrap_failure(&self, subject: RequestSubject<'_>, failed: &FailedRequest) -> StoreError {
+        // Only an answer proves that an object is missing. A failure of the transport does not, whatever OpenDAL
+        // makes of it.
         if failed.exchange.failure.is_none() && failed.error.kind() == DalKind::NotFound {
             return StoreError::NotFound { place: self.location.clone(), key: subject.key.to_owned() };
         }
@@ -279,7 +286,9 @@ impl ServiceStore {
             let path = path.clone();
             async move { operator.list_with(&path).recursive(true).await }
         })?;
+        // WebDAV answers 404 for a folder that does not exist. Object services return an empty listing.
         let mut entries = self.output_or(subject, listed, Vec::new())?;
+        // OpenDAL lists folders, too.
         entries.retain(|entry| entry.metadata().is_file());
         Ok(entries)
     }
@@ -305,6 +314,7 @@ impl ObjectStore for ServiceStore {
                 Ok(object.bytes)
             }
             Ok(None) => {
+                // One more request, for the message only. The object may have been replaced by a smaller one since.
                 let size = self.object_size(key)?.max(max.saturating_add(1));
                 Err(StoreError::TooLarge { place: self.location.clone(), key: key.to_string(), size, max })
             }
@@ -333,6 +343,7 @@ impl ObjectStore for ServiceStore {
                 wanted: max,
                 got: max.saturating_add(1),
             }),
+            // Status 416: the object ends before `offset`.
             Err(failed) if failed.error.kind() == DalKind::RangeNotSatisfied => Ok(Vec::new()),
             Err(failed) => match self.wrap_failure(subject, &failed) {
                 error @ StoreError::NotFound { .. } => Err(error),
@@ -376,9 +387,12 @@ impl ObjectStore for ServiceStore {
                 // that object.
                 FailureClass::ConditionFailed if is_uncertain && self.has_bytes(key, bytes)? => return Ok(()),
                 FailureClass::ConditionFailed => return Err(self.exists_error(key)),
+                // The service may have stored the object although the request failed: a status of 500, or a
+                // connection that was cut, does not tell.
                 FailureClass::Transient | FailureClass::Garbled | FailureClass::Conflict => {
                     is_uncertain = true
                 }
+                // The service refused before it stored anything.
                 FailureClass::Throttled | FailureClass::Expired | FailureClass::Final => {}
             }
             if !self.may_repeat(subject, &failed, &mut schedule, &mut can_reload)? {
@@ -401,6 +415,7 @@ impl ObjectStore for ServiceStore {
         let marker_len = self.uses_deletion_markers.load(Ordering::Relaxed).then_some(DELETION_MARKER.len());
         let mut found: Vec<_> = entries
             .iter()
+            // A listing has no bytes, so markers are recognised by their length. No object of a volume has the same.
             .filter(|entry| marker_len != usize::try_from(entry.metadata().content_length()).ok())
             .filter_map(|entry| {
                 let metadata = entry.metadata();
@@ -412,6 +427,7 @@ impl ObjectStore for ServiceStore {
             })
             .collect();
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        // A listing comes in pages, and may repeat a key if objects come and go meanwhile.
         found.dedup_by(|a, b| a.key == b.key);
         Ok(found)
     }
@@ -424,6 +440,7 @@ impl ObjectStore for ServiceStore {
             while let Some(entry) = poll_fn(|context| Pin::new(&mut listed).poll_next(context)).await {
                 let entry = entry?;
                 if entry.metadata().is_file()
+                    // What a probe or the store itself left does not mean that the folder is in use.
                     && !is_in_folder(entry.path(), probe::FOLDER)
                     && !unconditional::is_own_object(entry.path())
                 {

@@ -140,6 +140,7 @@ impl SftpStore {
 
     /// The connection, made if there is none that can be used.
     fn get_channel(&self) -> Result<Arc<SftpChannel>, ConnectionFailure> {
+        // Locked while connecting, which may take a minute: other threads need the same connection.
         let mut current = self.channel.lock();
         if let Some(channel) = current.as_ref().filter(|channel| channel.is_usable()) {
             return Ok(Arc::clone(channel));
@@ -256,6 +257,7 @@ impl ObjectStore for SftpStore {
         new: Option<&[u8]>,
     ) -> Result<(), StoreError> {
         match (expected, new) {
+            // Creation is the one condition that SFTP has: a link to a name that is taken fails.
             (None, Some(bytes)) => match self.put_object(key, bytes) {
                 Err(StoreError::Exists { place, key }) => Err(StoreError::Changed { place, key }),
                 put => put,
@@ -283,6 +285,7 @@ impl ObjectStore for SftpStore {
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let path = self.server_path(key.as_str());
         match self.repeat(|channel, _| files::remove_file(channel, &path)) {
+            // A repeated deletion finds nothing, which is what was asked for.
             Ok(()) | Err(SftpFailure::Missing) => Ok(()),
             Err(failure) => Err(self.wrap_failure("delete", key.as_str(), failure)),
         }

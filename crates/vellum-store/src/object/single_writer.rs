@@ -75,13 +75,15 @@ impl ObjectStore for SingleWriterStore {
 
     fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
         let held = self.claim.hold(&self.service)?;
-        // The name of a pack is that of its bytes: several are uploaded at once, and it is all the same who is first.
+        // The name of a pack is the hash of its bytes, so the order of uploads does not matter, and several run at
+        // once. The right was checked just now, which is enough for an object that nobody names yet.
         let _held = if key.as_str().starts_with("packs/") {
             drop(held);
             None
         } else {
             Some(held)
         };
+        // Between this look and the write, nobody else writes: the right to write guarantees that.
         match self.service.object_size(key) {
             Ok(_) => Err(StoreError::Exists { place: self.describe_location(), key: key.to_string() }),
             Err(error) if error.is_not_found() => self.service.overwrite_object(key.as_str(), bytes),
@@ -96,6 +98,7 @@ impl ObjectStore for SingleWriterStore {
         new: Option<&[u8]>,
     ) -> Result<(), StoreError> {
         let _held = self.claim.hold(&self.service)?;
+        // At least one byte, so that any ref is noticed where none is expected.
         let longest = expected.map_or(0, <[u8]>::len).max(1) as u64;
         let changed = || StoreError::Changed { place: self.describe_location(), key: key.to_string() };
         let current = match self.service.read_path(key.as_str(), longest) {
@@ -136,6 +139,7 @@ impl ObjectStore for SingleWriterStore {
 
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let held = self.claim.hold(&self.service)?;
+        // Nobody relies on a pack that is deleted, so several deletions may run at the same time.
         let _held = (!is_pack(key)).then_some(held);
         self.service.delete_object(key)
     }

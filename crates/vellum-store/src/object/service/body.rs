@@ -50,7 +50,7 @@ pub(super) async fn read_version_range(
     match collect_pieces(stream, max, &mut bytes).await {
         Ok(true) => {}
         Ok(false) => return Ok(None),
-        // OpenDAL misses the bytes behind the object's end.
+        // OpenDAL reports an error if the object ends before the range does.
         Err(_) if ends_object(offset, &bytes) => {}
         Err(error) => return Err(error),
     }

@@ -62,6 +62,7 @@ impl ServiceCredentials {
             fail(format!("cannot read {shown}: {error}"), ErrorKind::from_io_error(error))
         };
         let file = std::fs::File::open(&path).map_err(|e| unreadable(&e))?;
+        // Of the open file, not of the path: what is checked is what is read.
         let metadata = file.metadata().map_err(|e| unreadable(&e))?;
         if metadata.mode() & 0o077 != 0 {
             let reason = format!("others can read {shown}: run 'chmod 600 {shown}'");

@@ -102,6 +102,7 @@ pub(super) fn current_exchange() -> Option<Arc<Mutex<Exchange>>> {
 pub(super) fn record_answer(status: StatusCode, headers: &HeaderMap) {
     let Some(exchange) = current_exchange() else { return };
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    // Each request of an operation replaces the record of the preceding one: the operation ended with the last.
     *exchange.lock() = Exchange {
         status: Some(status),
         // The other form, a date, is not sent by services of objects.

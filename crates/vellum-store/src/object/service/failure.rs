@@ -36,6 +36,7 @@ pub(super) enum FailureClass {
 impl FailedRequest {
     /// What can be done about it.
     pub fn classify(&self) -> FailureClass {
+        // The transport knows better than OpenDAL why there is no answer.
         if let Some(failure) = &self.exchange.failure {
             return match failure.kind {
                 TransportFailureKind::Hopeless => FailureClass::Final,
@@ -43,12 +44,14 @@ impl FailedRequest {
                 TransportFailureKind::Garbled => FailureClass::Garbled,
             };
         }
+        // The object is shorter than the range. The caller takes what there is; a repetition would not change it.
         if self.exchange.end_of_object.is_some() {
             return FailureClass::Final;
         }
         let code = self.exchange.error_code();
         let status = self.exchange.status.map(|status| status.as_u16());
         match (status, code.as_deref()) {
+            // Services ask for fewer requests with status 429 or 503. Some send a code with another status.
             (_, Some("SlowDown" | "TooManyRequests" | "ServerBusy")) | (Some(429 | 503), _) => {
                 return FailureClass::Throttled;
             }
@@ -58,6 +61,7 @@ impl FailedRequest {
             (_, Some("RequestTimeout" | "InternalError")) | (Some(408 | 499 | 500 | 502 | 504), _) => {
                 return FailureClass::Transient;
             }
+            // S3 answers 409 while another conditional request for the same key is under way.
             (Some(409), _) => return FailureClass::Conflict,
             // The service reported success, and OpenDAL could not make sense of the rest.
             (Some(200..300), _) if self.error.kind() == DalKind::Unexpected => return FailureClass::Garbled,

@@ -42,12 +42,14 @@ impl RequestGate {
     /// Halves the limit: the service asked for fewer requests.
     pub fn slow_down(&self) {
         let mut state = self.state.lock();
+        // One request must remain possible: only its answer lets the limit grow again.
         state.limit = (state.limit / 2.0).max(1.0);
     }
 
     /// Lets the limit grow: the service answered.
     pub fn speed_up(&self) {
         let mut state = self.state.lock();
+        // After as many answers as there may be requests at once, the limit has grown by about one.
         state.limit = (state.limit + 1.0 / state.limit).min(self.max);
         drop(state);
         self.freed.notify_one();

@@ -50,6 +50,7 @@ impl RequestSwitch {
 
     /// Why a request is not to be sent now.
     pub fn find_obstacle(&self) -> Option<WithheldRequest> {
+        // Looked up for each request, which costs microseconds: the switch must work on mounts that are running.
         if self.file.as_ref().is_some_and(|file| file.exists()) {
             return Some(WithheldRequest::Offline);
         }
@@ -68,6 +69,7 @@ pub(in crate::object) fn set_offline(cache: &Path, is_offline: bool) -> io::Resu
     let file = cache.join(OFFLINE_FILE);
     if is_offline {
         DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
+        // `O_EXCL`, so that only one of two commands reports a change.
         let made = File::options().write(true).create_new(true).mode(0o600).open(&file);
         return match made {
             Ok(_) => Ok(true),

@@ -82,6 +82,7 @@ fn build_s3<'a>(
     if style == AddressingStyle::Virtual {
         builder = builder.enable_virtual_host_style();
     }
+    // Otherwise the environment, and the role of the machine, would fill in what the named credentials leave out.
     if has_credentials && get("profile").is_none() {
         builder = builder.disable_config_load().disable_ec2_metadata();
     }

@@ -85,6 +85,7 @@ impl PlainObjects {
     /// Lists the folder and everything below. `listed` is called now and then with the number of objects that came since.
     pub fn list_objects(&self, listed: &(dyn Fn(u64) + Sync)) -> Result<PlainListing, StoreError> {
         let subject = RequestSubject { action: "list", key: "" };
+        // The request runs on another runtime and must own what it uses, so the numbers come back through a channel.
         let (counted, counts) = std::sync::mpsc::channel();
         let listing = std::thread::scope(|scope| {
             scope.spawn(move || counts.into_iter().for_each(listed));
@@ -136,6 +137,7 @@ impl PlainObjects {
         })?;
         let location = || self.service.location.clone();
         match read {
+            // A service that ignores the condition of a read is noticed by the tag of its answer.
             Ok(Some(object)) if !tag.is_same_version(&describe_tag(&object.metadata)) => {
                 Err(self.changed_error(key))
             }
@@ -168,10 +170,13 @@ impl PlainObjects {
             let written = self.send_put(subject, bytes, &request)?;
             let Err(failed) = written else { return Ok(()) };
             match failed.classify() {
+                // An earlier try stored the object, and its answer was lost.
                 FailureClass::ConditionFailed if is_uncertain && self.has_content(key, bytes)? => {
                     return Ok(());
                 }
                 FailureClass::ConditionFailed => return Err(self.changed_error(key)),
+                // The service has no such condition. A look just before the write is not atomic, but it is all that
+                // there is.
                 FailureClass::Final if failed.is_unsupported() && request.condition.is_some() => {
                     self.check_condition(key, expected)?;
                     request.condition = None;
@@ -219,6 +224,8 @@ impl PlainObjects {
                 }
             }
             Err(failed) => match self.service.wrap_failure(subject, &failed) {
+                // It was there a moment ago. An earlier try of this call deleted it, or somebody else did, with the
+                // same result.
                 StoreError::NotFound { .. } => Ok(true),
                 error => Err(error),
             },
@@ -332,6 +339,8 @@ fn add_entry(listing: &mut PlainListing, entry: &opendal::Entry) {
     // The folder itself.
     let Some(key) = entry.path().strip_suffix('/').filter(|key| !key.is_empty()) else { return };
     let tag = describe_tag(metadata);
+    // A key that ends with a slash and has content cannot become a file. If the tag is no hash, the object counts as
+    // empty.
     match tag.as_md5() {
         Some(hash) if hash != EMPTY_TAG => listing.misnamed.push(entry.path().to_owned()),
         Some(_) | None => listing.markers.push(key.to_owned()),

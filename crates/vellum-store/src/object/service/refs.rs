@@ -83,6 +83,8 @@ impl ServiceStore {
         loop {
             let current = match known.take() {
                 Some(known) => Some(known),
+                // A creation needs no read: the condition fails if the ref exists. After an uncertain try, or a
+                // failed condition that nothing explains, the ref is read.
                 None if expected.is_none() && !is_uncertain && unexplained == 0 => None,
                 None => self.read_ref(key, expected, new)?,
             };
@@ -152,6 +154,7 @@ impl ServiceStore {
         let subject = RequestSubject { action: "change", key: key.as_str() };
         let path = key.to_string();
         let uses_markers = self.uses_deletion_markers.load(Ordering::Relaxed);
+        // Without conditional deletion, a marker takes the place of the ref. An absent ref needs none.
         let Some(bytes) = new.or(uses_markers.then_some(DELETION_MARKER).filter(|_| current.is_some()))
         else {
             let Some(metadata) = current else { return Ok(Ok(())) };
@@ -162,6 +165,7 @@ impl ServiceStore {
         let body = Bytes::copy_from_slice(bytes);
         let written =
             self.attempt(subject, &self.writes, |operator| write_ref(operator, path, body, current))?;
+        // The tag in the answer saves a read before the next swap.
         Ok(written.map(|metadata| {
             self.known_refs.remember(key, &ReadObject { bytes: bytes.to_vec(), metadata });
         }))

@@ -99,6 +99,8 @@ impl RetrySchedule<'_> {
             FailureClass::Transient | FailureClass::Throttled | FailureClass::Conflict => {}
         }
         let exponential = PAUSE_MIN.saturating_mul(1_u32.checked_shl(self.repeats).unwrap_or(u32::MAX));
+        // If no repeat is saved up, the longest pause is taken: many operations together must not flood a service
+        // that is down.
         let longest = if self.budget.take_repeat() { exponential.min(PAUSE_MAX) } else { PAUSE_MAX };
         // Many clients that failed together must not come back together.
         let pause = failed.exchange.retry_after.unwrap_or_else(|| longest.mul_f64(random_fraction()));
@@ -107,6 +109,7 @@ impl RetrySchedule<'_> {
         } else {
             self.retry_for.min(FIRST_ANSWER_MAX)
         };
+        // A pause that would end too late is not begun.
         if self.started.elapsed() + pause > allowed {
             return None;
         }

@@ -51,6 +51,7 @@ where
         builder.worker_threads(RUNTIME_THREADS).thread_name("vellum-store").enable_all().build().ok()
     };
     let runtime = RUNTIME.get_or_init(start).as_ref().ok_or(RunError::NoRuntime)?;
+    // `block_on` would panic if the caller is inside a runtime of its own.
     let (done, result) = mpsc::sync_channel(1);
     let task = runtime.spawn(async move {
         // Nobody waits any more if the wait was interrupted.
@@ -59,9 +60,11 @@ where
     loop {
         match result.recv_timeout(TICK) {
             Ok(output) => return Ok(output),
+            // The task panicked, or the runtime is gone.
             Err(RecvTimeoutError::Disconnected) => return Err(RunError::NoRuntime),
             Err(RecvTimeoutError::Timeout) if may_wait() => {}
             Err(RecvTimeoutError::Timeout) => {
+                // The request ends with its connection. Whether the service has carried it out stays unknown.
                 task.abort();
                 return Err(RunError::Interrupted);
             }

@@ -73,6 +73,7 @@ impl HttpTransport for ServiceTransport {
         if let Some(headers) = response.headers_mut() {
             headers.clone_from(answer.headers());
         }
+        // An answer to `HEAD` announces the length of a body that it does not have.
         let announced = (!wanted.is_head).then(|| answer.content_length()).flatten();
         let limits = BodyLimits {
             skipped,
@@ -125,10 +126,13 @@ impl RequestedAnswer {
             return Ok(0);
         }
         let garbled = |message: String| Err(transport_error(TransportFailureKind::Garbled, message));
+        // Some S3 servers store and return `aws-chunked`, which describes the upload, not the bytes.
         if headers.get(CONTENT_ENCODING).is_some_and(|value| value != "identity" && value != "aws-chunked") {
             return garbled("the answer is compressed, which was not requested".to_owned());
         }
         let Some(wanted) = self.range else { return Ok(0) };
+        // A server may ignore `Range`, and send the whole object with status 200 (RFC 9110). A short beginning is
+        // skipped; reading a long one would cost more than the range is worth.
         if status != StatusCode::PARTIAL_CONTENT {
             return if wanted.first <= SKIPPED_MAX {
                 Ok(wanted.first)
@@ -140,6 +144,7 @@ impl RequestedAnswer {
             headers.get(CONTENT_RANGE).and_then(|value| value.to_str().ok()).and_then(parse_content_range);
         match given {
             Some(GivenRange { range, object_len })
+                // A range may end early, at the end of the object, but never late.
                 if range.first == wanted.first && range.last <= wanted.last.or(range.last) =>
             {
                 if let Some(len) = object_len
@@ -213,6 +218,7 @@ async fn limit_silence<F: Future>(
 ) -> Option<F::Output> {
     let mut future = pin!(future);
     loop {
+        // The body notes activity while the future runs. So the deadline may have moved when the timer ends.
         let deadline = activity.last() + silence_max;
         if let Ok(output) = tokio::time::timeout_at(deadline, &mut future).await {
             return Some(output);
@@ -399,6 +405,7 @@ fn describe_send_error(error: &reqwest::Error) -> opendal::Error {
     let cause = innermost_error(error);
     let host = error.url().and_then(|url| url.host_str()).unwrap_or("the host").to_owned();
     if error.is_connect() {
+        // reqwest does not distinguish these cases, but the texts of its errors do.
         let text = format!("{error:?}");
         if text.contains("dns error") {
             return transport_error(

@@ -19,6 +19,7 @@ impl ServiceStore {
     /// Whether an object appears whole or not at all when it is written under its own name. WebDAV servers write into the
     /// file that readers see.
     fn writes_whole_objects(&self) -> bool {
+        // Of the services here, only WebDAV has a rename.
         !self.operator.read().info().capability().rename
     }
 
@@ -47,6 +48,7 @@ impl ServiceStore {
         if matches!(stored, Ok(Some(stored)) if stored == bytes) {
             return Ok(());
         }
+        // What cannot be removed now is removed when it is a day old.
         let _ = self.delete_path(&temporary);
         Err(self.wrap_failure(subject, &failed))
     }

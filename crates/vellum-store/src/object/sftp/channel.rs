@@ -100,6 +100,8 @@ impl SftpChannel {
     ) -> Result<Self, ConnectionFailure> {
         let mut command = Command::new(program);
         command.arg(format!("-oConnectTimeout={CONNECT_MAX}"));
+        // Only the subsystem is wanted: no terminal, forwarding or local command, whatever the user's configuration
+        // has for this host.
         command.args(["-T", "-oClearAllForwardings=yes", "-oPermitLocalCommand=no"]);
         if let Some(port) = address.port {
             command.arg(format!("-p{port}"));
@@ -116,6 +118,8 @@ impl SftpChannel {
         let (Some(input), Some(output), Some(errors)) = pipes else {
             return Err(ConnectionFailure::transient("ssh has no pipes"));
         };
+        // A server that stops reading must not block a thread for ever. The pipe refuses instead, and the silence is
+        // checked between the tries.
         rustix::io::ioctl_fionbio(&input, true).map_err(|errno| start_error(errno.into()))?;
         let shared = Arc::new(ChannelState {
             requests: Mutex::default(),
@@ -124,6 +128,7 @@ impl SftpChannel {
             bandwidth: Arc::clone(bandwidth),
         });
         let (greet, greeting) = sync_channel(1);
+        // These threads are not joined: they end when their pipes are closed.
         let reading = Arc::clone(&shared);
         std::thread::spawn(move || reading.collect_errors(errors));
         let reading = Arc::clone(&shared);
@@ -158,6 +163,7 @@ impl SftpChannel {
             }
             requests.last_id = requests.last_id.wrapping_add(1);
             let id = requests.last_id;
+            // Registered before it is sent, since the answer may come before the call below returns.
             requests.waiting.insert(id, answered);
             id
         };
@@ -172,7 +178,7 @@ impl SftpChannel {
 
     fn write_message(&self, message: &[u8]) -> Result<(), ConnectionFailure> {
         let mut input = self.input.lock();
-        // With the lock: who comes later waits, too.
+        // The pause is made with the lock held, so that threads that come later wait as well.
         self.shared.keep_pace(TransferredBytes::Sent, message.len());
         let Some(pipe) = input.as_ref() else { return Err(self.failure()) };
         let mut rest = message;
@@ -190,6 +196,7 @@ impl SftpChannel {
                     }
                     wait_writable(pipe);
                 }
+                // The program has closed its input. How it ended tells why.
                 Err(_) => {
                     *input = None;
                     drop(input);
@@ -208,6 +215,7 @@ impl SftpChannel {
         silence_max: Duration,
     ) -> Result<T, ConnectionFailure> {
         loop {
+            // In short waits, so that an interruption and silence are noticed.
             match answer.recv_timeout(TICK) {
                 Ok(reply) => return Ok(reply),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.failure()),
@@ -223,6 +231,7 @@ impl SftpChannel {
         if !go_on_waiting(|| LongWait::StoreAnswer) {
             return Err(ConnectionFailure::interrupted());
         }
+        // An answer to another request shows that the connection works.
         let heard = (*self.shared.heard.lock()).max(since);
         if heard.elapsed() > silence_max {
             let message = format!("no answer for {} s", silence_max.as_secs());
@@ -266,6 +275,7 @@ impl Drop for SftpChannel {
         }
         *self.input.get_mut() = None;
         if let Some(child) = self.child.get_mut().take() {
+            // In a thread of its own: nobody has to wait for `ssh` to end.
             std::thread::spawn(move || wait_or_kill(child, GRACE));
         }
     }
@@ -302,7 +312,7 @@ impl ChannelState {
             *self.heard.lock() = Instant::now();
             self.keep_pace(TransferredBytes::Received, message.len());
             let Ok((id, reply)) = SftpReply::decode(&message) else { return "an answer is malformed" };
-            // Nobody waits for some answers.
+            // Nobody waits for the answers to `Close`, nor for those to the removal of temporary files.
             if let Some(answered) = self.requests.lock().waiting.remove(&id) {
                 let _ = answered.send(reply);
             }
@@ -332,6 +342,7 @@ impl ChannelState {
     /// Ends all requests; gives the reason for which the connection ended first.
     fn fail(&self, failure: ConnectionFailure) -> ConnectionFailure {
         let mut requests = self.requests.lock();
+        // Dropping the senders wakes all threads that wait for an answer.
         requests.waiting.clear();
         requests.failure.get_or_insert(failure).clone()
     }
@@ -375,6 +386,7 @@ fn wait_writable(pipe: &ChildStdin) {
 
 /// What the last words of `ssh` mean.
 fn explain_end(said: &str, has_ended: bool) -> ConnectionFailure {
+    // Failures that another connection would not change.
     let final_kind = [
         ("Permission denied", ErrorKind::Denied),
         ("Host key verification failed", ErrorKind::Denied),

@@ -25,7 +25,7 @@ fn with_handle<T>(
     work: impl FnOnce(&[u8]) -> SftpResult<T>,
 ) -> SftpResult<T> {
     let done = work(handle);
-    // What closing a file that was only read could say, nobody needs to know.
+    // Closing a file that was only read can report nothing of use.
     let _ = channel.send(SftpRequest::Close(handle));
     done
 }
@@ -103,6 +103,7 @@ fn read_pieces(channel: &SftpChannel, handle: &[u8], offset: u64, len: u64) -> S
         let Some(piece) = pieces.pop_front() else { return Ok(bytes) };
         let RequestedPiece { offset, len, ticket } = piece;
         match ticket.wait()? {
+            // More bytes than requested, or none without the end of the file, are no answer to this request.
             SftpReply::Data(data) if data.len() > len as usize || data.is_empty() => {
                 return Err(SftpFailure::from_reply(SftpReply::Data(data)));
             }
@@ -116,6 +117,7 @@ fn read_pieces(channel: &SftpChannel, handle: &[u8], offset: u64, len: u64) -> S
                     pieces.push_front(RequestedPiece { offset, len: len - got, ticket });
                 }
             }
+            // Requests beyond the end are still under way. Their answers are dropped.
             SftpReply::Status { code: StatusCode::EndOfFile, .. } => return Ok(bytes),
             other => return Err(SftpFailure::from_reply(other)),
         }

@@ -66,7 +66,7 @@ pub(super) fn read_dirs(channel: &SftpChannel, paths: &[String]) -> SftpResult<V
     }
     let read = read_handles(channel, &handles);
     for handle in handles.iter().flatten() {
-        // What closing a directory could say, nobody needs to know.
+        // Closing a directory can report nothing of use.
         let _ = channel.send(SftpRequest::Close(handle));
     }
     let mut read = read?.into_iter();

@@ -41,6 +41,8 @@ impl SftpStore {
             .and_then(|()| sync_file(channel, &handle))
             .and_then(|()| self.name_file(channel, &temporary, key))
             .and_then(|is_new| {
+                // SFTP cannot sync a directory. Syncing the file once more, now that it has its name, makes
+                // filesystems with a journal write the name.
                 if is_new {
                     sync_file(channel, &handle)?;
                 }
@@ -56,6 +58,8 @@ impl SftpStore {
         if is_new || !is_uncertain {
             return Ok(is_new);
         }
+        // An earlier try may have named its file before the connection was cut. The bytes show whether the name is
+        // taken by it.
         let path = self.server_path(key.as_str());
         match files::read_file(channel, &path, bytes.len() as u64) {
             Ok(there) => Ok(there == bytes),
@@ -76,6 +80,7 @@ impl SftpStore {
 
     /// Makes the store's own folders first.
     fn create_after_folders(&self, channel: &SftpChannel, path: &str) -> SftpResult<Vec<u8>> {
+        // The folder is missing at the first write of a store only.
         self.make_root(channel)?;
         make_folder(channel, &self.server_path(TEMPORARY), true)?;
         match channel.ask(SftpRequest::OpenNew(path))? {
@@ -118,7 +123,7 @@ impl SftpStore {
                     has_made_folders = true;
                 }
                 SftpFailure::Connection(_) => return Err(failure),
-                // The status for a name that is taken is the one for anything.
+                // SFTP version 3 has no status for a name that is taken: servers answer with the general failure.
                 failure => {
                     return match files::find_attributes(channel, &to)? {
                         Some(_) => Ok(false),
@@ -164,6 +169,7 @@ fn make_folder(channel: &SftpChannel, path: &str, is_private: bool) -> SftpResul
     match expect_done(channel.ask(SftpRequest::MakeDir { path, is_private })?) {
         Ok(()) => Ok(()),
         Err(failure @ SftpFailure::Connection(_)) => Err(failure),
+        // Servers answer with the general failure if the folder exists, too.
         Err(failure) => match files::find_attributes(channel, path)? {
             Some(attributes) if attributes.is_dir() => Ok(()),
             Some(_) | None => Err(failure),

@@ -123,6 +123,7 @@ impl WriterClaim {
 
     /// Acquires the right, or makes sure that this machine still has it.
     pub fn hold(&self, service: &ServiceStore) -> Result<HeldClaim<'_>, StoreError> {
+        // The mutex orders the threads of this process, the file lock the processes of this machine.
         let mut state = self.state.lock();
         let lock = self.lock_file(service)?;
         if state.checked.is_none_or(|checked| checked.elapsed() >= self.pace.check_age) {
@@ -133,6 +134,8 @@ impl WriterClaim {
 
     fn check(&self, service: &ServiceStore, state: &mut ClaimState) -> Result<(), StoreError> {
         let id = self.read_or_make_id().map_err(|error| self.local_error(service, error))?;
+        // Locked for as long as this store is open; the system releases the lock of a killed process. The lock
+        // shows other processes that the right is in use.
         if state.users.is_none() {
             let users = self.open_file(USERS_FILE).map_err(|error| self.local_error(service, error))?;
             // Only the end of another process locks it otherwise, for a moment and under the lock that is held here.
@@ -149,6 +152,7 @@ impl WriterClaim {
                 state.checked = Some(looked);
                 return Ok(());
             }
+            // A released claim can be taken at once. That of another machine is taken only if it is old.
             if !is_ours && is_active {
                 self.expect_abandoned(service)?;
             }
@@ -158,9 +162,12 @@ impl WriterClaim {
             if looked.elapsed() > self.pace.look_to_write {
                 continue;
             }
+            // The machine that had the right last need not wait: whoever acquired it since would have replaced the
+            // claim.
             if !is_ours {
                 self.settle(service, &claim)?;
             }
+            // Counted from the look, so the claim is renewed too early rather than too late.
             state.written = Some(looked);
             state.checked = Some(Instant::now());
             return Ok(());
@@ -181,6 +188,7 @@ impl WriterClaim {
             return Err(claim_error(service, ErrorKind::Interrupted, "interrupted".to_owned()));
         }
         if read_claim(service)?.as_ref() == Some(claim) {
+            // Another writer was here before, and may have died while it wrote.
             service.remove_abandoned_objects();
             return Ok(());
         }
@@ -190,10 +198,12 @@ impl WriterClaim {
 
     /// Fails unless the claim of another machine is so old that it has died.
     fn expect_abandoned(&self, service: &ServiceStore) -> Result<(), StoreError> {
+        // The age is measured with the service's clock only, since this machine's clock may be wrong.
         let clock = format!("{CLOCK_OBJECT}{:016x}", getrandom::u64().unwrap_or_default());
         service.write_in_place(&clock, b"", self.pace.look_to_write)?;
         let claimed = service.find_write_time(CLAIM_OBJECT);
         let now = service.find_write_time(&clock);
+        // Deleted before the answers are looked at, so that an error leaves nothing behind.
         service.delete_path(&clock)?;
         let times = match claimed {
             Ok(claimed) => claimed.zip(now?),
@@ -228,11 +238,14 @@ impl WriterClaim {
         let Some(users) = &state.users else { return };
         let Ok(_lock) = self.lock_file(service) else { return };
         // Others have it shared: one of them gives the right back.
+        // Converting a shared lock may lose it; see flock(2). That does no harm, since this process is done, and the
+        // lock of the machine is held.
         if flock(users, FlockOperation::NonBlockingLockExclusive).is_err() {
             return;
         }
         let Ok(id) = self.read_or_make_id() else { return };
         match read_claim(service) {
+            // A claim that another machine has acquired meanwhile is left alone.
             Ok(Some(found)) if found.id == id && found.is_active => {
                 let released = StoredClaim { is_active: false, ..found };
                 if let Err(error) = self.write_claim(service, &released) {
@@ -277,6 +290,8 @@ impl WriterClaim {
         getrandom::fill(&mut random).map_err(io::Error::other)?;
         let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         drop(file);
+        // Renamed into place, so that a killed process leaves no half of a name. The temporary name can be a fixed
+        // one, because callers hold the lock of the machine.
         let temporary = self.folder.join(format!("{ID_FILE}.tmp"));
         let mut file =
             File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;

@@ -112,6 +112,7 @@ impl PlainUpload<'_> {
 
     /// Whether the object is what the parts make.
     fn is_stored(&self) -> Result<bool, StoreError> {
+        // The old version may have the same length and time. It cannot have the same tag.
         let is_new = |tag: &ObjectTag| match &self.expected {
             ObjectCondition::Absent => true,
             ObjectCondition::Unchanged(old) => !old.is_same_version(tag),
@@ -125,6 +126,7 @@ impl PlainUpload<'_> {
     /// Gives it up.
     fn abort(&mut self) {
         let Some(mut writer) = self.writer.take() else { return };
+        // Parts that remain at the service are paid for until a rule of the bucket removes them.
         let aborted = run_future_to_end(async move { writer.abort().await });
         if !matches!(aborted, Ok(Ok(()))) {
             tracing::warn!(key = self.key, "an unfinished upload could not be given up");
@@ -142,6 +144,7 @@ impl PlainUpload<'_> {
         let key = self.key.clone();
         let subject = RequestSubject { action: "write", key: &key };
         let mut schedule = service.budget.begin(service.limits.retry_for);
+        // The writer keeps the operator that it was opened with, so it would not use new credentials.
         let mut can_reload = false;
         loop {
             let Some(writer) = self.writer.take() else { return Err(objects.changed_error(&key)) };
