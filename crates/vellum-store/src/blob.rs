@@ -164,6 +164,8 @@ impl BlobStore {
         let mut last = None;
         let mut unreadable = Vec::new();
         let mut blobs = vec![*id];
+        // First with what is known, then after reading the index again, then after checking the local copy of the
+        // index.
         for attempt in [ReadAttempt::First, ReadAttempt::Refreshed, ReadAttempt::Healed] {
             if !self.prepare_attempt(attempt)? {
                 continue;
@@ -174,6 +176,7 @@ impl BlobStore {
                 }
                 match self.try_read_at(kind, id, &place) {
                     Ok(plaintext) => return Ok(plaintext),
+                    // The store did not answer, which says nothing about the blob.
                     Err(UnreadableCopy { error: BlobError::Store(error), .. }) => return Err(error.into()),
                     Err(UnreadableCopy { error, base }) => {
                         last = Some(error);
@@ -222,6 +225,8 @@ impl BlobStore {
         let get = |offset: u32, len: u32| {
             let sealed = self.inner.objects.get_range(&pack_key(&pack), offset.into(), len.into());
             sealed.map_err(|error| match error {
+                // A collection may have deleted the pack since the index was read. The next attempt reads the index
+                // again.
                 crate::StoreError::NotFound { .. } => BlobError::Missing { kind, id: *id, pack },
                 crate::StoreError::Length { .. } => damaged(vellum_types::DecodeError::Truncated.into()),
                 other => other.into(),

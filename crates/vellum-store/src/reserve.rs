@@ -42,6 +42,7 @@ impl<Dir: AsFd> DiskReserve<Dir> {
         }
         let disk = rustix::fs::fstatvfs(&self.dir)?;
         let bytes = (disk.f_blocks.saturating_mul(disk.f_frsize) / RESERVE_PART).min(RESERVE_MAX);
+        // Only if four times as much is free: making the reserve must not fill the disk.
         if self.free_disk_bytes()? < bytes.saturating_mul(4) {
             return Ok(());
         }
@@ -86,6 +87,7 @@ impl<Dir: AsFd> DiskReserve<Dir> {
 fn allocate_blocks(file: &OwnedFd, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            // Not zeros, which a filesystem may store as a hole.
             let block = [0xff; 64 << 10];
             let mut written = 0;
             while written < bytes {

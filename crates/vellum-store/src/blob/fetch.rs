@@ -47,6 +47,7 @@ impl BlobStore {
             .iter()
             .enumerate()
             .filter_map(|(position, (kind, id))| {
+                // A condemned pack can still be read.
                 let place = view.find_live_copy(id).or_else(|| view.find_all_copies(id).first().copied())?;
                 (place.kind == *kind).then_some((position, place))
             })
@@ -150,7 +151,7 @@ impl FetchedBlobs {
                 return Ok(found.to_vec());
             }
             let objects = &self.store.inner.objects;
-            // Whatever is the matter is found out by the reading that follows.
+            // `read_blob`, which follows, finds out why it failed.
             objects
                 .get_range(&pack_key(pack), base.offset.into(), base.len.into())
                 .map_err(|_| BlobBodyFault::Base)

@@ -34,9 +34,11 @@ impl BlobStore {
         let fault = |fault: PackFault| BlobError::Pack { pack: *pack, fault };
         let bytes = self.inner.objects.get_object(&pack_key(pack), PACK_MAX)?;
         let len = bytes.len() as u64;
+        // The name of a pack is the hash of its bytes, so this check covers every blob in it.
         if blake3::hash(&bytes).as_bytes() != pack.as_bytes() {
             return Err(fault(vellum_types::DecodeError::Invalid("hash").into()));
         }
+        // The new table has a new salt, so the pack gets a name of its own.
         writer.copy_pack(PackBuilder::from_pack(&self.inner.keys, bytes).map_err(fault)?)?;
         Ok(len)
     }

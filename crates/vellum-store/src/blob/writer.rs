@@ -245,6 +245,7 @@ impl BlobWriter {
         sealed: &[u8],
     ) -> Result<bool, BlobError> {
         let mut open = self.lock_open_pack(kind);
+        // The pack of the base is closed, and a difference must be in the same pack.
         if open.number != number {
             return Ok(false);
         }
@@ -294,6 +295,7 @@ impl BlobWriter {
                 continue;
             };
             if let Some(sealed) = self.find_sealed_bytes(kind, &spot) {
+                // A pack has no name before it is complete, but the error needs one.
                 let pack = PackId([0; PackId::LEN]);
                 let damaged = |fault| BlobError::Damaged { kind, id: *id, pack, fault };
                 let keys = &store.inner.keys;

@@ -60,6 +60,7 @@ pub(crate) struct BlobIndex {
 
 impl IndexView {
     pub(super) fn from_runs(mut runs: Vec<Arc<IndexRun>>) -> Self {
+        // A superseded run stays in the store until it is deleted, which may have failed.
         let superseded: HashSet<_> = runs.iter().flat_map(|run| run.superseded_runs()).copied().collect();
         runs.retain(|run| !superseded.contains(&run.id()));
         runs.sort_by_key(|run| (std::cmp::Reverse(run.len()), run.id()));
@@ -74,6 +75,7 @@ impl IndexView {
 
     /// A place that will stay.
     pub(crate) fn find_live_copy(&self, id: &BlobId) -> Option<BlobLocation> {
+        // The usual case: no collection is under way.
         if self.condemned.is_empty() {
             return self.runs.iter().find_map(|run| run.find_blob(id));
         }
@@ -173,15 +175,19 @@ impl BlobIndex {
             let names = self.objects.list_keys(INDEX_FOLDER)?;
             let mut listed: HashSet<_> = names.iter().filter_map(parse_run_key).collect();
             let before = self.current_view();
+            // A listed run was deleted since, because another process merged it. The next listing shows the result.
             let Some(mut runs) = self.load_listed_runs(&mut listed, &before, known)? else { continue };
             let vanished = self.keep_unlisted_runs(&mut listed, &before, &mut runs)?;
             let active = IndexView::from_runs(runs);
+            // A run is gone because a newer one supersedes it. If none says so, this listing may have missed the
+            // newer one, and another listing is tried.
             let explained = |id: &IndexRunId| {
                 active.runs.iter().any(|run| run.superseded_runs().contains(id)) || listed.contains(id)
             };
             if attempt < EXPLAIN_ATTEMPTS && !vanished.iter().all(explained) {
                 continue;
             }
+            // Local files are compared with the listing only if it changed, since most refreshes find nothing new.
             if listed != known.listed {
                 self.remove_stale_runs(&listed);
             }
@@ -202,6 +208,7 @@ impl BlobIndex {
     ) -> Result<Option<Vec<Arc<IndexRun>>>, BlobError> {
         let mut runs = Vec::with_capacity(listed.len());
         for id in listed.iter() {
+            // Not fetched again: objects of the index do not change.
             if known.problems.contains_key(id) {
                 continue;
             }
@@ -254,6 +261,7 @@ impl BlobIndex {
     fn load_run(&self, id: &IndexRunId) -> Result<Arc<IndexRun>, BlobError> {
         match IndexRun::open(&self.run_path(id), self.keys.volume_id(), *id) {
             Ok(run) => Ok(Arc::new(run)),
+            // If the file is missing, damaged or of another version, the store has the original.
             Err(_) => self.fetch_run(id),
         }
     }
@@ -270,6 +278,7 @@ impl BlobIndex {
             StoreError::NotAFile { .. } => fault(DecodeError::Invalid("kind of file").into()),
             other => other.into(),
         })?;
+        // The name is the hash, so the store cannot return one run in the place of another.
         if IndexRunId::from_object_bytes(&object) != *id {
             return Err(fault(DecodeError::Invalid("hash").into()));
         }
@@ -299,6 +308,7 @@ impl BlobIndex {
     ) -> Result<Arc<IndexRun>, BlobError> {
         let path = self.run_path(&id);
         let bytes = layout::encode_run(record, self.keys.volume_id(), id);
+        // A large run is mapped from its file. A small one, or one whose file cannot be written, is used from memory.
         if run::write_run_file(&path, &bytes).is_ok()
             && bytes.len() as u64 > run::READ_WHOLE_MAX
             && let Ok(run) = IndexRun::open(&path, self.keys.volume_id(), id)
@@ -317,6 +327,7 @@ impl BlobIndex {
     /// Checks all local forms, once per process, and replaces the damaged. True if there were any.
     pub(crate) fn repair_local_runs(&self) -> Result<bool, BlobError> {
         let mut known = self.lock_known();
+        // Once per process, since the check reads the whole index.
         if std::mem::replace(&mut known.healed, true) {
             return Ok(false);
         }

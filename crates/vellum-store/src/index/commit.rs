@@ -34,6 +34,8 @@ pub(crate) struct IndexAddition<'a> {
 impl BlobIndex {
     /// Makes an addition durable, all of it behind one barrier; returns the bytes of the index object.
     pub(crate) fn commit_addition(&self, addition: IndexAddition<'_>) -> Result<u64, BlobError> {
+        // Orders the commits of this process. Other processes are not locked out: their runs are listed beside this
+        // one.
         let mut known = self.lock_known();
         let mut record = IndexRecord::from_blobs(addition.blobs);
         record.condemned = addition.condemned;
@@ -91,6 +93,8 @@ impl BlobIndex {
         with: Vec<(BlobId, BlobLocation)>,
     ) -> Result<(), BlobError> {
         let mut known = self.lock_known();
+        // The runs of other processes must be known. An entry that goes from here and stays in one of theirs would
+        // come back.
         self.refresh_locked(&mut known)?;
         let active = self.current_view();
         let chosen = active.runs.iter().filter(|run| is_chosen(run));
@@ -135,6 +139,7 @@ impl BlobIndex {
 
     fn put_records(&self, records: Vec<IndexRecord>, known: &mut KnownIndexObjects) -> Result<(), BlobError> {
         let mut put = Vec::with_capacity(records.len());
+        // Each record is durable before the next is put, and the last one supersedes the old runs.
         for record in records {
             let bytes = record.seal(&self.keys);
             let id = IndexRunId::from_object_bytes(&bytes);
@@ -148,11 +153,12 @@ impl BlobIndex {
     /// it cannot be done now, the record goes as it is.
     fn merge_runs_into(&self, record: IndexRecord, known: &mut KnownIndexObjects) -> IndexRecord {
         let sizes = |active: &IndexView| active.runs.iter().map(|run| run.len()).collect::<Vec<_>>();
+        // Decided without a request at first, since most commits merge nothing.
         if merge::choose_runs(&sizes(&self.current_view()), record.entries.len()).is_empty() {
             return record;
         }
-        // Another process may have merged them already.
-        // A failure to read the store must not fail a commit whose packs are already uploaded.
+        // Another process may have merged them already. If the store cannot be read, the commit goes on without a
+        // merge: its packs are uploaded already.
         if self.refresh_locked(known).is_err() {
             return record;
         }

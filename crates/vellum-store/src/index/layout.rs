@@ -121,6 +121,7 @@ impl RunHeader {
         if blake3::hash(fields).as_bytes() != &reader.read_array::<32>()? {
             return Err(DecodeError::Invalid("header checksum"));
         }
+        // The number of slots follows from the number of entries, so a file cannot claim a table of any size.
         if entries as usize > RUN_ENTRIES_MAX || fan_bits != choose_fan_bits(entries as usize) {
             return Err(DecodeError::Invalid("counts"));
         }
@@ -203,6 +204,7 @@ fn build_fan_out(record: &IndexRecord, fan_bits: u32) -> Vec<u32> {
     let slots = 1_usize << fan_bits;
     let mut fan = Vec::with_capacity(slots + 1);
     for (number, entry) in record.entries.iter().enumerate() {
+        // A slot without records points at the next record.
         while fan.len() <= compute_fan_slot(&entry.id, fan_bits) {
             fan.push(number as u32);
         }

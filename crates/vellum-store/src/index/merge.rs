@@ -16,6 +16,7 @@ const MERGE_MIN: usize = 8;
 
 /// Positions of the runs that a commit of `new` entries should take in, given each run's number of entries.
 pub(super) fn choose_runs(sizes: &[usize], new: usize) -> Vec<usize> {
+    // Runs that are at least half full are left alone: each merge of them would rewrite much and save little.
     let mut small: Vec<_> =
         sizes.iter().copied().enumerate().filter(|(_, n)| *n < RUN_ENTRIES_MAX / 2).collect();
     if small.len() < SMALL_RUNS_MAX {
@@ -57,6 +58,7 @@ impl<F: Fn(&PackId) -> bool> Iterator for MergedRecords<'_, F> {
     type Item = (BlobId, BlobLocation);
 
     fn next(&mut self) -> Option<Self::Item> {
+        // A linear search is enough for a few dozen sources.
         let least = self.sources.iter_mut().filter_map(|source| source.peek().map(|(id, _)| *id)).min()?;
         let mut best: Option<(BlobId, BlobLocation)> = None;
         for source in &mut self.sources {

@@ -58,6 +58,7 @@ impl IndexRecord {
         let mut last = None;
         for (id, location) in blobs {
             let pack = match last {
+                // Neighbours are mostly in one pack, so the map is asked only when the pack changes.
                 Some((pack, position)) if pack == location.pack => position,
                 _ => record.pack_position(&mut positions, &location),
             };
@@ -175,6 +176,7 @@ fn read_list<T>(
     mut item: impl FnMut(&mut FieldReader<'_>) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
     let count = reader.read_count(max)?;
+    // Memory is reserved for what the bytes can hold, whatever the count claims.
     let mut items = Vec::with_capacity(count.min(reader.remaining() / item_min));
     for _ in 0..count {
         items.push(item(reader)?);

@@ -62,6 +62,8 @@ impl IndexRun {
             .map_err(|fault| BlobError::LocalRun { path: path.to_owned(), fault })?;
         let fault = if run.header.volume != volume || run.header.id != id {
             "name"
+        // A large file is mapped, and too long to be hashed each time. Damage in it gives a wrong hint, upon which
+        // `repair_local_runs` checks it.
         } else if matches!(run.bytes, RunBytes::Read(_)) && !run.is_intact() {
             "checksum"
         } else {
@@ -155,6 +157,7 @@ impl IndexRun {
     fn slot_range(&self, slot: usize) -> Option<(usize, usize)> {
         let mut reader = FieldReader::new(self.section_bytes(|s| &s.fan).get(slot * 4..slot * 4 + 8)?);
         let low = reader.read_u32().ok()? as usize;
+        // A damaged table must not lead the search out of the records.
         let high = reader.read_u32().ok()? as usize;
         (low <= high && high <= self.len()).then_some((low, high))
     }
@@ -169,6 +172,7 @@ impl IndexRun {
         let pack = reader.read_u32().ok()?;
         let offset = reader.read_u32().ok()?;
         let len = reader.read_u32().ok()?;
+        // A damaged record must not cause a large read.
         if len as usize > crate::pack::SEALED_MAX {
             return None;
         }

@@ -35,6 +35,7 @@ impl PackBuilder {
     pub(crate) fn from_pack(keys: &VolumeKeys, mut bytes: Vec<u8>) -> Result<Self, PackFault> {
         let kind = decode_header(&bytes)?;
         let entries = parse_pack(keys, &bytes)?;
+        // The old table follows the last blob. It is made anew.
         bytes.truncate(entries.last().map_or(HEADER_LEN, |last| (last.offset + last.len) as usize));
         Ok(Self { kind, bytes, entries })
     }

@@ -81,6 +81,7 @@ pub fn read_pack_toc(
 pub fn is_pack_whole(objects: &dyn ObjectStore, pack: &PackId) -> Result<bool, StoreError> {
     let key = pack_key(pack);
     let lost = |error: StoreError| match error {
+        // The pack was cut off between two requests, or the store does not answer as it should.
         StoreError::NotFound { .. } | StoreError::Length { .. } => Ok(false),
         other if other.kind() == ErrorKind::Corrupt => Ok(false),
         other => Err(other),
@@ -119,6 +120,7 @@ pub fn check_pack(
     if blake3::hash(&bytes).as_bytes() != pack.as_bytes() {
         findings.push(whole(PackFlaw::Hash));
     }
+    // Also if the hash is wrong: the table shows which blobs are damaged.
     match parse_pack(keys, &bytes) {
         Ok(entries) => {
             findings.extend(entries.iter().filter_map(|entry| check_blob(keys, pack, entry, &bytes)))

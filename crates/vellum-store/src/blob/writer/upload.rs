@@ -62,6 +62,7 @@ impl UploadQueue {
     }
 
     fn start_lane(&self) -> UploadLane {
+        // A rendezvous: what is handed over is being uploaded, so the number of threads bounds the memory.
         let (sender, receiver) = sync_channel(0);
         let receiver = Arc::new(Mutex::new(receiver));
         let count = if self.shared.store.inner.objects.parallel_get_count() > 1 { THREADS_REMOTE } else { 1 };
@@ -111,6 +112,7 @@ fn run_upload_worker(
     receiver: &Mutex<Receiver<UploadJob>>,
 ) {
     loop {
+        // Locked while waiting: one thread waits for a job, the others wait for the lock.
         let Ok(job) = lock(receiver).recv() else { return };
         // After a failure, jobs are taken and dropped, so that nobody waits for ever.
         if shared.check_failure().is_err() {
@@ -130,8 +132,10 @@ fn upload_pack(
     let inner = &shared.store.inner;
     let built = job.builder.build_pack(&inner.keys);
     let bytes = Arc::new(built.bytes);
+    // Until here, a reader finds the pack nowhere, and looks again.
     lock(track).under_way.insert(job.number, bytes.clone());
     inner.objects.put_object(&pack_key(&built.id), &bytes)?;
+    // Under one lock, so that readers find the pack at one of the two places.
     let mut tracked = lock(track);
     tracked.arrived.insert(job.number, built.id);
     tracked.under_way.remove(&job.number);
