@@ -170,6 +170,8 @@ impl FuseAdapter {
 
     /// Keeps the worktree in its current epoch until the guard is dropped.
     fn enter_epoch(&self) -> Option<EpochGuard<'_>> {
+        // A request of one epoch must not be answered from the next: a restore waits until all requests that entered have
+        // left.
         match &self.main {
             MountedState::Live(fs) => Some(fs.enter_epoch()),
             MountedState::Frozen(_) => None,
@@ -245,11 +247,14 @@ impl FuseAdapter {
 fn past_inode_owner(fs: &Arc<LiveFilesystem>, epoch: Epoch, ino: Ino) -> Result<InodeOwner<'_>> {
     let view = fs.open_past_view(epoch).and_then(|view| Ok((view.inode_attr(ino)?.kind, view)));
     match view {
+        // Of a past state only files that are open are kept. A directory of it is answered from the current state,
+        // where it may still exist.
         Ok((kind, view)) if kind != FileKind::Dir => return Ok(InodeOwner::Past(view, ino)),
         Err(error) if error.errno() != Errno::STALE => return Err(error),
         // A past state is dropped when no file of it is open any more; the kernel may still know its directories.
         Ok(_) | Err(_) => {}
     }
+    // If the current state has a directory with this number, it is the same one.
     if fs.getattr(ino)?.attr.kind == FileKind::Dir {
         Ok(InodeOwner::Live(fs, ino))
     } else {

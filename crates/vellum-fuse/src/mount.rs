@@ -99,12 +99,17 @@ pub fn mount_filesystem(
         read_only: options.read_only || matches!(source, MountSource::Snapshot(_)),
         allow_other: options.allow_other,
     };
+    // The adapter needs a way to the kernel before the mount exists. It is filled in after the handshake, when the
+    // first request can come.
     let kernel = KernelChannel::default();
     let adapter = build_adapter(source, volume, &options, kernel.clone())?;
     let cache_tracker = adapter.cache_tracker();
+    // Before the mount is attached: a process may look into `.vellum` as soon as it is.
     let access_log = options.metrics.log.serve_pipe(&options.access_log).map_err(MountError::Session)?;
     let device = attach_mount(device, mountpoint, &parameters)?;
     let connected = device.try_clone().map_err(MountError::Session)?;
+    // From here on, the mount is detached if a step fails. Otherwise every process that touches the directory would
+    // hang.
     let attached = AttachedMount { mountpoint: mountpoint.into(), device: connected };
     let rings = perform_handshake(&device, !options.no_rings).map_err(MountError::Session)?;
     // It is new, so it was not set before.
@@ -140,6 +145,7 @@ fn build_adapter(
     let virt = VirtualDir::new(snapshots, &options.file, &options.access_log, metrics.clone());
     let main = match source {
         MountSource::Live(fs) => {
+            // Access times are changes, which a read-only mount must not make.
             if options.read_only {
                 fs.freeze_access_times();
             }

@@ -41,6 +41,7 @@ impl NodePlace {
     pub fn from_node(node: u64) -> Self {
         let number = node & NUMBER_MASK;
         match u16::try_from(node >> NUMBER_BITS) {
+            // The root has node id 1 in all epochs, and is decoded as that of epoch 0.
             Ok(0) => Self::Main(Epoch(0), Ino(number)),
             Ok(VIRTUAL) | Err(_) => Self::Virtual(number),
             Ok(slot) if slot < VIRTUAL => Self::Snapshot(SnapshotSlot(slot), Ino(number)),

@@ -132,9 +132,11 @@ impl VirtualDir {
     pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<VirtualNode> {
         match FixedVirtualFile::from_number(dir) {
             Some(FixedVirtualFile::Top) => {
+                // The first entry is the directory itself, which has no name inside of it.
                 let found = FIXED.into_iter().skip(1).find(|(_, known)| *known == name);
                 let number = match found.ok_or(Errno::NOENT)?.0 {
                     FixedVirtualFile::Stats => {
+                        // Made now: the kernel does not tell when the file is opened.
                         self.texts.add_text(self.metrics.format_metrics().into_bytes().into())
                     }
                     file => file.to_number(),

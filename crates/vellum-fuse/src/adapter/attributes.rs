@@ -64,6 +64,8 @@ impl FuseAdapter {
     /// Answers the commands that read and set the flags of a file (`lsattr`, `chattr`). No file has any flags, and none
     /// can be set.
     pub(super) fn answer_ioctl(&self, node: u64, command: u32, input: &[u8], room: u32) -> FuseAnswer {
+        // No flags are stored. Setting none succeeds, because programs that copy files set the flags that they have
+        // read.
         let has_flags = input.get(..4).is_some_and(|word| word.iter().any(|byte| *byte != 0));
         let words = match command {
             GET_FLAGS => 1,
@@ -72,7 +74,7 @@ impl FuseAdapter {
             SET_FLAGS | SET_XFLAGS => 0,
             _ => return FuseAnswer::Failed(Errno::NOTTY),
         };
-        // The kernel's buffer is as large as the command says; a forged request may say otherwise.
+        // The kernel's buffer is as large as the command says. A forged request may claim something else.
         if 4 * words > room as usize {
             return FuseAnswer::Failed(Errno::INVAL);
         }
@@ -116,6 +118,7 @@ impl FuseAdapter {
     fn setattr(&self, call: ServedRequest<'_>, changes: &AttributeChanges) -> Result<EntryAnswer> {
         let node = call.head.node;
         let place = NodePlace::from_node(node);
+        // The kind of a file is in the mode, too, and does not change.
         let changes = AttributeChanges { mode: changes.mode.map(|mode| mode & PERMISSIONS), ..*changes };
         // With write-back caching the kernel keeps times by itself, and sends them when it writes the inode back:
         // nobody asked for that, and nobody must see it fail.
@@ -123,6 +126,8 @@ impl FuseAdapter {
             && changes.uid.is_none()
             && changes.gid.is_none()
             && changes.size.is_none();
+        // A removed directory has no record in the worktree any more. Its attributes live here until the kernel
+        // forgets it.
         if let Some(attr) = self.removed_dirs.set_attributes(node, &changes, current_time()) {
             return new_plain_entry(place, &attr);
         }
@@ -144,6 +149,8 @@ impl FuseAdapter {
                 new_plain_entry(place, &InodeAttr { nlink: 0, ..InodeAttr::new(FileKind::File, 0) })
             }
             done => {
+                // Asked again, since the worktree may have been restored in between: the entry must belong to the
+                // current state.
                 let (fs, _) = self.live_inode(node)?;
                 let entry = new_bare_entry(fs, place, &done?)?;
                 Ok(EntryAnswer { timeout: self.cache_timeout(node), ..entry })

@@ -29,6 +29,7 @@ impl KernelCachedNodes {
     pub fn remove_node(&self, node: u64) {
         if let Entry::Occupied(mut word) = self.0.lock().entry(node / WORD) {
             *word.get_mut() &= !(1 << (node % WORD));
+            // Empty words go, so that the table does not grow with all nodes that ever were in use.
             if *word.get() == 0 {
                 word.remove();
             }

@@ -67,6 +67,7 @@ impl FuseAdapter {
                 let epoch = fs.current_epoch();
                 let read = fs.read(ino, offset, len);
                 // If the worktree was restored meanwhile, these bytes may belong to the new state.
+                // Then the bytes are dropped. The node belongs to a past state now, from which it is read again.
                 if fs.current_epoch() == epoch { read } else { self.read_node(node, offset, len) }
             }
             InodeOwner::Past(view, ino) => view.read(ino, offset, len),
@@ -120,6 +121,7 @@ impl FuseAdapter {
             fs.write(ino, at.offset, data, flags.should_clear_set_ids())?
         };
         self.metrics.count_written_bytes(written);
+        // A write has at most `MAX_WRITE` bytes, so this does not fail.
         u32::try_from(written).map_err(|_| Errno::IO.into())
     }
 
@@ -169,6 +171,8 @@ impl FuseAdapter {
         self.answer_unit(call, || match self.inode_owner(call.head.node)? {
             InodeOwner::Live(fs, Ino::ROOT) => fs.sync_all(),
             InodeOwner::Live(fs, ino) => fs.fsync(ino, data_only),
+            // What a past state or a snapshot has is durable. Virtual and removed directories have nothing to make
+            // durable.
             InodeOwner::Past(..)
             | InodeOwner::Frozen(..)
             | InodeOwner::Virtual(_)
@@ -195,6 +199,8 @@ impl FuseAdapter {
                 | FallocateFlags::ZERO_RANGE
                 | FallocateFlags::COLLAPSE_RANGE
                 | FallocateFlags::INSERT_RANGE;
+            // A later kernel may know further modes. `fallocate` fails with `EOPNOTSUPP` for those that a filesystem
+            // does not know.
             if !known.contains(mode) {
                 return Err(Errno::OPNOTSUPP.into());
             }
@@ -226,6 +232,8 @@ impl FuseAdapter {
         let len = if wide { len } else { len.min(NARROW_COPY_MAX) };
         let copy = || {
             let (fs, to_ino) = self.live_inode(to.node)?;
+            // Snapshots and virtual files belong to another filesystem in this respect: sharing content needs both
+            // inodes in one worktree.
             let InodeOwner::Live(_, from_ino) = self.inode_owner(call.head.node)? else {
                 return Err(Errno::XDEV.into());
             };

@@ -22,6 +22,7 @@ pub(super) fn sibling_place(node: u64, ino: Ino) -> NodePlace {
 
 /// Names a node of the current state to the kernel. A file is held until the kernel forgets it.
 pub(super) fn hold_live_entry(fs: &LiveFilesystem, node: &BareInode) -> Result<EntryAnswer> {
+    // The epoch is taken once. A restore cannot begin meanwhile, because each request has entered its epoch.
     let epoch = fs.current_epoch();
     let entry = new_bare_entry(fs, NodePlace::Main(epoch, node.ino), node)?;
     // Only files: a directory that is removed while it is open is empty, and its attributes are kept elsewhere
@@ -53,6 +54,7 @@ pub(super) fn new_plain_entry(place: NodePlace, attr: &InodeAttr) -> Result<Entr
 }
 
 fn build_entry(place: NodePlace, attr: &InodeAttr, stored: u64) -> Result<EntryAnswer> {
+    // Numbers of inodes have 48 bits in a node id. A larger one cannot be named to the kernel.
     let node = place.to_node().ok_or(Errno::OVERFLOW)?;
     Ok(EntryAnswer {
         attr: to_node_attributes(node, attr, stored),

@@ -58,6 +58,8 @@ pub struct CacheInvalidator {
 impl CacheInvalidator {
     /// Finds out by trying whether the kernel can drop all names at once.
     pub(crate) fn new(notifier: KernelNotifier, tracker: Arc<KernelCacheTracker>) -> Self {
+        // A kernel that does not know the notification answers `EINVAL` (before Linux 6.16). It costs nothing to try:
+        // the mount is new, and nothing is cached.
         let drops_all_names = notifier.send_notice(Invalidation::Names).is_ok();
         tracker.drops_all_names.store(drops_all_names, Ordering::Relaxed);
         Self { notifier, tracker, drops_all_names }
@@ -73,6 +75,7 @@ impl CacheInvalidator {
     pub fn invalidate_name(&self, epoch: Epoch, dir: Ino, name: &[u8]) {
         let Some(node) = NodePlace::Main(epoch, dir).to_node() else { return };
         self.send_notice(Invalidation::Name { dir: node, name });
+        // The kernel may also have cached the listing, which still has the name.
         self.send_notice(Invalidation::Inode(node));
     }
 
@@ -88,6 +91,8 @@ impl CacheInvalidator {
                 self.send_notice(Invalidation::Name { dir: Ino::ROOT.0, name: &name });
             }
         }
+        // The root keeps its number in all epochs, so its attributes and its listing go even if no listing was
+        // recorded.
         for dir in self.tracker.listings.take_all_nodes().chain([Ino::ROOT.0]) {
             self.send_notice(Invalidation::Inode(dir));
         }

@@ -38,6 +38,7 @@ pub struct DirListing(Vec<(u64, ListedDirName)>);
 impl DirListing {
     /// The names behind a position, each with its own.
     pub fn entries_after(&self, position: u64) -> &[(u64, ListedDirName)] {
+        // Positions ascend, so the next name is found without a scan, even if the name at the position was removed.
         let start = self.0.partition_point(|(at, _)| *at <= position);
         self.0.get(start..).unwrap_or_default()
     }
@@ -88,6 +89,7 @@ impl DirListings {
     fn assign_positions(&self, names: Vec<ListedDirName>) -> DirListing {
         let mut placed: Vec<_> =
             names.into_iter().map(|listed| (self.compute_position(&listed.name), listed)).collect();
+        // By name, too, so that equal hashes always come in the same order.
         placed.sort_unstable_by(|(a, one), (b, other)| (a, &one.name).cmp(&(b, &other.name)));
         let mut last = 0;
         for (position, _) in &mut placed {
@@ -114,6 +116,7 @@ impl DirListings {
 
     fn keep_listing(&self, node: u64, listing: Arc<DirListing>) {
         let mut kept = self.kept.lock();
+        // Newer listings are at the end, and the oldest go first.
         kept.push_back((node, listing));
         let mut names: usize = kept.iter().map(|(_, listing)| listing.0.len()).sum();
         while kept.len() > KEPT_MAX || names > KEPT_NAMES_MAX && kept.len() > 1 {

@@ -41,6 +41,7 @@ impl FuseAdapter {
 
     /// The entry of a name. A file of the live worktree is held.
     pub(super) fn lookup(&self, dir: u64, name: &[u8]) -> Result<EntryAnswer> {
+        // Before the worktree is asked: the directory is found by its name only, and no listing has it.
         if dir == Ino::ROOT.0 && name == virt::NAME {
             let top = self.virt.dir_node()?;
             return new_plain_entry(top.place, &top.attr);
@@ -85,6 +86,8 @@ impl FuseAdapter {
     /// no process has open.
     fn hold_node(&self, node: u64) -> Result<EntryAnswer> {
         let entry = match self.getattr(node) {
+            // `ESTALE` makes the NFS server, and `open_by_handle_at`, give up the handle. `ENOENT` would mean that a
+            // name is missing.
             Err(error) if error.errno() == Errno::NOENT => Err(Errno::STALE.into()),
             entry => entry,
         }?;

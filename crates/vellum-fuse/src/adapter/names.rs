@@ -115,12 +115,13 @@ impl FuseAdapter {
                 whiteout: flags.contains(LinuxRenameFlags::WHITEOUT).then_some(caller),
             };
             let replaced = fs.find_dentry(to_dir, to_name).ok().filter(|dentry| dentry.kind == FileKind::Dir);
+            // An exchange removes nothing. Otherwise a directory that is replaced is removed by the rename.
             let replaced = match replaced {
                 Some(_) if !flags.exchange => fs.lookup_bare(to_dir, to_name).ok(),
                 Some(_) | None => None,
             };
             fs.rename(from_dir, name, to_dir, to_name, flags)?;
-            // If both names stand for one inode, `rename` removes nothing.
+            // If both names stand for one inode, `rename` does nothing, and the directory is still there.
             let removed = replaced.filter(|node| fs.bare_inode_attr(node.ino).is_err());
             self.keep_removed_dir(fs, removed);
             Ok(())

@@ -62,6 +62,7 @@ impl OrphanRemover {
 
 impl Drop for OrphanRemover {
     fn drop(&mut self) {
+        // Set under the lock, so that the thread cannot miss it between its look and its wait.
         self.shared.state.lock().is_over = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
@@ -95,9 +96,11 @@ impl OrphanRemoverShared {
         let idle = |state: &mut OrphanRemoverState| !state.is_requested && !state.is_over;
         let mut state = self.state.lock();
         self.changed.wait_while(&mut state, idle);
-        // Those that are released meanwhile belong to the same transaction. A mount that ends does not wait for more.
+        // Orphans that are released meanwhile are removed in the same transaction. A mount that ends does not wait
+        // for more.
         self.changed.wait_while_for(&mut state, |state| !state.is_over, GATHER);
-        // Before the removal, under the lock: what is released while it runs asks again.
+        // Reset before the removal and under the lock: an orphan that is released during the removal requests another
+        // one.
         state.is_requested = false;
         state.is_over
     }

@@ -25,6 +25,7 @@ impl FuseAdapter {
                 let mut path = self.virt.snapshot_path(slot).ok_or(Errno::NOENT)?;
                 let below = tree.inode_path(ino)?;
                 if !below.is_empty() {
+                    // The root of a snapshot has no path below itself.
                     path.push(b'/');
                     path.extend_from_slice(&below);
                 }
@@ -65,6 +66,8 @@ fn live_path(fs: &Arc<LiveFilesystem>, ino: Ino) -> Result<Vec<u8>> {
     while at != Ino::ROOT {
         let attr = fs.getattr(at)?.attr;
         // It is open, but has no name (any more).
+        // Names are read one by one, without a lock. A directory that is moved meanwhile could otherwise make this go
+        // in circles.
         if attr.name.is_empty() || names.len() > DEPTH_MAX {
             return Err(Errno::NOENT.into());
         }

@@ -63,12 +63,15 @@ impl SeekGoal {
     /// Searches what is stored here.
     pub fn search_content(self, find: &dyn Fn(u64, SeekTarget) -> Result<u64>) -> Result<SeekFinding> {
         let known = |done: Result<u64>| match done {
+            // `ENXIO` is a result: there is no data, or no hole, behind the offset. Other errors are failures.
             Err(error) if error.errno() != Errno::NXIO => Err(error),
             done => Ok(done.map_err(|error| error.errno())),
         };
         let found = known(find(self.offset, self.seek))?;
         let doubt = match (self.seek, found) {
+            // The kernel may have data in the hole that was skipped.
             (SeekTarget::Data, Ok(data)) => self.offset..data,
+            // The kernel may have data in the hole that was found. The hole ends where stored data begins.
             (SeekTarget::Hole, Ok(hole)) => hole..known(find(hole, SeekTarget::Data))?.unwrap_or(END),
             // The file ends before the offset here, but may be longer in the kernel.
             (SeekTarget::Data | SeekTarget::Hole, Err(_)) => self.offset..END,
@@ -158,6 +161,8 @@ impl SeekWorker {
     pub fn start(kernel: KernelChannel) -> io::Result<Self> {
         let (jobs, received) = channel();
         std::thread::Builder::new()
+            // A thread of its own, because the notification returns only after the kernel has written back, which
+            // needs the threads that answer.
             .name("vellum-seek".into())
             .spawn(move || run_seek_worker(&kernel, &received))?;
         Ok(Self { jobs })
@@ -202,6 +207,7 @@ fn run_seek_worker(kernel: &KernelChannel, received: &Receiver<SeekJob>) {
                         }
                     }
                 }
+                // In every case, even if the kernel could not be told: a process waits for the answer.
                 then();
             }
         }

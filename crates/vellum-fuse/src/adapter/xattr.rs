@@ -60,6 +60,7 @@ impl FuseAdapter {
                 InodeOwner::Frozen(tree, ino) => tree.content_state(*ino)?,
                 InodeOwner::Past(..) | InodeOwner::Virtual(_) | InodeOwner::Removed(_) => None,
             };
+            // `ENODATA` is how `getxattr` reports a missing attribute.
             return Ok(state.ok_or(Errno::NODATA)?.to_string().into_bytes().into());
         }
         match owner {
@@ -92,6 +93,7 @@ fn build_xattr_answer(room: u32, done: std::result::Result<Arc<[u8]>, Errno>) ->
         Err(error) => return FuseAnswer::Failed(error),
     };
     match u32::try_from(value.len()) {
+        // A room of 0 asks for the length only, as `getxattr(2)` describes.
         Ok(len) if room == 0 => FuseAnswer::Small(SmallAnswer::for_byte_count(len)),
         Ok(len) if len <= room => FuseAnswer::Shared(value),
         Ok(_) => FuseAnswer::Failed(Errno::RANGE),

@@ -95,9 +95,10 @@ impl AccessLog {
     pub fn serve_pipe(self: &Arc<Self>, path: &Path) -> io::Result<AccessLogPipe> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            // A process that was killed has left its pipe.
+            // A process that was killed has left its pipe behind.
             Ok(()) | Err(_) => {}
         }
+        // For its owner only: lines contain the names of all users' files.
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
         let pipe = AccessLogPipe { log: self.clone(), path: path.into() };
         let log = self.clone();
@@ -114,8 +115,12 @@ impl AccessLog {
         while !self.is_finished() {
             // Waits for a reader. It fails if the pipe was removed, and with it the log has ended.
             let Ok(pipe) = File::options().write(true).open(path) else { return };
+            // Fails if the administrator has lowered `fs.pipe-max-size`. A smaller pipe only wakes the reader more
+            // often.
             let _ = fcntl_setpipe_size(&pipe, PIPE_SIZE);
+            // Notes that no process has read belong to the time before this reader.
             *self.waiting.lock() = PendingNotes::default();
+            // Requests begin to leave notes from here on.
             self.is_read.store(true, Ordering::Relaxed);
             self.write_until_closed(&pipe);
             self.is_read.store(false, Ordering::Relaxed);
@@ -137,6 +142,7 @@ impl AccessLog {
             if std::mem::take(&mut taken.dropped) {
                 text += DROPPED;
             }
+            // `EPIPE`: the reader has closed its end.
             if pipe.write_all(text.as_bytes()).is_err() {
                 return;
             }
@@ -171,6 +177,7 @@ fn has_pipe_reader(pipe: &File) -> bool {
     let mut polled = [PollFd::new(pipe, PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     match poll(&mut polled, Some(&at_once)) {
+        // A pipe without readers reports `POLLERR` to its writer, whatever was asked for.
         Ok(_) | Err(Errno::INTR) => polled.iter().all(|end| !end.revents().contains(PollFlags::ERR)),
         Err(_) => false,
     }
@@ -178,6 +185,7 @@ fn has_pipe_reader(pipe: &File) -> bool {
 
 impl Drop for AccessLogPipe {
     fn drop(&mut self) {
+        // Under the lock, so that the thread cannot miss it between its look and its wait.
         let waiting = self.log.waiting.lock();
         self.log.ended.store(true, Ordering::Release);
         drop(waiting);

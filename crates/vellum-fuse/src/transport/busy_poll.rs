@@ -96,6 +96,7 @@ impl BusyPollPermit<'_> {
         loop {
             if look() {
                 if yielded {
+                    // Other threads had the chance to run, and did not need it.
                     self.0.reset_pause();
                 }
                 return true;
@@ -109,6 +110,7 @@ impl BusyPollPermit<'_> {
                 return look();
             }
             if !self.0.has_recent_request(now) {
+                // No further requests are expected. One may have come during the last yield.
                 self.0.reset_pause();
                 return look();
             }

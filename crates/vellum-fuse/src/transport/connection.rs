@@ -45,7 +45,11 @@ impl FuseConnection {
         let (flushes, waiting) = FlushQueue::start(&service)?;
         serving.extend(waiting);
         let readers = Arc::new(DeviceReaders::new(threads));
+        // The watch needs a descriptor of its own, since it asks for waiting requests while the readers sleep in
+        // `read`.
         serving.extend(readers.start_watch(&device)?);
+        // Each reader has its own descriptor (`FUSE_DEV_IOC_CLONE`): the kernel then keeps its requests apart, and an
+        // answer must be written to the descriptor that its request was read from.
         let clones: io::Result<Vec<FuseDevice>> = (1..threads).map(|_| device.reopen()).collect();
         let devices = clones?.into_iter().chain([device]);
         let start = |(i, device): (usize, FuseDevice)| {
@@ -56,6 +60,7 @@ impl FuseConnection {
                 let thread = rustix::thread::gettid();
                 let reader = DeviceReader { thread, device: Arc::new(device), flushes, readers };
                 let served = reader.serve_requests(service.as_ref(), pause);
+                // A thread ends when the mount does, or when it fails. Threads that are parked must not wait for it.
                 reader.readers.finish_readers();
                 served
             };
@@ -109,6 +114,7 @@ impl DeviceReader {
             );
             let _first = if operation.as_ref().is_ok_and(needs_disk_flush) {
                 let Some(first) = self.flushes.acquire_permit() else {
+                    // Copied and handed over. This thread reads on, so that further requests can share the flush.
                     self.flushes.enqueue_flush(&self.device, bytes);
                     continue;
                 };
@@ -122,6 +128,7 @@ impl DeviceReader {
             if let Some(pause) = pause {
                 std::thread::sleep(pause);
             }
+            // Another thread may have become the sole reader meanwhile.
             self.readers.wait_for_sole_reader(self.thread);
         }
         Ok(())

@@ -63,9 +63,9 @@ impl FuseDevice {
         let len = loop {
             match rustix::io::read(&self.0, &mut *room) {
                 Ok(len) => break len,
-                // The process was interrupted before its request was read; or this thread was.
-                // `ENODEV` is how the kernel says that the connection was aborted or unmounted.
+                // `ENOENT`: the program was interrupted before its request was read. `EINTR`: this thread was.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                // The connection was aborted, or the filesystem was unmounted.
                 Err(Errno::NODEV) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
@@ -90,12 +90,14 @@ impl FuseDevice {
 
     fn write_answer(&self, unique: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let head = encode_answer_head(bytes.len(), 0, unique);
+        // One write for both parts: the kernel takes an answer only as a whole.
         rustix::io::writev(&self.0, &[IoSlice::new(&head), IoSlice::new(bytes)])
     }
 
     /// Whether the mount still exists.
     #[must_use]
     pub fn is_connected(&self) -> bool {
+        // The kernel reports `POLLERR` on the descriptor of a mount that has ended.
         self.poll_state().is_some_and(|state| !state.contains(PollFlags::ERR))
     }
 

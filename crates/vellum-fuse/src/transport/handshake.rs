@@ -63,10 +63,12 @@ pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result
         let bytes = bytes.ok_or_else(|| io::Error::other("the mount went away before it was served"))?;
         let request = FuseRequest::decode(bytes).map_err(io::Error::other)?;
         let unique = request.header.unique;
+        // The kernel sends nothing else before it has the answer to this request.
         let Ok(FuseOperation::Init(init)) = request.decode_operation() else {
             device.send_answer(unique, FuseAnswer::Failed(Errno::IO));
             return Err(io::Error::other("the kernel asks for something else before it says what it can do"));
         };
+        // After an error in place of the answer, the kernel fails all requests of the mount.
         if init.major < MAJOR || init.major == MAJOR && init.minor < MINOR_MIN {
             device.send_answer(unique, FuseAnswer::Failed(Errno::PROTO));
             let major = init.major;
@@ -77,6 +79,7 @@ pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result
         }
         let offered = init.major == MAJOR && init.flags & flags::OVER_IO_URING != 0;
         // Made before the answer: a kernel that was told of rings waits for all of them to be registered.
+        // Rings are an optimisation: if they cannot be created, the device carries everything.
         let rings = if offered && may_use_rings { RingTransport::new(device).ok() } else { None };
         let mut answer = build_init_answer(&init);
         if rings.is_some() {

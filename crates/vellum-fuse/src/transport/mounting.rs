@@ -45,9 +45,11 @@ pub fn attach_mount(
     attachment: &MountParameters,
 ) -> Result<FuseDevice> {
     let refused = |source| MountError::Refused { mountpoint: mountpoint.into(), source };
+    // The mount table is to show the directory itself, whichever symlinks lead to it.
     let mountpoint = std::fs::canonicalize(mountpoint).map_err(refused)?;
     match attach_directly(&device, &mountpoint, attachment) {
         Ok(()) => Ok(device),
+        // `EPERM`: mounting needs `CAP_SYS_ADMIN`, which the helper has.
         Err(Errno::PERM) => helper::attach_with_helper(&mountpoint, attachment),
         Err(error) => Err(refused(error.into())),
     }
@@ -65,6 +67,7 @@ fn attach_directly(
     let options = attachment.format_mount_options();
     let options = format!("fd={fd},rootmode={mode:o},user_id={uid},group_id={gid},{options}");
     let options = CString::new(options).map_err(|_| Errno::INVAL)?;
+    // As `fusermount3` does for users: device files and set-id programs of a worktree have no effect.
     let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
     flags.set(MountFlags::RDONLY, attachment.read_only);
     rustix::mount::mount(attachment.name.as_str(), mountpoint, "fuse", flags, options.as_c_str())
@@ -82,6 +85,7 @@ pub fn detach_mount(mountpoint: &Path) -> Result<()> {
 
 fn unmount_with(mountpoint: &Path, flags: UnmountFlags, arguments: &[&str]) -> Result<()> {
     let failed = |source| MountError::Unmount { mountpoint: mountpoint.into(), source };
+    // A symlink that was put in the place of the mountpoint must not lead to another mount.
     match rustix::mount::unmount(mountpoint, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => Err(MountError::Busy(mountpoint.into())),

@@ -63,7 +63,7 @@ impl PendingRequests {
     }
 
     fn find_cell(&self, unique: u64) -> &PendingRequestCell {
-        // The kernel numbers requests in steps of two.
+        // The kernel numbers requests in steps of two, so halving the number uses every cell.
         &self.cells[(unique / 2) as usize % CELLS]
     }
 
@@ -84,6 +84,7 @@ impl PendingRequests {
 
     /// Describes the requests that arrived exactly `age` ticks before `tick`.
     pub fn describe_requests(&self, tick: u32, age: u32) -> Vec<String> {
+        // The cell may change between these loads. Then one request is described wrongly, or not at all, in one look.
         let is_wanted = |cell: &&PendingRequestCell| {
             cell.unique.load(Ordering::Acquire) != 0
                 && tick.wrapping_sub(cell.since.load(Ordering::Relaxed)) == age

@@ -197,6 +197,7 @@ impl DeviceReaders {
     pub fn answer_request(&self, thread: Pid, send: impl FnOnce()) {
         // Before the answer is sent: whoever gets it may send its next request at once.
         self.end_request(thread);
+        // The answer wakes the program. Under this policy, the kernel lets the program continue on this processor.
         let is_idle =
             self.is_sole_reader(thread) && set_thread_policy(thread, SchedulingPolicy::Idle).is_ok();
         // If sole reading ended meanwhile, the policy may have been restored before it was set.
@@ -283,6 +284,7 @@ impl DeviceReaders {
         let count = processors.count();
         let wanted = find_thread_processor(self.caller.load(Ordering::Relaxed))?;
         // With one processor, both share it anyway.
+        // A program on a processor that this process may not use cannot be followed.
         if !processors.is_set(wanted) || count < 2 || (self.is_crowded)(count) {
             return None;
         }

@@ -79,7 +79,10 @@ pub struct RingSlot(usize);
 impl RequestRing {
     /// Creates the ring of a queue. The kernel does not know it yet.
     pub fn new(device: FuseDevice, queue: u16) -> io::Result<Self> {
+        // Entries of 128 bytes, because the commands of FUSE do not fit into the usual 64.
         let uring = IoUring::<Entry128, cqueue::Entry>::builder().build(ENTRIES)?;
+        // Anonymous pages take memory only when they are touched, so a slot costs little until it carries a large
+        // request.
         let room = || Ok(MmapRaw::from(MmapOptions::new().len(PAYLOAD_AT + PAYLOAD_LEN).map_anon()?));
         let slots = (0..SLOTS).map(|_| room()).collect::<io::Result<Vec<_>>>()?;
         let alive = AtomicUsize::new(SLOTS);
@@ -102,6 +105,7 @@ impl RequestRing {
             let parts = self.write_slot_descriptor(RingSlot(number));
             self.push_command(RingSlot(number), REGISTER, 0, Some(parts))?;
         }
+        // All registrations in one call of the kernel.
         self.submit_answers()?;
         let mut early = Vec::new();
         while let Some((slot, code)) = self.take_completion() {
@@ -151,6 +155,7 @@ impl RequestRing {
     /// Submits answers, and waits for a request.
     fn submit_and_wait(&self, poll: &BusyPoll) -> io::Result<()> {
         if let Some(permit) = poll.acquire_permit() {
+            // Answers first: the kernel may already have the next request for one of these slots.
             self.enter_ring(0)?;
             if permit.poll_until(|| self.has_completion()) {
                 return Ok(());
@@ -169,6 +174,7 @@ impl RequestRing {
 
     fn take_completion(&self) -> Option<(RingSlot, i32)> {
         let mut early = self.completing.lock();
+        // Requests that arrived during the registration come before those in the queue.
         if let Some(slot) = early.pop() {
             return Some((slot, 0));
         }
@@ -221,6 +227,7 @@ impl RequestRing {
     ///
     /// The slice is valid until the slot is answered; the caller must drop it before that.
     pub fn request_bytes(&self, slot: RingSlot) -> io::Result<&[u8]> {
+        // The kernel states three lengths. They must agree before any byte is used.
         let word = |offset| u32::from_ne_bytes(self.read_slot(slot, offset));
         let whole = word(0) as usize;
         let payload = word(PAYLOAD_LEN_AT) as usize;
@@ -228,6 +235,7 @@ impl RequestRing {
         let operation = operation.filter(|len| *len <= OPERATION_MAX && payload <= PAYLOAD_LEN);
         let operation =
             operation.ok_or_else(|| io::Error::other("a request's length is not that of its parts"))?;
+        // The parts are joined in front of the payload, which stays where it is: it is the largest part.
         let begin = PAYLOAD_AT - operation - REQUEST_HEAD_LEN;
         let from = self.slot_address(slot, 0);
         let to = self.slot_address(slot, begin);
@@ -264,9 +272,11 @@ impl RequestRing {
     }
 
     fn commit_answer(&self, slot: RingSlot, unique: u64, code: i32, body: &[u8]) -> io::Result<()> {
+        // An answer that does not fit into the slot fails its request.
         if body.len() > PAYLOAD_LEN {
             return self.commit_answer(slot, unique, Errno::IO.raw_os_error().wrapping_neg(), &[]);
         }
+        // The kernel recognises the request by this number when the slot is committed.
         let commit_id = u64::from_ne_bytes(self.read_slot(slot, COMMIT_ID_AT));
         self.write_slot(slot, 0, &encode_answer_head(body.len(), code, unique));
         self.write_slot(slot, PAYLOAD_AT, body);

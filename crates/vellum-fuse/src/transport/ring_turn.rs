@@ -44,6 +44,7 @@ pub struct RequestWork(u64);
 impl RingTurn {
     /// Waits for the turn. Returns false when the mount has ended.
     pub fn wait_for_turn(&self) -> bool {
+        // A thread that gives the turn away waits here until another thread is held up in its turn.
         let mut waiting = self.waiting.lock();
         while waiting.taken && !waiting.over {
             self.changed.wait(&mut waiting);
@@ -115,6 +116,7 @@ impl TurnWatch {
             if !turns.iter().any(|turn| turn.state.load(Ordering::SeqCst) & BUSY != 0) {
                 std::thread::park();
             }
+            // Reset by the watch itself, too: it may have been woken for another reason.
             self.asleep.store(false, Ordering::SeqCst);
         }
     }

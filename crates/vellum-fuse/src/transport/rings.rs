@@ -154,12 +154,14 @@ impl RingTransport {
         let queue = &self.queues[number];
         pin_to_processor(number);
         while queue.turn.wait_for_turn() {
+            // The first thread that gets the turn registers, and so receives the first requests.
             if !queue.registered.swap(true, Ordering::AcqRel) {
                 // The receiver is gone only if another ring could not be registered.
                 let _ = ready.send(queue.ring.register_slots());
             }
             let served = self.serve_turn(queue, service, long);
             if !matches!(served, Ok(true)) {
+                // The other thread of this ring, and the watch, learn that the mount has ended.
                 queue.turn.finish_turns();
                 self.watch.finish_watch();
                 return served.map(|_| ());
@@ -179,6 +181,8 @@ impl RingTransport {
             let request = decode_slot_request(&queue.ring, slot);
             let is_long = |(request, operation): &_| is_long_request(service, request, operation);
             if request.as_ref().is_ok_and(is_long) {
+                // The slot stays in use until a thread of the long requests answers it. Meanwhile the ring has its
+                // other slots.
                 let sent = long.send(LongRequest { ring: queue.ring.clone(), slot });
                 debug_assert!(sent.is_ok(), "the threads for what takes long end after those of the rings");
                 continue;

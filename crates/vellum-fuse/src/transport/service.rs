@@ -78,6 +78,7 @@ impl PendingAnswer {
     }
 
     fn deliver_answer(&mut self, answer: FuseAnswer) {
+        // Set first: a panic below must not answer a second time.
         self.is_answered = true;
         match &self.path {
             ReplyPath::Device(device) => device.send_answer(self.unique, answer),

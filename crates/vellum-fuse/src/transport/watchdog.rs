@@ -95,6 +95,7 @@ impl Watchdog {
         let mut watch = WatchdogTarget { pending, control, report, missed_ticks: 0 };
         let (stop, stopped) = channel();
         std::thread::Builder::new().name("vellum-watchdog".into()).spawn(move || {
+            // Dropping the sender ends this wait at once, and with it the thread.
             while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 watch.check_requests();
             }
@@ -131,6 +132,7 @@ impl WatchdogTarget {
     /// Whether the kernel waits for answers. If it does not show that, it is assumed not to.
     fn has_kernel_waiters(&self) -> bool {
         let waiting = std::fs::read_to_string(self.control.join("waiting"));
+        // One of the waiting requests may be about to be read. It takes several looks in succession to count as lost.
         waiting.is_ok_and(|text| text.trim().parse::<u64>().is_ok_and(|count| count > 0))
     }
 }

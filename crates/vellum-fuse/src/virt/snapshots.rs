@@ -68,6 +68,7 @@ impl SnapshotsDir {
     /// Looks up a name: the directory of a snapshot, or a symlink with the attributes of `link`.
     pub fn lookup_snapshot(&self, name: &[u8], link: InodeAttr) -> Result<VirtualNode> {
         let text = std::str::from_utf8(name).map_err(|_| Errno::NOENT)?;
+        // These expressions depend on the worktree or on the time, so a name with them would not keep its meaning.
         if text == "HEAD" || text.contains(['~', '@']) {
             return Err(Errno::NOENT.into());
         }
@@ -75,6 +76,8 @@ impl SnapshotsDir {
             id.to_string().starts_with(text) || tags.iter().any(|tag| tag == text)
         })?;
         let id = self.volume.resolve_snapshot(text).map_err(map_missing_snapshot)?.id;
+        // Only whole ids are directories. The kernel must know each inode of a snapshot by one path, and a tag may be
+        // moved.
         if id.to_string() != text {
             let number = self.find_or_add_link(name, id)?;
             let size = id.to_string().len() as u64;
@@ -93,6 +96,7 @@ impl SnapshotsDir {
         let waiting = self.pending_snapshots()?;
         let mut ids: BTreeSet<SnapshotId> = self.volume.catalog.list_ids()?.into_iter().collect();
         ids.extend(waiting.iter().map(|(id, _)| *id));
+        // There are no more node ids than that.
         for id in ids.into_iter().take(SLOTS) {
             let node = NodePlace::Snapshot(self.find_or_add_slot(id)?, Ino::ROOT).to_node().unwrap_or(0);
             entries.push(ListedDirName { name: id.to_string().into_bytes(), node, kind: FileKind::Dir });
@@ -137,9 +141,11 @@ impl SnapshotsDir {
             let index = usize::from(slot.0).checked_sub(1);
             *index.and_then(|index| known.ids.get(index)).ok_or(Errno::STALE)?
         };
+        // The lock is not held from here on, since opening a tree may fetch from a distant store.
         self.publish_if_wanted(|waiting, _| *waiting == id)?;
         let root = self.volume.catalog.get_record(&id)?.root;
         let tree = Arc::new(self.volume.open_tree(root));
+        // Another thread may have opened the same tree meanwhile; then that one is used.
         Ok(self.known.lock().trees.entry(slot).or_insert(tree).clone())
     }
 
@@ -148,6 +154,7 @@ impl SnapshotsDir {
         if let Some(slot) = known.slots.get(&id) {
             return Ok(*slot);
         }
+        // `ENFILE`: the mount has no number left for another snapshot.
         if known.ids.len() >= SLOTS {
             return Err(Errno::NFILE.into());
         }

@@ -25,6 +25,7 @@ impl VirtualTexts {
     /// Adds a text, and returns its number.
     pub fn add_text(&self, text: Arc<[u8]>) -> u64 {
         let mut table = self.0.lock();
+        // Numbers are not used again: the kernel may still have an entry of an earlier text.
         let number = FIRST + table.made;
         table.made += 1;
         table.texts.insert(number, text);

@@ -47,6 +47,7 @@ impl SmallAnswer {
     /// The entry of a file that was created and opened (`fuse_open_out`). The kernel keeps its pages.
     #[must_use]
     pub fn for_created_file(entry: &EntryAnswer) -> Self {
+        // No file has a handle, since files are opened without us.
         let handle = 0;
         Self::for_entry(entry).with_u64(handle).with_u32(OPEN_KEEP_CACHE).with_u32(0)
     }

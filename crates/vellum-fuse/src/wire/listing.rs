@@ -54,6 +54,7 @@ impl ListingAnswer {
     /// Adds a name with its entry (`fuse_direntplus`). Returns false if it does not fit.
     #[must_use]
     pub fn add_name_with_entry(&mut self, listed: NameInAnswer<'_>, entry: &EntryAnswer) -> bool {
+        // Tested before anything is written, since the kernel must be sent whole entries only.
         let fits = self.has_room(ENTRY_LEN + DIRENT_LEN + listed.name.len());
         if fits {
             entry.encode(&mut self.bytes);

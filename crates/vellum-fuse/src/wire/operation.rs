@@ -48,6 +48,7 @@ impl WriteFlags {
 
     fn from_body(body: &WriteBody) -> Self {
         let direct = if body.open_flags & OPEN_DIRECT != 0 { Self::DIRECT } else { 0 };
+        // The bit is used for a flag of our own, so it is cleared in what the kernel sent.
         Self(body.write_flags & !Self::DIRECT | direct)
     }
 
@@ -364,6 +365,7 @@ impl SetattrFields {
 
 fn decode_setattr(body: &SetattrBody) -> AttributeChanges {
     let valid = SetattrFields(body.valid);
+    // A forged request may have more nanoseconds than a second has.
     let time = |secs, nanos: u32| UnixTime { secs, nanos: nanos.min(NANOS_MAX) };
     let atime = time(body.atime_secs, body.atime_nanos);
     let mtime = time(body.mtime_secs, body.mtime_nanos);

@@ -38,6 +38,7 @@ impl<'a> FuseRequest<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Self, MalformedRequest> {
         let mut fields = RequestFields(bytes);
         let len: u32 = fields.read_number()?;
+        // Of a part of a request, or of two in one piece, the fields would be decoded wrongly.
         if usize::try_from(len) != Ok(bytes.len()) {
             return Err(MalformedRequest::Length { stated: len, found: bytes.len() });
         }

@@ -29,8 +29,10 @@ pub(super) fn attach_with_helper(mountpoint: &Path, attachment: &MountParameters
     command
         .arg("-o")
         .arg(format_helper_options(attachment))
+        // Otherwise a mountpoint that begins with a dash would be taken for an option.
         .arg("--")
         .arg(mountpoint)
+        // The socket is the standard input, descriptor 0.
         .env(SOCKET_VARIABLE, "0")
         .stdin(Stdio::from(its))
         .stdout(Stdio::null())
@@ -56,6 +58,7 @@ pub(super) fn unmount_with_helper(mountpoint: &Path, arguments: &[&str]) -> Resu
     let said = format_helper_output(&output);
     match output.status.success() {
         true => Ok(()),
+        // The helper has no exit code for this, only its message.
         false if said.contains("busy") => Err(MountError::Busy(mountpoint.into())),
         false => Err(failed(io::Error::other(said))),
     }
@@ -81,6 +84,7 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut room);
     let mut byte = [0];
+    // A message needs at least one byte of ordinary data to carry a descriptor.
     recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
     Ok(ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
