@@ -79,6 +79,7 @@ impl EmbeddedStore {
             source,
         })?;
         let folder = locked.ok_or_else(|| LiveError::InUse(dir.display().to_string()))?;
+        // Another process has the directory open. The lock is held until this store is dropped.
         let engine = Arc::new(EmbeddedEngine::open_folder(Arc::new(folder), Box::new(hooks), limits)?);
         let opened = Self { _background: Some(BackgroundSync::start(Arc::clone(&engine))?), engine };
         let EngineStatistics { memory, journal, runs, .. } = opened.statistics();
@@ -151,7 +152,8 @@ impl LiveStore for EmbeddedStore {
     fn run_transaction(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError> {
         let start = Instant::now();
         let done = match self.engine.run_transaction(body) {
-            // What was overwritten takes space in the journal still: who removes something must not fail for want of it.
+            // Values that were overwritten still take space in the journal. A transaction that removes something
+            // must not fail because of that.
             Err(error)
                 if error.kind() == ErrorKind::NoSpace
                     // The body runs again, which it must bear anyway. It is tried once: if a checkpoint has freed

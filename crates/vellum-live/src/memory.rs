@@ -48,6 +48,7 @@ impl LiveStore for MemoryStore {
     }
 
     fn run_transaction(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError> {
+        // One transaction at a time. Readers go on until the changes are applied, all of them under one lock.
         let mut last = self.writer.lock();
         let mut pending = MemoryTransaction { store: self, changes: BTreeMap::new(), dropped: Vec::new() };
         body(&mut pending)?;

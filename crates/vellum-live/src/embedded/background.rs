@@ -30,6 +30,7 @@ impl BackgroundSync {
                 path: "the journal".into(),
                 source,
             })?;
+        // Set once, since an engine has one thread.
         let _ = engine.background.set(spawned.thread().clone());
         Ok(Self { stop, thread: Some(spawned) })
     }
@@ -39,6 +40,7 @@ impl Drop for BackgroundSync {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
+            // The thread may be parked, or wait out the second. Either way it looks at the flag next.
             thread.thread().unpark();
             let _ = thread.join();
         }
@@ -49,6 +51,8 @@ fn run_background_sync(engine: &EmbeddedEngine, stop: &AtomicBool) {
     let stopped = || stop.load(Ordering::Acquire);
     while !stopped() {
         if !engine.dirty.load(Ordering::Acquire) {
+            // A transaction that sets the flag before this call is not lost: its `unpark` lets the call return at
+            // once.
             thread::park();
             continue;
         }
@@ -60,9 +64,10 @@ fn run_background_sync(engine: &EmbeddedEngine, stop: &AtomicBool) {
         }
         // Before the sync: what is written during it may not be part of it, and makes the engine dirty again.
         engine.dirty.store(false, Ordering::Release);
-        // A failure poisons the engine; whoever uses it next is told. One of tidying leaves all as it was.
+        // A failure poisons the engine, and the next caller gets an error. A failure to tidy up leaves everything as
+        // it was.
         let _ = engine.wait_until_durable(u64::MAX).and_then(|()| engine.run_maintenance());
     }
-    // Closing a store in the regular way loses nothing, though it promised only what was waited for.
+    // Only durable transactions were promised to survive, but a store that is closed in the regular way loses none.
     let _ = engine.wait_until_durable(u64::MAX);
 }

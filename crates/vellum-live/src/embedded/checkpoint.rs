@@ -104,6 +104,7 @@ fn write_entries(
         let entries = portion(&from);
         let Some((last, _)) = entries.last() else { break };
         // The least key behind the last one.
+        // Entries may be added or removed between two portions. What matters is that none that stays is left out.
         from = [last, &[0][..]].concat();
         for (key, value) in &entries {
             let mut writer = FieldWriter::from_vec(body);
@@ -111,6 +112,7 @@ fn write_entries(
             body = writer.into_vec();
             if body.len() >= FRAME_TARGET {
                 frames.push_frame(&body)?;
+                // The kind of the frame stays at the beginning of the buffer.
                 body.truncate(1);
             }
         }
@@ -151,6 +153,7 @@ pub(crate) fn read_checkpoint(folder: &dyn EngineFolder, number: u64) -> Result<
         let taken = match frames.next_frame().map_err(&io)? {
             NextFrame::Body(body) => loading.load_frame(body),
             NextFrame::Broken(what) => Err(what),
+            // A checkpoint has its name only when it is whole, so a missing end is damage.
             NextFrame::End if loading.ended => return Ok(loading.checkpoint),
             NextFrame::End => Err(DecodeError::Truncated),
         };
@@ -186,6 +189,7 @@ impl CheckpointLoader {
                 self.ended = true;
                 self.checkpoint.upto = reader.read_u64()?;
                 let count = reader.read_u64()?;
+                // The number of entries shows that no frame is missing in the middle.
                 let is_sound = count == self.count && self.checkpoint.upto >= self.checkpoint.beginning.begin;
                 if is_sound { reader.expect_end() } else { Err(DecodeError::Invalid("count")) }
             }

@@ -88,6 +88,7 @@ impl EmbeddedEngine {
     /// Carries out a transaction and returns its sequence.
     pub(crate) fn run_transaction(&self, body: &mut TransactionBody<'_>) -> Result<u64, LiveError> {
         let mut writer = self.writer.lock();
+        // Under the lock: the failure may have come while this transaction waited for it.
         self.check_not_failed()?;
         let (dropped, changes) = {
             // A read lock beside the writer's: only the writer changes the groups, so nothing changes while the body
@@ -142,6 +143,7 @@ impl EmbeddedEngine {
     fn schedule_run_removals(&self, sequence: u64, gone: &[KeyGroup]) {
         for group in gone {
             if let KeyGroup::Frozen(run) = group {
+                // Kept until the transaction is durable: after a crash before that, the run is in use again.
                 self.pending_deletions.lock().push((sequence, run.number));
             }
         }
@@ -149,6 +151,7 @@ impl EmbeddedEngine {
 
     /// Waits until a transaction and all before it survive a loss of power.
     pub(crate) fn wait_until_durable(&self, upto: u64) -> Result<(), LiveError> {
+        // A number beyond the last transaction stands for everything that is committed now.
         let upto = upto.min(self.written.load(Ordering::Acquire));
         self.wait_for_sync(|syncing| syncing.durable >= upto)
     }
@@ -177,6 +180,7 @@ impl EmbeddedEngine {
             if !syncing.leading {
                 break;
             }
+            // The lock is given up while waiting, so the leader can finish.
             self.synced.wait(&mut syncing);
         }
         syncing.leading = true;
@@ -193,12 +197,14 @@ impl EmbeddedEngine {
         syncing.leading = false;
         if outcome.is_ok() {
             syncing.durable = target;
+            // Never lowered: a checkpoint, or another mark, may have settled more.
             syncing.settled = syncing.settled.max(marked);
             let last = segments.last().map_or(0, |segment| segment.number);
             // The last file goes on growing. Those before it get no record any more and are durable now.
             syncing.segments.retain(|segment| segment.number >= last);
         }
         drop(syncing);
+        // Also after a failure: the waiting threads must see that the engine is poisoned.
         self.synced.notify_all();
         outcome?;
         // Nothing but `settle` rests on the mark: a lack of space for it is nobody else's affair.
@@ -227,6 +233,7 @@ impl EmbeddedEngine {
         }
         let appended = writer.journal.append_frame(|out| record::encode_mark(out, durable));
         appended.map_err(|failure| self.handle_append_failure(failure, writer.journal.segment.number))?;
+        // Counted, because it decides how the next room is reserved; see `Journal::reserve_space`.
         writer.journal.record_sync();
         self.marked.store(durable, Ordering::Release);
         Ok(())

@@ -71,7 +71,7 @@ pub struct LocalFolder {
 }
 
 impl Drop for LocalFolder {
-    /// Closing the file would not do while a process that was just forked off has it open, too.
+    /// Unlocks the file, which closing it may not do: a process that was just forked may still have it open.
     fn drop(&mut self) {
         if let Some(lock) = &self.lock {
             let _ = flock(lock, FlockOperation::Unlock);
@@ -91,6 +91,7 @@ impl LocalFolder {
                 folder.lock = Some(lock);
                 Ok(Some(folder))
             }
+            // Another process holds the lock.
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -107,6 +108,7 @@ impl LocalFolder {
                 parent.sync_all()?;
             }
         }
+        // Opened once and kept: a directory that is moved or replaced meanwhile stays the one that is locked.
         let directory = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { path: path.to_owned(), directory, lock: None })
     }
@@ -138,6 +140,7 @@ fn set_owner_from_dir(directory: impl AsFd, made: impl AsFd) -> io::Result<()> {
 
 impl EngineFolder for LocalFolder {
     fn create_file(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
+        // An attempt that failed may have left a file of this name.
         self.open_file_with(name, OFlags::CREATE | OFlags::TRUNC)
     }
 
@@ -228,6 +231,7 @@ impl EngineFile for LocalFile {
     fn reserve_len(&self, len: u64) -> io::Result<u64> {
         // Lengthens the file without writing it: what was never written reads as zeros, which replay takes for the
         // end.
+        // It fails on filesystems without `fallocate`, where the file grows with each record.
         fallocate(&self.0, FallocateFlags::empty(), 0, len)?;
         Ok(len)
     }
@@ -254,6 +258,7 @@ pub(crate) fn wrap_io_error(
 /// Links a file into another folder, or copies it if that is not possible. The result is durable after the other folder
 /// was synced.
 pub fn link_or_copy_file(from: &dyn EngineFolder, name: &str, to: &dyn EngineFolder) -> io::Result<()> {
+    // Hard links are not possible between filesystems, and on some filesystems not at all.
     if let (Some(old), Some(new)) = (from.dir_fd(), to.dir_fd())
         && linkat(old, name, new, name, AtFlags::empty()).is_ok()
     {
@@ -271,6 +276,7 @@ fn copy_file(from: &dyn EngineFile, to: &dyn EngineFile) -> io::Result<()> {
     loop {
         let count = from.read_at(&mut buffer, offset)?;
         match buffer.get(..count) {
+            // Synced here, because the caller syncs the folder only.
             Some([]) | None => return to.sync_file(),
             Some(bytes) => to.write_at(bytes, offset)?,
         }

@@ -59,6 +59,8 @@ impl FileHeader {
         }
         let version = reader.read_u32()?;
         let header = Self { magic, number: reader.read_u64()?, salt: reader.read_u64()? };
+        // The header is checked as a whole before its version is looked at: a damaged version must not be reported as
+        // a later one.
         let summed = bytes.get(..bytes.len() - reader.remaining()).unwrap_or_default();
         if reader.read_u64()? != xxh3_64(summed) {
             return Err(DecodeError::Invalid("checksum"));
@@ -96,6 +98,7 @@ pub(crate) fn append_frame(out: &mut Vec<u8>, salt: u64, start: u64, body: impl 
 }
 
 fn compute_checksum(body: &[u8], salt: u64, offset: u64) -> u64 {
+    // An offset in the seed makes a frame invalid at any other place.
     xxh3_64_with_seed(body, salt.wrapping_add(offset))
 }
 
@@ -143,6 +146,7 @@ impl<'f> FrameWriter<'f> {
         if body.len() > BODY_MAX {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
+        // Frames are collected and written in large pieces, because a file of many small writes takes longer.
         append_frame(&mut self.out, self.salt, self.start, |out| out.extend_from_slice(body));
         if self.out.len() >= WINDOW { self.flush_buffer() } else { Ok(()) }
     }
@@ -203,6 +207,7 @@ impl<'f> FrameIterator<'f> {
         }
         let offset = self.offset;
         let Some((len, sum)) = decode_frame_head(self.peek_bytes(FRAME_HEAD)?) else {
+            // The file ends within a frame head: a write was interrupted, or the file was cut.
             return Ok(NextFrame::Broken(DecodeError::Truncated));
         };
         // Reserved room: zeros up to the end. A zeroed block in the middle of records is damage, so all of the rest
@@ -232,6 +237,7 @@ impl<'f> FrameIterator<'f> {
         let held = self.start..self.start + self.window.len() as u64;
         let wanted = self.offset..(self.offset + count as u64).min(self.len);
         if wanted.start < held.start || wanted.end > held.end {
+            // At least a window is read at once, so that most frames need no read of their own.
             let room = (self.len - self.offset.min(self.len)).min(count.max(WINDOW) as u64);
             self.window.resize(room as usize, 0);
             let read = self.file.read_at(&mut self.window, self.offset)?;

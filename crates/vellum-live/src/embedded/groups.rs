@@ -81,6 +81,7 @@ impl KeyGroups {
     /// The run that holds all entries of a span, if one does.
     pub(crate) fn find_covering_run(&self, span: &KeySpan) -> Option<Arc<SortedRun>> {
         let group = GroupKey::from_key(&span.start);
+        // The span begins in a group that is in memory, or in none.
         let Some(KeyGroup::Frozen(run)) = self.groups.get(&group) else { return None };
         let beyond = self.groups.range((Bound::Excluded(group), Bound::Unbounded)).next();
         // A span may reach into the next group. Then the run alone is not all of it.
@@ -90,6 +91,7 @@ impl KeyGroups {
 
     /// Visits the entries of a span in order.
     pub(crate) fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
+        // `BTreeMap::range` panics if the end is before the start.
         if span.end.as_ref().is_some_and(|end| *end <= span.start) {
             return Ok(());
         }
@@ -122,6 +124,7 @@ impl KeyGroups {
         dropped: &[Vec<u8>],
         changes: impl Iterator<Item = KeyChange>,
     ) -> RemovedGroups {
+        // Prefixes first, as in the record: a transaction may remove a prefix, and then set keys under another one.
         let mut gone = Vec::new();
         for prefix in dropped {
             self.drop_prefix(prefix, &mut gone);
@@ -148,6 +151,8 @@ impl KeyGroups {
             Some(KeyGroup::Live(live)) => live.sealed && !goes(group),
             Some(KeyGroup::Frozen(_)) => !goes(group),
         };
+        // A shorter prefix removes whole groups, which is allowed. One that is longer than a group's key would change
+        // a group.
         let parts = dropped.iter().map(Vec::as_slice).filter(|prefix| prefix.len() > GROUP_LEN);
         let mut allowed = None;
         parts.chain(changed).find(|key| {
@@ -198,6 +203,7 @@ impl KeyGroups {
     /// Puts a run into the place of its group, if that is still as it was when it was sealed.
     pub(crate) fn install_run(&mut self, run: Arc<SortedRun>) -> Option<KeyGroup> {
         match self.groups.get_mut(&run.group) {
+            // Only a sealed group is replaced. A group that was dropped and made anew meanwhile has other entries.
             Some(group @ KeyGroup::Live(LiveGroup { sealed: true, .. })) => {
                 Some(std::mem::replace(group, KeyGroup::Frozen(run)))
             }
@@ -251,6 +257,7 @@ impl KeyGroups {
         let group = self.groups.entry(key).or_insert_with(|| KeyGroup::Live(LiveGroup::default()));
         match group {
             KeyGroup::Live(live) => live.set_key(rest, value),
+            // A transaction with such a change was refused before its record was written.
             KeyGroup::Frozen(_) => debug_assert!(false, "a frozen group changes"),
         }
     }

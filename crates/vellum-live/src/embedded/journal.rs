@@ -53,6 +53,7 @@ impl JournalSegment {
         // The header is durable before there is a record: replay takes a torn header as a sign that nothing was ever
         // written behind it.
         file.sync_file()?;
+        // The caller syncs the folder, which makes the name durable.
         Ok(Self { number, salt: header.salt, file })
     }
 }
@@ -95,6 +96,7 @@ impl Journal {
     pub(crate) fn append_frame(&mut self, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), AppendFailure> {
         self.scratch.clear();
         // One large transaction must not keep its memory for good.
+        // Memory of one large transaction would otherwise stay with the journal.
         self.scratch.shrink_to(SCRATCH_MAX);
         frame::append_frame(&mut self.scratch, self.segment.salt, self.end, body);
         // A reader refuses such a frame, so it must never be written: nothing was changed yet, and the journal goes
@@ -126,6 +128,7 @@ impl Journal {
     fn reserve_space(&mut self, needed: u64) {
         let is_synced_often = std::mem::take(&mut self.syncs) >= SYNCS_MIN;
         // Without room the file grows with each record: slower, no worse.
+        // The room grows by a fixed amount beyond what is needed, so most appends find room.
         self.room = self.segment.file.reserve_len(needed + RESERVED).unwrap_or(needed);
         if is_synced_often && self.room > needed {
             let len = (self.room - needed).min(RESERVED) as usize;

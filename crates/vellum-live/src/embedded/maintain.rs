@@ -41,6 +41,7 @@ impl EmbeddedEngine {
     /// Makes a checkpoint if the journal is long, and removes files that nobody needs.
     pub(crate) fn run_maintenance(&self) -> Result<(), LiveError> {
         let mut held = self.maintenance.lock();
+        // First, since it frees space, and a checkpoint needs some.
         self.remove_dropped_runs()?;
         let len = self.writer.lock().journal.len;
         let live = self.groups.read().live_memory_size() as u64;
@@ -88,12 +89,15 @@ impl EmbeddedEngine {
             self.wait_until_durable(upto).map(|()| upto)
         };
         checkpoint::write_checkpoint(folder, number, &beginning, portion, settle).inspect_err(|_| {
+            // What it has written so far takes space that may be what is missing.
             let _ = folder.remove_file(&format!(
                 "{}{}",
                 checkpoint::format_checkpoint_name(number),
                 checkpoint::UNFINISHED
             ));
         })?;
+        // From here on the new checkpoint counts, even if the removal of older files fails: an opening takes the
+        // newest.
         let older = std::mem::replace(&mut held.checkpoint, number);
         held.failed_at = 0;
         self.counters.count_checkpoint();
@@ -116,6 +120,7 @@ impl EmbeddedEngine {
 
     /// Seals what stands under a prefix. What takes much memory moves into runs.
     pub(crate) fn freeze_prefix(&self, prefix: &[u8]) -> Result<(), LiveError> {
+        // Checkpoints and removals of files wait meanwhile.
         let mut held = self.maintenance.lock();
         self.check_not_failed()?;
         let sealed = {
@@ -166,6 +171,7 @@ impl EmbeddedEngine {
             else {
                 return Ok(false);
             };
+            // Everything in the group is written.
             let Some((last, _)) = entries.last() else { break };
             from = [last.as_bytes(), &[0]].concat();
             for (rest, value) in &entries {
@@ -180,6 +186,7 @@ impl EmbeddedEngine {
     fn remove_dropped_runs(&self) -> Result<(), LiveError> {
         // A transaction that is not durable may be undone by a crash, and then the run is needed again.
         let durable = self.syncing.lock().durable;
+        // Removed under the same lock, so that a file is removed once.
         let mut pending_deletions = self.pending_deletions.lock();
         let ready = pending_deletions.partition_point(|(sequence, _)| *sequence <= durable);
         for (_, number) in pending_deletions.drain(..ready) {
@@ -226,6 +233,7 @@ impl EmbeddedEngine {
         let io = |source| LiveError::Io { action: "make", path: dir.display().to_string(), source };
         let locked = LocalFolder::open_locked(dir).map_err(io)?;
         let to = locked.ok_or_else(|| LiveError::InUse(dir.display().to_string()))?;
+        // Another store would be overwritten.
         if !to.list_files().map_err(io)?.is_empty() {
             return Err(io(std::io::ErrorKind::DirectoryNotEmpty.into()));
         }

@@ -43,6 +43,7 @@ impl EmbeddedEngine {
             create_store_files(&*folder, &found)?;
             found = FolderContents::read_folder(&*folder)?;
         }
+        // The newest checkpoint has its name only after it was whole and durable.
         let newest = found.checkpoints.last().copied().unwrap_or(FIRST);
         let Checkpoint { beginning, groups, upto } = checkpoint::read_checkpoint(&*folder, newest)?;
         // Older files are what a crash left between a checkpoint's name and their removal: the checkpoint holds all
@@ -74,6 +75,7 @@ impl EmbeddedEngine {
             "sync",
             &journal::format_journal_name(segment.number),
         ))?;
+        // The length counts towards the next checkpoint, so a store that is opened often still makes one.
         let len = segments.iter().map(|(_, end)| end - HEADER_LEN as u64).sum();
         let segments = segments.into_iter().map(|(segment, _)| segment).collect();
         Ok(Self {
@@ -85,8 +87,10 @@ impl EmbeddedEngine {
             groups: RwLock::new(groups),
             written: AtomicU64::new(last),
             marked: AtomicU64::new(durable),
+            // The checkpoint was durable, and so is everything up to it.
             syncing: Mutex::new(SyncState { durable, settled: upto, leading: false, segments }),
             synced: Condvar::new(),
+            // Work for the background thread: syncing what was replayed, or removing runs.
             dirty: AtomicBool::new(durable < last || !pending_deletions.is_empty()),
             grown: AtomicBool::new(false),
             pending_deletions: Mutex::new(pending_deletions),

@@ -51,6 +51,7 @@ pub(crate) fn encode_transaction<'a>(
     for (key, value) in changes {
         writer.write_bytes(key);
         match value {
+            // The length plus one, so that 0 stands for a removal and an empty value is possible.
             None => writer.write_varint(0),
             Some(value) => writer.write_varint(value.len() as u64 + 1).write_raw(value),
         };

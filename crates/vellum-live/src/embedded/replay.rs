@@ -168,6 +168,7 @@ impl<'a> JournalReplay<'a> {
     /// Carries out the rest, as far as what it points to is there.
     fn apply_intact(&mut self, hooks: &dyn DurabilityHooks) {
         for held in std::mem::take(&mut self.held) {
+            // Removals point to nothing, so only new values are checked.
             let mut puts =
                 held.changes.changes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
             if !puts.all(|(key, value)| hooks.is_intact(key, value)) {

@@ -88,6 +88,7 @@ impl SortedRun {
         let name = format_run_name(number);
         let path = folder.describe_file(&name);
         let file = folder.open_file(&name).map_err(|error| match error.kind() {
+            // A checkpoint names this run, so its file should be here.
             io::ErrorKind::NotFound => {
                 LiveError::Damaged { path: path.clone(), what: "it is missing".into() }
             }
@@ -103,6 +104,7 @@ impl SortedRun {
         }
         let salt = header.salt;
         let len = file.size()?;
+        // The trailer has a fixed length, so it is found from the end of the file.
         let at = len.checked_sub(TRAILER_LEN as u64).ok_or(RunFault::At(len, DecodeError::Truncated))?;
         let body = read_run_frame(&*file, salt, at, TRAILER_LEN)?;
         let trailer = RunTrailer::decode(&body).map_err(|what| RunFault::At(at, what))?;
@@ -129,6 +131,7 @@ impl SortedRun {
 
     /// The value under a key of the group.
     pub(crate) fn get_value(&self, rest: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
+        // The filter is in memory. It saves a read for nearly all keys that the run does not have.
         if !self.filter.may_contain(rest) {
             return Ok(None);
         }
@@ -172,6 +175,7 @@ impl SortedRun {
         visit: &mut VisitScan<'_>,
     ) -> Result<ControlFlow<()>, LiveError> {
         let start = key.len();
+        // The block before may end with keys of the span.
         let first = self.blocks.partition_point(|block| *block.first <= *from).saturating_sub(1);
         for block in self.blocks.iter().skip(first) {
             let mut flow = ControlFlow::Continue(());
@@ -214,6 +218,7 @@ fn to_live_error(path: String, fault: RunFault) -> LiveError {
 /// The body of the frame of `len` bytes at `offset`.
 fn read_run_frame(file: &dyn EngineFile, salt: u64, offset: u64, len: usize) -> Result<Vec<u8>, RunFault> {
     let at = |what| RunFault::At(offset, what);
+    // A length from the file must not ask for any amount of memory.
     if len > BODY_MAX + FRAME_HEAD {
         return Err(at(DecodeError::Invalid("length")));
     }

@@ -50,6 +50,7 @@ impl<'f> RunBuilder<'f> {
             self.end_block()?;
         }
         let shared = if self.filled == 0 {
+            // The first key of a block is stored whole, so that a block can be read without the one before.
             self.first = rest.to_vec();
             0
         } else {
