@@ -124,6 +124,7 @@ struct KeyOrderCheck {
 
 impl KeyOrderCheck {
     fn check_key_order(&mut self, key: &[u8]) -> Result<(), MapError> {
+        // Checked here once, because nodes with longer keys could not be read again.
         if key.len() > KEY_MAX {
             return Err(MapError::KeyTooLong(key.len()));
         }

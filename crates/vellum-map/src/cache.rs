@@ -53,6 +53,7 @@ pub struct NodeCache<L> {
 impl<L: LoadBytes> NodeCache<L> {
     /// Caches up to `capacity` bytes of what `loader` gives.
     pub fn new(loader: L, capacity: u64) -> Self {
+        // At least a few entries, so that a cache of little memory still works.
         let items = usize::try_from(capacity / NODE_WEIGHT).unwrap_or(usize::MAX).max(16);
         let nodes = Cache::with(items, capacity, NodeWeighter, IdHash, DefaultLifecycle::default());
         Self { loader, nodes }
@@ -88,6 +89,7 @@ impl<L: LoadBytes> NodeSource for NodeCache<L> {
     fn load_node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
         match self.nodes.get(id) {
             Some(node) => Ok(node),
+            // Of several threads that miss the same node, one loads it, and the others wait for that.
             None => self.nodes.get_or_insert_with(id, || self.load_missing(id)),
         }
     }
@@ -132,11 +134,13 @@ impl BuildHasher for IdHash {
 
 impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {
+        // A key is 32 bytes of a cryptographic hash, so any eight of them are distributed evenly.
         if let Some(head) = bytes.first_chunk::<8>() {
             self.0 = u64::from_le_bytes(*head);
         }
     }
 
+    // The length that a slice writes before its bytes is the same for all ids.
     fn write_usize(&mut self, _len: usize) {}
 
     fn finish(&self) -> u64 {

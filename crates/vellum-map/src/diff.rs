@@ -57,10 +57,13 @@ impl<S: NodeSource + ?Sized> MapDiff<'_, S> {
             self.before.skip_outside_span(&self.span);
             self.after.skip_outside_span(&self.span);
             match (self.before.position(), self.after.position()) {
+                // Equal nodes have equal entries below them, so neither side is read.
                 (DiffPosition::Node(_, a), DiffPosition::Node(_, b)) if a == b => {
                     self.before.skip_current();
                     self.after.skip_current();
                 }
+                // Both sides must come to nodes of the same level that begin at the same place. The higher one is
+                // opened; two of the same level are both opened.
                 (DiffPosition::Node(level, _), DiffPosition::Node(other, _)) => {
                     if level >= other {
                         self.before.open_node(self.source)?;
@@ -69,6 +72,7 @@ impl<S: NodeSource + ?Sized> MapDiff<'_, S> {
                         self.after.open_node(self.source)?;
                     }
                 }
+                // A node beside an entry, or beside the end, must be opened: its entries may all be changes.
                 (DiffPosition::Node(..), _) => self.before.open_node(self.source)?,
                 (_, DiffPosition::Node(..)) => self.after.open_node(self.source)?,
                 (DiffPosition::End, DiffPosition::End) => return Ok(None),
@@ -116,6 +120,7 @@ impl<S: NodeSource + ?Sized> Iterator for MapDiff<'_, S> {
             return None;
         }
         let found = self.find_next_change();
+        // After an error the position of the sides is not defined, so nothing follows.
         self.ended = !matches!(found, Ok(Some(_)));
         found.transpose()
     }
@@ -156,6 +161,7 @@ impl DiffSide {
 
     /// Goes past nodes and entries before a span, and to the end if what comes next is beyond it.
     fn skip_outside_span(&mut self, span: &KeySpan) {
+        // Most comparisons are of whole maps, and skip this check.
         if *span == KeySpan::default() {
             return;
         }
@@ -163,6 +169,7 @@ impl DiffSide {
             // In an inner node a key is the last one under a child.
             let is_before = node.key(*index).is_some_and(|key| key < span.start.as_slice());
             let least = if node.is_leaf() { node.key(*index) } else { self.preceding_key() };
+            // Everything from here on is beyond the span.
             if least.is_some_and(|key| !span.is_before_end(key)) {
                 self.frames.clear();
             } else if is_before {
@@ -202,6 +209,7 @@ impl DiffSide {
         }
         let Some((node, index)) = self.frames.last() else { return Ok(()) };
         let Some((id, child)) = load_child(source, node, *index)? else { return Ok(()) };
+        // Keys must ascend across nodes as well. Otherwise a hostile tree could show an entry twice.
         if let Some(key) = self.preceding_key() {
             check_follows(id, &child, key)?;
         }

@@ -15,6 +15,7 @@ impl KeyRun {
     /// the buffer is full.
     pub fn try_push(&mut self, key: &[u8]) -> bool {
         let is_in_order = self.ends.len().checked_sub(1).is_none_or(|last| self.key_at(last) < key);
+        // Offsets have 32 bits. A run that is full refuses further keys, which then go into the tree of the layer.
         let Ok(end) = u32::try_from(self.bytes.len() + key.len()) else { return false };
         if is_in_order {
             self.bytes.extend_from_slice(key);

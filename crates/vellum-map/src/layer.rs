@@ -45,6 +45,7 @@ impl ChangeLayer {
     pub fn delete_key(&mut self, key: impl AsRef<[u8]>) {
         let key = key.as_ref();
         let is_in_run = |removed: &mut KeyRun| removed.contains(key) || removed.try_push(key);
+        // A removal that is already in the tree, or does not follow the last one, goes into the tree.
         if self.changes.contains_key(key) || !is_in_run(&mut self.removed) {
             self.record_change(key, None);
         }
@@ -57,6 +58,7 @@ impl ChangeLayer {
             self.bytes -= old.map_or(0, |old| old.len());
         } else {
             self.bytes += key.len() + CHANGE_OVERHEAD;
+            // Such a key is in both, and counts once; see `len`.
             self.overridden += usize::from(self.removed.contains(key));
             self.changes.insert(key.into(), value);
         }

@@ -98,6 +98,7 @@ impl MapNode {
         }
         let count = usize::try_from(reader.read_u32()?).map_err(|_| DecodeError::Invalid("count"))?;
         let (starts, total) = check_entries(reader, bytes.len(), count, level)?;
+        // An inner node without children would have no last key, and its parent could not describe it.
         if level > 0 && count == 0 {
             return Err(NodeError::Children);
         }
@@ -233,6 +234,7 @@ pub(crate) fn slice_value(node: &Arc<MapNode>, index: usize) -> Option<MapValue>
 }
 
 fn narrow_range(range: Range<usize>) -> Option<Range<u32>> {
+    // A node is far below 4 GiB, so its positions fit into 32 bits.
     Some(u32::try_from(range.start).ok()?..u32::try_from(range.end).ok()?)
 }
 
@@ -266,6 +268,7 @@ fn check_entries(
         let key = reader.read_raw(key_len)?;
         let value = reader.read_raw(value_len)?;
         if previous.is_some_and(|previous| previous >= key) {
+            // Equal keys are refused, too: a map has each key once.
             return Err(NodeError::Unsorted);
         }
         previous = Some(key);

@@ -77,6 +77,7 @@ impl NodePacker {
 
     /// The finished bytes of the node.
     pub(crate) fn finish_node(&mut self) -> &[u8] {
+        // The count is known only now. It is written into the place that the header has for it.
         if let Some(count) = self.bytes.get_mut(HEADER_LEN - 4..HEADER_LEN) {
             count.copy_from_slice(&self.fill.count.to_le_bytes());
         }

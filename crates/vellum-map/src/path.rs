@@ -103,17 +103,20 @@ impl NodePath {
         key: &[u8],
     ) -> Result<Option<Arc<MapNode>>, MapError> {
         let covers = |node: &MapNode| node.last_key().is_some_and(|last| last >= key);
+        // The node that is loaded covers the key: a sequence of near keys needs no search from above.
         if self.ended || self.current.as_deref().is_some_and(covers) {
             return Ok(self.current.clone());
         }
         if self.frames.is_empty() {
             return Ok(self.current.clone());
         }
+        // Only as far up as necessary: a higher node covers the key, or is the root.
         while self.frames.len() > 1 && !self.frames.last().is_some_and(|frame| covers(&frame.node)) {
             self.frames.pop();
         }
         if let Some(frame) = self.frames.last_mut() {
             let last = frame.node.len().saturating_sub(1);
+            // Never backwards: nodes before the position were handed out or stepped over.
             frame.index = frame.node.lower_bound(key).clamp(frame.index.min(last), last);
         }
         self.current = None;
@@ -140,6 +143,7 @@ impl NodePath {
         source: &S,
         choose: impl Fn(&MapNode) -> usize,
     ) -> Result<(), MapError> {
+        // Below the floor nothing is needed. If a node has no child at the position, the tree has ended.
         while let Some(frame) = self.frames.last() {
             let Some((id, node)) = load_child(source, &frame.node, frame.index)? else { break };
             if let Some(before) = self.preceding_key() {

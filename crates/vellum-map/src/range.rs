@@ -53,6 +53,7 @@ impl KeySpan {
     /// Restricts the range to keys after `key`: to continue a listing.
     #[must_use]
     pub fn after_key(mut self, key: &[u8]) -> Self {
+        // The least key after `key` is the same key with a zero byte.
         if key >= self.start.as_slice() {
             self.start = [key, &[0]].concat();
         }
@@ -125,6 +126,7 @@ impl<S: NodeSource + ?Sized> MapRange<'_, S> {
                 self.ended = !self.span.is_before_end(key);
                 return Ok(!self.ended);
             }
+            // An error ends the range, so that a caller who goes on does not get entries from another place.
             self.load_next_leaf().inspect_err(|_| self.ended = true)?;
         }
         Ok(false)
@@ -140,6 +142,8 @@ impl<S: NodeSource + ?Sized> MapRange<'_, S> {
         match leaf {
             Some(leaf) => {
                 self.path.skip_current();
+                // Of the first leaf, entries before the span are skipped. In later leaves all keys are above its
+                // start.
                 let first = leaf.lower_bound(&self.span.start);
                 self.leaf = Some((leaf, first));
             }

@@ -14,6 +14,7 @@ pub fn get_value<S: NodeSource + ?Sized>(
 ) -> Result<Option<MapValue>, MapError> {
     let mut node = source.load_node(&root.0)?;
     while !node.is_leaf() {
+        // A key that is above the last one of the node is above all keys of the map.
         let Some(child) = node.child(node.lower_bound(key)) else { return Ok(None) };
         let below = source.load_node(&child.id)?;
         // Levels fall by one from parent to child, so that this ends. The parent's other claims are left to scans

@@ -49,6 +49,7 @@ impl MapShape {
     /// Whether a node of `level` ends after the entry with this key and encoded size, when it holds `count`
     /// entries of `size` bytes with it.
     pub(crate) fn should_end_node(&self, level: u8, key: &[u8], entry: u32, fill: NodeFill) -> bool {
+        // A node with one child on each level would make the tree infinitely high.
         if level > 0 && fill.count < CHILDREN_MIN {
             return false;
         }
@@ -59,6 +60,7 @@ impl MapShape {
             return false;
         }
         let hazard = u64::from(entry) * u64::from(fill.size - self.min);
+        // A single entry may exceed the whole spread. The product below would overflow for it.
         if hazard >= self.spread {
             return true;
         }

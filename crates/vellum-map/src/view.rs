@@ -65,6 +65,8 @@ impl MapView {
             let mut newest = None;
             for layer in &mut layers {
                 let change = layer.next_if(|(other, _)| *other == key);
+                // Every layer that has the key moves past it. Layers are ordered newest first, so the first change
+                // counts.
                 newest = newest.or(change);
             }
             newest
@@ -82,6 +84,7 @@ impl MapView {
                 Err(error) => return Some(Err(error)),
             };
             let after = value.map(|value| MapValue::from(Arc::clone(value)));
+            // A key that was set to the value that the base has is no difference.
             (before != after).then(|| Ok(MapChange { key: SharedSlice::from(Arc::from(key)), before, after }))
         })
     }
@@ -109,9 +112,11 @@ impl<'a, C: Iterator<Item = LayerChange<'a>>, S: NodeSource + ?Sized> Iterator f
         loop {
             let Some((key, _)) = self.changes.peek() else { return self.base.next() };
             match self.base.peek() {
+                // An error of the base comes before a change, since the order of the keys behind it is not known.
                 Some(Err(_)) => return self.base.next(),
                 Some(Ok(entry)) if entry.key.as_bytes() < *key => return self.base.next(),
                 Some(Ok(entry)) if entry.key.as_bytes() == *key => {
+                    // The change replaces or removes this entry, so it is dropped.
                     self.base.next();
                 }
                 _ => {}

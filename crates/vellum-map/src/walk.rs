@@ -66,6 +66,8 @@ impl WalkFrame {
 
     fn next_child(&mut self, source: &(impl NodeSource + ?Sized)) -> Option<usize> {
         if self.next == 0 {
+            // All wanted children are announced at once, before the first is read, so that a distant source can fetch
+            // them together.
             let ids: Vec<BlobId> = self
                 .wanted
                 .iter()

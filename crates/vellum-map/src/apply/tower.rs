@@ -107,6 +107,7 @@ impl<'a, S: NodeSource + ?Sized, K: ?Sized> NodeTower<'a, S, K> {
 impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
     /// Makes one change to the leaves.
     pub(super) fn apply_change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), MapError> {
+        // After an error, a level may have lost entries of an open node. A root made from that would be wrong.
         if self.broken {
             return Err(MapError::Broken);
         }
@@ -127,6 +128,7 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
 
     /// Whether a change changes nothing. Asked only in step: then the answer saves opening a node.
     fn is_noop_change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool, MapError> {
+        // Not in step, entries are copied anyway, and the question would cost a search.
         let level = &mut self.levels[0];
         let Some(path) = &mut level.old else { return Ok(false) };
         if level.open.is_some() || !level.packer.is_empty() {
@@ -153,6 +155,8 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
     fn open_next_node(&mut self, number: usize, key: Option<&[u8]>) -> Result<bool, MapError> {
         let level = &mut self.levels[number];
         let Some(path) = &mut level.old else { return Ok(false) };
+        // In step, all nodes before the key are kept unread. Otherwise the node that follows must be copied, whatever
+        // the key.
         let node = match key {
             Some(key) if level.packer.is_empty() => path.seek_key(self.source, key)?,
             _ => path.current_node(self.source)?,
@@ -161,6 +165,8 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
         path.skip_current();
         level.dropped += node.total_keys();
         level.open = Some(OpenNode { node: Arc::clone(&node), next: 0 });
+        // The parent has an entry for this node, which is left out there: the packer makes new ones. At the old top
+        // there is no parent.
         if self.old.is_some_and(|old| number < old.level)
             && let Some(last_key) = node.last_key()
         {
@@ -176,6 +182,7 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
         let end = limit.map_or(node.len(), |limit| node.lower_bound(limit).max(next));
         while next < end {
             let Some((key, value)) = node.entry(next) else { break };
+            // In an inner node an entry stands for all keys under its child.
             let keys = node.child(next).map_or(1, |child| child.count);
             self.push_entry(number, key, value, keys)?;
             next += 1;
@@ -211,14 +218,18 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
         let id = self.sink.store_node(level.packer.finish_node())?;
         let sealed =
             FinishedNode { last_key: level.packer.last_key().to_vec(), id, count: level.packer.total_keys() };
+        // Key and count were taken before: the packer forgets them here.
         level.packer.start_next_node();
         let only = !level.emitted;
         level.emitted = true;
+        // A level at or above the old top may turn out to be the last. Its first node is then the root, and gets no
+        // parent.
         let may_be_root = self.old.is_none_or(|old| number >= old.level);
         if may_be_root && only {
             self.levels[number].first = Some(sealed);
             return Ok(());
         }
+        // A second node at the top: the tree gets a level more.
         if self.levels.len() == number + 1 {
             self.add_level();
         }
@@ -244,11 +255,14 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
             return Err(MapError::Broken);
         }
         if let Some(old) = self.old
+            // Without a change, the old tree is the result. Packing would give the same root and write nodes that
+            // exist.
             && !self.has_changes()
         {
             return Ok(old.root);
         }
         let mut only_child = None;
+        // Levels are added while this runs: finishing a node may need a parent.
         let mut number = 0;
         while number < self.levels.len() {
             self.complete_level(number)?;
@@ -261,8 +275,10 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
             number += 1;
         }
         let top = self.levels.iter().rev().find_map(|level| level.first.as_ref());
+        // The highest node that was held back is the root.
         match top.map(|sealed| sealed.id).or(only_child) {
             Some(id) => Ok(MapRoot(id)),
+            // All entries were removed. The empty map has a node of its own.
             None => Ok(MapRoot(self.sink.store_node(NodePacker::new(self.shape, 0).finish_node())?)),
         }
     }
@@ -277,6 +293,7 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
     fn complete_level(&mut self, number: usize) -> Result<(), MapError> {
         self.copy_entries(number, None)?;
         while !self.levels[number].packer.is_empty() && self.open_next_node(number, None)? {
+            // Stops as soon as the level is in step: all nodes from there on are shared with the old tree.
             self.copy_entries(number, None)?;
         }
         Ok(())
@@ -285,6 +302,7 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
     /// The child in a level's packer, if it is all that the level holds.
     fn find_only_child(&self, number: usize) -> Option<BlobId> {
         let level = &self.levels[number];
+        // Nodes of the old tree that were not opened are part of the level, too.
         let kept = self.old.is_some_and(|old| level.old.is_some() && level.dropped < old.total);
         if number == 0 || kept || level.emitted || level.packer.entry_count() != 1 {
             return None;

@@ -45,6 +45,7 @@ impl EntryIndex {
             [only] => (key(*only), &[][..]),
             [first, .., last] => (key(*first), key(*last)),
         };
+        // Keys are sorted, so what the first and the last share is shared by all.
         let prefix = first.iter().zip(last).take_while(|(a, b)| a == b).count();
         let blocks: Box<[EntryBlock]> = starts
             .chunks(BLOCK)
@@ -78,6 +79,7 @@ impl EntryIndex {
         let wanted = compute_head(key, self.prefix);
         // The first head that is not below stands in the block of the last sample that is below, or right after.
         let below = self.samples.iter().filter(|sample| **sample < wanted).count();
+        // Blocks between two samples are searched by their first heads. Only large nodes have several.
         let mut at = below.saturating_sub(1) * self.step;
         if self.step > 1 {
             let rest = self.blocks.get(at + 1..self.blocks.len().min(at + self.step)).unwrap_or_default();
@@ -88,6 +90,7 @@ impl EntryIndex {
         black_box(block.starts[0]);
         let start = at * BLOCK + block.heads.iter().filter(|head| **head < wanted).count();
         let mut end = start;
+        // Equal heads may continue in the next block.
         while self.entry_head(end) == Some(wanted) {
             end += 1;
         }
@@ -144,6 +147,7 @@ impl MapNode {
     /// The position of exactly this key.
     #[must_use]
     pub fn find_key(&self, key: &[u8]) -> Option<usize> {
+        // A key without the common prefix has a head by chance only. The comparison of whole keys rules it out.
         let (start, end) = self.index.find_candidates(key);
         let position = self.search_keys(key, start, end);
         (position < end && self.key(position)? == key).then_some(position)
