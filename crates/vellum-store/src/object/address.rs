@@ -251,7 +251,8 @@ fn parse_dir(url: &str) -> Result<StoreAddress, StoreError> {
         }
         Some((scheme, rest)) if ServiceKind::ALL.iter().any(|kind| kind.scheme() == scheme) => {
             let shown = strip_user(path);
-            let reason = format!("write '{scheme}://{rest}', or './{shown}' for a directory of that name");
+            let bucket = strip_user(rest);
+            let reason = format!("write '{scheme}://{bucket}', or './{shown}' for a directory of that name");
             Err(address_error(shown, &reason))
         }
         Some(_) => {
@@ -263,9 +264,9 @@ fn parse_dir(url: &str) -> Result<StoreAddress, StoreError> {
     }
 }
 
-/// Leaves out what stands before `@`: it may have a password.
+/// Leaves out what stands before the last `@`: it may have a password, and a password may have an `@`.
 fn strip_user(path: &str) -> &str {
-    path.split_once('@').map_or(path, |(_, rest)| rest)
+    path.rsplit_once('@').map_or(path, |(_, rest)| rest)
 }
 
 fn address_error(url: &str, reason: &str) -> StoreError {
