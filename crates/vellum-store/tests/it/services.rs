@@ -330,6 +330,17 @@ fn the_time_that_a_service_asks_for_is_waited() {
 }
 
 #[test]
+fn a_pause_that_no_clock_can_count_ends_the_operation() {
+    let liar = start_liar();
+    for asked in ["1", "18446744073709551615"] {
+        let headers = vec![("retry-after", asked.to_owned())];
+        let failure = S3Failure { headers, ..S3Failure::new(429, "TooManyRequests") };
+        liar.server.add_lie(once("PUT", ""), S3Lie::Fail(failure));
+    }
+    liar.store.put_object(&key("packs/ab/one"), b"content").unwrap_err();
+}
+
+#[test]
 fn a_server_that_never_answers_ends_in_an_error() {
     let server = LyingS3::start().unwrap();
     server.add_lie(each("GET", ""), S3Lie::Hang);

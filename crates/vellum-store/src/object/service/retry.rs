@@ -103,14 +103,17 @@ impl RetrySchedule<'_> {
         // that is down.
         let longest = if self.budget.take_repeat() { exponential.min(PAUSE_MAX) } else { PAUSE_MAX };
         // Many clients that failed together must not come back together.
-        let pause = failed.exchange.retry_after.unwrap_or_else(|| longest.mul_f64(random_fraction()));
+        let own = longest.mul_f64(random_fraction());
+        // A service may ask for a longer pause, but not for none: with `Retry-After: 0` it would be asked without a
+        // break.
+        let pause = failed.exchange.retry_after.map_or(own, |asked| asked.max(own));
         let allowed = if self.budget.has_answered.load(Ordering::Relaxed) {
             self.retry_for
         } else {
             self.retry_for.min(FIRST_ANSWER_MAX)
         };
         // A pause that would end too late is not begun.
-        if self.started.elapsed() + pause > allowed {
+        if self.started.elapsed().saturating_add(pause) > allowed {
             return None;
         }
         self.repeats += 1;
