@@ -55,7 +55,9 @@ pub(super) enum TransportFailureKind {
 impl Exchange {
     /// The service's own code and message, as far as they can be read from the body.
     pub fn describe_error(&self) -> Option<String> {
-        let text = String::from_utf8_lossy(&self.error_body);
+        // The text is shown on terminals, which obey control characters.
+        let body = String::from_utf8_lossy(&self.error_body);
+        let text: String = body.chars().filter(|char| !char.is_control()).collect();
         let code = find_element(&text, "Code");
         let message = find_element(&text, "Message").or_else(|| find_json_text(&text, "message"));
         match (code, message) {
@@ -149,6 +151,7 @@ mod tests {
         assert_eq!(describe("<Error><Code>NoSuchBucket</Code></Error>").as_deref(), Some("NoSuchBucket"));
         let json = r#"{"error": {"code": 403, "message": "no access"}}"#;
         assert_eq!(describe(json).as_deref(), Some("no access"));
+        assert_eq!(describe("<Message>\u{1b}[2Jno\n access</Message>").as_deref(), Some("[2Jno access"));
         assert_eq!(describe("<Error><Code>cut off"), None);
         assert_eq!(describe(""), None);
     }
