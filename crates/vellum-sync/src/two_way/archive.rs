@@ -56,6 +56,7 @@ impl TwoWayArchive {
     /// One that knows nothing.
     #[must_use]
     pub fn new(pair: TwoWayPair) -> Self {
+        // The root is implied: the two roots were named by the user and need not have the same attributes.
         let root = NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::unknown_dir() };
         Self {
             pair,
@@ -93,6 +94,8 @@ impl TwoWayArchive {
         first.state.mark = self.marks.get(&entry.id()).copied().unwrap_or(0);
         let stamps = self.stamps.get(&entry.id()).copied().unwrap_or_default();
         (first.stamp, first.unsure) = (stamps[0], self.unsure.contains(&entry.id()));
+        // Most entries are equal on both sides, so the second side is stored only where it differs. This
+        // keeps the archive of a large tree small in memory.
         let mut second = first;
         second.stamp = stamps[1];
         second.state = self.second.get(&entry.id()).copied().unwrap_or(first.state);
@@ -127,6 +130,7 @@ impl TwoWayArchive {
             block.push(name, &agreed.to_new_entry(), agreed.to_entry_detail())?;
         }
         let first = self.tree.attach_block(dir, &mut block)?;
+        // The entries of a directory are consecutive, so the number of each follows from that of the first.
         for (place, (_, agreed)) in entries.iter().enumerate() {
             let id = ListingEntryId::from_u32(first.as_u32() + u32::try_from(place).unwrap_or(u32::MAX));
             self.record_agreed(id.ok_or(ListingError::TooLarge)?, agreed);
@@ -138,6 +142,8 @@ impl TwoWayArchive {
         if agreed.second != agreed.first {
             self.second.insert(id, agreed.second);
         }
+        // The mark of the second side needs no table: it is part of its state, which is stored above if it
+        // differs.
         if agreed.first.mark != 0 {
             self.marks.insert(id, agreed.first.mark);
         }
@@ -155,6 +161,7 @@ impl TwoWayArchive {
 
 impl PartialEq for TwoWayArchive {
     fn eq(&self, other: &Self) -> bool {
+        // The tables can have a different order and hold the same facts. The bytes are canonical.
         self.pair == other.pair && self.encode() == other.encode()
     }
 }

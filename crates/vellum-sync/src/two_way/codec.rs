@@ -63,6 +63,8 @@ impl TwoWayArchive {
             self.encode_dir(&mut writer, entry);
         }
         let mut bytes = writer.into_vec();
+        // The archive decides what is deleted. A damaged one must not be read, so the checksum is a strong
+        // hash.
         let checksum = blake3::hash(&bytes);
         bytes.extend_from_slice(checksum.as_bytes());
         bytes
@@ -79,6 +81,7 @@ impl TwoWayArchive {
     /// From bytes that may be anything.
     pub fn decode(bytes: &[u8], pair: TwoWayPair) -> Result<Self, ArchiveError> {
         let (body, checksum) = bytes.split_last_chunk::<CHECKSUM_LEN>().ok_or(DecodeError::Truncated)?;
+        // A torn or damaged file fails here. The limits below are for files that were made on purpose.
         if blake3::hash(body).as_bytes() != checksum {
             return Err(ArchiveError::Checksum);
         }
@@ -95,6 +98,8 @@ impl TwoWayArchive {
             VERSION => {}
             other => return Err(DecodeError::Version(other).into()),
         }
+        // The name of the file contains only half of the hash of the pair, and a user can copy files. An
+        // archive of another pair would turn its missing entries into deletions.
         if TwoWayPair(reader.read_array()?) != pair {
             return Err(ArchiveError::Foreign);
         }
@@ -154,6 +159,8 @@ fn encode_agreed(writer: &mut FieldWriter, agreed: &AgreedEntry) {
         FileKind::Symlink => {
             writer.write_bytes(&agreed.target);
         }
+        // The number of the device and the target are written once: they are content, and content is equal on
+        // both sides when it is recorded.
         FileKind::CharDevice | FileKind::BlockDevice => {
             writer.write_varint(agreed.first.rdev);
         }
@@ -175,6 +182,8 @@ fn decode_agreed(reader: &mut FieldReader<'_>) -> Result<AgreedEntry, DecodeErro
     let flags = reader.read_u8()?;
     let implied = flags & IS_IMPLIED != 0;
     let known = HAS_SECOND | HAS_DIGEST | HAS_MARKS | IS_IMPLIED | HAS_STAMPS | IS_UNSURE;
+    // Unknown flags mean fields of unknown length. The version should have changed with them, so this is
+    // damage.
     if flags & !known != 0 || implied && kind != FileKind::Dir {
         return Err(DecodeError::Invalid("flags"));
     }

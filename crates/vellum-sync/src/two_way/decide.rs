@@ -85,6 +85,9 @@ impl DecisionMaker<'_> {
         };
         // Below an entry that won against one of another kind, everything goes the same way.
         let mut all: Vec<Option<TypeConflict>> = Vec::with_capacity(nodes.len());
+        // Nodes come after the node of their directory, so what was decided there is known. Below a type
+        // conflict nothing is decided entry by entry: one side has a file there, which has no entries to
+        // compare with.
         for (place, node) in nodes.iter().enumerate() {
             let above = if place == 0 { None } else { all.get(node.parent).copied().flatten() };
             let (courses, above) = match above {
@@ -101,6 +104,8 @@ impl DecisionMaker<'_> {
 
     /// A directory that holds something which stays, stays; it goes across with it.
     fn keep_dirs(&self, courses: &mut [[EntryCourse; 2]]) {
+        // Nodes are visited backwards, from entries to their directories, so that one entry that stays keeps
+        // the whole chain of directories above it.
         for place in (1..self.merged.nodes.len()).rev() {
             let Some(parent) = self.merged.nodes.get(place).map(|node| node.parent) else { continue };
             for which in TwoWaySide::BOTH {
@@ -110,6 +115,8 @@ impl DecisionMaker<'_> {
                 let Some(above) = courses.get_mut(parent).map(|both| which.select_from_mut(both)) else {
                     continue;
                 };
+                // The directory goes across instead of only staying: the other side deleted it and needs it
+                // for the entry that it gets.
                 if is_there && course != EntryCourse::Gone && *above == EntryCourse::Gone {
                     *above = EntryCourse::Across;
                 }
@@ -128,8 +135,12 @@ impl DecisionMaker<'_> {
                 .side_entry(node, which)
                 .is_some_and(|entry| entry.flags().contains(EntryFlags::WITHHELD))
         };
+        // Old versions that earlier runs kept in a backup directory within the tree are no content of it.
+        // They would otherwise be copied to the other side, and kept there again.
         let backup = self.request.options.writing.backup.as_ref().filter(|backup| backup.dir.is_some());
         let is_backup = backup.is_some_and(|backup| backup.contains_path(&self.merged.node_path(node)));
+        // A rule hides the entry, or keeps it from being transferred, on at least one side. Nothing is known
+        // of the other state, so neither side may change.
         if withheld(TwoWaySide::First)
             || withheld(TwoWaySide::Second)
             || is_backup
@@ -162,9 +173,13 @@ impl DecisionMaker<'_> {
         let here = *which.select_from(&node.standing);
         let there = *which.opposite().select_from(&node.standing);
         let gone = match (here, there) {
+            // The deletion is propagated only if the entry is still what both sides had. This is the only
+            // case in which a run deletes without a conflict.
             (_, EntryStatus::Deleted) if !here.is_edited() => true,
             (_, EntryStatus::Deleted) => {
                 let ending = match self.request.rule.preferred_side() {
+                    // With the rules `source` and `dest` the deletion itself can win. All other rules prefer
+                    // the edit, because a deleted version can be had again and an edited one cannot.
                     Some(stubborn) => ConflictEnding::Wins(stubborn),
                     None => ConflictEnding::Wins(which),
                 };
@@ -173,6 +188,8 @@ impl DecisionMaker<'_> {
             }
             _ => false,
         };
+        // An edited version that loses goes to the trash. An unedited one does not: both sides had it, and
+        // the other side deleted it.
         if gone && here.is_edited() {
             *which.select_from_mut(&mut decision.loses) = true;
         }
@@ -196,6 +213,8 @@ impl DecisionMaker<'_> {
             [false, false] => return [EntryCourse::Agreed; 2],
             [true, false] => TwoWaySide::First,
             [false, true] => TwoWaySide::Second,
+            // Differences of attributes are never renamed or asked about: there is nothing in them that a
+            // user could lose.
             [true, true] => self.request.rule.choose_attributes(entries.map(version_from_entry)),
         };
         winner_courses(winner)
@@ -209,6 +228,8 @@ impl DecisionMaker<'_> {
         decision: &mut TwoWayDecision,
     ) -> [EntryCourse; 2] {
         let [a, b] = entries;
+        // Equal content ends the question, whatever the archive says: the same change was made on both sides,
+        // or the archive was lost.
         if self.has_same_content(a, b) {
             let differs = compare_attributes(&a, &b, &self.request.options).0 & !Differences::ATIME.0 != 0;
             return if differs { self.decide_attributes(node, entries) } else { [EntryCourse::Agreed; 2] };
@@ -233,6 +254,8 @@ impl DecisionMaker<'_> {
         node: &MergedNode,
         decision: &mut TwoWayDecision,
     ) -> ([EntryCourse; 2], Option<TypeConflict>) {
+        // A directory counts as edited if anything in it is. Comparing the two entries alone would let a
+        // replaced directory take edited files with it.
         let edited = TwoWaySide::BOTH.map(|which| self.has_edited_subtree(place, which));
         match edited {
             [true, false] => (winner_courses(TwoWaySide::First), Some(TypeConflict::Wins(TwoWaySide::First))),
@@ -262,6 +285,8 @@ impl DecisionMaker<'_> {
     ) -> ([EntryCourse; 2], Option<TypeConflict>) {
         let path = self.merged.node_path(node);
         let versions = TwoWaySide::BOTH.map(|which| self.compute_version(place, which));
+        // Paths are held during the second plan of a run: a conflict that appeared between the two plans must
+        // not lead to a third.
         let ending = match self.request.held.contains(&path) {
             true => ConflictEnding::Open,
             false => self.request.rule.choose_ending(versions, self.request.answers.get(&path).copied()),
@@ -282,6 +307,8 @@ impl DecisionMaker<'_> {
         let below = self.merged.subtree_nodes(place);
         let nodes = below.iter().filter_map(|place| self.merged.nodes.get(*place));
         let versions = nodes.filter_map(|node| self.merged.side_entry(node, which)).map(version_from_entry);
+        // A directory is as new as the newest, and as large as the sum, of all that is in it. Its own time
+        // changes with every entry and would let an unrelated new file decide.
         let start = ComparedVersion {
             changed: vellum_types::UnixTime { secs: i64::MIN, nanos: 0 },
             bytes: 0,
@@ -300,6 +327,7 @@ impl DecisionMaker<'_> {
         if a.kind() != b.kind() {
             return false;
         }
+        // Hashes decide if both files were read; otherwise size and time do.
         compare_digests(a, b).unwrap_or_else(|| compare_content(&a, &b, &self.request.options).is_empty())
     }
 }

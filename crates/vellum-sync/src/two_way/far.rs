@@ -34,6 +34,8 @@ impl FarDirectory {
 
 impl TwoWayEnd for FarDirectory {
     fn list_without_replacing(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+        // Each listing on a connection replaces the one that entry numbers refer to, on both sides of it.
+        // This listing is only looked into, so it gets a connection of its own.
         self.reads.connect_duplicate()?.list_entries(wish, meter)
     }
 
@@ -48,6 +50,7 @@ impl TwoWayEnd for FarDirectory {
 
 impl SyncEnd for FarDirectory {
     fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+        // The connection that writes lists again with the same request when the plan is executed.
         *self.wish.lock() = Some(wish.clone());
         self.reads.list_entries(wish, meter)
     }
@@ -76,8 +79,13 @@ impl DestinationEnd for FarDirectory {
     fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
         let wish = self.wish.lock().clone();
         let Some(wish) = wish else { return Err(SyncError::Changed) };
+        // The server of the writing connection knows entries only by the numbers of a listing that it made
+        // itself, as a destination. The plan was made with the listing of the reading connection, so each
+        // step is translated by its path.
         let now = self.writes.list_entries(&ListingRequest { side: SyncSide::Destination, ..wish }, meter)?;
         let mut sent = SentSteps { job, now: &now, problems: Vec::new() };
+        // Steps stay in their order. Leaving one out is safe: a step that depends on it fails on the server
+        // and is reported there.
         let steps = job.plan.steps.iter().filter_map(|step| sent.adapt_step(*step)).collect();
         let plan = SyncPlan { steps, ..job.plan.clone() };
         let problems = sent.problems;
@@ -102,6 +110,9 @@ impl SentSteps<'_> {
             Some(now) if is_same_version(&old, &now) => Some(SyncStep { old: Some(now.id()), ..step }),
             // Gone already.
             None if step.action == StepAction::Delete => None,
+            // The old entry is gone. What would have replaced it is written as a new entry, which the server
+            // creates without replacing; what would only have changed it has no object any more. Either way,
+            // the next run sees the result.
             None => match step.action {
                 StepAction::Write(_) => {
                     Some(SyncStep { old: None, action: StepAction::Write(WriteMethod::Whole), ..step })
@@ -125,6 +136,7 @@ impl SentSteps<'_> {
 
 fn is_same_version(old: &ListingEntry<'_>, now: &ListingEntry<'_>) -> bool {
     let [before, after] = [old, now].map(|entry| entry.listing().change_stamp(entry.id()));
+    // A stamp of 0 means that a server did not report one. Then size and time have to do.
     let untouched = before == 0 || after == 0 || before == after;
     old.kind() == now.kind()
         && (old.is_dir() || (old.size(), old.mtime()) == (now.size(), now.mtime()) && untouched)

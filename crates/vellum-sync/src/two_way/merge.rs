@@ -69,6 +69,8 @@ impl<'a> ThreeWayTree<'a> {
         let mut merged = Self { archive, listings, nodes: Vec::new() };
         let roots = [Some(archive.root()), Some(listings[0].root()), Some(listings[1].root())];
         merged.push_node(roots, 0, preserve);
+        // The nodes are the queue of their own breadth-first walk, which puts the entries of a directory next
+        // to each other and needs no recursion.
         let mut next = 0;
         while next < merged.nodes.len() {
             merged.enter_dir(next, preserve);
@@ -80,6 +82,8 @@ impl<'a> ThreeWayTree<'a> {
     fn enter_dir(&mut self, place: usize, preserve: &PreserveOptions) {
         let first = self.nodes.len();
         let mut lists = self.node_entries(place).map(|entry| {
+            // Where one of the three is a file and another a directory, the entries of the directory are
+            // walked alone.
             entry.filter(ListingEntry::is_dir).into_iter().flat_map(|dir| dir.children()).peekable()
         });
         while let Some(name) = lists.iter_mut().filter_map(|list| list.peek().map(ListingEntry::name)).min() {
@@ -100,9 +104,13 @@ impl<'a> ThreeWayTree<'a> {
         let seen = archived.and_then(|entry| self.archive.entry_facts(entry));
         let standing = |which: TwoWaySide, entry: Option<ListingEntry<'_>>| match (&seen, entry) {
             (None, None) => EntryStatus::Absent,
+            // A missing entry is a deletion only if the archive says that both sides had it. Without an
+            // archive nothing is ever deleted.
             (Some(_), None) => EntryStatus::Deleted,
             (None, Some(_)) => EntryStatus::New,
             (Some(seen), Some(entry)) => EntryStatus::Known(
+                // Each side is compared with its own earlier state. The other side may round times or lack
+                // owners, which would look like changes.
                 which.select_from(seen).compare_to(&EntryFacts::from_entry(entry), preserve),
             ),
         };
@@ -145,6 +153,7 @@ impl<'a> ThreeWayTree<'a> {
     /// The nodes below one, itself the first.
     pub fn subtree_nodes(&self, place: usize) -> Vec<usize> {
         let mut found = vec![place];
+        // The list is its own queue; trees can be deeper than the stack.
         let mut next = 0;
         while let Some(node) = found.get(next).and_then(|place| self.nodes.get(*place)) {
             found.extend(node.first..node.first + node.count);

@@ -67,9 +67,12 @@ impl TwoWayPlan {
         request: &TwoWayRequest,
     ) -> Result<Self, RenameError> {
         let mut named = GivenNames::default();
+        // A new name can itself be the path of another conflict, which is seen only in the renamed listings.
         while named.rounds < RENAMES_MAX && named.assign_names(archive, listings, request)? {
             named.rounds += 1;
         }
+        // The plans are made as if the new names had been given already. Execution gives them first, lists
+        // both sides again and plans once more, so a mistake here cannot write anything wrong.
         let merged = ThreeWayTree::merge_listings(
             archive,
             named.renamed_listings(listings),
@@ -134,6 +137,8 @@ impl GivenNames {
         request: &TwoWayRequest,
     ) -> Result<bool, RenameError> {
         let now = self.renamed_listings(listings);
+        // Only the endings of conflicts are used from this decision. All else is decided again with the new
+        // names.
         let merged = ThreeWayTree::merge_listings(archive, now, &request.options.preserve);
         let mut conflicts = DecisionMaker { merged: &merged, request }.decide_all().conflicts;
         conflicts.retain(|conflict| matches!(conflict.ending, ConflictEnding::Renamed(_)));
@@ -174,6 +179,8 @@ impl TwoWayPlanner<'_> {
     fn build_plans(&self) -> ([SyncPlan; 2], Option<(TwoWaySide, PlanRefusal)>) {
         let by_entry = TwoWaySide::BOTH.map(|which| self.courses_by_entry(which));
         let plans = TwoWaySide::BOTH.map(|from| self.plan_direction(from, &by_entry));
+        // A run with suspiciously many deletions still does everything else. It is refused as a whole only if
+        // nothing else is left to do, so that the user sees the reason and not an empty run.
         let Some(refused) = self.check_delete_limit(&plans) else { return (plans, None) };
         match self.without_deletions(plans.clone()) {
             Some(plans) => (plans, None),
@@ -187,6 +194,8 @@ impl TwoWayPlanner<'_> {
         for _ in TwoWaySide::BOTH {
             let Some((side, refusal)) = self.check_delete_limit(&plans) else { break };
             let plan = side.opposite().select_from_mut(&mut plans);
+            // A deletion outside of its own phase makes room for an entry of another kind. Without it the
+            // plan cannot be carried out.
             let is_needed =
                 |step: &SyncStep| step.action == StepAction::Delete && step.phase != StepPhase::Delete;
             if matches!(refusal, PlanRefusal::Store { .. }) || plan.steps.iter().any(is_needed) {
@@ -196,12 +205,16 @@ impl TwoWayPlanner<'_> {
             plan.counts.deleted = 0;
             plan.remarks.push(PlanRemark::DeletesRefused { refusal });
         }
+        // Setting the times of directories is no reason to run: without the deletions nothing in them
+        // changed.
         let does_more = |step: &SyncStep| !matches!(step.phase, StepPhase::Delete | StepPhase::Finish);
         plans.iter().flat_map(|plan| &plan.steps).any(does_more).then_some(plans)
     }
 
     /// What becomes of each entry of one side, by its number.
     fn courses_by_entry(&self, which: TwoWaySide) -> Vec<EntryCourse> {
+        // Entries without a node cannot exist: each listing was walked whole. Staying is the harmless
+        // default.
         let mut courses = vec![EntryCourse::Stay; which.select_from(&self.merged.listings).len()];
         for (node, both) in self.merged.nodes.iter().zip(&self.decision.courses) {
             let place = which.select_from(&node.sides).map(ListingEntryId::index);
@@ -216,6 +229,9 @@ impl TwoWayPlanner<'_> {
     fn plan_direction(&self, from: TwoWaySide, courses: &[Vec<EntryCourse>; 2]) -> SyncPlan {
         let source = *from.select_from(&self.merged.listings);
         let old = *from.opposite().select_from(&self.merged.listings);
+        // The one-way planner is asked for everything that a mirror would do, deletions without limits
+        // included. The filter keeps the steps that the decisions call for, and limits are checked on what is
+        // left.
         let delete = DeleteOptions {
             when: DeletePhase::After,
             force: true,
@@ -229,9 +245,13 @@ impl TwoWayPlanner<'_> {
         let filter = StepFilter { source, old, ours, theirs };
         let mut steps: Vec<SyncStep> =
             all.steps.iter().filter_map(|step| filter.filter_step(*step)).collect();
+        // The filter can change the phase of a step. The sort is stable, so steps of one phase keep the order
+        // that execution relies on (directories before their entries).
         steps.sort_by_key(|step| step.phase);
         let mut remarks: Vec<PlanRemark> =
             all.remarks.into_iter().filter(|remark| filter.should_keep_remark(remark)).collect();
+        // If a part of either side could not be read, the one-way planner has left out all deletions. The
+        // count is taken from the decisions, so that the user learns how many there would have been.
         let held = filter.theirs.iter().filter(|course| **course == EntryCourse::Gone).count() as u64;
         if held > 0 && !(source.is_complete() && old.is_complete()) {
             remarks.push(PlanRemark::DeletesHeld { deletes: held });
@@ -246,6 +266,7 @@ impl TwoWayPlanner<'_> {
     /// Why so much is not deleted.
     fn check_delete_limit(&self, plans: &[SyncPlan; 2]) -> Option<(TwoWaySide, PlanRefusal)> {
         let delete = &self.request.options.delete;
+        // A store is refused whatever is planned: its objects are no files to anybody but Vellum.
         let store = TwoWaySide::BOTH.into_iter().find_map(|side| {
             let mut dirs = side.select_from(&self.merged.listings).iter().filter(ListingEntry::is_dir);
             let store = dirs.find(|dir| dir.flags().contains(EntryFlags::STORE))?;
@@ -294,6 +315,8 @@ impl StepFilter<'_> {
             (StepAction::Rename, Some(source), Some(old)) => {
                 match (self.is_transferred(source), self.is_removed(old)) {
                     (true, true) => Some(step),
+                    // The one-way planner found a file that was renamed. Only one half of that was decided,
+                    // so the rename becomes a copy of the new name or a deletion of the old one.
                     (true, false) => Some(SyncStep { old: None, what: Differences::NEW, ..whole }),
                     (false, true) => {
                         let phase = StepPhase::Delete;
@@ -308,6 +331,8 @@ impl StepFilter<'_> {
             (StepAction::Link, Some(_), _) if !step.other.is_some_and(|other| self.can_lead_links(other)) => {
                 Some(whole)
             }
+            // Both files were read for the comparison. Without this, equal files of different times would be
+            // sent.
             (StepAction::Write(_), Some(source), Some(old)) if self.has_same_content(source, old) => {
                 Some(SyncStep { action: StepAction::Attributes, what: Differences::TIME, ..step })
             }
@@ -386,12 +411,16 @@ pub fn find_undecided_versions(
         let doubtful = node.doubtful.contains(&true);
         match entries {
             [Some(a), Some(b)] if a.size() == b.size() => {
+                // In a first run, equal size and time in two places means a copy nearly always. Reading all
+                // of them would make the first run of a large pair as slow as copying it.
                 let told_apart = met_before || a.mtime() != b.mtime();
                 if doubtful || edited && told_apart {
                     found[0].push(a.id());
                     found[1].push(b.id());
                 }
             }
+            // The other side has another size, or no file. The hash is compared with the archived one, which
+            // tells whether this side was edited.
             _ if doubtful && node.archived.is_some_and(|id| archive.tree.content_digest(id).is_some()) => {
                 for which in TwoWaySide::BOTH.into_iter().filter(|which| *which.select_from(&node.doubtful)) {
                     which
@@ -419,6 +448,8 @@ pub fn find_maybe_hidden(
         for which in TwoWaySide::BOTH {
             let missing = !which.select_from(&node.standing).is_present();
             let above = merged.nodes.get(node.parent).and_then(|parent| merged.side_entry(parent, which));
+            // The flag says that the listing left something out in this directory. Only then can a missing
+            // entry be one that a rule hides.
             let keeps = above.is_some_and(|above| above.flags().contains(EntryFlags::KEEPS));
             if missing && keeps {
                 // What is below such a thing stands and falls with it, but rules may leave out its inside alone.

@@ -83,10 +83,15 @@ impl RunAftermath<'_> {
         let Some(after) = from.opposite().select_from(&self.after) else { return HashSet::new() };
         let mut options =
             SyncOptions { delete: DeleteOptions::default(), detect_renames: false, ..self.options.clone() };
+        // The receiving filesystem may have rounded the times that it was given.
         options.compare.widen_tolerance(after.granularity.tolerance_nanos());
         let before: &&TreeListing = from.select_from(&self.before);
+        // What arrived is checked with the planner itself: an entry is equal if a further run would have no
+        // step for it.
         let plan = SyncPlan::new(before, after, &options);
         let counts = |step: &&crate::plan::SyncStep| {
+            // Times of directories change while other entries are written and are not compared between the
+            // sides.
             step.phase != StepPhase::Finish
                 || step.what.contains(Differences::NEW)
                 || step.what.0 & DIR_BITS.0 != 0
@@ -102,6 +107,8 @@ impl RunAftermath<'_> {
         let entry = |which: TwoWaySide| {
             which.select_from(&node.sides).map(|id| which.select_from(&self.before).entry(id))
         };
+        // Recorded as planned, not as found afterwards: an edit made during the run must differ from the
+        // record, or the next run would miss it.
         if *courses == [EntryCourse::Agreed; 2] {
             let first = entry(TwoWaySide::First)?;
             let second = entry(TwoWaySide::Second)?;
@@ -116,6 +123,8 @@ impl RunAftermath<'_> {
                 .filter(|arrived| {
                     arrived.kind() == source.kind() && !from.select_from(unlike).contains(&source.id())
                 });
+            // The entry did not arrive, or not like this. The older record stays, so that the next run sees
+            // the same change again.
             let Some(arrived) = arrived else { return known() };
             let both = if from == TwoWaySide::First { [source, arrived] } else { [arrived, source] };
             return Some(self.record_agreed(node, source, both));
@@ -124,6 +133,8 @@ impl RunAftermath<'_> {
             TwoWaySide::BOTH.into_iter().find(|which| *which.select_from(courses) == EntryCourse::Gone)
         {
             let path = entry(side)?.path();
+            // Without a record, an entry that is still there would be new in the next run and come back on
+            // both sides.
             let is_gone = side.select_from(&self.after).is_some_and(|after| after.find_path(&path).is_none());
             return if is_gone { None } else { known() };
         }
@@ -139,6 +150,8 @@ impl RunAftermath<'_> {
         let seen = EntryFacts::from_entry(entry);
         let [first, second] = both.map(EntryState::from_entry);
         let stamps = both.map(|entry| entry.listing().change_stamp(entry.id()));
+        // Attributes that are this young can stand for two contents, because a second edit in the same tick
+        // of the clock changes none of them. The next run reads the file.
         let unsure = TwoWaySide::BOTH
             .into_iter()
             .any(|which| self.is_recently_written(which, which.select_from(&both)));
@@ -159,6 +172,7 @@ impl RunAftermath<'_> {
 
     /// Directories of what is recorded are in the archive, be they agreed on or not.
     fn add_implied_dirs(&self, agreed: &mut [Option<AgreedEntry>]) {
+        // From the deepest nodes upwards, so that one entry adds all directories above it.
         for place in (1..self.nodes.len()).rev() {
             let parent = self.nodes.get(place).map_or(0, |node| node.parent);
             let is_there = agreed.get(place).is_some_and(Option::is_some);
@@ -175,6 +189,7 @@ impl RunAftermath<'_> {
         for (place, node) in self.nodes.iter().enumerate() {
             let dir = if place == 0 { Some(ListingEntryId::ROOT) } else { ids.get(place).copied().flatten() };
             let Some(dir) = dir.filter(|dir| archive.tree.entry(*dir).is_dir()) else { continue };
+            // Children of a node are consecutive and ordered by name, which is what the listing requires.
             let children: Vec<usize> = (node.first..node.first + node.count)
                 .filter(|child| agreed.get(*child).is_some_and(Option::is_some))
                 .collect();

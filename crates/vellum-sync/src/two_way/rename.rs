@@ -69,6 +69,8 @@ impl VersionRename {
                 continue;
             };
             let (dir, name) = split_path(&conflict.path);
+            // A name is free only if neither side has it, nor had it at the last run: an archived name would
+            // make the kept version look like an edit of something else.
             let taken = |name: &[u8]| {
                 let path = join_path(dir, name);
                 given.contains(&path)
@@ -77,6 +79,7 @@ impl VersionRename {
             };
             let label: &String = side.select_from(&request.labels);
             let name = find_free_name(name, &format_suffix(label, entry.mtime()), taken);
+            // Two long names can be cut to the same beginning.
             given.insert(join_path(dir, &name));
             side.select_from_mut(&mut renamings).0.insert(conflict.path.clone(), name);
         }
@@ -109,6 +112,8 @@ impl VersionRenames {
         renamed.owners = listing.owners.clone();
         renamed.granularity = listing.granularity;
         let dirs: BTreeSet<&[u8]> = self.0.keys().map(|path| split_path(path).0).collect();
+        // The whole listing is built again, because entries are sorted by name within their directory and a
+        // new name moves an entry.
         let mut waiting = vec![(root, ListingEntryId::ROOT, Vec::new())];
         let mut next = 0;
         while let Some((dir, id, path)) = waiting.get(next).cloned() {
@@ -161,6 +166,8 @@ impl VersionRenames {
             .filter_map(|one| {
                 let (dir, _) = split_path(&one.path);
                 Some(SyncStep {
+                    // A rename step never replaces: if the name appeared since the listing, the step fails
+                    // and the conflict stays for the next run.
                     phase: StepPhase::Rename,
                     action: StepAction::Rename,
                     what: Differences::NEW,
@@ -177,6 +184,8 @@ impl VersionRenames {
 
 /// What is appended to the name of a version: whose it is, and of when.
 fn format_suffix(label: &str, changed: UnixTime) -> Vec<u8> {
+    // The label is the name of a host, which is chosen by somebody else. Slashes, control characters and long
+    // names must not reach a file name.
     let label: String = label
         .chars()
         .map(|letter| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '_' })
@@ -195,6 +204,7 @@ fn find_free_name(name: &[u8], ending: &[u8], taken: impl Fn(&[u8]) -> bool) -> 
         let suffix =
             if number == 1 { ending.to_vec() } else { [ending, format!("-{number}").as_bytes()].concat() };
         let room = NAME_MAX.saturating_sub(suffix.len());
+        // The suffix tells which version it is, so the name is cut, not the suffix.
         let stem = truncate_name(name, room);
         let whole = [stem, &suffix[..]].concat();
         if !taken(&whole) {

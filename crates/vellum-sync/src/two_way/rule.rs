@@ -76,6 +76,7 @@ impl ConflictRule {
             Self::Dest => ConflictEnding::Wins(TwoWaySide::Second),
             // Without a difference to go by, the rule has nothing to say: then nothing is thrown away.
             Self::Newer => newer.map_or_else(kept, ConflictEnding::Wins),
+            // Versions of equal size are told apart by time before both are kept.
             Self::Larger => larger.or(newer).map_or_else(kept, ConflictEnding::Wins),
             Self::KeepBoth => kept(),
             Self::Ask => match answer {
@@ -92,6 +93,8 @@ impl ConflictRule {
             Self::Source => TwoWaySide::First,
             Self::Dest => TwoWaySide::Second,
             Self::Newer | Self::Larger | Self::KeepBoth | Self::Ask => {
+                // The content is equal, so no version can be lost; the first side wins where times are equal,
+                // and the result is the same in each run.
                 greater_side(versions[0].changed, versions[1].changed).unwrap_or(TwoWaySide::First)
             }
         }

@@ -95,6 +95,8 @@ impl TwoWayReport {
             let steps = report.steps;
             let written = report.written;
             let spared = report.spared;
+            // The later attempt had to do what was left, so its problems replace the earlier ones. Only what
+            // was done adds up.
             *report = later;
             report.steps += steps;
             report.written += written;
@@ -122,11 +124,13 @@ impl TwoWaySync<'_> {
         archive: &TwoWayArchive,
         meter: &ProgressMeter,
     ) -> Result<TwoWayListings> {
+        // A run lists more than once. What was hidden or held belongs to the earlier listings.
         self.request.hidden = [BTreeSet::new(), BTreeSet::new()];
         self.request.held.clear();
         let [first, second] = self.list_both_sides(meter);
         let mut sight = TwoWayListings { listings: [first?, second?] };
         for listing in sight.both_listings() {
+            // A time that one filesystem rounds would be a difference in every run.
             self.request.options.compare.widen_tolerance(listing.granularity.tolerance_nanos());
         }
         let listings = sight.both_listings();
@@ -151,6 +155,8 @@ impl TwoWaySync<'_> {
 
     fn list_both_sides(&self, meter: &ProgressMeter) -> [Result<TreeListing>; 2] {
         std::thread::scope(|scope| {
+            // Each side can be another host or another disk, and listing is most of the time of a run with
+            // few changes.
             let second = scope.spawn(|| self.list_side(TwoWaySide::Second, meter));
             let first = self.list_side(TwoWaySide::First, meter);
             let second = second.join().unwrap_or(Err(SyncError::Stopped));
@@ -161,6 +167,8 @@ impl TwoWaySync<'_> {
     fn build_request(&self, rules: Arc<dyn EntryFilter>) -> ListingRequest {
         ListingRequest {
             // Either side is where entries come from.
+            // As a source, a side lists what rules would transfer and reports what they leave out. Both sides
+            // need that, since both send.
             side: SyncSide::Source,
             options: Arc::new(self.request.options.clone()),
             rules,
@@ -184,6 +192,7 @@ impl TwoWaySync<'_> {
         meter: &ProgressMeter,
     ) -> Result<BTreeSet<Vec<u8>>> {
         let selection = ListedPaths::parse(&paths.join(&0), true, false).map_err(SyncError::Rules)?;
+        // No rules here: the question is whether the path exists although the rules hide it.
         let filters = Arc::new(SyncFilters { selection: Some(selection), ..SyncFilters::default() });
         let judge = filters.create_filter(SyncSide::Source, b"/").map_err(SyncError::Rules)?;
         let listing =
@@ -201,6 +210,8 @@ impl TwoWaySync<'_> {
         let options = &self.request.options;
         let [a, b] = sight.both_listings();
         let mut wanted = find_undecided_versions(archive, [a, b], &self.request);
+        // The one-way planner is used in both directions and needs its own hashes, for `--checksum` and for
+        // renames.
         let one_way = [plan::find_undecided_files(a, b, options), plan::find_undecided_files(b, a, options)];
         let [(ours, theirs), (theirs_back, ours_back)] = one_way;
         wanted[0].extend(ours.into_iter().chain(ours_back));
@@ -240,6 +251,8 @@ impl TwoWaySync<'_> {
             let archive = self.transfer_and_record(archive, sight, plan, &mut report, meter)?;
             return Ok((report, archive));
         }
+        // New names come first and alone. If the run is killed after them, both versions exist under
+        // different names, and the next run copies each to the other side.
         report.renamed = self.execute_renames(plan, sight, meter)?;
         if report.is_stopped() {
             return Ok((report, None));
@@ -249,6 +262,8 @@ impl TwoWaySync<'_> {
         let mut plan = self.build_plan(archive, &sight)?;
         // What could not be named, or is a conflict since a moment ago, waits for the next run.
         let more = plan.renamings.iter().flat_map(|all| all.iter().map(|one| one.path));
+        // If a rename failed, or a new conflict appeared, the second plan wants names again. Giving them here
+        // could go on forever, so these paths wait.
         self.request.held = more.collect();
         if !self.request.held.is_empty() {
             plan = self.build_plan(archive, &sight)?;
@@ -267,6 +282,8 @@ impl TwoWaySync<'_> {
     ) -> Result<Option<TwoWayArchive>> {
         report.reports = self.execute_transfers(plan, sight, meter)?;
         if report.is_stopped() {
+            // The archive is not written after a stop. It still describes the last agreement, and what was
+            // copied meanwhile is equal on both sides, which the next run sees.
             return Ok(None);
         }
         self.record_archive(archive, plan, sight, meter).map(Some)
@@ -308,6 +325,9 @@ impl TwoWaySync<'_> {
             return Err(SyncError::Refused(refusal.clone()));
         }
         let mut reports = [SyncReport::default(), SyncReport::default()];
+        // One direction after the other: both plans refer to listings made before, and the checks before each
+        // replacement compare with those. What the first direction wrote is not touched by the second, since
+        // an entry goes one way only.
         for from in TwoWaySide::BOTH {
             let steps: &SyncPlan = from.select_from(&plan.plans);
             if steps.is_empty() {
@@ -335,10 +355,14 @@ impl TwoWaySync<'_> {
         let options = &self.request.options;
         let kept = options.writing.backup.is_some();
         let writing = WriteOptions {
+            // The losing version of a conflict is always kept somewhere: in the backup that the user asked
+            // for, or in the trash.
             trash: options.writing.trash || loses && !kept,
             in_place: false,
             append: false,
             append_compared: false,
+            // Nothing may be replaced or deleted that was edited after the listing, because the decision did
+            // not see that edit.
             unchanged: true,
             ..options.writing.clone()
         };
@@ -354,6 +378,8 @@ impl TwoWaySync<'_> {
         meter: &ProgressMeter,
     ) -> Result<TwoWayArchive> {
         let [forth, back] = &plan.plans;
+        // Only a side that something went to is listed again. The other one is recorded as it was planned
+        // with.
         let again =
             |plan: &SyncPlan, which| (!plan.is_empty()).then(|| self.list_side(which, meter)).transpose();
         let after = [again(back, TwoWaySide::First)?, again(forth, TwoWaySide::Second)?];
@@ -368,6 +394,8 @@ impl TwoWaySync<'_> {
         let mut draft = aftermath.draft_records();
         let unsure = aftermath.find_unsure_drafts(&draft);
         if !unsure.is_empty() {
+            // The files are read now, after the run. If both sides have the same content, a later edit shows
+            // by its hash although size and time are equal.
             let hashes = |which: TwoWaySide| {
                 let files: Vec<ListingEntryId> =
                     unsure.iter().map(|(_, both)| *which.select_from(both)).collect();

@@ -54,6 +54,7 @@ fn compute_mark(entry: ListingEntry<'_>) -> u64 {
     let mut hash = Xxh3::new();
     for xattr in entry.xattrs() {
         for part in [&xattr.name, &xattr.value] {
+            // With the lengths, no two lists of attributes give the same bytes.
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part);
         }
@@ -122,11 +123,14 @@ impl<'a> EntryFacts<'a> {
         }
         match old.kind {
             FileKind::File => match (self.digest, now.digest) {
+                // Content that was read is certain. Times alone may differ after a `touch`, or after a
+                // restore of the same file.
                 (Some(old), Some(new)) => old != new,
                 _ => (old.size, old.mtime) != (new.size, new.mtime) || self.is_doubtful(now),
             },
             FileKind::Symlink => self.target != now.target,
             FileKind::CharDevice | FileKind::BlockDevice => old.rdev != new.rdev,
+            // The content of a directory is its entries, which have nodes of their own.
             FileKind::Dir | FileKind::Fifo | FileKind::Socket => false,
         }
     }
@@ -139,6 +143,7 @@ impl<'a> EntryFacts<'a> {
         let old = &self.state;
         let new = &now.state;
         let is_same = (old.kind, old.size, old.mtime) == (new.kind, new.size, new.mtime);
+        // A change of mode, owner or attributes moves the change time as well and explains it.
         let dressed = (old.mode, old.uid, old.gid, old.mark) != (new.mode, new.uid, new.gid, new.mark);
         let touched = self.stamp != 0 && now.stamp != 0 && self.stamp != now.stamp && !dressed;
         old.kind == FileKind::File && old.size > 0 && is_same && (self.unsure || touched)

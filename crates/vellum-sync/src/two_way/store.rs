@@ -89,8 +89,12 @@ impl LockedArchive {
     pub fn open(path: &Path, pair: TwoWayPair) -> Result<Self, SyncError> {
         let place = |source| ArchiveStoreError::Place { path: path.to_owned(), source };
         let dir = open_or_create_dir(path).map_err(place)?;
+        // The lock is a file of its own that is never removed or replaced. The archive is replaced by a
+        // rename, and a lock on it would be a lock on a file without a name.
         let name = format!("{}.lock", pair.archive_name());
         let lock = dir.open_or_create_file(name.as_bytes(), FILE_MODE).map_err(place)?.file;
+        // The kernel releases the lock when the process ends, however it ends, so a killed run leaves no
+        // stale lock.
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { path: path.to_owned(), dir, pair, _lock: lock }),
             Err(Errno::WOULDBLOCK) => Err(ArchiveStoreError::Busy.into()),
@@ -118,6 +122,8 @@ impl LockedArchive {
         limited.read_to_end(&mut bytes).map_err(Self::wrap_io_error(&self.path, "read"))?;
         Ok(match TwoWayArchive::decode(&bytes, self.pair) {
             Ok(archive) => FoundArchive::Archive(Box::new(archive)),
+            // A damaged archive is not an error: the run is a first run then, which deletes nothing. The
+            // caller reports it.
             Err(error) => FoundArchive::Unusable(error),
         })
     }
@@ -127,6 +133,9 @@ impl LockedArchive {
         let place = |source| ArchiveStoreError::Place { path: self.path.clone(), source };
         let new = self.dir.stage_file_by(StagingMethod::Named).map_err(place)?;
         let mut file = new.file().map_err(place)?;
+        // The content is durable before it gets the name, and the name before this returns. After a power cut
+        // there is the old archive or the new one; an old one makes the next run look at the same changes
+        // again.
         let written = file.write_all(&archive.encode()).and_then(|()| file.sync_all());
         written.map_err(Self::wrap_io_error(&self.path, "write"))?;
         new.commit(&self.file_name(), ReplacePolicy::Always).map_err(place)?;
@@ -140,6 +149,8 @@ fn open_or_create_dir(path: &Path) -> Result<HeldDir, BeneathError> {
     match (HeldDir::open_root(path), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.is_not_found() => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            // Missing directories are created from the top. `$XDG_STATE_HOME` often does not exist on a new
+            // account.
             match open_or_create_dir(parent)?.create_dir(name.as_encoded_bytes(), DIR_MODE) {
                 // Another run makes it at the same time.
                 Err(error) if error.errno() != Some(Errno::EXIST) => Err(error),
