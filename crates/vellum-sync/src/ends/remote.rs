@@ -82,6 +82,7 @@ impl RemoteEnd {
         let mut state = self.inner.state.lock();
         state.begin.path = path;
         state.begin.name = name;
+        // The server still has the end before.
         state.is_asked = false;
     }
 
@@ -131,6 +132,8 @@ impl RemoteEnd {
 
     /// How many connections that had stood were lost so far.
     pub fn count_disconnects(&self) -> u32 {
+        // This takes the lock by itself, so it comes before the lock below. Taking it twice in one thread
+        // would block forever.
         let now = u32::from(self.is_interrupted());
         self.inner.state.lock().cuts + now
     }
@@ -147,6 +150,8 @@ impl RemoteEnd {
         if !self.is_lost() {
             return Ok(());
         }
+        // The counters of the lost connection are read before it is replaced, so that the summary counts all
+        // bytes.
         let before = self.traffic();
         let cuts = self.count_disconnects();
         let inner = &*self.inner;
@@ -175,6 +180,8 @@ impl SyncEnd for RemoteEnd {
         self.reconnect()?;
         let (begin, connected) = {
             let mut state = self.inner.state.lock();
+            // If this request fails, the server may not have the end. It does not matter: after a loss,
+            // reconnecting resets the flag, and a path that cannot be opened fails again.
             let is_asked = std::mem::replace(&mut state.is_asked, true);
             ((!is_asked).then(|| state.begin.clone()), Arc::clone(&state.connected))
         };
@@ -225,6 +232,8 @@ impl DestinationEnd for RemoteEnd {
         if let Some(refusal) = &job.plan.refusal {
             return Err(SyncError::Refused(refusal.clone()));
         }
+        // Nothing would be written, so the listing need not be sent. A run that moves entries still has to
+        // make the destination durable.
         if job.plan.is_empty() && job.plan.moved.is_empty() {
             return Ok(SyncReport::default());
         }

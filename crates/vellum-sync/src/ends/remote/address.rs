@@ -35,12 +35,14 @@ impl RemoteAddress {
     /// What was typed as `host:path`; nothing if it is a path of this host.
     #[must_use]
     pub fn parse(typed: &[u8]) -> Option<Result<Self, AddressError>> {
+        // An IPv6 address in brackets contains colons that do not end the host.
         let start = match typed.iter().position(|byte| *byte == b'[') {
             Some(open) if is_user_name(typed.get(..open)?) => {
                 open + typed.get(open..)?.iter().position(|b| *b == b']')?
             }
             _ => 0,
         };
+        // A slash before the first colon makes it a local path, as in rsync and scp.
         let colon = start + typed.get(start..)?.iter().position(|byte| matches!(byte, b':' | b'/'))?;
         if typed.get(colon) != Some(&b':') || colon == 0 {
             return None;
@@ -67,6 +69,8 @@ fn parse_host(typed: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(typed).ok().filter(|text| text.len() <= HOST_MAX)?;
     let (user, host) = text.rsplit_once('@').map_or((None, text), |(user, host)| (Some(user), host));
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    // ssh takes a host that begins with a dash for an option, and some options run commands
+    // (`-oProxyCommand=`).
     let is_fine = |word: &str| {
         let starts =
             word.chars().next().is_some_and(|first| first.is_alphanumeric() || matches!(first, '_' | ':'));

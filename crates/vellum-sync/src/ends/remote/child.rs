@@ -32,7 +32,10 @@ impl ConnectedProgram {
     ) -> Result<Self> {
         let (program, first) = shell.words.split_first().ok_or(SyncError::Lost)?;
         let mut command = Command::new(program);
+        // No shell of this host sees these words. The other host's shell sees the program and `sync
+        // --server`, and the path is sent over the connection.
         command.args(first).arg(&address.host).arg(&shell.program).args(["sync", "--server"]);
+        // Standard error is inherited: ssh asks for passwords and reports errors there.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child =
             command.spawn().map_err(|source| SyncError::Io { action: "start ssh for", source })?;
@@ -46,6 +49,7 @@ impl ConnectedProgram {
 
 impl Drop for ConnectedProgram {
     fn drop(&mut self) {
+        // This is read before the farewell, which closes the connection.
         let stands = self.client.link().loss_reason().is_none();
         self.client.finish_session();
         let Some(child) = self.child.get_mut().take() else { return };
@@ -53,6 +57,7 @@ impl Drop for ConnectedProgram {
             // If this process ends first, the child loses its input, which is a farewell too.
             std::thread::spawn(move || wait_or_kill(child, GRACE));
         } else {
+            // The connection is lost, so the program cannot be told to end. It may hang in the network.
             wait_or_kill(child, Duration::ZERO);
         }
     }

@@ -92,6 +92,8 @@ impl SignatureMatcher {
         len: u64,
         emit: &mut dyn FnMut(DeltaOperation<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
+        // A signature comes from the other side and can be made so that every window matches a weak hash.
+        // Each such window costs a BLAKE3 hash of a whole block.
         let lies_max = (len / u64::from(self.signature.block) * LIES_PER_BLOCK).max(LIES_MIN);
         let buffer = Vec::with_capacity(READ_LEN + 2 * self.signature.block as usize);
         let mut window = DeltaWindow {
@@ -122,11 +124,15 @@ impl DeltaWindow<'_> {
 
     /// Reads on; false at the end of the file.
     fn fill_buffer(&mut self, new: &mut dyn Read) -> io::Result<bool> {
+        // At most one block and what follows the window is kept, so this moves few bytes for each MiB that is
+        // read.
         self.buffer.drain(..self.start);
         self.passed += self.start as u64;
         self.at -= self.start;
         self.start = 0;
         let wanted = READ_LEN.max(self.block_len()) as u64;
+        // Less than a full portion is the end of the file. A file that grows while it is read is noticed by
+        // its attributes afterwards.
         let got = new.take(wanted).read_to_end(&mut self.buffer)?;
         Ok(got as u64 == wanted)
     }
@@ -139,6 +145,8 @@ impl DeltaWindow<'_> {
         {
             let place = found.map(|number| (number, self.matcher.signature.block_range(number)));
             if let Some((_, (offset, _))) = place
+                // The block was found, but the receiver has written over it by the time that it would copy
+                // it.
                 && !self.matcher.can_copy_from(offset, self.passed + self.at as u64)
             {
                 // It is data as a whole: what comes next begins behind it, as in the old file.
@@ -154,6 +162,7 @@ impl DeltaWindow<'_> {
                 self.at += 1;
             }
         }
+        // The rest is sent as data without looking for blocks.
         if self.lies >= self.lies_max {
             self.at = self.buffer.len();
         }
@@ -163,6 +172,8 @@ impl DeltaWindow<'_> {
     /// The next block of the old file, if the window is that: one hash tells, and the weak ones need not be summed up.
     fn match_next_block(&mut self) -> Option<u32> {
         let window = self.buffer.get(self.at..self.at + self.block_len())?;
+        // An unchanged region is a run of consecutive blocks. One strong hash for each of them is cheaper
+        // than a rolling hash over every byte.
         let next = self.next.take()?;
         let signature = &self.matcher.signature;
         let is_full = signature.block_range(next).1 == u64::from(signature.block);
@@ -181,6 +192,8 @@ impl DeltaWindow<'_> {
         let coming = self.buffer.get(self.at + block..)?;
         let mut moved = 0;
         let mut pairs = leaving.iter().zip(coming);
+        // The loop runs once for each byte of a changed region. The filter answers most of the time and stays
+        // in the processor's cache; the table does not.
         while !(table.may_contain_weak(rolling.hash_value())
             && table.contains_weak(signature, rolling.hash_value()))
         {
@@ -194,12 +207,15 @@ impl DeltaWindow<'_> {
         }
         self.at += moved;
         let window = self.buffer.get(self.at..self.at + block)?;
+        // Of several equal blocks the one that continues the current run is taken, so that the run stays one
+        // operation.
         let expected = self.copied.map_or(0, |(offset, len)| (offset + len) / block as u64) as u32;
         Some(table.find_block(signature, rolling.hash_value(), compute_strong_hash(window), expected))
     }
 
     fn record_copy(&mut self, offset: u64, len: u64, emit: EmitOperation<'_>) -> io::Result<()> {
         match &mut self.copied {
+            // Runs are cut at a maximum so that the receiver copies while the scan goes on.
             Some((from, so_far)) if *from + *so_far == offset && *so_far < COPY_MAX => *so_far += len,
             _ => {
                 self.flush_copied(emit)?;
@@ -227,6 +243,9 @@ impl DeltaWindow<'_> {
     /// At the end of the file: the last, short block of the old one may be there.
     fn finish_scan(mut self, emit: EmitOperation<'_>) -> io::Result<()> {
         let signature = &self.matcher.signature;
+        // The last block of the old file is shorter than the others and is in no window of full length, so it
+        // is compared with the end of the new file only. This finds the unchanged end of a file whose middle
+        // changed.
         let short = (signature.len % u64::from(signature.block)) as usize;
         let rest = self.buffer.len() - self.start;
         if short > 0 && short <= rest {

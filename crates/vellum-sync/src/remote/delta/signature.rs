@@ -68,6 +68,8 @@ pub struct FileSignature {
 pub fn choose_block_size(len: u64) -> Option<u32> {
     /// Two hashes weigh about as much as twelve bytes of a block.
     const BALANCE: u64 = 2;
+    // Up to 128 KiB, blocks grow with the square root of the file's length; beyond that only as far as the
+    // limit on their number requires.
     let balanced = (len.isqrt() * BALANCE).next_multiple_of(256);
     let covering = len.div_ceil(BLOCKS_MAX).next_multiple_of(256);
     let ideal = balanced.min(128 << 10).max(covering).max(u64::from(BLOCK_MIN));
@@ -93,6 +95,7 @@ fn hash_blocks(old: &File, start: u64, len: u64, block: u32, hashes: &mut [Block
     for some in hashes.chunks_mut(at_once) {
         let wanted = (len - position).min((some.len() * block) as u64);
         let window = buffer.get_mut(..wanted as usize).unwrap_or_default();
+        // A file that became shorter fails here with UnexpectedEof. It is sent whole then.
         old.read_exact_at(window, position)?;
         some.iter_mut().zip(window.chunks(block)).for_each(|(hash, block)| *hash = compute_hashes(block));
         position += wanted;
@@ -114,6 +117,7 @@ impl FileSignature {
             };
             match old.read_exact(place) {
                 Ok(()) => {}
+                // The old file became shorter. Without a signature the new one is sent whole.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
                 Err(error) => return Err(error),
             }
@@ -128,6 +132,8 @@ impl FileSignature {
         let Some(block) = choose_block_size(len) else { return Ok(None) };
         let count = len.div_ceil(u64::from(block)) as usize;
         let machine = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX);
+        // The other side does nothing for this file until the signature arrives, so a large one is worth
+        // several threads.
         let threads = machine.min((len / SHARE_MIN) as usize).max(1);
         let mut hashes = vec![BlockHashes::default(); count];
         let share = count.div_ceil(threads).max(1);
@@ -140,6 +146,7 @@ impl FileSignature {
             parts.into_iter().map(|part| part.join()).collect::<Vec<_>>()
         });
         for outcome in outcomes {
+            // A panic is passed on: half of a signature would look like blocks of zeros.
             match outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -174,6 +181,8 @@ impl FileSignature {
         let (len, rest) = rest.split_first_chunk().ok_or(SignatureError::Count)?;
         let block = u32::from_le_bytes(*block);
         let len = u64::from_le_bytes(*len);
+        // Both lengths are checked before anything is allocated. With a block length of 0 the division would
+        // fail, and with a very small one there would be as many hashes as bytes.
         if !(BLOCK_MIN..=BLOCK_MAX).contains(&block) || len.div_ceil(u64::from(block)) > BLOCKS_MAX {
             return Err(SignatureError::Lengths { block, len });
         }

@@ -27,6 +27,8 @@ impl BlockTable {
     /// Takes in all full blocks of `signature`.
     pub(super) fn new(signature: &FileSignature) -> Self {
         let full = (signature.len / u64::from(signature.block)) as usize;
+        // Twice as many slots as blocks: chains are short, and 2¹⁸ blocks need 19 bits, which leaves enough
+        // of a hash of 32 bits.
         let head_bits = full.next_power_of_two().ilog2() + 1;
         let filter_bits = (head_bits + 3).max(16);
         let mut table = Self {
@@ -45,6 +47,8 @@ impl BlockTable {
             }
             let slot = (spread_bits(*weak) >> table.heads_shift) as usize;
             if let (Some(head), Some(next)) = (table.heads.get_mut(slot), table.next.get_mut(number))
+                // A file of zeros has one block many times. Without this all of them would be in one chain,
+                // and the limit of its length would hide other blocks.
                 && seen.insert((*weak, *strong))
             {
                 *next = *head;
@@ -76,6 +80,7 @@ impl BlockTable {
         expected: u32,
     ) -> Option<u32> {
         let is = |number: u32| signature.hashes.get(number as usize) == Some(&(weak, strong));
+        // The expected block is tried first and without the chain, which may have been cut before it.
         let is_full = (expected as usize) < self.next.len();
         if is_full && is(expected) {
             return Some(expected);

@@ -52,6 +52,7 @@ impl SyncClient {
 
     /// Asks for an end; what was found there.
     pub fn request_end(&self, begin: &BeginRequest) -> Result<FoundPath> {
+        // Answers carry no number that tells what they answer. Requests of two threads must not overlap.
         let _exchange = self.exchange.lock();
         self.link.send_message(&SessionMessage::Begin(begin.clone()))?;
         self.receive_ready()
@@ -72,9 +73,12 @@ impl SyncClient {
         meter: &ProgressMeter,
     ) -> Result<TreeListing> {
         let _exchange = self.exchange.lock();
+        // Both requests are sent before the first answer is awaited, which saves one round trip to the other
+        // host.
         if let Some(begin) = begin {
             self.link.send_message(&SessionMessage::Begin(begin.clone()))?;
         }
+        // Rules are sent as they were typed. The server reads the rule files of its own directories.
         let filters = wish.rules.sync_filters().map(|filters| (*filters).clone()).unwrap_or_default();
         // Each bulk answer has to be allowed before it is asked for: a server cannot make this process take memory
         // for something that nobody asked for.
@@ -94,6 +98,7 @@ impl SyncClient {
         }
         match self.link.receive_message()? {
             IncomingMessage::Listing(listing) => {
+                // The server does not report progress while it lists; all files are counted at once here.
                 meter.add_progress(listing.count_files().0, 0);
                 Ok((*listing).clone())
             }
@@ -122,6 +127,7 @@ impl SyncClient {
     }
 
     fn send_entry_ids(&self, entries: &[ListingEntryId]) -> Result<()> {
+        // 256 KiB a frame: far below the limit, and other frames get in between.
         for part in entries.chunks(1 << 16) {
             let payload = part.iter().flat_map(|id| id.as_u32().to_le_bytes()).collect();
             self.link.send_frame(WireFrame::new(FrameKind::Digests, 0, payload))?;
@@ -134,6 +140,7 @@ impl SyncClient {
         let _exchange = self.exchange.lock();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            // This thread waits for the answer, so another one looks whether the user wants to stop.
             let watch = scope.spawn(|| self.forward_stop(meter, &done));
             let sent =
                 self.send_entry_ids(entries).and_then(|()| self.link.send_message(&SessionMessage::Take));
@@ -147,6 +154,8 @@ impl SyncClient {
     /// Has a plan carried out, and feeds the content that is asked for meanwhile.
     pub fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
         let _exchange = self.exchange.lock();
+        // The feed was ended by the last run on this connection. It is opened before the plan is sent,
+        // because the server can ask for content as soon as it has the plan.
         self.link.feed.reset_requests();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -182,6 +191,7 @@ impl SyncClient {
             match self.link.receive_message()? {
                 IncomingMessage::Message(SessionMessage::Progress { items: now_items, bytes: now_bytes }) => {
                     meter.add_progress(now_items.saturating_sub(items), now_bytes.saturating_sub(bytes));
+                    // The numbers come from the other side. They must not make the progress go backwards.
                     (items, bytes) = (now_items.max(items), now_bytes.max(bytes));
                 }
                 IncomingMessage::Message(SessionMessage::Done(report)) => return Ok(report.into()),
@@ -198,6 +208,7 @@ impl SyncClient {
 
     /// Tells the server when somebody here asks to stop.
     fn forward_stop(&self, meter: &ProgressMeter, done: &AtomicBool) {
+        // The request to stop is a flag, which wakes nobody when it is set.
         while !done.load(Ordering::Relaxed) {
             if meter.check_stopped().is_err() {
                 // If the connection is gone, the server stops by itself.

@@ -66,9 +66,13 @@ impl StreamFeed {
     /// Takes in a frame that arrived.
     pub fn accept_frame(&self, frame: WireFrame) -> std::result::Result<(), WireError> {
         let mut state = self.lock();
+        // This runs on the thread that reads from the connection. It only takes a lock that is never held
+        // during I/O.
         let mut bytes = vellum_types::FieldReader::new(&frame.payload);
         match frame.kind {
             FrameKind::Open => {
+                // One frame opens many streams with consecutive numbers: small files are asked for in the
+                // hundreds.
                 for stream in frame.number.. {
                     state.enqueue_request(StreamRequest { stream, file: bytes.read_u32()?, old: None })?;
                     if bytes.remaining() == 0 {
@@ -85,12 +89,16 @@ impl StreamFeed {
             }
             FrameKind::Credit => {
                 let more = bytes.read_u64()?;
+                // Credit for an unknown stream is no error: the stream may have ended while the frame was on
+                // its way.
                 if let Some(allowed) = state.allowed.get_mut(&frame.number) {
                     *allowed = allowed.saturating_add(more);
                 }
             }
             FrameKind::Cancel => {
                 state.waiting.retain(|request| request.stream != frame.number);
+                // A sender that waits for credit finds its stream missing and stops. The receiver ignores
+                // what was sent before.
                 state.allowed.remove(&frame.number);
             }
             _ => return Err(WireError::Unasked("a frame that asks for nothing")),
@@ -118,6 +126,7 @@ impl StreamFeed {
             }
             if let Some(request) = state.waiting.pop_front() {
                 state.signatures -= request.signature_len();
+                // Both sides know the first allowance, so the first bytes of a stream need no round trip.
                 state.allowed.insert(request.stream, WINDOW);
                 return Some(request);
             }
@@ -138,6 +147,8 @@ impl StreamFeed {
                     *allowed -= bytes;
                     return true;
                 }
+                // All threads share one condition. There are few of them, and a wake-up for another stream
+                // only costs a look at the map.
                 Some(_) => self.wake.wait(&mut state),
             }
         }
@@ -151,6 +162,8 @@ impl StreamFeed {
 impl FeedState {
     fn enqueue_request(&mut self, request: StreamRequest) -> std::result::Result<(), WireError> {
         self.signatures += request.signature_len();
+        // An honest receiver is far below both limits. Without them, a peer could fill the memory of this
+        // side with requests.
         if self.waiting.len() >= WAITING_MAX || self.signatures > SIGNATURES_MAX {
             return Err(WireError::TooMuch("files at a time"));
         }
@@ -166,11 +179,15 @@ pub(super) fn serve_requests(link: &SessionLink, source: &dyn SourceEnd, listing
         let outcome = sender.send_file(source, listing, &request);
         link.feed.close_stream(request.stream);
         let failed = match outcome {
+            // `Stopped` means that the receiver cancelled the stream or that the feed ends. The receiver
+            // expects no message then.
             Ok(()) | Err(SyncError::Stopped) => continue,
             Err(SyncError::Lost) => return,
             Err(error) => error,
         };
+        // The failure concerns this file only. The receiver reports it and goes on with others.
         let (kind, message) = encode_error(&failed);
+        // The receiver refuses longer messages. The cut must not split a character.
         let cut = message.char_indices().map(|(at, _)| at).take_while(|at| *at < 4000).last().unwrap_or(0);
         let message = if message.len() > 4000 { message.get(..cut).unwrap_or_default() } else { &message };
         let payload = [&[kind], message.as_bytes()].concat();
@@ -193,6 +210,8 @@ impl StreamSender<'_> {
         listing: &TreeListing,
         request: &StreamRequest,
     ) -> Result<()> {
+        // The number comes from the other side. It selects an entry of the listing that this side made, and
+        // nothing but a regular file of it.
         let entry = ListingEntryId::from_u32(request.file)
             .and_then(|id| listing.get(id))
             .filter(ListingEntry::is_file);
@@ -203,6 +222,8 @@ impl StreamSender<'_> {
             message: error.to_string(),
         })?;
         match (source.open_content(entry, None)?, matcher) {
+            // The receiver expects as many bytes as the listing says and would fail at the end. Failing now
+            // saves the transfer.
             (SourceContent::File(file), _) if file.stat.size != entry.size() => Err(SyncError::Changed),
             (SourceContent::File(file), None) => self.send_whole_file(&file),
             (SourceContent::File(file), Some(matcher)) => self.send_delta(&file, &matcher),
@@ -211,6 +232,8 @@ impl StreamSender<'_> {
     }
 
     fn send_frame(&self, kind: FrameKind, payload: Vec<u8>, cost: u64) -> Result<()> {
+        // This waits until the receiver has taken enough, so a slow disk there bounds what is in memory on
+        // both sides.
         if !self.link.feed.acquire_credit(self.stream, cost) {
             return Err(SyncError::Stopped);
         }
@@ -231,6 +254,8 @@ impl StreamSender<'_> {
         if size <= DATA_LEN as u64 {
             let mut bytes = vec![0; size as usize];
             file.file.read_exact_at(&mut bytes, 0).map_err(map_short_read)?;
+            // The file is sent only after this check. Of a longer file, parts are sent before, and the end
+            // frame is held back instead.
             check_unchanged(file)?;
             let cost = data_cost(bytes.len());
             return self.send_frame(FrameKind::Whole, bytes, cost);
@@ -238,6 +263,7 @@ impl StreamSender<'_> {
         let mut position = 0;
         for segment in iter_data_segments(&file.file, &file.stat) {
             let segment = segment.map_err(SyncError::wrap_io_error("read"))?;
+            // Holes are sent as lengths, and the receiver leaves holes there.
             if segment.offset > position {
                 self.send_hole(segment.offset - position)?;
             }
@@ -259,6 +285,7 @@ impl StreamSender<'_> {
 
     fn send_delta(&self, file: &OpenedFile, matcher: &SignatureMatcher) -> Result<()> {
         let mut reader = HashedReader { file: &file.file, position: 0, hasher: blake3::Hasher::new() };
+        // The scan knows only I/O errors. The real error is kept aside and returned after the scan.
         let mut failed = None;
         let outcome = matcher.scan_file(&mut reader, file.stat.size, &mut |op| {
             let sent = match op {
@@ -281,6 +308,8 @@ impl StreamSender<'_> {
             (Ok(()), None) => {}
         }
         check_unchanged(file)?;
+        // The matches were found by 8 bytes of a hash and may be wrong. The hash of the whole file lets the
+        // receiver notice that.
         self.send_frame(FrameKind::End, reader.hasher.finalize().as_bytes().to_vec(), 0)
     }
 
@@ -291,6 +320,7 @@ impl StreamSender<'_> {
                     bytes.chunks(DATA_LEN).try_for_each(|piece| self.send_data(piece.to_vec()))?
                 }
                 TransferPiece::Hole(len) => self.send_hole(len)?,
+                // A source was opened without an old version, so it cannot refer to one.
                 TransferPiece::Old { .. } => return Err(SyncError::Unequal),
             }
         }
@@ -319,6 +349,7 @@ impl Read for HashedReader<'_> {
 fn check_unchanged(file: &OpenedFile) -> Result<()> {
     let now = stat_file(&file.file)?;
     let same = (now.size, now.mtime) == (file.stat.size, file.stat.mtime)
+        // Removing or adding a hard link changes the change time and nothing of the content.
         && (now.ctime == file.stat.ctime || now.nlink != file.stat.nlink);
     if same { Ok(()) } else { Err(SyncError::Changed) }
 }

@@ -96,6 +96,8 @@ impl StreamInbox {
     /// Says which files will be opened, in this order; what is to be sent about it.
     pub fn announce_files(&self, files: impl Iterator<Item = (u32, u64)>) -> Option<WireFrame> {
         let mut state = self.lock();
+        // Longer files are not asked for ahead: one of them would use most of the allowance while the
+        // receiver is busy with others.
         state.queue = files.filter(|(_, size)| *size <= AHEAD_FILE_MAX).collect();
         state.request_ahead()
     }
@@ -103,6 +105,8 @@ impl StreamInbox {
     /// Opens a file; the number of its stream, and what is to be sent about it.
     pub fn open_stream(&self, file: u32, old: Option<WireOldVersion>) -> (u32, Vec<WireFrame>) {
         let mut state = self.lock();
+        // A file that was asked for ahead is on its way whole. If it is opened with an old version after all,
+        // it gets a second stream, and what arrives on the first one is never taken.
         if old.is_none()
             && let Some(stream) = state.requested.remove(&file)
         {
@@ -126,6 +130,8 @@ impl StreamInbox {
             let Some(stream) = state.streams.get_mut(&number) else { return Err(SyncError::Lost) };
             if let Some(item) = stream.items.pop_front() {
                 stream.taken += item_cost(&item);
+                // Credit is given in large steps: one frame for each half of the window instead of one for
+                // each piece.
                 let more = if stream.taken >= WINDOW / 2 && !stream.ended {
                     let bytes = std::mem::take(&mut stream.taken);
                     stream.allowed += bytes;
@@ -135,6 +141,7 @@ impl StreamInbox {
                 };
                 return Ok((item, more));
             }
+            // What arrived before the connection was lost has been handed out by now.
             if state.lost {
                 return Err(SyncError::Lost);
             }
@@ -147,7 +154,9 @@ impl StreamInbox {
         let mut state = self.lock();
         let Some(stream) = state.streams.remove(&number) else { return Vec::new() };
         state.ahead = state.ahead.saturating_sub(stream.ahead);
+        // A stream that has ended needs no message; the sender has forgotten it.
         let cancel = (!stream.ended).then(|| WireFrame::new(FrameKind::Cancel, number, Vec::new()));
+        // Asking again at half keeps the number of frames low and the line busy.
         let more = if state.ahead <= AHEAD_MAX / 2 { state.request_ahead() } else { None };
         cancel.into_iter().chain(more).collect()
     }
@@ -156,6 +165,8 @@ impl StreamInbox {
     pub fn accept_frame(&self, frame: WireFrame) -> std::result::Result<(), WireError> {
         let mut state = self.lock();
         let next = state.next;
+        // A cancelled stream is forgotten at once, but its frames keep arriving for up to a round trip.
+        // Numbers are never used twice, so these cannot be taken for frames of another stream.
         let Some(stream) = state.streams.get_mut(&frame.number) else {
             // What was under way when a stream was closed.
             return if frame.number < next { Ok(()) } else { Err(WireError::Unasked("a stream")) };
@@ -167,12 +178,16 @@ impl StreamInbox {
         let item = decode_item(frame)?;
         let counted = item_cost(&item);
         stream.ended = whole || matches!(item, StreamItem::End(_) | StreamItem::Fail(_));
+        // A frame beyond the allowance is a violation of the protocol and ends the connection. Only the
+        // frames that end a stream cost nothing and may come without any allowance left.
         stream.allowed = match (stream.allowed.checked_sub(counted), stream.ended) {
             (Some(rest), _) => rest,
             (None, true) if !whole => 0,
             (None, _) => return Err(WireError::TooMuch("bytes of a stream")),
         };
         stream.items.push_back(item);
+        // A whole file ends its stream by itself. There is no hash: it was checked for changes before it was
+        // sent.
         if whole {
             stream.items.push_back(StreamItem::End(None));
         }
@@ -200,6 +215,7 @@ impl InboxState {
     fn request_ahead(&mut self) -> Option<WireFrame> {
         let first = self.next;
         let mut files = Vec::new();
+        // All files of one request get consecutive stream numbers and go out in one frame.
         while self.ahead < AHEAD_MAX
             && let Some((file, size)) = self.queue.pop_front()
         {

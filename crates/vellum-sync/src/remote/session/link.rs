@@ -89,6 +89,8 @@ pub struct SessionLink {
 impl SessionLink {
     /// Greets the other side, and starts to read and write.
     pub fn start_link(read: OwnedFd, write: OwnedFd, settings: &LinkSettings) -> Arc<Self> {
+        // The channel is bounded: whoever sends more than the line takes is made to wait. The thread that
+        // reads never sends, so it never waits here.
         let (out, frames) = sync_channel(FRAMES_MAX);
         let link = Arc::new(Self {
             out: Mutex::new(Some(out)),
@@ -105,6 +107,8 @@ impl SessionLink {
         let codec = settings.codec;
         let sent = Arc::clone(&link.sent);
         let timeout = Arc::clone(&link.timeout);
+        // The writing thread must not keep the link alive: it ends when the last sender is gone, and the link
+        // owns a sender.
         let writer = Arc::downgrade(&link);
         let writing = std::thread::spawn(move || {
             let outcome = write_frames(CountedWriter::new(write, sent), codec, &frames, &timeout);
@@ -113,6 +117,7 @@ impl SessionLink {
             }
         });
         *link.writer.lock() = Some(writing);
+        // The reading thread keeps the link until the other side closes the stream.
         let reader = Arc::clone(&link);
         let stream = TimedReader::new(read, Arc::clone(&link.timeout), Arc::clone(&link.received));
         std::thread::spawn(move || {
@@ -146,6 +151,7 @@ impl SessionLink {
     pub fn finish_sending(&self) {
         self.close();
         let writing = self.writer.lock().take();
+        // If the connection is lost, the writer may hang in a write that never returns.
         if let Some(writing) = writing.filter(|_| self.loss_reason().is_none()) {
             // A thread that panicked has said so.
             let _ = writing.join();
@@ -174,6 +180,7 @@ impl SessionLink {
     /// What is stopped when the other side says so or is gone.
     pub(super) fn set_stop_meter(&self, meter: Option<Arc<ProgressMeter>>) {
         let mut control = self.control.lock();
+        // The connection may have been lost just before. Nobody would stop the operation that begins now.
         if let (Some(_), Some(meter)) = (&control.lost, &meter) {
             meter.request_stop();
         }
@@ -182,11 +189,15 @@ impl SessionLink {
 
     fn mark_lost(&self, error: &WireError) {
         let mut control = self.control.lock();
+        // The first reason is the cause. The other thread fails later because of it.
         control.lost.get_or_insert_with(|| error.to_string());
         if let Some(meter) = &control.meter {
             meter.request_stop();
         }
         drop(control);
+        // Everybody who waits is released, for whatever they wait: senders by the closed channel, receivers
+        // of content by the inbox, senders of content by the feed, and receivers of messages by the
+        // condition.
         self.close();
         self.inbox.mark_lost();
         self.feed.end_requests();
@@ -195,6 +206,8 @@ impl SessionLink {
 
     /// Sends a frame, when those before it have gone.
     pub(super) fn send_frame(&self, frame: WireFrame) -> Result<()> {
+        // The lock is released before sending, which can block for long; closing the link must not wait for
+        // it.
         let out = self.out.lock().clone();
         out.and_then(|out| out.send(frame).ok()).ok_or(SyncError::Lost)
     }
@@ -242,6 +255,8 @@ impl SessionLink {
                     return Err(decode_error(kind, message));
                 }
                 Some(incoming) => return Ok(incoming),
+                // Messages that arrived before the loss are handed out first: a report that was received
+                // counts.
                 None if control.lost.is_some() => return Err(SyncError::Lost),
                 None => self.wake.wait(&mut control),
             }
@@ -254,6 +269,8 @@ impl SessionLink {
             Ok(greeting) => greeting,
             Err(error) => return error,
         };
+        // From here on the program on the other side is Vellum, so a loss is worth another attempt. A loss
+        // before that is usually a wrong password or a missing program.
         self.greeted.store(true, Ordering::Relaxed);
         let mut frames = match WireReader::new(stream, greeting.codec) {
             Ok(frames) => frames,
@@ -276,6 +293,7 @@ impl SessionLink {
         match frame.kind {
             FrameKind::Ping => Ok(()),
             FrameKind::Part | FrameKind::Message => {
+                // Parts are collected before they are parsed, so the sum is limited and not only each frame.
                 if partial.message.len() + frame.payload.len() > MESSAGE_MAX {
                     return Err(WireError::TooMuch("a message"));
                 }
@@ -291,6 +309,8 @@ impl SessionLink {
                 )
             }
             FrameKind::Listing => {
+                // Listings take memory in proportion to their length. None is accepted that this side did not
+                // ask for.
                 if self.control.lock().listings == 0 || partial.listing.is_some() {
                     return Err(WireError::Unasked("a listing"));
                 }
@@ -299,6 +319,8 @@ impl SessionLink {
             }
             FrameKind::Plan => {
                 let own = self.control.lock().own.clone();
+                // Steps are checked against both listings while they arrive, so a plan never refers to
+                // entries that do not exist.
                 let (Some(from), Some(to)) = (&partial.from, own) else {
                     return Err(WireError::Unasked("a plan"));
                 };
@@ -306,6 +328,7 @@ impl SessionLink {
                 steps.map_or(Ok(()), |steps| self.enqueue_message(IncomingMessage::Steps(steps)))
             }
             FrameKind::Digests => {
+                // What may come was set when the request was sent, or when the listing was.
                 if partial.bulk.len() + frame.payload.len() > self.control.lock().bulk {
                     return Err(WireError::Unasked("hashes"));
                 }
@@ -332,6 +355,8 @@ impl SessionLink {
         partial: &mut PartialMessages,
     ) -> std::result::Result<(), WireError> {
         match message {
+            // This is handled here and not queued: the thread that takes messages is busy with what is to be
+            // stopped.
             SessionMessage::Stop => {
                 if let Some(meter) = &self.control.lock().meter {
                     meter.request_stop();
@@ -347,6 +372,7 @@ impl SessionLink {
                 listing.begun = begun.map(|(secs, nanos)| UnixTime { secs, nanos });
                 listing.granularity = TimeGranularity::from_nanos(granularity);
                 let listing = Arc::new(listing);
+                // A plan that follows refers to this listing.
                 partial.from = Some(Arc::clone(&listing));
                 partial.decoder = ListingDecoder::default();
                 let mut control = self.control.lock();
@@ -364,6 +390,8 @@ impl SessionLink {
 
     fn enqueue_message(&self, incoming: IncomingMessage) -> std::result::Result<(), WireError> {
         let mut control = self.control.lock();
+        // The reading thread must not wait for somebody to take messages, so too many of them end the
+        // connection.
         if control.queue.len() >= MESSAGES_MAX {
             return Err(WireError::TooMuch("messages"));
         }
@@ -395,6 +423,8 @@ fn write_frames(
     let mut writer = WireWriter::new(out, codec)?;
     loop {
         let millis = timeout.load(Ordering::Relaxed);
+        // A quarter of the time-out, so that several signs of life can be late before the other side gives
+        // up.
         let patience = if millis == 0 { PING_MAX } else { Duration::from_millis(millis / 4).min(PING_MAX) };
         match frames.recv_timeout(patience) {
             Ok(frame) => writer.write_frame(&frame)?,
@@ -403,6 +433,8 @@ fn write_frames(
             }
             Err(RecvTimeoutError::Disconnected) => return writer.flush(),
         }
+        // Everything that waits goes out before the flush, so that small frames share packets and blocks of
+        // the compressor.
         while let Ok(frame) = frames.try_recv() {
             writer.write_frame(&frame)?;
         }

@@ -170,6 +170,7 @@ impl From<WireReport> for SyncReport {
 /// An error as it is told to the other side.
 pub(super) fn encode_error(error: &SyncError) -> (u8, String) {
     let kinds = ErrorKind::ALL;
+    // The place in the list is part of the protocol, so the order of the list must not change.
     let place = kinds.iter().position(|kind| *kind == error.kind()).unwrap_or(kinds.len() - 1);
     (place as u8, error.format_chain())
 }
@@ -177,6 +178,8 @@ pub(super) fn encode_error(error: &SyncError) -> (u8, String) {
 /// An error that the other side told.
 pub(super) fn decode_error(kind: u8, message: String) -> SyncError {
     match ErrorKind::ALL.get(usize::from(kind)) {
+        // These two are told apart from other failures: a vanished file is no problem, and a changed one is
+        // tried again.
         Some(ErrorKind::NotFound) if message == SyncError::Vanished.to_string() => SyncError::Vanished,
         Some(ErrorKind::Conflict) if message == SyncError::Changed.to_string() => SyncError::Changed,
         known => SyncError::Remote { kind: known.copied().unwrap_or(ErrorKind::Io), message },

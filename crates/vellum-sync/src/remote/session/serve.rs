@@ -39,6 +39,8 @@ pub fn serve_session(link: &Arc<SessionLink>, home: &Path) -> Result<()> {
         let request = match link.receive_message() {
             Ok(request) => request,
             // The end of the stream is as good as a farewell.
+            // The client is gone and nobody can be told. What it had asked for was stopped when the
+            // connection was lost.
             Err(SyncError::Lost) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -47,6 +49,7 @@ pub fn serve_session(link: &Arc<SessionLink>, home: &Path) -> Result<()> {
             Ok(false) => return Ok(()),
             Err(SyncError::Lost) => return Ok(()),
             Err(error) => {
+                // The request failed, the connection did not. The client decides whether it goes on.
                 let (kind, message) = encode_error(&error);
                 link.send_message(&SessionMessage::Failed { kind, message })?;
             }
@@ -77,7 +80,9 @@ impl SyncServer<'_> {
     fn handle_request(&mut self, request: IncomingMessage) -> Result<bool> {
         match request {
             IncomingMessage::Message(SessionMessage::Begin(begin)) => {
+                // The client chose the time-out; the server was started without one.
                 self.link.set_timeout(begin.timeout);
+                // The threads that feed files refer to the listing of the end before.
                 if let Some(mut before) = self.end.take() {
                     before.stop_feeding(self.link);
                 }
@@ -88,6 +93,7 @@ impl SyncServer<'_> {
             IncomingMessage::Message(SessionMessage::List { options, filters, top, owners }) => {
                 self.list_entries(*options, *filters, top, owners)?;
             }
+            // The message that follows says what the numbers are for.
             IncomingMessage::Bulk(numbers) => match self.link.receive_message()? {
                 IncomingMessage::Message(SessionMessage::Digest) => self.hash_files(&numbers)?,
                 IncomingMessage::Message(SessionMessage::Take) => self.remove_entries(&numbers)?,
@@ -113,6 +119,7 @@ impl SyncServer<'_> {
     ) -> Result<()> {
         let link = Arc::clone(self.link);
         let end = self.served_end()?;
+        // Entries get new numbers. A request by an old number must not be answered from the new listing.
         end.stop_feeding(&link);
         let side = match end.role {
             ServerRole::Source => SyncSide::Source,
@@ -126,6 +133,8 @@ impl SyncServer<'_> {
         let rules = Arc::new(filters).create_named_filter(side, root.as_os_str().as_bytes(), &top)?;
         let wish = ListingRequest { side, options: Arc::new(options), rules, top, avoid: None, owners };
         let meter = Arc::new(ProgressMeter::default());
+        // The reading thread stops the scan when the client says so or is gone. Without this, the server
+        // would go on listing a large tree for nobody.
         link.set_stop_meter(Some(Arc::clone(&meter)));
         let listing = match &end.local {
             Some(local) => local.list_entries(&wish, &meter),
@@ -144,11 +153,14 @@ impl SyncServer<'_> {
             }),
         };
         link.set_stop_meter(None);
+        // The meter is taken back before an error returns, or a late stop would hit the next operation.
         let listing = Arc::new(listing?);
         // All that the answer allows the other side to send must be allowed before it can be there.
         link.allow_bulk_bytes(listing.len() * size_of::<u32>());
         match (&end.local, end.role) {
             (Some(local), ServerRole::Source) => {
+                // The client asks for content as soon as it has the listing, so the threads run before the
+                // listing is sent.
                 link.feed.reset_requests();
                 end.feeding = Some(start_feed_threads(&link, local, &listing));
             }
@@ -165,9 +177,12 @@ impl SyncServer<'_> {
     fn remove_entries(&mut self, numbers: &[u8]) -> Result<()> {
         let link = Arc::clone(self.link);
         let end = self.served_end()?;
+        // Only entries of a source that this server listed can be removed, so the client can name nothing
+        // that it was not shown.
         let (Some(listing), Some(local), ServerRole::Source) = (&end.listing, &end.local, end.role) else {
             return Err(unexpected_error());
         };
+        // The client cannot check this: it does not know what lies on this host.
         if let Some(place) = ReservedDirectory::find_containing(&end.path) {
             return Err(SyncError::for_own_place(&end.path, &place));
         }
@@ -200,6 +215,8 @@ impl SyncServer<'_> {
     }
 
     fn execute_plan(&mut self, options: &SyncOptions) -> Result<()> {
+        // The client sends its listing and its plan directly after the request, without waiting for an
+        // answer.
         let IncomingMessage::Listing(from) = self.link.receive_message()? else {
             return Err(unexpected_error());
         };
@@ -214,6 +231,7 @@ impl SyncServer<'_> {
             .clone()
             .filter(|_| end.role == ServerRole::Destination)
             .ok_or_else(unexpected_error)?;
+        // The staging directories that the user named are checked before the destination is created.
         if end.local.is_none() {
             StagingDirectories::check_dirs(&end.path, &options.writing)?;
         }
@@ -225,6 +243,7 @@ impl SyncServer<'_> {
         link.set_stop_meter(None);
         let report = outcome?;
         // What was listed is no more: a run begins with a listing.
+        // The plan changed what the listing describes. A second plan needs a new listing.
         end.listing = None;
         link.send_message(&SessionMessage::Done(report.into()))
     }
@@ -234,6 +253,8 @@ impl ServedEnd {
     fn open(begin: &BeginRequest, home: &Path) -> Result<(Self, FoundPath)> {
         let mut path = resolve_from_home(&begin.path, home);
         if begin.role == ServerRole::Destination {
+            // `..` behind a directory that does not exist would fail now and mean something else once it is
+            // created.
             path = resolve_missing_path(&path);
         }
         if begin.role == ServerRole::Destination
@@ -255,6 +276,7 @@ impl ServedEnd {
                 found = FoundPath::Single;
                 Some(open_single_entry(&path, begin.name.as_deref())?)
             }
+            // The directory is created when the plan is executed, so that a dry run creates nothing.
             (Err(SyncError::Beneath(error)), ServerRole::Destination) if error.is_not_found() => {
                 found = FoundPath::Nothing;
                 None
@@ -349,6 +371,7 @@ fn open_named_destination(path: &Path, follows_name: bool) -> Result<LocalEnd> {
     let (parent_path, name) = split_parent(path)?;
     let parent = HeldDir::open_trusted_root(parent_path)?;
     let opened = match parent.open_dir_to_read(name) {
+        // A directory that may be searched and written to, but not read, can still be a destination.
         Err(error) if error.errno() == Some(rustix::io::Errno::ACCESS) => parent.open_dir(name),
         Err(error) if error.is_not_a_directory() && follows_name => {
             match resolve_within(parent_path, path) {
@@ -423,6 +446,8 @@ fn execute_and_report(
     let job = SyncJob { plan: &plan, source: &source, from, to, options: &options };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // The thread that executes the plan reports to the meter only. This one sends what the meter says,
+        // until the plan is done or the client is gone.
         let teller = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 std::thread::park_timeout(TELL);
@@ -435,6 +460,7 @@ fn execute_and_report(
         });
         let outcome = local.execute_plan(&job, meter);
         done.store(true, Ordering::Relaxed);
+        // It would otherwise sleep until its next report, and the scope would wait for it.
         teller.thread().unpark();
         outcome
     })

@@ -24,11 +24,14 @@ impl TimedReader {
 
     fn wait_readable(&self) -> io::Result<()> {
         let millis = self.timeout.load(Ordering::Relaxed);
+        // Without a time-out, the read itself waits, and the end of the process on the other side ends it.
         if millis == 0 {
             return Ok(());
         }
         let limit = Timespec::try_from(Duration::from_millis(millis)).ok();
         loop {
+            // The stream is a pipe to ssh or standard input. A time-out for reads exists for sockets only
+            // (SO_RCVTIMEO), so the wait is a poll.
             let mut polled = [PollFd::new(&self.file, PollFlags::IN)];
             match poll(&mut polled, limit.as_ref()) {
                 Ok(0) => {
@@ -45,6 +48,7 @@ impl TimedReader {
 
 impl Read for TimedReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // The time-out is read again for each wait: the server learns it from the first message.
         self.wait_readable()?;
         let count = self.file.read(buffer)?;
         self.count.fetch_add(count as u64, Ordering::Relaxed);

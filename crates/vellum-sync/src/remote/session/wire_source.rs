@@ -52,6 +52,7 @@ impl SourceEnd for WireSource {
     fn announce_files(&self, listing: &TreeListing, files: &[WantedFile]) {
         let files = files.iter().filter_map(|wanted| {
             let size = listing.get(wanted.id)?.size();
+            // A file that will be opened with an old version cannot be asked for before its signature exists.
             (!wanted.delta || size <= DELTA_MIN).then_some((wanted.id.as_u32(), size))
         });
         if let Some(frame) = self.link.inbox.announce_files(files) {
@@ -65,6 +66,8 @@ impl SourceEnd for WireSource {
         let mut old_len = 0;
         let is_overwritten = old.is_some_and(|old| old.is_overwritten);
         if let Some(OldVersion { file: old, .. }) = old.filter(|_| file.size() > DELTA_MIN) {
+            // The length at this moment is kept: pieces of the old file must lie within what the signature
+            // covers.
             old_len = old.metadata().map_err(SyncError::wrap_io_error("read"))?.len();
             let made = if old_len > 0 { FileSignature::from_file(old, old_len) } else { Ok(None) };
             let made = made.map_err(SyncError::wrap_io_error("read"))?;
@@ -110,6 +113,8 @@ impl ContentPieces for WirePieces {
             return Ok(None);
         }
         let (item, frame) = self.link.inbox.next_item(self.stream)?;
+        // Credit is sent before the piece is used, so that the next bytes are on their way while this one is
+        // written.
         self.link.send_frames(frame)?;
         match item {
             StreamItem::Data(bytes) => {
@@ -123,6 +128,7 @@ impl ContentPieces for WirePieces {
             }
             StreamItem::Old { offset, len } => {
                 self.consume_bytes(len)?;
+                // The offset comes from the other side.
                 if offset.checked_add(len).is_none_or(|end| end > self.old_len) {
                     return Err(SyncError::Wire(WireError::TooMuch("bytes of the old file")));
                 }
@@ -132,6 +138,7 @@ impl ContentPieces for WirePieces {
                 self.ended = true;
                 Err(error)
             }
+            // The file became shorter after it was listed. The run tries it again.
             StreamItem::End(_) if self.rest > 0 => Err(SyncError::Changed),
             StreamItem::End(digest) => {
                 self.ended = true;

@@ -189,6 +189,8 @@ impl<R: Read + Send + 'static> WireReader<R> {
         let Some((first, others)) = header.split_first_mut() else { return Err(WireError::Closed) };
         loop {
             match self.from.read(std::slice::from_mut(first)) {
+                // The end of the stream between two frames is a proper end. Within a frame it is a lost
+                // connection.
                 Ok(0) => return Err(WireError::Closed),
                 Ok(_) => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -201,12 +203,14 @@ impl<R: Read + Send + 'static> WireReader<R> {
         if len > FRAME_MAX {
             return Err(WireError::TooLong(len));
         }
+        // The length is foreign: memory beyond a small buffer is taken only for bytes that arrived.
         let mut payload = Vec::with_capacity((len as usize).min(AHEAD_MAX));
         if Read::take(&mut self.from, u64::from(len)).read_to_end(&mut payload)? < len as usize {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         let mut check = [0; 4];
         self.from.read_exact(&mut check)?;
+        // ssh detects damage by itself; other programs of `--rsh` may not.
         if u32::from_le_bytes(check) != compute_checksum(&header, &payload) {
             return Err(WireError::Damaged);
         }

@@ -55,6 +55,8 @@ impl Greeting {
     pub fn receive_from(from: &mut dyn Read) -> Result<Self, WireError> {
         let mut magic = [0; MAGIC.len()];
         let mut got = 0;
+        // The bytes are read one piece at a time, because a shell's message can be shorter than the greeting
+        // and must be shown as far as it came.
         while let Some(rest) = magic.get_mut(got..).filter(|rest| !rest.is_empty()) {
             match from.read(rest)? {
                 0 => break,
@@ -88,6 +90,8 @@ fn unexpected_greeting(got: &[u8], from: &mut dyn Read) -> WireError {
     }
     let mut shown = got.to_vec();
     let mut more = [0; SHOWN_MAX];
+    // Some more of the text is read, since the first bytes of a message seldom say enough. This can wait only
+    // if the other side neither sends nor closes.
     if shown.len() == MAGIC.len()
         && let Ok(count) = from.read(&mut more)
     {

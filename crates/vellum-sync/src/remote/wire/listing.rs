@@ -39,6 +39,8 @@ pub fn encode_listing<E>(
     send(out.into_vec())?;
     let mut dirs: Vec<(ListingEntryId, ListingEntry<'_>)> =
         listing.iter().filter_map(|dir| dir.children().next().map(|first| (first.id(), dir))).collect();
+    // The receiver numbers entries as they arrive. A parallel scan attaches directories in any order, so they
+    // are sent by the number of their first entry, which gives both sides the same numbers.
     dirs.sort_unstable_by_key(|(first, _)| *first);
     let mut out = FieldWriter::new();
     for (_, dir) in dirs {
@@ -87,6 +89,8 @@ fn encode_entry(out: &mut FieldWriter, entry: &ListingEntry<'_>, last: &mut Prev
         | bit(HAS_DETAIL, detail.is_some())
         | bit(HAS_FLAGS, flags != EntryFlags::default())
         | encode_kind(entry.kind()) << KIND_SHIFT;
+    // Names of one directory often begin alike. The previous name can be one of another directory, which does
+    // no harm.
     let shared = name.iter().zip(&last.name).take_while(|(new, old)| new == old).count();
     out.write_u8(head).write_u8(shared as u8).write_bytes(name.get(shared..).unwrap_or_default());
     if head & SAME_MODE == 0 {
@@ -186,6 +190,8 @@ impl ListingDecoder {
                 let dir = ListingEntryId::from_u32(bytes.read_varint_u32()?)
                     .ok_or(DecodeError::Invalid("directory"))?;
                 let count = bytes.read_varint()?;
+                // An empty directory is not sent. The limit bounds memory: an entry can arrive as a few bytes
+                // and takes 48 and its name.
                 if count == 0 || count > (ENTRIES_MAX - self.entries) as u64 {
                     return Err(WireError::TooMuch("entries"));
                 }
@@ -193,12 +199,14 @@ impl ListingDecoder {
                 continue;
             };
             let (name, fresh, detail) = self.decode_entry(&mut bytes)?;
+            // Names are checked here, so no entry of a peer can be named `..` or contain a slash.
             self.block.push(&name, &fresh, detail)?;
             self.entries += 1;
             self.dir = Some((dir, missing - 1)).filter(|(_, missing)| *missing > 0);
             if self.dir.is_none()
                 && let Some(listing) = &mut self.listing
             {
+                // This fails if the directory does not exist, is no directory, or has its entries already.
                 listing.attach_block(dir, &mut self.block)?;
                 self.block = DirectoryBlock::default();
             }
@@ -225,6 +233,7 @@ impl ListingDecoder {
             (last.uid, last.gid) = (bytes.read_varint_u32()?, bytes.read_varint_u32()?);
         }
         if head & SAME_TIME == 0 {
+            // Differences are added with wrapping in both directions, so every pair of times can be encoded.
             last.secs = last.secs.wrapping_add(bytes.read_signed_varint()?);
         }
         let nanos = bytes.read_varint_u32()?;
@@ -256,6 +265,7 @@ fn decode_detail(bytes: &mut FieldReader<'_>) -> Result<EntryDetail, DecodeError
         let name = bytes.read_bytes(XATTR_NAME_MAX)?.to_vec();
         xattrs.push(ExtendedAttribute { name, value: bytes.read_bytes(XATTR_VALUE_MAX)?.to_vec() });
     }
+    // Both sides compare lists of attributes by position.
     if !xattrs.is_sorted() {
         return Err(DecodeError::Invalid("extended attributes"));
     }

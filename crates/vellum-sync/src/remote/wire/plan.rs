@@ -111,10 +111,12 @@ impl PlanDecoder {
         if payload.is_empty() {
             return Ok(Some(std::mem::take(&mut self.steps)));
         }
+        // An honest plan has a few steps for each entry. A hostile one could repeat a step forever.
         let steps_max = (from.len() + to.len()).saturating_mul(STEPS_PER_ENTRY);
         let mut bytes = FieldReader::new(payload);
         while bytes.remaining() > 0 {
             let step = decode_step(&mut bytes, from, to)?;
+            // Execution finds the steps of a phase by binary search, which requires this order.
             if self.steps.last().is_some_and(|last| last.phase > step.phase) {
                 return Err(DecodeError::Invalid("phase").into());
             }
@@ -144,6 +146,7 @@ fn decode_step(
     let source = id(from)?;
     let old = id(to)?;
     let other = id(from)?;
+    // Execution passes over steps without their entries; refusing them here reports the defect of the peer.
     let complete = match action {
         StepAction::Delete => old.is_some(),
         StepAction::Rename => source.is_some() && old.is_some(),
