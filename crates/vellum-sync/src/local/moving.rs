@@ -31,11 +31,13 @@ pub fn remove_moved_entries(job: &SyncJob<'_>, report: &mut SyncReport, meter: &
     let arrived = |id: &&ListingEntryId| {
         let path = job.from.entry(**id).path();
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+        // A problem of any directory above the entry counts as well as one of the entry itself.
         ends.chain([path.len()]).all(|end| path.get(..end).is_none_or(|above| !failed.contains(above)))
     };
     let entries: Vec<ListingEntryId> = job.plan.moved.iter().filter(arrived).copied().collect();
     let taken = job.source.remove_entries(job.from, &entries, meter)?;
     report.taken = taken.taken;
+    // The copy is complete and durable at this point, so a stop only leaves more entries at the source.
     report.stopped |= taken.stopped;
     report.problems.extend(taken.problems);
     Ok(())

@@ -51,6 +51,7 @@ pub fn scan_entry(dir: &HeldDir, name: &[u8], shown: &[u8], wish: &ListingReques
     let mut found = visit::DirectoryContents::with_capacity(1);
     visit::DirectoryVisitor::new(wish).add_named_entry(dir, name, shown, &mut found)?;
     for (place, device, inode) in &found.linked {
+        // The only entry of the listing is a group by itself.
         found.block.set_link_group(*place as usize, 1);
         listing.linked_files = vec![(*device, *inode)];
     }

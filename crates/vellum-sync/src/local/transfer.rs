@@ -33,8 +33,10 @@ pub(crate) fn execute_plan(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMet
         return Err(SyncError::Refused(refusal.clone()));
     }
     let options = job.options;
+    // Staging directories that cannot be used fail here, before anything at the destination is changed.
     let staging = StagingDirectories::open_dirs(to.root(), &options.writing)?;
     if !job.to.leftovers.is_empty() {
+        // Partial files of files that this run writes are kept: the run goes on with them.
         let expected = collect_partial_names(job);
         to.remove_leftovers(job.to, &|path| expected.iter().any(|name| path.ends_with(name)));
     }
@@ -43,6 +45,8 @@ pub(crate) fn execute_plan(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMet
     }
     let counts = job.plan.counts;
     meter.begin_phase(job.plan.steps.len() as u64, counts.write_bytes);
+    // The source learns about all files now, so that it can ask for small ones ahead while directories are
+    // created.
     job.source.announce_files(job.from, &collect_wanted_files(job));
     // Directories for what is kept are made when there is something to keep.
     let replaces = job.plan.steps.iter().any(|step| step.old.is_some() && step.phase != StepPhase::Finish);
@@ -56,6 +60,8 @@ pub(crate) fn execute_plan(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMet
     execute_phases(&carrier, job);
     let mut durable = false;
     if options.writing.fsync || options.moves {
+        // One call for the whole run is cheaper than one for each file. With `--fsync` files were made
+        // durable before they got their names; this covers directories, attributes and links.
         match syncfs(to.root()) {
             Ok(()) => durable = true,
             Err(errno) => {
@@ -63,12 +69,17 @@ pub(crate) fn execute_plan(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMet
             }
         }
     }
+    // A run that was stopped or gave up has not written everything. The source must not be removed then.
     let durable = durable && !carrier.should_stop();
     Ok(SyncReport { durable, ..carrier.into_report() })
 }
 
 fn execute_phases(carrier: &TransferContext<'_>, job: &SyncJob<'_>) {
     let plan = job.plan;
+    // The order of phases: what is in the way is removed, directories exist before their entries, renames
+    // come before files (their old names may be written to), links after the files that they name, deletions
+    // when everything is written, and attributes of directories last, because all of the above changes their
+    // times.
     let hidden_dirs = HiddenDirectories::for_job(job);
     carrier.execute_steps(plan.phase_steps(StepPhase::Clear));
     carrier.execute_steps(
@@ -86,10 +97,14 @@ fn execute_phases(carrier: &TransferContext<'_>, job: &SyncJob<'_>) {
     queue::execute_in_parallel(carrier, files, &is_wanted, &|steps| {
         carrier.execute_steps(steps.iter().filter(|step| is_wanted(step)));
     });
+    // Everything that comes with content is complete now. What follows must not be visible before the new
+    // files are.
     carrier.name_delayed(job);
     carrier.execute_steps(files.iter().filter(|step| is_later(step)));
     carrier.execute_steps(plan.phase_steps(StepPhase::Links));
     let deletes = plan.phase_steps(StepPhase::Delete);
+    // After a failure the old entry may be the only copy: of a file that was renamed at the source, for
+    // example, whose new name could not be written.
     if !deletes.is_empty() && carrier.failed.load(Ordering::Relaxed) {
         let message =
             format!("not everything was written, so nothing was deleted; {} entries stay", deletes.len());

@@ -62,12 +62,16 @@ pub(super) fn apply_known_attributes(
     newcomer: PreviousOccupant<'_>,
     options: &SyncOptions,
 ) -> Result<Vec<String>> {
+    // Somebody replaced the entry since it was written.
     if now.kind != entry.kind() {
         return Err(SyncError::Changed);
     }
     let wanted = WantedAttributes::from_entry(entry, options);
     let mut failed = Vec::new();
+    // The owner comes first: `chown` clears the set-id bits and file capabilities, which are set below.
     let (uid, gid) = apply_owner(node, &wanted, now, &mut failed);
+    // A change of owner or ACL may have changed the mode, so the mode is set again even if it was right
+    // before.
     let mut touched = (uid, gid) != (now.uid, now.gid);
     if options.preserve.lists_xattrs(SyncSide::Destination) {
         touched |= apply_xattrs(PresentNode { node, now }, entry, &newcomer, options, &mut failed);
@@ -86,6 +90,7 @@ pub(super) fn apply_known_attributes(
             record_failure(set, &mut failed);
         }
     }
+    // Nothing after this changes the file, so the times stay.
     match (wanted.atime, wanted.mtime) {
         (None, None) => {}
         (None, Some(mtime)) if mtime == now.mtime => {}
@@ -124,6 +129,8 @@ fn apply_owner(
     };
     let uid = wanted.uid.filter(is_somebody).filter(|uid| *uid != now.uid);
     let gid = wanted.gid.filter(is_somebody).filter(|gid| *gid != now.gid);
+    // One call if both may be set. If that is refused, each is tried alone: a user may give a file to another
+    // of the user's groups, but not to another user.
     if uid.is_some() && gid.is_some() && try_one(uid, gid) {
         return (uid.unwrap_or(now.uid), gid.unwrap_or(now.gid));
     }
@@ -149,6 +156,8 @@ fn apply_xattrs(
     let present = node.list_xattr_names().unwrap_or_default();
     let mut touched = false;
     for name in present.iter().filter(|name| concerns(name)) {
+        // Security labels are left alone: the system gives them by its own rules, and removing them needs
+        // privilege.
         let stale = !entry.xattrs().iter().any(|xattr| xattr.name == *name)
             && (name.starts_with(ACL_PREFIX)
                 || REMOVED.iter().any(|ours| name.starts_with(ours)) && newcomer.can_remove_xattr(name));
@@ -158,6 +167,8 @@ fn apply_xattrs(
         }
     }
     for xattr in entry.xattrs().iter().filter(|xattr| concerns(&xattr.name)) {
+        // Comparing first spares a write, which would change the change time and need privilege for some
+        // names.
         let same = present.contains(&xattr.name)
             && matches!(node.read_xattr(&xattr.name), Ok(Some(value)) if value == xattr.value);
         if !same {

@@ -21,6 +21,8 @@ impl EntryWriter<'_> {
         step: &SyncStep,
         entry: &ListingEntry<'_>,
     ) -> Result<Vec<String>> {
+        // The basis was compared when it was listed. This only finds entries that were replaced since then; a
+        // link shares whatever is there.
         let looks_equal = match from.stat(entry.name()) {
             Ok(stat) => {
                 stat.kind == entry.kind() && (stat.kind != FileKind::File || stat.size == entry.size())
@@ -45,6 +47,7 @@ impl EntryWriter<'_> {
             return self.create_node(home.dir, step, entry);
         }
         match from.open_file(entry.name()) {
+            // The source of the copy is checked for changes while it is read, as any other file of this host.
             Ok(opened) if opened.stat.size == entry.size() => {
                 self.write_staged_file(home, step, entry, None, &mut SourceContent::File(opened))
             }

@@ -72,11 +72,14 @@ impl<'a> TransferControl<'a> {
         self.meter.add_progress(0, bytes);
         if let Some((limit, since)) = self.limit {
             let taken = self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            // The limit holds for the whole run and not for each file: all threads count into one sum, and
+            // each sleeps until the time at which that many bytes may have gone.
             let due = Duration::from_secs_f64(taken as f64 / limit as f64);
             while let Some(early) = due.checked_sub(since.elapsed()).filter(|early| !early.is_zero()) {
                 if self.meter.is_stopped() {
                     break;
                 }
+                // The sleep is cut into pieces, so that Ctrl-C does not have to wait for a slow limit.
                 std::thread::sleep(early.min(Duration::from_millis(100)));
             }
         }
@@ -89,6 +92,7 @@ impl<'a> TransferControl<'a> {
     }
 
     fn choose_step_len(&self) -> u64 {
+        // With a limit, an eighth of a second at a time: larger steps would make the rate uneven.
         self.limit.map_or(STEP, |(limit, _)| (limit / 8).clamp(4096, STEP))
     }
 
@@ -101,6 +105,7 @@ impl<'a> TransferControl<'a> {
         entry.is_file()
             && entry.size() <= SMALL.min(self.choose_step_len())
             && !self.sparse
+            // A file with holes is copied by its segments, or the holes would be written as zeros.
             && !entry.flags().contains(EntryFlags::SPARSE)
     }
 
@@ -112,9 +117,12 @@ impl<'a> TransferControl<'a> {
         if size <= SMALL.min(self.choose_step_len()) && plain {
             self.copy_small(to, from)?;
         } else if self.limit.is_none() && clone_blocks(to, from, &self.no_clone)? {
+            // Sharing blocks takes the same time for any size. It moves no bytes, so a limit on bytes would have
+            // no meaning.
             self.spared.fetch_add(size, Ordering::Relaxed);
             self.throttle_bytes(size)?;
         } else if self.sparse {
+            // The file gets its length first. What is not written then is a hole.
             set_file_len(to, size)?;
             let whole = std::iter::once(Ok(ContentRange { start: 0, end: size }));
             self.idle_workers.process_ranges(split_ranges(whole), |range| {
@@ -123,6 +131,8 @@ impl<'a> TransferControl<'a> {
         } else {
             self.copy_data(filling, from)?;
         }
+        // A program may have written to the source while it was read. The file is read again, or the failure
+        // is reported.
         check_unchanged(from)
     }
 
@@ -150,6 +160,7 @@ impl<'a> TransferControl<'a> {
 
     /// Copies data alone.
     fn copy_data(&self, filling: &FileFill<'_>, from: &OpenedFile) -> Result<()> {
+        // A hole at the end has no segment that would give the file its length.
         if from.stat.may_have_holes {
             set_file_len(filling.file, from.stat.size)?;
         }
@@ -169,6 +180,8 @@ impl<'a> TransferControl<'a> {
             let mut read_at = position;
             let mut write_at = position;
             // Where the disk has to be waited for, others may write meanwhile.
+            // Threads that copy from the page cache would only wait for the inode lock of the destination in
+            // the kernel.
             let write_lock =
                 is_in_page_cache(&from.file, position + step as u64 - 1).then(|| filling.lock_writes());
             let copied =
@@ -182,6 +195,7 @@ impl<'a> TransferControl<'a> {
                     self.throttle_bytes(count as u64)?;
                 }
                 Err(Errno::INTR) => {}
+                // Reading and writing would fail in the same way.
                 Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
                     return Err(SyncError::wrap_io_error("write")(errno.into()));
                 }
@@ -225,6 +239,7 @@ impl<'a> TransferControl<'a> {
     }
 
     pub(super) fn write_at(&self, to: &FileFill<'_>, bytes: &[u8], position: u64) -> Result<()> {
+        // The file is written at explicit offsets, so the order of threads does not matter.
         let _pen = to.lock_writes();
         to.file.write_all_at(bytes, position).map_err(SyncError::wrap_io_error("write"))?;
         self.count_written(bytes.len() as u64);
@@ -242,6 +257,8 @@ impl<'a> TransferControl<'a> {
 
     /// Writes what is not zero, into a file that has holes there.
     fn write_sparse_at(&self, to: &FileFill<'_>, bytes: &[u8], mut position: u64) -> Result<()> {
+        // Positions are multiples of the block size except at the end, so a skipped piece is a whole block on
+        // most filesystems.
         for piece in bytes.chunks(HOLE) {
             if piece.iter().any(|byte| *byte != 0) {
                 self.write_at(to, piece, position)?;
@@ -283,7 +300,10 @@ impl<'a> TransferControl<'a> {
             filling.count_written(len);
             self.throttle_bytes(len)?;
         }
+        // A hole at the end has not been written.
         set_file_len(filling.file, position)?;
+        // The pieces that were taken from the old file were matched by short hashes, and the old file may
+        // have changed since.
         verify_digest(&hasher, pieces)
     }
 
@@ -304,6 +324,8 @@ impl<'a> TransferControl<'a> {
             let step = (len - done).min(BLOCK as u64) as usize;
             let window = buffer.get_mut(..step).unwrap_or_default();
             old.read_exact_at(window, offset + done).map_err(map_short_read)?;
+            // The bytes are read for the hash in any case, so they are written from memory and not copied in
+            // the kernel.
             hasher.update(window);
             self.write_at(to, window, position + done)?;
             done += step as u64;
@@ -343,6 +365,7 @@ impl<'a> TransferControl<'a> {
     pub fn patch_file(&self, to: &File, from: &OpenedFile, start: u64) -> Result<()> {
         let filling = FileFill::new_in_place(to);
         let end = from.stat.size;
+        // Only the part that exists on both sides is compared, by several threads. The rest is new.
         let there = stat_file(to)?.size.min(end).max(start);
         let there = ContentRange { start, end: there };
         self.idle_workers.process_ranges(split_ranges(std::iter::once(Ok(there))), |range| {
@@ -367,6 +390,7 @@ impl<'a> TransferControl<'a> {
             let window = theirs.get_mut(..step).unwrap_or_default();
             from.file.read_exact_at(window, position).map_err(map_short_read)?;
             let old = ours.get_mut(..step).unwrap_or_default();
+            // Reading is cheaper than writing, and blocks that stay keep being shared with other files.
             match to.file.read_exact_at(old, position) {
                 Ok(()) if old == window => {
                     self.spared.fetch_add(step as u64, Ordering::Relaxed);
@@ -389,6 +413,8 @@ fn clone_blocks(to: &File, from: &OpenedFile, refused: &AtomicBool) -> Result<bo
         Ok(()) => set_file_len(to, from.stat.size).map(|()| true),
         Err(Errno::NOSPC | Errno::DQUOT) => Err(SyncError::wrap_io_error("write")(Errno::NOSPC.into())),
         Err(_) => {
+            // EXDEV, EOPNOTSUPP and the like hold for all files of the run, so it is not tried again. A
+            // refusal that concerned one file alone costs only speed.
             refused.store(true, Ordering::Relaxed);
             Ok(false)
         }
@@ -407,6 +433,8 @@ pub(super) fn verify_digest(hasher: &blake3::Hasher, pieces: &dyn ContentPieces)
 /// Whether a byte of a file can be had without waiting for a disk.
 fn is_in_page_cache(file: &File, position: u64) -> bool {
     let mut byte = [0];
+    // RWF_NOWAIT fails with EAGAIN if the byte would have to be read from the disk. Filesystems that do not
+    // know the flag fail with EOPNOTSUPP, which counts as not cached.
     preadv2(file, &mut [IoSliceMut::new(&mut byte)], position, ReadWriteFlags::NOWAIT).is_ok()
 }
 

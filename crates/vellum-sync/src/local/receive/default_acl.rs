@@ -22,6 +22,8 @@ pub(super) fn read_allowed_mode(dir: &HeldNode<'_>) -> Option<u32> {
 fn decode_acl_mode(acl: &[u8]) -> Option<u32> {
     let (version, entries) = acl.split_first_chunk()?;
     let (entries, rest) = entries.as_chunks::<ENTRY_LEN>();
+    // An ACL of an unknown form is treated as none: the umask applies, as in a directory without a default
+    // ACL.
     if u32::from_le_bytes(*version) != VERSION || !rest.is_empty() {
         return None;
     }

@@ -54,6 +54,8 @@ enum WaitingPlace {
 impl DelayedNames {
     /// Makes the hidden directory.
     pub fn new(root: &HeldDir) -> Result<Self> {
+        // Creating and removing the hidden directory changes the time of the root, which must not look like a
+        // change by this run.
         let root_changed = root.stat_self()?.mtime;
         let hidden = root.create_hidden_dir()?;
         Ok(Self {
@@ -72,6 +74,7 @@ impl DelayedNames {
     /// All that wait; from now on files get their names at once.
     pub fn close(&self) -> (Option<HiddenDir>, Vec<WaitingFile>) {
         let mut state = self.state();
+        // No step is executed at this moment, so no file can be added afterwards.
         (state.hidden.take(), std::mem::take(&mut state.waiting))
     }
 
@@ -93,11 +96,14 @@ impl DelayedNames {
     fn put(&self, written: &mut WrittenFile, dir: &HeldDir) -> Result<Option<WaitingPlace>> {
         let name = self.number.fetch_add(1, Ordering::Relaxed).to_string().into_bytes();
         match written.commit_in(&self.dir, &name, ReplacePolicy::Never) {
+            // The place of the file is on another filesystem than the root (a mount below the destination). A
+            // temporary name beside the place is on the right one.
             Err(error) if error.errno() == Some(Errno::XDEV) => {}
             put => return Ok(put.map(|()| Some(WaitingPlace::Hidden(name)))?),
         }
         let name = new_temp_name()?;
         match written.commit_in(dir, &name, ReplacePolicy::Never) {
+            // The file was written in a staging directory on a third filesystem, and has to be copied.
             Err(error) if error.errno() == Some(Errno::XDEV) => Ok(None),
             put => Ok(put.map(|()| Some(WaitingPlace::Beside(name)))?),
         }
@@ -135,6 +141,8 @@ impl EntryWriter<'_> {
             let Some((from, name)) = self.where_it_waits(file, dir) else { return Ok(()) };
             match file.step.old {
                 Some(_) => from.rename(name, dir, entry.name()),
+                // The listing had nothing there, so the name must still be free: something that appeared since
+                // then is not replaced.
                 None => from.rename_no_replace(name, dir, entry.name()),
             }
             .map_err(map_name_conflict)?;

@@ -15,6 +15,7 @@ use crate::error::{Result, SyncError};
 /// Copies the entry `name` of `dir` into `to`, as `kept`, over what has that name.
 pub(super) fn copy_entry(dir: &HeldDir, name: &[u8], to: &HeldDir, kept: &[u8]) -> Result<()> {
     let stat = dir.stat(name)?;
+    // The access time is read before the content, which would change it.
     let look = CopiedMetadata {
         stat,
         atime: dir.read_access_time(name)?,
@@ -26,10 +27,14 @@ pub(super) fn copy_entry(dir: &HeldDir, name: &[u8], to: &HeldDir, kept: &[u8]) 
             let new = to.stage_file_by(StagingMethod::Named)?;
             clone_or_copy_content(&opened.file, new.file()?, &opened.stat)?;
             look.apply_to_node(&new.node()?);
+            // The content is durable before it has the name, and the name before this returns: the caller
+            // then removes or replaces the original.
             new.file()?.sync_all().map_err(SyncError::wrap_io_error("make durable"))?;
             new.commit(kept, ReplacePolicy::Always)?;
         }
         kind => {
+            // A symlink or special file cannot be created without a name, so it gets a temporary one until it
+            // has its metadata.
             let temp = new_temp_name()?;
             match SpecialFile::from_kind(kind, stat.rdev) {
                 Some(special) => to.create_special(&temp, special, 0o600)?,

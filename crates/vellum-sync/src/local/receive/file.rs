@@ -101,6 +101,7 @@ impl<'a> EntryWriter<'a> {
     ) -> Result<Vec<String>> {
         let dir = home.dir;
         let old = match how {
+            // An old file that cannot be opened is no error: the new one is sent whole.
             WriteMethod::Delta if self.needs_old_file() => dir.open_file(entry.name()).ok(),
             _ => None,
         };
@@ -113,6 +114,8 @@ impl<'a> EntryWriter<'a> {
             self.publish_written(WrittenFile::Partial(partial), dir, step, entry)?;
             return Ok(failed);
         }
+        // A small file of this host is read before anything is created: if it has changed, no temporary file
+        // has to be removed.
         if let Some(failed) = self.write_small_file(home, step, entry)? {
             return Ok(failed);
         }
@@ -151,6 +154,8 @@ impl<'a> EntryWriter<'a> {
         };
         // Attributes before the name: nobody ever sees the new file with the wrong owner or mode.
         let failed = self.apply_file_attributes(dir, new.file()?, step, entry, like)?;
+        // Content and attributes are durable before the name, so after a crash the name leads to the old file
+        // or to the complete new one.
         self.sync_and_verify(new.file()?, content, received)?;
         self.finish_file(new, home, step, entry)?;
         Ok(failed)
@@ -164,6 +169,7 @@ impl<'a> EntryWriter<'a> {
         step: &SyncStep,
         entry: &ListingEntry<'_>,
     ) -> Result<()> {
+        // In a hidden directory nothing can have the name, and there is no old version to keep.
         if home.hidden.is_none() {
             return self.publish_written(WrittenFile::Staged(new), home.dir, step, entry);
         }
@@ -179,6 +185,8 @@ impl<'a> EntryWriter<'a> {
         pieces: &mut dyn ContentPieces,
         old: Option<&OpenedFile>,
     ) -> Result<Option<ContentDigest>> {
+        // Parts arrive in any order, and a hash needs them in order. A file that is verified is therefore
+        // read in one piece.
         match pieces.split_parts().filter(|_| !self.job.options.writing.verify) {
             Some(parts) => self.flow.assemble_parts(filling, parts).map(|()| None),
             None => self.flow.assemble_pieces(filling, pieces, old.map(|old| &old.file)).map(Some),
@@ -197,6 +205,8 @@ impl<'a> EntryWriter<'a> {
             return Ok(UnfinishedFile { file: temp.stage_file()?, like: None });
         }
         if step.old.is_some() {
+            // Linux has no call that gives a nameless file (O_TMPFILE) the name of an existing one. It would
+            // need a temporary name anyway.
             let file = dir.stage_file_by(StagingMethod::Named)?;
             // Held while the name is temporary: another run that finds it knows that somebody is writing it.
             let _ = flock(file.file()?, FlockOperation::NonBlockingLockExclusive);
@@ -229,12 +239,16 @@ impl<'a> EntryWriter<'a> {
     ) -> Result<Vec<String>> {
         // What arrived is of this very file, so it is worth more than an old version that is not much longer.
         let arrived = partial.arrived_len();
+        // Either what arrived or the old version is the basis of the difference, since the source compares
+        // with one file only.
         let goes_on = arrived > 0 && old.is_none_or(|old| arrived >= old.stat.size / 2);
         let there = if goes_on { Some(&partial.file) } else { old.map(|old| &old.file) };
         let mut content = self.job.source.open_content(*entry, there.map(OldVersion::from_kept_file))?;
         self.check_source_unchanged(&content, entry)?;
         let received = match &mut content {
             SourceContent::File(from) => {
+                // What an earlier run left is compared block by block and corrected. Its length or time would
+                // prove nothing.
                 self.flow.patch_file(&partial.file, from, 0)?;
                 None
             }
@@ -242,6 +256,8 @@ impl<'a> EntryWriter<'a> {
                 Some(self.flow.resume_content(&partial.file, arrived, &mut **pieces)?)
             }
             SourceContent::Pieces(pieces) => {
+                // The pieces will refer to the old version, so what arrived earlier is of no use. With its
+                // end left in place, the file would be too long.
                 rustix::fs::ftruncate(&partial.file, 0)
                     .map_err(|errno| SyncError::wrap_io_error("write")(errno.into()))?;
                 let filling = FileFill::new(&partial.file, entry.size(), step.old.is_some());
@@ -263,6 +279,8 @@ impl<'a> EntryWriter<'a> {
         like: Option<FileStat>,
     ) -> Result<Vec<String>> {
         let node = HeldNode::from_file(file);
+        // In a new file all that the attributes depend on is known from the first file of its directory,
+        // which spares a `statx` for each file.
         let now = like.map_or_else(|| node.stat(), Ok)?;
         let newcomer = self.previous_occupant(step, &dir.hold_self());
         let failed = attributes::apply_known_attributes(&node, &now, entry, newcomer, self.job.options)?;
@@ -299,6 +317,8 @@ impl<'a> EntryWriter<'a> {
         received: Option<ContentDigest>,
     ) -> Result<()> {
         let writing = &self.job.options.writing;
+        // Pages that are not yet written cannot be dropped from the cache, so verification needs them on the
+        // disk as well.
         if writing.fsync || writing.verify {
             file.sync_all().map_err(SyncError::wrap_io_error("make durable"))?;
         }
@@ -335,6 +355,8 @@ impl<'a> EntryWriter<'a> {
         let stamp =
             if old.flags().contains(EntryFlags::LINKED) { 0 } else { self.job.to.change_stamp(old.id()) };
         let untouched = stamp == 0 || stamp == crate::local::scan::compute_stamp(&stat);
+        // If the destination already is what the source has, another run or program did the same, and
+        // replacing it loses nothing.
         if is(&old) && untouched || source.is_some_and(|source| is(&source)) {
             Ok(())
         } else {
@@ -345,6 +367,8 @@ impl<'a> EntryWriter<'a> {
     /// The source's file is as it was listed.
     fn check_source_unchanged(&self, content: &SourceContent, entry: &ListingEntry<'_>) -> Result<()> {
         match content {
+            // A local file is opened long after it was listed. What a two-way run decides about one version
+            // must not be done with another one. Content of other hosts is checked where it is read.
             SourceContent::File(from)
                 if self.job.options.writing.unchanged
                     && (from.stat.size, from.stat.mtime) != (entry.size(), entry.mtime()) =>
@@ -356,6 +380,8 @@ impl<'a> EntryWriter<'a> {
     }
 
     pub(super) fn keep_backup(&self, dir: &HeldDir, step: &SyncStep, entry: &ListingEntry<'_>) -> Result<()> {
+        // The old version is checked as late as possible: directly before it gets its second name and is
+        // replaced.
         self.check_old_unchanged(dir, step)?;
         match &self.keeper {
             Some(keeper) if step.old.is_some() => keeper.keep_replaced(dir, entry.name(), &entry.path()),
@@ -371,6 +397,7 @@ impl<'a> EntryWriter<'a> {
         entry: &ListingEntry<'_>,
     ) -> Result<Vec<String>> {
         if step.old.is_none() {
+            // `symlink` and `mknod` fail with EEXIST if the name is taken, so nothing is replaced.
             self.create_node_as(dir, entry.name(), entry).map_err(map_name_conflict)?;
             return self.apply_new_attributes(&dir.hold_self(), &dir.hold_node(entry.name())?, step, entry);
         }
@@ -415,6 +442,7 @@ impl<'a> EntryWriter<'a> {
         let temp = if step.old.is_some() { Some(new_temp_name()?) } else { None };
         match from.0.link_file(from.1, dir, temp.as_deref().unwrap_or(entry.name())) {
             Ok(()) => {}
+            // The old file is untouched at this point. The caller copies instead.
             Err(error) if is_link_refused(&error) => return Ok(None),
             Err(error) => return Err(map_name_conflict(error)),
         }
@@ -458,6 +486,7 @@ impl<'a> EntryWriter<'a> {
     /// Deletes an entry of the destination.
     pub fn delete_entry(&self, dir: &HeldDir, old: &ListingEntry<'_>) -> Result<()> {
         let deleted = match (&self.keeper, old.kind()) {
+            // Directories are not kept: whatever was in them is in the trash under its whole path.
             (_, FileKind::Dir) => dir.remove_dir(old.name()),
             (Some(keeper), _) => return keeper.keep_deleted(dir, old.name(), &old.path()),
             (None, _) => dir.unlink(old.name()),
@@ -476,6 +505,7 @@ pub(super) fn is_interruption(error: &SyncError) -> bool {
 
 /// Whether a file cannot have another name there: it has too many, lies elsewhere, or the filesystem knows no such thing.
 pub(super) fn is_link_refused(error: &BeneathError) -> bool {
+    // EPERM comes from filesystems without hard links (FAT) and from `fs.protected_hardlinks`.
     const REASONS: [Errno; 5] = [Errno::MLINK, Errno::XDEV, Errno::PERM, Errno::NOSYS, Errno::OPNOTSUPP];
     error.errno().is_some_and(|errno| REASONS.contains(&errno))
 }

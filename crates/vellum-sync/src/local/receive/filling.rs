@@ -34,6 +34,8 @@ pub(super) struct FileFill<'f> {
 impl<'f> FileFill<'f> {
     /// A file of so many bytes, which takes another's name if it `replaces`.
     pub fn new(file: &'f File, size: u64, replaces: bool) -> Self {
+        // Only a file that replaces another one is written back by the rename (`auto_da_alloc`), and a short
+        // one is written back quickly.
         let early = replaces && size > STEP && fstatfs(file).is_ok_and(|is| is.f_type as u64 == EXT4);
         Self { file, write_lock: Mutex::default(), early: AtomicBool::new(early), filled: AtomicU64::new(0) }
     }
@@ -60,6 +62,7 @@ impl<'f> FileFill<'f> {
         }
         // SAFETY: the request takes no argument, and the descriptor is one of ext4, whose request it is.
         let begun = unsafe { ioctl(self.file, NoArg::<WRITE_BACK>::new()) };
+        // ENOTTY on ext2 and ext3, which have the same magic number. It is not tried again.
         if begun.is_err() {
             self.early.store(false, Ordering::Relaxed);
         }

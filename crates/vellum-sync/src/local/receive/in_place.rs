@@ -27,6 +27,8 @@ impl EntryWriter<'_> {
         entry: &ListingEntry<'_>,
         append: bool,
     ) -> Result<Option<Vec<String>>> {
+        // The file is opened once and everything below uses this descriptor, so the file that is checked is
+        // the one that is written.
         let old = dir.open_file_to_update(entry.name())?;
         // Writing through one name would change the file under all of its names, also those that are not part of
         // this run.
@@ -38,6 +40,8 @@ impl EntryWriter<'_> {
             self.copy_backup(keeper, dir, entry, &old)?;
         }
         // What is appended to has to be there, however content is sent.
+        // The source is told about the old file although it will be written over: it then sends only ranges
+        // that are still there when they are needed.
         let is_used = append || self.job.options.writing.delta != DeltaMode::Never;
         let there = OldVersion { file: &old.file, is_overwritten: true };
         let mut content = self.job.source.open_content(*entry, is_used.then_some(there))?;
@@ -56,6 +60,8 @@ impl EntryWriter<'_> {
         entry: &ListingEntry<'_>,
         start: u64,
     ) -> Result<Vec<String>> {
+        // A crash from here on leaves a mixture under the file's name. The next run sees another size or time
+        // and writes the file again.
         let received = match content {
             SourceContent::File(from) => {
                 self.flow.patch_file(&old.file, from, start)?;
@@ -89,6 +95,7 @@ impl EntryWriter<'_> {
                     zero_range(file, position, len)?;
                     len
                 }
+                // Everything before `position` has been written over already.
                 TransferPiece::Old { offset, len } if offset >= position => {
                     self.copy_range_down(&filling, &mut hasher, offset, position, len)?;
                     len
@@ -99,6 +106,7 @@ impl EntryWriter<'_> {
             position = position.checked_add(len).ok_or(SyncError::Unequal)?;
             self.flow.throttle_bytes(len)?;
         }
+        // The old file may have been longer.
         set_file_len(file, position)?;
         verify_digest(&hasher, pieces)
     }
@@ -137,6 +145,7 @@ impl EntryWriter<'_> {
         entry: &ListingEntry<'_>,
         old: &OpenedFile,
     ) -> Result<()> {
+        // The copy is complete before the original is written to.
         let aside = dir.stage_file()?;
         vellum_host::clone::clone_or_copy_content(&old.file, aside.file()?, &old.stat)?;
         aside.node()?.set_mode(old.stat.mode)?;
@@ -153,6 +162,7 @@ impl EntryWriter<'_> {
 fn map_partial_write(error: SyncError, old: &OpenedFile) -> SyncError {
     /// Its time of last change then.
     const LONG_AGO: UnixTime = UnixTime { secs: 0, nanos: 0 };
+    // An error before the first write leaves the file as it was, and its time must stay.
     let is_untouched = stat_file(&old.file)
         .is_ok_and(|now| (now.size, now.mtime, now.ctime) == (old.stat.size, old.stat.mtime, old.stat.ctime));
     if is_untouched {

@@ -26,6 +26,8 @@ pub(crate) struct BackupKeeper {
 impl BackupKeeper {
     /// What the options ask for; None if nothing is kept.
     pub fn new(root: &HeldDir, writing: &WriteOptions) -> Result<Option<Self>> {
+        // The directory is named by the time of the run, so versions of different runs do not replace each
+        // other.
         if writing.trash {
             let dir = create_unique_dir(&create_path(root, TRASH_DIR)?, &format_timestamp())?;
             return Ok(Some(Self { dir: Some(dir), suffix: Vec::new() }));
@@ -45,7 +47,10 @@ impl BackupKeeper {
     /// Keeps what will be replaced: it gets a second name.
     pub fn keep_replaced(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<()> {
         let (to, kept) = self.open_backup_dir(dir, name, path)?;
+        // A hard link leaves the old version under its own name until the new one replaces it there: no
+        // moment without either.
         match dir.link_replacing(name, &to, &kept) {
+            // The old version is gone already, and with it what could be kept.
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) if is_link_refused(&error) => elsewhere::copy_entry(dir, name, &to, &kept),
             other => Ok(other?),
@@ -58,6 +63,7 @@ impl BackupKeeper {
         match dir.rename(name, &to, &kept) {
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) if error.errno() == Some(Errno::XDEV) => {
+                // The copy is durable when this returns, so the original can go.
                 elsewhere::copy_entry(dir, name, &to, &kept)?;
                 Ok(dir.unlink(name)?)
             }
@@ -82,6 +88,8 @@ impl BackupKeeper {
         let kept = [name, &self.suffix].concat();
         let Some(root) = &self.dir else { return Ok((dir.clone(), kept)) };
         let parent = path.get(..path.len().saturating_sub(name.len())).unwrap_or_default();
+        // The directories of the path are created again in the backup, so versions of different directories
+        // do not meet.
         Ok((create_path(root, parent)?, kept))
     }
 }
@@ -116,6 +124,8 @@ pub(super) fn create_path(root: &HeldDir, path: &[u8]) -> Result<HeldDir> {
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
         match here.create_dir(name, PRIVATE) {
             Ok(()) => {}
+            // Another thread or run creates the same directories. If the name is no directory, opening it
+            // below fails.
             Err(error) if error.errno() == Some(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }

@@ -68,12 +68,15 @@ impl TransferControl<'_> {
     ) -> Result<()> {
         let block = fstatfs(to.file).map_or(0, |is| u64::try_from(is.f_bsize).unwrap_or(0));
         let moved = old.stat.size.abs_diff(from.stat.size);
+        // Content that moved by less than a block cannot be shared, and then comparing in place is all that
+        // can be done.
         if moved == 0 || block == 0 || !moved.is_multiple_of(block) {
             return self.patch_file(to.file, from, 0);
         }
         let signature = FileSignature::from_reader(&mut PositionedFile(&old.file, 0), old.stat.size)
             .map_err(SyncError::wrap_io_error("read"))?;
         let Some(signature) = signature else { return self.patch_file(to.file, from, 0) };
+        // The clone of the old version is given up. Its blocks come back range by range, at their new places.
         set_file_len(to.file, 0)?;
         let mut renewal =
             SharedRewrite { flow: self, to, from, old: &old.file, block, found: None, position: 0 };
@@ -111,6 +114,8 @@ impl SharedRewrite<'_> {
                 let run = SharedRun { old: offset, new: self.position, len };
                 self.position += len;
                 match &mut self.found {
+                    // Longer runs contain more whole blocks: at each end of a run up to one block has to be
+                    // written.
                     Some(found) if found.is_continued_by(&run) => found.len += len,
                     _ => {
                         self.flush_found_run()?;
@@ -142,6 +147,8 @@ impl SharedRewrite<'_> {
             let mut read_at = run.old + done;
             let mut write_at = run.new + done;
             let left = (run.len - done) as usize;
+            // On filesystems that can share blocks, this call shares them if offsets and length are aligned.
+            // Where it copies instead, the result is the same.
             match copy_file_range(self.old, Some(&mut read_at), self.to.file, Some(&mut write_at), left) {
                 Ok(count) if count > 0 => done += count as u64,
                 Err(Errno::INTR) => {}

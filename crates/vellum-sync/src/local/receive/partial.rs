@@ -41,6 +41,7 @@ pub(crate) fn partial_file_name(entry: &ListingEntry<'_>) -> Vec<u8> {
     let mut key = entry.path();
     let size = entry.size();
     let mtime = entry.mtime();
+    // With size and time in the name, a later version of the source does not continue an earlier one.
     key.extend_from_slice(&size.to_le_bytes());
     key.extend_from_slice(&mtime.secs.to_le_bytes());
     key.extend_from_slice(&mtime.nanos.to_le_bytes());
@@ -60,11 +61,14 @@ impl PartialFile {
         }
         let PartialPlace { dir: home, name, made } = Self::resolve_location(dir, entry, writing, staging)?;
         let file = match home.open_file_to_update(&name) {
+            // A second name would be changed with it. Nobody but a user makes one.
             Ok(opened) if opened.stat.nlink == 1 => opened.file,
             Ok(_) => return Ok(None),
             Err(error) if error.is_not_found() => home.create_file(&name, 0o600)?,
             Err(error) => return Err(error.into()),
         };
+        // The lock is held while the file is written. A second run on the same destination writes its own
+        // copy instead.
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => Ok(None),
             _ => Ok(Some(Self { dir: home, name, file, made })),
@@ -125,6 +129,7 @@ impl PartialFile {
 
     fn remove_dir(&self) {
         if let Some((parent, path)) = &self.made
+            // Only a directory directly beside the file was created for it alone.
             && !path.contains(&b'/')
         {
             // Others may stand in it still.

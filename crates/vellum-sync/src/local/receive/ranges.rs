@@ -80,6 +80,8 @@ impl IdleWorkers {
             over: AtomicBool::new(false),
             failed: Mutex::default(),
         };
+        // The scope returns when all helpers have ended, so the file is complete, or given up, when this
+        // returns.
         std::thread::scope(|scope| self.process_queue(scope, &queue, &work));
         queue.failed.into_inner().map_or(Ok(()), Err)
     }
@@ -92,6 +94,8 @@ impl IdleWorkers {
         work: &'scope (impl Fn(R) -> Result<()> + Sync),
     ) {
         while let Some((range, more)) = queue.next_range() {
+            // Helpers are called one at a time, each by the one before: a file of two ranges never starts ten
+            // threads.
             if more && let Some(hand) = self.acquire_worker() {
                 scope.spawn(move || {
                     let _hand = hand;
@@ -117,6 +121,8 @@ impl<R, I: Iterator<Item = Result<R>>> RangeQueue<I> {
         if self.over.load(Ordering::Relaxed) {
             return None;
         }
+        // Finding the next range can seek in the file (SEEK_DATA), which moves its position. The lock keeps
+        // that to one thread.
         let mut ranges = self.ranges.lock();
         match ranges.next()? {
             Ok(range) => Some((range, ranges.peek().is_some())),
@@ -130,6 +136,7 @@ impl<R, I: Iterator<Item = Result<R>>> RangeQueue<I> {
     fn record_outcome(&self, outcome: Result<()>) {
         if let Err(error) = outcome {
             self.over.store(true, Ordering::Relaxed);
+            // Later errors follow from the first one, or from the stop.
             self.failed.lock().get_or_insert(error);
         }
     }

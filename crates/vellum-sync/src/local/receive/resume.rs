@@ -46,6 +46,8 @@ impl TransferControl<'_> {
             buffer: vec![0; BLOCK],
         };
         let outcome = self.resume_pieces(&mut going, pieces);
+        // What is there has proved wrong. The run tries the file again, and without this the next attempt
+        // would start from the same bytes and fail in the same way.
         if matches!(outcome, Err(SyncError::Unequal)) {
             truncate_file(file, 0)?;
         }
@@ -77,12 +79,15 @@ impl TransferControl<'_> {
             going.position = going.position.checked_add(len).ok_or(SyncError::Unequal)?;
             self.throttle_bytes(len)?;
         }
+        // The earlier version may have been longer.
         truncate_file(going.filling.file, going.position)?;
         verify_digest(&going.hasher, pieces)
     }
 
     fn write_resumed(&self, going: &mut ResumedFile<'_>, bytes: &[u8]) -> Result<()> {
         going.changed.get_or_insert(going.position);
+        // Zeros may become holes only behind what was there. Before that, skipping them would leave old
+        // bytes.
         match going.position >= going.arrived {
             true => self.write_new_at(&going.filling, bytes, going.position),
             false => self.write_at(&going.filling, bytes, going.position),
@@ -122,6 +127,7 @@ impl TransferControl<'_> {
                 .map_err(SyncError::wrap_io_error("read"))?;
             going.hasher.update(window);
             if offset != going.position {
+                // From here on, what was there is no longer what the source compared with.
                 going.changed.get_or_insert(going.position);
                 self.write_at(&going.filling, window, going.position + done)?;
             }

@@ -62,6 +62,7 @@ impl NewFileDefaults {
         }
         let like = FileStat { mtime: NEVER, ..stat_file(file)? };
         let mut known = known();
+        // The list is short because each worker writes into one directory at a time.
         if known.len() >= REMEMBERED {
             known.remove(0);
         }
@@ -79,11 +80,15 @@ impl EntryWriter<'_> {
         entry: &ListingEntry<'_>,
     ) -> Result<Option<Vec<String>>> {
         let writing = &self.job.options.writing;
+        // With shared blocks the old version has to be opened, and a verified file is read again; both take
+        // the general way.
         let shares = writing.delta == DeltaMode::Always && step.old.is_some();
         if writing.verify || shares || !self.flow.can_copy_at_once(entry) {
             return Ok(None);
         }
         let Some(from) = self.job.source.open_unchecked(*entry)? else { return Ok(None) };
+        // The buffer is taken out of the thread's storage for this time, so that no call from here can find
+        // it borrowed.
         let mut buffer = BUFFER.take();
         let outcome = match self.read_small_file(&from, entry, &mut buffer) {
             Ok(Some(bytes)) => self.create_small_file(home, step, entry, bytes).map(Some),
@@ -110,6 +115,8 @@ impl EntryWriter<'_> {
         if !matches!(from.read_at(window, 0), Ok(count) if count == size) {
             return Ok(None);
         }
+        // The attributes are read after the content. If the change time is before the run, nothing has
+        // changed since, and what was read is what was listed.
         let now = stat_file(from)?;
         let as_listed = (now.kind, now.size, now.mtime) == (FileKind::File, entry.size(), entry.mtime());
         Ok(if as_listed && now.ctime < self.begun { buffer.get(..size) } else { None })

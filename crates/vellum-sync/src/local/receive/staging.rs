@@ -44,6 +44,7 @@ impl StagingDirectories {
         let temp = writing
             .temp_dir
             .as_ref()
+            // A staging directory can be world-writable (`/tmp`), where other users can place symlinks.
             .map(|path| root.open_trusted_dir(path).map_err(|error| unusable_dir_error(TEMP, path, &error)));
         let partial = writing.partial_dir.as_ref().filter(|path| path.starts_with(b"/")).map(|path| {
             open_or_create_dir(root, path).map_err(|error| unusable_dir_error(PARTIAL, path, &error))
@@ -149,6 +150,8 @@ impl EntryWriter<'_> {
             return self.delay(delayed, written, dir, step, entry);
         }
         let named = self.publish_or_copy(&mut written, dir, step, entry);
+        // A partial file is kept only if another run can use it. After a refusal by the destination the next
+        // run would find the same refusal.
         if let (Err(error), WrittenFile::Partial(partial)) = (&named, &written) {
             partial.discard_unless_useful(is_interruption(error));
         }
@@ -162,6 +165,8 @@ impl EntryWriter<'_> {
         step: &SyncStep,
         entry: &ListingEntry<'_>,
     ) -> Result<()> {
+        // The old version has its second name before the new one takes its place. A crash in between leaves
+        // the old version under both names.
         self.keep_backup(dir, step, entry)?;
         let replace = if step.old.is_some() { ReplacePolicy::Always } else { ReplacePolicy::Never };
         match written.commit_in(dir, entry.name(), replace) {
@@ -169,6 +174,8 @@ impl EntryWriter<'_> {
                 self.restore_times(written.file()?, entry);
                 Ok(())
             }
+            // A rename cannot cross filesystems. The copy is made beside the place, so the file still appears
+            // in one step.
             Err(error) if error.errno() == Some(Errno::XDEV) => {
                 let mut copy = self.copy_staged_file(written.file()?, dir, step, entry)?;
                 // It took a while.
@@ -200,6 +207,7 @@ impl EntryWriter<'_> {
     ) -> Result<StagedFile> {
         let copy = dir.stage_file_by(StagingMethod::Named)?;
         clone_or_copy_content(file, copy.file()?, &stat_file(file)?)?;
+        // Only content is copied; attributes are applied again, as to any new file of this directory.
         self.apply_file_attributes(dir, copy.file()?, step, entry, None)?;
         let writing = &self.job.options.writing;
         if writing.fsync || writing.verify {

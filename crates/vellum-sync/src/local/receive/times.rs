@@ -81,10 +81,13 @@ impl TimeCheck {
             _ => {}
         }
         let Ok(now) = node.stat().map(|now| now.mtime) else { return false };
+        // A filesystem that rounds keeps the time as well as it can, which is not a loss.
         let is_there = TimeGranularity::is_possible_rounding(now, mtime);
         // What was written at this moment may have the time by chance.
         let is_old = mtime.secs.abs_diff(current_seconds()) > RECENT;
         match is_there {
+            // A time of long ago cannot be there by chance, so one such file is enough to know the
+            // filesystem.
             true if is_old || now == mtime && !mtime.nanos.is_multiple_of(100) => {
                 self.0.store(KEPT, Ordering::Relaxed)
             }

@@ -45,8 +45,12 @@ impl LinksInDirectory<'_> {
             true => name.to_vec(),
             false => [self.path, b"/", name].concat(),
         };
+        // The kernel resolves the link and refuses to leave the root (RESOLVE_BENEATH gives EXDEV), so nobody
+        // can redirect it between a check and the use.
         match self.root.open_dir_within(&path) {
             Ok(dir) => Ok(Some(dir.stat_self()?)),
+            // The user asked for links to be followed and would expect this one to be. It is an error, unless
+            // the link does not lead to a directory at all.
             Err(error) if error.errno() == Some(Errno::XDEV) => match dir.stat_following(name) {
                 Ok(target) if target.kind == FileKind::Dir => Err(SyncError::LinkOutside),
                 _ => Ok(None),
@@ -135,6 +139,7 @@ impl SymlinkFollower {
         }
         match here.dir.stat_following(name) {
             Ok(target) if must || target.kind == FileKind::Dir => Ok(Some(target)),
+            // A link that must be followed has nothing to be copied as. Others are copied as links.
             Err(error) if must => Err(SyncError::Dangling(error)),
             Ok(_) | Err(_) => Ok(None),
         }
@@ -152,6 +157,8 @@ impl SymlinkFollower {
 /// Whether a target leads out of the tree from a directory that is so many names below its top. Only steps upwards at
 /// its beginning are weighed; later ones could mean anything, since what is before them may be a symlink itself.
 pub(super) fn is_outside_tree(target: &[u8], depth: usize) -> bool {
+    // An absolute target counts as outside even if it leads into the tree, as in rsync (`unsafe_symlink`): on
+    // the other host it would lead elsewhere.
     if target.is_empty() || target.starts_with(b"/") {
         return true;
     }

@@ -139,12 +139,17 @@ impl<'w> DirectoryVisitor<'w> {
         let mut names = dir.read_names_once()?;
         names.sort_names();
         let mut found = DirectoryContents::with_capacity(names.len());
+        // This is asked for each directory and costs nothing in most: a file is opened only if it has the
+        // name of the configuration of a store.
         found.is_store = is_vellum_store(dir, &|name| names.iter().any(|listed| listed.name == name));
         if found.is_store && self.wish.side == SyncSide::Destination {
+            // The store is not looked into. It cannot be deleted, and neither can a directory above it.
             found.keeps = true;
             return Ok(found);
         }
         for listed in names.iter() {
+            // Vellum's own names and the directory of partial files are no content on either side, whatever
+            // the rules say.
             if is_own_name(listed.name) || Some(listed.name) == self.partial_dir {
                 self.record_own_name(listed.name, &mut found);
                 continue;
@@ -153,6 +158,7 @@ impl<'w> DirectoryVisitor<'w> {
         }
         if self.wish.side == SyncSide::Source && !self.wish.options.ignore_missing {
             let listed = here.judge.listed_names();
+            // A set is needed only with `--files-from`, where both lists can be long.
             let names: HashSet<&[u8]> = match listed.is_empty() {
                 true => HashSet::new(),
                 false => names.iter().map(|listed| listed.name).collect(),
@@ -181,6 +187,9 @@ impl<'w> DirectoryVisitor<'w> {
         is_dir: Option<bool>,
         found: &mut DirectoryContents,
     ) {
+        // Rules for directories differ from rules for files, so the kind is needed first. The listing usually
+        // has it; a `statx` is made only for symlinks that may be followed and on filesystems that do not
+        // tell.
         let looked = match is_dir {
             Some(is_dir) if is_dir || !self.links.is_following() => Ok(is_dir),
             // One that leads nowhere may still be left out by a rule.
@@ -195,11 +204,14 @@ impl<'w> DirectoryVisitor<'w> {
             let left_out = match self.wish.side {
                 SyncSide::Source => !verdict.transfer,
                 SyncSide::Destination => {
+                    // A perishable entry protects its directory only as long as the directory stays. It has
+                    // to be in the listing to be deleted with it.
                     let goes = verdict.perishable && self.deletes;
                     !verdict.transfer && verdict.protect_from_delete && !goes
                 }
             };
             if left_out {
+                // Something is left out here, so the directory is not empty although its listing may be.
                 found.keeps = true;
                 return Ok(());
             }
@@ -218,6 +230,7 @@ impl<'w> DirectoryVisitor<'w> {
             self.add_entry([name, name], judged, found)
         });
         if let Err(error) = outcome {
+            // The entry was removed after its name was read. This is no reason to hold deletions back.
             let vanished = error.kind() == vellum_types::ErrorKind::NotFound;
             found.unlisted.push(UnlistedEntry { path: name.into(), message: error.format_chain(), vanished });
         }
@@ -249,6 +262,7 @@ impl<'w> DirectoryVisitor<'w> {
         let target = self.links.resolve_target(here, name, &own, is_way)?;
         let followed = target.is_some();
         let stat = target.unwrap_or(own);
+        // Other kinds cannot have attributes in `user.`: the kernel refuses them (EPERM).
         let may_be_stored = self.is_stored && matches!(stat.kind, FileKind::File | FileKind::Dir);
         let stored = match may_be_stored {
             true => StoredStat::read_from_node(&hold_node(here.dir, name, followed)?, stat.kind, name)?,
@@ -267,6 +281,7 @@ impl<'w> DirectoryVisitor<'w> {
         let FilteredName { here, is_way, .. } = judged;
         let file = self.stat_name(here, name, is_way)?;
         let VisitedFile { stat, followed, .. } = file;
+        // The destination lies within the source, and is not copied into itself.
         if stat.kind == FileKind::Dir && self.wish.avoid == Some((stat.dev, stat.ino)) {
             found.keeps = true;
             return Ok(());
@@ -293,10 +308,12 @@ impl<'w> DirectoryVisitor<'w> {
             FileKind::Dir if (self.recursive || is_way) && !elsewhere => {
                 found.dirs.push((place, name.into()))
             }
+            // The directory is listed without its content, so what it contains is unknown.
             FileKind::Dir => found.keeps |= !elsewhere,
             _ if self.groups && stat.nlink > 1 => found.linked.push((place, stat.dev, stat.ino)),
             _ => {}
         }
+        // Stamps cost 8 bytes for each entry of a listing and are kept only where something compares them.
         let is_stamped = stat.kind == FileKind::File || self.wish.options.moves && stat.kind != FileKind::Dir;
         if self.wish.options.stamps && is_stamped {
             let moves = self.wish.options.moves;
@@ -304,6 +321,8 @@ impl<'w> DirectoryVisitor<'w> {
         }
         found.files += u64::from(stat.kind == FileKind::File);
         found.granularity.observe_time(stat.mtime);
+        // The change time is set by the kernel with full resolution. One of them is enough to see that the
+        // filesystem does not round.
         found.granularity.observe_time(stat.ctime);
         Ok(())
     }
@@ -364,6 +383,7 @@ impl<'w> DirectoryVisitor<'w> {
             if !is_asked_for || is_ruled && !judge.should_transfer_xattr(&name) {
                 continue;
             }
+            // A tree that was written with `--fake-super` holds attributes of root under other names.
             let shown = if self.is_stored { original_xattr_name(&name) } else { Some(name.clone()) };
             // One that is gone since it was listed is no error.
             if let (Some(shown), Some(value)) = (shown, node.read_xattr(&name)?) {

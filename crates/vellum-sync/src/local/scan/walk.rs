@@ -80,6 +80,7 @@ impl<'a> DirectoryWalk<'a> {
             xattrs: looker.read_xattrs(&root.hold_self(), &*wish.rules)?.into(),
             ..EntryDetail::default()
         };
+        // The access time of a directory is never copied, so any time serves.
         if wish.options.preserve.atimes {
             detail.atime = Some(stat.mtime);
         }
@@ -90,6 +91,7 @@ impl<'a> DirectoryWalk<'a> {
         listing.begun = wish.options.stamps.then(current_time);
         let is_fat = rustix::fs::fstatfs(root).is_ok_and(|fs| fs.f_type == FAT);
         listing.granularity = if is_fat { TimeGranularity::COARSEST } else { detect_granularity(&stat) };
+        // With a name of its own, the root is an entry of a directory above, in which rules hold as well.
         let judge = match wish.top.is_empty() {
             true => None,
             false => wish.rules.enter_dir(b"", &|_| Ok(None))?,
@@ -140,6 +142,7 @@ impl<'a> DirectoryWalk<'a> {
 
     fn process_task(&self, task: WalkTask) {
         if let Err(failure) = self.visit_dir(task) {
+            // The listing would be incomplete. The other threads end after the directory that they are at.
             self.walk.give_up();
             self.lock().failure.get_or_insert(failure);
         }
@@ -166,12 +169,15 @@ impl<'a> DirectoryWalk<'a> {
         });
         match outcome {
             Ok((dir, visited, found)) => self.store_listing(dir, &visited, found),
+            // Rules that cannot be read could have excluded or protected anything below, so the run must not
+            // go on without them.
             Err(error @ SyncError::Rules(_)) => Err(error),
             Err(error) => {
                 let mut state = self.lock();
                 let path = state.listing.entry(task.id).path();
                 let vanished = error.kind() == vellum_types::ErrorKind::NotFound;
                 state.listing.unlisted.push(UnlistedEntry { path, message: error.format_chain(), vanished });
+                // At a destination, the flag keeps the plan from writing into the directory or deleting it.
                 state.listing.add_flags(task.id, EntryFlags::UNREAD);
                 Ok(())
             }
@@ -222,6 +228,8 @@ impl<'a> DirectoryWalk<'a> {
         }
         let stat = dir.stat_self()?;
         let id = (stat.dev, stat.ino);
+        // Only a symlink can lead back to a directory above. Comparing device and inode finds it however it
+        // is named.
         if task.followed && task.above.as_ref().is_some_and(|above| above.contains_dir(id)) {
             return Err(SyncError::Cycle);
         }
@@ -237,6 +245,7 @@ impl<'a> DirectoryWalk<'a> {
     ) -> Result<()> {
         let id = visited.id;
         self.meter.add_progress(found.files, 0);
+        // Before the lock: giving up a directory closes a descriptor, which can wait for the filesystem.
         let held = if found.dirs.is_empty() { None } else { self.walk.hold_dir(dir) };
         let mut state = self.lock();
         let state = &mut *state;
@@ -245,6 +254,8 @@ impl<'a> DirectoryWalk<'a> {
             let group = *state.groups.entry((*device, *inode)).or_insert(next);
             found.block.set_link_group(*place as usize, group);
         }
+        // Entries get their final numbers here, under the lock. Their subdirectories are queued with these
+        // numbers and are attached later in any order.
         let first = state.listing.attach_block(id, &mut found.block)?;
         for (place, stamp) in &found.stamps {
             state.listing.set_change_stamp(first.offset_by(*place), *stamp);
@@ -284,6 +295,7 @@ impl<'a> DirectoryWalk<'a> {
         if !prefix.is_empty() {
             prefix.push(b'/');
         }
+        // An entry that could not be examined exists, so its directory cannot be removed.
         if found.unlisted.iter().any(|unlisted| !unlisted.vanished) {
             listing.add_flags(id, EntryFlags::KEEPS);
         }

@@ -19,6 +19,8 @@ impl TransferContext<'_> {
     pub fn name_delayed(&self, job: &SyncJob<'_>) {
         let Some(delayed) = self.delayed() else { return };
         let (hidden, waiting) = delayed.close();
+        // Half of an update must not become visible if the rest will not follow. A failure of single files
+        // does not hold the others back.
         let is_over = self.should_stop() || self.cut.load(Ordering::Relaxed);
         if is_over && !self.is_stopped() && !waiting.is_empty() {
             let message =
@@ -34,6 +36,7 @@ impl TransferContext<'_> {
                 }
                 false => self.receiver().name_waiting(file, &dir, &entry),
             });
+            // The step was counted when its file was complete.
             if is_over || named.is_err() {
                 self.uncount();
             }

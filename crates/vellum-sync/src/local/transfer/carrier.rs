@@ -53,6 +53,7 @@ pub(super) struct TransferContext<'a> {
 impl<'a> TransferContext<'a> {
     pub fn new(root: &HeldDir, receiver: EntryWriter<'a>, meter: &'a ProgressMeter) -> Self {
         let basis = receiver.job.options.basis.iter().flat_map(|basis| &basis.dirs);
+        // A basis directory that does not exist takes nothing from the run: its entries come from the source.
         let opened = |path: &Vec<u8>| HeldDir::open_trusted_root(Path::new(OsStr::from_bytes(path))).ok();
         let dir_links = Arc::new(receiver.job.options.preserve.dir_links.iter().cloned().collect());
         Self {
@@ -224,6 +225,8 @@ impl<'a> TransferContext<'a> {
         let mut left = self.receiver.job.options.effort.retries.unwrap_or(RETRIES);
         loop {
             match self.execute_step(step, hidden) {
+                // Only changes of the source during the transfer, and content that arrived wrong, are tried
+                // again. Other failures would be repeated.
                 Err(error) if left > 0 && should_retry(&error) => left -= 1,
                 other => return other,
             }
@@ -239,6 +242,8 @@ impl<'a> TransferContext<'a> {
         if step.action == StepAction::Attributes {
             return self.apply_attributes(step, &entry);
         }
+        // The directory of the step is reached by the path of the source's entry, through directories that
+        // this run created or found, never through a symlink.
         let dir = hidden.map_or_else(|| self.open_parent(&entry), |hidden| Ok(hidden.dir().clone()))?;
         match step.action {
             StepAction::MakeDir => dir
@@ -319,6 +324,8 @@ impl<'a> TransferContext<'a> {
                 && !old.flags().contains(EntryFlags::LINKED)
                 && compare_content(entry, old, job.options).is_empty()
         };
+        // On a filesystem without hard links, each run would find the names unlinked and copy the files
+        // again.
         if let Some(old) = step.old.map(|old| job.to.entry(old)).filter(is_copied) {
             if !compare_attributes(entry, &old, job.options).is_empty() {
                 return self.apply_attributes(step, entry);
@@ -343,6 +350,8 @@ impl<'a> TransferContext<'a> {
         let Some(old) = step.old.map(|id| self.receiver.job.to.entry(id)) else { return Ok(Vec::new()) };
         let from = self.open_old_parent(&old)?;
         self.receiver.check_old_unchanged(&from, step)?;
+        // The destination had nothing under the new name when it was listed. Something that appeared since
+        // then is not replaced.
         from.rename_no_replace(old.name(), dir, entry.name())?;
         let node = dir.hold_node(entry.name())?;
         self.receiver.apply_attributes(&node, step, entry)
@@ -357,6 +366,8 @@ impl<'a> TransferContext<'a> {
         let dir = self.open_old_parent(&old)?;
         self.receiver.check_old_unchanged(&dir, step)?;
         let done = self.receiver.delete_entry(&dir, &old);
+        // Directories are kept open by the entry of the listing. A new directory of the same path would be
+        // taken for the old one.
         if step.phase == StepPhase::Clear && old.is_dir() {
             // Another directory may get its place.
             self.old_dirs.clear_cache();

@@ -74,6 +74,8 @@ impl HiddenDirectories {
         let dressed = made.iter().filter(|step| !is_bare(step));
         let mut hidden_dirs: HashMap<ListingEntryId, HiddenDirectory> =
             dressed.filter_map(hidden_dir).collect();
+        // Directories in which others are created, or into which something is renamed, must have their names
+        // before the files are written.
         for dir in made.iter().chain(job.plan.phase_steps(StepPhase::Rename)).filter_map(parent) {
             hidden_dirs.remove(&dir);
         }
@@ -84,6 +86,7 @@ impl HiddenDirectories {
                 hidden_dir.bytes += step.source.map_or(0, |id| job.from.entry(id).size());
             }
         }
+        // A large directory would stay hidden for minutes, and a run that is killed would lose all of it.
         hidden_dirs.retain(|_, hidden_dir| *hidden_dir.left.get_mut() >= FILES && hidden_dir.bytes <= BYTES);
         Self(hidden_dirs)
     }
@@ -125,6 +128,8 @@ impl HiddenDirectory {
         let hidden = self.ensure_created(carrier);
         carrier.execute_steps_in(steps, hidden.as_deref());
         drop(hidden);
+        // Exactly one worker sees the count reach zero, after all others have finished their files. `AcqRel`
+        // makes their writes to the shared state visible to it.
         if self.left.fetch_sub(count, Ordering::AcqRel) == count
             && let HiddenDirectoryState::Made(hidden) =
                 std::mem::replace(&mut *self.hidden.lock(), HiddenDirectoryState::Gone)
@@ -135,6 +140,7 @@ impl HiddenDirectory {
 
     /// The directory, made by who comes first; if that fails what belongs in it fails for want of it.
     fn ensure_created(&self, carrier: &TransferContext<'_>) -> Option<Arc<HiddenDir>> {
+        // Held while the directory is created, so that two workers do not create two.
         let mut hidden = self.hidden.lock();
         if matches!(*hidden, HiddenDirectoryState::Unmade) {
             *hidden = carrier

@@ -28,10 +28,13 @@ pub(super) fn execute_in_parallel(
         while let Some(end) = portions.get(next.fetch_add(1, Ordering::Relaxed)) {
             carry(steps.get(end.0..end.1).unwrap_or_default());
         }
+        // This worker has nothing left. A worker that still copies a large file may use the thread for ranges
+        // of it.
         carrier.idle_workers().add_idle_worker();
     };
     let threads = carrier.job().options.effort.thread_count();
     let at_work = threads.min(portions.len()).max(1);
+    // Threads that are not even started count as idle, so a single large file uses all of them.
     carrier.idle_workers().set_idle_count(threads - at_work);
     std::thread::scope(|scope| {
         for _ in 1..at_work {
@@ -52,6 +55,7 @@ fn split_portions(
     let mut count = 0;
     let mut bytes = 0;
     let at_most = match carrier.source() {
+        // Each file waits for a request of its own. Taking several would leave other threads idle.
         source if source.has_request_per_file() => 1,
         source if source.needs_old_version() => STEPS,
         _ => STEPS_MAX,
@@ -61,6 +65,8 @@ fn split_portions(
             bytes += carrier.source_size(id);
         }
         count += 1;
+        // A portion ends between two directories if possible: the kernel lets one thread at a time change a
+        // directory.
         let leaves = || steps.get(place + 1).is_none_or(|next| !carrier.has_same_parent(step, next));
         if bytes >= BYTES || count >= at_most || count >= STEPS && leaves() {
             portions.push((start, place + 1));
