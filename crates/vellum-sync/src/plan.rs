@@ -82,6 +82,7 @@ impl SyncPlan {
     /// The steps of a phase.
     #[must_use]
     pub fn phase_steps(&self, phase: StepPhase) -> &[SyncStep] {
+        // Steps are sorted by phase, so a phase is one slice.
         let start = self.steps.partition_point(|step| step.phase < phase);
         let end = self.steps.partition_point(|step| step.phase <= phase);
         self.steps.get(start..end).unwrap_or_default()

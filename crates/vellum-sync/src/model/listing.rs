@@ -169,6 +169,7 @@ impl TreeListing {
 
     /// Notes when anything of an entry was last changed.
     pub fn set_change_stamp(&mut self, id: ListingEntryId, stamp: u64) {
+        // The vector is as long as the listing as soon as one stamp is set, so that it grows seldom.
         if self.stamps.len() <= id.index() {
             self.stamps.resize(self.records.len().max(id.index() + 1), 0);
         }
@@ -185,6 +186,7 @@ impl TreeListing {
 
     /// Takes stamps in that were told; those of entries that are not there do not count.
     pub fn set_change_stamps(&mut self, mut stamps: Vec<u64>) {
+        // The stamps come from another host and may be more than the entries.
         stamps.truncate(self.records.len());
         self.stamps = stamps;
     }

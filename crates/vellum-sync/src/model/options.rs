@@ -319,6 +319,8 @@ fn is_within_dir(path: &[u8], dir: &[u8]) -> bool {
         path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
     }
     let mut path = split_names(path);
+    // An absolute directory is not below the destination's root, or cannot be compared with a path from
+    // there.
     !dir.starts_with(b"/")
         && split_names(dir).all(|name| path.next() == Some(name))
         && split_names(dir).next().is_some()
@@ -435,6 +437,7 @@ impl ModeChange {
             0o007 => mode & 7,
             _ => 0,
         };
+        // The permissions of one class are copied to all, and `whom` selects the classes that get them.
         let bits = (self.bits | execute | (copied * 0o111)) & self.whom & !self.masked;
         match self.operation {
             ModeOperation::Add => mode | bits,
@@ -464,6 +467,7 @@ impl EffortOptions {
         /// More threads than this have nothing to do but to wait for each other in one filesystem.
         const THREADS_MAX: usize = 16;
         let machine = || std::thread::available_parallelism().map_or(2, std::num::NonZeroUsize::get);
+        // Two threads even on one processor: while one waits for the disk, the other has work.
         self.jobs.map_or_else(|| machine().clamp(2, THREADS_MAX), |jobs| jobs.clamp(1, 256) as usize)
     }
 }

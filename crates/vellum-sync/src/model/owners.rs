@@ -24,6 +24,8 @@ impl OwnerNames {
     /// who receives.
     #[must_use]
     pub fn read_local(side: SyncSide, listing: &TreeListing, by_name: bool) -> Self {
+        // Files are read instead of asking the C library: name services may need the network, and a
+        // statically linked program cannot load them.
         let names = |file: &[u8]| if by_name { read_id_names(file) } else { BTreeMap::new() };
         let users = names(b"passwd");
         let groups = names(b"group");
@@ -52,6 +54,7 @@ fn detect_receiver() -> Option<UnprivilegedReceiver> {
         return None;
     }
     let mut groups: Vec<u32> = getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
+    // The effective group need not be in the list (getgroups(2)).
     groups.push(getegid().as_raw());
     groups.sort_unstable();
     groups.dedup();
@@ -74,6 +77,7 @@ fn parse_id_names(text: &str) -> BTreeMap<u32, String> {
         let (Some(name), Some(id)) = (fields.next(), fields.nth(1).and_then(|id| id.parse().ok())) else {
             continue;
         };
+        // Lines with `+` and `-` refer to NIS and name nobody.
         if !name.is_empty() && !name.starts_with(['+', '-']) {
             names.entry(id).or_insert_with(|| name.to_owned());
         }
@@ -93,6 +97,8 @@ pub fn map_owners(
     options.compare.widen_tolerance(destination.granularity.tolerance_nanos());
     options.preserve.receiver.clone_from(&destination.owners.receiver);
     // What is kept in an attribute needs no privilege.
+    // Only root can give files away or create devices (EPERM). A difference that cannot be removed would be
+    // in every plan.
     if options.preserve.receiver.is_some() && !options.preserve.stored_stat.destination {
         options.preserve.owners = false;
         options.preserve.devices = false;
@@ -108,6 +114,7 @@ pub fn map_owners(
     let theirs = &destination.owners;
     let ids: BTreeSet<(u32, u32)> = source.iter().map(|entry| (entry.uid(), entry.gid())).collect();
     let uids = ids.iter().map(|(uid, _)| *uid);
+    // Rules of `--usermap` come after the names and replace what these say.
     users.extend(apply_owner_rules(&options.changes.users, uids, [&ours.users, &theirs.users])?);
     let gids = ids.iter().map(|(_, gid)| *gid);
     groups.extend(apply_owner_rules(&options.changes.groups, gids, [&ours.groups, &theirs.groups])?);
@@ -130,6 +137,7 @@ fn apply_owner_rules(
             why: "the destination knows nobody of this name".to_owned(),
         })
     };
+    // A name that the destination does not know is an error: files would silently get another owner.
     let rules = rules.iter().map(|rule| Ok((&rule.from, number(&rule.to)?))).collect::<Result<Vec<_>>>()?;
     let of = |id: u32| {
         let name = ours.get(&id);
@@ -148,6 +156,8 @@ fn apply_owner_rules(
 fn map_ids_by_name(from: &BTreeMap<u32, String>, to: &BTreeMap<u32, String>) -> HashMap<u32, u32> {
     let mut known: HashMap<&str, u32> = HashMap::new();
     for (id, name) in to {
+        // Several numbers can have one name. The lowest is taken, so the result does not depend on the order
+        // of the file.
         known.entry(name).or_insert(*id);
     }
     let pairs = from.iter().filter_map(|(id, name)| Some((*id, *known.get(name.as_str())?)));

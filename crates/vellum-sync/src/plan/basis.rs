@@ -29,6 +29,8 @@ impl SyncPlanner<'_> {
             if !compare::compare_content(source, &there, self.options).is_empty() {
                 continue;
             }
+            // A hard link shares owner, mode and times with the file in the basis directory, so all of them
+            // must be right already.
             if compare_attributes(source, &there, self.options).is_empty() {
                 match usage {
                     BasisUsage::Link => return Some(BasisMatch::Taken(StepAction::LinkBasis(number))),
@@ -36,6 +38,7 @@ impl SyncPlanner<'_> {
                     BasisUsage::Copy => {}
                 }
             }
+            // A later directory may have the entry with equal attributes, so the search goes on.
             same_content.get_or_insert(number);
         }
         let copied = same_content.filter(|_| source.is_file());
@@ -45,6 +48,8 @@ impl SyncPlanner<'_> {
     /// Whether a file of the destination may have a name in a basis directory, so that setting its attributes would
     /// change it there.
     pub(super) fn can_be_in_basis(&self, old: &ListingEntry<'_>) -> bool {
+        // The file at the destination may be a hard link that an earlier run made. Changing its mode would
+        // change the older backup.
         let links = self.options.basis.as_ref().is_some_and(|basis| basis.usage == BasisUsage::Link);
         links && old.flags().contains(crate::model::listing::EntryFlags::LINKED)
     }

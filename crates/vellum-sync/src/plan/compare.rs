@@ -18,6 +18,8 @@ pub fn compare_attributes(
 ) -> Differences {
     let wanted = WantedAttributes::from_entry(source, options);
     // What belongs to another user cannot be mended by who receives, and is no difference.
+    // `chgrp` is allowed to the owner only (EPERM). A difference that no run can remove would be reported by
+    // every run.
     let is_theirs = options.preserve.receiver.as_ref().is_none_or(|receiver| receiver.user == old.uid());
     let gid = wanted.gid.filter(|_| is_theirs).unwrap_or(old.gid());
     let uid = wanted.uid.unwrap_or(old.uid());
@@ -66,6 +68,7 @@ fn directory_window(options: &SyncOptions) -> u64 {
 
 /// Whether the destination's time is later, by more than counts as equal.
 pub(super) fn is_newer(old: UnixTime, source: UnixTime, options: &SyncOptions) -> bool {
+    // Within the tolerance the destination may have rounded the time of this very file.
     total_nanos(old) > total_nanos(source) && !is_same_time(old, source, options)
 }
 
@@ -91,10 +94,12 @@ pub(crate) fn compare_content(
 }
 
 fn compare_files(source: &ListingEntry<'_>, old: &ListingEntry<'_>, options: &SyncOptions) -> Differences {
+    // Files of different sizes differ, whatever is compared otherwise, as in rsync.
     if source.size() != old.size() {
         return Differences::CONTENT.union(Differences::SIZE);
     }
     let digests = (source.listing().content_digest(source.id()), old.listing().content_digest(old.id()));
+    // Hashes may exist for another reason (renames). If they differ, equal size and time are a coincidence.
     let known_to_differ = matches!(digests, (Some(a), Some(b)) if a != b);
     let equal = match options.compare.by {
         CompareMethod::SizeAndTime => is_same_time(source.mtime(), old.mtime(), options) && !known_to_differ,
@@ -133,6 +138,7 @@ pub fn find_undecided_files(
         super::rename::find_rename_candidates(source, destination, &mut ours, &mut theirs);
     }
     ours.sort_unstable();
+    // A file can be a candidate of several comparisons, and reading it is expensive.
     ours.dedup();
     theirs.sort_unstable();
     theirs.dedup();

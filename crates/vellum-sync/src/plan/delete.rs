@@ -22,6 +22,7 @@ impl SyncPlanner<'_> {
             self.is_protected(entry)
                 && (entry.id() == top.id() || !entry.flags().contains(EntryFlags::PERISHABLE))
         };
+        // The list is its own queue, so that depth costs no stack. Directories come before their entries.
         let mut found = vec![*top];
         let mut next = 0;
         let mut store = None;
@@ -36,6 +37,8 @@ impl SyncPlanner<'_> {
         }
         let mut stays: HashSet<ListingEntryId> = HashSet::new();
         let mut steps = Vec::new();
+        // From entries to their directories: an entry that stays marks the directory above, and that one the
+        // next.
         for entry in found.iter().rev() {
             let kept = stays.contains(&entry.id())
                 || stands(entry)
@@ -52,6 +55,7 @@ impl SyncPlanner<'_> {
             let old = Some(entry.id());
             steps.push(SyncStep { phase, action, what, source: None, old, other: None });
         }
+        // The top is the last one in this order.
         let gone = steps.last().is_some_and(|step| step.old == Some(top.id()));
         if let Some(path) = store {
             self.store.get_or_insert(path);
@@ -67,6 +71,7 @@ impl SyncPlanner<'_> {
             return;
         }
         let (steps, gone) = self.plan_removal(old, self.choose_delete_phase());
+        // What can be deleted in it is deleted; the directory itself stays and is reported.
         if !gone && old.is_dir() {
             self.remarks.push(PlanRemark::Kept { path: old.path() });
         }
@@ -88,6 +93,7 @@ impl SyncPlanner<'_> {
                 continue;
             }
             let (steps, gone) = self.plan_removal(&old, self.choose_delete_phase());
+            // Without `--delete`, only a single entry or an empty directory may go: the user named one path.
             let may = steps.len() <= 1
                 || self.options.delete.when != DeletePhase::Never
                 || self.options.delete.obstacles;
@@ -95,6 +101,7 @@ impl SyncPlanner<'_> {
                 self.remarks.push(PlanRemark::Kept { path: old.path() });
                 continue;
             }
+            // A path can lie in a directory that is deleted already.
             let known: HashSet<Option<ListingEntryId>> = self.deletes.iter().map(|step| step.old).collect();
             let fresh: Vec<SyncStep> = steps.into_iter().filter(|step| !known.contains(&step.old)).collect();
             if let Some(pair) = old.parent().and_then(|dir| self.pair_of(dir.id())) {
@@ -135,6 +142,8 @@ impl SyncPlanner<'_> {
             return None;
         }
         let destination = DeletionCounts { deletes, of, is_source_empty: self.source.is_empty() };
+        // Without `--delete`, only entries that were named are deleted, which the limits for mistaken sources
+        // are not about.
         destination.check_limit(delete, delete.force || delete.when == DeletePhase::Never)
     }
 }
@@ -156,6 +165,7 @@ impl DeletionCounts {
         let Self { deletes, of, is_source_empty } = self;
         let allowed = match delete.max {
             Some(DeleteLimit::Entries(entries)) => entries,
+            // `of` counts entries, so the product cannot overflow.
             Some(DeleteLimit::Percent(percent)) => of * u64::from(percent) / 100,
             None => u64::MAX,
         };
@@ -165,9 +175,11 @@ impl DeletionCounts {
         if is_forced || deletes == 0 {
             return None;
         }
+        // An empty source is often a disk that is not mounted.
         if is_source_empty {
             return Some(PlanRefusal::EmptySource);
         }
+        // In a small directory, half is a few files and changes every day.
         (deletes > FEW && deletes * 2 > of).then_some(PlanRefusal::MoreThanHalf { deletes, of })
     }
 }

@@ -21,12 +21,14 @@ impl SyncPlanner<'_> {
         for (entry, group) in linked.filter_map(|entry| Some((entry, entry.link_group()?))) {
             let path = entry.path();
             let old = self.destination.find_path(&path);
+            // The destination keeps its own content under this name, so no other name can be linked to it.
             if old.is_some_and(|old| self.is_left_unchanged(&entry, &old)) {
                 continue;
             }
             let fits = old.is_some_and(|old| {
                 old.kind() == entry.kind() && compare::compare_content(&entry, &old, self.options).is_empty()
             });
+            // Ordered by whether content has to be written, then by path: the choice is the same in each run.
             let candidate = (!fits, path, entry.id());
             match best.get(&group) {
                 Some(known) if (known.0, &known.1) <= (candidate.0, &candidate.1) => {}
@@ -48,6 +50,8 @@ impl SyncPlanner<'_> {
     pub(super) fn is_wrongly_shared(&mut self, source: &ListingEntry<'_>, old: &ListingEntry<'_>) -> bool {
         let Some(group) = old.link_group().filter(|_| self.options.preserve.hard_links) else { return false };
         let owner = source.link_group().map_or((false, source.id().as_u32()), |group| (true, group));
+        // The first entry of the source that is planned keeps the file. Writing through this name would
+        // change it there.
         *self.claims.entry(group).or_insert(owner) != owner
     }
 
@@ -56,6 +60,8 @@ impl SyncPlanner<'_> {
         for DependentName { source, old, pair } in std::mem::take(&mut self.followers) {
             let entry = self.source.entry(source);
             let Some(leader) = self.find_leader(&entry) else { continue };
+            // Leaders are planned before this, so it is known by now whether the content stays, is written or
+            // is left out.
             let stays = self.stayed.get(&leader).copied();
             if stays.is_none() && !self.made.contains(&leader) {
                 // The leading name is left out: this one leads from here on.
@@ -70,6 +76,7 @@ impl SyncPlanner<'_> {
             }
             let group_of = |id: ListingEntryId| self.destination.entry(id).link_group();
             self.record_moved_entry(&entry, old.map(|old| self.destination.entry(old)).as_ref());
+            // If the names are one file already, nothing has to be done.
             let linked = match (stays, old) {
                 (Some(stays), Some(old)) => group_of(stays).is_some() && group_of(stays) == group_of(old),
                 _ => false,

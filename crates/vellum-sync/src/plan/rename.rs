@@ -14,6 +14,7 @@ type RenameKey = (u64, i64, u32);
 
 /// Both sides' times as the destination keeps them.
 fn build_rename_key(entry: &ListingEntry<'_>, granularity: TimeGranularity) -> RenameKey {
+    // A filesystem that rounds has stored another time than it was given.
     let time = granularity.truncate_time(entry.mtime());
     (entry.size(), time.secs, time.nanos)
 }
@@ -30,6 +31,7 @@ pub(super) fn find_rename_candidates(
     theirs: &mut Vec<ListingEntryId>,
 ) {
     let mut gone: HashMap<RenameKey, Vec<ListingEntryId>> = HashMap::new();
+    // Only files that are not at the source any more can have been renamed.
     for entry in
         old.iter().filter(is_rename_candidate).filter(|entry| source.find_path(&entry.path()).is_none())
     {
@@ -40,6 +42,7 @@ pub(super) fn find_rename_candidates(
     }
     for entry in source.iter().filter(is_rename_candidate) {
         let Some(like) = gone.get(&build_rename_key(&entry, old.granularity)) else { continue };
+        // Candidates are hashed on both sides, so a file that has a counterpart is left out.
         if old.find_path(&entry.path()).is_none() {
             ours.push(entry.id());
             theirs.extend(like);
@@ -50,6 +53,7 @@ pub(super) fn find_rename_candidates(
 impl SyncPlanner<'_> {
     /// Replaces writes by renames where what would be deleted has the very content.
     pub(super) fn find_renames(&mut self) {
+        // By content: equal size and time selected the candidates, but only the hash proves a rename.
         let mut gone: HashMap<(u64, [u8; 32]), Vec<usize>> = HashMap::new();
         for (place, step) in self.deletes.iter().enumerate() {
             let Some(old) = step.old.map(|id| self.destination.entry(id)) else { continue };
@@ -67,6 +71,7 @@ impl SyncPlanner<'_> {
         fresh.retain(|new| self.plan_rename(new, &mut gone, &mut renamed).is_none());
         self.fresh_files = fresh;
         renamed.sort_unstable();
+        // From the end, so that the places of the others stay valid.
         for place in renamed.into_iter().rev() {
             self.deletes.remove(place);
         }

@@ -106,6 +106,7 @@ impl<'a> SyncPlanner<'a> {
             // What a killed run left is removed there, which changes the directory's time.
             touched_roots: destination.leftovers.iter().filter_map(parent).collect(),
         };
+        // Leaders depend on both listings and are needed by every comparison below.
         if options.preserve.hard_links {
             planner.leaders = planner.choose_leaders();
         }
@@ -128,6 +129,8 @@ impl<'a> SyncPlanner<'a> {
             // The directory itself is not there.
             return SyncPlan { counts: self.counts, ..SyncPlan::default() };
         }
+        // If only some entries were named, the directory above them is not the user's subject, and its
+        // attributes stay.
         let what = match root.flags().contains(EntryFlags::IMPLIED) {
             true => Differences::default(),
             false => {
@@ -141,6 +144,8 @@ impl<'a> SyncPlanner<'a> {
         while let Some(pair) = next.pop() {
             let first = self.pairs.len();
             self.plan_dir(pair);
+            // A stack in reverse: directories are planned in the order of a walk by name, which is the order
+            // of a dry run's output.
             next.extend((first..self.pairs.len()).rev());
         }
         self.finish_plan()
@@ -176,12 +181,15 @@ impl<'a> SyncPlanner<'a> {
             self.store.get_or_insert(old.path());
             return;
         }
+        // What the destination has in this directory is unknown. Writing into it could replace entries that
+        // nobody has seen.
         if old_dir.is_some_and(|old| old.flags().contains(EntryFlags::UNREAD)) {
             return;
         }
         let mut ours = dir.children().peekable();
         let mut theirs = old_dir.into_iter().flat_map(|old| old.children()).peekable();
         loop {
+            // Both lists are sorted by the bytes of names, so one pass pairs them.
             let order = match (ours.peek(), theirs.peek()) {
                 (None, None) => break,
                 (Some(_), None) => std::cmp::Ordering::Less,
@@ -204,13 +212,17 @@ impl<'a> SyncPlanner<'a> {
         if !compare::is_requested_kind(&source, self.options) {
             return self.remarks.push(PlanRemark::Skipped { path: source.path() });
         }
+        // A directory in its place would replace the symlink.
         if old.is_none() && source.is_dir() && self.is_unlisted_link(&source) {
             return;
         }
+        // With `--prune-empty-dirs` the directory counts as absent at the source, so what has its path may be
+        // deleted.
         if self.bare.contains(&source.id()) {
             old.iter().for_each(|old| self.plan_extra_entry(old, pair));
             return;
         }
+        // Directories are entered in any case: `--ignore-existing` is about what they contain.
         let is_existing = old.is_some_and(|old| !(old.is_dir() && source.is_dir()));
         if source.flags().contains(EntryFlags::WITHHELD)
             || old.is_none() && compare.existing
@@ -238,6 +250,7 @@ impl<'a> SyncPlanner<'a> {
     /// Something of another kind has the path.
     fn plan_replacement(&mut self, source: &ListingEntry<'a>, old: &ListingEntry<'a>, pair: usize) {
         let what = Differences::NEW.union(Differences::KIND);
+        // `rename` replaces one by the other in one step, so nothing has to be removed first.
         if !old.is_dir() && !source.is_dir() {
             return self.plan_creation(
                 source,
@@ -284,6 +297,7 @@ impl<'a> SyncPlanner<'a> {
         let options = self.options;
         let mut content = compare::compare_content(source, old, options);
         if self.is_wrongly_shared(source, old) {
+            // The names should not be one file, but the options forbid to write this one.
             if self.should_skip_write(source, old) {
                 self.stayed.insert(source.id(), old.id());
                 return;
@@ -291,6 +305,7 @@ impl<'a> SyncPlanner<'a> {
             content = content.union(Differences::CONTENT);
         }
         let what = compare_attributes(source, old, options);
+        // A new file is written instead of changing the attributes of one that a backup may share.
         let content = content.union_if(Differences::CONTENT, !what.is_empty() && self.can_be_in_basis(old));
         if !content.is_empty() {
             return self.plan_creation(source, Some(*old), content.union(what), pair);
@@ -322,6 +337,7 @@ impl<'a> SyncPlanner<'a> {
             let old = old.map(|old| old.id());
             return self.followers.push(DependentName { source, old, pair });
         }
+        // An entry that the destination has is compared with that one only.
         let found = if old.is_none() { self.find_basis_match(source) } else { None };
         let taken = match found {
             Some(BasisMatch::LeftOut) => return,
@@ -347,6 +363,7 @@ impl<'a> SyncPlanner<'a> {
             self.counts.write_bytes += source.size();
         }
         let renames = self.options.detect_renames && taken.is_none();
+        // Whether the file is written or an old one is renamed is decided when all deletions are known.
         if renames && old.is_none() && source.is_file() && source.link_group().is_none() {
             let step = create_step(StepPhase::Files, action, what, source, None);
             return self.fresh_files.push(NewFile { source: source.id(), pair, step });
@@ -362,6 +379,8 @@ impl<'a> SyncPlanner<'a> {
         let stamp = |entry: &ListingEntry<'_>| entry.listing().change_stamp(entry.id());
         let looks = |entry: &ListingEntry<'_>| (entry.kind(), entry.size(), entry.mtime());
         let is_itself = |old: &&ListingEntry<'_>| looks(source) == looks(old) && stamp(source) == stamp(old);
+        // When entries are moved, a stamp mixes the change time and the inode number. If both are equal,
+        // source and destination are one file under two paths, and removing it would lose it.
         match old.filter(is_itself) {
             Some(_) => self.remarks.push(PlanRemark::Itself { path: source.path() }),
             None => self.moved.push(source.id()),
@@ -381,6 +400,7 @@ impl<'a> SyncPlanner<'a> {
             },
             (_, true, _) if alone => WriteMethod::InPlace,
             (_, _, DeltaMode::Never) => WriteMethod::Whole,
+            // There are no blocks to reuse.
             _ if old.size() == 0 || source.size() == 0 => WriteMethod::Whole,
             _ => WriteMethod::Delta,
         }
@@ -404,6 +424,8 @@ impl<'a> SyncPlanner<'a> {
     fn finish_plan(mut self) -> SyncPlan {
         self.link_followers();
         self.delete_missing();
+        // What was not listed at the source would look deleted there, and what was not listed at the
+        // destination could be removed with a directory.
         let hold = !self.source.is_complete() || !self.destination.is_complete();
         if hold && !self.deletes.is_empty() {
             self.remarks.push(PlanRemark::DeletesHeld { deletes: self.deletes.len() as u64 });
@@ -413,6 +435,7 @@ impl<'a> SyncPlanner<'a> {
         if self.options.detect_renames {
             self.find_renames();
         }
+        // These files were counted as created before the renames were found.
         for renamed in &self.renames {
             if let Some(entry) = renamed.source.map(|id| self.source.entry(id)) {
                 self.counts.writes -= 1;
@@ -433,6 +456,7 @@ impl<'a> SyncPlanner<'a> {
         }
         self.files.extend(self.fresh_files.iter().map(|fresh| fresh.step));
         let finish = self.finish_dirs();
+        // Deletions stand at one of two places in the order of phases.
         let (before, after) = match self.choose_delete_phase() {
             StepPhase::Clear => (self.deletes, Vec::new()),
             _ => (Vec::new(), self.deletes),
@@ -454,6 +478,8 @@ impl<'a> SyncPlanner<'a> {
     fn finish_dirs(&mut self) -> Vec<SyncStep> {
         let times = self.options.preserve.times && !self.options.preserve.omit_dir_times;
         let mut finish = Vec::new();
+        // Directories were added before their subdirectories, so this order visits the deepest first. A
+        // directory above may lose the permission to enter it.
         for pair in self.pairs.iter().rev() {
             let source = self.source.entry(pair.source);
             if source.flags().contains(EntryFlags::IMPLIED)

@@ -50,12 +50,15 @@ impl WantedAttributes {
                 FileKind::Symlink => !preserve.omit_link_times,
                 _ => true,
             };
+        // Set-id bits are wanted for these owners only. If the file ends up with another owner, it must not
+        // run with the privileges of that one.
         let lends = (changes.owner.unwrap_or(entry.uid()), changes.group.unwrap_or(entry.gid()));
         Self {
             uid: changes.owner.or(preserve.owners.then_some(entry.uid())),
             gid: changes
                 .group
                 .or(preserve.groups.then_some(entry.gid()))
+                // A user can only give a file to a group to which the user belongs (EPERM otherwise).
                 .filter(|gid| can_assign_group(*gid, options)),
             mtime: times.then_some(entry.mtime()),
             atime: if kind == FileKind::Dir { None } else { entry.atime().filter(|_| preserve.atimes) },
@@ -84,6 +87,8 @@ impl WantedAttributes {
         if self.modes {
             return Some(self.clear_foreign_bits(self.source_mode, uid, gid));
         }
+        // The rule of rsync's `--executability`: x is removed if the source has none, and otherwise added
+        // where r is set, if the file has none yet.
         if self.executability && self.kind == FileKind::File {
             let executable = self.source_mode & 0o111 != 0;
             // Who may read may execute.

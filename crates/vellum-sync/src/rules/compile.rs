@@ -23,6 +23,8 @@ impl RuleSet {
         let mut list = RuleList { entries: Vec::new(), merged: HashSet::new(), nul };
         for arg in args {
             match arg {
+                // Arguments are taken in the order of the command line, since the first matching rule
+                // decides.
                 RuleArg::Filter(text) => {
                     list.add_line(parse_rule(text, &RuleModifiers::default())?, 0, read)?
                 }
@@ -58,6 +60,7 @@ impl RuleList {
     ) -> Result<(), RuleError> {
         let text = read(name).map_err(|why| RuleError::file_error(name, why))?;
         let ends = |byte: &u8| if self.nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
+        // Lines that begin with `#` or `;` are comments, as in rsync.
         let lines: Vec<&[u8]> =
             text.split(ends).filter(|line| !matches!(line.first(), None | Some(b'#' | b';'))).collect();
         lines.into_iter().try_for_each(|line| self.add_line(parse_old_pattern(line, effect)?, 0, read))
@@ -70,12 +73,14 @@ impl RuleList {
         depth: usize,
         read: ReadRuleFile<'_>,
     ) -> Result<(), RuleError> {
+        // Checked before each line, because a file can merge others that add many.
         if self.entries.len() >= RULES_MAX {
             return Err(RuleError::TooMany { what: "filter rules", limit: RULES_MAX });
         }
         match said {
             ParsedLine::Rule(rule) => self.entries.push(RuleEntry::Rule(rule)),
             ParsedLine::Cvs => self.add_cvs_patterns(None, read)?,
+            // `!` forgets all rules before it, including those of files that were merged.
             ParsedLine::Clear => {
                 self.entries.clear();
                 self.merged.clear();
@@ -109,6 +114,7 @@ impl RuleList {
         depth: usize,
         read: ReadRuleFile<'_>,
     ) -> Result<(), RuleError> {
+        // Each level is a recursion of this function.
         if depth >= DEPTH_MAX {
             return Err(RuleError::file_error(name, "it merges itself"));
         }

@@ -46,6 +46,7 @@ impl SyncFilters {
         top: &[u8],
     ) -> std::result::Result<Arc<dyn EntryFilter>, RuleError> {
         let rules = SyncRules::new_named(&self.rules, root, !top.is_empty())?;
+        // Rule files above the root are read once. Those in the tree are read while it is walked.
         let scope = rules.read_top_scope(&mut |dir, name| {
             let dir = match HeldDir::open_root(Path::new(OsStr::from_bytes(dir))) {
                 Ok(dir) => dir,
@@ -97,10 +98,13 @@ impl EntryFilter for DirectoryJudge {
         if let Some(selection) = &self.tree.filters.selection {
             verdict.is_way = selection.is_dir_only(&path);
             verdict.is_between = selection.contains_below(&path);
+            // Directories on the way to a listed path take part even if a rule excludes them: the path was
+            // named, and is reached through them.
             verdict.transfer =
                 selection.contains_below(&path) || (verdict.transfer && selection.contains_path(&path));
             let outside =
                 self.tree.side == SyncSide::Destination && !selection.may_remove(self.dir_path(), &path);
+            // What was not listed takes no part in the run, so it is not deleted either.
             verdict.protect_from_delete |= outside;
             verdict.perishable &= !outside;
         }
@@ -109,6 +113,8 @@ impl EntryFilter for DirectoryJudge {
 
     fn enter_dir(&self, name: &[u8], read: ReadScanRules<'_>) -> Result<Option<Arc<dyn EntryFilter>>> {
         let dir = [&self.prefix, name].concat();
+        // The same judge serves all directories if nothing depends on the path. This saves an allocation for
+        // each directory.
         if self.tree.filters.selection.is_none() && self.tree.rules.needs_names_only() {
             return Ok(None);
         }
@@ -122,6 +128,7 @@ impl EntryFilter for DirectoryJudge {
         });
         let scope = match (outcome, failed) {
             (Ok(scope), _) => scope,
+            // The reader's own error is more exact than its text within a rule error.
             (Err(_), Some(error)) => return Err(error),
             (Err(error), None) => return Err(SyncError::Rules(error)),
         };

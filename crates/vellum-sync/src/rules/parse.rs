@@ -34,6 +34,7 @@ pub(super) fn parse_rule_file(
     from: &RuleModifiers,
     nul: bool,
 ) -> Result<Vec<ParsedLine>, RuleError> {
+    // Editors on Windows write a byte order mark, which would become a part of the first pattern.
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let ends = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
     let mut said = Vec::new();
@@ -82,6 +83,7 @@ pub(super) fn parse_cvs_patterns(text: Option<&[u8]>) -> Result<Vec<ParsedLine>,
 
 /// One rule of the newer syntax.
 pub(super) fn parse_rule(text: &[u8], from: &RuleModifiers) -> Result<ParsedLine, RuleError> {
+    // A file merged with `-` or `+` contains patterns only, so prefixes have no meaning in it.
     if let Some(effect) = from.plain {
         return match text {
             b"!" if from.cvs => Ok(ParsedLine::Clear),
@@ -179,12 +181,14 @@ impl RuleHead {
         let (letter, mut at) = parse_prefix(text);
         let mut head =
             Self::from_letter(letter).ok_or_else(|| RuleError::syntax_error(text, "no such kind of rule"))?;
+        // A comma separates modifiers from a long name, and may separate them from a letter.
         if text.get(at) == Some(&b',') {
             at += 1;
         }
         while head.kind != RuleKind::Clear {
             match text.get(at) {
                 None => break,
+                // One space or underscore ends the prefix; further ones are part of the pattern, as in rsync.
                 Some(b' ' | b'_') => {
                     at += 1;
                     break;
@@ -238,6 +242,7 @@ impl RuleHead {
             b'e' if merges => self.hides_itself = true,
             b'n' if merges => self.not_inherited = true,
             b'w' if merges => self.modifiers.words = true,
+            // `C` reads the file as CVS does: words, excludes only, not inherited.
             b'C' if merges => {
                 self.modifiers.cvs = true;
                 self.modifiers.words = true;
@@ -264,6 +269,7 @@ impl RuleHead {
             (false, false) => self.sided,
             (sender, receiver) => Some(RuleSides { sender, receiver }),
         };
+        // rsync refuses this as well: two rules would name sides for one pattern.
         if own.is_some() && from.sides.is_some() {
             return Err(RuleError::syntax_error(
                 text,
@@ -305,6 +311,8 @@ impl RuleHead {
         }
         let slash = name.iter().rposition(|byte| *byte == b'/');
         let is_bad = |name: &[u8]| name == b"." || name == b"..";
+        // A relative path with directories would be read from each directory of the tree and could lead out
+        // of it.
         if base.is_empty()
             || is_bad(&base)
             || slash.is_some() && (!name.starts_with(b"/") || name.split(|byte| *byte == b'/').any(is_bad))

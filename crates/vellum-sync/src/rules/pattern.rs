@@ -41,6 +41,7 @@ enum PatternReach {
 
 impl RulePattern {
     pub(super) fn new(text: &[u8]) -> Self {
+        // The pattern `/` alone keeps its slash.
         let (text, dir_only) = match text {
             [rest @ .., b'/'] if !rest.is_empty() => (rest, true),
             _ => (text, false),
@@ -54,12 +55,16 @@ impl RulePattern {
             [b'/', rest @ ..] => (rest, true),
             _ => (text, false),
         };
+        // rsync's rules: without a slash a pattern is compared with the name; with slashes it is compared
+        // with as many of the last components; a leading slash, or `**` at the start, compares the whole
+        // path.
         let reach = match (slashes, stars) {
             (0, None) => PatternReach::Name,
             _ if anchored || slash_before => PatternReach::Whole,
             (slashes, None) => PatternReach::Last(slashes + 1),
             (_, Some(_)) => PatternReach::AfterAnySlash,
         };
+        // A backslash escapes only in a pattern with wildcards, as in rsync.
         let body = if wild {
             PatternBody::Wild(WildcardPattern::new(text))
         } else {

@@ -118,6 +118,7 @@ impl SyncRules {
 
     /// The same; the paths of entries begin with the root's name, if it `is_named`.
     pub(super) fn new_named(set: &RuleSet, root: &[u8], is_named: bool) -> Result<Self, RuleError> {
+        // The set may come from another host, which did not have to obey the limit.
         if set.entries.len() > RULES_MAX {
             return Err(RuleError::TooMany { what: "filter rules", limit: RULES_MAX });
         }
@@ -125,6 +126,7 @@ impl SyncRules {
         let mut merges = Vec::new();
         let entries = compile_entries(&set.entries, default_sides, 0, &mut merges, 0)?;
         let above = if is_named { parent_path(root) } else { root };
+        // Absolute patterns and paths are compared without their leading slash.
         let mut base = above.strip_prefix(b"/").unwrap_or(above).to_vec();
         if !base.is_empty() && !base.ends_with(b"/") {
             base.push(b'/');
@@ -168,6 +170,8 @@ impl SyncRules {
         let mut scope = self.top_scope();
         let (root, is_named) = &self.root;
         for (at, merge) in self.merges.iter().enumerate() {
+            // Only a merge rule with a path asks for files above the root, and only inherited rules can reach
+            // down into it.
             let Some(from) = merge.from.as_ref().filter(|_| !merge.not_inherited) else { continue };
             let mut inherited = None;
             for dir in list_dirs_between(from, root) {
@@ -226,6 +230,7 @@ impl SyncRules {
         read: ReadDirectoryFile<'_>,
     ) -> Result<(), RuleError> {
         let mut at = 0;
+        // By position: reading a file can add further files to `scope.more`, which are read in the same loop.
         while let Some(merge) = self.merges.iter().chain(scope.more.iter()).nth(at).cloned() {
             let text = read(&merge.name).map_err(|why| RuleError::file_error(&merge.name, why))?;
             let inherited = scope.locals.get(at).cloned().flatten().filter(|_| !merge.not_inherited);
@@ -257,12 +262,15 @@ impl SyncRules {
         let mut list = RuleList { entries: Vec::new(), merged, nul: false };
         let mut inherited = inherited;
         for said in parse_rule_file(text, &merge.modifiers, false)? {
+            // In a file of a directory, `!` also forgets what the directory inherits.
             if said == super::parse::ParsedLine::Clear {
                 inherited = None;
                 list.entries.clear();
                 continue;
             }
             list.add_line(said, 0, &mut |name| {
+                // A file in the tree may be written by somebody else. It must not make this process read
+                // files elsewhere.
                 let below = if name.contains(&b'/') { None } else { read(name)? };
                 below.ok_or_else(|| "it is not in this directory".to_owned())
             })?;
@@ -288,11 +296,13 @@ impl SyncRules {
         query.evaluate_entries(&self.entries, scope);
         let RuleQuery { sender, receiver, removed, .. } = query;
         let mut effect = RuleEffect::Include;
+        // Ignore files decide only what no rule has decided.
         if (sender.is_none() || receiver.is_none() || removed.is_none())
             && scope.ignored.as_ref().is_some_and(|file| file.is_ignored(path, is_dir))
         {
             effect = RuleEffect::Exclude;
         }
+        // With `--delete-excluded`, excluded entries are not protected.
         let kept = if self.default_sides.receiver { effect } else { RuleEffect::Include };
         RuleVerdict {
             transfer: sender.unwrap_or(effect) == RuleEffect::Include,
@@ -375,6 +385,7 @@ impl RuleQuery<'_> {
 
     fn evaluate_rule(&mut self, rule: &RuleMatcher) {
         let wants_sender = rule.sides.sender && self.sender.is_none();
+        // Three questions are answered in one pass, each by its first matching rule.
         let wants_removed = rule.sides.receiver && !rule.perishable && self.removed.is_none();
         let wants_receiver = rule.sides.receiver && self.receiver.is_none();
         if rule.xattr || !(wants_sender || wants_receiver || wants_removed) || !self.matches_rule(rule) {
@@ -424,6 +435,8 @@ fn compile_entries(
                 merges.push(merge.clone());
                 CompiledEntry::Local(first + merges.len() - 1)
             }
+            // The set may come from another host: a name with slashes would be opened outside of the
+            // directory.
             RuleEntry::DirMerge(merge) => {
                 return Err(RuleError::file_error(&merge.name, "it is no name of one component"));
             }

@@ -63,6 +63,7 @@ impl ListedPaths {
         let ends = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
         let mut selection = Self { recursive, ..Self::default() };
         for line in text.split(ends) {
+            // rsync treats `;` and `#` as comments in lists that are separated by lines only.
             if line.is_empty() || (!nul && matches!(line.first(), Some(b'#' | b';'))) {
                 continue;
             }
@@ -79,11 +80,15 @@ impl ListedPaths {
         for component in line.split(|byte| *byte == b'/') {
             match component {
                 b"" | b"." => {}
+                // `..` is resolved within the source and stops at its root, so no line can name something
+                // above it.
                 b".." => drop(path.pop()),
                 name => path.push(name),
             }
         }
         let content = line.ends_with(b"/") || line.ends_with(b"/.") || line == b".";
+        // The directories on the way are needed to reach the path, and are transferred without their other
+        // content.
         for depth in 1..path.len() {
             self.add_path(path.get(..depth).unwrap_or_default().join(&b'/'), ListedPath::Parent);
         }
@@ -96,6 +101,7 @@ impl ListedPaths {
 
     fn add_path(&mut self, path: Vec<u8>, listed: ListedPath) {
         let known = self.paths.entry(path).or_insert(listed);
+        // A path can be listed, and be on the way to another one. The stronger meaning wins.
         *known = listed.max(*known);
     }
 
@@ -166,6 +172,7 @@ impl ListedPaths {
     #[must_use]
     pub fn find_names_in(&self, dir: &[u8]) -> Vec<Vec<u8>> {
         let prefix = if dir.is_empty() { Vec::new() } else { [dir, b"/"].concat() };
+        // The map is sorted, so all paths below a directory follow its prefix.
         let below = self.paths.range(prefix.clone()..).map_while(|(path, _)| path.strip_prefix(&prefix[..]));
         below.filter(|name| !name.is_empty() && !name.contains(&b'/')).map(<[u8]>::to_vec).collect()
     }

@@ -46,6 +46,7 @@ impl WildcardPattern {
     pub(super) fn matches_pieces(&self, pieces: [&[u8]; 3], after_slashes: bool) -> bool {
         let Some(tokens) = &self.tokens else { return false };
         let [_, text, after] = pieces;
+        // Most names are rejected by their ending (`*.o`) without running the automaton.
         if after.is_empty() && text.len() >= self.tail.len() && !text.ends_with(&self.tail) {
             return false;
         }
@@ -90,6 +91,7 @@ fn run_automaton<'s>(
             enter_state(tokens, next, 0);
             alive = true;
         }
+        // No state is left, so nothing that follows can match.
         if !alive && !after_slashes {
             return false;
         }
@@ -101,6 +103,7 @@ fn run_automaton<'s>(
 /// Sets a state, and those that are reached from it without a byte.
 fn enter_state(tokens: &[WildcardToken], states: &mut [u64], mut at: usize) {
     loop {
+        // Each state is entered once for each byte, which bounds the time.
         if is_state_set(states, at) {
             return;
         }
@@ -123,6 +126,7 @@ fn next_state(token: &WildcardToken, byte: u8, at: usize) -> Option<usize> {
     match token {
         WildcardToken::Byte(wanted) => (*wanted == byte).then_some(at + 1),
         WildcardToken::One => (byte != b'/').then_some(at + 1),
+        // No class matches a slash, not even a negated one.
         WildcardToken::Class(set) => (byte != b'/' && contains_byte(set, byte)).then_some(at + 1),
         WildcardToken::Star => (byte != b'/').then_some(at),
         WildcardToken::Stars => Some(at),
@@ -140,6 +144,7 @@ fn parse_tokens(text: &[u8]) -> Option<Vec<WildcardToken>> {
         rest = after;
         tokens.push(match first {
             b'*' => {
+                // Three and more stars mean the same as two.
                 let more = rest.iter().take_while(|byte| **byte == b'*').count();
                 rest = rest.get(more..)?;
                 if more > 0 { WildcardToken::Stars } else { WildcardToken::Star }
@@ -174,6 +179,7 @@ fn parse_class(text: &[u8]) -> Option<([u64; 4], &[u8])> {
         let (byte, after) = rest.split_first()?;
         rest = after;
         match (*byte, previous) {
+            // A bracket directly after the opening one is a member of the class, as in POSIX.
             (b']', _) if !first => break,
             (b'-', Some(from)) if rest.first().is_some_and(|next| *next != b']') => {
                 let (to, after) = parse_range_end(rest)?;

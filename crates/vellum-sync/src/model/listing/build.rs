@@ -108,6 +108,8 @@ impl DirectoryBlock {
         detail: Option<EntryDetail>,
     ) -> Result<(), ListingError> {
         check_name(name).map_err(|_| ListingError::Name)?;
+        // Comparisons of two listings, and searches, rely on this order. A listing of another host is refused
+        // here.
         if self.records.last().is_some_and(|last| self.record_name(last) >= name) {
             return Err(ListingError::Order);
         }
@@ -195,6 +197,8 @@ impl TreeListing {
         let names = place(self.names.len())?;
         let details = place(self.details.len())?;
         let parent = self.records.get_mut(dir.index()).ok_or(ListingError::Place)?;
+        // The size of a directory holds the place of its entries. Place 0 is the root's, so a value other
+        // than 0 means that entries are attached already.
         if parent.kind != FileKind::Dir || parent.size != 0 {
             return Err(ListingError::Place);
         }
@@ -204,6 +208,7 @@ impl TreeListing {
         parent.size = (first as u64) << 32 | block.len() as u64;
         for record in &mut block.records {
             record.parent = dir.as_u32();
+            // Places in a block are relative to it until they are part of the listing.
             record.name += names;
             record.detail += if record.detail == 0 { 0 } else { details };
         }

@@ -300,6 +300,7 @@ impl<'l> ListingEntry<'l> {
             let start = record.name as usize;
             self.listing.names.get(start..start + usize::from(record.name_len)).unwrap_or_default()
         };
+        // The entries of a directory are sorted by name.
         let place = records.binary_search_by(|record| name_of(record).cmp(name)).ok()?;
         Some(Self { listing: self.listing, id: ListingEntryId::from_index(first + place) })
     }

@@ -43,6 +43,8 @@ impl TimeGranularity {
     pub fn observe_time(&mut self, time: UnixTime) {
         let nanos = i128::from(time.secs) * SECOND + i128::from(time.nanos);
         let fits = |step: &u64| nanos.rem_euclid(i128::from(*step)) == 0;
+        // One time that does not fit proves that the filesystem keeps finer times. Times that fit prove
+        // nothing.
         if !fits(&self.0) {
             self.0 = STEPS.into_iter().filter(|step| *step < self.0).find(fits).unwrap_or(1);
         }

@@ -41,6 +41,8 @@ pub fn resolve_missing_path(path: &Path) -> PathBuf {
     for component in path.components() {
         let goes_back = component == Component::ParentDir
             && matches!(real.components().next_back(), Some(Component::Normal(_)))
+            // Behind a directory that exists, `..` is left to the kernel: the directory may be a symlink,
+            // whose parent is elsewhere.
             && !real.exists();
         if goes_back {
             real.pop();
