@@ -81,6 +81,8 @@ impl LocalEnd {
         open: impl FnOnce(&HeldDir, &[u8]) -> std::result::Result<T, BeneathError>,
     ) -> Result<T> {
         let parent = file.parent().unwrap_or(*file);
+        // The file is reached through its directory and one name. A path would follow a symlink that somebody
+        // put in the place of a directory.
         let dir = self.dirs.open_dir(&parent)?;
         let name = self.single.as_ref().map_or(file.name(), |(name, _)| name);
         open(&dir, name).map_err(|error| match error.is_not_found() {
@@ -95,10 +97,13 @@ impl LocalEnd {
         for path in listing.leftovers.iter().filter(|path| !keep(path)) {
             // What cannot be removed now is found by the next run.
             let Ok((dir, name)) = self.root.resolve_parent(path) else { continue };
+            // It may be a hidden directory of a killed run, which has a lock of its own.
             let Ok(opened) = dir.open_file(name) else {
                 let _ = remove_stale_hidden_dir(&dir, name);
                 continue;
             };
+            // A run that is alive holds the lock of each file that it writes. Without it, this run would
+            // remove another one's file.
             if flock(&opened.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 let _ = dir.unlink(name);
             }
@@ -127,6 +132,8 @@ impl SyncEnd for LocalEnd {
         meter: &ProgressMeter,
     ) -> Result<Vec<Option<ContentDigest>>> {
         let found = Mutex::new(vec![None; files.len()]);
+        // Threads take files one by one, so a large file keeps one thread busy and not its share of the
+        // others.
         let next = AtomicUsize::new(0);
         let work = || {
             while !meter.is_stopped() {
@@ -136,6 +143,8 @@ impl SyncEnd for LocalEnd {
                 if entry.kind() != FileKind::File {
                     continue;
                 }
+                // A file that cannot be read has no hash and counts as different. Reading it for the transfer
+                // reports the error.
                 let digest = self
                     .open_file(&entry)
                     .and_then(|opened| crate::local::receive::hash_file(&opened.file))

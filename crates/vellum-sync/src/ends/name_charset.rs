@@ -31,6 +31,7 @@ impl NameCharset {
     /// not those of ASCII.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
+        // Names of charsets are written in many ways: `ISO-8859-1`, `iso8859_1`, `ISO 8859-1`.
         let plain: String = name
             .chars()
             .filter(char::is_ascii_alphanumeric)
@@ -42,6 +43,7 @@ impl NameCharset {
             _ => {}
         }
         let found = Encoding::for_label_no_replacement(name.as_bytes())?;
+        // In other charsets the byte of a slash can be a part of a character, and a name could become a path.
         found.is_ascii_compatible().then_some(Self::Standard(found))
     }
 
@@ -59,6 +61,8 @@ impl NameCharset {
         match self {
             Self::Latin1 => Some(mem::decode_latin1(bytes)),
             Self::Ascii => str::from_utf8(bytes).ok().filter(|text| text.is_ascii()).map(Cow::Borrowed),
+            // A name that begins with the bytes of a byte order mark is a name like any other, and a
+            // replacement character would make two names one.
             Self::Standard(encoding) => encoding.decode_without_bom_handling_and_without_replacement(bytes),
         }
     }

@@ -73,6 +73,8 @@ impl ObjectEnd {
         let wanted: Vec<ListingEntryId> = {
             let listed = self.listed.lock();
             let is_undated = |id: &&ListingEntryId| listed.get(id).is_some_and(|object| !object.is_dated);
+            // A listing of a service has the time of the upload. The time of the file is in the metadata of
+            // the object, which takes a request for each; only the objects whose time matters are asked for.
             files.iter().filter(is_undated).copied().collect()
         };
         let keys: Vec<String> = wanted.iter().map(|id| object_key(&listing.entry(*id))).collect();
@@ -90,6 +92,7 @@ impl ObjectEnd {
                     message: "the object vanished after it was listed".to_owned(),
                     vanished: true,
                 }),
+                // The service does not answer. All other requests would wait just as long.
                 Err(error) if error.is_final() => return Err(error),
                 Err(error) => listing.unlisted.push(UnlistedEntry {
                     path: listing.entry(*id).path(),
@@ -142,11 +145,14 @@ impl SyncEnd for ObjectEnd {
         let listed = |count| meter.add_progress(count, 0);
         let mut found = self.objects.list_objects(&listed).map_err(map_object_error)?;
         let is_empty = found.objects.is_empty() && found.markers.is_empty() && found.misnamed.is_empty();
+        // A prefix without objects and a mistyped one look the same. As a source it would empty the
+        // destination.
         if is_empty && wish.side == SyncSide::Source {
             return Err(self.nothing_error());
         }
         let has_age_limit =
             || wish.rules.sync_filters().is_some_and(|filters| filters.limits.newer_than.is_some());
+        // The age decides which objects are transferred, so all times are needed before the listing is made.
         let is_dated = wish.side == SyncSide::Source && has_age_limit();
         if is_dated {
             self.load_all_times(&mut found, meter)?;
@@ -169,6 +175,7 @@ impl SyncEnd for ObjectEnd {
             let mut pieces = self.open_pieces(&listing.entry(*id)).ok()?;
             checksum::hash_pieces(&mut pieces, meter).ok()
         };
+        // At least four at a time: most of the time is spent waiting for the service.
         parallel::map_in_parallel(files, threads.max(4), meter, hash)
     }
 }
@@ -203,6 +210,7 @@ fn map_object_error(error: StoreError) -> SyncError {
     match error {
         StoreError::Changed { .. } => SyncError::ObjectChanged,
         StoreError::NotFound { .. } => SyncError::Vanished,
+        // The request was given up because the user wants to stop, which is no failure of the service.
         error if error.kind() == ErrorKind::Interrupted => SyncError::Stopped,
         error => VolumeError::from(error).into(),
     }

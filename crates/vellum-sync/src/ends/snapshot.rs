@@ -108,6 +108,7 @@ impl SnapshotEnd {
         any.then(|| EntryDetail {
             target: attr.target.clone().into(),
             rdev: attr.rdev,
+            // Inode numbers identify files within a snapshot, so they can serve as the numbers of groups.
             group: if linked { u32::try_from(inode.ino.0).unwrap_or(0) } else { 0 },
             xattrs: xattrs.into(),
             atime: preserve.atimes.then_some(attr.atime),
@@ -128,6 +129,7 @@ impl SnapshotEnd {
         for (name, dentry) in entries {
             let is_dir = dentry.kind == FileKind::Dir;
             let verdict = task.judge.evaluate_entry(&name, is_dir);
+            // What is left out here is not asked for below, either.
             if !verdict.transfer {
                 keeps = true;
                 continue;
@@ -180,6 +182,7 @@ impl SnapshotEnd {
     }
 
     fn open_pieces(&self, id: ListingEntryId) -> Result<SnapshotPieces> {
+        // Entries are known by number, so a file is found without walking its path again.
         let known = self.inodes.lock().get(&id).copied();
         let inode = self.tree.read_inode(known.ok_or(SyncError::Vanished)?)?;
         let stored: Arc<[Stored]> = collect_file_pieces(&inode)?.into();
@@ -325,12 +328,14 @@ impl SnapshotPieces {
 
 impl ContentPieces for SnapshotPieces {
     fn next_piece(&mut self) -> Result<Option<TransferPiece<'_>>> {
+        // Inline content is one piece and has no chunks.
         if !std::mem::replace(&mut self.begun, true) && self.stored.is_empty() && !self.current.is_empty() {
             return Ok(Some(TransferPiece::Data(&self.current)));
         }
         if self.left.is_empty() {
             return Ok(None);
         }
+        // Chunks are fetched in batches: one request of a remote store brings the chunks that lie together.
         if self.ready == 0 {
             self.fetch_chunks()?;
         }
@@ -351,6 +356,7 @@ impl ContentPieces for SnapshotPieces {
         let mut end = 0;
         for (place, piece) in self.stored.iter().enumerate() {
             end += piece.len;
+            // Parts end between two pieces, so that no chunk is fetched and opened twice.
             if end - start >= RANGE || place + 1 == self.stored.len() {
                 let pieces = Self::from_stored(self.volume.clone(), self.stored.clone(), first..place + 1);
                 parts.push(FilePart { start, end, pieces: Box::new(pieces) });

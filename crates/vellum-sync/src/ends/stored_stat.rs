@@ -66,6 +66,8 @@ impl StoredStat {
         let mode = u32::from_str_radix(fields.next()?, 8).ok()?;
         let (major, minor) = fields.next()?.split_once(',')?;
         let (uid, gid) = fields.next()?.split_once(':')?;
+        // A value that is not understood completely is damaged. Applying a part of it could give a file to
+        // somebody else.
         if fields.next().is_some() {
             return None;
         }
@@ -171,6 +173,8 @@ impl<'s> StoredStatSource<'s> {
             contents.extend(encoded.content.map(|content| (id, content)));
             listing.replace_attributes(id, &encoded.fresh, encoded.detail);
         }
+        // Owners, groups and modes are in the attribute now. Applying them again to the file that keeps it
+        // would fail, or lock its keeper out.
         options.preserve.owners = false;
         options.preserve.groups = false;
         options.changes.owner = None;
@@ -220,6 +224,7 @@ impl EncodedEntry {
         // Whoever keeps it can always read and change it.
         let mode = stat.mode & 0o777 | if is_dir { 0o700 } else { 0o600 };
         let kind = if is_dir { FileKind::Dir } else { FileKind::File };
+        // The file that stands for a symlink has the target as its content.
         let size = content.as_ref().map_or(entry.size(), |content| content.len() as u64);
         let mut xattrs: Vec<_> = entry
             .xattrs()
@@ -256,6 +261,7 @@ impl SyncEnd for StoredStatSource<'_> {
         files: &[ListingEntryId],
         meter: &ProgressMeter,
     ) -> Result<Vec<Option<ContentDigest>>> {
+        // The source would hash a symlink or device of this number, which has no content.
         let real: Vec<_> = files.iter().copied().filter(|id| !self.contents.contains_key(id)).collect();
         let mut hashed = self.inner.hash_files(listing, &real, meter)?.into_iter();
         let one = |id| match self.contents.get(id) {

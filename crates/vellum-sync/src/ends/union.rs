@@ -98,6 +98,7 @@ impl SyncEnd for SourceUnion {
                 meter,
             )
         };
+        // Each listing uses several threads itself, so sources are listed one after the other.
         let listings = self.parts.iter().map(list).collect::<Result<Vec<_>>>()?;
         let merge = ListingMerge {
             parts: &self.parts,
@@ -239,6 +240,7 @@ impl<'a> ListingMerge<'a> {
             .filter(content)
             .map(|(part, _)| (part, ListingEntryId::ROOT))
             .collect();
+        // The attributes of the destination itself come from the first source whose content was named.
         let first = of_root.iter().find_map(|origin| {
             let root = self.origin_entry(*origin)?;
             (!root.flags().contains(EntryFlags::IMPLIED)).then_some((*origin, root))
@@ -279,6 +281,7 @@ impl<'a> ListingMerge<'a> {
                 all.extend(described.under.clone().map(|name| PartEntry { name, part, entry }));
             }
         }
+        // By name, then in the order of the command line: the earlier source wins, as in rsync.
         all.sort_by(|a, b| (&a.name, a.part).cmp(&(&b.name, b.part)));
         all
     }
@@ -311,6 +314,8 @@ impl<'a> ListingMerge<'a> {
                 let from = in_dirs.map(|one| (one.part, one.entry.id())).collect::<Vec<EntryOrigin>>();
                 dirs.push((block.len() as u32, from));
             }
+            // rsync passes over these silently. A user who merges two directories should know that a file of
+            // one is not copied.
             if same.iter().any(|other| self.is_shadowed(taken, other)) {
                 let names = [listing.entry(task.id).path(), name.clone()];
                 let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).filter(|n| !n.is_empty()).collect();
@@ -339,6 +344,8 @@ impl<'a> ListingMerge<'a> {
         let next = self.groups.len() as u32 + 1;
         let files =
             self.listings.get(part).map(|listing| listing.linked_files.as_slice()).unwrap_or_default();
+        // Two sources can contain names of one file. On this host device and inode tell; numbers of another
+        // host mean nothing here.
         let file = match files.get(group as usize - 1) {
             Some((device, inode)) => LinkedFile::Inode(*device, *inode),
             None => LinkedFile::Group(part, group),

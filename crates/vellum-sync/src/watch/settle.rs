@@ -48,6 +48,7 @@ impl SettleTimer {
     #[must_use]
     pub fn remaining_wait(&self, now: Instant) -> Option<Duration> {
         let (first, last) = self.noticed?;
+        // Whichever comes first: quiet, or the longest wait since the first change.
         let due = (last + self.pace.quiet).min(first + self.pace.longest);
         Some(due.saturating_duration_since(now))
     }

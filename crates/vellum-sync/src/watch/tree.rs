@@ -105,6 +105,8 @@ impl WatchedTree {
         while let Some((path, judge)) = waiting.pop() {
             match self.watch_dir(&path, &judge) {
                 Ok(below) => waiting.extend(below),
+                // ENOSPC means that `fs.inotify.max_user_watches` is reached. The caller checks such a tree
+                // periodically as well.
                 Err(error) if is_watch_limit(&error) => coverage = WatchCoverage::Partial,
                 // Gone since its name was read, or not ours to read: a run tells about it, not a watch.
                 Err(SyncError::Beneath(_)) if !path.is_empty() => {}
@@ -125,6 +127,7 @@ impl WatchedTree {
     /// Watches one directory; gives those in it, and the rules that hold in this one.
     fn watch_dir(&mut self, path: &[u8], above: &Arc<dyn EntryFilter>) -> Result<Vec<DirectoryToWatch>> {
         let (dir_path, name) = split_path(path);
+        // A new descriptor for each refresh: the names are read from its beginning.
         let dir = if path.is_empty() {
             self.root.reopen_to_read()?
         } else {
@@ -160,6 +163,7 @@ impl WatchedTree {
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(SyncError::wrap_io_error("watch")(errno.into())),
             };
+            // The kernel dropped events. What they were about is unknown, so everything has to be looked at.
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
                 noticed = WatchEvent::Overflow;
                 continue;
@@ -167,6 +171,8 @@ impl WatchedTree {
             let is_dir = event.events().contains(ReadFlags::ISDIR);
             let name = event.file_name().map(std::ffi::CStr::to_bytes);
             let concerns = match (self.watched.get(&event.wd()), name) {
+                // Temporary files of a run that writes here are no changes of the user's. Counting them would
+                // start the next run when one ends.
                 (Some(_), Some(name)) if is_own_name(name) => false,
                 (Some(watched), Some(name)) => watched.judge.evaluate_entry(name, is_dir).transfer,
                 // The directory itself was changed, moved or deleted.

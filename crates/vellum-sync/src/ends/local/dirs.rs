@@ -46,6 +46,7 @@ impl OpenListingDirs {
         if let Some(known) = self.find_cached(dir.id()) {
             return Ok(known);
         }
+        // The kernel resolves the path below the root and follows symlinks only within it.
         if self.is_through_link(dir) {
             let opened = self.root.open_dir_within(&dir.path())?;
             return Ok(self.cache_dir(dir.id(), opened));
@@ -55,6 +56,8 @@ impl OpenListingDirs {
                 parent.open_dir_following(dir.name())?
             }
             Some(parent) => parent.open_dir(dir.name())?,
+            // The way is walked again from the root: symlinks that the listing followed are followed at the
+            // same places and nowhere else.
             None if self.follows => DirectoryRoute::for_dir(dir).open_from(&self.root)?,
             None => self.root.resolve_dir(&dir.path())?,
         };
@@ -63,6 +66,8 @@ impl OpenListingDirs {
 
     /// Whether the directory is one that a symlink leads to, or below one.
     fn is_through_link(&self, dir: &ListingEntry<'_>) -> bool {
+        // Building paths of all ancestors is expensive, and without `--keep-dirlinks` there is nothing to
+        // find.
         let mut here = (!self.dir_links.is_empty()).then_some(*dir);
         while let Some(entry) = here {
             if self.dir_links.contains(&entry.path()) {
@@ -75,6 +80,7 @@ impl OpenListingDirs {
 
     fn cache_dir(&self, id: ListingEntryId, opened: HeldDir) -> HeldDir {
         let mut kept = self.kept.lock();
+        // The oldest is dropped. Entries of a plan are grouped by directory, so it is not needed again soon.
         if kept.len() >= KEPT {
             kept.remove(0);
         }

@@ -42,6 +42,8 @@ impl ConvertedListing {
         listing.unlisted.clone_from(&original.unlisted);
         let mut converted = Self { listing, origins: vec![root.id()], converts_names };
         let mut dirs = VecDeque::from([ConvertedDir { original: root, id: root.id() }]);
+        // Directories are attached in the order in which they are found, so entries come after their
+        // directory as in any listing.
         while let Some(dir) = dirs.pop_front() {
             converted.convert_dir(&dir, conversion, &mut dirs)?;
         }
@@ -65,6 +67,7 @@ impl ConvertedListing {
             let detail = convert_detail(&child, conversion).map_err(|error| format!("its target {error}"));
             match name.and_then(|name| Ok((name, detail?))) {
                 Ok((name, detail)) => named.push((name, detail, child)),
+                // The directory of such an entry is left out with all that is in it.
                 Err(why) => self.leave_out(&child, dir.id, why),
             }
         }
@@ -98,6 +101,8 @@ impl ConvertedListing {
     }
 
     fn leave_out(&mut self, entry: &ListingEntry<'_>, dir: ListingEntryId, message: String) {
+        // The entry exists at the source, so its directory is not empty; and an unlisted entry keeps the run
+        // from deleting anything.
         self.listing.add_flags(dir, EntryFlags::KEEPS);
         self.listing.unlisted.push(UnlistedEntry { path: entry.path(), message, vanished: false });
     }

@@ -77,6 +77,7 @@ impl SyncEnd for ConvertedSource {
             }
             SourcePlace::Local | SourcePlace::RemoteEntry => {}
         }
+        // The original is kept, because the source knows entries by their numbers in its own listing.
         *self.listed.lock() = Some(Arc::new(OriginalListing { listing: original, origins }));
         Ok(listing)
     }

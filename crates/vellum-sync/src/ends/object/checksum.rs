@@ -50,6 +50,8 @@ impl ObjectEnd {
         let digests = parallel::map_in_parallel(&pairs, threads, meter, |pair| {
             let file = other.listing.entry(pair.other);
             match pair.md5 {
+                // The tag is the MD5 of an object that was uploaded in one part, so only the file has to be
+                // read.
                 Some(hash) => {
                     let ours = hash_md5(other.end, &file, meter).ok();
                     (Some(extend_md5(&hash)), ours.map(|hash| extend_md5(&hash)))
@@ -62,6 +64,7 @@ impl ObjectEnd {
             }
         })?;
         for (pair, (theirs, ours)) in pairs.iter().zip(digests) {
+            // Both or neither: a digest on one side alone could later be compared with one of the other kind.
             if let (Some(theirs), Some(ours)) = (theirs, ours) {
                 listing.set_content_digest(pair.object, theirs);
                 other.listing.set_content_digest(pair.other, ours);

@@ -73,6 +73,7 @@ impl KeyTreeLister<'_> {
             judge,
         }];
         while let Some(mut task) = tasks.pop() {
+            // A store below the destination is neither entered nor deleted.
             if self.is_store(&task)? {
                 listing.add_flags(task.id, EntryFlags::STORE.union(EntryFlags::KEEPS));
                 continue;
@@ -106,6 +107,7 @@ impl KeyTreeLister<'_> {
         let mut found = ListedDirectory::default();
         for (name, node) in task.entries {
             let bytes = name.as_bytes();
+            // Vellum's own names are no content; the folder is not empty because of them.
             if is_own_name(bytes) {
                 found.keeps = true;
                 continue;
@@ -187,6 +189,7 @@ impl KeyTreeLister<'_> {
 
     /// Whether a directory of the destination is a store of Vellum's.
     fn is_store(&self, task: &ObjectListingTask<'_>) -> Result<bool> {
+        // Reading a store as plain objects harms nobody.
         if self.wish.side == SyncSide::Source {
             return Ok(false);
         }

@@ -48,6 +48,8 @@ pub fn withhold_unstorable_files(source: &mut TreeListing, end: &ObjectEnd) {
         }
     }
     for (id, unlisted) in found {
+        // Withheld and unlisted: the file is not uploaded, an object of its path is not deleted, and the user
+        // sees the reason.
         source.add_flags(id, EntryFlags::WITHHELD);
         source.unlisted.push(unlisted);
     }
@@ -91,5 +93,6 @@ pub fn adapt_plan(plan: &mut SyncPlan, source: &TreeListing, destination: &TreeL
             _ => {}
         }
     }
+    // An object appears with its whole path, so no directory has to be created before it or removed after it.
     plan.steps.retain(|step| !is_about_dir(step));
 }

@@ -55,6 +55,7 @@ impl ObjectContentReader {
 
     /// The next bytes: so many, or those that are left.
     pub fn read_part(&mut self, len: u64) -> Result<Vec<u8>> {
+        // The length is that at the time of opening. If the file grows, the check after the last part fails.
         let len = usize::try_from(len.min(self.size - self.position)).unwrap_or(usize::MAX);
         let mut part = vec![0; len];
         match &mut self.content {
@@ -111,6 +112,7 @@ impl ArrivingContent {
 
     fn check_end(&mut self) -> Result<()> {
         let is_used_up = self.zeros == 0 && self.rest.is_empty();
+        // The source reports a change only with its last piece, so it is asked once more.
         match self.pieces.next_piece()? {
             None if is_used_up => Ok(()),
             Some(_) | None => Err(SyncError::Unequal),

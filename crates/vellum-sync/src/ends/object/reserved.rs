@@ -15,6 +15,7 @@ pub fn check_not_in_store(bucket: &PlainObjects, folder: &str, shown: &str) -> R
     let ends = folder.match_indices('/').map(|(end, _)| end).chain([folder.len()]);
     let folders = std::iter::once("").chain(ends.filter_map(|end| folder.get(..end)));
     let mut checked = None;
+    // Each folder above is asked for its `config`, from the bucket down, since a store can be at any level.
     for above in folders.filter(|above| checked.replace(*above) != Some(*above)) {
         let key =
             if above.is_empty() { CONFIG_OBJECT.to_owned() } else { format!("{above}/{CONFIG_OBJECT}") };

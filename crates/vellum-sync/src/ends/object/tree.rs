@@ -52,6 +52,8 @@ impl KeyTree {
             }
         }
         // An object that has the name of a directory gives way.
+        // All directories are known only now: a key that makes one can come after the object of the same
+        // name.
         for object in &listing.objects {
             if tree.remove_twofold(&object.key) {
                 tree.add_problem(&object.key, TWOFOLD);
@@ -107,9 +109,11 @@ pub(super) fn check_storable_path(path: &[u8], folder: usize) -> Result<(), Stri
 
 /// Why a key and a path of a file cannot stand for each other.
 fn check_key_parts(key: &str) -> Result<(), &'static str> {
+    // The HTTP layer does not carry white space at the ends of a key.
     if key.trim() != key {
         return Err("a key that begins or ends with white space cannot be requested");
     }
+    // Listings are XML, which has no form for these characters.
     if key.chars().any(|char| char.is_control() || matches!(char, '\u{fffe}' | '\u{ffff}')) {
         return Err("listings of objects cannot have control characters");
     }

@@ -76,11 +76,14 @@ impl UploadRun<'_> {
         let size = |step: &&SyncStep| step.source.map_or(0, |id| self.job.from.entry(id).size());
         let files = plan.phase_steps(StepPhase::Files).iter();
         let (large, small): (Vec<&SyncStep>, Vec<&SyncStep>) =
+            // Large files are uploaded in parallel parts already. A few of them use the line fully, and each
+            // takes memory for its parts.
             files.partition(|step| size(step) > SINGLE_MAX);
         let jobs = self.job.options.effort.jobs.map(|jobs| jobs.clamp(1, 64) as usize);
         self.execute_steps(small, jobs.unwrap_or(FILES_AT_ONCE));
         self.execute_steps(large, jobs.unwrap_or(LARGE_FILES_AT_ONCE).min(LARGE_FILES_AT_ONCE));
         let deletes = plan.phase_steps(StepPhase::Delete);
+        // After a failure the old object may be the only copy of something that was renamed at the source.
         if !deletes.is_empty() && self.failed.load(Ordering::Relaxed) {
             let message =
                 format!("not everything was written, so nothing was deleted; {} objects stay", deletes.len());
@@ -112,6 +115,8 @@ impl UploadRun<'_> {
         let mut left = self.job.options.effort.retries.unwrap_or(RETRIES);
         loop {
             match self.execute_step(step) {
+                // The file changed while it was read. Failures of the service were repeated by the layer
+                // below.
                 Err(SyncError::Changed | SyncError::Unequal) if left > 0 => left -= 1,
                 other => return other,
             }
@@ -137,6 +142,8 @@ impl UploadRun<'_> {
         let Some(id) = step.source else { return Ok(()) };
         let entry = self.job.from.entry(id);
         let key = object_key(&entry);
+        // The service itself compares (If-Match, If-None-Match), so a change by somebody else between listing
+        // and upload is not overwritten.
         let expected = match step.old {
             Some(old) => ObjectCondition::Unchanged(self.end.listed_tag(old).ok_or(SyncError::Unequal)?),
             None => ObjectCondition::Absent,
@@ -145,6 +152,7 @@ impl UploadRun<'_> {
         let objects = &self.end.objects;
         if content.size <= SINGLE_MAX {
             let bytes = Bytes::from(content.read_part(SINGLE_MAX)?);
+            // The request is sent only after this, so an object never holds a mixture of two versions.
             content.check_unchanged()?;
             objects.put_object(&key, &bytes, content.mtime, &expected).map_err(map_written_error)?;
             self.flow.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -160,6 +168,7 @@ impl UploadRun<'_> {
             upload.write_part(&part).map_err(map_written_error)?;
         }
         content.check_unchanged()?;
+        // A request to stop that came during the last part is noticed before the object gets its name.
         self.flow.throttle_bytes(0)?;
         upload.finish().map_err(map_written_error)?;
         self.flow.written.fetch_add(content.size, Ordering::Relaxed);
@@ -169,12 +178,14 @@ impl UploadRun<'_> {
     fn delete_object(&self, step: &SyncStep) -> Result<()> {
         let Some(old) = step.old else { return Ok(()) };
         let key = object_key(&self.job.to.entry(old));
+        // Deleting is conditional as well: an object that was replaced since the listing stays.
         let tag = self.end.listed_tag(old).ok_or(SyncError::Unequal)?;
         self.end.objects.delete_object(&key, &tag).map(drop).map_err(map_written_error)
     }
 
     fn report_failure(&self, step: &SyncStep, error: &SyncError) {
         let vanished = matches!(error, SyncError::Vanished);
+        // A file that vanished at the source is no failure to write.
         self.failed.fetch_or(!vanished, Ordering::Relaxed);
         self.over.fetch_or(error.is_final(), Ordering::Relaxed);
         let path = match (step.source, step.old) {
