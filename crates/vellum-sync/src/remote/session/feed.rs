@@ -96,6 +96,10 @@ impl StreamFeed {
                 }
             }
             FrameKind::Cancel => {
+                // A request that is removed here does not reach `next_request`, which counts signatures off.
+                let cancelled = state.waiting.iter().filter(|request| request.stream == frame.number);
+                let signatures: usize = cancelled.map(StreamRequest::signature_len).sum();
+                state.signatures -= signatures;
                 state.waiting.retain(|request| request.stream != frame.number);
                 // A sender that waits for credit finds its stream missing and stops. The receiver ignores
                 // what was sent before.
@@ -358,5 +362,22 @@ fn map_short_read(error: io::Error) -> SyncError {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => SyncError::Changed,
         _ => SyncError::wrap_io_error("read")(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_of_cancelled_requests_do_not_count() {
+        let feed = StreamFeed::default();
+        // Together they are longer than the signatures that may wait.
+        for stream in 0..20 {
+            let open = WireFrame::new(FrameKind::OpenDelta, stream, vec![0; 4 + ENCODED_MAX]);
+            assert!(feed.accept_frame(open).is_ok(), "{stream}");
+            let cancel = WireFrame::new(FrameKind::Cancel, stream, Vec::new());
+            assert!(feed.accept_frame(cancel).is_ok(), "{stream}");
+        }
     }
 }
