@@ -93,6 +93,12 @@ impl ConvertedListing {
             if child.listing().is_followed(child.id()) {
                 self.listing.set_followed(id);
             }
+            // Without its stamp, a file that is source and destination at once is not recognised as itself, and
+            // would be removed at the source.
+            let stamp = child.listing().change_stamp(child.id());
+            if stamp != 0 {
+                self.listing.set_change_stamp(id, stamp);
+            }
             if child.is_dir() {
                 dirs.push_back(ConvertedDir { original: child, id });
             }

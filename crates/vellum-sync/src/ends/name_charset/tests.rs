@@ -99,6 +99,24 @@ fn a_listing_is_sorted_anew_and_remembers_where_entries_were() {
 }
 
 #[test]
+fn entries_keep_their_change_stamps() {
+    let mut original = TreeListing::new(&NewListingEntry::unknown_dir(), None);
+    let mut block = DirectoryBlock::default();
+    for name in [&b"\xc0"[..], b"\xc1"] {
+        block.push(name, &new_entry(FileKind::File), None).unwrap();
+    }
+    let first = original.attach_block(ListingEntryId::ROOT, &mut block).unwrap();
+    original.set_change_stamp(first, 7);
+    original.set_change_stamp(first.offset_by(1), 8);
+
+    let conversion = charsets("koi8-r,utf8").to_remote();
+    let converted = ConvertedListing::convert_listing(&original, conversion, true).unwrap().listing;
+    let stamp = |path: &str| converted.change_stamp(converted.find_path(path.as_bytes()).unwrap().id());
+    // The converted names stand in the other order.
+    assert_eq!([stamp("ю"), stamp("а")], [7, 8]);
+}
+
+#[test]
 fn what_cannot_be_converted_is_unlisted_with_its_reason() {
     let mut original = TreeListing::new(&NewListingEntry::unknown_dir(), None);
     let mut block = DirectoryBlock::default();
