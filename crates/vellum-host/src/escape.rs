@@ -6,6 +6,7 @@ use std::fmt::{self, Write as _};
 /// A path for messages: not UTF-8 and control characters are escaped, so that a name cannot drive a terminal.
 #[must_use]
 pub fn format_path(path: &[u8]) -> String {
+    // The empty path is the root of a tree.
     if path.is_empty() {
         return "/".into();
     }

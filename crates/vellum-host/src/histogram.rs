@@ -82,6 +82,7 @@ impl DurationDistribution {
     /// Returns how many durations are below 2^`power` nanoseconds, exactly.
     #[must_use]
     pub fn count_below(&self, power: u32) -> u64 {
+        // Powers of two are bounds of classes, so the sum is exact.
         let end = classify_duration(1_u64.checked_shl(power).unwrap_or(u64::MAX));
         self.counts.iter().take(end).sum()
     }
@@ -110,6 +111,7 @@ fn classify_duration(nanos: u64) -> usize {
         return CLASSES - 1;
     }
     let shift = octave - OCTAVE_BITS;
+    // The three bits behind the highest one select the class within the power of two.
     let within = (nanos >> shift) as usize & (PER_OCTAVE - 1);
     (shift + 1) as usize * PER_OCTAVE + within
 }

@@ -56,6 +56,7 @@ impl IgnorePatterns {
     pub fn parse_file(text: &[u8], offset: usize, outer: Option<Arc<Self>>) -> ParsedIgnoreFile {
         let mut builder = GitignoreBuilder::new("");
         let mut problems = Vec::new();
+        // Editors on Windows write a byte order mark, which would become a part of the first pattern.
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         for line in text.split(|byte| *byte == b'\n') {
             let added = std::str::from_utf8(line).map_err(|_| IgnoreFileError::NotUtf8);
@@ -81,6 +82,8 @@ impl IgnorePatterns {
         let mut next = Some(self);
         while let Some(file) = next {
             let below = path.get(file.offset..).unwrap_or_default();
+            // The nearest file decides, by a pattern that ignores or by one that includes; otherwise the file
+            // above is asked.
             let verdict = file.matcher.matched(Path::new(OsStr::from_bytes(below)), is_dir);
             if !verdict.is_none() {
                 return verdict.is_ignore();

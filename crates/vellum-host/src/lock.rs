@@ -27,6 +27,7 @@ pub fn lock_exclusive(file: &impl AsFd, object: impl Fn() -> String) -> io::Resu
     let start = Instant::now();
     let mut pause = Duration::from_millis(1);
     loop {
+        // A blocking `flock` cannot be ended by another thread, and tells nobody whom it waits for.
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK | Errno::INTR) => {}
@@ -50,6 +51,7 @@ fn find_lock_holder(file: &impl AsFd) -> Option<u32> {
     let wanted = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     // 1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF
+    // Lines with `->` are processes that wait for the lock.
     let found = locks.lines().filter(|line| !line.contains("->")).find_map(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();
         (fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&wanted.as_str()))

@@ -44,6 +44,7 @@ impl MountTableEntry {
     /// Whether the process that served it is gone. Not by `stat`: the kernel may answer that by itself.
     pub fn is_dead(&self) -> bool {
         let status = rustix::fs::statfs(&self.mountpoint);
+        // The kernel answers `statfs` by asking the server; ENOTCONN means that there is none any more.
         matches!(status, Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
     }
 }
@@ -70,6 +71,7 @@ fn parse_mount_line(line: &[u8]) -> Option<MountTableEntry> {
     let root = fields.next()?;
     let mountpoint = fields.next()?;
     let options = fields.next()?;
+    // Between the options and `-` there are any number of optional fields.
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let text = |bytes: &[u8]| String::from_utf8_lossy(&unescape_octal(bytes)).into_owned();
     Some(MountTableEntry {

@@ -54,6 +54,7 @@ impl<T: Send> ParallelWalk<T> {
     /// A walk by at most `threads_max` threads that begins with one directory.
     #[must_use]
     pub fn new(first: T, threads_max: usize) -> Self {
+        // Other parts of the process need descriptors as well.
         let share = usize::try_from(raise_open_files_limit() / HELD_SHARE).unwrap_or(HELD_MAX);
         Self {
             pool: WorkerPool::with_first_task(first),
@@ -72,6 +73,8 @@ impl<T: Send> ParallelWalk<T> {
     /// Holds a directory open for its children; None if too many are held already.
     #[must_use]
     pub fn hold_dir(&self, dir: HeldDir) -> Option<WalkParent> {
+        // Two threads can pass this check at once. The limit is far below the system's, so one more does no
+        // harm.
         if self.held.load(Ordering::Relaxed) >= self.held_max {
             return None;
         }

@@ -37,6 +37,8 @@ impl ProcessStat {
 
     /// A field by its number in proc(5), from 3 on: what stands before is a name that may hold anything.
     fn field(&self, number: usize) -> Option<&str> {
+        // The second field is the name of the program in parentheses, which can contain spaces and
+        // parentheses. The last closing one ends it.
         let behind_name = self.text.rsplit(|byte| *byte == b')').next()?;
         std::str::from_utf8(behind_name).ok()?.split_ascii_whitespace().nth(number.checked_sub(3)?)
     }

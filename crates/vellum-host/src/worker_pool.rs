@@ -46,6 +46,7 @@ impl<T> WorkerPool<T> {
     /// Adds tasks; the last one is taken first.
     pub fn add_tasks(&self, tasks: impl IntoIterator<Item = T>) {
         let mut state = self.lock();
+        // A task that runs while the pool is given up may still add some.
         if state.has_given_up {
             return;
         }
@@ -77,6 +78,7 @@ impl<T> WorkerPool<T> {
                 state.busy += 1;
                 return Some(task);
             }
+            // Nothing is queued and nobody is working who could add something.
             if state.busy == 0 {
                 return None;
             }

@@ -74,6 +74,7 @@ impl HeldDir {
                 Err(errno) => return Err(system_error("create a file in", b".", errno)),
             }
         }
+        // The mode stays private under a temporary name, which others can see.
         let name = new_temp_name()?;
         let file = self.create_file(&name, PRIVATE)?;
         Ok(StagedFile { dir: self.clone(), file: Some(file), temp: Some(name) })
@@ -105,6 +106,7 @@ impl StagedFile {
     /// Gives the file its name, in one step.
     pub fn commit(mut self, name: &[u8], replace: ReplacePolicy) -> Result<File> {
         check_file_name(name)?;
+        // The file was created under its own name in a hidden directory and has nothing to be renamed.
         if self.temp.as_deref() == Some(name) {
             self.temp = None;
             return self.into_file();
@@ -118,6 +120,9 @@ impl StagedFile {
     /// if that lies on another filesystem; the file is as it was then.
     pub fn commit_in(&mut self, dir: &HeldDir, name: &[u8], replace: ReplacePolicy) -> Result<()> {
         check_file_name(name)?;
+        // `linkat` names a nameless file and fails with EEXIST if the name is taken. To replace, the file is
+        // linked under a temporary name first and then renamed, which is the only call that replaces in one
+        // step.
         if self.temp.is_none() {
             match self.link_anonymous(dir, name) {
                 Ok(()) => return Ok(()),
@@ -130,6 +135,7 @@ impl StagedFile {
             ReplacePolicy::Always => self.dir.rename(&temp, dir, name)?,
             ReplacePolicy::Never => self.dir.rename_no_replace(&temp, dir, name)?,
         }
+        // From here on the name belongs to the file: dropping the value must not remove it.
         self.temp = None;
         Ok(())
     }
@@ -141,6 +147,7 @@ impl StagedFile {
     fn link_as_temp(&mut self, dir: &HeldDir) -> Result<()> {
         let temp = new_temp_name()?;
         self.link_anonymous(dir, &temp).map_err(|errno| system_error("create", &temp, errno))?;
+        // If the rename fails, the temporary name is removed from the directory in which it was made.
         self.dir = dir.clone();
         self.temp = Some(temp);
         Ok(())
@@ -193,6 +200,7 @@ pub fn remove_temp_entries(dir: &HeldDir) -> Result<usize> {
         match dir.unlink(listed.name) {
             Ok(()) => swept += 1,
             Err(error) if error.is_not_found() => {}
+            // It is a hidden directory, which can be locked by somebody who is filling it.
             Err(error) if error.errno() == Some(Errno::ISDIR) => {
                 swept += usize::from(super::remove_stale_hidden_dir(dir, listed.name)?);
             }

@@ -59,6 +59,8 @@ impl HeldDir {
         let path = path.as_os_str().as_encoded_bytes();
         let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
         let fd = match fs::openat(fs::CWD, path, flags, Mode::empty()) {
+            // A directory without read permission cannot be listed, but entries in it can still be reached by
+            // name. O_PATH needs search permission on the path only.
             Err(Errno::ACCESS) => {
                 fs::openat(fs::CWD, path, STAND_ON.difference(OFlags::NOFOLLOW), Mode::empty())
             }
@@ -110,6 +112,7 @@ impl HeldDir {
     /// The directory at a relative path of any length, reached without passing through symlinks or `..`.
     pub fn resolve_dir(&self, path: &[u8]) -> Result<Self> {
         let mut here = self.clone();
+        // A path can be longer than PATH_MAX (ENAMETOOLONG). Each part is short enough for one call.
         for step in split_path_parts(path)? {
             here = here.resolve_path_part(&step)?;
         }
@@ -119,12 +122,16 @@ impl HeldDir {
     /// The directory at a relative path, to read its names; symlinks on the way are followed as long as they stay below this
     /// directory: `EXDEV` if one is absolute or leads out.
     pub fn open_dir_within(&self, path: &[u8]) -> Result<Self> {
+        // The kernel itself refuses to leave the directory, so no rename of a component during the walk can
+        // lead out of it. Links of procfs would jump to any open file.
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
         let mut tries = 0;
         loop {
             match fs::openat2(self, path, flags, Mode::empty(), how) {
                 Ok(fd) => return Ok(Self::from_fd(fd)),
+                // EAGAIN means that something was renamed while the kernel resolved `..`, and that it could
+                // not rule out an escape.
                 Err(Errno::AGAIN | Errno::INTR) if tries < RESOLVE_TRIES => tries += 1,
                 Err(errno) => return Err(system_error("open the directory", path, errno)),
             }
@@ -161,6 +168,7 @@ impl HeldDir {
 
     /// Attributes of the entry `name`; of a symlink itself, not of its target.
     pub fn stat(&self, name: &[u8]) -> Result<FileStat> {
+        // Without NO_AUTOMOUNT, looking at an entry could mount a network filesystem.
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let statx =
             self.call_on_name("read attributes of", name, || fs::statx(self, name, flags, STAT_MASK))?;
@@ -220,6 +228,7 @@ impl HeldDir {
 
     /// Like [`Self::link_file`], but what `new_name` stood for is replaced in one step.
     pub fn link_replacing(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
+        // `linkat` never replaces, so the link is made under a temporary name and renamed.
         let temp = super::create::new_temp_name()?;
         self.link_file(name, to, &temp)?;
         let renamed = to.rename(&temp, to, new_name);
@@ -279,6 +288,7 @@ impl HeldDir {
 
     /// Makes the names of this directory durable.
     pub fn sync_names(&self) -> Result<()> {
+        // The held descriptor may be O_PATH, on which `fsync` fails with EBADF.
         let fd = self.reopen_descriptor()?;
         fs::fsync(fd).map_err(|errno| system_error("make durable the directory", b".", errno))
     }
@@ -290,6 +300,7 @@ impl HeldDir {
         name: &[u8],
         call: impl Fn() -> rustix::io::Result<T>,
     ) -> Result<T> {
+        // A name with a slash or `..` would leave the directory. Every call with a name goes through here.
         check_file_name(name)?;
         rustix::io::retry_on_intr(call).map_err(|errno| system_error(action, name, errno))
     }

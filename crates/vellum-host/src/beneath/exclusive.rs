@@ -20,6 +20,7 @@ impl HeldDir {
     /// Renames, unless `new_name` exists.
     pub fn rename_no_replace(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         match self.rename_exclusively(name, to, new_name) {
+            // Some filesystems do not know RENAME_NOREPLACE (EINVAL), among them NFS and older FUSE servers.
             Err(error) if is_unsupported(&error) => {}
             other => return other,
         }
@@ -30,6 +31,7 @@ impl HeldDir {
             Err(error) if is_unsupported(&error) || error.errno() == Some(Errno::PERM) => {
                 self.rename_over_empty_file(name, to, new_name)
             }
+            // A crash between the two calls leaves the file under both names.
             linked => linked.and_then(|()| self.unlink(name)),
         }
     }

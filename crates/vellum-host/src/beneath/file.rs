@@ -34,6 +34,8 @@ impl HeldDir {
     /// The same, without a look at what was opened: for who reads at once what was listed as a regular file, and looks
     /// afterwards. Another kind that has taken its place meanwhile does not wait, and what it gave does not count.
     pub fn open_file_unchecked(&self, name: &[u8]) -> Result<File, BeneathError> {
+        // O_NONBLOCK keeps the call from waiting for the other end of a fifo, and O_NOCTTY from taking over a
+        // terminal: the name can lead to anything by now.
         let open = |flags| fs::openat(self, name, GUARDED | flags, Mode::empty());
         let fd = self.call_on_name("open", name, || match open(OFlags::RDONLY | OFlags::NOATIME) {
             // Only the owner may leave the access time alone.

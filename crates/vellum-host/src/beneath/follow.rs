@@ -49,6 +49,7 @@ impl HeldDir {
     pub fn open_file_following(&self, name: &[u8]) -> Result<OpenedFile> {
         let flags = GUARDED.difference(OFlags::NOFOLLOW) | OFlags::RDONLY;
         let fd = self.call_on_name("follow", name, || fs::openat(self, name, flags, Mode::empty()))?;
+        // The target can be anything, so the kind is checked on the descriptor.
         expect_regular_file(File::from(fd), name)
     }
 

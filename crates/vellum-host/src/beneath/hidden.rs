@@ -32,6 +32,8 @@ impl HeldDir {
     pub fn create_hidden_dir(&self) -> Result<HiddenDir> {
         for _ in 0..TRIES {
             let temp = new_temp_name()?;
+            // Between this call and the lock, another run can take the directory for one that a killed run
+            // left, and remove it. Then the next name is tried.
             self.create_dir(&temp, PRIVATE)?;
             match self.open_dir_to_read(&temp) {
                 Ok(dir) if lock_new_dir(&dir)? => {
@@ -51,6 +53,7 @@ impl HeldDir {
 fn lock_new_dir(dir: &HeldDir) -> Result<bool> {
     // Where there are no locks nothing is swept either.
     let locked = flock(dir, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK);
+    // A directory that was removed before it was locked can still be locked, but has no links.
     Ok(locked && dir.stat_self()?.nlink > 0)
 }
 
@@ -68,6 +71,7 @@ impl HiddenDir {
 
     /// Gives the directory its name, in one step, unless something has it.
     pub fn commit(&self, name: &[u8]) -> Result<()> {
+        // The lock is given up after the rename: as long as the name is temporary, the lock protects it.
         self.parent.rename_no_replace(&self.temp, &self.parent, name)?;
         self.is_named.store(true, std::sync::atomic::Ordering::Relaxed);
         // What has its name needs no protection; the descriptor may live on.
@@ -100,6 +104,7 @@ impl Drop for HiddenDir {
 /// ours.
 pub fn remove_stale_hidden_dir(parent: &HeldDir, temp: &[u8]) -> Result<bool> {
     let dir = parent.open_dir_to_read(temp)?;
+    // Its writer is alive.
     if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(false);
     }
@@ -112,6 +117,7 @@ pub fn remove_stale_hidden_dir(parent: &HeldDir, temp: &[u8]) -> Result<bool> {
 
 fn remove_dir_tree(parent: &HeldDir, temp: &[u8], dir: &HeldDir) -> Result<()> {
     for listed in dir.read_names()?.iter() {
+        // Hidden directories contain no directories, so one level is enough.
         match dir.unlink(listed.name) {
             Err(error) if !error.is_not_found() => return Err(error),
             _ => {}

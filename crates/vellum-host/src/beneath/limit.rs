@@ -13,6 +13,8 @@ pub fn raise_open_files_limit() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     let before = limit.current.unwrap_or(UNLIMITED_ASKS_FOR);
     let wanted = limit.maximum.unwrap_or(UNLIMITED_ASKS_FOR).max(before);
+    // The soft limit is low (1,024) for programs that use `select`, which this one does not. Every process
+    // may raise it to the hard limit.
     limit.current = Some(wanted);
     match setrlimit(Resource::Nofile, limit) {
         Ok(()) => wanted,

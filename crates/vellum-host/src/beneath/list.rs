@@ -111,6 +111,7 @@ impl HeldDir {
         let mut names = DirNames::default();
         match names.read_entries(self) {
             Ok(()) => Ok(names),
+            // The descriptor is O_PATH and cannot be read.
             Err(Errno::BADF) => self.read_names(),
             Err(errno) => Err(system_error("read the directory", b".", errno)),
         }

@@ -82,6 +82,8 @@ impl<'a> HeldNode<'a> {
         let gid = gid.filter(valid).map(Gid::from_raw);
         match self.usable_fd() {
             Some(fd) => fs::fchown(fd, uid, gid),
+            // `fchown` fails with EBADF on an O_PATH descriptor; with AT_EMPTY_PATH the kernel takes the
+            // descriptor itself.
             None => fs::chownat(self, "", uid, gid, AtFlags::EMPTY_PATH),
         }
         .map_err(|errno| system_error("change the owner of", b".", errno))
@@ -92,6 +94,8 @@ impl<'a> HeldNode<'a> {
         let mode = Mode::from_raw_mode(mode & 0o7777);
         match self.usable_fd() {
             Some(fd) => fs::fchmod(fd, mode),
+            // `fchmodat` has no flag for an empty path on older kernels, and `fchmod` fails on O_PATH
+            // (EBADF).
             None => fs::chmod(self.proc_path(), mode),
         }
         .map_err(|errno| system_error("change the mode of", b".", errno))

@@ -57,6 +57,7 @@ fn open_trusted_file_with(path: &Path, flags: OFlags) -> Result<File> {
 fn open_trusted_dir(base: BorrowedFd<'_>, path: &[u8]) -> Result<HeldDir> {
     let end = TrustedWalk::start(base, path, OPEN_DIR)?.walk()?;
     let opened = match end.open(READ_NAMES.difference(OFlags::NOFOLLOW)) {
+        // Without permission to read, the directory can still be written to.
         Err(Errno::ACCESS) => end.open(STAND_ON.difference(OFlags::NOFOLLOW)),
         other => other,
     };
@@ -73,6 +74,8 @@ struct WalkEnd {
 
 impl WalkEnd {
     fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        // The last component is opened without following links: it was found to be none, and must not have
+        // become one since.
         let flags = if self.is_magic { flags } else { flags | OFlags::NOFOLLOW };
         let mode = Mode::from_raw_mode(0o666);
         rustix::io::retry_on_intr(|| fs::openat(&self.dir, &*self.name, flags, mode))
@@ -105,6 +108,7 @@ impl<'p> TrustedWalk<'p> {
 
     /// Puts a path in front of what is still to be walked.
     fn push_path(&mut self, path: &[u8]) -> rustix::io::Result<()> {
+        // An absolute target begins again at the root.
         if path.starts_with(b"/") {
             self.here = fs::openat(fs::CWD, "/", STAND_ON, Mode::empty())?;
             self.shown = b"/".to_vec();
@@ -118,6 +122,8 @@ impl<'p> TrustedWalk<'p> {
         while let Some(name) = self.rest.pop() {
             let is_last = self.rest.is_empty();
             match self.step_into_dir(&name) {
+                // The last component is opened by the caller, with the flags that it needs. `..` cannot be
+                // replaced by a link.
                 Ok(dir) if is_last && name != b".." => {
                     drop(dir);
                     return Ok(WalkEnd { dir: self.here, name, is_magic: false });
@@ -130,6 +136,7 @@ impl<'p> TrustedWalk<'p> {
                 Err(Errno::NOENT) if is_last => {
                     return Ok(WalkEnd { dir: self.here, name, is_magic: false });
                 }
+                // With O_DIRECTORY and O_NOFOLLOW, a symlink gives ENOTDIR or ELOOP, depending on the kernel.
                 Err(Errno::NOTDIR | Errno::LOOP) => {
                     if let Some(end) = self.follow_link(name, is_last)? {
                         return Ok(end);
@@ -163,7 +170,11 @@ impl<'p> TrustedWalk<'p> {
         if self.links > LINKS_MAX {
             return Err(self.wrap_errno(Errno::LOOP));
         }
+        // The descriptor stands on the link itself, so owner and target are of the same link even if the name
+        // is replaced meanwhile.
         let target = fs::readlinkat(&link, "", Vec::new()).map_err(|errno| self.wrap_errno(errno))?;
+        // In a sticky directory anybody can place a link that leads the caller's writes elsewhere. The kernel
+        // has a similar rule (`fs.protected_symlinks`), which is not always on.
         if !is_trusted_owner(stat.st_uid) && !self.is_written_by_trusted_only()? {
             let mut link = self.shown.clone();
             append_part(&mut link, &name);

@@ -32,6 +32,8 @@ impl HeldNode<'_> {
     pub fn list_xattr_names(&self) -> Result<Vec<Vec<u8>>> {
         let list = read_growing(XATTR_LIST_MAX, |buffer| match self.usable_fd() {
             Some(fd) => fs::flistxattr(fd, buffer),
+            // `flistxattr` fails with EBADF on an O_PATH descriptor. The link of procfs leads to the same
+            // inode.
             None => fs::listxattr(self.proc_path(), buffer),
         });
         match list {
@@ -52,6 +54,7 @@ impl HeldNode<'_> {
         });
         match value {
             Ok(value) => Ok(Some(value)),
+            // The attribute was removed after the names were listed.
             Err(Errno::NODATA) => Ok(None),
             Err(errno) if is_unsupported(errno) => Ok(None),
             Err(errno) => Err(system_error("read the extended attribute", name, errno)),
@@ -109,6 +112,8 @@ fn read_growing(
                 buffer.truncate(len);
                 return Ok(buffer);
             }
+            // The value is longer than the buffer. It is not asked for its length first: it could grow
+            // between the two calls.
             Err(Errno::RANGE) if buffer.len() < max => buffer.resize(max, 0),
             Err(errno) => return Err(errno),
         }

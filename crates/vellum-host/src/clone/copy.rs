@@ -72,6 +72,8 @@ impl CloneError {
 
 /// Makes `to`, an empty file, equal to `from`, whose attributes are `stat`.
 pub fn clone_or_copy_content(from: &File, to: &File, stat: &FileStat) -> Result<CopyReport, CloneError> {
+    // Every error leads to a copy: EXDEV and EOPNOTSUPP mean that blocks cannot be shared, and anything else
+    // shows again when the bytes are copied.
     if ioctl_ficlone(to, from).is_ok() {
         // The clone took the source as it was at that moment, which may be longer than it was.
         ftruncate(to, stat.size).map_err(|errno| CloneError::at_offset(stat.size, errno))?;
@@ -82,6 +84,7 @@ pub fn clone_or_copy_content(from: &File, to: &File, stat: &FileStat) -> Result<
 
 /// As [`clone_or_copy_content`], without sharing blocks.
 pub fn copy_data(from: &File, to: &File, stat: &FileStat) -> Result<CopyReport, CloneError> {
+    // The file gets its length first, so that holes are left out by not writing them.
     ftruncate(to, stat.size).map_err(|errno| CloneError::at_offset(stat.size, errno))?;
     let mut copied = CopyReport { strategy: CopyStrategy::InKernel, data: 0 };
     for segment in iter_data_segments(from, stat) {
@@ -114,6 +117,7 @@ fn copy_segment(
     if position == end {
         return Ok(strategy);
     }
+    // What has been copied so far stays.
     copy_range_by_read(from, to, position, end)?;
     Ok(CopyStrategy::ByHand)
 }
@@ -131,6 +135,7 @@ fn copy_range_by_read(from: &File, to: &File, mut position: u64, end: u64) -> Re
         let step = usize::try_from(end - position).unwrap_or(BUFFER).min(BUFFER);
         let window = buffer.get_mut(..step).unwrap_or_default();
         match from.read_at(window, position) {
+            // Without this, the rest of the copy would be zeros.
             Ok(0) => return Err(CloneError::Shrunk { expected: end }),
             Ok(count) => {
                 let data = window.get(..count).unwrap_or_default();

@@ -49,6 +49,7 @@ impl Iterator for DataSegments<'_> {
                 self.position = self.size;
                 None
             }
+            // The filesystem does not know SEEK_DATA; all of the file counts as data.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => self.take_remaining_segment(),
             Err(errno) => {
                 self.position = self.size;
@@ -56,6 +57,7 @@ impl Iterator for DataSegments<'_> {
             }
             Ok(start) if start >= self.size => None,
             Ok(start) => {
+                // There is a hole at the end of every file, so this fails only if the file became shorter.
                 let hole = seek(self.file, SeekFrom::Hole(start)).unwrap_or(self.size);
                 // A hole at or before the data's start would be no progress: take all that is left then.
                 let end = if hole > start { hole.min(self.size) } else { self.size };

@@ -84,6 +84,8 @@ pub fn apply_metadata(
             return applied;
         }
     };
+    // The order follows from the kernel: `chown` clears set-id bits and capabilities, so owner comes before
+    // mode and attributes; writing an ACL changes the mode, so attributes come before it.
     let kept = apply_owner(node, wanted, &now, caller, &mut applied);
     apply_xattrs(node, wanted, &now, &mut applied);
     if now.kind != FileKind::Symlink {
@@ -156,9 +158,11 @@ fn apply_owner(
     applied: &mut AppliedMetadata,
 ) -> KeptOwnership {
     let mut kept = KeptOwnership { uid: wanted.uid == now.uid, gid: wanted.gid == now.gid };
+    // For other users this would fail with EPERM on every file.
     if !kept.uid && caller.privileged {
         kept.uid = try_set_owner(node, Some(wanted.uid), None, applied);
     }
+    // A user may give a file to another of the user's groups, so this is tried.
     if !kept.gid {
         kept.gid = try_set_owner(node, None, Some(wanted.gid), applied);
     }
@@ -212,6 +216,7 @@ fn apply_xattrs(
             Vec::new()
         }
     };
+    // A capability that the record does not have would give the file privileges that its owner removed.
     let stale = present
         .iter()
         .filter(|name| is_removable_xattr(name) && !wanted.xattrs.iter().any(|x| x.name == **name));

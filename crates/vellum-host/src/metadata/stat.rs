@@ -48,6 +48,7 @@ impl FileStat {
         let device = |major, minor| makedev(major, minor);
         Some(Self {
             kind,
+            // A compressed file also has fewer blocks than bytes. It is then asked for holes and has none.
             may_have_holes: kind == FileKind::File && statx.stx_blocks.saturating_mul(BLOCK) < statx.stx_size,
             is_mount_root: statx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
             mode: raw_mode & 0o7777,
@@ -90,6 +91,8 @@ impl FileStat {
         counted
             && (self.mtime, self.ctime, self.btime) == (other.mtime, other.ctime, other.btime)
             && (self.kind, self.mode, self.uid, self.gid) == (other.kind, other.mode, other.uid, other.gid)
+            // A file that was replaced by a rename can have the same times and size, but has another inode
+            // number.
             && (self.ino, self.rdev) == (other.ino, other.rdev)
     }
 }
