@@ -51,6 +51,8 @@ impl Chunker {
     #[must_use]
     pub fn find_chunk_end(&self, data: &[u8], eof: bool) -> Option<usize> {
         let max = self.params.max_len();
+        // What lies behind the greatest length cannot matter, so the answer does not depend on how much was
+        // read.
         let reach = data.get(..max).unwrap_or(data);
         self.search_boundary(reach)
             .or_else(|| (reach.len() == max || eof && !data.is_empty()).then_some(reach.len()))
@@ -66,6 +68,8 @@ impl Chunker {
         if self.secrets.test.accepts_hash(hash) && scan.decide_candidate(hash, self.early) {
             return Some(min);
         }
+        // Two thresholds: boundaries before the switch are rare and after it frequent, which makes very short
+        // and very long chunks rare.
         let switch = self.switch.min(reach.len());
         let early = reach.get(min..switch).and_then(|bytes| scan.scan_bytes(bytes, self.early));
         let found = early.map(|at| min + at);
@@ -128,6 +132,7 @@ impl ChunkScan<'_> {
             Some((hash, decision)) if hash == now => decision,
             _ => self.chunker.secrets.compute_decision(now),
         };
+        // The decision is kept and not the answer, because the threshold changes at the switch.
         self.decided = Some((now, decision));
         decision < threshold
     }

@@ -43,6 +43,7 @@ const MAGICS: &[(usize, &[u8])] = &[
 /// overwrite in place, so that fixed blocks serve it better than content-defined chunks.
 #[must_use]
 pub fn is_in_place_format(head: &[u8]) -> bool {
+    // Nothing is parsed: a file that only begins like one of these is cut into blocks, which is harmless.
     let has =
         |&(offset, magic): &(usize, &[u8])| head.get(offset..).is_some_and(|rest| rest.starts_with(magic));
     MAGICS.iter().any(has) || is_postgres_heap(head) || is_innodb(head)

@@ -27,6 +27,7 @@ impl ChunkSizes {
     /// These sizes, if they are within the limits: twice the minimum is at most the target, twice the target at
     /// most the maximum, and the maximum fits in a blob.
     pub fn new(min: usize, target: usize, max: usize) -> Result<Self, DecodeError> {
+        // Sizes come from the configuration of a volume, so the products can overflow.
         let ordered = min.checked_mul(2).is_some_and(|twice| twice <= target)
             && target.checked_mul(2).is_some_and(|twice| twice <= max);
         if min < MIN_FLOOR || target < TARGET_FLOOR || max > BLOB_MAX || !ordered {

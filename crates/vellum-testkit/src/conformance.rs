@@ -55,6 +55,7 @@ fn check_put_and_get(store: &dyn ObjectStore) {
         b"",
         "an empty object is an object"
     );
+    // Longer than the pieces in which remote stores are read.
     let large: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
     store.put_object(&object_key("packs/cd/large"), &large).expect("put");
     assert_eq!(store.get_object(&object_key("packs/cd/large"), MAX).expect("get"), large);
@@ -105,6 +106,7 @@ fn check_put_objects(store: &dyn ObjectStore) {
     for (name, bytes) in &objects {
         assert_eq!(store.get_object(name, MAX).expect("get"), *bytes);
     }
+    // The second of three exists already: the first is stored, the last must not be.
     let again =
         [(object_key("index/4"), &b"d"[..]), (object_key("index/1"), b"x"), (object_key("index/5"), b"e")];
     assert!(
@@ -159,6 +161,7 @@ fn check_refs(store: &dyn ObjectStore) {
 fn check_races(store: &dyn ObjectStore) {
     let name = object_key("refs/heads/race");
     store.swap_ref(&name, None, Some(b"0")).expect("creation");
+    // A lost update would show as a smaller number at the end, whatever the order of the threads was.
     let increment = || loop {
         let old = store.get_object(&name, MAX).expect("a ref is there at every moment");
         let number: u64 = String::from_utf8_lossy(&old).parse().expect("a whole value");

@@ -103,6 +103,8 @@ impl FaultyStore {
 
     /// Counts an operation and says what goes wrong with it.
     fn next_fault(&self, op: StoreOperation, key: &str) -> Option<StoreFault> {
+        // Counted before the script is looked at, so that the same test has the same numbers with and without
+        // faults.
         let number = self.count.fetch_add(1, Ordering::SeqCst);
         let mut state = self.state.lock();
         let position = state.script.iter().position(|(when, _)| match when {
@@ -113,6 +115,7 @@ impl FaultyStore {
             }
         })?;
         let (when, fault) = state.script.get(position)?.clone();
+        // The entry is spent even if the operation would have failed by itself.
         if matches!(when, FaultTrigger::Once(..)) {
             state.script.remove(position);
         }
@@ -137,6 +140,8 @@ impl FaultyStore {
         match self.next_fault(op, key) {
             Some(StoreFault::Before) => Err(self.injected_error(key, io::ErrorKind::TimedOut)),
             Some(StoreFault::NoSpace) => Err(self.injected_error(key, io::ErrorKind::StorageFull)),
+            // The operation happens, and its own error, if it has one, is returned instead of the injected
+            // one.
             Some(StoreFault::After) => act().and(Err(self.injected_error(key, io::ErrorKind::TimedOut))),
             _ => act(),
         }
@@ -165,6 +170,7 @@ impl FaultyStore {
                 None => return Err(self.injected_error(key.as_str(), io::ErrorKind::StorageFull)),
             }
         }
+        // Kept for stale listings, which hide what was stored since the script was set.
         state.put_since.push(key.clone());
         Ok(())
     }
@@ -178,6 +184,7 @@ fn corrupt_bytes(fault: StoreFault, mut bytes: Vec<u8>) -> Vec<u8> {
     match fault {
         StoreFault::Torn(len) => bytes.truncate(len),
         StoreFault::Flip(bit) => {
+            // Any number is valid, so a test need not know how long the object is.
             let bit = bit % (bytes.len() * 8).max(1);
             if let Some(byte) = bytes.get_mut(bit / 8) {
                 *byte ^= 1 << (bit % 8);
@@ -218,6 +225,7 @@ impl ObjectStore for FaultyStore {
             Some(StoreFault::NoSpace) => {
                 return Err(self.injected_error(key.as_str(), io::ErrorKind::StorageFull));
             }
+            // A store that acknowledges and forgets takes no space either.
             Some(StoreFault::Lost) => return Ok(()),
             _ => self.reserve_space(key, bytes.len())?,
         }

@@ -248,6 +248,7 @@ fn check_durability(store: &dyn LiveStore) {
 fn check_races(store: &dyn LiveStore) {
     let increment = || {
         run_transaction(store, &mut |txn| {
+            // A transaction that does not see the one before counts from an old number.
             let count = txn.get(b"count").expect("get").map_or(0, |bytes| decode_number(&bytes));
             txn.set_key(b"count", to_value(&(count + 1).to_be_bytes()));
             txn.set_key(&[b"n".as_slice(), &count.to_be_bytes()].concat(), to_value(b""));
@@ -289,6 +290,8 @@ fn check_atomic_reads(store: &dyn LiveStore) {
                 });
             }
         });
+        // Reads run against the writer for as long as it writes, so that many of them fall between its two
+        // keys.
         while !writer.is_finished() {
             let mut seen = Vec::new();
             let visited = store.scan(&KeySpan::from_prefix(b"m-"), &mut |_, found| {

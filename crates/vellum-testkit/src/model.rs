@@ -137,6 +137,8 @@ impl ModelFile {
     }
 
     fn clear_set_ids(&mut self) {
+        // Without permission for the group to execute, set-gid means mandatory locking and stays, as in
+        // Linux.
         self.mode &= if self.mode & 0o010 == 0 { !0o4000 } else { !0o6000 };
     }
 }
@@ -169,6 +171,7 @@ impl ModelFilesystem {
             Some(file) if file.kind == FileKind::Dir => {
                 let is_dir =
                     |id: &&ModelFileId| self.files.get(id).is_some_and(|file| file.kind == FileKind::Dir);
+                // A directory that was removed while it was open has no links.
                 let gone = id != ROOT && file.parent.is_none();
                 if gone { 0 } else { 2 + file.entries.values().filter(is_dir).count() }
             }
@@ -194,6 +197,7 @@ impl ModelFilesystem {
     /// Counts a close; what has no name goes with the last one.
     pub fn close(&mut self, id: ModelFileId) -> Result<()> {
         self.file_mut(id)?.open -= 1;
+        // An orphan exists until its last descriptor is closed.
         self.remove_unreferenced(id);
         Ok(())
     }
@@ -218,6 +222,8 @@ impl ModelFilesystem {
     /// Sets attributes.
     pub fn setattr(&mut self, id: ModelFileId, set: &ModelAttributes) -> Result<()> {
         let file = self.file(id)?;
+        // The errors are checked before anything changes, as the kernel does: a refused call leaves no new
+        // times.
         match file.kind {
             FileKind::Dir if set.size.is_some() => return Err(Errno::ISDIR),
             FileKind::File => {}
@@ -252,6 +258,7 @@ impl ModelFilesystem {
         let time = self.next_tick();
         let file = self.file_mut(id)?;
         let end = offset + data.len();
+        // What lies between the old end and the offset is a hole, which reads as zeros.
         if end > file.content.len() {
             file.content.resize(end, 0);
         }
@@ -271,6 +278,7 @@ impl ModelFilesystem {
         flags: ModelXattrFlags,
     ) -> Result<()> {
         let file = self.file(id)?;
+        // The kernel allows attributes in `user.` on files and directories only (EPERM).
         if !matches!(file.kind, FileKind::File | FileKind::Dir) {
             return Err(Errno::PERM);
         }

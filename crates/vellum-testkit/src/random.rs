@@ -9,6 +9,7 @@ pub fn choose_seed() -> u64 {
     let clock = || std::time::UNIX_EPOCH.elapsed().expect("a clock after 1970").as_nanos() as u64;
     let seed = std::env::var("VELLUM_SEED")
         .map_or_else(|_| clock(), |text| text.parse().expect("VELLUM_SEED is a number"));
+    // The output of a test is shown only if it fails.
     println!("VELLUM_SEED={seed}");
     seed
 }

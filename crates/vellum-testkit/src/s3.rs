@@ -138,6 +138,7 @@ impl LyingS3 {
                     break;
                 }
                 let shared = Arc::clone(&accepting);
+                // Clients keep connections open and use several at once.
                 std::thread::spawn(move || shared.serve_connection(stream));
             }
         });
@@ -207,6 +208,7 @@ impl Drop for LyingS3 {
 
 impl S3Shared {
     fn serve_connection(&self, mut stream: TcpStream) {
+        // A client that forgets a connection must not keep its thread until the end of the tests.
         let _ = stream.set_read_timeout(Some(Duration::from_secs(60)));
         let _ = stream.set_nodelay(true);
         while let Ok(Some(request)) = HttpRequest::read_from(&mut stream) {
@@ -308,6 +310,7 @@ impl S3State {
         let key = request.key();
         for (requests, lie) in &mut self.script {
             let is_meant = requests.method == "ANY" || requests.method == operation;
+            // Lies that are used up stay in the script and are passed over.
             if requests.times == 0 || !is_meant || !key.starts_with(&requests.key) {
                 continue;
             }
@@ -324,6 +327,7 @@ impl S3State {
 
 /// Sends the headers of a reply without its length, and then bytes until nobody takes them.
 fn write_without_end(stream: &mut TcpStream, reply: &HttpReply) {
+    // A client that neither reads nor closes would block this thread forever.
     let _ = stream.set_write_timeout(Some(Duration::from_secs(5)));
     if reply.write_unbounded_head(stream).is_ok() {
         while stream.write_all(&[7; 1 << 16]).is_ok() {}

@@ -61,6 +61,8 @@ impl SeaweedServer {
             command.arg(format!("-{name}.port={port}")).arg(format!("-{name}.port.grpc={}", port + 4));
         }
         let log = std::fs::File::create(dir.join("log")).expect("the server's log");
+        // A process group of its own: Ctrl-C in the terminal of a test does not reach the server, and a
+        // signal to the group reaches all of its processes.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
         let process = command.spawn().unwrap_or_else(|e| panic!("cannot start {}: {e}", weed.display()));
         let mut server = Self { process, s3_port, dir: dir.to_owned() };
@@ -144,6 +146,7 @@ impl SeaweedServer {
 
 impl Drop for SeaweedServer {
     fn drop(&mut self) {
+        // A test may have stopped it.
         let _ = self.signal(Signal::CONT);
         let _ = self.signal(Signal::KILL);
         let _ = self.process.wait();
@@ -183,6 +186,7 @@ fn find_free_ports() -> [u16; 4] {
             held.push(second);
             found.push(port);
         }
+        // All ports are held until four are found, or the kernel could give one of them twice.
         held.push(listener);
     }
     drop(held);

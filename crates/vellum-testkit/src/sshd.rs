@@ -36,6 +36,8 @@ impl SshServer {
         let server = Self { dir: dir.to_owned() };
         fs::write(dir.join("config"), server.config()).expect("a configuration");
         let shown = dir.display();
+        // The script records its own process, which `exec` turns into ssh, so that a test can stop or kill
+        // the connection.
         let script = format!("#!/bin/sh\necho >{shown}/pids/$$\nexec {} \"$@\"\n", server.ssh_words(""));
         fs::write(server.program(), script).expect("a program");
         fs::set_permissions(server.program(), fs::Permissions::from_mode(0o755)).expect("a program");
@@ -81,6 +83,7 @@ impl SshServer {
 
     fn config(&self) -> String {
         // Without PAM an account whose password is locked may not log in; with it, some containers refuse a session.
+        // Only root can read this file, and only for root does it matter.
         let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
         let locked = shadow.lines().any(|line| line.starts_with("root:!"));
         let pam = if locked { "yes" } else { "no" };

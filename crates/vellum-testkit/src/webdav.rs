@@ -27,6 +27,8 @@ impl WebdavServer {
     #[must_use]
     pub fn start(dir: &Path) -> Self {
         let port = {
+            // The kernel gives a free port. Another process could take it before the server does, which makes
+            // the start fail.
             let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
             listener.local_addr().expect("its address").port()
         };
@@ -38,6 +40,7 @@ impl WebdavServer {
         let process = command.spawn().unwrap_or_else(|e| panic!("cannot start rclone: {e}"));
         let mut server = Self { process, port };
         let start = Instant::now();
+        // The server announces nothing, so its port is tried until it answers.
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             let ended = server.process.try_wait().expect("the state of the server");
             assert!(ended.is_none() && start.elapsed() < START_MAX, "the server did not start");

@@ -99,9 +99,12 @@ impl ModelFilesystem {
         match target {
             Some(_) if noreplace => return Err(Errno::EXIST),
             None if exchange => return Err(Errno::NOENT),
+            // POSIX: if both are names of one file, nothing happens.
             Some(target) if target == moved => return Ok(()),
             _ => {}
         }
+        // The checks are in the order of the kernel's, because the error of the first one that fails is
+        // compared.
         if self.makes_cycle(moved, from.0, to.0) {
             return Err(Errno::INVAL);
         }
@@ -133,6 +136,7 @@ impl ModelFilesystem {
             return Err(Errno::NOTEMPTY);
         }
         self.check_linked_dir(to.0)?;
+        // All changes of one call have one time.
         let time = self.next_tick();
         if let Some(target) = target {
             self.detach_name(to, target, time);
@@ -201,6 +205,8 @@ impl ModelFilesystem {
             _ => new.mode & !new.umask,
         };
         let mut file = ModelFile { mode, uid: new.uid, gid: new.gid, ..ModelFile::new(kind, time) };
+        // A set-gid directory passes its group on to everything that is created in it, and the bit to
+        // directories.
         if let Some((true, gid)) = parent {
             file.gid = gid;
             file.mode |= if kind == FileKind::Dir { 0o2000 } else { 0 };

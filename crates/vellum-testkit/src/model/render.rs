@@ -33,6 +33,7 @@ impl ModelFilesystem {
         let mut waiting = vec![(Vec::new(), ROOT)];
         while let Some((path, id)) = waiting.pop() {
             let Some(file) = self.files.get(&id) else { continue };
+            // In reverse, because the stack gives back the last one first.
             for (name, child) in file.entries.iter().rev() {
                 waiting.push(([&path[..], b"/", name].concat(), *child));
             }

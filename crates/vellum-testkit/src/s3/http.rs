@@ -32,6 +32,7 @@ impl HttpRequest {
     pub fn read_from(stream: &mut TcpStream) -> io::Result<Option<Self>> {
         let mut head = Vec::new();
         let mut byte = [0];
+        // Byte by byte, so that nothing of the body is read with the head.
         while !head.ends_with(b"\r\n\r\n") {
             if stream.read(&mut byte)? == 0 || head.len() == HEAD_MAX {
                 return Ok(None);
@@ -50,6 +51,7 @@ impl HttpRequest {
             .collect();
         let mut request =
             Self { method, path: decode_percents(path), query: query.to_owned(), headers, body: Vec::new() };
+        // Clients wait for this answer before they send a long body.
         if request.header("expect").is_some() {
             stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
         }

@@ -136,6 +136,7 @@ impl S3Objects {
             S3Conditions::None => (None, None),
         };
         match (absence, tag) {
+            // Uploads in parts are finished by POST and have the same condition.
             (Some("*"), _) if matches!(request.method.as_str(), "PUT" | "POST") && current.is_some() => {
                 refused()
             }
@@ -202,6 +203,7 @@ impl S3Objects {
             |key: &str| key.starts_with(prefix) && after.as_deref().is_none_or(|after| key > after);
         let mut found = self.objects.iter().filter(|(key, _)| is_listed(key));
         let page: Vec<_> = found.by_ref().take(PAGE).collect();
+        // Only if there is more does the answer have a token, as in S3.
         let is_truncated = found.next().is_some();
         let mut body =
             format!("<?xml version=\"1.0\"?><ListBucketResult><IsTruncated>{is_truncated}</IsTruncated>");
