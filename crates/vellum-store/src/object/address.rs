@@ -97,12 +97,15 @@ impl ServiceKind {
     fn is_bucket_name(self, text: &str) -> bool {
         let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
         if self.is_object_service() {
+            // S3 and Azure allow 3 to 63 characters, Google Cloud Storage up to 222 if there are dots. Within that,
+            // the service itself refuses what is wrong.
             return (3..=222).contains(&text.len()) && text.bytes().all(is_name_byte);
         }
         let host = match text.rsplit_once(':') {
             Some((host, port)) if port.parse::<u16>().is_ok() => host,
             Some(_) | None => text,
         };
+        // An IPv6 address needs brackets. Without them, its last group would be taken for a port.
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         match address {
             Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
@@ -138,6 +141,8 @@ impl StoreAddress {
         if text.chars().any(char::is_control) {
             return Err(address_error("that address", "it contains control characters"));
         }
+        // Only `://` makes an address. `parse_dir` refuses a text with a single colon that other programs would take
+        // for a place elsewhere.
         let Some((scheme, rest)) = text.split_once("://") else {
             return parse_dir(text);
         };
@@ -182,11 +187,14 @@ fn parse_service(kind: ServiceKind, rest: &str) -> Result<ServiceAddress, StoreE
     let shown = strip_secrets(kind.scheme(), rest);
     let fail = |reason: &str| Err(address_error(&shown, reason));
     let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
+    // A password could stand before `@`. A user name alone is refused, too, since no service here takes one in its
+    // address.
     if place.contains('@') {
         return fail(
             "an address holds no user names and secrets: use --credentials NAME, or the environment",
         );
     }
+    // Addresses are not percent-decoded: one that was copied from a browser would name another folder than it shows.
     if place.contains(['#', '%', '\\']) || place.contains(char::is_whitespace) {
         return fail("'#', '%', '\\' and spaces are not allowed in it");
     }
@@ -201,6 +209,7 @@ fn parse_service(kind: ServiceKind, rest: &str) -> Result<ServiceAddress, StoreE
     if folder.len() > FOLDER_MAX {
         return fail(&format!("the folder is longer than {FOLDER_MAX} bytes"));
     }
+    // Such parts would give one folder two names. A WebDAV server may resolve them, and leave the folder.
     if !folder.is_empty() && folder.split('/').any(|part| matches!(part, "" | "." | "..")) {
         return fail("a folder has no empty parts, '.' or '..'");
     }
@@ -217,6 +226,7 @@ fn remove_dot_components(path: &Path) -> PathBuf {
         match component {
             Component::CurDir => {}
             Component::ParentDir => {
+                // A path that does not exist yet has no symlink at its end, so its last component can be cut off.
                 plain = plain.canonicalize().unwrap_or(plain);
                 plain.pop();
             }
@@ -241,6 +251,7 @@ fn parse_dir(url: &str) -> Result<StoreAddress, StoreError> {
         );
         return Err(address_error(url, &reason));
     }
+    // As in `scp` and rsync, a colon counts only before the first slash.
     let first = path.split('/').next().unwrap_or_default();
     match first.split_once(':') {
         None => Ok(StoreAddress::Directory(path.into())),

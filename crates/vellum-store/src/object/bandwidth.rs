@@ -82,6 +82,8 @@ impl BandwidthLimits {
     /// Writes the limits into the cache of a store.
     pub(super) fn write_to(self, cache: &Path) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
+        // Renamed into place, because other processes read the file once a second. It is not synced: limits that a
+        // power cut loses can be set again. Each process has its own temporary name.
         let temporary = cache.join(format!("{LIMITS_FILE}.{}.tmp", std::process::id()));
         let mut file =
             File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
@@ -102,6 +104,8 @@ impl BandwidthMeter {
     /// How many bytes are to be sent at once.
     pub fn choose_step(&self) -> usize {
         let rate = self.state.lock().current_limits(self.file.as_deref()).upload;
+        // With a low limit, a full step would take longer than a connection may be silent, and the request would
+        // fail.
         let step = rate.map_or(STEP_MAX, |rate| (rate / STEPS_A_SECOND).clamp(1, STEP_MAX));
         usize::try_from(step).unwrap_or(usize::MAX)
     }
@@ -115,10 +119,13 @@ impl BandwidthMeter {
             TransferredBytes::Received => (limits.download, &mut state.received_until),
         };
         let Some(rate) = rate else {
+            // Without a limit, the past does not count: a limit that is set later begins with a full burst.
             *until = None;
             return Duration::ZERO;
         };
         let now = Instant::now();
+        // `until` is the time at which all bytes counted so far would have arrived at this rate. Unused time counts
+        // back for one burst only, so a pause allows no flood after it.
         let earliest = now.checked_sub(BURST).unwrap_or(now);
         let start = until.unwrap_or(earliest).max(earliest);
         let end = start + Duration::from_secs_f64(bytes as f64 / rate as f64);
@@ -129,6 +136,7 @@ impl BandwidthMeter {
 
 impl MeterState {
     fn current_limits(&mut self, cache: Option<&Path>) -> BandwidthLimits {
+        // Once a second at most: this is called for each 128 KiB.
         if let Some(cache) = cache
             && self.read.is_none_or(|read| read.elapsed() >= READ_EVERY)
         {

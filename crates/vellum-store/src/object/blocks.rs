@@ -35,6 +35,7 @@ struct PieceWeighter;
 
 impl Weighter<PieceId, Arc<[u8]>> for PieceWeighter {
     fn weight(&self, _: &PieceId, piece: &Arc<[u8]>) -> u64 {
+        // The key, and the entry in the cache, take some 64 bytes more.
         piece.len() as u64 + 64
     }
 }
@@ -61,6 +62,7 @@ struct FetchClaim<'a> {
 
 impl Drop for FetchClaim<'_> {
     fn drop(&mut self) {
+        // Also after a failed fetch: threads that wait for these pieces must wake up and fetch them themselves.
         let mut fetching = self.store.fetching.lock();
         for piece in self.pieces.clone() {
             fetching.remove(&(self.key.clone(), piece));
@@ -95,6 +97,8 @@ impl BlockStore {
     /// before it.
     fn get_piece(&self, key: &ObjectKey, number: u64, last: u64) -> Result<Option<Arc<[u8]>>, StoreError> {
         let id = (key.clone(), number);
+        // After the wait for another thread's fetch, memory and disk are looked at again, because that fetch may have
+        // failed.
         loop {
             if let Some(piece) = self.pieces.get(&id) {
                 return Ok(Some(piece));
@@ -119,7 +123,9 @@ impl BlockStore {
 
     /// Claims a piece and those after it that are worth fetching with it. `None` if somebody fetches it already.
     fn claim_pieces<'a>(&'a self, key: &'a ObjectKey, number: u64, last: u64) -> Option<FetchClaim<'a>> {
+        // The range of the caller goes into one request, even if the window is smaller.
         let count = self.windows.lock().choose_piece_count(key).max(last.saturating_sub(number) + 1);
+        // Locked for the whole choice, so that two threads cannot claim one piece.
         let mut fetching = self.fetching.lock();
         if fetching.contains(&(key.clone(), number)) {
             return None;
@@ -129,6 +135,7 @@ impl BlockStore {
             let is_cached = || self.readable_cache().is_some_and(|cache| cache.contains_piece(key, *piece));
             !fetching.contains(&id) && self.pieces.get(&id).is_none() && !is_cached()
         };
+        // The claim ends before the first piece that is here already, since a request cannot leave out its middle.
         let end =
             (number + 1..number + count).take_while(is_wanted).last().map_or(number + 1, |last| last + 1);
         fetching.extend((number..end).map(|piece| (key.clone(), piece)));
@@ -149,6 +156,7 @@ impl BlockStore {
         }
         let piece_len = usize::try_from(PIECE).unwrap_or(usize::MAX);
         let mut first = None;
+        // The last piece of a pack is shorter. Pieces behind the end of the pack get no bytes, and are not kept.
         for (piece, bytes) in claim.pieces.clone().zip(bytes.chunks(piece_len)) {
             let bytes: Arc<[u8]> = bytes.into();
             first.get_or_insert_with(|| Arc::clone(&bytes));
@@ -179,6 +187,7 @@ impl BlockStore {
         };
         let end = offset.saturating_add(len);
         let pieces = offset / PIECE..=(end - 1) / PIECE;
+        // All or nothing: a request for the rest costs as much as one for the whole range.
         if pieces.clone().all(|number| cache.contains_piece(key, number))
             && let Some(bytes) = read_cached_range(cache, key, offset, end)
         {
@@ -213,6 +222,7 @@ impl ObjectStore for BlockStore {
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
+        // Only packs are read in pieces: other objects are small, or change.
         if !key.as_str().starts_with("packs/") || len == 0 || len > SPAN_MAX {
             return self.get_large_range(key, offset, len);
         }
@@ -222,6 +232,7 @@ impl ObjectStore for BlockStore {
         let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
         let last = (end - 1) / PIECE;
         for number in offset / PIECE..=last {
+            // The pack ends before this piece. The check of the length below reports that.
             let Some(piece) = self.get_piece(key, number, last)? else { break };
             let start = offset.saturating_sub(number * PIECE).min(piece.len() as u64);
             let stop = (end - number * PIECE).min(piece.len() as u64);
@@ -244,6 +255,7 @@ impl ObjectStore for BlockStore {
 
     fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
         self.inner.put_object(key, bytes)?;
+        // After the store has acknowledged it: the cache must not hold what the store does not have.
         self.keep_written(key, bytes);
         Ok(())
     }
@@ -276,6 +288,8 @@ impl ObjectStore for BlockStore {
     }
 
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        // The pieces go first. If the deletion fails, they are fetched again. In the other order, a process that is
+        // killed in between would leave pieces of a deleted pack until room is needed.
         self.forget_pieces(key);
         self.inner.delete_object(key)
     }

@@ -79,6 +79,7 @@ impl PackCache {
     /// The cache of the store at this address; none if the user has no folder for caches.
     #[must_use]
     pub fn for_address(address: &impl Display) -> Option<Self> {
+        // The hash makes a file name of any address, and does not show it.
         let name = blake3::hash(address.to_string().as_bytes()).to_hex();
         Some(Self::new(cache_home()?.join("vellum").join(name.get(..32)?)))
     }
@@ -93,6 +94,7 @@ impl PackCache {
     pub(super) fn read_piece(&self, key: &ObjectKey, number: u64) -> Option<Vec<u8>> {
         let pack = CachedPack::open(&self.pack_path(key)?).ok()?;
         let read = pack.read_piece(number).and_then(|piece| {
+            // Only a read that found the piece keeps the pack in the cache for longer.
             if piece.is_some() {
                 pack.count_use()?;
             }
@@ -123,12 +125,16 @@ impl PackCache {
     fn try_store_pieces(&self, path: &Path, first: u64, bytes: &[u8]) -> io::Result<bool> {
         let piece_len = usize::try_from(PIECE).unwrap_or(usize::MAX);
         let pieces: Vec<_> = (first..).zip(bytes.chunks(piece_len)).collect();
+        // Some of the pieces may be here already. The number in use is then too high until packs are counted again,
+        // which is the safe side.
         let room = pieces.iter().map(|(_, piece)| pack_file::disk_size(piece.len() as u64)).sum::<u64>();
         if !self.reserve_room(room + pack_file::new_map_size(path))? {
             return Ok(false);
         }
         let folder = path.parent().unwrap_or(&self.folder);
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
+        // Another process may remove the pack at any moment from here on. Then the pieces go into files without
+        // names, or a new map lies beside no data. Readers find no piece in either case.
         let pack = CachedPack::create(path)?;
         pieces.into_iter().try_for_each(|(number, piece)| pack.write_piece(number, piece))?;
         Ok(true)
@@ -139,9 +145,11 @@ impl PackCache {
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.folder)?;
         let mut usage = CacheUsage::lock(&self.folder)?;
         let allowed = usage.allowed_bytes(&self.folder)?;
+        // What can never fit must not empty the cache.
         if room > allowed {
             return Ok(false);
         }
+        // Under the lock, so that one process at a time counts and removes.
         if usage.used() + room > allowed {
             let left = evict::evict_packs(&self.packs_folder(), &self.pinned_pieces(), room, allowed);
             usage.set_used(left)?;
@@ -180,6 +188,7 @@ impl PackCache {
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.folder)?;
         let mut usage = CacheUsage::lock(&self.folder)?;
         usage.set_limit(limit)?;
+        // A lower limit applies at once, not only when something is written the next time.
         let allowed = usage.allowed_bytes(&self.folder)?;
         let left = evict::evict_packs(&self.packs_folder(), &self.pinned_pieces(), 0, allowed);
         usage.set_used(left)
@@ -194,6 +203,7 @@ impl PackCache {
         let pinned = self.pinned_pieces();
         let packs = evict::list_packs(&self.packs_folder());
         let left = packs.iter().map(|pack| pack.bytes - pack.remove_unpinned(&pinned)).sum();
+        // The folder contains nothing but packs, so whatever else was left in it goes, too.
         if pinned.is_empty() {
             match fs::remove_dir_all(self.packs_folder()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -232,6 +242,7 @@ impl PackCache {
     }
 
     fn warn_once(&self, error: &io::Error) {
+        // A cache that cannot be used costs time, but no correctness. One warning per process is enough.
         if !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(folder = %self.folder.display(), %error, "the cache cannot be used as it should");
         }
@@ -246,6 +257,7 @@ pub(crate) fn fuzz_decoders(bytes: &[u8]) {
 }
 
 fn cache_home() -> Option<PathBuf> {
+    // The XDG Base Directory Specification requires relative paths to be ignored.
     let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))
 }

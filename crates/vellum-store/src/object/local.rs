@@ -65,6 +65,7 @@ impl LocalStore {
     /// A new temporary file with these bytes, not yet durable.
     fn stage_object(&self, bytes: &[u8]) -> io::Result<TempFile> {
         let folder = self.tree.open_writable_folder(TEMP_FOLDER)?;
+        // Once per process, and by writers only: a store that is only read is not changed.
         self.sweep.call_once(|| temp::remove_leftovers(&folder));
         TempFile::create(folder, self.tree.file_mode(), bytes)
     }
@@ -91,8 +92,10 @@ impl LocalStore {
     /// Refuses what is large if it would fill the disk up.
     fn check_free_space(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
         let len: u64 = objects.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        // Small objects may use the last of the disk: a collection needs refs, records and sessions in order to free
+        // space.
         let Some((first, _)) = objects.first().filter(|_| len > SMALL) else { return Ok(()) };
-        // Who cannot tell finds out by writing.
+        // If the filesystem does not tell, the write itself fails.
         let Ok(disk) = rustix::fs::fstatvfs(self.tree.root()) else { return Ok(()) };
         let left = (disk.f_blocks.saturating_mul(disk.f_frsize) / LEFT_PART).min(LEFT_MAX);
         if disk.f_bavail.saturating_mul(disk.f_frsize) < len.saturating_add(left) {
@@ -120,6 +123,7 @@ impl LocalStore {
             published.map_err(|e| self.wrap_io_error("write", key, e))?;
         }
         rustix::fs::fsync(&*folder).map_err(|errno| {
+            // A name that is not durable must not stay: a later writer would get `Exists`, and rely on it.
             for (key, _) in group.iter() {
                 let _ = rustix::fs::unlinkat(&*folder, key.name(), AtFlags::empty());
             }
@@ -140,6 +144,8 @@ impl LocalStore {
 
     fn lock(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        // The lock file is never removed. A process that waits for the lock of a removed file would not exclude one
+        // that creates the file anew.
         let lock = rustix::fs::openat(self.tree.root(), LOCK_FILE, flags, self.tree.file_mode())?;
         crate::owner::set_owner_from_dir(self.tree.root(), &lock)?;
         lock_exclusive(&lock, || format!("the store {}", self.path.display()))?;
@@ -157,10 +163,12 @@ impl LocalStore {
             }
             None => rustix::fs::unlinkat(&*folder, key.name(), AtFlags::empty())?,
         }
+        // After a removal, too: a swap is durable when it returns.
         Ok(rustix::fs::fsync(&*folder)?)
     }
 
     fn open_handle(&self, key: &ObjectKey) -> io::Result<Arc<OwnedFd>> {
+        // Other objects can be replaced by a rename, and a held descriptor would still show the old one.
         if !key.as_str().starts_with(HELD_FOLDER) {
             return self.tree.open_file(key.as_str()).map(Arc::new);
         }
@@ -192,6 +200,7 @@ impl LocalStore {
             action: "list",
             source,
         })?;
+        // `readdir` returns names in no useful order.
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(found)
     }
@@ -215,6 +224,7 @@ impl ObjectStore for LocalStore {
     }
 
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        // Never through a held descriptor: the object may be a ref.
         let fd = self.tree.open_file(key.as_str()).map_err(|e| self.wrap_io_error("read", key, e))?;
         let size = handles::file_size(&fd).map_err(|e| self.wrap_io_error("read", key, e))?;
         if size > max {
@@ -225,7 +235,7 @@ impl ObjectStore for LocalStore {
                 max,
             });
         }
-        // What a file grows by meanwhile is not read.
+        // If the file grows after its size was read, the rest is not read, so memory stays bounded by `max`.
         handles::read_range_at(&fd, 0, size).map_err(|e| self.wrap_io_error("read", key, e))
     }
 
@@ -256,12 +266,14 @@ impl ObjectStore for LocalStore {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<(), StoreError> {
-        // Whoever is at work for long changes a ref now and then.
+        // A process that runs for long changes a ref now and then. Here it closes the descriptors of packs that
+        // others deleted.
         self.handles.evict_deleted();
         let _lock = self.lock().map_err(|e| self.wrap_io_error("lock", key, e))?;
         if !self.is_current_ref(key, expected)? {
             return Err(StoreError::Changed { place: self.describe_location(), key: key.to_string() });
         }
+        // The ref is absent, and is to be absent: there is nothing to write.
         if expected.is_none() && new.is_none() {
             return Ok(());
         }
@@ -277,11 +289,13 @@ impl ObjectStore for LocalStore {
     }
 
     fn delete_object(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        // An open descriptor would keep the space of the deleted pack in use.
         self.handles.evict_handle(key);
         match self.tree.unlink(key.folder(), key.name()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(self.wrap_io_error("delete", key, error))
             }
+            // It is gone: another process deleted it, or this deletion is a repetition.
             _ => Ok(()),
         }
     }

@@ -20,7 +20,7 @@ pub struct RequestCounts {
     pub gets: u64,
     /// Objects put, one by one or together.
     pub puts: u64,
-    /// Waits for durability: a `put_all` of any number is one.
+    /// Waits for durability: a call of `put_objects` is one, whatever the number of objects.
     pub barriers: u64,
     /// Compare-and-swaps.
     pub swaps: u64,
@@ -87,7 +87,7 @@ impl MeteredStore {
         }
     }
 
-    /// Tells requests with their times, and bytes.
+    /// Writes the latency of requests, and the bytes that were transferred.
     pub fn expose_metrics(&self, out: &mut MetricsExposition) {
         let RequestTimes { get, put, swap, list, delete } = &self.times;
         let all = [("get", get), ("put", put), ("swap", swap), ("list", list), ("delete", delete)];
@@ -129,7 +129,7 @@ fn measure_request<T>(
     times.record_duration(elapsed);
     match &done {
         Ok(_) => tracing::trace!(request, %object, ?elapsed, "store request"),
-        // That an object is missing, or was changed by another, is an answer.
+        // A missing object, or one that somebody else changed, is an ordinary answer, so this is not a warning.
         Err(error) => tracing::debug!(request, %object, ?elapsed, %error, "store request failed"),
     }
     done

@@ -89,6 +89,7 @@ pub fn open_store_with_limits(
                     });
                 }
             };
+            // Requests are counted below the pieces: what comes from a cache is not a request.
             Ok(Arc::new(BlockStore::new(Arc::new(MeteredStore::new(store)), cache)))
         }
         StoreAddress::Sftp(address) => {

@@ -31,6 +31,7 @@ impl PieceSet {
     pub(super) fn add_piece(&mut self, pack: &PackId, number: u64, wanted: u64) {
         let Ok(number) = u32::try_from(number) else { return };
         let bytes = self.packs.entry(*pack).or_default().entry(number).or_default();
+        // Wanted bytes of several blobs add up. Overlapping ranges could add up to more than the piece has.
         *bytes = u32::try_from((u64::from(*bytes) + wanted).min(PIECE)).unwrap_or(u32::MAX);
     }
 

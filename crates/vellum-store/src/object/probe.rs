@@ -40,6 +40,7 @@ pub(super) fn probe_store(
 /// Tries what a single writer relies on: that objects are found as they were written.
 pub(super) fn probe_contents(store: &dyn ObjectStore) -> Result<StoreGuarantees, StoreError> {
     let folder = format!("{FOLDER}/{:016x}", getrandom::u64().unwrap_or_default());
+    // Races need a second handle. A single writer has no rival, so there are none.
     let no_handle = || Err(StoreError::Key(FOLDER.to_owned()));
     let probe = StoreProbe { store, open_handle: &no_handle, folder };
     let mut found = StoreGuarantees::ALL;
@@ -69,7 +70,7 @@ impl StoreProbe<'_> {
     fn try_promises(&self) -> Result<StoreGuarantees, StoreError> {
         let mut found = StoreGuarantees::ALL;
         found.creates = self.try_creation()?;
-        // Whoever cannot create conditionally cannot be tried further.
+        // Each of the other trials begins with a conditional creation.
         if !found.creates {
             return Ok(StoreGuarantees { replaces: false, deletes: false, ..found });
         }
@@ -96,6 +97,7 @@ impl StoreProbe<'_> {
             Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(false),
             put => put?,
         }
+        // A service that ignores the condition carries out the first creation as well. Only the second one tells.
         match self.store.put_object(&key, b"another") {
             Err(StoreError::Exists { .. }) => Ok(self.store.get_object(&key, MAX)? == b"0123456789"),
             Err(error) => Err(error),
@@ -118,6 +120,7 @@ impl StoreProbe<'_> {
         for key in &keys {
             self.store.put_object(key, b"x")?;
         }
+        // A service whose listings lag still shows the deleted object, or not yet the other one.
         self.store.delete_object(&keys[0])?;
         let listed = self.store.list_keys(&self.folder)?;
         Ok(!listed.contains(&keys[0]) && listed.contains(&keys[1]))
@@ -146,6 +149,7 @@ impl StoreProbe<'_> {
     fn prepare_changed_ref(&self, key: &ObjectKey) -> Result<Box<dyn ObjectStore>, StoreError> {
         let other = (self.open_handle)()?;
         self.store.swap_ref(key, None, Some(b"1"))?;
+        // This handle now remembers the ref as it is. The change below makes what it remembers outdated.
         other.get_object(key, MAX)?;
         match self.store.swap_ref(key, Some(b"1"), Some(b"2")) {
             // The service cannot replace at all: the other handle will be refused, too, and nothing has changed.
@@ -198,6 +202,7 @@ impl StoreProbe<'_> {
                     let start = &start;
                     let act = &act;
                     scope.spawn(move || {
+                        // All begin at once. Otherwise the first racer would be done before the last one is started.
                         start.wait();
                         act(&**handle, &racer_bytes(racer))
                     })
@@ -212,6 +217,7 @@ impl StoreProbe<'_> {
     /// later probe.
     fn remove_objects(&self) {
         let Ok(objects) = self.store.list_objects(FOLDER) else { return };
+        // Ages are relative to the newest object, since this machine's clock may differ from the server's.
         let newest = objects.iter().filter_map(|object| object.modified).max();
         for object in objects {
             let age = newest.zip(object.modified).and_then(|(newest, then)| newest.duration_since(then).ok());

@@ -107,6 +107,7 @@ fn parse_path(path: &str) -> Result<String, String> {
 
 fn is_name(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    // `ssh` takes a name that begins with `-` for an option, and options can run programs (`-oProxyCommand`).
     (1..=NAME_MAX).contains(&text.len()) && !text.starts_with('-') && text.bytes().all(is_allowed)
 }
 

@@ -1,6 +1,7 @@
 //! Which packs go when room is needed.
 //!
-//! Invariant: what is pinned stays. Called with the lock of the cache; what is removed while somebody reads it is read to its end, or fetched.
+//! Invariant: what is pinned stays. Called with the lock of the cache. If a pack is removed while another process
+//! reads it, that process reads the open file to its end, or fetches the piece.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -36,6 +37,7 @@ pub(super) fn list_packs(folder: &Path) -> Vec<EvictionCandidate> {
             let Some(path) = data_path(&map) else { continue };
             let Ok(map) = map.symlink_metadata() else { continue };
             let data = path.symlink_metadata().ok();
+            // Blocks, not lengths: the data file is sparse.
             let blocks = map.blocks() + data.as_ref().map_or(0, MetadataExt::blocks);
             let fetched = data.as_ref().unwrap_or(&map).modified().unwrap_or(SystemTime::UNIX_EPOCH);
             found.push(EvictionCandidate { path, bytes: blocks * STAT_BLOCK, fetched });
@@ -70,6 +72,7 @@ impl EvictionCandidate {
 
 /// Removes packs until `room` fits within `allowed`, and some more. Returns the bytes that are left.
 pub(super) fn evict_packs(folder: &Path, pinned: &PieceSet, room: u64, allowed: u64) -> u64 {
+    // Divided first, so that the product cannot overflow.
     let target = (allowed / 100 * KEPT_PERCENT).saturating_sub(room).min(allowed.saturating_sub(room));
     evict_down_to(folder, pinned, target)
 }
@@ -85,10 +88,13 @@ pub(super) fn evict_down_to(folder: &Path, pinned: &PieceSet, target: u64) -> u6
             if left <= target {
                 return true;
             }
+            // A pack that was read stays for another round, and pays for it with one use.
             let used = CachedPack::open(&pack.path).ok().filter(|cached| cached.uses() > 0);
+            // If that cannot be written, the pack goes. Otherwise this loop might not end.
             if used.is_some_and(|cached| cached.spend_use().is_ok()) {
                 return true;
             }
+            // Of this pack only pinned pieces are left, so it is not looked at again.
             left -= pack.remove_unpinned(pinned);
             removed += 1;
             false

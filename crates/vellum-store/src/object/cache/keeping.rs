@@ -105,6 +105,7 @@ impl PackCache {
     ) -> io::Result<bool> {
         let Some(path) = self.pack_path(&pack_key(pack)) else { return Ok(false) };
         let is_stored = self.try_store_pieces(&path, first, bytes)?;
+        // Nothing has read these pieces yet, so they would otherwise stay for one round only.
         if is_stored {
             // Where it was removed meanwhile, it is missing, which is noticed.
             let _ = CachedPack::open(&path).and_then(|pack| pack.note_wanted());
@@ -141,9 +142,11 @@ impl PackCache {
     /// Pins pieces, in the place of a pin with the same name, if they fit within the limit beside all other pins. They need
     /// not be here yet.
     pub fn add_pin(&self, pin: &CachePin) -> io::Result<CacheRoom> {
+        // Locked until the pin is written: two pins that fit one by one may not fit together.
         let usage = self.lock_usage()?;
         let mut others = PieceSet::default();
         let listing = self.list_pins();
+        // The pin of this name is replaced, so it does not count.
         for other in listing.pins.iter().filter(|other| other.name != pin.name) {
             others.add_all(&other.pieces);
         }
@@ -156,6 +159,7 @@ impl PackCache {
 
     /// Removes a pin; false if there is none with this name. What it pinned stays until room is needed.
     pub fn remove_pin(&self, name: &str) -> io::Result<bool> {
+        // Nothing is created for a store that has no cache.
         if !self.folder().exists() {
             return Ok(false);
         }

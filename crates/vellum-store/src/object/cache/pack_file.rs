@@ -95,6 +95,7 @@ fn record_offset(number: u64) -> Option<usize> {
 /// What a map says of a piece, if the piece is there.
 fn find_record(map: &[u8], number: u64) -> Option<PieceRecord> {
     let offset = record_offset(number)?;
+    // A map of another version, or one that was cut off.
     if !map.starts_with(MAGIC) {
         return None;
     }
@@ -116,6 +117,7 @@ pub(super) fn fuzz_map(bytes: &[u8]) {
 impl CachedPack {
     /// The pieces that are there.
     pub fn open(path: &Path) -> io::Result<Self> {
+        // For writing, too: reading counts uses, and takes damaged pieces out of the map.
         let open = |path: &Path| File::options().read(true).write(true).open(path);
         Self::from_files(path, open(path)?, open(&map_path(path))?)
     }
@@ -136,6 +138,7 @@ impl CachedPack {
     }
 
     fn from_files(path: &Path, data: File, map_file: File) -> io::Result<Self> {
+        // A map that is too long is read as far as it can mean something.
         let len = map_file.metadata()?.len().min(HEADER_LEN as u64 + PIECES_MAX * RECORD_LEN as u64);
         let mut map = vec![0; usize::try_from(len).unwrap_or_default()];
         let mut filled = 0;
@@ -168,11 +171,14 @@ impl CachedPack {
     pub fn read_piece(&self, number: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(record) = self.find_record(number) else { return Ok(None) };
         let mut bytes = vec![0; record.len as usize];
+        // A read that is too short is damage as well: the data file was cut off.
         let is_whole = self.data.read_exact_at(&mut bytes, number * PIECE).is_ok();
         if is_whole && hash_piece(&self.name, number, &bytes) == record.hash {
             return Ok(Some(bytes));
         }
         tracing::debug!(number, "a damaged piece of the cache is fetched again");
+        // Another process may have written the piece anew since the map was read. Then its record is cleared, and the
+        // piece is fetched once more.
         if let Some(offset) = record_offset(number) {
             self.map_file.write_all_at(&[0; RECORD_LEN], offset as u64)?;
         }
@@ -197,6 +203,8 @@ impl CachedPack {
         let Some((record, offset)) = self.find_record(number).zip(record_offset(number)) else {
             return Ok(());
         };
+        // The record goes first. If the process is killed before the hole is punched, the bytes take space until the
+        // pack goes, but no reader finds them.
         self.map_file.write_all_at(&[0; RECORD_LEN], offset as u64)?;
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.data, hole, number * PIECE, disk_size(record.len.into())) {
@@ -218,6 +226,7 @@ impl CachedPack {
 
     /// Takes one use away, for which the pack stays another round: it goes to the end of the queue.
     pub fn spend_use(&self) -> io::Result<()> {
+        // The modification time is the pack's place in the queue; see `evict`.
         self.data.set_modified(SystemTime::now())?;
         self.map_file.write_all_at(&[self.uses().saturating_sub(1)], USES_AT)
     }
@@ -226,6 +235,7 @@ impl CachedPack {
     pub fn write_piece(&self, number: u64, bytes: &[u8]) -> io::Result<()> {
         let Some(offset) = record_offset(number) else { return Ok(()) };
         let Ok(len) = u32::try_from(bytes.len()) else { return Ok(()) };
+        // Neither file is synced, so a crash may keep the one without the other. The hash in the record shows it.
         self.data.write_all_at(bytes, number * PIECE)?;
         let mut record = len.to_le_bytes().to_vec();
         record.extend_from_slice(&hash_piece(&self.name, number, bytes));

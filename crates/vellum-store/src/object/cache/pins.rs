@@ -124,6 +124,7 @@ pub(super) fn list_pins(cache: &Path) -> PinListing {
         if path.as_os_str().as_encoded_bytes().ends_with(NEW_SUFFIX.as_bytes()) {
             continue;
         }
+        // A larger file was not written by this program, and would fill the memory.
         let is_short = entry.metadata().is_ok_and(|metadata| metadata.len() <= FILE_MAX);
         let read = if is_short { fs::read(&path).ok() } else { None };
         match read.and_then(|bytes| CachePin::decode(&bytes).ok()) {
@@ -143,6 +144,8 @@ pub(super) fn write_pin(cache: &Path, pin: &CachePin) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path.parent().unwrap_or(cache))?;
     let mut new = path.clone().into_os_string();
     new.push(NEW_SUFFIX);
+    // Synced before the rename, since a pin, unlike a piece, cannot be fetched again. The folder is not synced: after
+    // a power cut the pin may be missing, but it is never cut off.
     let written = write_new_file(Path::new(&new), &pin.encode()).and_then(|()| fs::rename(&new, &path));
     if written.is_err() {
         let _ = fs::remove_file(&new);

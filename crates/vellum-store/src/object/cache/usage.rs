@@ -42,6 +42,7 @@ impl CacheUsage {
             .truncate(false)
             .mode(0o600)
             .open(folder.join(USAGE_FILE))?;
+        // The system releases the lock when the process ends, so a killed process does not leave the cache locked.
         flock(&file, FlockOperation::LockExclusive)?;
         let (used, limit) = read_usage(&file)?;
         Ok(Self { file, used, limit })
@@ -78,6 +79,7 @@ impl CacheUsage {
         let total = disk.f_blocks.saturating_mul(disk.f_frsize);
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         let spare = free.saturating_sub(FREE_BYTES.max(total / FREE_PART));
+        // What the cache holds now is not in `free`, so it is added.
         Ok(resolve_limit(folder, self.limit)?.min(self.used.saturating_add(spare)))
     }
 
@@ -124,6 +126,7 @@ fn resolve_limit(folder: &Path, limit: u64) -> io::Result<u64> {
     }
     match statvfs(folder) {
         Ok(disk) => Ok(DEFAULT_LIMIT.min(disk.f_blocks.saturating_mul(disk.f_frsize) / DEFAULT_PART)),
+        // The cache does not exist yet, so there is no disk to measure.
         Err(rustix::io::Errno::NOENT) => Ok(DEFAULT_LIMIT),
         Err(error) => Err(error.into()),
     }

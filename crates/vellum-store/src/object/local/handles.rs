@@ -37,6 +37,7 @@ impl FileHandles {
 
     /// Closes packs that others have deleted: they use disk space as long as they are open.
     pub(super) fn evict_deleted(&self) {
+        // A file without links has lost its last name.
         let is_there = |fd: &Arc<OwnedFd>| rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_nlink > 0);
         self.held.retain(|_, fd| is_there(fd));
     }
@@ -50,16 +51,18 @@ impl FileHandles {
 pub(super) fn read_range_at(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<Vec<u8>> {
     let len = usize::try_from(len).map_err(|_| Errno::NOMEM)?;
     let mut bytes = Vec::new();
+    // Memory that cannot be had is an error here. `vec!` would abort the process.
     bytes.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;
     while bytes.len() < len {
         let position = offset.checked_add(bytes.len() as u64).ok_or(Errno::OVERFLOW)?;
         match rustix::io::pread(fd, spare_capacity(&mut bytes), position) {
+            // 0 means the end of the file. `EINTR` comes before anything was read.
             Ok(0) => break,
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
-    // The allocator may have given more room than was asked for, and `pread` fills what there is.
+    // The allocator may have provided more capacity than requested, and `pread` fills all of it.
     bytes.truncate(len);
     Ok(bytes)
 }

@@ -25,9 +25,11 @@ pub(super) struct TempFile {
 
 impl TempFile {
     pub(super) fn create(folder: Arc<OwnedFd>, mode: Mode, bytes: &[u8]) -> io::Result<Self> {
+        // Random, so that threads and processes need no common counter. `O_EXCL` would show a collision.
         let name = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&*folder, name.as_str(), flags, mode)?;
+        // From here on, `Drop` removes the file if a step fails.
         let temp = Self { folder, name, fd, published: false };
         set_owner_from_dir(&*temp.folder, &temp.fd)?;
         write_all_bytes(&temp.fd, bytes)?;
@@ -41,11 +43,13 @@ impl TempFile {
     /// Names the file; fails with `EEXIST` if the name is taken.
     pub(super) fn publish_new(&mut self, folder: &OwnedFd, name: &str) -> io::Result<()> {
         let from = self.name.as_str();
+        // `RENAME_NOREPLACE` checks that the name is free and takes it in one step.
         match rustix::fs::renameat_with(&*self.folder, from, folder, name, RenameFlags::NOREPLACE) {
             Ok(()) => self.published = true,
             // Filesystems that cannot rename this way can link; the first name then goes with `self`.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                 match rustix::fs::linkat(&*self.folder, from, folder, name, AtFlags::empty()) {
+                    // `EPERM`: the filesystem has no hard links (FAT, exFAT).
                     Err(Errno::PERM | Errno::NOSYS | Errno::NOTSUP) => {
                         self.claim_and_replace(folder, name)?
                     }
@@ -112,6 +116,7 @@ pub(super) fn remove_leftovers(folder: &OwnedFd) {
         let Ok(stat) = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
         let written = u64::try_from(stat.st_mtime).unwrap_or(0);
         let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(written));
+        // A file that seems to be written in the future stays: a clock is wrong, and the file may be in use.
         if age.is_ok_and(|age| age > LEFTOVER_AGE) {
             let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
         }

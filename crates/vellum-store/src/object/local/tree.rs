@@ -19,6 +19,7 @@ use crate::object::key;
 use crate::owner::set_owner_from_dir;
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+// `O_NONBLOCK`, because opening a FIFO would wait for a writer.
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
 
 /// Folders whose descriptors are kept, a count: packs alone have 256, each of which is written to once in a while.
@@ -60,7 +61,7 @@ impl StoreFolders {
     /// Opens a regular file for reading. What is something else is [`io::ErrorKind::IsADirectory`], whatever it is.
     pub(super) fn open_file(&self, path: &str) -> io::Result<OwnedFd> {
         let fd = match self.open_beneath(path, FILE) {
-            // A symlink; a socket.
+            // `ELOOP`: a symlink. `ENXIO`: a socket.
             Err(error) if [Errno::LOOP, Errno::NXIO].map(Some).contains(&Errno::from_io_error(&error)) => {
                 return Err(Errno::ISDIR.into());
             }
@@ -199,6 +200,7 @@ fn is_object_id(name: &str) -> bool {
 }
 
 fn resolve_file_type(dir: &OwnedFd, name: &str, seen: FileType) -> io::Result<FileType> {
+    // Some filesystems do not report types in listings (`DT_UNKNOWN`).
     if seen != FileType::Unknown {
         return Ok(seen);
     }
@@ -257,6 +259,7 @@ pub(super) fn create_path(path: &Path) -> io::Result<()> {
         create_path(parent)?;
     }
     match rustix::fs::mkdir(path, PRIVATE_DIR) {
+        // Another process was faster, and may not have synced the name yet.
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno.into()),
     }
