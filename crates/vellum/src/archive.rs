@@ -68,11 +68,16 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
             push_path_name(&mut path, &name);
             let mut inode = self.tree.read_inode(ino)?;
             self.write_entry(&path, &inode)?;
+            // The last entry that was pushed is written first: pushed in reverse, the entries of a directory are
+            // written in the order of their names.
             for (name, dentry) in std::mem::take(&mut inode.entries).into_iter().rev() {
+                // Damaged metadata can name one directory in two places, or in itself: without this check the walk
+                // might not end.
                 self.tree.check_dentry_place(ino, &name, &dentry)?;
                 pending.push((path.len(), name, dentry.ino));
             }
         }
+        // POSIX ends an archive with two blocks of zeros.
         self.write_bytes(&[0; 2 * BLOCK as usize])?;
         self.out.flush().map_err(&self.blame)?;
         Ok(self.sockets)
@@ -137,6 +142,7 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
         let mut header = Header::new_ustar();
         header.set_entry_type(tar_entry_type(attr.kind, linked.is_some()));
         header.set_mode(attr.mode);
+        // The size counts the content that follows the header, and nothing follows that of a hard link.
         let size = if attr.kind == FileKind::File && linked.is_none() { attr.size } else { 0 };
         set_numeric_fields(&mut header, &mut pax, attr, size);
         if let Some(field) = header.as_ustar_mut().map(|old| &mut old.name) {
@@ -146,6 +152,7 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
         if let (Some(target), Some(field)) = (target, header.as_ustar_mut().map(|old| &mut old.linkname)) {
             set_name_field(field, "linkpath", target, &mut pax);
         }
+        // Extended attributes belong to the inode: the header of its first name has carried them.
         if linked.is_none() {
             for (name, value) in &inode.xattrs {
                 pax.add_record(&[b"SCHILY.xattr.", name.as_slice()].concat(), value);
@@ -199,6 +206,7 @@ fn set_numeric_fields(header: &mut Header, pax: &mut PaxRecords, attr: &InodeAtt
     if size > SIZE_MAX {
         pax.add_record(b"size", size.to_string().as_bytes());
     }
+    // The header's field cannot hold it: readers take the size from the record.
     header.set_size(if size > SIZE_MAX { 0 } else { size });
     let seconds = u64::try_from(attr.mtime.secs).ok().filter(|seconds| *seconds <= SIZE_MAX);
     if attr.mtime.nanos != 0 || seconds.is_none() {

@@ -120,6 +120,8 @@ pub fn run_command_line() -> u8 {
         Ok(cli) => cli,
         Err(error) => return crate::ui::report_usage_error(error, EXIT_USAGE),
     };
+    // The options of a profile are put into the command line, and all of it is parsed once more: clap then checks the
+    // options of the profile and those that were typed together.
     if let Command::Sync(args) = &cli.command {
         match sync::expand_named_profile(args, std::env::args_os()) {
             Ok(None) => {}
@@ -200,8 +202,11 @@ fn dispatch_command(command: Command, context: &CommandContext) -> Result<Comman
 }
 
 fn finish_command(ui: &UserInterface, result: Result<CommandOutcome>) -> u8 {
+    // The last of the output may still be in the buffer, and writing it can fail: a full disk must not end with exit
+    // code 0.
     match result.and_then(|outcome| ui.flush_output().map(|()| outcome)) {
         Ok(outcome) => outcome.exit_code(),
+        // In `vellum history | head` the reader closes the pipe when it has enough.
         Err(error) if error.is_broken_pipe() => 0,
         Err(error) => {
             ui.print_error(&error);

@@ -63,6 +63,8 @@ impl<'a> ComparedSnapshots<'a> {
     ) -> Result<Self> {
         let from = volume.open_tree(from);
         let to = volume.open_tree(to);
+        // Below this number an inode is the same file in both trees, so that a rename is recognised by the number
+        // alone.
         let shared = lines.map_or(Ok(None), |(from, to)| volume.find_shared_bound(from, to))?;
         let mut changes = StateComparison { from: &from, to: &to }.find_changes_sharing(shared)?;
         if !paths.is_empty() {
@@ -118,6 +120,8 @@ impl<'a> ComparedSnapshots<'a> {
     /// A file of the directory; its chunks may be in no store yet.
     fn read_current_content(&self, directory: &CheckoutWorktree, side: &ChangeSide) -> Result<PatchContent> {
         if side.size > PATCH_MAX {
+            // The comparison read the file before: it may have grown since, so that the limit is given to the read,
+            // too.
             return Ok(PatchContent::TooLarge);
         }
         let mode = self.to.expect_inode_attr(side.ino)?.mode;

@@ -49,6 +49,7 @@ impl CommandContext {
     /// The volume of the worktree that the user stands in, with every snapshot that was made.
     pub fn open_volume(&self) -> Result<Volume> {
         if let Some(mounted) = self.open_mounted_worktree()? {
+            // The volume is opened on the store, which has the mount's snapshots only after they were published.
             mounted.send_request(&ControlRequest::Settle)?;
             return Ok(mounted.volume);
         }

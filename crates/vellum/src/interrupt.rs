@@ -16,10 +16,13 @@ static SIGNAL: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 /// From now on a signal sets the flag, and a second one ends the process as it would have without us.
 /// Called when a long operation starts: commands without one die at once, as usual.
 pub fn install_signal_handlers() -> Arc<AtomicBool> {
+    // Once for the process: of two sets of handlers, the second one's conditional handler would find the flag that
+    // the first one has just set, and the first signal would kill.
     let stop_flag = ASKED.get_or_init(|| {
         let stop_flag = Arc::new(AtomicBool::new(false));
         let first = SIGNAL.get_or_init(Arc::default);
         for signal in [SIGINT, SIGTERM] {
+            // Errors are ignored: the kernel refuses a handler for SIGKILL and SIGSTOP only.
             let _ = flag::register_usize(signal, first.clone(), usize::try_from(signal).unwrap_or_default());
             // In this order: the handler of the second signal finds the flag set by the first.
             let _ = flag::register_conditional_default(signal, stop_flag.clone());
@@ -46,6 +49,7 @@ pub fn signal_exit_code() -> Option<u8> {
     /// What a shell adds to the number of the signal that ended a process.
     const BY_SIGNAL: usize = 128;
     let signal = SIGNAL.get()?.load(Ordering::Relaxed);
+    // Zero: no signal has arrived.
     u8::try_from(BY_SIGNAL + signal).ok().filter(|_| signal != 0)
 }
 
@@ -56,6 +60,8 @@ pub fn is_stop_requested(flag: &AtomicBool) -> bool {
 
 /// Reports long waits, each cause once, and ends them when somebody asked to stop.
 pub fn observe_long_waits() {
+    // Waits happen in any thread, and the user interface belongs to the main one: what is said here goes to standard
+    // error directly.
     vellum_host::wait::observe_long_waits(|wait| {
         static LOCK_REPORTED: AtomicBool = AtomicBool::new(false);
         static STORE_REPORTED: AtomicBool = AtomicBool::new(false);
@@ -85,6 +91,8 @@ pub fn observe_long_waits() {
                 }
             }
         }
+        // The first long wait installs the handlers: from then on Ctrl-C ends the wait with an error, in order,
+        // instead of killing the process.
         !should_stop(&install_signal_handlers())
     });
 }

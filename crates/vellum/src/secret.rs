@@ -72,7 +72,7 @@ impl SecretArgs {
         self.passphrase_file.as_deref().or(self.key_file.as_deref())
     }
 
-    /// An error at once if a passphrase is wanted and cannot be had.
+    /// Fails at once if a passphrase is wanted and cannot be typed.
     pub fn check_availability(&self) -> Result<()> {
         if self.passphrase { require_terminal() } else { Ok(()) }
     }
@@ -110,6 +110,7 @@ fn read_secret_file(path: &Path) -> Result<SecretBytes> {
 fn read_raw_file(path: &Path) -> Result<SecretBytes> {
     // Reserved whole: growing would leave copies of the secret in freed memory.
     let mut secret = Zeroizing::new(Vec::with_capacity(64 << 10));
+    // One byte more than is allowed tells a file that is too long from one of just the allowed length.
     let read = |source: &mut dyn Read, secret: &mut Vec<u8>| source.take(SECRET_MAX + 1).read_to_end(secret);
     let result = if path == Path::new("-") {
         read(&mut io::stdin().lock(), &mut secret)
@@ -161,7 +162,9 @@ fn prompt_passphrase(ui: &UserInterface, question: &str) -> Result<SecretBytes> 
     ui.print_prompt(question)?;
     let mut secret = Zeroizing::new(Vec::with_capacity(64 << 10));
     let result = read_terminal_line(&mut secret, || interrupt::is_stop_requested(&stop_flag));
+    // The echo is restored before anything else can fail.
     drop(echo);
+    // The Enter of the user was not echoed.
     ui.print_prompt("\n")?;
     if result.map_err(failed)? {
         Ok(secret)
@@ -175,6 +178,8 @@ fn read_terminal_line(line: &mut Vec<u8>, stops: impl Fn() -> bool) -> io::Resul
     let stdin = io::stdin();
     let mut byte = [0];
     loop {
+        // A read would go on waiting after Ctrl-C: the handlers are installed with `SA_RESTART`, which `poll` alone
+        // does not heed. A signal just before `poll` is noticed after the timeout.
         let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
         match poll(&mut ready, Some(&LOOK_UP)) {
             Ok(_) | Err(Errno::INTR) if stops() => return Ok(false),
@@ -182,6 +187,7 @@ fn read_terminal_line(line: &mut Vec<u8>, stops: impl Fn() -> bool) -> io::Resul
             polled => polled?,
         };
         match rustix::io::read(&stdin, &mut byte)? {
+            // Ctrl-D on an empty line; behind text it ends the line, as Enter does.
             0 if line.is_empty() => return Err(io::ErrorKind::UnexpectedEof.into()),
             0 => return Ok(true),
             _ => {}
@@ -203,7 +209,10 @@ impl TerminalEchoGuard {
     fn new() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut silent = before.clone();
+        // ECHONL would echo the newline even without ECHO. The line discipline stays: Backspace corrects the line
+        // before it is read.
         silent.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL);
+        // `Flush` drops what was typed before the question: it was echoed, and was not meant for it.
         tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
         Ok(Self { before })
     }
@@ -211,6 +220,7 @@ impl TerminalEchoGuard {
 
 impl Drop for TerminalEchoGuard {
     fn drop(&mut self) {
+        // A terminal that has hung up has no echo to restore.
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.before);
     }
 }

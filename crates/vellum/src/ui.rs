@@ -152,8 +152,9 @@ impl UserInterface {
         Ok(())
     }
 
-    /// Tells why the command failed, and what to do next.
+    /// Prints why the command failed, and what to do next.
     pub fn print_error(&self, error: &CliError) {
+        // The error is printed even if the output cannot be written, which often is the error.
         let _ = self.flush_output();
         let style = TextStyle::for_terminal(io::stderr().is_terminal());
         let mut text = format!("{} {}\n", style.paint_red("error:"), error.format_chain());
@@ -162,6 +163,7 @@ impl UserInterface {
             text += &format!("{} {hint}\n", style.paint_cyan("hint:"));
         }
         let _ = io::stderr().lock().write_all(text.as_bytes());
+        // Programs that read standard output find the error there, too, as an object like any other result.
         if self.is_json() {
             let failure = json::FailureJson::new(kind_name(error.kind()), error.format_chain(), hint);
             let _ = self.print_json(&failure).and_then(|()| self.flush_output());

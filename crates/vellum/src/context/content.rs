@@ -81,6 +81,8 @@ impl ContentPaths {
         let task = ProgressTask { first: "Looking", verb: "Fetching", item: "file" };
         let done = context.run_with_progress(task, |meter| match &self.source {
             ContentSource::Mount(process) => {
+                // A pin holds what is in the store: what programs have written, and the kernel has not handed over
+                // yet, must become part of the worktree first.
                 if pin.is_some() {
                     process.sync_filesystem()?;
                 }
@@ -122,7 +124,11 @@ impl ContentPaths {
         let task = ProgressTask { first: "Looking", verb: "Removing", item: "file" };
         context.run_with_progress(task, |meter| match &self.source {
             ContentSource::Mount(process) => {
+                // Files with content that is not in the store are left out: the process must know of everything that
+                // programs have written.
                 process.sync_filesystem()?;
+                // OPEN is answered with ENOSYS, so that the kernel opens files without a request, and only `/proc`
+                // shows which are open.
                 let mount = table::find_mount_at(&process.mountpoint)?;
                 let open = mount.map(|mount| holders::list_open_nodes(mount.device)).unwrap_or_default();
                 let request = ControlRequest::Evict { paths: self.paths.clone(), open };

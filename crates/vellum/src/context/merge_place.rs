@@ -139,12 +139,13 @@ impl MergePlace {
         self.entry(id)
     }
 
-    /// An error if it cannot be brought to a snapshot.
+    /// Fails if it cannot be brought to a snapshot.
     pub fn check_reachable(&self, context: &CommandContext, target: &HistoryEntry) -> Result<()> {
         match self {
             Self::Directory(worktree) => {
                 Ok(context.run_with_progress(SCANNING, |meter| worktree.check_reachable(target, meter))?)
             }
+            // Nothing can be in the way: a mount has no files that its worktree does not know.
             Self::Mount(_) => Ok(()),
         }
     }
@@ -230,6 +231,7 @@ fn take_mount_snapshot(
     let answer: ControlReply = mounted.send_request(&ControlRequest::MergeSnapshot { note, parents })?;
     // A merge reads the tree from the store.
     mounted.send_request(&ControlRequest::Settle)?;
+    // The process of the mount has written packs that the index of this process does not know yet.
     mounted.volume.blobs.refresh_index().map_err(vellum_volume::VolumeError::from)?;
     let made = answer.snapshot.and_then(|id| id.parse().ok());
     made.ok_or_else(|| MountingError::NoAnswer(mounted.mountpoint.clone()).into())

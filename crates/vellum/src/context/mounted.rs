@@ -16,7 +16,7 @@ use crate::mounting::MountingError;
 use crate::mounting::control::{self, ControlReply, ControlRequest, PendingReply};
 use crate::mounting::table::{self, MountTableEntry};
 
-/// The process that serves a mounted worktree. What is asked of it needs no store.
+/// The process that serves a mounted worktree. Requests to it need no store.
 #[derive(Clone)]
 pub struct MountProcess {
     /// Where the user finds the worktree: its mountpoint, or that of a part of it that is bound somewhere else.
@@ -58,6 +58,7 @@ impl CommandContext {
 /// The mount that a directory lies in, if it is one of ours.
 pub fn find_mount_above(cwd: &Path) -> Result<Option<MountTableEntry>> {
     for dir in cwd.ancestors() {
+        // The innermost mount decides: another filesystem may be mounted below ours.
         if let Some(mount) = table::find_mount_at(dir)? {
             return Ok(table::is_vellum_mount(&mount).then_some(mount));
         }
@@ -86,6 +87,7 @@ impl MountProcess {
 
     /// The state directory of the volume.
     pub fn state_dir(&self) -> Result<StateDir> {
+        // The state directory is found from the directory that holds it.
         let root = self.state.parent().unwrap_or(Path::new("/"));
         Ok(StateDir::find_enclosing(root)?)
     }

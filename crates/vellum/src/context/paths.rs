@@ -65,6 +65,7 @@ impl UserPaths {
 
     /// A path may name the worktree through a symlink outside of it: its directory decides.
     fn resolve_symlinked_path(&self, full: &Path) -> Option<PathBuf> {
+        // The last name is left as it is: if it is a symlink, the symlink itself is meant.
         let parent = full.parent()?.canonicalize().ok()?;
         let full = full.file_name().map_or_else(|| parent.clone(), |name| parent.join(name));
         full.strip_prefix(&self.root).map(Path::to_path_buf).ok()

@@ -45,7 +45,7 @@ impl SnapshotPath {
         Ok(Self { entry, tree, path, ino, attr })
     }
 
-    /// An error unless it is of this kind.
+    /// Fails unless the inode is of this kind.
     pub fn expect_kind(&self, kind: FileKind) -> Result<()> {
         if self.attr.kind == kind {
             return Ok(());

@@ -36,6 +36,7 @@ struct UnpublishedHistory {
 impl MountedWorktree {
     /// The snapshot that a name means, if that can be told before everything is published.
     pub fn find_unpublished(&self, text: &str) -> Result<Option<SnapshotId>> {
+        // The process of the mount knows these snapshots, and the store does not have them yet.
         let answer = self.send_request(&ControlRequest::Unpublished)?;
         let Some(waiting) = answer.unpublished.filter(|waiting| !waiting.is_empty()) else { return Ok(None) };
         let head = answer.head.and_then(|id| id.parse().ok());
@@ -44,6 +45,7 @@ impl MountedWorktree {
             NameMeaning::Unpublished(id) => Ok(Some(id)),
             NameMeaning::Published(text) => match self.volume.resolve_snapshot(&text) {
                 Ok(entry) => Ok(Some(entry.id)),
+                // The caller publishes everything, looks again, and reports what is missing then.
                 Err(VolumeError::UnknownSnapshot(_) | VolumeError::MissingRecord(_)) => Ok(None),
                 Err(error) => Err(error.into()),
             },
@@ -104,6 +106,7 @@ impl UnpublishedHistory {
         let mut begun = self.parents.keys().filter(|id| is_id_like(base) && id.to_string().starts_with(base));
         let one = begun.next();
         let other = begun.next();
+        // A name that both sides know is ambiguous, or will be once the mount has published: the store decides then.
         Ok(match (is_published(base)?, one.or(self.tags.get(base))) {
             (Some(true), None) => NameMeaning::Published(text.into()),
             (Some(false), Some(id)) if other.is_none() => self.resolve_ancestor(*id, steps),

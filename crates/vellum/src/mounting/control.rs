@@ -240,6 +240,7 @@ pub struct ControlService {
 pub fn listen_for_control(dir: &Path, service: Arc<ControlService>) -> Result<PathBuf> {
     let path = dir.join(SOCKET);
     let failed = || CliError::io_error("listen on", path.display().to_string());
+    // A second `bind` fails with EADDRINUSE as long as the name exists, even if nobody listens.
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed()(error)),
         // A daemon that was killed leaves its socket; the claim says that there is none now.
@@ -308,7 +309,8 @@ impl ControlService {
                         meter.request_stop();
                     }
                 }
-                // Nothing is sent any more: the answer is sent alone.
+                // The receiver moves into this thread, and with it the scope's end: the thread has ended before the
+                // answer is sent, so that no progress line follows it.
                 drop(ended);
             });
             let answer = self.handle_request(request, &meter);
@@ -403,6 +405,8 @@ impl ControlService {
                 .map(|entries| entries.into_iter().map(|entry| entry.name).collect()),
             false => Ok(Vec::new()),
         };
+        // Names that are gone after the restore are cached as present, and names that come with it may be cached as
+        // absent: the kernel has to drop both.
         let before = names()?;
         let saved = self.fs.restore_snapshot(target, discard)?;
         if let Some(forgetter) = self.forgetter.get() {
@@ -509,6 +513,7 @@ impl PendingReply {
         let gone = |source| MountingError::Unreachable { socket: self.socket.clone(), source };
         self.stream.get_ref().set_read_timeout(time).map_err(gone)?;
         match (&mut self.stream).take(LINE_MAX).read_until(b'\n', &mut self.line) {
+            // What has come of the line stays in `self.line`: `read_until` keeps what it has read when it fails.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return Ok(None);
             }
@@ -520,6 +525,7 @@ impl PendingReply {
             Ok(ControlLine::Done(answer)) => Ok(Some(answer)),
             Ok(ControlLine::Working { bytes, total }) => {
                 let before = meter.read_progress();
+                // A request has several phases, each with a total of its own.
                 if before.total_bytes != total || before.bytes > bytes {
                     meter.begin_phase(0, total);
                 }

@@ -54,6 +54,7 @@ pub struct ServedMount {
 pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
     let ServedMount { mounted, live, mountpoint, needed, log, end } = serving;
     log.write_line(&format!("mounted on {}", mountpoint.display()));
+    // Later the mount may be out of sight: whoever holds it is then found by the number of its device.
     let device = table::find_mount_at(&mountpoint)?.map(|mount| mount.device);
     let claim = live.as_ref().map(|live| live.claim.clone());
     let ending = MountShutdown { mountpoint, device, claim, log: log.clone(), end: end.clone() };
@@ -62,6 +63,8 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
     if let Some(device) = device {
         watch::start_mount_watch(device, needed, log.clone()).map_err(failed())?;
     }
+    // The mount may outlive the request to end: a thread waits for the kernel, and this one for whichever comes
+    // first.
     let served = Arc::new(Mutex::new(None));
     let outcome = served.clone();
     let ended = end.clone();
@@ -91,6 +94,7 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
         Err(error) => log.write_line(&format!("unmounted after a failure: {error}")),
     }
     let is_whole = report.failure.is_none();
+    // The lease is given up by now: whoever waits for the report can mount the worktree again at once.
     end.publish_report(report);
     done?;
     Ok(is_whole)
@@ -132,6 +136,8 @@ impl MountShutdown {
     /// Ends the mount within [`GRACE`], whoever uses it still: what they wrote until then is kept.
     fn unmount_within_grace(&self) {
         let done = match vellum_fuse::unmount_filesystem(&self.mountpoint) {
+            // A program stands in the mount, or has a file open (EBUSY): it keeps its files, and nobody else comes in
+            // any more.
             Err(MountError::Busy(_)) => {
                 self.log.write_line("the mount is in use: it goes out of sight");
                 self.claim.iter().for_each(|claim| {
@@ -145,6 +151,7 @@ impl MountShutdown {
         if let Err(error) = done {
             self.log.write_line(&error.to_string());
         }
+        // After a plain unmount, the kernel only has to end the connection.
         if self.end.wait_until_unmounted(SETTLING) {
             return;
         }
@@ -157,10 +164,12 @@ impl MountShutdown {
         if !holding.is_empty() {
             self.log.write_line(&format!("held by {}", holders::format_process_list(&holding)));
         }
+        // A process whose mount namespace only shows the filesystem gets no time: it does not let go by itself.
         let is_used = holding.iter().any(|process| process.used.is_some());
         if is_used && self.end.wait_until_unmounted(GRACE) {
             return;
         }
+        // With the write-back cache, the kernel still holds written pages: they are lost when the process ends.
         holders::flush_held_pages(&find());
         self.end.request_shutdown();
     }
@@ -215,6 +224,7 @@ fn read_daemon_report(mut child: Child) -> Result<Value> {
     match said.get("error") {
         None => {
             log::forward_log(&errors);
+            // The daemon is not waited for: this process ends first, and init adopts the daemon.
             Ok(said)
         }
         Some(error) => {

@@ -1,7 +1,7 @@
-//! The end of a mount: the process that serves it is told to end, or finds that it was unmounted; those who wait for
-//! that are told what is in the store and what is not.
+//! The end of a mount: the process that serves it receives a request to end, or finds that it was unmounted; those
+//! who wait for that learn what is in the store and what is not.
 //!
-//! Invariant: who waits for the report is answered before the process ends.
+//! Invariant: those who wait for the report are answered before the process ends.
 
 use std::time::Duration;
 
@@ -77,6 +77,7 @@ impl ShutdownSignal {
 
     /// Waits for the report, and hands it to `answer`. From when `begun` is called, the process does not end before that.
     pub fn wait_for_report(&self, begun: impl FnOnce(), answer: impl FnOnce(&UnmountReport)) {
+        // Counted before `begun` answers: from that answer on, the caller relies on a second one.
         self.lock().listeners += 1;
         begun();
         let mut progress = self.lock();

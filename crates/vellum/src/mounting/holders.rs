@@ -57,6 +57,7 @@ pub fn find_holding_processes(device: FilesystemDevice, except: &[u32]) -> Vec<H
         let Some(namespace) = mount_namespace(&pid.to_string()) else { continue };
         let is_elsewhere = here.as_ref() != Some(&namespace);
         let mountpoint =
+            // Processes of one mount namespace see the same mounts: the table is read once for each namespace.
             shown.entry(namespace.clone()).or_insert_with(|| find_process_mountpoint(pid, device)).clone();
         let used = find_used_path(pid, device);
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned();
@@ -77,6 +78,8 @@ pub fn list_open_nodes(device: FilesystemDevice) -> BTreeSet<u64> {
     let mut nodes = BTreeSet::new();
     for pid in list_process_ids() {
         for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            // A link of `/proc/PID/fd` leads to the open file itself, without a lookup by name, and the kernel
+            // answers from its cache: the process of the filesystem gets no request.
             let found = statx(CWD, entry.path(), AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
             let found = found
                 .ok()

@@ -30,7 +30,7 @@ pub fn parse_listen_address(typed: &str) -> std::result::Result<SocketAddr, Stri
         .ok_or_else(|| "write a port like 9567, or an address like 0.0.0.0:9567 or [::1]:9567".into())
 }
 
-/// Tells what this process takes of the machine, by the names that others use for it.
+/// Writes what this process uses of the machine, under the names that other exporters use.
 pub fn expose_process_metrics(out: &mut MetricsExposition) {
     let Ok(stat) = ProcessStat::read_own() else { return };
     let ticks = rustix::param::clock_ticks_per_second().max(1) as f64;
@@ -39,8 +39,8 @@ pub fn expose_process_metrics(out: &mut MetricsExposition) {
     out.write_gauge("process_resident_memory_bytes", "", resident);
 }
 
-/// Answers at an address, in a thread of its own, as long as the process lives. Gives the address, with the port that
-/// the system chose where 0 was asked for.
+/// Answers at an address, in a thread of its own, as long as the process lives. Returns the address, with the port
+/// that the system chose for port 0.
 pub fn serve_metrics(address: SocketAddr, text: MetricsText) -> Result<SocketAddr> {
     let failed = |error: io::Error| CliError::io_error("answer at", address.to_string())(error);
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -60,6 +60,7 @@ pub fn serve_metrics(address: SocketAddr, text: MetricsText) -> Result<SocketAdd
 }
 
 fn serve_connection(mut stream: TcpStream, text: &MetricsText) -> io::Result<()> {
+    // A scraper that does not read must not keep the only thread.
     stream.set_write_timeout(Some(PATIENCE))?;
     let request = read_request_head(&mut stream)?;
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
@@ -98,6 +99,7 @@ fn read_request_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut buffer = [0; 1024];
     while !request.windows(4).any(|four| four == b"\r\n\r\n") {
         let left = end.saturating_duration_since(Instant::now());
+        // The time limit counts for the whole request: a client that sends a byte at a time is cut off, too.
         if left.is_zero() || request.len() > REQUEST_MAX {
             return Err(io::ErrorKind::TimedOut.into());
         }

@@ -19,6 +19,7 @@ pub fn resolve_mountpoint(typed: &Path) -> Result<PathBuf> {
     let parent = parent.canonicalize().map_err(|_| missing())?;
     let path = parent.join(name);
     match path.symlink_metadata() {
+        // A symlink to a mountpoint stands for it: the kernel follows it when it mounts.
         Ok(found) if found.is_symlink() => path.canonicalize().map_err(|_| missing().into()),
         _ => Ok(path),
     }
@@ -31,6 +32,7 @@ pub fn prepare_mountpoint(mountpoint: &Path) -> Result<()> {
             let what = if table::is_vellum_mount(&mount) { "a volume".into() } else { mount.kind };
             return Err(MountingError::Mounted { what, mountpoint: mountpoint.into() }.into());
         }
+        // Another mount may lie beneath the one that was just detached.
         vellum_fuse::detach_mount(mountpoint).map_err(MountingError::from)?;
         return prepare_mountpoint(mountpoint);
     }
@@ -61,6 +63,7 @@ const TEARDOWN_STEP: Duration = Duration::from_millis(10);
 fn is_dead_or_dying(mount: &table::MountTableEntry) -> bool {
     let start = Instant::now();
     while !mount.is_dead() {
+        // An answer shows that a process serves the mount.
         if table::read_mount_file(mount).is_ok() || start.elapsed() > TEARDOWN {
             return false;
         }

@@ -18,7 +18,7 @@ pub fn is_vellum_mount(mount: &MountTableEntry) -> bool {
     mount.kind == KIND
 }
 
-/// What a volume's mount says of itself. An error if its process is gone.
+/// Reads what a volume's mount reports about itself. Fails if its process is gone.
 pub fn read_mount_file(mount: &MountTableEntry) -> io::Result<MountFile> {
     let text = std::fs::read(mount.mountpoint.join(".vellum/mount.json"))?;
     serde_json::from_slice(&text).map_err(io::Error::other)
@@ -43,5 +43,6 @@ pub fn find_whole_mount(device: FilesystemDevice) -> Result<Option<MountTableEnt
 
 /// What is seen at a path: the last that was mounted there.
 pub fn find_mount_at(mountpoint: &Path) -> Result<Option<MountTableEntry>> {
+    // Mounts are listed in the order in which they were made, and a later one covers an earlier one.
     Ok(read_mounts()?.into_iter().rev().find(|mount| mount.mountpoint == mountpoint))
 }

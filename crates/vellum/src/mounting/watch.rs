@@ -21,6 +21,7 @@ pub fn start_mount_watch(
     let changes = File::open("/proc/self/mountinfo")?;
     let watch = move || {
         loop {
+            // Before the first wait, too: a bind may have been made before the table was opened.
             detach_filesystem(device, &needed, &log);
             // The table is always readable; that it changed is told as an exception.
             match poll(&mut [PollFd::new(&changes, PollFlags::PRI)], None) {
