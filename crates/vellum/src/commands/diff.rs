@@ -92,6 +92,7 @@ fn report_changes(
     root: &Path,
     compared: ComparedSnapshots<'_>,
 ) -> Result<CommandOutcome> {
+    // A path may exist on one side only, so that whether it exists at all is known after the comparison.
     for path in &meant.paths {
         if !compared.contains_path(path) {
             return Err(unknown_word_error(&format_path(path)));
@@ -134,6 +135,7 @@ fn resolve_operands(
     let mut to = None;
     let mut scope = Vec::new();
     for word in &args.words {
+        // Snapshots come first: behind the second one, or behind a path, each word is a path.
         let snapshot = if to.is_none() && scope.is_empty() {
             resolve_snapshot_word(context, volume, word)?
         } else {
@@ -166,6 +168,8 @@ fn resolve_snapshot_word(
         Err(VolumeError::NoSnapshotThere { .. }) if text == "HEAD" && !is_file => {
             Err(CliError::usage_error("there is no snapshot yet", "'vellum snapshot' makes one"))
         }
+        // A word with '~' or '@' that is no file was meant as a snapshot: the error about the snapshot says more than
+        // that it is no path either.
         Err(VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. })
             if !text.contains(['~', '@']) || is_file =>
         {
@@ -212,6 +216,7 @@ fn compare_in_mount<'a>(mounted: &'a MountedWorktree, meant: &DiffOperands) -> R
     let from = root(&meant.from).unwrap_or_else(|| mounted.volume.empty_root());
     let to = root(&meant.to).map_or_else(|| mounted.publish_current_tree(), Ok)?;
     let id = |entry: &Option<HistoryEntry>| entry.as_ref().map(|entry| entry.id);
+    // The present state descends from the head: inode numbers are compared as those of the head are.
     let line = id(&meant.to).map_or_else(|| mounted.volume.read_head(), |id| Ok(Some(id)))?;
     ComparedSnapshots::compare_trees(&mounted.volume, from, to, id(&meant.from).zip(line), &meant.paths)
 }

@@ -111,7 +111,10 @@ fn export_to_file(
 ) -> Result<Vec<ProblemJson>> {
     let shown = path.display().to_string();
     let blame = |error: io::Error| CliError::io_error("write", shown.clone())(error);
+    // An existing file is not overwritten: if the export failed, neither the old archive nor the new one would be
+    // left.
     let file = File::create_new(path).map_err(CliError::io_error("create", shown.clone()))?;
+    // Success means that the archive survives a power failure: its source may be deleted next.
     let done = export_to_stream(context, volume, place, BufWriter::with_capacity(1 << 20, &file), blame)
         .and_then(|problems| file.sync_all().map(|()| problems).map_err(blame));
     done.inspect_err(|_| {

@@ -130,6 +130,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 /// The new worktree is mounted: it stands on the tree of a snapshot, or on what a mounted one holds; no file is touched.
 fn fork_to_mount(args: &Args, context: &CommandContext, mountpoint: &Path) -> Result<CommandOutcome> {
     let here = context.open_mounted_worktree()?;
+    // Checked here for a message before anything is prepared. If another process takes the name meanwhile, creating
+    // the worktree fails.
     let there = match &here {
         Some(here) => here.volume.read_worktree_head(&args.name)?,
         None => context.open_volume()?.read_worktree_head(&args.name)?,
@@ -149,6 +151,7 @@ fn fork_to_mount(args: &Args, context: &CommandContext, mountpoint: &Path) -> Re
             here.volume
         }
         (Some(here), Some(typed)) => {
+            // The name may mean a snapshot that the mount has made and not published yet.
             here.send_request(&ControlRequest::Settle)?;
             live::create_live_worktree(
                 &here.volume,

@@ -241,7 +241,8 @@ fn report_collection(context: &CommandContext, done: &CollectionReport) -> Resul
     Ok(CommandOutcome::Done)
 }
 
-/// Whom a collection waits for, on one line: names of hosts are whatever somebody wrote there.
+/// Describes a writer that a collection waits for, on one line. The name of its host comes from the store, and is
+/// escaped.
 fn describe_writer(writer: &WaitingSession) -> String {
     match &writer.session {
         Ok(session) => format!(

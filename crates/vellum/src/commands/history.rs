@@ -49,6 +49,7 @@ struct HistoryJson {
 /// Lists the snapshots.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
+    // Tags name their snapshots: the store is not asked for the list of all.
     let names = if args.tag.is_some() {
         SnapshotNames::load_known(&volume)?
     } else {
@@ -158,6 +159,7 @@ fn take_entries(
     let mut shown = Vec::new();
     for entry in entries {
         let entry = entry?;
+        // One more than is shown tells whether there are more.
         if shown.len() == limit {
             return Ok((shown, true));
         }
@@ -185,6 +187,8 @@ fn nearest_parents(
         }
         match volume.catalog.get_record(&id) {
             Ok(record) => queue.extend(record.parents.iter().rev()),
+            // The collector has deleted the record of a forgotten snapshot: what came before it on this line is not
+            // known any more.
             Err(VolumeError::MissingRecord(_)) => {}
             Err(error) => return Err(error),
         }

@@ -49,6 +49,7 @@ pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         Some(id) => volume
             .resolve_snapshot(&id.to_string())
             .map(|entry| names.describe_snapshot(&entry))
+            // A snapshot that cannot be read is shown as such: `info` must work on a damaged volume.
             .unwrap_or_else(|error| format!("{} ({error})", names.short_id(&id))),
     };
     facts.add_fact("Stands on", head);

@@ -68,6 +68,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let rules = AttachRules { requires_volume: false, is_in_device_line: args.name.is_none() };
     let made = prepare_worktree(args, context, rules)?;
     report_initialised(context, &made.initialised, made.is_protected)?;
+    // The code must have been shown before the volume can be used. If this process dies in between, the next `init`
+    // finds an unfinished worktree, goes on with it and shows another code.
     context.ui.flush_output()?;
     made.initialised.finish_init()?;
     let next = if made.initialised.attached {
@@ -142,6 +144,7 @@ pub fn prepare_worktree(
         root.remove_if_unused();
     })?;
     let is_protected = !initialised.attached && matches!(given, InitSecret::New(_));
+    // The volume has its recovery code by now. If this fails, `init` is run again and adds the slot then.
     if let (InitSecret::New(secret), false) = (&given, initialised.attached) {
         let volume = &initialised.volume;
         let master = volume.state.read_master_key()?.ok_or(VolumeError::Locked)?;
@@ -179,6 +182,7 @@ impl NewWorktreeRoot {
                     let path = missing.first().cloned().unwrap_or(there);
                     return Ok(Self { path, typed, missing });
                 }
+                // A path that ends in `..` has no name that could be made.
                 Err(error) if error.kind() == ErrorKind::NotFound && path.file_name().is_some() => {
                     missing.push(path.clone());
                     path.pop();
@@ -190,6 +194,7 @@ impl NewWorktreeRoot {
 
     fn create_dir(&self) -> Result<()> {
         let made = fs::create_dir_all(&self.path);
+        // Directories above may have been made before it failed.
         made.map_err(CliError::io_error("make the directory", self.typed.clone())).inspect_err(|_| {
             self.remove_if_unused();
         })
@@ -197,6 +202,7 @@ impl NewWorktreeRoot {
 
     /// Takes away what was made, as far as nothing is in it.
     fn remove_if_unused(&self) {
+        // The innermost comes first; the first one that is not empty ends it.
         let _ = self.missing.iter().try_for_each(fs::remove_dir);
     }
 }
@@ -227,6 +233,8 @@ fn read_init_secret(
     new: &NewWorktree,
     requires_volume: bool,
 ) -> Result<InitSecret> {
+    // The store is looked at before a passphrase is asked for: whether it is a new or an existing one depends on what
+    // the store holds.
     Ok(match Volume::inspect_store(state, new)? {
         StoreContent::Nothing if requires_volume => {
             let store = args.store.as_deref().unwrap_or_default();

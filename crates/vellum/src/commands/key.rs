@@ -91,7 +91,7 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
     }
 }
 
-/// An error if the volume is plain: it has no `what`.
+/// Fails if the volume is plain: it has no `what`.
 pub fn require_encryption(volume: &Volume, what: &str) -> Result<()> {
     if volume.config.encrypted {
         return Ok(());
@@ -123,6 +123,7 @@ impl AddKeyArgs {
             let new = self.secret.read_new_secret(ui)?;
             keyring::add_key_slot(objects, new.as_slot_secret(), &label(new.default_label()), &master, id)?
         };
+        // From now on, a verification here reports this slot if somebody removes it from the store.
         keyring::record_seen_slots(volume)?;
         let code = code.as_ref().map(|code| code.to_string());
         if ui.is_json() {
@@ -185,6 +186,7 @@ fn list_keys(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome
 }
 
 fn remove_key(context: &CommandContext, volume: &Volume, typed: &str) -> Result<CommandOutcome> {
+    // A device is revoked with 'vellum device revoke', which also removes its record.
     check_slot_of_no_device(volume, typed)?;
     let id = keyring::remove_key_slot(volume, typed)?;
     let ui = &context.ui;

@@ -137,6 +137,7 @@ impl MergeCommand<'_> {
         match self.place {
             // Both have one tree: the files stay what they are.
             MergePlace::Directory(_) => self.place.set_head(theirs.id)?,
+            // Moving a mount replaces its files: not while they hold changes. The next merge adopts the twin.
             MergePlace::Mount(_) if self.place.has_unsaved_changes(self.context)? => {
                 return self.print(report.with_result(MergeOutcomeKind::UpToDate, head));
             }
@@ -182,6 +183,8 @@ impl MergeCommand<'_> {
     fn merge(&self, name: &str, before: SnapshotId, merge: &SnapshotMerge<'_>) -> Result<CommandOutcome> {
         let volume = self.place.volume();
         let note = self.args.note.clone().unwrap_or_else(|| format!("merge of {name}"));
+        // Conflicts or not, the result is a snapshot: the worktree is then brought to it like to any other, and a
+        // merge that is interrupted continues with the same files.
         let stored = volume.store_merge(merge, |merged| match merged.conflicts.is_empty() {
             true => note.clone(),
             false => format!("unfinished merge of {name}"),
@@ -204,6 +207,8 @@ impl MergeCommand<'_> {
             stage: MergeStage::Applying,
             conflicts: stored.merged.conflicts.into_iter().map(tracked).collect(),
         };
+        // The plan is recorded before the first file is changed: a command that is interrupted from here on is
+        // continued or taken back.
         volume.write_merge_progress(&progress)?;
         let saved = merge.ours.id;
         self.apply(progress, (before != saved).then_some(saved))
@@ -216,10 +221,12 @@ impl MergeCommand<'_> {
         let done = self.move_to(&merged, &progress.name)?;
         let report = MergeReport::new(&progress.name, &self.place.entry(progress.theirs)?).with_saved(saved);
         if progress.conflicts.is_empty() {
+            // A crash before this repeats `apply`, which finds the files as they should be.
             volume.remove_merge_progress()?;
             return self.print(report.with_result(MergeOutcomeKind::Merged, &merged).with_files(done));
         }
         progress.stage = MergeStage::Resolving;
+        // From now on the files belong to the user, who resolves the conflicts in them.
         volume.write_merge_progress(&progress)?;
         let conflicts = progress.conflicts.into_iter().map(|tracked| tracked.conflict).collect();
         let report = report.with_result(MergeOutcomeKind::Conflicts, &merged);
@@ -236,6 +243,7 @@ impl MergeCommand<'_> {
             }
             MergeStage::Resolving => {}
         }
+        // Whoever edited a text by hand may have overlooked a marker: it would become part of the snapshot.
         let marked = find_marked_files(self.place, &progress);
         let report = MergeReport::new(&progress.name, &self.place.entry(progress.theirs)?);
         if !marked.is_empty() {
@@ -261,12 +269,15 @@ impl MergeCommand<'_> {
 
     /// Takes a merge back.
     fn abort(&self, mut progress: MergeProgress) -> Result<CommandOutcome> {
+        // Recorded first: an abort that is interrupted must not be continued as a merge.
         progress.stage = MergeStage::Aborting;
         self.place.volume().write_merge_progress(&progress)?;
         let ours = self.place.entry(progress.ours)?;
         let resume = "'vellum merge --abort' goes on";
         let done =
             self.place.stand_on(self.context, &ours).map_err(|error| error.with_resume_hint(resume))?;
+        // If unsaved changes were snapshotted before the merge, the worktree stood on that snapshot's parent: it
+        // stands there again, and the changes are unsaved again.
         self.place.set_head(progress.before)?;
         self.place.head()?;
         self.end(&progress)?;
@@ -277,6 +288,8 @@ impl MergeCommand<'_> {
     /// Nothing names the merge any more, nor the snapshots that only it needed.
     fn end(&self, progress: &MergeProgress) -> Result<()> {
         let volume = self.place.volume();
+        // They are forgotten before the record of the merge is removed, which alone names them. After a crash in
+        // between, the command is run again.
         for id in [Some(progress.merged), progress.resolved].into_iter().flatten() {
             match volume.forget_snapshot(&id) {
                 // A run that was interrupted has done it.

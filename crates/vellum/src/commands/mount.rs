@@ -156,6 +156,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if args.foreground || args.detach {
         return serve_mount(args, context);
     }
+    // This program is started again instead of forked: threads that run here by now would not exist in a forked
+    // process.
     let said = daemon::start_daemon(&daemon_arguments(args, context))?;
     let report = MountJson::deserialize(&said).map_err(|error| CliError::Output(error.into()))?;
     report_mount(context, &report)?;
@@ -195,6 +197,7 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     heap::limit_mount_heaps();
     heap::start_memory_release().map_err(CliError::io_error("start", "a thread"))?;
     if args.detach {
+        // In a session of its own, it gets neither the Ctrl-C of the terminal nor its hang-up.
         rustix::process::setsid()
             .map_err(|error| CliError::io_error("leave", "the terminal")(error.into()))?;
     }
@@ -212,9 +215,11 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
         Some(typed) => mount_snapshot(args, &volume, volume.resolve_snapshot(typed)?.id, &mountpoint)?,
         None => mount_worktree(args, &volume, &mountpoint)?,
     };
+    // Whoever started this process waits for the report: it is written when the mount answers, and not before.
     report_mount(context, &ready.report)?;
     context.ui.flush_output()?;
     if args.detach {
+        // The pipes to the command that started this process end here; that command ends, too.
         ready.log.redirect_output()?;
     }
     let ReadyMount { mounted, live, log, end, keep, report } = ready;
@@ -310,6 +315,7 @@ fn serve_worktree(
     name: &str,
     made: bool,
 ) -> Result<ReadyMount> {
+    // The claim comes first: of two commands that mount a new worktree of one name, one creates it.
     let claim = LiveStateClaim::acquire(volume, name, Some(mountpoint))?;
     if made {
         live::create_live_worktree(volume, name, volume.read_head()?)?;

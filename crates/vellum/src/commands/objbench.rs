@@ -65,6 +65,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     // From here on there may be a store that has to go again.
     let _asked = interrupt::install_signal_handlers();
     let location = args.credentials.locate_store(&args.url, &context.cwd).map_err(BenchError::from)?;
+    // What it makes is removed when it is dropped, after a failure as well.
     let container = BenchStore::open_or_create(&location).map_err(BenchError::from)?;
     let task = ProgressTask { first: "Trying", verb: "Trying", item: "request" };
     let found = context

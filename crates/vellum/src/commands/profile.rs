@@ -93,6 +93,7 @@ fn open_access_log(path: &Path) -> Result<(File, bool)> {
     let shown = path.display().to_string();
     let metadata = path.metadata().map_err(CliError::io_error("open", shown.clone()))?;
     if !metadata.is_dir() {
+        // The log of a mount is a pipe that its process makes.
         let live = metadata.file_type().is_fifo();
         return Ok((File::open(path).map_err(CliError::io_error("open", shown))?, live));
     }
@@ -139,6 +140,7 @@ impl ProfileTables<'_> {
         let mut end = None;
         loop {
             line.clear();
+            // A longer line is read in pieces, each of which counts as damaged.
             let read = (&mut log).take(LINE_MAX).read_until(b'\n', &mut line);
             if read.map_err(CliError::io_error("read", path.display().to_string()))? == 0 {
                 break;
@@ -170,6 +172,7 @@ impl ProfileTables<'_> {
         while !interrupt::is_stop_requested(&stop_flag) {
             if wait_for_log_data(&log, next)? {
                 match log.read(&mut buffer) {
+                    // The writer has closed its end: the mount is gone.
                     Ok(0) => break,
                     Ok(read) => self.read_complete_lines(&mut rest, buffer.get(..read).unwrap_or_default()),
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
@@ -192,6 +195,7 @@ impl ProfileTables<'_> {
         while let Some(line) =
             rest.get(used..).and_then(|rest| rest.split_inclusive(|byte| *byte == b'\n').next())
         {
+            // What is left is the beginning of a line whose end comes with the next read.
             let Some(text) = line.strip_suffix(b"\n") else { break };
             self.profile.read_line(text, true);
             used += line.len();

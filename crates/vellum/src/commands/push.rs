@@ -92,6 +92,7 @@ fn resolve_request(args: &Args, volume: &Volume) -> Result<PushRequest> {
         }
     }
     for typed in &args.snapshots {
+        // Resolved in any case: a word that names nothing must fail before anything is sent.
         let id = volume.resolve_snapshot(typed)?.id;
         if volume.read_worktree_head(typed).is_ok_and(|head| head.is_some()) {
             request.worktrees.push(typed.clone());

@@ -140,13 +140,18 @@ fn merge_again(place: &MergePlace, context: &CommandContext, progress: &mut Merg
     let merge = SnapshotMerge { ours: &ours, theirs: &theirs, base: base.as_ref(), policies: &policies };
     let name = progress.name.clone();
     let stored = volume.store_merge(&merge, |_| format!("unfinished merge of {name}"))?;
+    // Compared with the last result, not with the files: paths that the decision does not concern keep what was
+    // edited in them.
     let before = place.entry(progress.resolved.unwrap_or(progress.merged))?;
     let paths = find_changed_paths(place, &before, &stored.entry)?;
     if !paths.is_empty() {
+        // A crash between this and the record of it is harmless: the same command finds the same differences, and
+        // brings the paths to the same content.
         place.restore_paths(context, &stored.entry, paths)?;
     }
     let old = progress.resolved.replace(stored.entry.id);
     volume.write_merge_progress(progress)?;
+    // The result that was replaced is no snapshot of anybody's.
     if let Some(old) = old {
         volume.forget_snapshot(&old)?;
     }

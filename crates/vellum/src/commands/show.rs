@@ -57,6 +57,7 @@ struct XattrJson {
 /// Describes the snapshot or file.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
+    // Without a path, the snapshot as a whole is described, wherever the user stands in the worktree.
     let root = context.paths_for_volume(&volume)?.root().as_os_str().to_owned();
     let path = args.path.clone().unwrap_or(root);
     let place = SnapshotPath::find_path(context, &volume, &args.snapshot, Some(&path))?;

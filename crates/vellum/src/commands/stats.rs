@@ -56,6 +56,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     while !interrupt::is_stop_requested(&stop_flag) && (args.count == 0 || lines < args.count) {
         let until = before.taken + every;
         let mut leaves = false;
+        // The wait is cut into ticks: a signal during a sleep does not end it, because the standard library sleeps
+        // on.
         while Instant::now() < until && !leaves {
             let tick = TICK.min(until.saturating_duration_since(Instant::now()));
             let left = screen.as_ref().map(|screen| screen.wait_for_quit(tick));
@@ -69,6 +71,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         }
         // A mount that has ended is no failure of whoever watches it.
         let Ok(now) = read_metrics_sample(&mountpoint) else {
+            // The screen is closed first: the note would be lost with it.
             drop(screen);
             context.ui.print_note(format!(
                 "{} is not mounted any more",

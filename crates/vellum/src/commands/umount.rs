@@ -101,8 +101,10 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 
 impl EndingMount {
     fn from_mount(mount: MountTableEntry) -> Self {
+        // Read while the mount still answers: after it was detached, nothing of it can be asked.
         let file = table::read_mount_file(&mount).ok();
         let pid = file.as_ref().and_then(|file| Pid::from_raw(i32::try_from(file.pid).ok()?));
+        // A pidfd names this process even after it has ended, while its number may be given to another.
         let server = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         Self { mount, file, server }
     }
@@ -134,6 +136,8 @@ impl EndingMount {
         let mountpoint = self.mount.mountpoint.clone();
         let users: Vec<_> =
             self.find_holders().into_iter().filter(|process| process.used.is_some()).collect();
+        // The kernel would unmount it here although programs of another mount namespace use it: they would lose it
+        // when its process ends.
         if !users.is_empty() && users.iter().all(|process| process.is_elsewhere) {
             let by = holders::format_process_list(&users);
             return Err(MountingError::UsedElsewhere { mountpoint, by }.into());
@@ -165,6 +169,7 @@ impl EndingMount {
                 Some(question) => question.poll_reply(Some(SOON)).unwrap_or(Some(ControlReply::default())),
                 None => self.wait_for_process_end(SOON)?.then(ControlReply::default),
             };
+            // The worktree can be mounted again as soon as the process is gone: its lock ends with it.
             if answer.is_some() {
                 self.wait_for_process_end(SOON)?;
                 return Ok(answer);

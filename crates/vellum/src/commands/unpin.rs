@@ -48,7 +48,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     Ok(CommandOutcome::Done)
 }
 
-/// All of what was typed, or an error, before anything is removed.
+/// Returns the names of all pins that were typed. Fails if one does not exist, before anything is removed.
 fn choose_pins(args: &Args, context: &CommandContext, known: &[String]) -> Result<Vec<String>> {
     let process = context.find_mount_process()?;
     let name_of_path = |typed: &OsStr| {
@@ -57,6 +57,7 @@ fn choose_pins(args: &Args, context: &CommandContext, known: &[String]) -> Resul
         Some(default_pin_name(&process.worktree, &path))
     };
     let choose = |typed: &OsString| {
+        // A typed name counts before a typed path: a pin may have the name of a file.
         let named = typed.to_str().map(String::from).into_iter();
         let found = named.chain(name_of_path(typed)).find(|name| known.contains(name));
         found.ok_or_else(|| {

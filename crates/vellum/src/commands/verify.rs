@@ -83,6 +83,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     ui.print_line(format!("{verdict}: read {read}{limits}"))?;
     let mut lines: Vec<_> =
         report.findings.iter().flat_map(|finding| describe_finding(&volume, finding)).collect();
+    // One damaged pack hits thousands of blobs and files: they are counted by pack and by directory.
     if lines.len() > LINES_MAX && !ui.voice.verbose {
         lines = summarize_findings(&volume, &report.findings)?;
         ui.print_note("--verbose lists every damaged blob and every file")?;
@@ -117,6 +118,7 @@ fn summarize_findings(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec
     let mut blobs: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
     let mut directories: BTreeMap<String, DamagedDirectory> = BTreeMap::new();
     for finding in findings {
+        // A finding about a blob is called "BLOB in PACK", any other by its object alone.
         match finding.object.split_once(" in ") {
             Some((_, place)) => blobs.entry(place).or_insert((0, &finding.problem)).0 += 1,
             None => lines.push(format!(

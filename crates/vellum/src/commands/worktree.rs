@@ -141,6 +141,7 @@ pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome
 
 /// Whether the directory should be on this machine and is not that worktree any more.
 fn is_dir_missing(volume: &Volume, name: &str, head: &WorktreeHead) -> bool {
+    // A directory of another machine cannot be looked at.
     if head.host != host_name() {
         return false;
     }

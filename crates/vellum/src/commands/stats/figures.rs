@@ -74,10 +74,12 @@ const REQUESTS: &str = "vellum_fuse_request_seconds";
 impl IntervalFigures {
     /// What happened in between.
     pub fn from_samples(before: &MetricsSample, now: &MetricsSample) -> Self {
+        // Two readings in the same microsecond must not divide by zero.
         let seconds = now.taken.duration_since(before.taken).as_secs_f64().max(1e-6);
         let gauge = |name: &str| now.samples.get(name).copied().unwrap_or_default().max(0.0) as u64;
         let grown = |name: &str| {
             let at = |moment: &MetricsSample| moment.samples.get(name).copied().unwrap_or_default();
+            // A counter that is lower than before belongs to a process that was started anew.
             (at(now) - at(before)).max(0.0)
         };
         let rate = |name: &str, labels: &str| {

@@ -60,6 +60,7 @@ impl<'a> StatsScreen<'a> {
                 // Nobody types any more: the terminal is gone.
                 Ok(0) => true,
                 Ok(len) => typed.iter().take(len).any(|key| matches!(key, b'q' | b'Q')),
+                // `INTR` is a signal, which the caller looks for; after any other error nothing can be typed.
                 Err(error) => error != rustix::io::Errno::INTR,
             },
             // A signal; whoever waits looks for that.
@@ -73,6 +74,7 @@ impl<'a> StatsScreen<'a> {
         let lines = size.ok().filter(|lines| *lines > 0).unwrap_or(LINES);
         self.ui.write_bytes(HOME)?;
         let mut drawn = format_screen(self.ui.style, mountpoint, figures);
+        // A line feed on the last line would scroll the screen.
         drawn.truncate(lines.saturating_sub(1));
         for line in drawn {
             self.ui.print_line(format!("{line}\x1b[K"))?;
@@ -87,6 +89,7 @@ impl Drop for StatsScreen<'_> {
         // A terminal that is gone needs nothing.
         let _ = self.ui.write_bytes(CLOSE).and_then(|()| self.ui.flush_output());
         if let Some(before) = &self.typing {
+            // `Flush` drops keys that were typed and not read: the shell would take them for a command.
             let _ = tcsetattr(stdin(), OptionalActions::Flush, before);
         }
     }

@@ -60,6 +60,7 @@ pub fn run(args: &Args, context: &CommandContext, volume: &Volume) -> Result<Com
     quota.bytes = args.bytes.or(quota.bytes);
     quota.inodes = args.inodes.or(quota.inodes);
     let changed = quota != head.quota;
+    // A mounted worktree counts in its process, which enforces the limit: that alone changes it there.
     let used = match query_mounted_quota(&head, changed.then_some(quota))? {
         Some(answer) => (answer.used_bytes, answer.used_inodes),
         None => {
@@ -77,6 +78,7 @@ pub fn run(args: &Args, context: &CommandContext, volume: &Volume) -> Result<Com
 /// Asks the process that has the worktree mounted on this machine, if one has, and lets it set another quota.
 fn query_mounted_quota(head: &WorktreeHead, quota: Option<WorktreeQuota>) -> Result<Option<ControlReply>> {
     let Some(lease) = head.lease.as_ref().filter(|lease| !lease.ended) else { return Ok(None) };
+    // The lease of a process that has died ends by itself; nobody answers for it.
     if head.host != host_name() || lease.session.is_process_dead() {
         return Ok(None);
     }
