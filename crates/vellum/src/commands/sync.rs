@@ -369,6 +369,7 @@ impl SyncPair {
             false => (source, options),
         };
         let options = &options;
+        // Content is compared only where sizes and times leave open whether files differ.
         let (ours, theirs) = find_undecided_files(&from, &to, options);
         collect_digests(source, &mut from, &ours, meter)?;
         if let Some(present) = &present {
@@ -383,6 +384,7 @@ impl SyncPair {
         if args.show.dry_run {
             return Ok(PlannedRun { from, to, plan, done: None });
         }
+        // Refused before the destination is made.
         if let Some(refusal) = &plan.refusal {
             return Err(SyncError::Refused(refusal.clone()));
         }
@@ -427,9 +429,11 @@ impl SyncPair {
             let basis = basis::list_basis_dirs(&self.opened.into, &wish, source, &mut from, meter)?;
             return Ok(ListedTrees { from, to: list_destination()?, basis });
         }
+        // Both sides are listed at the same time: on two disks, or two hosts, that takes as long as the slower one.
         std::thread::scope(|scope| {
             let to = scope.spawn(list_destination);
             let from = self.list_source_files(options, meter);
+            // A thread that panicked has no result, and has printed why.
             let to = to.join().unwrap_or(Err(SyncError::Stopped));
             Ok(ListedTrees { from: from?, to: to?, basis: basis::Found::default() })
         })
@@ -446,6 +450,8 @@ impl SyncPair {
         let mut options = Arc::clone(options);
         let Some(present) = present else { return Ok(options) };
         loop {
+            // Each round finds the symlinks behind those that the preceding round found: it ends when there are no
+            // more.
             let found = find_dir_links(&trees.from, &trees.to, &options.preserve);
             let known = &options.preserve.dir_links;
             let new: Vec<_> = found.into_iter().filter(|path| !known.contains(path)).collect();

@@ -101,6 +101,7 @@ pub fn format_age(time: UnixTime) -> String {
     let seconds = Zoned::now().timestamp().as_second().saturating_sub(time.secs);
     let (amount, unit) = match seconds {
         i64::MIN..=-60 => return "in the future".into(),
+        // Clocks of machines differ: up to a minute in the future counts as now.
         -59..=9 => return "just now".into(),
         10..=59 => (seconds, "second"),
         60..=3599 => (seconds / 60, "minute"),

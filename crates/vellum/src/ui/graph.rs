@@ -49,6 +49,7 @@ impl<T: Copy + PartialEq> HistoryGraph<T> {
             };
             after.push(self.bridge_row(lane, other, end));
         }
+        // Lanes at the right end that wait for nothing would only widen the lines.
         while let Some(None) = self.lanes.last() {
             self.lanes.pop();
         }

@@ -75,6 +75,7 @@ pub fn run_with_forced_progress<T>(
     std::thread::scope(|scope| {
         scope.spawn(|| display_until_done(&meter, task, shown, &stop_flag, ended));
         let result = work(&meter);
+        // The thread ends at once, and not after another tick.
         drop(end);
         result
     })
@@ -121,6 +122,7 @@ fn terminal_columns() -> usize {
 
 fn draw_progress(bar: &ProgressBar, line: String) {
     if bar.is_hidden() {
+        // Hidden until now: an operation that ends soon leaves no trace on the terminal.
         bar.set_draw_target(ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
             bar.set_style(style);

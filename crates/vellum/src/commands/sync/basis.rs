@@ -79,6 +79,8 @@ pub fn list_basis_dirs(
             Some(remote) => {
                 let destination = remote.path();
                 let name = remote.target_name();
+                // A connection has one target: it is the basis directory while that is listed, and the destination
+                // again before an error is returned.
                 remote.set_target(path.clone(), None);
                 let listed = list_basis_dir(remote, wish, source, from, meter);
                 remote.set_target(destination, name);

@@ -53,6 +53,7 @@ impl EndpointArg {
         let Some(colon) = bytes.iter().position(|byte| *byte == b':') else {
             return Self::Path(typed.into());
         };
+        // What exists is meant, whatever its name looks like.
         if std::fs::symlink_metadata(context.resolve_local_path(Path::new(typed))).is_ok() {
             return Self::Path(typed.into());
         }
@@ -333,6 +334,7 @@ pub fn create_trusted_dir(path: &Path, above: usize) -> std::result::Result<(), 
         opened => opened,
     };
     match opened?.create_dir(name.as_bytes(), 0o777) {
+        // Another process has made it meanwhile.
         Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => Ok(()),
         made => made,
     }

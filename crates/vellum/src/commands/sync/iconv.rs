@@ -19,6 +19,7 @@ use crate::error::{CliError, Result};
 
 /// The charset of this host's locale; UTF-8 if it names none.
 fn locale_charset() -> String {
+    // LC_ALL overrides LC_CTYPE, which overrides LANG (locale(7)).
     let set = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set).unwrap_or_default();
     let charset = locale.split_once('.').map(|(_, charset)| charset.split('@').next().unwrap_or_default());

@@ -39,6 +39,7 @@ impl SyncLog {
         };
         let path = context.resolve_local_path(Path::new(typed));
         let shown = path.display().to_string();
+        // In a directory like /tmp, a symlink of another user must not choose the file to which this user appends.
         let opened = append_to_trusted_file(&path).map_err(BeneathError::into_io_error);
         Ok(Some(Self { file: opened.map_err(CliError::io_error("open", &shown))?, shown, format }))
     }

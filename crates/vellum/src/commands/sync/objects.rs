@@ -115,6 +115,7 @@ impl RunParts<'_> {
             true => format!("{} goes into '{shown}'", from.words),
             false => format!("{} goes into '{shown}', as '{}'", from.words, format_path(&top)),
         };
+        // The whole bucket is looked at: a store of Vellum may lie above the prefix as well as below it.
         let bucket = self::open_objects(ServiceAddress { folder: String::new(), ..address.clone() }, args)?;
         check_not_in_store(&bucket, &folder, &shown)?;
         let is_single = !from.is_dir;
@@ -208,6 +209,7 @@ fn open_objects(address: ServiceAddress, args: &Args) -> Result<PlainObjects> {
 }
 
 fn open_end(address: ServiceAddress, args: &Args) -> Result<ObjectEnd> {
+    // Keys begin with the folder and a slash, which no path has.
     let folder_len = match address.folder.len() {
         0 => 0,
         len => len + 1,

@@ -27,6 +27,7 @@ struct SyncProfile {
 /// The command line with the options of a profile in it.
 pub fn expand_profile(name: &str, typed: impl Iterator<Item = OsString>) -> Result<Vec<OsString>> {
     let options = read_profile_options(name)?;
+    // Right behind the word 'sync': later options override earlier ones, so that what was typed counts.
     let mut words: Vec<OsString> = typed.collect();
     let place = words.iter().skip(1).position(|word| word == "sync").map_or(words.len(), |place| place + 2);
     words.splice(place..place, options.into_iter().map(OsString::from));

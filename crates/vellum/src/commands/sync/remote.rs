@@ -38,6 +38,7 @@ pub fn run_sync_server() -> Result<CommandOutcome> {
     let link =
         SessionLink::start_link(read, write, &LinkSettings { codec: WireCodec::Zstd, timeout: SILENCE });
     let outcome = serve_session(&link, &home);
+    // After a failure, too: the other side must get the error that was queued for it.
     link.finish_sending();
     outcome?;
     Ok(CommandOutcome::Done)
@@ -194,6 +195,7 @@ pub fn find_remote_destination(
 /// The options of a run with an end on another host.
 pub fn adapt_remote_options(options: &SyncOptions, is_single: bool) -> SyncOptions {
     let mut options = options.clone();
+    // Over a connection, reading an old file at both ends takes less time than sending a new one.
     if options.writing.delta == DeltaMode::Auto {
         options.writing.delta = DeltaMode::Always;
     }

@@ -219,6 +219,7 @@ impl clap::Args for RsyncArgs {
 impl FromArgMatches for RsyncArgs {
     fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
         let given = |row: &&RsyncOption| {
+            // A flag that is counted has a default value: only what was typed is meant.
             let source = matches.value_source(row.name);
             source == Some(clap::parser::ValueSource::CommandLine)
         };

@@ -108,6 +108,8 @@ fn parse_rule_size(text: &str) -> std::result::Result<u64, String> {
 impl FromArgMatches for RuleArgs {
     fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
         let mut typed = Vec::new();
+        // clap keeps values by option: their places on the command line give the order that rules need, as the first
+        // match counts.
         for (name, _, _, _, make) in ORDERED {
             let places = matches.indices_of(name).into_iter().flatten();
             let values = matches.get_many::<OsString>(name).into_iter().flatten();
@@ -117,6 +119,7 @@ impl FromArgMatches for RuleArgs {
             && matches.get_count("per-dir-filters") > 0
         {
             typed.push((place, RuleArg::Filter(b": /.rsync-filter".to_vec())));
+            // As with rsync: '-FF' leaves the rule files themselves out.
             if matches.get_count("per-dir-filters") > 1 {
                 typed.push((place, RuleArg::Filter(b"- .rsync-filter".to_vec())));
             }

@@ -168,6 +168,7 @@ fn execute_two_way(
         }
     });
     let (sight, mut plan) = looked.map_err(stopped)?;
+    // Nothing has been done by now: somebody may take as long as they like to answer, or stop here.
     if asks_about_conflicts(args) && plan.open_conflicts().next().is_some() {
         two_way.request.answers = ask::ask_about_conflicts(&plan, &sight, context)?;
         plan = two_way.build_plan(archive, &sight)?;
@@ -219,7 +220,7 @@ impl TwoWayExecution<'_, '_> {
     ) -> vellum_sync::Result<()> {
         let (report, after) = self.two_way.execute_plan(&self.archive, sight, plan, meter)?;
         self.report.merge_later(report);
-        // That there is nothing to know is worth knowing, too.
+        // An empty archive is written, too: with it, the next run is no first run.
         if let Some(after) = after.filter(|after| self.archive.is_empty() || *after != self.archive) {
             self.archive_file.save_archive(&after)?;
             self.archive = after;
@@ -338,8 +339,8 @@ impl TwoWayEndpoints {
             match place {
                 EndpointLocation::Here(path) => {
                     ends::refuse_reserved_dir(path)?;
-                    // A side that both agreed on and that is gone was not mounted, rather than deleted: nobody makes it
-                    // anew.
+                    // A side that is gone after a first run is probably not mounted: made anew, it would be empty,
+                    // and all that it held would count as deleted.
                     if first && !args.show.dry_run && !path.exists() {
                         let object = format!("the directory '{}'", path.display());
                         let made = ends::create_trusted_dir(path, 0).map_err(BeneathError::into_io_error);

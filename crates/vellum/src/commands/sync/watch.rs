@@ -63,6 +63,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     interrupt::finish_before_stop();
     let mut retry = RETRY_MIN;
     while !interrupt::is_stop_requested(&stop_flag) {
+        // Watched first, then listed: a change in between is seen by both, and one later by the watch.
         let outcome = watch.refresh_watches(context).and_then(|()| run_once(args, context, watch.ran));
         let failed = match outcome {
             Ok(CommandOutcome::Done) => false,
@@ -78,6 +79,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         };
         watch.ran = true;
         context.ui.flush_output()?;
+        // The one run has done everything that there will ever be to do.
         if watch.trees.is_empty() && watch.poll.is_none() {
             return Err(CliError::usage_error("a snapshot never changes", "leave --watch out"));
         }
@@ -180,6 +182,7 @@ impl SyncWatch {
             let quiet = self.settle.remaining_wait(now);
             let rest = due.map(|due| due.saturating_duration_since(now));
             if stop() || quiet == Some(Duration::ZERO) || rest == Some(Duration::ZERO) {
+                // Whatever changed until now is seen by the run that follows.
                 self.settle.clear_events();
                 return Ok(());
             }

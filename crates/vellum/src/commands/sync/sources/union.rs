@@ -87,7 +87,8 @@ impl UnionBuilder<'_> {
     fn add_source(&mut self, source_arg: &SourceArg, from: SourceEndpoint) -> Result<()> {
         let SourceSettings { options, filters } = self.base;
         if let Some(remote) = &from.remote {
-            // A host lets few connect at once.
+            // Connected one after the other: sshd refuses connections if too many begin at the same time
+            // (MaxStartups).
             remote.inspect_target()?;
         }
         self.named.extend(source_arg.relative_path_in(&from));
