@@ -129,6 +129,7 @@ fn compare_rows(base: &BenchRow, new: &BenchRow, least: f64) -> Option<ComparedR
         base: before.median,
         new: now.median,
         change: ratio - 1.0,
+        // The least ratio that is still within the noise lies this far below 1.
         tolerance: 1.0 - 1.0 / (1.0 + tolerance),
         verdict: if worse { ComparisonVerdict::Regression } else { ComparisonVerdict::Ok },
     })

@@ -63,6 +63,7 @@ pub fn run_engine_bench(
         BenchReport::new("engines", ground::describe_target(path), &[("runs", parameters.runs as u64)]);
     let mut trial = EngineTrial { place: ground.full_path(), parameters, meter, left_out: Vec::new() };
     let done = trial.run_all_shapes(&mut report);
+    // After a failure, too: the mounts must end before the directory can be removed.
     let cleared = trial.remove_everything();
     done?;
     cleared?;
@@ -238,6 +239,7 @@ impl EngineTrial<'_> {
                     .output()
                     .is_ok_and(|ran| ran.status.success());
                 if !ended {
+                    // A mount whose process has died answers no command: it is detached.
                     let _ = Command::new("fusermount3").arg("-uz").arg(&mountpoint).output();
                 }
             }

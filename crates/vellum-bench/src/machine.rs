@@ -48,6 +48,7 @@ impl MachineDescription {
     #[must_use]
     pub fn measure_current() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        // The kernel counts load in fixed point, with 16 bits behind the point.
         let load = rustix::system::sysinfo().loads[0] as f64 / f64::from(1 << 16);
         Self {
             processor: processor_name(),
@@ -75,6 +76,7 @@ impl MachineYardsticks {
             (COPIED >> 20) as f64
         });
         let calls = measure_best_rate(|| {
+            // This call enters the kernel each time: the vDSO does not answer it.
             for _ in 0..1000 {
                 black_box(rustix::process::getppid());
             }

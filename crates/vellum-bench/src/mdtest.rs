@@ -170,6 +170,7 @@ impl MdtestTrees<'_> {
             work(format!("bench-{kind}{number}").as_bytes())?;
             self.meter.add_progress(1, 0);
             if check_interrupted(self.meter).is_err() {
+                // The phase ends early; `walk_trees` reports the interruption.
                 break;
             }
         }

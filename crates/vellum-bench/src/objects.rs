@@ -108,6 +108,7 @@ pub fn run_object_bench(
     let found = measure_store(store, &keys, parameters, meter);
     let swept = delete_bench_objects(store, &keys);
     match (found, swept) {
+        // Of a store that keeps no promises it is no news that objects could not be deleted.
         (Ok(found), Err(error)) if found.verdict != StoreVerdict::Unfit => Err(error.into()),
         (found, _) => found,
     }

@@ -67,6 +67,7 @@ pub fn run_in_threads<T: Send>(
             match std::thread::Builder::new().spawn_scoped(scope, move || one(number)) {
                 Ok(thread) => running.push(thread),
                 Err(source) => {
+                    // Those that wait must not begin: fewer threads would give the figure of another bench.
                     gate.open_barrier(false);
                     return Err(BenchError::io_error("start", "a thread")(source));
                 }

@@ -53,6 +53,7 @@ pub(crate) fn open_sealed(
         .open_in_place_separate_tag(short_nonce, Aad::from(ad), Tag::from(*tag), &mut out[start..], 0..)
         .is_ok();
     if !opened {
+        // What was decrypted without being authentic is not handed out.
         out.truncate(start);
         return Err(AuthenticationFailure);
     }
@@ -66,6 +67,8 @@ fn derive_subcipher(key: &[u8; 32], nonce: &[u8; NONCE_LEN]) -> (LessSafeKey, No
     let unbound = UnboundKey::new(&CHACHA20_POLY1305, subkey.as_slice())
         .expect("ChaCha20-Poly1305 takes keys of 32 bytes, and HChaCha20 gives 32");
     let short = [0, 0, 0, 0, *t0, *t1, *t2, *t3, *t4, *t5, *t6, *t7];
+    // The subkey depends on the random nonce, and so encrypts one record only: the short nonce cannot repeat under
+    // it.
     (LessSafeKey::new(unbound), Nonce::assume_unique_for_key(short))
 }
 

@@ -55,6 +55,7 @@ impl RecoveryCode {
         let [data @ .., check] = &mut **code.0;
         fill_random(data);
         for symbol in data.iter_mut() {
+            // 32 divides 256: no symbol is more likely than another.
             *symbol &= 31;
         }
         *check = compute_check_symbol(data);
@@ -74,6 +75,7 @@ impl RecoveryCode {
             }
             let value =
                 decode_symbol(character).ok_or(ParseRecoveryError::Character { position: index + 1 })?;
+            // Counted beyond the end, too: the message names the number of symbols that were typed.
             if let Some(symbol) = code.0.get_mut(found) {
                 *symbol = value;
             }

@@ -51,6 +51,7 @@ impl File {
         }
         let epoch = source.current_epoch();
         if let ReadSource::Live(live) = source {
+            // From here on the content stays, even if the last name of the file is removed.
             live.fs.hold_inode(epoch, at.ino)?;
         }
         Ok(Self { source: source.clone(), ino: at.ino, epoch, options, position: Mutex::new(0) })

@@ -81,6 +81,7 @@ pub fn create_state_dir(dir: &Path) -> Result<()> {
         let missing: Vec<_> = dir.ancestors().take_while(|above| !above.exists()).collect();
         for made in missing.into_iter().rev() {
             match DirBuilder::new().mode(0o700).create(made) {
+                // Another process makes it at the same time.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 created => created.and_then(|()| set_owner_from_ancestor(made))?,
             }
@@ -145,11 +146,13 @@ impl LiveStateClaim {
         let dir = live_state_dir(volume, worktree);
         create_state_dir(&dir)?;
         let path = dir.join(LOCK_FILE);
+        // Not truncated: the file may hold the text of the process that has the lock.
         let mut options = File::options();
         let open = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let mut lock = open.map_err(OpenError::io_error("lock", &path))?;
         set_owner_from_ancestor(&path).map_err(OpenError::io_error("lock", &path))?;
         let begin = Instant::now();
+        // A blocking `flock` could neither give up nor say for whom it waits.
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,

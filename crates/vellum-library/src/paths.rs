@@ -162,6 +162,7 @@ impl PathResolution<'_> {
             return Err(Errno::NOTDIR.into());
         }
         if name == b".." {
+            // At the root, `..` is the root itself.
             self.at = self.above.pop().unwrap_or(self.at);
             return Ok(());
         }
@@ -176,6 +177,7 @@ impl PathResolution<'_> {
                 return Err(Errno::LOOP.into());
             }
             let target = self.source.state().readlink(found.ino)?;
+            // The number of symlinks bounds this recursion.
             return self.follow_path(&target, true, is_last);
         }
         self.above.push(self.at);

@@ -16,7 +16,7 @@ use crate::live::LiveStateClaim;
 pub(crate) struct OpenLiveWorktree {
     /// Renews the lease.
     pub _keeper: LeaseKeeper,
-    // Dropped first: it ends the thread.
+    // Dropped before the lease is released: it ends the thread that publishes.
     pub publisher: BackgroundPublisher,
     pub _leaving: LeaseRelease,
     pub fs: Arc<LiveFilesystem>,

@@ -60,6 +60,7 @@ pub trait Tree: sealed::RootedTree {
         let _entered = self.reader().enter_epoch();
         match self.reader().resolve_path(path, true) {
             Ok(_) => Ok(true),
+            // A file that vanishes during the lookup does not exist any more.
             Err(FsError::Posix(Errno::NOENT | Errno::NOTDIR | Errno::STALE)) => Ok(false),
             Err(error) => Err(Error::for_action("look for", path)(error)),
         }

@@ -113,7 +113,7 @@ impl Volume {
     fn open_live_worktree(&self, name: &str, limits: LiveLimits) -> Result<Worktree> {
         let claim = LiveStateClaim::acquire(&self.inner, name, None)?;
         let live::OpenedLiveState { fs, tenure, .. } = claim.open_filesystem(&self.inner, limits)?;
-        // Whoever changes it is told by the next change if the lease is lost.
+        // A lost lease is reported by the next change.
         let leaving = LeaseRelease { fs: fs.clone(), tenure: tenure.clone() };
         let keeper = LeaseKeeper::start(tenure, |_| ()).map_err(Error::Thread)?;
         let publisher = BackgroundPublisher::start(fs.clone()).map_err(Error::Thread)?;

@@ -82,6 +82,8 @@ impl<'a> FieldReader<'a> {
         for shift in (0..64).step_by(7) {
             let byte = self.read_u8()?;
             let bits = u64::from(byte & 0x7f);
+            // The tenth byte holds the last bit of 64, and a zero byte at the end would be a second form of the same
+            // number.
             if shift == 63 && bits > 1 || byte == 0 && shift > 0 {
                 return Err(DecodeError::Invalid("varint"));
             }

@@ -76,6 +76,7 @@ fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
         let [high, low] = pair else { return None };
         let high = HEX_VALUES[usize::from(*high)];
         let low = HEX_VALUES[usize::from(*low)];
+        // Bytes that are no digits have the value 255, whose high bits stay set.
         if high | low > 15 {
             return None;
         }

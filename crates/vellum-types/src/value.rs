@@ -314,6 +314,8 @@ impl InodeAttr {
 
     fn check_consistency(&self, flags: u8) -> Result<(), DecodeError> {
         let ensure = |good: bool, field| if good { Ok(()) } else { Err(DecodeError::Invalid(field)) };
+        // A time that equals `mtime` and a number that is zero are not stored: other flags would be a second form of
+        // the same attributes.
         ensure(flags == self.encode_flags(flags & HAS_INLINE != 0), "flags")?;
         ensure(self.mode & !MODE_MASK == 0, "mode")?;
         ensure(self.size <= FILE_SIZE_MAX, "size")?;
@@ -362,6 +364,7 @@ impl Dentry {
         let kind = FileKind::from_byte(reader.read_u8()?)?;
         let ino = Ino(reader.read_varint()?);
         reader.expect_end()?;
+        // No entry names the root, and the record of the filesystem is no file.
         if ino <= Ino::ROOT {
             return Err(DecodeError::Invalid("inode number"));
         }

@@ -110,6 +110,7 @@ pub(super) fn open_bench_file(step: &FilesystemBenchStep<'_>, folder: &HeldDir, 
 
 /// Takes a file's pages out of the kernel's cache.
 pub(super) fn drop_page_cache(file: &File) -> Result<()> {
+    // The kernel drops clean pages only: the file was flushed when it was written.
     fadvise(file, 0, None, Advice::DontNeed)
         .map_err(|errno| BenchError::io_error("empty the cache of", "a file")(errno.into()))
 }

@@ -27,6 +27,7 @@ pub fn run_small_file_steps(step: &FilesystemBenchStep<'_>, report: &mut BenchRe
     for folder in &folders {
         for_each_small_file(step, |name, _| {
             let file = open_bench_file(step, folder, name)?;
+            // Only clean pages can be dropped.
             rustix::fs::fsync(&file).map_err(|errno| BenchError::io_error("flush", name)(errno.into()))?;
             drop_page_cache(&file)
         })?;

@@ -120,7 +120,7 @@ impl SpeedTrial<'_> {
 /// Bytes that no service can make smaller.
 fn random_bytes(len: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-    // Without random numbers the figures are those of zeros; `unique` has failed before that.
+    // Without random numbers the figures are those of zeros; but `random_name` has failed before that.
     let _ = getrandom::fill(&mut bytes);
     bytes
 }

@@ -77,6 +77,7 @@ impl Dir {
             }
             let options = OpenOptions::new().write(true).create(true).mode(attr.mode);
             let target = self.open_or_create(to, options)?;
+            // Truncating the target would empty the source.
             if target.ino() == source.ino() {
                 return Ok(attr.size);
             }
@@ -84,7 +85,7 @@ impl Dir {
                 source.check_epoch()?;
                 fs.truncate(target.ino(), 0)?;
                 let copied = copy_file_content(fs, source.ino(), target.ino())?;
-                // It may have been there, with others.
+                // The target may have existed, with other permissions.
                 let set = AttributeChanges { mode: Some(attr.mode), ..AttributeChanges::default() };
                 fs.setattr(target.ino(), &set, caller())?;
                 Ok(copied)

@@ -21,6 +21,7 @@ pub fn fork_live_worktree(fs: &LiveFilesystem, new: &str) -> Result<()> {
         return Err(VolumeError::Exists { kind: "worktree", name: new.into() }.into());
     }
     let claim = LiveStateClaim::acquire(volume, new, None)?;
+    // A fork that crashed before it was entered may have left these.
     claim.remove_live_state()?;
     let token = LeaseToken::generate();
     TokenFile::in_dir(claim.dir()).save_tokens(&[token])?;
@@ -31,7 +32,7 @@ pub fn fork_live_worktree(fs: &LiveFilesystem, new: &str) -> Result<()> {
         let published = volume.read_worktree_head(fs.worktree_name())?.and_then(|this| this.head);
         let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
         let lease = Some(Lease::new_ended(token));
-        // Its layers are these: what they have taken from other trees is needed there, too.
+        // The fork has the same layers: the trees from which these took content must be kept for it, too.
         let reading = fs.base_roots()?.into_iter().take(READING_MAX).collect();
         let made =
             WorktreeHead { head: published, live, lease, reading, ..WorktreeHead::new(host_name(), place) };

@@ -34,6 +34,7 @@ pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()
         }
         fs::rename(&old, &dir).map_err(OpenError::io_error("move", &old))?;
     }
+    // The lock file has moved with the directory: it is taken below, under the new name.
     drop(claim);
     register_worktree(volume, worktree, new)?;
     Ok(volume.release_live_states(worktree, &tokens)?)

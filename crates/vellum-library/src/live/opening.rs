@@ -63,6 +63,7 @@ impl LiveStateClaim {
     pub fn open_filesystem(&self, volume: &Arc<Volume>, limits: LiveLimits) -> Result<OpenedLiveState> {
         let (tenure, TakenLease { head, put_out }) = self.acquire_lease(volume, limits)?;
         let opened = self.open_with_lease(volume, limits, &tenure, &head);
+        // With unpublished changes here, the lease stays: another machine would begin without them.
         if opened.is_err() && !self.has_unpublished_state().unwrap_or(true) {
             // Nobody has to wait for a process that could not begin. Why it could not is what the caller wants to know.
             let _ = tenure.release_lease();
@@ -111,6 +112,7 @@ impl LiveStateClaim {
             };
             match HeldLease::acquire(volume, self.worktree_name(), claimant) {
                 Ok(taken) => {
+                    // Earlier tokens cannot be those of the last change any more.
                     file.save_tokens(&[token])?;
                     return Ok(taken);
                 }
@@ -120,6 +122,7 @@ impl LiveStateClaim {
                     let place = self.dir().display().to_string();
                     return Err(OpenError::LeftBehind { name, place, by });
                 }
+                // All that is here was published: this process begins with what the other one has published since.
                 Err(VolumeError::Behind { .. }) => {
                     self.remove_live_state()?;
                     volume.release_live_states(self.worktree_name(), &known)?;
@@ -129,7 +132,7 @@ impl LiveStateClaim {
                     file.save_tokens(&known)?;
                     return Err(error.into());
                 }
-                // Whether it was taken, who knows.
+                // It is not known whether the lease was taken: all tokens stay in the file.
                 Err(error) => return Err(error.into()),
             }
         }
@@ -174,7 +177,10 @@ impl LiveStateClaim {
     /// Removes the live state.
     pub(super) fn remove_live_state(&self) -> Result<()> {
         let [meta, old, log] = [META_FOLDER, OLD_META_FOLDER, LOG_FOLDER].map(|name| self.dir().join(name));
+        // An interrupted removal may have left these.
         remove_dir_if_present(&old)?;
+        // Renamed, the metadata are gone at once: metadata of which a part is missing, or whose log is missing, must
+        // never be opened.
         if meta.exists() {
             fs::rename(&meta, &old).map_err(OpenError::io_error("remove", &meta))?;
         }

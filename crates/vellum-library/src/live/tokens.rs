@@ -46,8 +46,10 @@ impl TokenFile {
             let mut file = File::create(&temporary)?;
             super::set_owner_from_ancestor(&temporary)?;
             file.write_all(text.as_bytes())?;
+            // Content before name: a crash must not leave an empty file under the name.
             file.sync_all()?;
             fs::rename(&temporary, &path)?;
+            // The name must be durable before the token is in the store.
             File::open(&self.dir)?.sync_all()
         };
         write().map_err(OpenError::io_error("write", &path))
