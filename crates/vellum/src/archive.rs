@@ -119,11 +119,14 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
             _ => path.to_vec(),
         };
         if attr.kind == FileKind::Socket {
+            // Tar has no type for sockets: the program that listened makes its socket anew.
             self.sockets.push(path.to_vec());
             return Ok(());
         }
         let linked = self.first_links.get(&inode.ino).cloned();
         if linked.is_none() && attr.nlink > 1 && attr.kind != FileKind::Dir {
+            // Only files with several names are remembered: one entry for each file would take memory in proportion
+            // to the tree.
             self.first_links.insert(inode.ino, path.to_vec());
         }
         self.write_headers(&shown, inode, linked.as_deref())?;
@@ -155,6 +158,7 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
         // Extended attributes belong to the inode: the header of its first name has carried them.
         if linked.is_none() {
             for (name, value) in &inode.xattrs {
+                // The prefix that star introduced, and that GNU tar and libarchive read.
                 pax.add_record(&[b"SCHILY.xattr.", name.as_slice()].concat(), value);
             }
         }
@@ -209,6 +213,7 @@ fn set_numeric_fields(header: &mut Header, pax: &mut PaxRecords, attr: &InodeAtt
     // The header's field cannot hold it: readers take the size from the record.
     header.set_size(if size > SIZE_MAX { 0 } else { size });
     let seconds = u64::try_from(attr.mtime.secs).ok().filter(|seconds| *seconds <= SIZE_MAX);
+    // The old field has whole seconds since 1970 and no more.
     if attr.mtime.nanos != 0 || seconds.is_none() {
         pax.add_record(b"mtime", pax::format_pax_time(attr.mtime).as_bytes());
     }
@@ -237,6 +242,7 @@ fn pax_extension_header(path: &[u8], size: u64) -> Header {
     header.set_size(size);
     if let Some(old) = header.as_ustar_mut() {
         let name = path.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty()).unwrap_or(b"top");
+        // A reader that does not know PAX extracts the records as a file of this name.
         let label = [b"PaxHeaders/", name].concat();
         for (place, byte) in old.name.iter_mut().zip(&label) {
             *place = *byte;

@@ -115,6 +115,7 @@ enum Command {
 
 /// Runs the command that the process was started with; gives its exit code.
 pub fn run_command_line() -> u8 {
+    // Before any thread exists: with threads, the kernel takes milliseconds for each enlargement of the table.
     vellum_host::beneath::reserve_descriptor_table();
     let mut cli = match CommandLine::try_parse() {
         Ok(cli) => cli,

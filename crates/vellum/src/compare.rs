@@ -68,6 +68,7 @@ impl<'a> ComparedSnapshots<'a> {
         let shared = lines.map_or(Ok(None), |(from, to)| volume.find_shared_bound(from, to))?;
         let mut changes = StateComparison { from: &from, to: &to }.find_changes_sharing(shared)?;
         if !paths.is_empty() {
+            // A rename is meant if either of its two paths is.
             let touched = |side: &ChangeSide| paths.iter().any(|path| is_path_within(&side.path, path));
             changes.retain(|change| [&change.old, &change.new].into_iter().flatten().any(touched));
         }

@@ -87,6 +87,7 @@ impl CommandContext {
 
     /// How typed paths relate to the worktree that the user stands in, be it checked out or mounted.
     pub fn paths_for_volume(&self, volume: &Volume) -> Result<UserPaths> {
+        // The state directory of a mounted worktree lies elsewhere: paths relate to the mountpoint.
         let mounted = mounted::find_mountpoint_above(&self.cwd)?;
         Ok(self.paths_at_root(mounted.as_deref().unwrap_or(volume.state.root())))
     }

@@ -54,6 +54,7 @@ impl UserInterface {
     /// The terminal of this process.
     pub fn new(voice: OutputOptions) -> Self {
         let style = TextStyle::for_terminal(io::stdout().is_terminal());
+        // Results have many short lines, each of which would be a system call.
         Self { voice, style, out: RefCell::new(BufWriter::with_capacity(64 << 10, io::stdout())) }
     }
 
@@ -97,6 +98,7 @@ impl UserInterface {
 
     /// Whether somebody can be asked, and answer.
     pub fn can_prompt(&self) -> bool {
+        // The question goes to standard error: standard output may be a file.
         !self.voice.json && io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 

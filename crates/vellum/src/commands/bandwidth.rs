@@ -47,6 +47,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             "only stores in services have a bandwidth",
         ));
     };
+    // An option that was not given leaves its limit as it is.
     let mut limits = cache.read_bandwidth_limits();
     let typed = [(args.upload, &mut limits.upload), (args.download, &mut limits.download)];
     for (rate, limit) in typed {

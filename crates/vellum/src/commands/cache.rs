@@ -56,6 +56,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mut checked = None;
     if let Some(limit) = args.set_size {
         let pinned = cache.pinned_bytes().map_err(CliError::io_error("read", folder.clone()))?;
+        // What is pinned is never evicted, so that such a limit could not be kept.
         if limit < pinned {
             let message = format!(
                 "{} are pinned, which is more than {}",

@@ -160,6 +160,7 @@ fn resolve_snapshot_word(
     let Some(text) = word.to_str() else { return Ok(None) };
     let is_file = context.cwd.join(word).symlink_metadata().is_ok();
     match volume.resolve_snapshot(text) {
+        // A whole id means the snapshot, even if a file has that name.
         Ok(entry) if is_file && entry.id.to_string() != text => Err(CliError::usage_error(
             format!("'{}' names both a snapshot and a file: {}", format_path(text.as_bytes()), entry.id),
             format!("'vellum diff -- {text}' means the file; the whole id means the snapshot"),
@@ -214,6 +215,7 @@ fn compare_operands<'a>(
 fn compare_in_mount<'a>(mounted: &'a MountedWorktree, meant: &DiffOperands) -> Result<ComparedSnapshots<'a>> {
     let root = |entry: &Option<HistoryEntry>| entry.as_ref().map(|entry| entry.record.root);
     let from = root(&meant.from).unwrap_or_else(|| mounted.volume.empty_root());
+    // Both trees are read from the store: the present state must be there first.
     let to = root(&meant.to).map_or_else(|| mounted.publish_current_tree(), Ok)?;
     let id = |entry: &Option<HistoryEntry>| entry.as_ref().map(|entry| entry.id);
     // The present state descends from the head: inode numbers are compared as those of the head are.

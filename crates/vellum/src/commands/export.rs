@@ -130,6 +130,7 @@ fn export_to_stream(
     out: impl io::Write,
     blame: impl Fn(io::Error) -> CliError,
 ) -> Result<Vec<ProblemJson>> {
+    // Names in the archive of a directory are relative to it.
     let name = if place.attr.kind == FileKind::Dir { b"" } else { base_name(&place.path) };
     let sockets = context
         .run_with_progress(TASK, |meter| {

@@ -25,6 +25,7 @@ struct ForgetJson {
 /// Forgets them.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
+    // Loaded first: what was forgotten has no short id any more.
     let names = SnapshotNames::load_all(&volume)?;
     // All are found before the first goes: 'HEAD~1 HEAD~2' means what it says.
     let mut entries = Vec::with_capacity(args.snapshots.len());

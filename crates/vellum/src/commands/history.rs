@@ -111,6 +111,7 @@ impl HistoryFilter<'_> {
     fn select_entries(&self) -> Result<(Vec<HistoryEntry>, bool)> {
         let limit = if self.args.number == 0 { usize::MAX } else { self.args.number };
         let catalog = &self.volume.catalog;
+        // Ancestors are read one after another, as far as they are shown.
         let entries: Box<dyn Iterator<Item = _> + Send> = if let Some(pattern) = &self.args.tag {
             Box::new(self.find_tagged_entries(pattern)?.into_iter().map(Ok))
         } else if self.args.all {
@@ -176,6 +177,7 @@ fn nearest_parents(
 ) -> vellum_volume::Result<Vec<SnapshotId>> {
     let mut found = Vec::new();
     let mut met = std::collections::HashSet::new();
+    // A stack: with the first parent on top, its line is followed first.
     let mut queue: Vec<_> = entry.record.parents.iter().rev().copied().collect();
     while let Some(id) = queue.pop() {
         if !met.insert(id) {

@@ -109,6 +109,7 @@ impl MergeCommand<'_> {
             return self.preview(diverged, &theirs, base.as_ref(), report);
         }
         let is_changed = place.has_unsaved_changes(self.context)?;
+        // With unsaved changes there is something to merge: the snapshot of them diverges from the other side.
         if !is_changed && relation == SnapshotRelation::IsContained {
             let done = self.move_to(&theirs, name)?;
             let report = report.with_result(MergeOutcomeKind::FastForward, &theirs);
@@ -191,6 +192,7 @@ impl MergeCommand<'_> {
         })?;
         // Before anything is begun: nothing has to be taken back if a file is in the way.
         if let Err(error) = self.place.check_reachable(self.context, &stored.entry) {
+            // Otherwise the result would stay in the history.
             volume.forget_snapshot(&stored.entry.id)?;
             return Err(error);
         }
@@ -262,6 +264,8 @@ impl MergeCommand<'_> {
                 self.place.record_merge(self.context, &parents, note)?
             }
         };
+        // In a mount, this publishes: the store must have the new head before the snapshots that led to it are
+        // forgotten.
         self.place.head()?;
         self.end(&progress)?;
         self.print(report.with_result(MergeOutcomeKind::Merged, &recorded))

@@ -168,6 +168,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     let mut words: Vec<OsString> = ["--json", "-C"].map(OsString::from).into();
     words.extend([context.cwd.clone().into(), "mount".into(), "--detach".into()]);
+    // In one word, because a value may begin with a hyphen.
     let mut option = |name: &str, value: Option<OsString>| {
         words.extend(value.map(|value| [OsString::from(format!("--{name}=")), value].into_iter().collect()));
     };
@@ -194,6 +195,7 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
 
 /// Mounts in this process, and serves until the mount is ended.
 fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    // Before any thread exists: each takes a heap when it first allocates.
     heap::limit_mount_heaps();
     heap::start_memory_release().map_err(CliError::io_error("start", "a thread"))?;
     if args.detach {
@@ -224,6 +226,7 @@ fn serve_mount(args: &Args, context: &CommandContext) -> Result<CommandOutcome> 
     }
     let ReadyMount { mounted, live, log, end, keep, report } = ready;
     let mut needed = vec![volume.state.path().to_path_buf()];
+    // A store in a directory is read and written by this process, too.
     needed.extend(volume.objects.local_dir().map(Path::to_path_buf));
     let is_whole = daemon::serve_until_unmount(ServedMount { mounted, live, mountpoint, needed, log, end })?;
     match (&args.snapshot, report.worktree) {

@@ -67,6 +67,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if resolution == ConflictResolution::AsIs {
         check_markers(&place, context, &chosen)?;
     }
+    // A decision is about a file, which may have several conflicts.
     let files: BTreeSet<_> = chosen.iter().map(|conflict| conflict.file).collect();
     for tracked in &mut progress.conflicts {
         if files.contains(&tracked.conflict.file) {

@@ -49,6 +49,7 @@ const TICK: Duration = Duration::from_millis(50);
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mountpoint = context.resolve_local_path(&args.mountpoint);
     let every = Duration::from_secs_f64(args.interval.max(INTERVAL_MIN));
+    // Before the screen is taken over: the error about a missing mount must stay visible.
     let mut before = read_metrics_sample(&mountpoint)?;
     let stop_flag = interrupt::install_signal_handlers();
     let screen = if args.tui { Some(StatsScreen::open_terminal(&context.ui)?) } else { None };

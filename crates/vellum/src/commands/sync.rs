@@ -255,6 +255,7 @@ fn check_nesting(
     };
     let inner =
         [base, target.clone()].into_iter().flatten().find(|path| path.starts_with(source) && path != source);
+    // By device and inode number: the listing recognises the directory under any name.
     let avoided = inner.as_deref().and_then(number);
     let outer = target.filter(|target| source.starts_with(target)).and_then(|_| number(source));
     Ok([avoided, outer])

@@ -125,8 +125,10 @@ impl EndingMount {
             report.unpublished = self.unpublished_json(
                 control::request_reply(control, &ControlRequest::Flush).err().map(failed_reply),
             );
+            // Recorded before the mount is out of sight: whoever mounts the worktree next learns who still holds it.
             control::request_reply(control, &ControlRequest::NoteDetached)?;
         }
+        // Looked for while the mount is still in the table of mounts.
         report.users = self.find_holders().iter().map(ToString::to_string).collect();
         Ok(vellum_fuse::detach_mount(&self.mount.mountpoint).map_err(MountingError::from)?)
     }
@@ -180,6 +182,8 @@ impl EndingMount {
             is_told = true;
             let holding = self.find_holders();
             match (&self.server, holding.is_empty()) {
+                // The kernel keeps the connection as long as any mount namespace shows the mount: without a signal,
+                // the process would never end.
                 (Some(server), false) => {
                     let by = holders::format_process_list(&holding);
                     context.ui.print_warning(format!(

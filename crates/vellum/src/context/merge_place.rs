@@ -106,6 +106,7 @@ impl MergePlace {
                 context.run_with_progress(SCANNING, |meter| worktree.has_unsaved_changes(meter))?
             }
             Self::Mount(mounted) => {
+                // Pages that the kernel has not handed over are changes, too.
                 mounted.sync_filesystem()?;
                 mounted.send_request(&ControlRequest::Status)?.changed
             }
@@ -161,6 +162,7 @@ impl MergePlace {
             }
             Self::Mount(mounted) => {
                 mounted.sync_filesystem()?;
+                // What no snapshot holds is saved by the process before it restores.
                 let request = ControlRequest::Restore { target: target.id.to_string(), discard: false };
                 let safety = mounted.send_request(&request)?.snapshot.and_then(|id| id.parse().ok());
                 Ok(PlaceReport { safety, ..PlaceReport::default() })
@@ -177,6 +179,7 @@ impl MergePlace {
     ) -> Result<PlaceReport> {
         match self {
             Self::Directory(worktree) => {
+                // 'vellum resolve' with a side replaces whatever was edited in these paths: the user asked for it.
                 let request = RestoreRequest { target: target.clone(), paths, discard: true };
                 let done = context
                     .run_with_progress(MERGING, |meter| worktree.bring_to_snapshot(&request, meter))?;

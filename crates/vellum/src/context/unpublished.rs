@@ -120,8 +120,10 @@ impl UnpublishedHistory {
         loop {
             match (self.parents.get(&at), left) {
                 (None, 0) => return NameMeaning::Published(at.to_string()),
+                // The line goes on in the store, which resolves the rest.
                 (None, _) => return NameMeaning::Published(format!("{at}~{left}")),
                 (Some(_), 0) => return NameMeaning::Unpublished(at),
+                // The line ends before that: the store reports it.
                 (Some(None), _) => return NameMeaning::Unknown,
                 (Some(Some(parent)), _) => (at, left) = (*parent, left - 1),
             }

@@ -263,6 +263,7 @@ pub fn listen_for_control(dir: &Path, service: Arc<ControlService>) -> Result<Pa
 impl ControlService {
     fn handle_connection(&self, stream: &UnixStream) {
         let mut line = String::new();
+        // A longer line is cut, and is no JSON then: the sender gets an error.
         let read = BufReader::new(stream.take(LINE_MAX)).read_line(&mut line);
         let request = read.ok().and_then(|_| serde_json::from_str::<ControlRequest>(&line).ok());
         let answer = match request {
@@ -296,6 +297,7 @@ impl ControlService {
         stream: &UnixStream,
     ) -> std::result::Result<ControlReply, OpenError> {
         let meter = ProgressMeter::default();
+        // Only these report progress, and end when nobody waits for them any more; all others are carried out whole.
         if !matches!(request, ControlRequest::Hydrate { .. } | ControlRequest::Evict { .. }) {
             return self.handle_request(request, &meter);
         }

@@ -75,6 +75,7 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
     };
     std::thread::Builder::new().name("vellum-served".into()).spawn(wait).map_err(failed())?;
     if end.wait_for_cause() == ShutdownCause::Asked {
+        // The connection to the kernel ends with this process: whoever still uses the mount gets ENOTCONN.
         log.write_line("the mount is still seen somewhere: it is dead there from now on");
     }
     let ended = live.map_or_else(|| Ok(UnmountReport::default()), |live| live.publish_and_release(&log));
@@ -87,6 +88,7 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
             (report, Err(error))
         }
     };
+    // None: the kernel has not ended the mount.
     let served = served.lock().take().unwrap_or(Ok(()));
     let done = served.map_err(MountingError::from).and(ended);
     match &done {

@@ -54,6 +54,7 @@ pub fn find_holding_processes(device: FilesystemDevice, except: &[u32]) -> Vec<H
     let mut users = Vec::new();
     let mut viewers = Vec::new();
     for pid in list_process_ids().into_iter().filter(|pid| !except.contains(pid)) {
+        // The process has ended, or belongs to another user.
         let Some(namespace) = mount_namespace(&pid.to_string()) else { continue };
         let is_elsewhere = here.as_ref() != Some(&namespace);
         let mountpoint =
@@ -132,6 +133,7 @@ fn find_used_path(pid: u32, device: FilesystemDevice) -> Option<PathBuf> {
     own.into_iter()
         .chain(open)
         .find(|path| is_on_device(path, device))
+        // A file stays mapped after its descriptor was closed.
         .or_else(|| find_mapped_path(pid, device))
 }
 

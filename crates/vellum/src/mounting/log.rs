@@ -26,6 +26,7 @@ impl MountLog {
         if path.metadata().is_ok_and(|found| found.len() > ROTATE_AT) {
             std::fs::rename(path, path.with_extension("log.old")).map_err(failed())?;
         }
+        // Only for the owner: the log may name files of the worktree.
         let file = File::options().create(true).append(true).mode(0o600).open(path).map_err(failed())?;
         live::set_owner_from_ancestor(path).map_err(failed())?;
         Ok(Self { file })

@@ -80,6 +80,7 @@ fn serve_connection(mut stream: TcpStream, text: &MetricsText) -> io::Result<()>
         }
         _ => ("400 Bad Request", String::new(), true),
     };
+    // One connection is served at a time: it ends with its answer.
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n",

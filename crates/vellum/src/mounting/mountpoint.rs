@@ -46,6 +46,7 @@ pub fn prepare_mountpoint(mountpoint: &Path) -> Result<()> {
     }
     let mut entries =
         mountpoint.read_dir().map_err(CliError::io_error("list", mountpoint.display().to_string()))?;
+    // The mount would hide what is in the directory.
     if entries.next().is_some() {
         return Err(MountingError::NotEmpty(mountpoint.into()).into());
     }

@@ -71,6 +71,7 @@ pub fn run_with_forced_progress<T>(
     let meter = ProgressMeter::default();
     // Before the work begins: what it makes first has to be removed, too.
     let stop_flag = interrupt::install_signal_handlers();
+    // Nothing is ever sent: the end of the sender is the signal.
     let (end, ended) = sync_channel::<()>(0);
     std::thread::scope(|scope| {
         scope.spawn(|| display_until_done(&meter, task, shown, &stop_flag, ended));

@@ -187,6 +187,7 @@ pub fn find_remote_destination(
     }
     let name = last_path_component(typed);
     let parent = typed.get(..typed.len() - name.len()).unwrap_or_default();
+    // The target of a connection is a directory: a single file goes into the one above it.
     let parent = if parent.is_empty() { b"." } else { parent };
     remote.set_target(iconv::convert_remote_path(args, parent)?, None);
     Ok(into(format!("the file '{shown}'"), Some(name)))

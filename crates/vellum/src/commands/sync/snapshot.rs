@@ -27,6 +27,7 @@ pub fn open_snapshot_source(
     snapshot: &str,
     typed: &OsStr,
 ) -> Result<SourceEndpoint> {
+    // The volume is that of the typed directory, not that of the current one.
     let there = CommandContext::new(
         UserInterface::new(context.ui.voice),
         CommandContext::resolve_dir(Some(directory))?,

@@ -73,6 +73,7 @@ impl SourceArg {
         if args.delete.remove_source_files
             && let Some(root) = &from.root
         {
+            // Objects of a store would count as files that were copied, and be removed.
             ends::refuse_reserved_dir(root)?;
         }
         Ok(from)

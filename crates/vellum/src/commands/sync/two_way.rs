@@ -120,6 +120,7 @@ pub fn run(
     let (archive, first) = match archive_file.load_archive()? {
         FoundArchive::Archive(archive) => (*archive, None),
         FoundArchive::Nothing => (TwoWayArchive::new(sides.archive_pair()), Some(None)),
+        // Without an archive nothing counts as deleted: a damaged one costs conflicts, and never files.
         FoundArchive::Unusable(why) => {
             (TwoWayArchive::new(sides.archive_pair()), Some(Some(why.to_string())))
         }

@@ -71,6 +71,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             Ok(_) => true,
             // Nobody can mend what was typed while this runs.
             Err(error) if error.kind() == vellum_types::ErrorKind::Usage && !watch.ran => return Err(error),
+            // Nobody reads any more what later runs would report.
             Err(error) if error.is_broken_pipe() => return Err(error),
             Err(error) => {
                 context.ui.print_error(&error);
