@@ -44,6 +44,7 @@ impl ChangeLayer {
     /// Removes a key: leaves a tombstone, which hides lower values.
     pub fn delete_key(&mut self, key: impl AsRef<[u8]>) {
         let key = key.as_ref();
+        // If the key is in the run already, a further removal changes nothing.
         let is_in_run = |removed: &mut KeyRun| removed.contains(key) || removed.try_push(key);
         // A removal that is already in the tree, or does not follow the last one, goes into the tree.
         if self.changes.contains_key(key) || !is_in_run(&mut self.removed) {
@@ -108,6 +109,7 @@ impl ChangeLayer {
         let mut removed = self.removed.keys_in_range(start, end).peekable();
         std::iter::from_fn(move || {
             if let Some((key, _)) = changes.peek() {
+                // Both are sorted; the smaller key comes first.
                 if let Some(removed) = removed.next_if(|removed| *removed < &***key) {
                     return Some((removed, None));
                 }

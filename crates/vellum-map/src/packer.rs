@@ -14,7 +14,7 @@ pub(crate) struct NodePacker {
     bytes: Vec<u8>,
     fill: NodeFill,
     total: u64,
-    /// Length of the last entry's value, at the end of `bytes`; its key stands before.
+    /// Where in `bytes` the key and the value of the last entry begin.
     last: LastEntryHash,
 }
 
@@ -61,6 +61,8 @@ impl NodePacker {
 
     /// Appends an entry under which there are `keys` keys; true if the node ends with it.
     pub(crate) fn push_entry(&mut self, key: &[u8], value: &[u8], keys: u64) -> bool {
+        // The bytes are the encoded node from the beginning: finishing it only fills in the count, and copies
+        // nothing.
         let start = self.bytes.len();
         push_varint(&mut self.bytes, key.len());
         push_varint(&mut self.bytes, value.len());

@@ -56,6 +56,7 @@ impl MapShape {
         if fill.size >= self.full {
             return true;
         }
+        // This also keeps the subtraction below from going under zero.
         if fill.size < self.min {
             return false;
         }

@@ -34,6 +34,8 @@ where
             continue;
         };
         let Some((id, node)) = load_child(source, &frame.node, index)? else { continue };
+        // The nearest key to the left of this child stands in the lowest node on the path that was not entered at its
+        // first child.
         let before = frames.iter().rev().find(|frame| frame.at > 0);
         if let Some(key) = before.and_then(|frame| frame.node.key(frame.at - 1)) {
             check_follows(id, &node, key)?;

@@ -139,6 +139,7 @@ fn decode_table(bytes: &[u8], kind: BlobKind, table_start: u64) -> Result<Vec<Pa
     let mut reader = FieldReader::new(bytes);
     reader.read_array::<{ size_of::<TableSalt>() }>()?;
     let count = reader.read_count(PACK_ENTRIES_MAX)?;
+    // A damaged count must not reserve more memory than the bytes could hold. Each entry has at least an id.
     let mut entries = Vec::with_capacity(count.min(reader.remaining() / BlobId::LEN + 1));
     let mut offset = HEADER_LEN as u64;
     for _ in 0..count {
@@ -152,6 +153,7 @@ fn decode_table(bytes: &[u8], kind: BlobKind, table_start: u64) -> Result<Vec<Pa
         offset += u64::from(len);
     }
     reader.expect_end()?;
+    // Blobs fill the pack from the header to the table without gaps, so the lengths add up to the start of the table.
     if offset != table_start {
         return Err(DecodeError::Invalid("lengths of blobs"));
     }
@@ -167,6 +169,7 @@ fn open_table(
 ) -> Result<Vec<PackEntry>, PackFault> {
     let kind = decode_header(header_bytes)?;
     let mut table = Vec::new();
+    // The header is associated data: a table does not open under a header with another kind.
     keys.open_record(RecordDomain::PackToc, &encode_header(kind), sealed, &mut table)?;
     Ok(decode_table(&table, kind, table_start)?)
 }

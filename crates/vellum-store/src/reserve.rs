@@ -67,6 +67,8 @@ impl<Dir: AsFd> DiskReserve<Dir> {
     fn is_refused_room(&self) -> bool {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let trial = rustix::fs::openat(&self.dir, ".", flags, Mode::RUSR | Mode::WUSR).and_then(|file| {
+            // Blocks are charged to the owner of the file. A trial under another owner tells nothing about that
+            // quota, so a failure here counts as a disk that is not full.
             set_owner_from_dir(&self.dir, &file).map_err(|_| Errno::OPNOTSUPP)?;
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, FULL)
         });
@@ -79,6 +81,8 @@ impl<Dir: AsFd> DiskReserve<Dir> {
     }
 
     fn remove_file(&self) {
+        // Without the file the reserve has been released already. Any other failure shows when the write that needs
+        // the room fails.
         let _ = rustix::fs::unlinkat(&self.dir, self.name, AtFlags::empty());
     }
 }

@@ -59,6 +59,8 @@ impl BlobStore {
         let sealed = self
             .local_copies()
             .and_then(|copies| copies.read_local_range(&place.pack, place.offset, place.len));
+        // What the blob is a difference to stands in bytes that are not here yet. The caller asks again after it has
+        // fetched them.
         let Some(sealed) = sealed else { return Ok(()) };
         // Damage is found, and mended, by whoever reads the blob.
         if let Ok(DecodedBody::Difference(difference)) = unseal_body(&self.inner.keys, kind, id, &sealed) {

@@ -53,6 +53,8 @@ impl BlobStore {
                         entries.iter().map(|entry| (entry.id, BlobLocation::from_pack_entry(pack.id, entry))),
                     );
                 }
+                // Only a pack that is certainly damaged or gone is left out. After any other error, such as a lost
+                // connection, the new index would lack the blobs of an intact pack, so the rebuild stops.
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
                     stats.unreadable.push((pack.id, error));
                 }

@@ -29,6 +29,8 @@ fn choose_block(id: &BlobId, blocks: usize) -> usize {
 }
 
 fn probe_bits(id: &BlobId) -> impl Iterator<Item = (usize, u8)> {
+    // Bytes 0 to 3 choose the slot of the fan-out table and bytes 8 to 15 the block. Others choose the bits, so that
+    // the bits do not depend on the block.
     let hash = read_word(id, 16);
     (0..PROBES).map(move |i| {
         let bit = (hash >> (9 * i)) as usize & 511;

@@ -88,6 +88,7 @@ impl RunHeader {
         let checksum = blake3::hash(writer.as_slice());
         writer.write_raw(checksum.as_bytes());
         let mut bytes = writer.into_vec();
+        // Zeros up to the next boundary of a cache line, so that the filter's blocks are aligned.
         bytes.resize(HEADER_LEN, 0);
         bytes
     }

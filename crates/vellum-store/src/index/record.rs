@@ -65,6 +65,8 @@ impl IndexRecord {
             last = Some((location.pack, pack));
             record.entries.push(IndexEntry { id, pack, offset: location.offset, len: location.len });
         }
+        // Merges deliver sorted entries, and skip the sort. The sort is stable, so of several places for one blob the
+        // first remains.
         if !record.entries.is_sorted_by(|a, b| a.id < b.id) {
             record.entries.sort_by_key(|entry| entry.id);
             record.entries.dedup_by_key(|entry| entry.id);
@@ -154,6 +156,7 @@ impl IndexRecord {
         })?;
         let entries = read_list(&mut reader, RUN_ENTRIES_MAX, 35, |r| decode_entry(r, packs.len()))?;
         reader.expect_end()?;
+        // Searches are binary, and merges rely on the order too.
         if !entries.is_sorted_by(|a, b| a.id < b.id) {
             return Err(DecodeError::Invalid("order of entries"));
         }

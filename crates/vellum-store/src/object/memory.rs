@@ -61,6 +61,7 @@ impl ObjectStore for MemoryObjectStore {
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
         let bytes = self.find_bytes(key)?;
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        // A range beyond the end is cut here; `check_read_length` then reports the truncation as the other stores do.
         let end = start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX)).min(bytes.len());
         check_read_length(self, key, bytes[start..end].to_vec(), len)
     }

@@ -104,6 +104,7 @@ impl MeteredStore {
     }
 
     fn count_received(&self, answer: Result<Vec<u8>, StoreError>) -> Result<Vec<u8>, StoreError> {
+        // A request that fails has been sent all the same, so it counts.
         add_to_meter(&self.meters.gets, 1);
         if let Ok(bytes) = &answer {
             add_to_meter(&self.meters.bytes_in, bytes.len() as u64);

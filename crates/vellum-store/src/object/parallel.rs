@@ -19,7 +19,10 @@ pub fn map_requests<T: Sync, R: Send>(
         return items.iter().map(request).collect();
     }
     let queue = Mutex::new(items.iter().enumerate());
+    // A closure, so that the lock ends before the request begins: the scrutinee of a `while let` keeps its guard
+    // until the end of the body.
     let next = || queue.lock().next();
+    // Answers arrive in any order. Sorted by number they are in the order of the items.
     let done = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         for _ in 0..threads {

@@ -22,6 +22,8 @@ impl PieceSet {
             return;
         }
         for number in u64::from(offset) / PIECE..=(end - 1) / PIECE {
+            // The part of the range that is in this piece: only these bytes are wanted of it, and progress counts
+            // them.
             let within = end.min((number + 1) * PIECE) - u64::from(offset).max(number * PIECE);
             self.add_piece(pack, number, within);
         }

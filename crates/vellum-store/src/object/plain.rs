@@ -24,6 +24,8 @@ impl ObjectTag {
     #[must_use]
     pub fn as_md5(&self) -> Option<[u8; 16]> {
         let text = self.etag.as_deref()?.trim_matches('"');
+        // The tag of an object that was uploaded in parts has a dash and the number of parts at the end, and is no
+        // hash of the content. Slicing below needs ASCII.
         if text.len() != 32 || !text.is_ascii() {
             return None;
         }
@@ -45,6 +47,7 @@ impl ObjectTag {
     pub fn is_same_version(&self, other: &Self) -> bool {
         match (&self.version, &other.version, &self.etag, &other.etag) {
             (Some(ours), Some(theirs), ..) => ours == theirs,
+            // Some listings return the tag without the quotes that the header has.
             (_, _, Some(ours), Some(theirs)) => ours.trim_matches('"') == theirs.trim_matches('"'),
             _ => true,
         }

@@ -71,6 +71,7 @@ impl PackBuilder {
     pub(crate) fn build_pack(self, keys: &VolumeKeys) -> BuiltPack {
         let Self { kind, mut bytes, entries } = self;
         let table = encode_table(&generate_salt(), &entries);
+        // The exact size, since a doubled buffer of a full pack would take megabytes that are not used.
         bytes.reserve_exact(table.len() + keys.seal_overhead() + FOOTER_LEN);
         let start = bytes.len();
         keys.seal_record(RecordDomain::PackToc, &encode_header(kind), &table, &mut bytes);

@@ -62,6 +62,7 @@ pub fn read_pack_toc(
     let key = pack_key(pack);
     let fault = |fault: PackFault| BlobError::Pack { pack: *pack, fault };
     let size = objects.object_size(&key)?;
+    // Checked before anything is read: a foreign object under the name of a pack may have any length.
     if size > PACK_MAX {
         return Err(fault(PackFault::TooLong(size)));
     }

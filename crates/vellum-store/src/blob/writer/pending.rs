@@ -35,6 +35,7 @@ impl Default for PendingBlobs {
 
 impl PendingBlobs {
     fn lock_shard(&self, id: &BlobId) -> MutexGuard<'_, PendingShard> {
+        // Ids are keyed hashes, so their first byte spreads the blobs evenly over the shards.
         let [first, ..] = id.0;
         self.shards[usize::from(first) % SHARDS].lock()
     }

@@ -32,6 +32,7 @@ impl BlobEnds {
         }
         let first = plaintext.first_chunk::<END_LEN>()?;
         let last = plaintext.last_chunk::<END_LEN>()?;
+        // The number keeps both ends apart, so that the end of one blob does not match the beginning of another.
         Some(Self { first: hash_end(0, first), last: hash_end(1, last) })
     }
 }
@@ -50,6 +51,8 @@ pub(super) struct SimilarBlobs {
 impl SimilarBlobs {
     pub(super) fn add_blob(&mut self, ends: &BlobEnds, entry: &PackEntry) {
         let place = BasePlace { id: entry.id, offset: entry.offset, len: entry.len };
+        // A later blob replaces an earlier one: of several versions of a file the last one is mostly the most
+        // similar.
         self.by_end.insert(ends.first, place);
         self.by_end.insert(ends.last, place);
     }
@@ -57,6 +60,7 @@ impl SimilarBlobs {
     /// The latest blob that begins like this one, else one that ends like it.
     pub(super) fn find_base(&self, ends: &BlobEnds, id: &BlobId) -> Option<BasePlace> {
         let found = self.by_end.get(&ends.first).or_else(|| self.by_end.get(&ends.last))?;
+        // A blob that was put into this pack before would be a difference to itself.
         (found.id != *id).then_some(*found)
     }
 }

@@ -54,6 +54,8 @@ impl ServiceOptions {
                 "style" => return Err("'style' is 'path' or 'virtual'".to_owned()),
                 "ca" => return Err("'ca' is the absolute path of a file of certificates".to_owned()),
                 "allow-http" | "single-writer" => return Err(format!("'{name}' takes no value")),
+                // The name is repeated only if it looks like the name of an option: after a stray '&' it may be a
+                // part of a secret.
                 _ if is_plain_name(name) => {
                     return Err(format!(
                         "'{name}' is not an option of an address; these are: endpoint, region, style, ca, \

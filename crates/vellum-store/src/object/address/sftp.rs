@@ -30,6 +30,7 @@ impl SftpAddress {
     pub(super) fn parse(rest: &str) -> Result<Self, String> {
         let fail = |reason: &str| Err(reason.to_owned());
         let (place, path) = rest.find('/').and_then(|at| rest.split_at_checked(at)).unwrap_or((rest, ""));
+        // The last '@' counts: in `user:p@ss@host` the whole secret stands before it, where the next check finds it.
         let (user, place) = place.rsplit_once('@').map_or((None, place), |(user, place)| (Some(user), place));
         if user.is_some_and(|user| user.contains(':')) {
             return fail("an address holds no secrets: ssh uses its keys and its agent");

@@ -38,6 +38,8 @@ impl BlockStore {
         let queue = Mutex::new(runs.iter());
         let failure = Mutex::new(None);
         let work = || {
+            // After the first failure the other threads finish the request that they are in, and begin no further
+            // one.
             while !meter.is_stopped() && failure.lock().is_none() {
                 let Some(run) = queue.lock().next() else { return };
                 match self.fetch_run(cache, run) {
@@ -48,6 +50,7 @@ impl BlockStore {
         };
         let threads = self.inner.parallel_get_count().min(runs.len()).max(1);
         std::thread::scope(|scope| {
+            // This thread works too, so one less is started.
             for _ in 1..threads {
                 scope.spawn(work);
             }

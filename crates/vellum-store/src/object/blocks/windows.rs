@@ -35,6 +35,8 @@ impl FetchWindows {
             self.packs.clear();
         }
         let pack = self.packs.entry(key.clone()).or_default();
+        // Spans double while a reader uses what was fetched for it, as a sequential reader does. Scattered reads
+        // waste most of a long span, so they begin again with one piece.
         pack.pieces = if pack.fetched > pack.used.saturating_mul(WASTE_MAX) {
             1
         } else {

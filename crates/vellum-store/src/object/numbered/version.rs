@@ -38,6 +38,8 @@ impl RefVersion {
     pub fn following(current: Option<&Self>, payload: Option<&[u8]>) -> io::Result<Self> {
         let mut bytes = vec![0; TAG_LEN];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+        // The oldest tag makes room for the new one. A current version that is too short to have tags, because
+        // something else wrote it, hands on none.
         let older = current.and_then(|current| current.bytes.get(..TAGS_LEN - TAG_LEN)).unwrap_or_default();
         bytes.extend_from_slice(older);
         bytes.resize(TAGS_LEN, 0);
@@ -61,6 +63,8 @@ impl RefVersion {
         match self.bytes.get(TAGS_LEN..) {
             Some([]) => None,
             Some([PRESENT, payload @ ..]) => Some(payload),
+            // Not written by this program: all of it is returned, and opening it fails as not authentic. To return
+            // nothing would present a damaged ref as a removed one.
             Some([_, ..]) | None => Some(&self.bytes),
         }
     }

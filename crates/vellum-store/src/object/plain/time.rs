@@ -51,6 +51,7 @@ fn decode_seconds(text: &str) -> Option<UnixTime> {
     let (is_negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    // More than 18 digits of seconds may not fit into 64 bits.
     if whole.is_empty() || whole.len() > 18 || !is_number(whole) || !is_number(decimals) {
         return None;
     }

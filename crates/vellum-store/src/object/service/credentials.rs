@@ -68,6 +68,7 @@ impl ServiceCredentials {
             let reason = format!("others can read {shown}: run 'chmod 600 {shown}'");
             return Err(fail(reason, ErrorKind::Denied));
         }
+        // The text holds all secrets of the file, and is overwritten when it is dropped.
         let mut text = Zeroizing::new(String::new());
         file.take(FILE_MAX).read_to_string(&mut text).map_err(|e| unreadable(&e))?;
         Self::parse(&text).map_err(|reason| fail(format!("{shown}: {reason}"), ErrorKind::Usage))

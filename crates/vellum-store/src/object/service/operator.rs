@@ -139,6 +139,8 @@ fn build_client(address: &ServiceAddress, limits: &RequestLimits) -> Result<reqw
     // Fails if another store of this process has installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = reqwest::Client::builder()
+        // A redirect would send headers and content, of which some are secret, to a server that the user has not
+        // named.
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_MAX.min(limits.silence_max))
         .user_agent(concat!("vellum/", env!("CARGO_PKG_VERSION")))
@@ -149,6 +151,7 @@ fn build_client(address: &ServiceAddress, limits: &RequestLimits) -> Result<reqw
         let pem = std::fs::read(path).map_err(|e| fail(format!("cannot read {shown}: {e}")))?;
         let certificates = reqwest::Certificate::from_pem_bundle(&pem)
             .map_err(|e| fail(format!("{shown} is not a file of certificates: {e}")))?;
+        // Only these: whoever names a private authority does not want the public ones to vouch for this server too.
         builder = builder.tls_certs_only(certificates);
     }
     builder.build().map_err(|e| fail(format!("HTTP is not available: {e}")))

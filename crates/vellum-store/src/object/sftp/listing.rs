@@ -38,6 +38,7 @@ impl SftpStore {
 
 /// Puts a file of a folder where it belongs.
 fn sort_file(folder: &str, file: &NamedFile, found: &mut Vec<ObjectInfo>, deeper: &mut Vec<String>) {
+    // This also leaves out `.`, `..` and the store's own files, which begin with a dot.
     if !is_key_component(&file.name) {
         return;
     }
@@ -55,6 +56,8 @@ fn sort_file(folder: &str, file: &NamedFile, found: &mut Vec<ObjectInfo>, deeper
 
 /// The files of several directories; none for one that is missing.
 pub(super) fn read_dirs(channel: &SftpChannel, paths: &[String]) -> SftpResult<Vec<Option<Vec<NamedFile>>>> {
+    // All requests are sent before the first answer is awaited, so a level of folders takes one round trip for each
+    // step.
     let opening = paths.iter().map(|path| channel.send(SftpRequest::OpenDir(path)));
     let opening = opening.collect::<Result<Vec<_>, _>>()?;
     let mut handles = Vec::with_capacity(paths.len());

@@ -149,6 +149,8 @@ pub(super) fn encode_init() -> Vec<u8> {
 /// The names of the server's extensions, if the message is its first one.
 pub(super) fn decode_version(message: &[u8]) -> Result<Vec<String>, MalformedReply> {
     let mut fields = SftpFields(message);
+    // A server answers with the lower of both versions. Earlier versions have neither extensions nor texts in their
+    // statuses.
     if fields.read_u8()? != VERSION_REPLY || fields.read_u32()? < VERSION {
         return Err(MalformedReply);
     }
@@ -225,6 +227,7 @@ impl SftpRequest<'_> {
             Self::Close(_) => CLOSE,
             Self::Read { .. } => READ,
             Self::Write { .. } => WRITE,
+            // LSTAT does not follow symbolic links: what is behind one is not the store's object.
             Self::Stat(_) => LSTAT,
             Self::StatHandle(_) => FSTAT,
             Self::OpenDir(_) => OPENDIR,
@@ -275,6 +278,7 @@ impl StatusCode {
 
 fn decode_names(fields: &mut SftpFields<'_>) -> Result<Vec<NamedFile>, MalformedReply> {
     let count = fields.read_u32()?;
+    // The count is the server's claim, so no memory is reserved for it.
     let mut files = Vec::new();
     for _ in 0..count {
         let name = fields.read_string()?.to_vec();
