@@ -176,7 +176,7 @@ impl BlobStore {
                 }
                 match self.try_read_at(kind, id, &place) {
                     Ok(plaintext) => return Ok(plaintext),
-                    // The store did not answer, which says nothing about the blob.
+                    // The store did not answer, so it is not known whether the blob is intact.
                     Err(UnreadableCopy { error: BlobError::Store(error), .. }) => return Err(error.into()),
                     Err(UnreadableCopy { error, base }) => {
                         last = Some(error);
@@ -186,7 +186,7 @@ impl BlobStore {
                 }
             }
         }
-        // Whoever comes to write this content, or what stood beside it, stores it again.
+        // A writer that comes to this content, or to other blobs of the pack, stores it again.
         unreadable.iter().for_each(|place| self.inner.lost.record_unreadable(place));
         // What a collection took meanwhile is not in the index any more, and is no damage.
         if let Some(observer) = self.inner.observer.get()

@@ -1,7 +1,7 @@
 //! Which blob is in which pack, and where: sorted runs in the store, and a local copy of each to look things up in.
 //!
 //! Invariant: the index is a hint that costs nothing to distrust. A blob's id is checked after every read; what the
-//! index says of a condemned pack serves reading but never deduplication. Deliberately absent: blobs' contents.
+//! index contains about a condemned pack serves reading but never deduplication. Deliberately absent: blobs' contents.
 
 mod active;
 mod commit;

@@ -68,7 +68,7 @@ pub trait ObjectStore: Send + Sync {
     fn describe_location(&self) -> String;
 
     /// The whole object, which may have `max` bytes: what its kind never exceeds. A larger one is
-    /// [`StoreError::TooLarge`], and costs no more memory than `max`, whatever the store says of its length.
+    /// [`StoreError::TooLarge`], and costs no more memory than `max`, whatever length the store reports.
     fn get_object(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError>;
 
     /// Exactly `len` bytes from `offset` on; fewer is an error. The caller bounds `len`. For immutable

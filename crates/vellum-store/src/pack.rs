@@ -1,6 +1,6 @@
 //! Packs: many sealed blobs of one kind in one object, with a sealed table of contents at its end.
 //!
-//! Invariant: a pack says by itself what it holds, so that the index can be rebuilt; its name is the hash of all
+//! Invariant: a pack has a table of its own content, so that the index can be rebuilt; its name is the hash of all
 //! its bytes. Layout: header (16) ‖ sealed blobs, one after the other ‖ sealed table ‖ footer (8). The table is a
 //! random salt (16), the number of blobs, and the id and length of each.
 
@@ -121,7 +121,7 @@ fn decode_footer(bytes: &[u8], pack_len: u64) -> Result<u32, DecodeError> {
 }
 
 /// Random bytes at the head of a table: no two packs have one name, also where nothing is sealed. Without them, a
-/// pack that is written again after it was collected would be taken for the one that the index was told to forget,
+/// pack that is written again after it was collected would be taken for the one that the index has condemned,
 /// and one that is written while it is being collected would go with it.
 type TableSalt = [u8; 16];
 

@@ -62,7 +62,7 @@ impl<Dir: AsFd> DiskReserve<Dir> {
         }
     }
 
-    /// Whether a file without a name gets no room: no call tells what a quota leaves. Where there are no such files, the
+    /// Whether a file without a name gets no room: `fstatvfs` does not count quotas. Where there are no such files, the
     /// disk does not count as full.
     fn is_refused_room(&self) -> bool {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -87,7 +87,7 @@ impl<Dir: AsFd> DiskReserve<Dir> {
     }
 }
 
-/// Gives a file blocks of its own. Where that cannot be asked for, it is written.
+/// Allocates blocks for a file. Where `fallocate` is not supported, the file is written instead.
 fn allocate_blocks(file: &OwnedFd, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {

@@ -31,8 +31,8 @@ struct LostSets {
 impl LostCopies {
     fn update_sets(&self, change: impl FnOnce(&mut LostSets)) {
         change(&mut self.lost.write());
-        // After the sets: whoever sees the flag sees what it announces. Most processes never find damage, and their
-        // readers then take no lock.
+        // Set after the sets are filled: a thread that sees the flag also sees their entries. Most processes never
+        // find damage, and their readers then take no lock.
         self.any.store(true, Ordering::Release);
     }
 

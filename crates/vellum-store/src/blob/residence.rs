@@ -62,7 +62,7 @@ impl BlobStore {
         // What the blob is a difference to stands in bytes that are not here yet. The caller asks again after it has
         // fetched them.
         let Some(sealed) = sealed else { return Ok(()) };
-        // Damage is found, and mended, by whoever reads the blob.
+        // Damage is found and repaired when the blob is read.
         if let Ok(DecodedBody::Difference(difference)) = unseal_body(&self.inner.keys, kind, id, &sealed) {
             pieces.add_range(&place.pack, difference.base.offset, difference.base.len);
         }

@@ -65,7 +65,7 @@ impl BlobStore {
                 let damaged = |fault| BlobError::Damaged { kind, id: *id, pack: *pack, fault };
                 match body::open_blob(&self.inner.keys, kind, id, sealed).map_err(damaged)? {
                     OpenedBody::Content(plaintext) => writer.copy_blob(kind, id, &plaintext, sealed)?,
-                    // Its base stays behind, unless somebody else needs it.
+                    // Its base is not copied, unless another blob needs it.
                     OpenedBody::Difference(_) => {
                         writer.store_blob_again(kind, id, &self.read_blob_at(kind, id, place)?)?
                     }
@@ -77,7 +77,7 @@ impl BlobStore {
     }
 
     /// Adds to the index what is in packs that it does not know: those of a writer that was killed. Returns how many
-    /// packs there were. The caller has the session of the collector: nobody else may be about to delete them.
+    /// packs there were. The caller has the session of the collector: no other process may be about to delete them.
     pub fn adopt_unindexed_packs(&self) -> Result<u64, BlobError> {
         let known: HashSet<PackId> = {
             let view = self.inner.index.current_view();
@@ -95,7 +95,7 @@ impl BlobStore {
                         places.map(|entry| (entry.id, BlobLocation::from_pack_entry(pack.id, entry))),
                     );
                 }
-                // Cut off, or gone since: nobody relies on it.
+                // Cut off, or gone since: nothing relies on it.
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {}
                 Err(error) => return Err(error),
             }

@@ -91,7 +91,7 @@ pub struct BlobWriter {
 }
 
 impl BlobWriterShared {
-    /// Remembers the first failure; returns what the caller of the failed call is told.
+    /// Remembers the first failure; returns the error for the caller of the failed call.
     fn record_failure(&self, error: BlobError) -> BlobError {
         let _ = self.failed.set(Arc::new(error));
         self.check_failure().err().unwrap_or(BlobError::Unsettled)

@@ -1,8 +1,8 @@
 //! Changes of the index: new runs, merges, condemned packs, replacement.
 //!
 //! Invariant: a run reaches the store after the packs it speaks of, and a run is deleted only after the one that
-//! supersedes it is durable; where several replace it, the last one put says so. A crash anywhere leaves runs that
-//! are superseded or say the same twice: both are harmless.
+//! supersedes it is durable; where several replace it, the last one that is put names it. A crash anywhere leaves runs
+//! that are superseded or contain the same entries twice: both are harmless.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl BlobIndex {
         Ok(bytes.len() as u64)
     }
 
-    /// Drops what the index says of some packs, and packs' condemnation that is old. Rewrites only the runs that
+    /// Drops the index's entries of some packs, and packs' condemnation that is old. Rewrites only the runs that
     /// speak of them.
     pub(crate) fn drop_packs(&self, excluding: &HashSet<PackId>) -> Result<(), BlobError> {
         self.rewrite_runs(
@@ -68,8 +68,8 @@ impl BlobIndex {
         )
     }
 
-    /// Drops copies of blobs that are lost, and says where these blobs are now. Rewrites only the runs that speak of
-    /// the lost copies.
+    /// Drops the entries of lost copies of blobs, and enters where these blobs are now. Rewrites only the runs that
+    /// speak of the lost copies.
     pub(crate) fn drop_lost_copies(
         &self,
         lost: &HashSet<(BlobId, PackId)>,
@@ -110,7 +110,7 @@ impl BlobIndex {
         let blobs = MergedRecords::new(sources, |pack: &PackId| active.condemned.contains_key(pack));
         let mut records = split_records(blobs);
         if let Some(last) = records.last_mut() {
-            // Only the last record says so. If the process is killed before that one is durable, the old runs are
+            // Only the last record names them. If the process is killed before that one is durable, the old runs are
             // still in force, and the new ones repeat a part of them.
             last.supersedes = collect_superseded(&chosen, &known);
             last.condemned = collect_condemned(&chosen);

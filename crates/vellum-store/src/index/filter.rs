@@ -1,4 +1,4 @@
-//! The filter in front of a run: says "certainly not here" for all but about one in a hundred absent ids.
+//! The filter in front of a run: answers "certainly not here" for all but about one in a hundred absent ids.
 //!
 //! A blocked Bloom filter: an id sets `PROBES` bits of one block of 64 bytes, so that a question touches one cache
 //! line. Ids are keyed hashes: their own bytes are the hash functions.

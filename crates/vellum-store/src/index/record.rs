@@ -58,7 +58,7 @@ impl IndexRecord {
         let mut last = None;
         for (id, location) in blobs {
             let pack = match last {
-                // Neighbours are mostly in one pack, so the map is asked only when the pack changes.
+                // Neighbours are mostly in one pack, so the map is consulted only when the pack changes.
                 Some((pack, position)) if pack == location.pack => position,
                 _ => record.pack_position(&mut positions, &location),
             };

@@ -1,7 +1,7 @@
 //! A local run, opened: looked up in, walked, verified.
 //!
 //! Invariant: no bytes of the file can make a lookup panic or leave the file; damage that the header does not show
-//! gives wrong hints at worst. Small files are read and checked whole, large ones are mapped.
+//! causes wrong hints at worst. Small files are read and checked whole, large ones are mapped.
 
 use std::cmp::Ordering;
 use std::fs::File;
@@ -119,7 +119,7 @@ impl IndexRun {
         blake3::hash(body).as_bytes() == &self.header.body_hash
     }
 
-    /// Where the run says that a blob is.
+    /// The place of a blob according to the run.
     pub(crate) fn find_blob(&self, id: &BlobId) -> Option<BlobLocation> {
         if !filter::may_contain_id(self.section_bytes(|s| &s.filter), id) {
             return None;

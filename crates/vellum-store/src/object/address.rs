@@ -237,7 +237,7 @@ fn remove_dot_components(path: &Path) -> PathBuf {
 }
 
 /// A path. One that other programs would take for a place elsewhere is refused, so that no directory of that name comes to
-/// be: whoever means one says so with './'.
+/// be: a directory of that name is written with './'.
 fn parse_dir(url: &str) -> Result<StoreAddress, StoreError> {
     let path = url.strip_prefix("file:").unwrap_or(url);
     if path.is_empty() {

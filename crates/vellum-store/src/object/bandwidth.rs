@@ -56,7 +56,7 @@ struct MeterState {
 }
 
 impl BandwidthLimits {
-    /// What a file says, if it is one of limits.
+    /// Decodes a file of limits; none if it is damaged.
     fn parse(text: &str) -> Option<Self> {
         let mut limits = Self::default();
         for line in text.lines() {

@@ -110,7 +110,7 @@ impl BlockStore {
             }
             match self.claim_pieces(key, number, last) {
                 Some(claim) => return self.fetch_pieces(&claim, number),
-                // Somebody else fetches it: wait, and look again.
+                // Another thread fetches it: wait, and look again.
                 None => {
                     let mut fetching = self.fetching.lock();
                     while fetching.contains(&id) {
@@ -121,7 +121,7 @@ impl BlockStore {
         }
     }
 
-    /// Claims a piece and those after it that are worth fetching with it. `None` if somebody fetches it already.
+    /// Claims a piece and those after it that are worth fetching with it. `None` if another thread fetches it already.
     fn claim_pieces<'a>(&'a self, key: &'a ObjectKey, number: u64, last: u64) -> Option<FetchClaim<'a>> {
         // The range of the caller goes into one request, even if the window is smaller.
         let count = self.windows.lock().choose_piece_count(key).max(last.saturating_sub(number) + 1);

@@ -33,7 +33,7 @@ use super::{ObjectKey, PieceSet};
 pub(super) const PIECE: u64 = 256 << 10;
 /// Most pieces of a pack: packs have 256 MiB at most.
 pub(super) const PIECES_MAX: u64 = 1024;
-/// Permissions of folders: what is in the cache is sealed, but its names tell which packs are read.
+/// Permissions of folders: the content of the cache is sealed, but its names reveal which packs are read.
 const FOLDER_MODE: u32 = 0o700;
 /// The folder of packs within the cache.
 const PACKS_FOLDER: &str = "packs";
@@ -140,7 +140,8 @@ impl PackCache {
         Ok(true)
     }
 
-    /// Reserves room, and removes packs that came earlier if there is too little. False if there is none all the same.
+    /// Reserves room, and removes packs that came earlier if there is too little. Returns false if there is still too
+    /// little.
     fn reserve_room(&self, room: u64) -> io::Result<bool> {
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.folder)?;
         let mut usage = CacheUsage::lock(&self.folder)?;
@@ -162,14 +163,14 @@ impl PackCache {
         Ok(true)
     }
 
-    /// Removes what is here of a pack.
+    /// Removes all pieces of a pack.
     pub(super) fn forget_pack(&self, key: &ObjectKey) {
         if let Some(path) = self.pack_path(key) {
             pack_file::remove_pack(&path);
         }
     }
 
-    /// What it holds. Looks at every pack.
+    /// Summarizes what the cache holds. Looks at every pack.
     pub fn summarize(&self) -> io::Result<CacheSummary> {
         let packs = evict::list_packs(&self.packs_folder());
         let limit = CacheUsage::read_limit(&self.folder)?;

@@ -19,7 +19,7 @@ pub enum StoreMode {
 pub struct StoreGuarantees {
     /// Of several who create an object, one succeeds.
     pub creates: bool,
-    /// Of several who replace a ref, one succeeds, and nobody who expected other bytes.
+    /// Of several writers that replace a ref, one succeeds, and none that expected other bytes.
     pub replaces: bool,
     /// A ref is deleted only by who expected its bytes. Where this is missing, a marker is stored instead.
     pub deletes: bool,

@@ -95,7 +95,7 @@ impl LocalStore {
         // Small objects may use the last of the disk: a collection needs refs, records and sessions in order to free
         // space.
         let Some((first, _)) = objects.first().filter(|_| len > SMALL) else { return Ok(()) };
-        // If the filesystem does not tell, the write itself fails.
+        // If the filesystem does not report this, the write itself fails.
         let Ok(disk) = rustix::fs::fstatvfs(self.tree.root()) else { return Ok(()) };
         let left = (disk.f_blocks.saturating_mul(disk.f_frsize) / LEFT_PART).min(LEFT_MAX);
         if disk.f_bavail.saturating_mul(disk.f_frsize) < len.saturating_add(left) {
@@ -105,7 +105,7 @@ impl LocalStore {
     }
 
     /// Names the files of one folder, then makes the names durable. A name that could not be made durable is
-    /// taken back, so that nobody relies on it.
+    /// taken back, so that nothing relies on it.
     fn publish_group(&self, group: &mut [(&ObjectKey, TempFile)]) -> Result<(), StoreError> {
         let Some((first, _)) = group.first() else { return Ok(()) };
         let first = *first;
@@ -116,7 +116,7 @@ impl LocalStore {
         for (key, temp) in group.iter_mut() {
             let published = temp.publish_new(&folder, key.name());
             if published.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists) {
-                // Whoever named it may have been killed before its name was durable.
+                // The process that named it may have been killed before the name was durable.
                 rustix::fs::fsync(&*folder)
                     .map_err(|errno| self.wrap_io_error("write", key, errno.into()))?;
             }

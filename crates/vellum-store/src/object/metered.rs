@@ -130,7 +130,7 @@ fn measure_request<T>(
     times.record_duration(elapsed);
     match &done {
         Ok(_) => tracing::trace!(request, %object, ?elapsed, "store request"),
-        // A missing object, or one that somebody else changed, is an ordinary answer, so this is not a warning.
+        // A missing object, or one that another process changed, is an ordinary answer, so this is not a warning.
         Err(error) => tracing::debug!(request, %object, ?elapsed, %error, "store request failed"),
     }
     done

@@ -34,7 +34,8 @@ pub enum KeyUse {
     Object,
     /// It is changed by swaps. A removal is one of its versions.
     Ref,
-    /// It is changed by swaps, and its name is its own: once removed, nobody makes it again, and nothing of it stays.
+    /// It is changed by swaps, and its name is its own: once removed, it is never created again, and nothing of it
+    /// stays.
     UniqueRef,
 }
 
@@ -82,7 +83,7 @@ impl NumberedRefStore {
         Ok(keys.iter().filter(|found| found.folder() == key.as_str()).filter_map(parse_number).collect())
     }
 
-    /// The last version of a ref, which may say that the ref was removed.
+    /// The last version of a ref, which may be the one that removed the ref.
     fn read_last_version(&self, key: &ObjectKey, max: u64) -> Result<Option<RefVersion>, StoreError> {
         // Versions are removed only after newer ones exist. So a retry sees a newer state, unless the ref changes all
         // the time.
@@ -133,7 +134,7 @@ impl NumberedRefStore {
         if self.store_version(key, current, new)? { Ok(()) } else { Err(self.changed_error(key)) }
     }
 
-    /// Stores the version after `current`; false if somebody else did.
+    /// Stores the version after `current`. Returns false if another writer has stored it.
     fn store_version(
         &self,
         key: &ObjectKey,
@@ -207,8 +208,8 @@ impl NumberedRefStore {
         }
     }
 
-    /// Removes versions, the lowest first: whoever finds one finds its successors. What cannot be removed now is removed
-    /// after a later swap.
+    /// Removes versions, the lowest first, so that a reader that finds one version also finds its successors. What
+    /// cannot be removed now is removed after a later swap.
     fn remove_versions(&self, key: &ObjectKey, numbers: impl Iterator<Item = u64>) {
         for number in numbers {
             let removed = version_key(key, number).and_then(|version| self.inner.delete_object(&version));
@@ -348,7 +349,7 @@ impl ObjectStore for NumberedRefStore {
     }
 
     fn list_keys(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
-        // Sizes tell which refs were removed.
+        // The size of a version shows whether it removed the ref.
         if folder.is_empty() || self.is_ref(folder) {
             return Ok(self.list_objects(folder)?.into_iter().map(|info| info.key).collect());
         }
@@ -369,7 +370,7 @@ impl ObjectStore for NumberedRefStore {
             let last = match self.read_last_version(key, VERSION_MAX) {
                 Ok(Some(last)) if last.payload().is_some() => last,
                 Ok(_) => return Ok(()),
-                // Whatever it says: the number alone counts.
+                // The content does not matter, only the number.
                 Err(StoreError::TooLarge { .. }) => match self.list_versions(key)?.pop() {
                     Some(number) => RefVersion { number, bytes: Vec::new() },
                     None => return Ok(()),

@@ -61,7 +61,7 @@ pub fn open_store(location: &StoreLocation) -> Result<Arc<dyn ObjectStore>, Stor
     open_store_with_limits(location, &RequestLimits::default())
 }
 
-/// Like [`open_store`], with limits of requests of one's own.
+/// Like [`open_store`], with the caller's limits for requests.
 pub fn open_store_with_limits(
     location: &StoreLocation,
     limits: &RequestLimits,

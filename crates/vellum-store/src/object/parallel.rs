@@ -1,6 +1,7 @@
 //! Many requests of one kind, several under way at once.
 //!
-//! Invariant: results have the order of what was asked for. A directory is asked in one thread: there nothing is waited for.
+//! Invariant: results have the order of what was asked for. A directory is read by one thread, since its requests do
+//! not wait.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ impl PieceSet {
         }
     }
 
-    /// Adds a piece of which so many bytes are wanted.
+    /// Adds a piece of which `wanted` bytes are wanted.
     pub(super) fn add_piece(&mut self, pack: &PackId, number: u64, wanted: u64) {
         let Ok(number) = u32::try_from(number) else { return };
         let bytes = self.packs.entry(*pack).or_default().entry(number).or_default();

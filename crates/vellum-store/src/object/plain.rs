@@ -9,7 +9,7 @@ use vellum_types::UnixTime;
 
 pub(super) use self::time::{MTIME_FIELD, decode_mtime, encode_mtime};
 
-/// A version of an object, as the service tells it from others.
+/// What identifies a version of an object at its service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ObjectTag {
     /// The `ETag`, with its quotes.
@@ -36,7 +36,7 @@ impl ObjectTag {
         Some(hash)
     }
 
-    /// Whether the service said nothing that tells versions apart.
+    /// Whether the service returned nothing that identifies the version.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.etag.is_none() && self.version.is_none()
@@ -78,7 +78,7 @@ pub struct PlainListing {
     pub misnamed: Vec<String>,
 }
 
-/// What a service says of one object.
+/// What a service returns about one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlainObjectHead {
     /// Its length, bytes.

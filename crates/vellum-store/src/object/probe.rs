@@ -97,7 +97,8 @@ impl StoreProbe<'_> {
             Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(false),
             put => put?,
         }
-        // A service that ignores the condition carries out the first creation as well. Only the second one tells.
+        // A service that ignores the condition carries out the first creation as well. Only the second one shows
+        // whether it does.
         match self.store.put_object(&key, b"another") {
             Err(StoreError::Exists { .. }) => Ok(self.store.get_object(&key, MAX)? == b"0123456789"),
             Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! A store that may not be written to, and says why.
+//! A store that refuses writes with a reason.
 //!
 //! Invariant: reads pass through; every write fails before anything is sent.
 
@@ -83,7 +83,7 @@ impl ObjectStore for ReadOnlyStore {
         Err(self.refuse("delete", key))
     }
 
-    /// A reserve is a file, and whoever may not write releases none.
+    /// A reserve is a file, and a process that may not write cannot release it.
     fn ensure_reserve(&self) {}
 
     fn release_reserve(&self) {}

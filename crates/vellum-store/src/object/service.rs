@@ -68,7 +68,7 @@ pub struct ServiceStore {
     reads: RequestGate,
     writes: RequestGate,
     known_refs: KnownRefs,
-    /// Whether refs are deleted by a marker, since the service deletes whatever the condition says.
+    /// Whether refs are deleted by a marker, since the service ignores the condition of a deletion.
     uses_deletion_markers: AtomicBool,
 }
 

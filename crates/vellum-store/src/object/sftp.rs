@@ -77,7 +77,7 @@ impl From<ConnectionFailure> for SftpFailure {
 }
 
 impl SftpFailure {
-    /// What an answer means that is not the one that was asked for.
+    /// The failure that an unexpected answer stands for.
     fn from_reply(reply: SftpReply) -> Self {
         let SftpReply::Status { code, message } = reply else {
             return Self::Refused {

@@ -76,7 +76,7 @@ impl ObjectStore for SingleWriterStore {
     fn put_object(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
         let held = self.claim.hold(&self.service)?;
         // The name of a pack is the hash of its bytes, so the order of uploads does not matter, and several run at
-        // once. The right was checked just now, which is enough for an object that nobody names yet.
+        // once. The right was checked just now, which is enough for an object that nothing refers to yet.
         let _held = if key.as_str().starts_with("packs/") {
             drop(held);
             None

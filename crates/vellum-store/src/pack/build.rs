@@ -40,7 +40,7 @@ impl PackBuilder {
         Ok(Self { kind, bytes, entries })
     }
 
-    /// Adds a sealed blob and says where it stands.
+    /// Adds a sealed blob. Returns its place.
     pub(crate) fn append_blob(&mut self, id: BlobId, sealed: &[u8]) -> PackEntry {
         // Packs are closed far below 4 GiB: see `is_full`.
         let entry =

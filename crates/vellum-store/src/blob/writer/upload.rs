@@ -114,7 +114,7 @@ fn run_upload_worker(
     loop {
         // Locked while waiting: one thread waits for a job, the others wait for the lock.
         let Ok(job) = lock(receiver).recv() else { return };
-        // After a failure, jobs are taken and dropped, so that nobody waits for ever.
+        // After a failure, jobs are taken and dropped, so that no sender waits for ever.
         if shared.check_failure().is_err() {
             continue;
         }

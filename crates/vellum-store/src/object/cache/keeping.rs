@@ -96,7 +96,7 @@ impl PackCache {
         selected
     }
 
-    /// Keeps pieces that somebody asked for by name, as [`Self::store_pieces`] does. False if there is no room.
+    /// Keeps pieces that the user requested by name, as [`Self::store_pieces`] does. False if there is no room.
     pub(in crate::object) fn store_wanted_pieces(
         &self,
         pack: &PackId,

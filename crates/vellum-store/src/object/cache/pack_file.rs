@@ -92,7 +92,7 @@ fn record_offset(number: u64) -> Option<usize> {
     Some(HEADER_LEN + number * RECORD_LEN)
 }
 
-/// What a map says of a piece, if the piece is there.
+/// The record of a piece in a map, if the piece is present.
 fn find_record(map: &[u8], number: u64) -> Option<PieceRecord> {
     let offset = record_offset(number)?;
     // A map of another version, or one that was cut off.
@@ -198,7 +198,7 @@ impl CachedPack {
         self.map_file.write_all_at(&[USES_MAX], USES_AT)
     }
 
-    /// Removes a piece. Whoever reads it at the moment finds it damaged, and fetches it.
+    /// Removes a piece. A process that reads it at this moment finds it damaged, and fetches it.
     pub fn remove_piece(&self, number: u64) -> io::Result<()> {
         let Some((record, offset)) = self.find_record(number).zip(record_offset(number)) else {
             return Ok(());

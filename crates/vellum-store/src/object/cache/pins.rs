@@ -34,9 +34,9 @@ const NEW_SUFFIX: &str = ".new";
 pub struct CachePin {
     /// Its name.
     pub name: String,
-    /// The worktree whose content it is, for whoever reads the list.
+    /// The worktree whose content it is, for display.
     pub worktree: String,
-    /// What was pinned, for whoever reads the list: paths.
+    /// What was pinned, for display: paths.
     pub content: String,
     /// When, in seconds since 1970.
     pub created: u64,

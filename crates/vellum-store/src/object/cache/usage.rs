@@ -1,8 +1,8 @@
 //! How much a cache holds and may hold: one small file, shared by all processes.
 //!
 //! Layout: magic (8) ‖ bytes in use (u64, little endian) ‖ limit (u64; all ones: the default).
-//! Invariant: whoever holds the lock is alone. The number in use is never too low: room is added before it is used, and
-//! counted anew when packs are removed. A damaged file counts as a full cache, so that it is counted anew.
+//! Invariant: one process at a time holds the lock. The number in use is never too low: room is added before it is used,
+//! and counted anew when packs are removed. A damaged file counts as a full cache, so that it is counted anew.
 
 use std::fs::File;
 use std::io;
@@ -14,10 +14,10 @@ use rustix::fs::{FlockOperation, flock, statvfs};
 const USAGE_FILE: &str = "usage";
 const MAGIC: &[u8; 8] = b"VLMUSE\0\x01";
 const LEN: usize = 24;
-/// The limit where nobody set one, bytes, and the part of the disk that it may be.
+/// The default limit, bytes, and the part of the disk that it may be.
 const DEFAULT_LIMIT: u64 = 10 << 30;
 const DEFAULT_PART: u64 = 10;
-/// What stays free on the disk for everybody else: bytes, and a part of the disk.
+/// What stays free on the disk for other programs: bytes, and a part of the disk.
 const FREE_BYTES: u64 = 1 << 30;
 const FREE_PART: u64 = 20;
 /// Stands for as many bytes as there may ever be, so that they are counted. Sums with it do not overflow.
@@ -33,7 +33,7 @@ pub(super) struct CacheUsage {
 }
 
 impl CacheUsage {
-    /// Waits for the lock: others hold it for microseconds, or while they remove packs.
+    /// Waits for the lock: other processes hold it for microseconds, or while they remove packs.
     pub fn lock(folder: &Path) -> io::Result<Self> {
         let file = File::options()
             .read(true)
@@ -48,7 +48,7 @@ impl CacheUsage {
         Ok(Self { file, used, limit })
     }
 
-    /// The limit that counts, without waiting for anybody.
+    /// The effective limit, without waiting for the lock.
     pub fn read_limit(folder: &Path) -> io::Result<u64> {
         let limit = match File::open(folder.join(USAGE_FILE)) {
             Ok(file) => read_usage(&file)?.1,
@@ -91,7 +91,7 @@ impl CacheUsage {
     }
 }
 
-/// Bytes in use, and the limit that was set. Of a file that is no such file, all are in use.
+/// Bytes in use, and the limit that was set. If the file is damaged, all bytes count as in use.
 fn read_usage(file: &File) -> io::Result<(u64, u64)> {
     let mut bytes = [0; LEN];
     match file.read_exact_at(&mut bytes, 0) {

@@ -61,8 +61,8 @@ impl TempFile {
         Ok(())
     }
 
-    /// Names the file where neither is known (exFAT): an empty file takes the name first. Who is killed between the two
-    /// leaves that, and the next writer replaces it: no object is empty.
+    /// Names the file where neither is known (exFAT): an empty file takes the name first. A process that is killed
+    /// between the two leaves the empty file, and the next writer replaces it: no object is empty.
     fn claim_and_replace(&mut self, folder: &OwnedFd, name: &str) -> io::Result<()> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match rustix::fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR) {
@@ -90,7 +90,7 @@ impl TempFile {
 impl Drop for TempFile {
     fn drop(&mut self) {
         if !self.published {
-            // What cannot be removed now is swept later.
+            // A file that cannot be removed now is swept later.
             let _ = rustix::fs::unlinkat(&*self.folder, self.name.as_str(), AtFlags::empty());
         }
     }

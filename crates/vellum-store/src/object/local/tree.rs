@@ -53,7 +53,7 @@ impl StoreFolders {
         &self.root
     }
 
-    /// Files may be read and written by whom the root directory admits, and by nobody else.
+    /// Files may be read and written only by those users whom the root directory admits.
     pub(super) fn file_mode(&self) -> Mode {
         self.mode & Mode::from_raw_mode(0o666) | Mode::RUSR | Mode::WUSR
     }
@@ -145,8 +145,8 @@ impl StoreFolders {
         Ok(fd)
     }
 
-    /// Removes what has the name of an object. A directory that stands there instead is removed if it is empty: what is in
-    /// it is none of the store's.
+    /// Removes what has the name of an object. A directory that stands there instead is removed if it is empty: its
+    /// content does not belong to the store.
     pub(super) fn unlink(&self, folder: &str, name: &str) -> io::Result<()> {
         let dir = self.open_folder(folder)?;
         match rustix::fs::unlinkat(&dir, name, AtFlags::empty()) {
@@ -156,7 +156,7 @@ impl StoreFolders {
     }
 
     /// Adds every object in `folder` and below. Names that no key can have are not objects and are passed over. What is
-    /// not a file and stands where an object should be is listed, so that whoever reads it finds out.
+    /// not a file and stands where an object should be is listed, so that a reader of it gets an error.
     pub(super) fn walk_objects(
         &self,
         folder: &str,

@@ -1,9 +1,9 @@
 //! The bytes of one version of a ref.
 //!
-//! Layout: 64 tags of 8 bytes, then nothing if the ref was removed, else a byte 1 and what the ref says. The first tag is
-//! random and the version's own; the others are those of the versions before it, the youngest first, and zeros where
-//! there were none. Invariant: any bytes are a version. What is not laid out so is what somebody else wrote; whoever
-//! reads refs finds that it is not authentic.
+//! Layout: 64 tags of 8 bytes, then nothing if the ref was removed, else a byte 1 and the content of the ref. The
+//! first tag is random and the version's own; the others are those of the versions before it, the youngest first, and
+//! zeros where there were none. Invariant: any bytes are a version. Bytes without this layout were written by another
+//! program; the reader of the ref finds that they are not authentic.
 
 use std::io;
 
@@ -15,11 +15,11 @@ const TAG_LEN: usize = 8;
 pub(super) const TAGS: usize = 64;
 /// Bytes of all tags.
 const TAGS_LEN: usize = TAG_LEN * TAGS;
-/// The byte before what a ref says.
+/// The byte before the content of a ref.
 const PRESENT: u8 = 1;
-/// Bytes of a version more than the ref says.
+/// Bytes of a version beside the content of the ref.
 pub(super) const OVERHEAD: u64 = TAGS_LEN as u64 + 1;
-/// Bytes of a version that says that the ref was removed.
+/// Bytes of a version that removes the ref.
 pub(super) const REMOVED_LEN: u64 = TAGS_LEN as u64;
 /// Digits of a number in a key.
 const NUMBER_DIGITS: usize = 16;
@@ -58,7 +58,7 @@ impl RefVersion {
         self.bytes.get(..TAGS_LEN)?.get(start..start.checked_add(TAG_LEN)?)
     }
 
-    /// What the ref says; none if it was removed.
+    /// The content of the ref; none if it was removed.
     pub fn payload(&self) -> Option<&[u8]> {
         match self.bytes.get(TAGS_LEN..) {
             Some([]) => None,

@@ -11,7 +11,7 @@ use opendal::{Buffer, BytesRange, Metadata, Operator};
 use super::exchange::current_exchange;
 use super::plain::VersionMatch;
 
-/// An object, or a range of it, with what the service says of it.
+/// An object, or a range of it, with what the service returns about it.
 #[derive(Debug, Clone)]
 pub(super) struct ReadObject {
     pub bytes: Vec<u8>,

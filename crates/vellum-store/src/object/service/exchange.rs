@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 
-/// Most of the body of an error that is kept, bytes: services say in the first lines what is wrong.
+/// Most of the body of an error that is kept, bytes: services name the cause in the first lines.
 pub(super) const ERROR_BODY_MAX: usize = 4096;
 
 tokio::task_local! {
@@ -20,11 +20,11 @@ tokio::task_local! {
 pub(super) struct Exchange {
     /// The status, if an answer came.
     pub status: Option<StatusCode>,
-    /// How long the service asks to wait.
+    /// How long the service asks the client to wait.
     pub retry_after: Option<Duration>,
     /// The service's clock.
     pub date: Option<SystemTime>,
-    /// The region in which the service says that the bucket is.
+    /// The region of the bucket, as the service reports it.
     pub region: Option<String>,
     /// The length of the object, if it ends before the range that was requested does.
     pub end_of_object: Option<u64>,

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 /// For how long nothing is sent after a service did not answer: programs that look at many files get their errors at
 /// once, and not one after another.
 const BREAK: Duration = Duration::from_secs(5);
-/// The file that says that the user chose to be offline.
+/// The file whose existence means that the user chose to be offline.
 const OFFLINE_FILE: &str = "offline";
 
 /// Why a request is not sent.

@@ -28,7 +28,7 @@ use crate::object::plain::{
 /// The tag of an object without content: the MD5 hash of nothing.
 const EMPTY_TAG: [u8; 16] =
     [0xd4, 0x1d, 0x8c, 0xd9, 0x8f, 0x00, 0xb2, 0x04, 0xe9, 0x80, 0x09, 0x98, 0xec, 0xf8, 0x42, 0x7e];
-/// Objects between two calls that say how many were listed, a count.
+/// Objects between two calls that report how many were listed, a count.
 const LISTED_STEP: u64 = 1000;
 
 /// The plain objects in a folder of a service.
@@ -36,7 +36,7 @@ pub struct PlainObjects {
     service: ServiceStore,
 }
 
-/// How a service is told which version is meant.
+/// How a request names the version that it is about.
 #[derive(Debug, Clone)]
 pub(super) enum VersionMatch {
     /// By its tag.
@@ -45,7 +45,7 @@ pub(super) enum VersionMatch {
     Version(String),
 }
 
-/// What must stand at a key, as the service is told.
+/// The condition of a request on the current object of a key.
 #[derive(Debug, Clone)]
 enum WriteCondition {
     Absent,
@@ -105,7 +105,7 @@ impl PlainObjects {
         }
     }
 
-    /// What the service says of an object; None if there is none.
+    /// Returns what the service reports about an object; None if there is none.
     pub fn stat_object(&self, key: &str) -> Result<Option<PlainObjectHead>, StoreError> {
         let subject = RequestSubject { action: "read", key };
         let found = self.service.repeat(subject, &self.service.reads, |operator| {
@@ -232,7 +232,7 @@ impl PlainObjects {
         }
     }
 
-    /// How the service is told which version is meant; None if it did not say what it is.
+    /// How a request names this version; None if the service did not return it.
     fn match_version(&self, tag: &ObjectTag) -> Option<VersionMatch> {
         match self.service.address.kind {
             ServiceKind::S3 | ServiceKind::Azure | ServiceKind::WebDavs | ServiceKind::WebDav => {
@@ -373,7 +373,7 @@ fn describe_head(metadata: &Metadata) -> PlainObjectHead {
     }
 }
 
-/// When the object was uploaded, as the service says; 1970 if it does not.
+/// When the object was uploaded, as the service reports it; 1970 if it does not.
 fn uploaded_at(metadata: &Metadata) -> UnixTime {
     metadata.last_modified().map_or(UnixTime::default(), |time| {
         let time = time.into_inner();

@@ -122,12 +122,12 @@ impl RetrySchedule<'_> {
     }
 }
 
-/// Pauses before a repeat; false if somebody asked to stop.
+/// Pauses before a repeat. Returns false if the user asked to stop.
 pub(super) fn pause_before_retry(store: &str, failed: &FailedRequest, pause: Duration) -> bool {
     wait_before_repeat(store, &failed.describe(), pause)
 }
 
-/// Waits before a request is repeated that failed for a reason; false if somebody asked to stop.
+/// Waits before a failed request is repeated, and reports the reason. Returns false if the user asked to stop.
 pub(in crate::object) fn wait_before_repeat(store: &str, reason: &str, pause: Duration) -> bool {
     tracing::debug!(store, ?pause, reason, "store request is repeated");
     let wait = || LongWait::StoreRetry { store: store.to_owned(), reason: reason.to_owned(), pause };

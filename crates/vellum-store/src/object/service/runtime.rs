@@ -10,13 +10,13 @@ use vellum_host::wait::{LongWait, go_on_waiting};
 
 /// Worker threads of the runtime, a count: they only wait for sockets.
 const RUNTIME_THREADS: usize = 2;
-/// How often a wait asks whether it is to end.
+/// How often a wait checks whether it is to end.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Why a future was not run to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunError {
-    /// Somebody asked to stop.
+    /// The user asked to stop.
     Interrupted,
     /// The system has no threads for the runtime.
     NoRuntime,

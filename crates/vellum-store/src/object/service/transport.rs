@@ -1,8 +1,8 @@
 //! HTTP for OpenDAL's services, with deadlines and without trust.
 //!
 //! Invariant: a request ends. It may take as long as it makes progress, but fails once nothing moved for
-//! [`ServiceTransport::silence_max`]. Redirects are not followed: credentials would go where the server says. An
-//! answer that is encoded, or is another range than the one that was requested, is refused.
+//! [`ServiceTransport::silence_max`]. Redirects are not followed: they would send credentials to a server that the
+//! user has not named. An answer that is encoded, or is another range than the one that was requested, is refused.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -91,7 +91,8 @@ impl HttpTransport for ServiceTransport {
             limits,
             BodyPace::new(&self.bandwidth),
         );
-        // The length is checked by the body itself: OpenDAL's error would not tell a cut answer from others.
+        // The length is checked by the body itself: OpenDAL's error would not distinguish a truncated answer from
+        // other failures.
         response
             .body(HttpBody::new(body, None))
             .map_err(|e| opendal::Error::new(DalKind::Unexpected, "invalid answer").set_source(e))
@@ -165,7 +166,7 @@ impl RequestedAnswer {
     /// Most bytes that the body may have.
     fn max_body(&self, status: StatusCode) -> u64 {
         match (status.is_success() && self.is_object, self.range) {
-            // Bounded by whoever collects it.
+            // Its size is bounded where it is collected.
             (true, None | Some(RequestedRange { last: None, .. })) => u64::MAX,
             (true, Some(RequestedRange { first, last: Some(last) })) => {
                 (last.saturating_sub(first)).saturating_add(1)
@@ -180,7 +181,7 @@ fn parse_range(text: &str) -> Option<RequestedRange> {
     Some(RequestedRange { first: first.parse().ok()?, last: last.parse().ok() })
 }
 
-/// What a service says of the range that it sends.
+/// The range that a service sends, as its header states it.
 struct GivenRange {
     range: RequestedRange,
     object_len: Option<u64>,
@@ -361,7 +362,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for DownloadBody<S
             }
             if self.pace.wait.is_some() {
                 ready!(self.pace.poll_wait(context));
-                // The service was not silent: nobody listened.
+                // The service was not silent: this process did not read.
                 let deadline = Instant::now() + self.silence_max;
                 self.silence.as_mut().reset(deadline);
             }
@@ -427,7 +428,7 @@ fn describe_send_error(error: &reqwest::Error) -> opendal::Error {
     transport_error(TransportFailureKind::Unanswered, format!("the connection to {host} failed: {cause}"))
 }
 
-/// The cause at the end of an error's chain: what the system or the TLS library says.
+/// The cause at the end of an error's chain: the message of the system or of the TLS library.
 fn innermost_error(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

@@ -1,7 +1,7 @@
 //! Writes without conditions, for stores with one writer; and the names that begin with a dot, which belong to the store
 //! itself.
 //!
-//! Invariant: nothing here notices that another machine writes, too. Whoever calls it has the right to write.
+//! Invariant: nothing here notices that another machine writes, too. The caller must have the right to write.
 
 use std::time::{Duration, SystemTime};
 

@@ -23,13 +23,13 @@ use super::wire::{self, FSYNC, HARDLINK, MESSAGE_MAX, SftpReply, SftpRequest};
 use crate::object::address::SftpAddress;
 use crate::object::bandwidth::{BandwidthMeter, TransferredBytes};
 
-/// Time to connect. The program itself ends after it, and says why.
+/// Time to connect. The program itself ends after it, and reports why.
 const CONNECT_MAX: u64 = 10;
 /// Time until the server's first message: somebody may have to type a passphrase.
 const GREETING_MAX: Duration = Duration::from_secs(60);
 /// What the program may take to end by itself.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often a wait asks whether it is to end.
+/// How often a wait checks whether it is to end.
 const TICK: Duration = Duration::from_millis(50);
 /// What the program said last, bytes.
 const SAID_MAX: usize = 4 << 10;
@@ -52,7 +52,7 @@ pub(super) struct SftpChannel {
     silence_max: Duration,
     /// Whether the server makes files durable on request.
     pub can_sync: bool,
-    /// Whether the server gives files second names.
+    /// Whether the server can make hard links.
     pub can_link: bool,
 }
 
@@ -196,7 +196,7 @@ impl SftpChannel {
                     }
                     wait_writable(pipe);
                 }
-                // The program has closed its input. How it ended tells why.
+                // The program has closed its input. Its exit status and messages tell why.
                 Err(_) => {
                     *input = None;
                     drop(input);
@@ -226,7 +226,7 @@ impl SftpChannel {
         }
     }
 
-    /// Fails if nothing came for too long, or if somebody asked to stop.
+    /// Fails if nothing came for too long, or if the user asked to stop.
     fn check_silence(&self, since: Instant, silence_max: Duration) -> Result<(), ConnectionFailure> {
         if !go_on_waiting(|| LongWait::StoreAnswer) {
             return Err(ConnectionFailure::interrupted());
@@ -240,7 +240,7 @@ impl SftpChannel {
         Ok(())
     }
 
-    /// Ends the connection, and gives the reason for which it ended first.
+    /// Ends the connection. Returns the reason for which it ended first.
     fn fail(&self, failure: ConnectionFailure) -> ConnectionFailure {
         let first = self.shared.fail(failure);
         if let Some(child) = self.child.lock().as_mut() {
@@ -275,7 +275,7 @@ impl Drop for SftpChannel {
         }
         *self.input.get_mut() = None;
         if let Some(child) = self.child.get_mut().take() {
-            // In a thread of its own: nobody has to wait for `ssh` to end.
+            // In a thread of its own, so that no request waits for `ssh` to end.
             std::thread::spawn(move || wait_or_kill(child, GRACE));
         }
     }
@@ -328,7 +328,7 @@ impl ChannelState {
                 return;
             }
             std::thread::sleep(left.min(TICK));
-            // The server was not silent: nobody listened.
+            // The server was not silent: this thread did not read.
             *self.heard.lock() = Instant::now();
         }
     }
@@ -339,7 +339,7 @@ impl ChannelState {
         requests.failure.is_none() && !requests.waiting.is_empty()
     }
 
-    /// Ends all requests; gives the reason for which the connection ended first.
+    /// Ends all requests. Returns the reason for which the connection ended first.
     fn fail(&self, failure: ConnectionFailure) -> ConnectionFailure {
         let mut requests = self.requests.lock();
         // Dropping the senders wakes all threads that wait for an answer.

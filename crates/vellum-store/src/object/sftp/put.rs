@@ -48,7 +48,7 @@ impl SftpStore {
                 }
                 Ok(is_new)
             });
-        // A file that cannot be removed now is removed later; the answers tell nothing that is needed.
+        // A file that cannot be removed now is removed later; the answers contain nothing that is needed.
         let _ = channel.send(SftpRequest::Close(&handle));
         let _ = channel.send(SftpRequest::Remove(&temporary));
         let is_new = named?;
@@ -102,7 +102,7 @@ impl SftpStore {
         Ok(())
     }
 
-    /// Gives a file its name; false if that is taken.
+    /// Gives a file its name. Returns false if the name is taken.
     fn name_file(&self, channel: &SftpChannel, from: &str, key: &ObjectKey) -> SftpResult<bool> {
         let to = self.server_path(key.as_str());
         let mut has_made_folders = false;

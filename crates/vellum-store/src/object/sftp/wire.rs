@@ -48,7 +48,7 @@ const KIND_FILE: u32 = 0o100_000;
 
 /// The extension that makes a file durable.
 pub(super) const FSYNC: &str = "fsync@openssh.com";
-/// The extension that gives a file a second name, unless that is taken.
+/// The extension that makes a hard link, and fails if the name is taken.
 pub(super) const HARDLINK: &str = "hardlink@openssh.com";
 
 /// A request.
@@ -110,7 +110,7 @@ pub(super) enum StatusCode {
     Failed(u32),
 }
 
-/// What a file is, as far as the server says.
+/// The attributes of a file, as far as the server sends them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct FileAttributes {
     pub size: Option<u64>,

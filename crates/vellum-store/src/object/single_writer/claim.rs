@@ -31,7 +31,7 @@ const CLAIM_MAX: u64 = 256;
 const MAGIC: &str = "vellum-writer-1";
 /// Locked while the right is acquired and refs are changed.
 const LOCK_FILE: &str = "writer.lock";
-/// Locked by all processes that use the right: the last one gives it back.
+/// Locked (shared) by all processes that use the right: the last one gives it back.
 const USERS_FILE: &str = "writer.users";
 /// The claim of this machine.
 const ID_FILE: &str = "writer.id";
@@ -86,7 +86,7 @@ pub(super) struct HeldClaim<'a> {
     _lock: File,
 }
 
-/// What the object says.
+/// The content of the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct StoredClaim {
     id: String,
@@ -100,7 +100,7 @@ impl StoredClaim {
         format!("{MAGIC} {word} {}\n", self.id)
     }
 
-    /// What the bytes say. Whatever cannot be read may be a claim that is just being written: it counts as somebody
+    /// Decodes the object. Whatever cannot be decoded may be a claim that is just being written: it counts as somebody
     /// else's.
     fn parse(bytes: &[u8]) -> Self {
         let text = std::str::from_utf8(bytes).unwrap_or_default();
@@ -158,7 +158,7 @@ impl WriterClaim {
             }
             let claim = StoredClaim { id: id.clone(), is_active: true };
             self.write_claim(service, &claim)?;
-            // Somebody who saw the same claim may have written another one meanwhile, unless both were fast.
+            // Another machine that saw the same claim may have written its own meanwhile, unless both were fast.
             if looked.elapsed() > self.pace.look_to_write {
                 continue;
             }
@@ -180,7 +180,7 @@ impl WriterClaim {
         service.write_in_place(CLAIM_OBJECT, claim.encode().as_bytes(), self.pace.look_to_write)
     }
 
-    /// Waits until nobody can have a claim of before on its way, and reads the claim back.
+    /// Waits until no earlier claim can still be on its way, and reads the claim back.
     fn settle(&self, service: &ServiceStore, claim: &StoredClaim) -> Result<(), StoreError> {
         let pause = self.pace.settle;
         let wait = || LongWait::WriterClaim { store: service.describe_location(), pause };
@@ -207,7 +207,7 @@ impl WriterClaim {
         service.delete_path(&clock)?;
         let times = match claimed {
             Ok(claimed) => claimed.zip(now?),
-            // It is just written again, or was removed by hand: whoever writes it now shows when it is read back.
+            // It is just being written again, or was removed by hand. Reading it back shows which machine wrote it.
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -237,7 +237,7 @@ impl WriterClaim {
         let state = self.state.lock();
         let Some(users) = &state.users else { return };
         let Ok(_lock) = self.lock_file(service) else { return };
-        // Others have it shared: one of them gives the right back.
+        // Other processes hold the lock (shared): the last of them gives the right back.
         // Converting a shared lock may lose it; see flock(2). That does no harm, since this process is done, and the
         // lock of the machine is held.
         if flock(users, FlockOperation::NonBlockingLockExclusive).is_err() {

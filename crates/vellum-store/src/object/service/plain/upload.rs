@@ -82,7 +82,7 @@ impl PlainObjects {
 }
 
 impl PlainUpload<'_> {
-    /// Sends the next part; all but the last have the length that [`PlainObjects::part_len`] says.
+    /// Sends the next part; all but the last have the length [`PlainObjects::part_len`].
     pub fn write_part(&mut self, part: &Bytes) -> Result<(), StoreError> {
         self.sent += part.len() as u64;
         self.repeat(|mut writer| {
@@ -123,7 +123,7 @@ impl PlainUpload<'_> {
         }))
     }
 
-    /// Gives it up.
+    /// Aborts the upload.
     fn abort(&mut self) {
         let Some(mut writer) = self.writer.take() else { return };
         // Parts that remain at the service are paid for until a rule of the bucket removes them.
