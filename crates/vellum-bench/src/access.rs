@@ -1,7 +1,7 @@
-//! The access log of a mount: its lines read, and what they say together.
+//! The access log of a mount: reads its lines, and adds them up.
 //!
-//! Invariant: a line that is damaged is counted and told with its number, never guessed at. Memory is bounded: so many
-//! files are told apart ([`FILES_MAX`]), the rest count as one.
+//! Invariant: a line that is damaged is counted and reported with its number, never guessed at. Memory is bounded: at
+//! most [`FILES_MAX`] files are counted separately, the rest count as one.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ mod line;
 
 pub use line::{LoggedRequest, RequestedFile};
 
-/// Files that are told apart.
+/// Files that are counted separately.
 const FILES_MAX: usize = 100_000;
 
 /// Damaged lines that are kept; all are counted.
@@ -84,7 +84,7 @@ pub struct DamagedLine {
     pub text: String,
 }
 
-/// What some lines say together.
+/// The sums of some lines.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AccessSummary {
     /// Requests that count.
@@ -93,7 +93,7 @@ pub struct AccessSummary {
     pub operations: Vec<OperationSummary>,
     /// The files that took longest together.
     pub slowest: Vec<SlowFile>,
-    /// How often the log says that lines are missing.
+    /// How often the log reports that lines are missing.
     pub dropped: u64,
     /// The first lines that are damaged.
     pub damaged: Vec<DamagedLine>,

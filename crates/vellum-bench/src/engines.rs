@@ -45,7 +45,7 @@ const MIB: u64 = 1 << 20;
 /// Most files of a worktree.
 const COUNT_MAX: u64 = 10_000_000;
 
-/// Measures in the directory at `path`. What cannot be done there is left out, and told of in the second result.
+/// Measures in the directory at `path`. What cannot be done there is left out, and reported in the second result.
 pub fn run_engine_bench(
     path: &Path,
     parameters: &EngineBenchParameters,
@@ -175,7 +175,7 @@ impl EngineTrial<'_> {
         }
     }
 
-    /// Runs the program in a directory; gives the seconds that it took.
+    /// Runs the program in a directory. Returns the seconds that it took.
     fn run_vellum(&self, directory: &Path, args: &[&str]) -> Result<f64> {
         check_interrupted(self.meter)?;
         let start = Instant::now();

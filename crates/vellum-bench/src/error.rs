@@ -80,7 +80,7 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Says what was tried when the system refused.
+    /// Adds what was tried when the system refused.
     pub fn io_error(action: &'static str, object: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let object = object.into();
         move |source| Self::Io { action, object, source }
@@ -105,7 +105,7 @@ impl BenchError {
     }
 }
 
-/// An error once somebody asked to stop.
+/// Fails once the user asked to stop.
 pub(crate) fn check_interrupted(meter: &ProgressMeter) -> Result<()> {
     meter.check_stopped().map_err(|_| BenchError::Interrupted)
 }

@@ -38,7 +38,7 @@ impl BenchDirectory {
         let space = rustix::fs::fstatvfs(&parent)
             .map_err(|errno| BenchError::io_error("read the free space of", shown.clone())(errno.into()))?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
-        // What cannot be written to at all says so itself.
+        // A directory that cannot be written to fails later with its own error.
         let is_writable = !space.f_flag.contains(StatVfsMountFlags::RDONLY);
         if is_writable && needed > 0 && free < needed.saturating_add(SPARE) {
             return Err(BenchError::Space { path: shown, free, needed: needed.saturating_add(SPARE) });
@@ -48,7 +48,7 @@ impl BenchDirectory {
         let dir = match parent.open_dir_to_read(&name) {
             Ok(dir) => dir,
             Err(error) => {
-                // It was made just now, so it is empty, and nobody knows it.
+                // It was made just now, so it is empty, and no other program knows it.
                 let _ = parent.remove_dir(&name);
                 return Err(fail(error));
             }
@@ -68,7 +68,7 @@ impl BenchDirectory {
         Path::new(&self.path).join(String::from_utf8_lossy(&self.name).as_ref())
     }
 
-    /// A failure in it, told as one of the directory that is measured.
+    /// A failure in it, reported as one of the directory that is measured.
     pub fn to_bench_error(&self, source: BeneathError) -> BenchError {
         BenchError::Ground { path: self.path.clone(), source }
     }
@@ -85,7 +85,7 @@ impl BenchDirectory {
         remove_bench_entries(&self.dir).map(drop).map_err(|error| self.to_bench_error(error))
     }
 
-    /// Removes it, and says so when that fails.
+    /// Removes it, and reports a failure.
     pub fn remove_dir(mut self) -> Result<()> {
         self.removed = true;
         self.try_remove_dir()
@@ -103,13 +103,13 @@ impl BenchDirectory {
 impl Drop for BenchDirectory {
     fn drop(&mut self) {
         if !self.removed {
-            // The bench has failed already, and says why.
+            // The bench has failed already, and reports why.
             let _ = self.try_remove_dir();
         }
     }
 }
 
-/// A name that nobody else has.
+/// A unique name.
 pub(crate) fn random_name(stem: &str) -> Result<String> {
     let mut bytes = [0; 6];
     getrandom::fill(&mut bytes).map_err(|error| {
@@ -119,7 +119,7 @@ pub(crate) fn random_name(stem: &str) -> Result<String> {
     Ok(format!("{stem}-{random}"))
 }
 
-/// Removes what a bench made in a directory; says whether that was all that is in it.
+/// Removes what a bench made in a directory. Returns whether the directory is empty then.
 fn remove_bench_entries(dir: &HeldDir) -> std::result::Result<bool, BeneathError> {
     let mut all = true;
     for listed in dir.read_names()?.iter() {

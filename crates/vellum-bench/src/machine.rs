@@ -86,7 +86,7 @@ impl MachineYardsticks {
     }
 }
 
-/// The best rate of a few rounds: what `work` says that it did, a second.
+/// The best rate of a few rounds: the amount of work that `work` returns, per second.
 fn measure_best_rate(mut work: impl FnMut() -> f64) -> f64 {
     let round = |_| {
         let start = Instant::now();

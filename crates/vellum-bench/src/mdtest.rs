@@ -177,7 +177,7 @@ impl MdtestTrees<'_> {
         Ok(())
     }
 
-    /// One phase of all threads; gives the seconds that it took.
+    /// Runs one phase in all threads. Returns the seconds that it took.
     fn walk_trees(
         &self,
         ground: &BenchDirectory,

@@ -35,7 +35,7 @@ pub struct ObjectBenchParameters {
     pub threads: usize,
     /// Number of runs.
     pub runs: usize,
-    /// A request that takes longer is told of.
+    /// A request that takes longer is reported.
     pub patience: Duration,
 }
 

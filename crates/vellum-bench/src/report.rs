@@ -49,7 +49,7 @@ impl BenchRow {
         Self { name: name.into(), unit: unit.into(), better, runs: Vec::new(), graded: None }
     }
 
-    /// What its runs say together.
+    /// The statistics of its runs.
     #[must_use]
     pub fn summarize_runs(&self) -> Option<RunSummary> {
         RunSummary::from_figures(&self.runs)
@@ -117,7 +117,7 @@ impl BenchReport {
 
     /// Adds a rate: how many a second.
     pub fn add_rate(&mut self, name: &str, unit: &str, amount: f64, seconds: f64) {
-        // A clock that stood still says nothing; a rate without end would spoil every comparison.
+        // A clock that stood still measures nothing; a rate without end would spoil every comparison.
         self.add_figure(name, unit, BetterDirection::Higher, amount / seconds.max(1e-9));
     }
 

@@ -1,4 +1,4 @@
-//! What a few runs say together: the middle, and how far the runs are apart.
+//! Statistics of a few runs: the median and the spread.
 //!
 //! Medians and quartiles, because one disturbed run must not move them.
 

@@ -34,7 +34,7 @@ impl<T> ThreadGroupResult<T> {
 struct StartBarrier(Mutex<Option<bool>>, Condvar);
 
 impl StartBarrier {
-    /// Lets all go; or tells them to go home.
+    /// Lets all threads begin, or ends them without work.
     fn open_barrier(&self, work: bool) {
         *self.0.lock() = Some(work);
         self.1.notify_all();
@@ -47,7 +47,7 @@ impl StartBarrier {
     }
 }
 
-/// Runs `work` in so many threads, each with its number. The first failure is the result, once all have ended.
+/// Runs `work` in a number of threads, each with its number. The first failure is the result, once all have ended.
 pub fn run_in_threads<T: Send>(
     threads: usize,
     work: impl Fn(usize) -> Result<T> + Sync,

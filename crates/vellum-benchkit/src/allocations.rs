@@ -18,7 +18,7 @@ pub struct CountingAllocator;
 
 impl CountingAllocator {
     fn record_allocation(bytes: usize) {
-        // While a thread ends, its cell may be gone; what it allocates then is nobody's figure.
+        // While a thread ends, its cell may be gone; what it allocates then is not counted.
         let _ = COUNT.try_with(|count| count.set(count.get() + 1));
         Self::adjust_held_bytes(bytes as i64);
     }

@@ -1,6 +1,6 @@
 //! Processor time, as something that Criterion measures.
 //!
-//! Invariant: values are nanoseconds, as those of [`WallTime`], so that whoever reads records need not know the clock.
+//! Invariant: values are nanoseconds, as those of [`WallTime`], so that readers of records need not know the clock.
 
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,11 @@
 //! Figures that are not times: bytes for each key, memory for each entry, syncs.
 //!
-//! Invariant: such a figure is told once a run, under the id of the bench that it belongs to. Where Criterion keeps
+//! Invariant: such a figure is reported once a run, under the id of the bench that it belongs to. Where Criterion keeps
 //! its results there is a folder `figures`, so that `bench/run.py micro` finds both in one place.
 
 use std::path::{Path, PathBuf};
 
-/// Tells a figure of a bench: printed, and kept beside Criterion's results if `CRITERION_HOME` says where they are.
+/// Reports a figure of a bench: printed, and kept beside Criterion's results if `CRITERION_HOME` says where they are.
 ///
 /// `quantity` is what it is, for example `bytes for each key`; `unit` is one of `bytes` and `count`.
 ///

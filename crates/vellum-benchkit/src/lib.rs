@@ -1,4 +1,5 @@
-//! What benches share: how long they run, by which clock, on what data, and how a figure that is not a time is told.
+//! What benches share: how long they run, by which clock, on what data, and how a figure that is not a time is
+//! reported.
 //!
 //! Invariant: every bench of the workspace is a [`Criterion`] one whose id is `group/what/of-what`, so that records of
 //! different commits can be compared row by row. Deliberately absent: the structures that are measured, and anything

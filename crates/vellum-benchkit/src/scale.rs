@@ -16,10 +16,11 @@ pub fn is_measuring() -> bool {
     has("--bench") && !has("--test") && !has("--list")
 }
 
-/// How many things a set-up has: `normal`, or what the environment says under `name`; few where nothing is measured.
+/// How many things a set-up has: `normal`, or the value of the environment variable `name`; few where nothing is
+/// measured.
 ///
 /// # Panics
-/// If the environment says something that is no number.
+/// If the variable is set to something that is no number.
 #[must_use]
 pub fn setup_size(name: &str, normal: u64) -> u64 {
     if !is_measuring() {

@@ -48,7 +48,7 @@ use removed::RemovedDirNodes;
 pub(crate) use seeking::KernelChannel;
 use seeking::{SeekWorker, StaleCache};
 
-/// How long the kernel may cache what it is told of the mounted state and of snapshots: practically without limit.
+/// How long the kernel may cache names and attributes of the mounted state and of snapshots: practically without limit.
 const LONG_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Called with a message about a failure beneath the filesystem, for the mount's log.
@@ -221,7 +221,8 @@ impl FuseAdapter {
         }
     }
 
-    /// How long the kernel may cache what it is told of a node: not at all if the node changes without the kernel.
+    /// How long the kernel may cache the name and attributes of a node: not at all if the node changes without the
+    /// kernel.
     fn cache_timeout(&self, node: u64) -> Duration {
         let changes = match NodePlace::from_node(node) {
             NodePlace::Virtual(number) => self.virt.has_changing_entries(number),

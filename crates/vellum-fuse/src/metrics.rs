@@ -65,7 +65,7 @@ request_kinds! {
 /// The first requests of a kind are all timed, so that the figures of rare kinds are exact.
 const EACH: u64 = 64;
 
-/// Of the further requests, one of so many is timed.
+/// Of the further requests, one in this many is timed.
 const EVERY: u64 = 8;
 
 impl RequestKind {

@@ -73,7 +73,7 @@ pub struct ServedFilesystem {
 /// A mount on a directory. It is detached when this is dropped, if it still exists: its requests would not be answered.
 struct AttachedMount {
     mountpoint: PathBuf,
-    /// Tells whether the mount exists.
+    /// Shows whether the mount exists.
     device: FuseDevice,
 }
 

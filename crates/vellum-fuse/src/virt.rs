@@ -136,7 +136,7 @@ impl VirtualDir {
                 let found = FIXED.into_iter().skip(1).find(|(_, known)| *known == name);
                 let number = match found.ok_or(Errno::NOENT)?.0 {
                     FixedVirtualFile::Stats => {
-                        // Made now: the kernel does not tell when the file is opened.
+                        // Made now: the kernel does not report when the file is opened.
                         self.texts.add_text(self.metrics.format_metrics().into_bytes().into())
                     }
                     file => file.to_number(),

@@ -1,7 +1,7 @@
 //! A directory of a live worktree, and all operations below it.
 //!
-//! Deliberately absent: permission checks. Whoever holds the volume's key can do everything. New entries belong to
-//! the user and group of this process.
+//! Deliberately absent: permission checks. A process that holds the volume's key can do everything. New entries belong
+//! to the user and group of this process.
 
 mod attributes;
 mod content;

@@ -128,7 +128,8 @@ impl File {
         self.seek_from(offset, vellum_fs::SeekTarget::Hole)
     }
 
-    /// Gives it a name, which must be free. A file without a name ([`Dir::temp_file`]) is kept from then on.
+    /// Links the file under a name, which must be free. A file without a name ([`Dir::temp_file`]) is kept from then
+    /// on.
     pub fn persist(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<()> {
         let path = path_bytes(&path);
         let failed = Error::for_action("name a file", path);

@@ -70,7 +70,7 @@ pub fn remove_snapshot_log_dir(volume: &Volume, id: &SnapshotId) {
         |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"accesslog-") && name != own.as_str();
     let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
     if !entries.map(|entry| entry.file_name()).any(|name| is_others(&name)) {
-        // What stays is a log that nobody reads.
+        // What stays is a log that is not read again.
         let _ = std::fs::remove_dir_all(&dir);
     }
 }
@@ -91,7 +91,7 @@ pub fn create_state_dir(dir: &Path) -> Result<()> {
     make().map_err(OpenError::io_error("make", dir))
 }
 
-/// Gives a new file or directory of the state directory the owner of its parent directory.
+/// Sets the owner of a new file or directory of the state directory to that of its parent directory.
 pub fn set_owner_from_ancestor(made: &Path) -> std::io::Result<()> {
     let above = File::open(made.parent().unwrap_or(Path::new("/")))?;
     set_owner_from_dir(above, File::open(made)?)
@@ -152,7 +152,7 @@ impl LiveStateClaim {
         let mut lock = open.map_err(OpenError::io_error("lock", &path))?;
         set_owner_from_ancestor(&path).map_err(OpenError::io_error("lock", &path))?;
         let begin = Instant::now();
-        // A blocking `flock` could neither give up nor say for whom it waits.
+        // A blocking `flock` could neither give up nor report which process it waits for.
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,

@@ -20,7 +20,7 @@ pub(crate) struct OpenLiveWorktree {
     pub publisher: BackgroundPublisher,
     pub _leaving: LeaseRelease,
     pub fs: Arc<LiveFilesystem>,
-    // Dropped last: nobody else may write before everything is closed.
+    // Dropped last: no other process may write before everything is closed.
     pub claim: LiveStateClaim,
 }
 

@@ -180,7 +180,7 @@ pub(crate) fn read_metadata(reader: &PathReader, at: Dentry) -> vellum_fs::Resul
     Ok(Metadata::new(at.ino, reader.source.state().inode_attr(at.ino)?))
 }
 
-/// Turns the error number that says that nothing is there into `None`.
+/// Turns the error number `missing` into `None`.
 pub(crate) fn allow_missing<T>(found: vellum_fs::Result<T>, missing: Errno) -> vellum_fs::Result<Option<T>> {
     match found {
         Ok(value) => Ok(Some(value)),

@@ -48,7 +48,7 @@ impl TreeWalk {
         let metadata =
             read_metadata(&self.reader, at).map_err(Error::for_action("stat", path_bytes(&path)))?;
         if at.kind == FileKind::Dir {
-            // A tree that somebody made up may hold itself.
+            // A forged tree may contain itself.
             if self.path.iter().any(|level| level.ino == at.ino) {
                 let circle = FsError::BadTree(format!("the directory {} lies in itself", at.ino));
                 return Err(Error::for_action("walk", path_bytes(&path))(circle));

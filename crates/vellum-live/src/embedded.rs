@@ -56,7 +56,7 @@ use suffix::GROUP_LEN;
 
 /// A live store in a directory of this machine. One process at a time has it open.
 pub struct EmbeddedStore {
-    // Dropped first: it ends the thread and syncs what is left. None: whoever has the engine does its work.
+    // Dropped first: it ends the thread and syncs what is left. None: the caller of the engine does its work.
     _background: Option<BackgroundSync>,
     engine: Arc<EmbeddedEngine>,
 }
@@ -67,7 +67,7 @@ impl EmbeddedStore {
         Self::open_with(dir, hooks, EngineLimits::default())
     }
 
-    /// The same with limits of one's own.
+    /// The same with the caller's limits.
     pub fn open_with(
         dir: &Path,
         hooks: impl DurabilityHooks,
@@ -99,7 +99,7 @@ impl EmbeddedStore {
         Ok(Self { _background: None, engine })
     }
 
-    /// Makes a checkpoint if it is time for one, and removes files that nobody needs.
+    /// Makes a checkpoint if it is time for one, and removes files that are no longer needed.
     #[cfg(any(test, feature = "sim"))]
     #[doc(hidden)]
     pub fn run_maintenance(&self) -> Result<(), LiveError> {
@@ -142,7 +142,7 @@ impl LiveStore for EmbeddedStore {
         match groups.find_covering_run(span) {
             None => groups.scan(span, visit),
             Some(run) => {
-                // A run never changes: nobody needs to wait for its disk.
+                // A run never changes, so its files are read without a lock.
                 drop(groups);
                 run.scan_span(span, visit)
             }

@@ -6,10 +6,10 @@
 //!
 //! Every level works in the same way on its sequence of entries. It is *in step* when its packer is empty and its
 //! position is the start of an old node: then old nodes are skipped, unread, up to the node of the next change. That
-//! node is opened (its parent is told to drop it) and its entries are copied to the packer, merged with the changes;
-//! this continues with the following old nodes until the level is in step again. Each node that the packer finishes
-//! is inserted into the level above, in place of the dropped ones. So changes to a level become changes to the level
-//! above, in the order of the sequence.
+//! node is opened (its entry in the parent is dropped) and its entries are copied to the packer, merged with the
+//! changes; this continues with the following old nodes until the level is in step again. Each node that the packer
+//! finishes is inserted into the level above, in place of the dropped ones. So changes to a level become changes to
+//! the level above, in the order of the sequence.
 
 use std::sync::Arc;
 

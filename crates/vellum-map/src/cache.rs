@@ -44,14 +44,14 @@ impl<T: LoadBytes + Send + ?Sized> LoadBytes for Arc<T> {
 /// A node as decoded takes about this many bytes: what the cache sizes its tables by.
 const NODE_WEIGHT: u64 = 20 << 10;
 
-/// Nodes by id, the most useful ones up to a number of bytes. Two threads that ask for one node load it once.
+/// Nodes by id, the most useful ones up to a number of bytes. Two threads that need one node load it once.
 pub struct NodeCache<L> {
     loader: L,
     nodes: Cache<BlobId, Arc<MapNode>, NodeWeighter, IdHash>,
 }
 
 impl<L: LoadBytes> NodeCache<L> {
-    /// Caches up to `capacity` bytes of what `loader` gives.
+    /// Caches up to `capacity` bytes of the nodes that `loader` returns.
     pub fn new(loader: L, capacity: u64) -> Self {
         // At least a few entries, so that a cache of little memory still works.
         let items = usize::try_from(capacity / NODE_WEIGHT).unwrap_or(usize::MAX).max(16);
@@ -69,7 +69,7 @@ impl<L: LoadBytes> NodeCache<L> {
         self.nodes.get(id)
     }
 
-    /// Puts a node there that the caller has just made and expects to be asked for.
+    /// Inserts a node that the caller has just made and that will be loaded soon.
     pub fn insert(&self, id: BlobId, node: Arc<MapNode>) {
         self.nodes.insert(id, node);
     }
@@ -117,7 +117,7 @@ impl Weighter<BlobId, Arc<MapNode>> for NodeWeighter {
     }
 }
 
-/// Ids are hashes already: eight of their bytes do.
+/// Ids are hashes already: eight of their bytes suffice.
 #[derive(Clone, Copy, Default)]
 struct IdHash;
 

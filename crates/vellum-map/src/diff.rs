@@ -180,7 +180,7 @@ impl DiffSide {
         }
     }
 
-    /// The last key before the place where it stands, as far as its frames tell.
+    /// The last key before the place where it stands, as far as its frames contain it.
     fn preceding_key(&self) -> Option<&[u8]> {
         let (node, index) = self.frames.iter().rev().find(|(_, index)| *index > 0)?;
         node.key(*index - 1)

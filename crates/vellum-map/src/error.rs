@@ -31,20 +31,20 @@ pub enum MapError {
     Load {
         /// Which node.
         id: BlobId,
-        /// What the source says that the caller can do.
+        /// The kind of the source's error: what the caller can do.
         kind: ErrorKind,
-        /// The source's own story.
+        /// The source's own error.
         source: Box<dyn Error + Send + Sync>,
     },
     /// A new node could not be stored.
     #[error("a node of the map could not be stored")]
     Store {
-        /// What the sink says that the caller can do.
+        /// The kind of the sink's error: what the caller can do.
         kind: ErrorKind,
-        /// The sink's own story.
+        /// The sink's own error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A change failed earlier, and the new map was asked for all the same.
+    /// A change failed earlier, and the new map was nevertheless requested.
     #[error("the map is incomplete, since an earlier change to it failed")]
     Broken,
     /// Changes or entries did not come in strictly ascending order of their keys: a mistake of the caller.

@@ -36,7 +36,7 @@ impl MemoryNodeStore {
         self.len() == 0
     }
 
-    /// Keeps bytes under an id that need not be theirs: how tests make damaged trees.
+    /// Keeps bytes under any id, also one that is not theirs: tests make damaged trees with it.
     pub fn insert(&self, id: BlobId, bytes: &[u8]) {
         self.nodes.write().insert(id, bytes.into());
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a `MapNode` that exists is valid: entries strictly sorted, within the limits, in their one encoding; an
 //! inner node has children, whose counts do not overflow. What a node cannot know of itself (that its children
-//! are as it says) is checked by whoever goes from parent to child. Encoding lives in `packer.rs`.
+//! are as it says) is checked by the code that goes from parent to child. Encoding lives in `packer.rs`.
 //!
 //! ```text
 //! offset 0   4 bytes  magic "VmNd"
@@ -246,7 +246,7 @@ fn parse_child(value: &[u8]) -> Result<(BlobId, u64), DecodeError> {
     if count == 0 { Err(DecodeError::Invalid("count of keys")) } else { Ok((id, count)) }
 }
 
-/// Checks every entry; gives where each starts, and the number of keys in leaves.
+/// Checks every entry. Returns where each starts, and the number of keys in leaves.
 fn check_entries(
     mut reader: FieldReader<'_>,
     whole: usize,

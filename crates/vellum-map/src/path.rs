@@ -1,6 +1,6 @@
 //! A place in a stored tree: the nodes from the root down to one level, and the way on from there.
 //!
-//! Invariant: every node that a path hands out was checked against what its parent says of it (level, last key,
+//! Invariant: every node that a path hands out was checked against its entry in the parent (level, last key,
 //! count) and against the keys before it. So a path through a hostile tree goes strictly forward and ends.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::error::MapError;
 use crate::node::{ChildDescription, MapNode};
 use crate::source::NodeSource;
 
-/// Loads the child at a position, and checks that it is as its parent says. None past the last child.
+/// Loads the child at a position, and checks it against its entry in the parent. None past the last child.
 pub(crate) fn load_child<S: NodeSource + ?Sized>(
     source: &S,
     parent: &MapNode,
@@ -137,7 +137,7 @@ impl NodePath {
         self.ended = true;
     }
 
-    /// Loads nodes down to the floor; `choose` gives the child to take in each inner node that is new.
+    /// Loads nodes down to the floor; `choose` returns the child to take in each inner node that is new.
     fn descend_to_floor<S: NodeSource + ?Sized>(
         &mut self,
         source: &S,

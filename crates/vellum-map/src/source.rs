@@ -16,8 +16,8 @@ pub trait NodeSource: Sync {
     /// The node with this id, validated.
     fn load_node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError>;
 
-    /// Says that these nodes are about to be asked for, so that a source for which each request is dear can
-    /// bring them in one. A hint: errors are for the later [`NodeSource::load_node`] to report.
+    /// Announces nodes that will be loaded soon, so that a source with expensive requests can fetch them in one. A
+    /// hint: errors are reported by the later [`NodeSource::load_node`].
     fn prefetch_nodes(&self, _ids: &[BlobId]) {}
 }
 

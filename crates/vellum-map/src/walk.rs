@@ -11,10 +11,10 @@ use crate::source::{MapRoot, NodeSource};
 
 /// Visits the nodes of a map.
 ///
-/// `wants` is asked before a node is read; what it refuses is not read, and nothing below it is visited. A
-/// collector says no to what it has marked already (and so walks several maps that share nodes, each node once);
-/// given levels, a caller can stop above the leaves and share these out among threads. The level of the root is
-/// not known before it is read: it is asked for with None.
+/// `wants` is called before a node is read; a node that it refuses is not read, and nothing below it is visited. A
+/// collector refuses what it has marked already (and so walks several maps that share nodes, each node once); given
+/// levels, a caller can stop above the leaves and share these out among threads. The level of the root is not known
+/// before it is read: `wants` is called with None for it.
 pub fn walk_nodes<S, W, V, E>(source: &S, root: &MapRoot, mut wants: W, mut visit: V) -> Result<(), E>
 where
     S: NodeSource + ?Sized,
@@ -53,7 +53,7 @@ struct WalkFrame {
     /// Positions of the children that are wanted.
     wanted: Vec<usize>,
     next: usize,
-    /// Position of the child that was gone into last.
+    /// Position of the child that was entered last.
     at: usize,
 }
 

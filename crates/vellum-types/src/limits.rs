@@ -10,7 +10,7 @@ pub const XATTR_VALUE_MAX: usize = 64 << 10;
 pub const KEY_MAX: usize = 8 + 1 + NAME_MAX;
 /// Longest map value, bytes: an extended attribute of the greatest size, with room for framing.
 pub const VALUE_MAX: usize = XATTR_VALUE_MAX + 4096;
-/// Largest file, bytes: what `off_t` can say.
+/// Largest file, bytes: what `off_t` can hold.
 pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 /// Largest blob before compression, bytes: 16 chunks of the greatest size. Caps what a decoder allocates.
 pub const BLOB_MAX: usize = 4 << 20;

@@ -1,7 +1,7 @@
 //! The map's values: attributes, directory entries, extents, and the filesystem's own record.
 //!
 //! Invariant: a value that decodes is in range (known kind, legal mode bits, nanoseconds below one second, sizes
-//! that `off_t` can say), and encoding it again gives the same bytes: equal states have equal encodings.
+//! that `off_t` can hold), and encoding it again gives the same bytes: equal states have equal encodings.
 
 mod bare;
 
@@ -157,7 +157,7 @@ pub struct InodeAttr {
     pub chunking: ChunkingMode,
 }
 
-/// The attributes of an inode up to its inline content, and what the flags say of the rest.
+/// The attributes of an inode up to its inline content, and which parts follow according to the flags.
 struct DecodedFields {
     attr: InodeAttr,
     flags: u8,

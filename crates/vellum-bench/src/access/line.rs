@@ -20,7 +20,7 @@ pub struct LoggedRequest<'a> {
     pub operation: &'a str,
     /// With what: the node first, names in quotes.
     pub arguments: &'a str,
-    /// What came of it: `ok` and what is told with that, or what went wrong.
+    /// What came of it: `ok` with its details, or the error.
     pub outcome: &'a str,
     /// How long it took.
     pub took: Duration,
@@ -70,7 +70,7 @@ impl<'a> LoggedRequest<'a> {
     pub fn requested_file(&self) -> &'a str {
         let node = split_node(self.arguments);
         let rest = self.arguments.get(node.len()..).unwrap_or_default();
-        // The name of an extended attribute is none of a file.
+        // The name of an extended attribute is not the name of a file.
         let name = rest.strip_prefix(",\"").filter(|_| !self.operation.ends_with("xattr"));
         let end = name.and_then(quoted_name_len).map(|len| node.len() + 2 + len);
         end.and_then(|end| self.arguments.get(..end)).unwrap_or(node)

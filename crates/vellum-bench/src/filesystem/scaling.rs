@@ -47,7 +47,7 @@ fn geometric_series(first: u64, last: u64) -> impl Iterator<Item = u64> {
         .take_while(move |number| *number <= last)
 }
 
-/// Seconds to make so many files in one directory.
+/// Seconds to make a number of files in one directory.
 fn measure_file_creation(step: &FilesystemBenchStep<'_>, count: u64) -> Result<f64> {
     let folder = step.ground.create_dir("bench-scale")?;
     let start = Instant::now();
@@ -61,7 +61,7 @@ fn measure_file_creation(step: &FilesystemBenchStep<'_>, count: u64) -> Result<f
     Ok(seconds)
 }
 
-/// Seconds to write and flush a file of so many bytes.
+/// Seconds to write and flush a file of some length.
 fn measure_file_write(step: &FilesystemBenchStep<'_>, size: u64) -> Result<f64> {
     let block = size.min(step.parameters.io_size).max(1);
     let len = usize::try_from(block).unwrap_or(usize::MAX);

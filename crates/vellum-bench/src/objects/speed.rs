@@ -94,7 +94,7 @@ impl SpeedTrial<'_> {
         self.for_each_object("big", count, |key| Ok(self.store.delete_object(key)?)).map(drop)
     }
 
-    /// Does something with so many objects, several at once; gives how long each took.
+    /// Does something with a number of objects, several at once. Returns how long each took.
     fn for_each_object(
         &self,
         stem: &str,

@@ -44,7 +44,7 @@ pub struct FileKindSavings {
     pub compressed: u64,
 }
 
-/// Looks at all files in some places; gives the kinds, the largest first, and how many files could not be read.
+/// Looks at all files in some places. Returns the kinds, the largest first, and how many files could not be read.
 pub fn measure_file_kinds(paths: &[PathBuf], meter: &ProgressMeter) -> Result<(Vec<FileKindSavings>, u64)> {
     let mut found = BTreeMap::new();
     let mut unread = 0;
@@ -68,7 +68,7 @@ pub fn measure_file_kinds(paths: &[PathBuf], meter: &ProgressMeter) -> Result<(V
     Ok((kinds, unread))
 }
 
-/// Lists the files below a path by their kind; gives how many directories could not be read.
+/// Lists the files below a path by their kind. Returns how many directories could not be read.
 fn collect_files_by_kind(
     top: &Path,
     found: &mut BTreeMap<String, Vec<(PathBuf, u64)>>,

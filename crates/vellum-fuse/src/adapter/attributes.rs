@@ -74,7 +74,7 @@ impl FuseAdapter {
             SET_FLAGS | SET_XFLAGS => 0,
             _ => return FuseAnswer::Failed(Errno::NOTTY),
         };
-        // The kernel's buffer is as large as the command says. A forged request may claim something else.
+        // The kernel's buffer is as large as the number of the command states. A forged request may claim another size.
         if 4 * words > room as usize {
             return FuseAnswer::Failed(Errno::INVAL);
         }
@@ -121,7 +121,7 @@ impl FuseAdapter {
         // The kind of a file is in the mode, too, and does not change.
         let changes = AttributeChanges { mode: changes.mode.map(|mode| mode & PERMISSIONS), ..*changes };
         // With write-back caching the kernel keeps times by itself, and sends them when it writes the inode back:
-        // nobody asked for that, and nobody must see it fail.
+        // no program requested that, so none must see it fail.
         let times_only = changes.mode.is_none()
             && changes.uid.is_none()
             && changes.gid.is_none()

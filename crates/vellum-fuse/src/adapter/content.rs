@@ -94,7 +94,7 @@ impl FuseAdapter {
             |&len| SmallAnswer::for_byte_count(len),
         );
         // The kernel does not drop pages that were read during an asynchronous direct write, so they may hold the old
-        // bytes. Such a read was recorded before it read, so this is asked after the write.
+        // bytes. Such a read was recorded before it read, so this is checked after the write.
         let has_stale_pages =
             flags.is_direct_write() && !flags.is_write_back() && self.cached_files.contains_node(node);
         let stale = if has_stale_pages {
@@ -204,7 +204,7 @@ impl FuseAdapter {
             if !known.contains(mode) {
                 return Err(Errno::OPNOTSUPP.into());
             }
-            // The request does not tell whether the caller may keep set-id bits; only root is known to.
+            // The request does not state whether the caller may keep set-id bits; only root is known to.
             let caller = request_caller(call.head, 0);
             let mode = AllocateMode {
                 keep_size: mode.contains(FallocateFlags::KEEP_SIZE),

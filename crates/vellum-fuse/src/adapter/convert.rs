@@ -11,7 +11,7 @@ pub const BLOCK_SIZE: u32 = 4096;
 /// Bytes of the blocks in which `stat` counts.
 const STAT_BLOCK: u64 = 512;
 
-/// The bits of a mode that tell the kind of file.
+/// The bits of a mode that contain the kind of file.
 #[must_use]
 pub fn file_kind_bits(kind: FileKind) -> u32 {
     let kind = match kind {
@@ -26,7 +26,7 @@ pub fn file_kind_bits(kind: FileKind) -> u32 {
     kind.as_raw_mode()
 }
 
-/// The kind of file that a mode of `mknod` tells; None if it is a directory, a symlink or no kind at all.
+/// The kind of file in a mode of `mknod`; None if it is a directory, a symlink or no kind at all.
 #[must_use]
 pub fn file_kind_from_mode(mode: u32) -> Option<FileKind> {
     match FileType::from_raw_mode(mode) {

@@ -62,7 +62,7 @@ impl RequestService for FuseAdapter {
                 self.answer_setxattr(call, name, value, flags, drops_set_gid)
             }
             Do::Removexattr { name } => self.answer_removexattr(call, name),
-            // The kernel opens a file that `tmpfile` created by itself, without telling us, but does tell us when it
+            // The kernel opens a file that `tmpfile` created by itself, without a request, but sends one when it
             // is closed. There is nothing to do: a `forget` follows when the kernel drops the inode.
             Do::Release | Do::Destroy => FuseAnswer::Done,
             // The handshake was before the first request that arrives here.

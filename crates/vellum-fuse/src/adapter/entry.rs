@@ -1,4 +1,4 @@
-//! What the kernel is told of a node: its attributes, and how long it may cache them.
+//! The answer about a node: its attributes, and how long the kernel may cache them.
 //!
 //! Invariant: a file of the live worktree is held for each answer that names it, until the kernel forgets the answer.
 
@@ -26,7 +26,7 @@ pub(super) fn hold_live_entry(fs: &LiveFilesystem, node: &BareInode) -> Result<E
     let epoch = fs.current_epoch();
     let entry = new_bare_entry(fs, NodePlace::Main(epoch, node.ino), node)?;
     // Only files: a directory that is removed while it is open is empty, and its attributes are kept elsewhere
-    // (`removed`); other kinds have no content that somebody could still read.
+    // (`removed`); other kinds have no content that a program could still read.
     if node.bare.attr.kind == FileKind::File {
         fs.hold_inode(epoch, node.ino)?;
     }

@@ -1,6 +1,6 @@
 //! Directory listings, with positions that stay valid.
 //!
-//! The kernel does not tell when a directory is opened or closed, nor which process reads. So a position in a listing
+//! The kernel does not report when a directory is opened or closed, nor which process reads. So a position in a listing
 //! has to be valid for every reader, for as long as the mount exists.
 //!
 //! Invariant: the position of a name depends on the name alone, and a listing is in the order of positions. So a reader
@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::metrics::line::{LineDetail, LineOutcome};
 use crate::node::ListedDirName;
 
-/// Listings that are kept: so many directories can be read at the same time, each of which is listed once.
+/// Listings that are kept: this many directories can be read at the same time, each of which is listed once.
 const KEPT_MAX: usize = 64;
 
 /// Names in all kept listings together, unless only one is kept: some tens of MiB.

@@ -41,7 +41,7 @@ impl FuseAdapter {
 
     /// The entry of a name. A file of the live worktree is held.
     pub(super) fn lookup(&self, dir: u64, name: &[u8]) -> Result<EntryAnswer> {
-        // Before the worktree is asked: the directory is found by its name only, and no listing has it.
+        // Before the lookup in the worktree: the directory is found by its name only, and no listing has it.
         if dir == Ino::ROOT.0 && name == virt::NAME {
             let top = self.virt.dir_node()?;
             return new_plain_entry(top.place, &top.attr);
@@ -122,7 +122,7 @@ impl FuseAdapter {
     /// The answer by which the kernel caches that a name does not exist; None if the name may come into existence
     /// without the kernel.
     fn negative_entry(&self, dir: u64, name: &[u8]) -> Option<EntryAnswer> {
-        // After a restore the name may exist, and an old kernel has to be told so name by name.
+        // After a restore the name may exist, and an old kernel needs a notification for each name.
         if dir == Ino::ROOT.0 && !self.cache_tracker.record_negative_name(name) {
             return None;
         }

@@ -207,7 +207,7 @@ fn run_seek_worker(kernel: &KernelChannel, received: &Receiver<SeekJob>) {
                         }
                     }
                 }
-                // In every case, even if the kernel could not be told: a process waits for the answer.
+                // In every case, even if the notification failed: a process waits for the answer.
                 then();
             }
         }

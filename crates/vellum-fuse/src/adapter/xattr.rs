@@ -10,8 +10,8 @@ use super::{FuseAdapter, InodeOwner};
 use crate::metrics::ServedRequest;
 use crate::wire::{FuseAnswer, SmallAnswer};
 
-/// Says where the content of a file is. No listing has it, and nobody sets or removes it: copies of a file are files whose
-/// content is somewhere else.
+/// The attribute that shows where the content of a file is. No listing has it, and it cannot be set or removed: copies
+/// of a file are files whose content is somewhere else.
 const CONTENT_STATE: &[u8] = b"user.vellum.state";
 
 impl FuseAdapter {

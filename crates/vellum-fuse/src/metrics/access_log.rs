@@ -1,7 +1,7 @@
 //! The access log: lines about requests, for the process that reads the pipe to which `.vellum/accesslog` points.
 //!
-//! It is a pipe because the kernel does not tell when a file of the mount is opened; so one process can read at a time.
-//! Lines are recorded only while one does.
+//! It is a pipe because the kernel does not report when a file of the mount is opened; so one process can read at a
+//! time. Lines are recorded only while one does.
 //!
 //! A thread that serves a request leaves a note and continues; it wakes no other thread unless there are very many
 //! notes. A thread with low priority collects them from time to time. If this thread and the reader wanted a processor
@@ -26,10 +26,11 @@ use rustix::process::nice;
 
 use super::line::{ClockPair, LineNote};
 
-/// Notes that wait for a slow reader, about 200 bytes each. Further ones are dropped, and the reader is told so.
+/// Notes that wait for a slow reader, about 200 bytes each. Further ones are dropped, and a line reports that to the
+/// reader.
 const WAITING_MAX: usize = 1 << 15;
 
-/// If so many notes wait, the thread that writes them is woken: as many may still arrive before it gets a processor.
+/// If this many notes wait, the thread that writes them is woken: as many may still arrive before it gets a processor.
 const MANY: usize = WAITING_MAX / 2;
 
 /// The line that a reader gets in place of those that were dropped.

@@ -168,7 +168,7 @@ mod tests {
         assert!(!permit.poll_until(|| false));
         drop(permit);
         poll.last.store(u64::MAX, Ordering::Relaxed);
-        // Another process may have had the processor while this one yielded it: then nobody lingers for a while.
+        // Another process may have had the processor while this one yielded it: then no thread lingers for a while.
         poll.free.store(0, Ordering::Relaxed);
         assert!(poll.acquire_permit().is_some());
     }

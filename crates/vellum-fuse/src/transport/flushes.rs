@@ -19,7 +19,7 @@ use super::device::FuseDevice;
 use super::service::{RequestService, answer_device_request};
 use crate::wire::{FuseOperation, FuseRequest};
 
-/// Threads for requests that are not the first: so many programs can share one flush.
+/// Threads for requests that are not the first: this many programs can share one flush.
 const THREADS: usize = 8;
 
 /// Hands requests that wait for the disk to other threads.

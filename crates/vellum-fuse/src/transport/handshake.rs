@@ -15,7 +15,7 @@ const WANTED: [u64; 18] = [
     flags::ASYNC_READ,
     // The kernel looks up `.` and `..` to find a node that it has forgotten: for file handles, and NFS.
     flags::EXPORT_SUPPORT,
-    // The request tells whether an access control list clears the set-group-id bit.
+    // The request states whether an access control list clears the set-group-id bit.
     flags::SETXATTR_EXT,
     flags::BIG_WRITES,
     // Opening and closing need no work here. The kernel sends neither request, which saves two per file.
@@ -32,7 +32,7 @@ const WANTED: [u64; 18] = [
     // The kernel also caches that a file has no capabilities; otherwise it sends `getxattr` before each write.
     flags::HANDLE_KILLPRIV_V2,
     flags::CACHE_SYMLINKS,
-    // The kernel drops pages only when it is told to, not when a modification time changes.
+    // The kernel drops pages only on a notification, not when a modification time changes.
     flags::EXPLICIT_INVAL_DATA,
     flags::MAX_PAGES,
     flags::INIT_EXT,
@@ -78,7 +78,7 @@ pub fn perform_handshake(device: &FuseDevice, may_use_rings: bool) -> io::Result
             )));
         }
         let offered = init.major == MAJOR && init.flags & flags::OVER_IO_URING != 0;
-        // Made before the answer: a kernel that was told of rings waits for all of them to be registered.
+        // Made before the answer: a kernel to which rings were announced waits for all of them to be registered.
         // Rings are an optimisation: if they cannot be created, the device carries everything.
         let rings = if offered && may_use_rings { RingTransport::new(device).ok() } else { None };
         let mut answer = build_init_answer(&init);

@@ -33,7 +33,7 @@ use super::schedule::{
 };
 use crate::wire::{FuseOperation, RequestHeader};
 
-/// After so many requests of the same thread in succession, its program is assumed to be the only one.
+/// After this many requests of the same thread in succession, its program is assumed to be the only one.
 const STREAK: u32 = 16;
 
 /// How often the sole reader checks on which processor the program runs.
@@ -42,7 +42,7 @@ const FOLLOW: Duration = Duration::from_millis(1);
 /// How often the watch looks. A request waits at most twice as long for a sole reader that makes no progress.
 const TICK: Duration = Duration::from_millis(2);
 
-/// After so many looks without any request, sole reading ends, and the watch sleeps.
+/// After this many looks without any request, sole reading ends, and the watch sleeps.
 const QUIET_TICKS: u32 = 5;
 
 /// How long no thread reads alone after sole reading did not pay: at first. Each further time doubles it.
@@ -54,12 +54,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Sole reading that lasted so long before the reader was held up has gained more than that cost.
 const WORTH: Duration = Duration::from_millis(250);
 
-/// Sole reading in which so many requests were answered before another program came has gained more than the change
+/// Sole reading in which this many requests were answered before another program came has gained more than the change
 /// costs.
 const WORTH_REQUESTS: u64 = 128;
 
-/// A read of more bytes, or a write of at least so many, takes long: other threads should read meanwhile. Larger reads
-/// are the kernel's readahead, during which the program continues; for a smaller one it waits.
+/// A read of more bytes, or a write of at least this many, takes long: other threads should read meanwhile. Larger
+/// reads are the kernel's readahead, during which the program continues; for a smaller one it waits.
 const LONG_READ: usize = 256 << 10;
 const LONG_WRITE: usize = 64 << 10;
 
@@ -181,7 +181,7 @@ impl DeviceReaders {
         }
         if self.is_sole_reader(thread) {
             // The last bit is clear between requests, so this sets it and counts one more. By the count the watch
-            // tells a reader that is stuck in one request from one that is busy with many.
+            // distinguishes a reader that is stuck in one request from one that is busy with many.
             self.progress.fetch_add(2 | BUSY, Ordering::AcqRel);
             if is_stranger || is_long {
                 self.end_sole_reading(if is_stranger {
@@ -195,7 +195,7 @@ impl DeviceReaders {
 
     /// Ends a thread's request: `send` sends the answer.
     pub fn answer_request(&self, thread: Pid, send: impl FnOnce()) {
-        // Before the answer is sent: whoever gets it may send its next request at once.
+        // Before the answer is sent: the program that gets it may send its next request at once.
         self.end_request(thread);
         // The answer wakes the program. Under this policy, the kernel lets the program continue on this processor.
         let is_idle =

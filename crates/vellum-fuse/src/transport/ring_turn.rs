@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 /// How often the watch looks. A request waits at most twice as long for one that is held up.
 const TICK: Duration = Duration::from_millis(2);
 
-/// After so many looks without a request in progress, the watch sleeps until it is woken.
+/// After this many looks without a request in progress, the watch sleeps until it is woken.
 const QUIET_TICKS: u32 = 50;
 
 /// The last bit of a state: a request is in progress.
@@ -25,7 +25,7 @@ const BUSY: u64 = 1;
 /// The turn of one ring.
 #[derive(Debug, Default)]
 pub struct RingTurn {
-    /// Counts requests and releases of the turn, in steps of two. The last bit tells whether a request is in progress.
+    /// Counts requests and releases of the turn, in steps of two. The last bit is set while a request is in progress.
     state: AtomicU64,
     waiting: Mutex<WaitingThread>,
     changed: Condvar,
@@ -98,7 +98,7 @@ pub struct TurnWatch {
 impl TurnWatch {
     /// Watches `turns` until [`TurnWatch::finish_watch`].
     pub fn watch_turns(&self, turns: &[&RingTurn]) {
-        // A request that comes before this does not wake anybody, which is harmless: the watch is awake when it
+        // A request that comes before this does not wake the watch, which is harmless: the watch is awake when it
         // begins.
         let _ = self.thread.set(std::thread::current());
         let mut seen = vec![0; turns.len()];

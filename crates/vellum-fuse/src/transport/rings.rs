@@ -5,7 +5,7 @@
 //! long (large reads, waiting for disks) are handed to threads that may run on any processor, so that they do not delay
 //! other requests of their processor.
 //!
-//! Invariant: everything that can fail is done before the kernel is told that there are rings.
+//! Invariant: everything that can fail is done before the handshake announces the rings to the kernel.
 
 use std::io;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl RingTransport {
         Ok(Self { queues, watch: TurnWatch::default(), poll: BusyPoll::new() })
     }
 
-    /// Starts the threads that serve the rings, after the handshake has told the kernel of them.
+    /// Starts the threads that serve the rings, after the handshake has announced them to the kernel.
     pub fn start_threads<S: RequestService>(
         self,
         service: &Arc<S>,

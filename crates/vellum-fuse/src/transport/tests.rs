@@ -11,7 +11,7 @@ use super::mounting::{MountParameters, attach_mount, detach_mount};
 use super::*;
 use crate::wire::{EntryAnswer, FuseAnswer, FuseOperation, FuseRequest, NodeAttributes, SmallAnswer};
 
-/// A directory with files of any name, of which one is told only when somebody says so.
+/// A directory with files of any name, of which one is answered only when a test releases it.
 struct HeldUp {
     entered: Sender<()>,
     release: Mutex<Receiver<()>>,
@@ -47,7 +47,7 @@ impl RequestService for HeldUp {
     }
 }
 
-/// What may not be believed: the kernel asks again each time.
+/// Answers that may not be cached: the kernel asks again each time.
 fn entry(node: u64) -> EntryAnswer {
     let time = UnixTime { secs: 1, nanos: 0 };
     let mode = if node == ROOT { 0o040_755 } else { 0o100_644 };

@@ -21,7 +21,7 @@ use crate::wire::{FuseAnswer, FuseOperation, FuseRequest};
 /// How often the watchdog looks.
 const TICK: Duration = Duration::from_secs(10);
 
-/// After so many ticks a request is reported, or a mount is ended that does not receive its requests.
+/// After this many ticks a request is reported, or a mount is ended that does not receive its requests.
 const OVERDUE_TICKS: u32 = 3;
 
 /// The directory in which the kernel shows how many requests wait, if its file system is mounted there.
@@ -57,7 +57,8 @@ impl<S: RequestService> RequestService for WatchedService<S> {
         self.pending.begin_request(&request.header);
         let later = later.with_pending(&self.pending);
         let answer = self.service.answer_request(request, operation, later);
-        // What is answered later is crossed out by whoever answers it; by now that may even have happened.
+        // A request that is answered later is crossed out by the thread that answers it; that may already have
+        // happened.
         if !matches!(answer, FuseAnswer::Later) {
             self.pending.end_request(unique);
         }
@@ -111,7 +112,7 @@ impl WatchdogTarget {
         for request in self.pending.describe_requests(tick, OVERDUE_TICKS) {
             (self.report)(&format!("{request} has not been answered for {waited} seconds"));
         }
-        // A request that arrived and was answered between two looks is a sign of life, too. The flag is asked for first,
+        // A request that arrived and was answered between two looks is a sign of life, too. The flag is read first,
         // so that it is reset each time.
         let is_idle = !self.pending.take_has_arrived() && self.pending.is_empty();
         self.missed_ticks = if is_idle && self.has_kernel_waiters() { self.missed_ticks + 1 } else { 0 };

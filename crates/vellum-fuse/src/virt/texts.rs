@@ -1,7 +1,7 @@
 //! Virtual files whose text is made when they are looked up.
 //!
-//! Invariant: each lookup creates a file of its own, whose text and length do not change. The kernel does not tell when
-//! a file is opened, so a text could not be made then.
+//! Invariant: each lookup creates a file of its own, whose text and length do not change. The kernel does not report
+//! when a file is opened, so a text could not be made then.
 
 use std::collections::HashMap;
 use std::sync::Arc;

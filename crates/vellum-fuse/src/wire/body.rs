@@ -37,7 +37,7 @@ request_bodies! {
     /// `fuse_forget_one`.
     ForgottenNode { node: u64, lookups: u64 }
 
-    /// `fuse_setattr_in`; `valid` tells which of the attributes are to be set.
+    /// `fuse_setattr_in`; `valid` states which of the attributes are to be set.
     SetattrBody {
         valid: u32,
         _padding: u32,

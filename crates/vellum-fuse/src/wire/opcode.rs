@@ -3,7 +3,7 @@
 /// Declares the opcodes, each with its number and its name.
 macro_rules! opcodes {
     ($($opcode:ident = $number:literal $name:literal)+) => {
-        /// What the kernel asks for (`FUSE_…`).
+        /// The operation that the kernel requests (`FUSE_…`).
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[expect(missing_docs, reason = "they have the names of FUSE")]
         pub enum Opcode {

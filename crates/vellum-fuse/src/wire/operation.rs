@@ -92,7 +92,8 @@ impl ForgottenNodes<'_> {
     }
 }
 
-/// What a request asks for. File handles are left out: they mean nothing here, since files are not opened.
+/// The operation of a request, with its arguments. File handles are left out: they mean nothing here, since files are
+/// not opened.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[expect(missing_docs, reason = "they have the names of FUSE")]
 pub enum FuseOperation<'a> {

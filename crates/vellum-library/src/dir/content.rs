@@ -22,7 +22,7 @@ const TEMP_MODE: u32 = 0o600;
 const TRIES: usize = 100;
 
 impl Dir {
-    /// Opens a file with options, and creates it if they say so.
+    /// Opens a file with options, and creates it if they request that.
     pub fn open_with(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File> {
         let path = path_bytes(&path);
         self.open_or_create(path, options).map_err(Error::for_action("open", path))
@@ -139,7 +139,7 @@ impl Dir {
         options.validate()?;
         for _ in 0..TRIES {
             match self.try_open_once(path, options).and_then(File::finish_open) {
-                // Somebody else made it, or removed it.
+                // Another thread made it, or removed it.
                 Err(FsError::Posix(Errno::EXIST)) if !options.create_new => {}
                 Err(FsError::Posix(Errno::STALE)) => {}
                 opened => return opened,

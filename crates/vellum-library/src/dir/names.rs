@@ -97,7 +97,7 @@ impl Dir {
             let found = self.reader().resolve_path(from, false)?;
             let place = self.split_name(to, Errno::EXIST)?;
             self.refuse_trailing_slash(&place)?;
-            // Linux says so first, also of directories, which cannot be linked.
+            // Linux checks this first, also for directories, which cannot be linked.
             if self.filesystem().find_dentry(place.dir, place.name).is_ok() {
                 return Err(Errno::EXIST.into());
             }
@@ -119,7 +119,7 @@ impl Dir {
                 let above = slash.and_then(|slash| path.get(..slash)).filter(|above| !above.is_empty());
                 self.create_dir_all(above.ok_or(Errno::NOENT)?)?;
                 match self.create_dir(path) {
-                    // Somebody else made it.
+                    // Another thread made it.
                     Err(FsError::Posix(Errno::EXIST)) => self.expect_dir(path),
                     done => done,
                 }

@@ -29,7 +29,7 @@ pub enum HolderStage {
     /// It serves the worktree, or is about to.
     #[default]
     Serving,
-    /// It serves only those that still use the mount; nobody else finds it.
+    /// It serves only the processes that still use the mount; no other process finds it.
     Detached,
     /// It publishes the rest, and ends.
     Ending,

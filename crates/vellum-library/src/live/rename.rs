@@ -18,7 +18,7 @@ pub fn rename_worktree(volume: &Volume, old: &str, new: &str) -> Result<()> {
     let head = volume.read_worktree_head(old)?;
     let here = live_state_dir(volume, old).display().to_string();
     match head.filter(|head| head.host == host_name() && head.place == here) {
-        // There is none of this name, or nothing of it is here.
+        // There is no worktree of this name, or it has no state on this machine.
         None => Ok(volume.rename_worktree(old, new)?),
         Some(head) => rename_live_state(volume, old, new, &head),
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::engine::EmbeddedEngine;
 use crate::error::LiveError;
 
-/// How long a transaction stays in danger of a loss of power, if nobody waits for it.
+/// How long a transaction may stay unsynced, and so be lost with the power, if no caller waits for it.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 
 /// The running thread; it ends when this is dropped, after a last sync.

@@ -53,7 +53,7 @@ pub(crate) struct CheckpointHeader {
 }
 
 /// Writes a checkpoint, and then gives it its name. `portion` brings some entries from a key on, none at the end;
-/// `settle` is called after the last of them, and tells `upto`.
+/// `settle` is called after the last of them, and returns `upto`.
 pub(crate) fn write_checkpoint(
     folder: &dyn EngineFolder,
     number: u64,

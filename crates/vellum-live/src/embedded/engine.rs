@@ -32,10 +32,10 @@ pub(crate) struct EmbeddedEngine {
     pub groups: RwLock<KeyGroups>,
     /// The last committed transaction.
     pub written: AtomicU64,
-    /// What the journal says is durable.
+    /// What is durable according to the journal.
     pub marked: AtomicU64,
     pub syncing: Mutex<SyncState>,
-    /// Whoever waits for `syncing`.
+    /// Wakes the threads that wait for `syncing`.
     pub synced: Condvar,
     /// Runs that were dropped, each with the transaction that did it, in order.
     pub pending_deletions: Mutex<Vec<(u64, u64)>>,
@@ -118,7 +118,7 @@ impl EmbeddedEngine {
             groups.apply_transaction(&dropped, changes.into_iter())
         };
         writer.sequence = sequence;
-        // After the groups: whoever syncs up to this number finds all of it in the journal already.
+        // After the groups: a thread that syncs up to this number finds all of it in the journal already.
         self.written.store(sequence, Ordering::Release);
         self.counters.count_commit(writer.journal.end - before);
         let limit = self.limits.journal.max(1);
@@ -156,13 +156,13 @@ impl EmbeddedEngine {
         self.wait_for_sync(|syncing| syncing.durable >= upto)
     }
 
-    /// Waits until a transaction and all before it are durable, and until a mark that says so is durable, too. Then no
-    /// recovery will ask the hooks for what these transactions point to.
+    /// Waits until a transaction and all before it are durable, and until a mark that records this is durable, too.
+    /// Then no recovery will ask the hooks for what these transactions point to.
     pub(crate) fn wait_until_confirmed(&self, upto: u64) -> Result<(), LiveError> {
         let upto = upto.min(self.written.load(Ordering::Acquire));
         self.wait_until_durable(upto)?;
-        // The mark is a record like any other, and is durable only with a sync after it: `settled` says up to where
-        // there was one.
+        // The mark is a record like any other, and is durable only with a sync after it: `settled` is the number up to
+        // which there was one.
         self.append_mark(upto)?;
         self.wait_for_sync(|syncing| syncing.settled >= upto)
     }
@@ -186,7 +186,7 @@ impl EmbeddedEngine {
         syncing.leading = true;
         // Read before the list of files: a file joins the list before it gets its first record.
         let marked = self.marked.load(Ordering::Acquire);
-        // What is written until the sync begins is durable with it, too, though nobody has asked for it yet.
+        // What is written until the sync begins is durable with it, too, though no caller has requested it yet.
         let target = self.written.load(Ordering::Acquire);
         let segments = syncing.segments.clone();
         drop(syncing);
@@ -207,7 +207,7 @@ impl EmbeddedEngine {
         // Also after a failure: the waiting threads must see that the engine is poisoned.
         self.synced.notify_all();
         outcome?;
-        // Nothing but `settle` rests on the mark: a lack of space for it is nobody else's affair.
+        // Nothing but `settle` rests on the mark, so a lack of space for it concerns no other caller.
         self.append_mark(target).or_else(|_| self.check_not_failed())
     }
 

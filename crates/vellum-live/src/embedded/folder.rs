@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::error::LiveError;
 
-/// Name of the file whose lock says that somebody has the directory open.
+/// Name of the file that is locked while a process has the directory open.
 const LOCK: &str = "lock";
 /// Files and directories are their owner's alone.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);

@@ -4,7 +4,7 @@
 //! Frame: length of the body, u32 ‖ checksum of the body, u64 ‖ body.
 //!
 //! All little endian; checksums are XXH3, 64 bits. A frame's is seeded with the salt plus the offset of the frame, so
-//! that bytes of another place, of an older file in the same blocks, or made up by somebody who writes values, do not
+//! that bytes of another place, of an older file in the same blocks, or made up by a program that writes values, do not
 //! pass. The salt is random; it is no secret from who can read the file.
 
 use std::io;
@@ -24,7 +24,7 @@ pub(crate) const BODY_MAX: usize = 256 << 20;
 /// Bytes that a sequential reader or writer moves at once.
 const WINDOW: usize = 1 << 20;
 
-/// What a file says of itself.
+/// The header of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileHeader {
     /// What kind of file it is.

@@ -51,7 +51,7 @@ pub(crate) enum ValueLocation {
     InRun(Arc<SortedRun>),
 }
 
-/// Groups that went: to be dropped where nobody waits.
+/// Removed groups: to be dropped where no caller waits.
 pub(crate) type RemovedGroups = Vec<KeyGroup>;
 /// A key and its value.
 pub(crate) type KeyValue = (Vec<u8>, ValueBytes);

@@ -16,9 +16,10 @@ const SCRATCH_MAX: usize = 1 << 20;
 /// Bytes that are reserved at once. Where a file does not become longer, a sync is one write to the disk and no
 /// transaction of the filesystem's: 70 us instead of 310 here.
 const RESERVED: u64 = 1 << 20;
-/// After so many syncs since room was last reserved, the next room is filled with zeros. Else a sync whose records reach a
-/// block that was never written is a transaction of the filesystem's, too: 160 us instead of 95 here. To write the room
-/// twice is not worth that for fewer. In tests one sync is enough, so that the crashes that they make meet such room.
+/// After this many syncs since room was last reserved, the next room is filled with zeros. Else a sync whose records
+/// reach a block that was never written is a transaction of the filesystem's, too: 160 us instead of 95 here. To write
+/// the room twice is not worth that for fewer. In tests one sync is enough, so that the crashes that they make meet
+/// such room.
 const SYNCS_MIN: u32 = if cfg!(test) { 1 } else { 16 };
 
 /// The name of a journal file.

@@ -38,7 +38,7 @@ pub(crate) struct Maintenance {
 }
 
 impl EmbeddedEngine {
-    /// Makes a checkpoint if the journal is long, and removes files that nobody needs.
+    /// Makes a checkpoint if the journal is long, and removes files that are no longer needed.
     pub(crate) fn run_maintenance(&self) -> Result<(), LiveError> {
         let mut held = self.maintenance.lock();
         // First, since it frees space, and a checkpoint needs some.
@@ -106,7 +106,7 @@ impl EmbeddedEngine {
         remove_superseded_files(folder, older, number)
     }
 
-    /// Lets the journal go on in a new file. Tells what the checkpoint begins with, and the journal's length so far.
+    /// Lets the journal go on in a new file. Returns what the checkpoint begins with, and the journal's length so far.
     fn switch_journal(&self, segment: Arc<JournalSegment>) -> Result<(CheckpointHeader, u64), LiveError> {
         let mut writer = self.writer.lock();
         self.check_not_failed()?;

@@ -13,7 +13,7 @@ use crate::store::{StoreTransaction, ValueBytes, VisitScan};
 /// Changed keys with their new values; None: they go.
 pub(crate) type ChangedKeys = BTreeMap<Vec<u8>, Option<ValueBytes>>;
 
-/// Changes that nobody else sees yet.
+/// Changes that are not visible to others yet.
 pub(crate) struct PendingChanges<'s> {
     committed: &'s KeyGroups,
     /// Prefixes whose keys all go, before `changes`.

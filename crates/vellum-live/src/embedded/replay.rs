@@ -1,7 +1,7 @@
 //! Replay: reads the journal's files when a store is opened.
 //!
 //! Rules: transactions are numbered without a gap. The journal ends at the first gap; what follows was never durable
-//! and is cut off. But if a later mark says that it was durable, the file is damaged and opening fails. Of the
+//! and is cut off. But if a later mark records that it was durable, the file is damaged and opening fails. Of the
 //! transactions after the last mark, those count whose data the hooks find intact, up to the first one that is not.
 
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl<'a> JournalReplay<'a> {
         Self { folder, groups, runs, last: begin, durable: upto, held: Vec::new(), segments: Vec::new() }
     }
 
-    /// Reads the files with these numbers, in order, and carries out what they say. Cuts off what does not count. The
+    /// Reads the files with these numbers, in order, and applies their records. Cuts off what does not count. The
     /// file `first` must be there and have a sound header: it was durable before the checkpoint.
     pub(crate) fn replay_journal(
         &mut self,
@@ -97,7 +97,7 @@ impl<'a> JournalReplay<'a> {
         self.truncate_segments(numbers)
     }
 
-    /// Reads one file; tells where it stops making sense.
+    /// Reads one file. Returns where its valid records end.
     fn read_segment(&mut self, number: u64) -> Result<Option<JournalGap>, LiveError> {
         let gap = |offset, what| Ok(Some(JournalGap { number, offset, what }));
         let io = self.wrap_io_error("read", number);
@@ -184,7 +184,7 @@ impl<'a> JournalReplay<'a> {
         }
     }
 
-    /// An error if a mark behind a gap says that what should stand there was durable. `later` are the gap's file and
+    /// Fails if a mark behind a gap records that what should stand there was durable. `later` are the gap's file and
     /// those after it.
     fn check_gap_not_durable(&self, gap: &JournalGap, later: &[u64]) -> Result<(), LiveError> {
         let missing = self.held.last().map_or(self.last, |held| held.sequence) + 1;

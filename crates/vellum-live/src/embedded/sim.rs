@@ -126,7 +126,7 @@ impl SimFolder {
         Arc::new(Self { sim: Arc::clone(&self.sim), prefix: format!("{name}/") })
     }
 
-    /// Counts something that was done outside the disk: crashes are told apart that come before it and after it.
+    /// Counts something that was done outside the disk, so that crashes before it and after it can be distinguished.
     pub fn record_external_step(&self) -> usize {
         let mut sim = self.sim.lock();
         sim.log.push(SimOperation::Elsewhere);
@@ -145,7 +145,7 @@ impl SimFolder {
         sim.lasting = lasting;
     }
 
-    /// From now on nothing fails. Tells whether something did.
+    /// From now on nothing fails. Returns whether something did.
     pub fn clear_fault(&self) -> bool {
         self.sim.lock().fault.take().is_none_or(|(left, _)| left == 0)
     }

@@ -20,7 +20,7 @@ use crate::error::LiveError;
 /// Everything in a store.
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Everything that is frozen moves into runs; checkpoints are made when a test says so.
+/// Everything that is frozen moves into runs; checkpoints are made when a test requests it.
 const LIMITS: EngineLimits = EngineLimits { journal: 0, run: 0 };
 
 fn open(folder: &Arc<SimFolder>) -> Result<EmbeddedEngine, LiveError> {

@@ -212,7 +212,7 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
         if self.levels[number].packer.push_entry(key, value, keys) { self.emit_node(number) } else { Ok(()) }
     }
 
-    /// Stores the node in a level's packer and tells the level above.
+    /// Stores the node in a level's packer and enters it in the level above.
     fn emit_node(&mut self, number: usize) -> Result<(), MapError> {
         let level = &mut self.levels[number];
         let id = self.sink.store_node(level.packer.finish_node())?;

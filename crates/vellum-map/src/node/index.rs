@@ -2,7 +2,7 @@
 //!
 //! A lookup in a large map costs what it waits for memory, and waiting for loads that depend on each other is what
 //! takes long. So a node, once loaded, has beside its page eight bytes of each key (its *head*: those after the
-//! prefix that all keys of the node share; nearly always they tell keys apart) in blocks of sixteen, and samples
+//! prefix that all keys of the node share; nearly always they differ between keys) in blocks of sixteen, and samples
 //! of these within the `MapNode` itself. A search waits for memory three times: the node, one block, the entry.
 
 use std::hint::black_box;
@@ -38,7 +38,7 @@ struct EntryBlock {
 }
 
 impl EntryIndex {
-    /// Indexes the entries that start at `starts`; `key` gives the key at one of these.
+    /// Indexes the entries that start at `starts`; `key` returns the key at one of these.
     pub(super) fn new<'a>(starts: &[u32], key: impl Fn(u32) -> &'a [u8]) -> Self {
         let (first, last) = match starts {
             [] => (&[][..], &[][..]),
@@ -104,7 +104,8 @@ impl EntryIndex {
 
 impl EntryBlock {
     fn new(starts: &[u32], head: impl Fn(u32) -> u64) -> Self {
-        // Missing entries are above all keys; a real head of this value is told from them by the node's length.
+        // Missing entries are above all keys; a real head of this value is distinguished from them by the node's
+        // length.
         let mut block = Self { heads: [u64::MAX; BLOCK], starts: [0; BLOCK] };
         for ((to_head, to_start), start) in block.heads.iter_mut().zip(&mut block.starts).zip(starts) {
             *to_head = head(*start);

@@ -17,7 +17,7 @@ use crate::error::{MountError, Result};
 
 const PROGRAM: &str = "fusermount3";
 
-/// The environment variable that tells the helper which descriptor the socket is.
+/// The environment variable that contains the number of the helper's socket.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
 /// Mounts through the helper. Returns the device of the mount.

@@ -53,7 +53,7 @@ fn assert_all_read(readers: &DeviceReaders) {
 #[test]
 fn one_reads_alone_while_one_program_asks_and_all_when_another_does() {
     let Some(readers) = alone() else { return };
-    // What the kernel does by itself is nobody's.
+    // Requests of the kernel itself belong to no program.
     answer(&readers, 0, 3);
     assert!(readers.is_sole_reader(gettid()));
     answer(&readers, 1, 1);
@@ -164,7 +164,7 @@ fn others_wait_while_one_is_alone_and_go_on_when_it_is_not() {
             readers.wait_for_sole_reader(gettid());
             gone_on.send(readers.sole.load(Ordering::Relaxed)).unwrap();
         });
-        // Who is alone does not wait for itself.
+        // A program that is alone does not wait for itself.
         readers.wait_for_sole_reader(gettid());
         readers.end_sole_reading(SoleReaderEnd::Useless);
         assert_eq!(reached.recv().unwrap(), ALL);
@@ -215,7 +215,7 @@ fn a_policy_that_was_taken_on_as_another_ended_it_is_not_kept() {
     set_thread_policy(gettid(), SchedulingPolicy::Idle).unwrap();
     readers.restore_ended_reader();
     assert_all_read(&readers);
-    // Who is alone again by then has it by right.
+    // A program that is alone again by then has sole reading rightly.
     readers.state.lock().free = Instant::now();
     answer(&readers, me(), STREAK + 1);
     assert!(readers.is_sole_reader(gettid()));

@@ -1,4 +1,4 @@
-//! The filter in front of a run: says "certainly not here" for all but about one in a hundred absent keys.
+//! The filter in front of a run: answers "certainly not here" for all but about one in a hundred absent keys.
 //!
 //! A blocked Bloom filter: a key sets `PROBES` bits of one block of 64 bytes, so that a question touches one cache
 //! line. Of the key's hash (XXH3, 128 bits) the upper half, scaled, chooses the block; each 9 bits of the lower half

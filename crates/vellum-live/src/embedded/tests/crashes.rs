@@ -108,7 +108,7 @@ impl Story {
     }
 }
 
-/// Opens a store and tells which of the states it is in.
+/// Opens a store and returns which of the states it is in.
 fn recover(folder: &Arc<SimFolder>, states: &[State], (least, most): (usize, usize), what: &str) -> usize {
     let engine = open(folder).unwrap_or_else(|error| panic!("{what}: {error}"));
     let sequence = engine.written.load(std::sync::atomic::Ordering::Acquire) as usize;

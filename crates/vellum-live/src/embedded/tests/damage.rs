@@ -73,7 +73,7 @@ fn a_file_that_ends_early_is_noticed_or_was_not_durable() {
         let is_journal = journal::parse_journal_number(name).is_some();
         assert!(is_journal || kept.is_empty(), "{name} was cut");
         assert!(kept.is_sorted(), "longer journals hold more");
-        // Without a mark behind it, a missing end cannot be told from one that never was.
+        // Without a mark behind it, a missing end cannot be distinguished from one that was never written.
         assert!(!is_journal || kept.contains(&durable) && kept.contains(&(states.len() - 2)));
     }
 }
@@ -109,7 +109,7 @@ fn a_mark_that_a_value_imitates_is_none() {
     let engine = open(&folder).unwrap();
     put(&engine, b"a", b"1").unwrap();
     engine.wait_until_durable(u64::MAX).unwrap();
-    // A real mark's bytes, as somebody may find them in a file and write them into another.
+    // A real mark's bytes, as an attacker may copy them from one file into another.
     let end = engine.writer.lock().journal.end as usize;
     let name = folder
         .file_contents()

@@ -79,7 +79,8 @@ fn a_failed_write_poisons_and_is_not_seen() {
     assert_eq!(state(&open(&folder).unwrap()).unwrap().len(), 1, "half a record does not count");
 }
 
-/// Fails at every operation in turn, once or for good: whoever opens the store then finds what was acknowledged.
+/// Fails at every operation in turn, once or for good: the next process that opens the store finds what was
+/// acknowledged.
 fn fail_everywhere(fault: SimFault, lasting: bool) {
     for after in 0.. {
         let folder = SimFolder::with_files(BTreeMap::new());
