@@ -113,7 +113,7 @@ enum Command {
     Completion(completion::Args),
 }
 
-/// Runs the command that the process was started with; gives its exit code.
+/// Runs the command that the process was started with. Returns its exit code.
 pub fn run_command_line() -> u8 {
     // Before any thread exists: with threads, the kernel takes milliseconds for each enlargement of the table.
     vellum_host::beneath::reserve_descriptor_table();

@@ -65,7 +65,7 @@ impl CommandContext {
         Ok(worktree)
     }
 
-    /// Says that the directory is a copy of a worktree's: what only reads shows the original's history.
+    /// Warns that the directory is a copy of a worktree's: what only reads shows the original's history.
     fn warn_about_copy(&self, volume: &Volume) -> Result<()> {
         match volume.find_dir_problem()? {
             Some(problem) => {
@@ -78,7 +78,7 @@ impl CommandContext {
     /// How typed paths relate to the worktree at `root`.
     pub fn paths_at_root(&self, root: &Path) -> UserPaths {
         let paths = UserPaths::new(&self.cwd, root);
-        // Whoever stands in a mount has been told if the table of mounts cannot be read.
+        // In a mount, an unreadable table of mounts has been reported already.
         match table::find_mount_at(root) {
             Ok(Some(mount)) if table::is_vellum_mount(&mount) => paths.with_shown_dir(&mount.root),
             _ => paths,

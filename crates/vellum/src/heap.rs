@@ -35,7 +35,7 @@ fn count_processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Starts a thread that gives memory which nobody uses back to the system, for as long as the process lives.
+/// Starts a thread that returns unused memory to the system, for as long as the process lives.
 pub fn start_memory_release() -> std::io::Result<()> {
     let run = || {
         loop {
@@ -52,7 +52,7 @@ fn return_free_memory() {
     // SAFETY: it takes nothing, and locks each heap while it counts.
     let free = unsafe { libc::mallinfo2() }.fordblks;
     if free >= FREE_MIN {
-        // SAFETY: it takes a number of bytes to keep, and gives back only pages without anything in use.
+        // SAFETY: it takes a number of bytes to keep, and returns only unused pages to the system.
         unsafe { libc::malloc_trim(0) };
     }
 }

@@ -1,6 +1,6 @@
-//! Ctrl-C: the first asks the running operation to stop cleanly, the second kills.
+//! Ctrl-C: the first one asks the running operation to stop cleanly, the second one kills it.
 //!
-//! Deliberately absent: what stopping means for an operation; it asks its meter between two items.
+//! Deliberately absent: what stopping means for an operation; it checks its meter between two items.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -43,8 +43,8 @@ pub fn should_stop(flag: &AtomicBool) -> bool {
     is_stop_requested(flag) && !FINISHES.load(Ordering::Relaxed)
 }
 
-/// The exit code of a process that stopped because it was asked to: 128 and the signal, as shells have it. None if nobody
-/// asked.
+/// The exit code of a process that stopped because it was asked to: 128 and the signal, as shells have it. None if no
+/// signal has arrived.
 pub fn signal_exit_code() -> Option<u8> {
     /// What a shell adds to the number of the signal that ended a process.
     const BY_SIGNAL: usize = 128;
@@ -53,12 +53,12 @@ pub fn signal_exit_code() -> Option<u8> {
     u8::try_from(BY_SIGNAL + signal).ok().filter(|_| signal != 0)
 }
 
-/// Whether somebody asked to stop.
+/// Whether the user asked to stop.
 pub fn is_stop_requested(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed)
 }
 
-/// Reports long waits, each cause once, and ends them when somebody asked to stop.
+/// Reports long waits, each cause once, and ends them when the user asked to stop.
 pub fn observe_long_waits() {
     // Waits happen in any thread, and the user interface belongs to the main one: what is said here goes to standard
     // error directly.

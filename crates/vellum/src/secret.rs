@@ -23,7 +23,7 @@ const SECRET_MAX: u64 = 1 << 20;
 /// How often a new passphrase may be mistyped.
 const TRIES: usize = 3;
 
-/// How long a wait for the terminal lasts before it looks whether somebody pressed Ctrl-C.
+/// How long a wait for the terminal lasts before it checks whether the user pressed Ctrl-C.
 const LOOK_UP: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// A secret's bytes, with the newline at the end of a file, which does not count ([`keyring::strip_newline`]).
@@ -110,7 +110,7 @@ fn read_secret_file(path: &Path) -> Result<SecretBytes> {
 fn read_raw_file(path: &Path) -> Result<SecretBytes> {
     // Reserved whole: growing would leave copies of the secret in freed memory.
     let mut secret = Zeroizing::new(Vec::with_capacity(64 << 10));
-    // One byte more than is allowed tells a file that is too long from one of just the allowed length.
+    // One byte more than is allowed distinguishes a file that is too long from one of just the allowed length.
     let read = |source: &mut dyn Read, secret: &mut Vec<u8>| source.take(SECRET_MAX + 1).read_to_end(secret);
     let result = if path == Path::new("-") {
         read(&mut io::stdin().lock(), &mut secret)

@@ -27,7 +27,7 @@ use crate::error::{CliError, Result, kind_name};
 use changes::list::{ChangeDetail, ChangeList, CollapsedDirs};
 use style::TextStyle;
 
-/// Columns of a terminal that does not say how many it has.
+/// Columns of a terminal that does not report how many it has.
 const COLUMNS: usize = 80;
 
 /// How the user wants to be spoken to.
@@ -96,7 +96,7 @@ impl UserInterface {
         list.print_lines(show, |deleted| compared.is_ignored_now(deleted), |line| self.print_line(line))
     }
 
-    /// Whether somebody can be asked, and answer.
+    /// Whether a person can be asked, and can answer.
     pub fn can_prompt(&self) -> bool {
         // The question goes to standard error: standard output may be a file.
         !self.voice.json && io::stdin().is_terminal() && io::stderr().is_terminal()
@@ -178,7 +178,7 @@ impl UserInterface {
     }
 }
 
-/// Prints what the parser has to say: help and version are results, all else is bad usage.
+/// Prints the message of the parser: help and version are results, all else is bad usage.
 pub fn report_usage_error(mut error: clap::Error, bad: u8) -> u8 {
     // An option that does not exist is a typing error, not the name of a file that begins with a hyphen.
     if error.kind() == ErrorKind::UnknownArgument {

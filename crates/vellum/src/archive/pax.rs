@@ -25,7 +25,7 @@ impl PaxRecords {
         self.records.push(b'\n');
     }
 
-    /// Adds a name. One that is not UTF-8 needs a record before it that says so.
+    /// Adds a name. One that is not UTF-8 needs a record before it that states this.
     pub fn add_name(&mut self, key: &[u8], name: &[u8]) {
         if !self.binary && std::str::from_utf8(name).is_err() {
             self.binary = true;

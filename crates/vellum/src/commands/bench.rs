@@ -59,10 +59,10 @@ enum Command {
     Compare(compare::Args),
 }
 
-/// What every bench says when it was stopped.
+/// What the message of every stopped bench adds.
 pub const REMOVED: &str = "what the bench had made was removed";
 
-/// Measures, or does what the subcommand says.
+/// Measures, or runs the subcommand.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     match &args.command {
         Some(Command::Engines(args)) => engines::run(args, context),

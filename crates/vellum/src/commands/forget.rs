@@ -27,7 +27,8 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
     // Loaded first: what was forgotten has no short id any more.
     let names = SnapshotNames::load_all(&volume)?;
-    // All are found before the first goes: 'HEAD~1 HEAD~2' means what it says.
+    // All names are resolved before the first snapshot is forgotten: 'HEAD~1 HEAD~2' must not change its meaning
+    // meanwhile.
     let mut entries = Vec::with_capacity(args.snapshots.len());
     for typed in &args.snapshots {
         let entry = volume.resolve_snapshot(typed)?;

@@ -126,7 +126,7 @@ impl HistoryFilter<'_> {
         take_entries(PathHistory::new(self.volume, path, steps), limit)
     }
 
-    /// Tags are few, and say where their snapshots are: no history is walked for them.
+    /// Tags are few, and contain the ids of their snapshots: no history is walked for them.
     fn find_tagged_entries(&self, pattern: &str) -> Result<Vec<HistoryEntry>> {
         let ids = self.names.find_tagged(|tag| matches_pattern(pattern, tag));
         let mut entries = Vec::with_capacity(ids.len());
@@ -160,7 +160,7 @@ fn take_entries(
     let mut shown = Vec::new();
     for entry in entries {
         let entry = entry?;
-        // One more than is shown tells whether there are more.
+        // One more than is shown is read, to see whether there are more.
         if shown.len() == limit {
             return Ok((shown, true));
         }

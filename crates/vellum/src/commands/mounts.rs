@@ -37,7 +37,7 @@ struct MountItemJson {
 impl MountItemJson {
     fn from_mount(mount: &MountTableEntry) -> Self {
         let dead = mount.is_dead();
-        // Somebody else's mount does not let us in; then what the kernel knows has to do.
+        // The mount of another user cannot be entered; then the kernel's table of mounts is the only source.
         let file = (!dead).then(|| table::read_mount_file(mount).ok()).flatten();
         let named = mount.source.strip_prefix("vellum:").map(String::from);
         let (worktree, snapshot) = match &file {
@@ -102,7 +102,7 @@ fn mount_row(context: &CommandContext, item: &MountItemJson) -> [TableCell; 4] {
             format!("not all in the store for {}", format::format_duration(Duration::from_secs(seconds)))
         }
     };
-    // The dead do not tell where their volume is, nor do other users' mounts.
+    // Dead mounts and those of other users do not show where their volume is.
     let state = item.state.as_deref().map_or_else(String::new, |state| format_path(state.as_bytes()));
     [shown, format_path(item.mountpoint.as_bytes()).into(), state.into(), how.into()]
 }

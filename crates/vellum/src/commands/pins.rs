@@ -27,7 +27,7 @@ struct PinJson {
     content: String,
     created: String,
     bytes: u64,
-    /// Bytes of it that are not here: it was interrupted, or somebody removed them.
+    /// Bytes of it that are not here: the pinning was interrupted, or they were removed.
     missing: u64,
 }
 

@@ -162,7 +162,7 @@ impl ProfileTables<'_> {
         self.print_interval()
     }
 
-    /// A mount, until it ends or somebody asks to stop.
+    /// A mount, until it ends or the user asks to stop.
     fn follow_log(&mut self, mut log: File, interval: f64) -> Result<()> {
         let stop_flag = interrupt::install_signal_handlers();
         let every = if interval > 0.0 { interval } else { INTERVAL_MAX };

@@ -152,7 +152,7 @@ fn merge_again(place: &MergePlace, context: &CommandContext, progress: &mut Merg
     }
     let old = progress.resolved.replace(stored.entry.id);
     volume.write_merge_progress(progress)?;
-    // The result that was replaced is no snapshot of anybody's.
+    // The result that was replaced was never a snapshot of the user's.
     if let Some(old) = old {
         volume.forget_snapshot(&old)?;
     }

@@ -42,7 +42,7 @@ const INTERVAL_MIN: f64 = 0.02;
 /// Lines between two heads.
 const HEAD_EVERY: u64 = 20;
 
-/// How often it is looked whether somebody asked to stop.
+/// How often the program checks whether the user asked to stop.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Shows them.
@@ -70,7 +70,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         if leaves {
             break;
         }
-        // A mount that has ended is no failure of whoever watches it.
+        // That a mount has ended is no failure of this command.
         let Ok(now) = read_metrics_sample(&mountpoint) else {
             // The screen is closed first: the note would be lost with it.
             drop(screen);

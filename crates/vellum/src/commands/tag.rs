@@ -69,7 +69,7 @@ fn remove_tags(removed: &[String], context: &CommandContext) -> Result<CommandOu
     for name in removed {
         match volume.remove_tag(name)? {
             Some(target) => targets.push((name.clone(), target)),
-            // A damaged tag has no target that could be reported, and is removed all the same.
+            // A damaged tag has no target that could be reported, but is removed nevertheless.
             None if context.ui.voice.quiet || context.ui.is_json() => {}
             None => context.ui.print_note(format!(
                 "removed the tag {}, which was damaged or lost",

@@ -125,7 +125,8 @@ impl EndingMount {
             report.unpublished = self.unpublished_json(
                 control::request_reply(control, &ControlRequest::Flush).err().map(failed_reply),
             );
-            // Recorded before the mount is out of sight: whoever mounts the worktree next learns who still holds it.
+            // Recorded before the mount is out of sight: the next command that mounts the worktree learns which
+            // processes still hold it.
             control::request_reply(control, &ControlRequest::NoteDetached)?;
         }
         // Looked for while the mount is still in the table of mounts.
@@ -158,7 +159,7 @@ impl EndingMount {
         Ok(())
     }
 
-    /// Waits until the process has ended, and ends it if other mount namespaces keep it from that. Gives what it says.
+    /// Waits until the process has ended, and ends it if other mount namespaces keep it from that. Returns its report.
     fn wait_for_shutdown(
         &self,
         context: &CommandContext,
@@ -243,7 +244,8 @@ fn unmount_with_retries(mountpoint: &Path) -> Result<()> {
 fn flush_mount_writes(context: &CommandContext, mountpoint: &Path) -> Result<()> {
     let done = File::open(mountpoint).and_then(|root| {
         match retry_on_intr(|| rustix::fs::syncfs(&root)) {
-            // Once: somebody wrote to a file that was open when the worktree was restored, and was told.
+            // This error occurs once: a program wrote to a file that was open when the worktree was restored, and got
+            // the error.
             Ok(()) | Err(Errno::STALE) => {}
             Err(error) => return Err(error.into()),
         }
@@ -251,7 +253,7 @@ fn flush_mount_writes(context: &CommandContext, mountpoint: &Path) -> Result<()>
     });
     match done {
         Ok(()) => Ok(()),
-        // Another took the worktree over: what that means is told at the end.
+        // Another machine took the worktree over: what that means is reported at the end.
         Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => Ok(()),
         Err(error) => context.ui.print_warning(format!(
             "the last writes may be incomplete: cannot flush {}: {error}",

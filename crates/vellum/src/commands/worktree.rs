@@ -91,7 +91,7 @@ struct WorktreeJson {
     directory: String,
     created: String,
     missing: bool,
-    /// Whether it is one to be mounted, and nobody has it.
+    /// Whether it is one to be mounted, and no process has it.
     unused: bool,
 }
 
@@ -152,7 +152,7 @@ fn is_dir_missing(volume: &Volume, name: &str, head: &WorktreeHead) -> bool {
     !matches!(volume.find_worktree_state(name, head), Ok(Some(_)))
 }
 
-/// Whether it is a worktree to be mounted that nobody has mounted or open.
+/// Whether it is a worktree to be mounted that no process has mounted or open.
 fn is_unused_live(name: &str, head: &WorktreeHead) -> bool {
     live::is_live_worktree(head) && json::LeaseJson::from_worktree_head(name, head).is_none()
 }

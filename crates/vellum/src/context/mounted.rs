@@ -74,7 +74,7 @@ pub fn find_mountpoint_above(cwd: &Path) -> Result<Option<PathBuf>> {
 impl MountProcess {
     fn find_for_mount(mount: &MountTableEntry) -> Result<Self> {
         let failed = || CliError::io_error("ask", mount.mountpoint.display().to_string());
-        // What tells of the process is at the root, which a bind of a directory does not show.
+        // The file that describes the process is at the root, which a bind mount of a directory does not show.
         let whole = if mount.is_whole_filesystem() { None } else { table::find_whole_mount(mount.device)? };
         let file = table::read_mount_file(whole.as_ref().unwrap_or(mount)).map_err(failed())?;
         let (Some(worktree), Some(control)) = (file.worktree, file.control) else {

@@ -26,12 +26,12 @@ pub struct SnapshotNames {
 }
 
 impl SnapshotNames {
-    /// Reads them. Short ids are told from all that the store has.
+    /// Reads them. Short ids are unique among all snapshots of the store.
     pub fn load_all(volume: &Volume) -> Result<Self> {
         Self::load_among_ids(volume, volume.catalog.last_listed_ids()?)
     }
 
-    /// Reads them. Short ids are told from all that are known here, without asking the store for its list.
+    /// Reads them. Short ids are unique among all that are known here, without a listing of the store.
     pub fn load_known(volume: &Volume) -> Result<Self> {
         Self::load_among_ids(volume, volume.catalog.cached_ids())
     }
@@ -62,7 +62,7 @@ impl SnapshotNames {
         warn_about_damaged_refs(ui, &self.damaged)
     }
 
-    /// All worktrees of the volume that can be read, with what their refs say.
+    /// All worktrees of the volume that can be read, with the content of their refs.
     pub fn worktrees(&self) -> &[(String, WorktreeHead)] {
         &self.worktrees
     }
@@ -77,7 +77,7 @@ impl SnapshotNames {
         &self.ids
     }
 
-    /// As much of the id as tells it from all others.
+    /// As much of the id as is unique.
     pub fn short_id(&self, id: &SnapshotId) -> String {
         resolve::shorten_id(id, &self.ids)
     }

@@ -1,7 +1,7 @@
-//! What names a snapshot that a mount has made and not published yet, so that nobody has to wait for the store.
+//! Names of snapshots that a mount has made and not published yet, so that a command need not wait for the store.
 //!
 //! Invariant: a name means what it would mean once everything was published. What cannot be told without that (moments,
-//! names of worktrees, beginnings of ids that may be several) is left to whoever publishes first.
+//! names of worktrees, beginnings of ids that may be several) is left to commands that publish first.
 
 use std::collections::HashMap;
 
@@ -15,14 +15,14 @@ use crate::mounting::control::{ControlRequest, UnpublishedSnapshot};
 /// Shortest beginning of an id that may be taken for one.
 const ID_MIN: usize = 4;
 
-/// What a name means, as far as it can be told.
+/// The meaning of a name, as far as it is known.
 #[derive(Debug, PartialEq, Eq)]
 enum NameMeaning {
     /// A snapshot that is not in the store.
     Unpublished(SnapshotId),
-    /// What the store says of this expression, whatever else is published.
+    /// What this expression means in the store, whatever else is published.
     Published(String),
-    /// Only the store can tell, with everything in it.
+    /// Only the store can decide, with everything in it.
     Unknown,
 }
 
@@ -34,7 +34,7 @@ struct UnpublishedHistory {
 }
 
 impl MountedWorktree {
-    /// The snapshot that a name means, if that can be told before everything is published.
+    /// The snapshot that a name means, if that is known before everything is published.
     pub fn find_unpublished(&self, text: &str) -> Result<Option<SnapshotId>> {
         // The process of the mount knows these snapshots, and the store does not have them yet.
         let answer = self.send_request(&ControlRequest::Unpublished)?;

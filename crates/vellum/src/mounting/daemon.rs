@@ -1,8 +1,8 @@
 //! The process that serves a mount, from the moment when it is ready to its end; and how it is started in the
 //! background.
 //!
-//! Invariant: it ends because somebody unmounts, or by a signal, which makes it unmount itself, and end whoever still
-//! holds the mount; then everything that was written is made durable.
+//! Invariant: it ends by an unmount, or by a signal, which makes it unmount itself and end even if programs still hold
+//! the mount; then everything that was written is made durable.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -50,11 +50,11 @@ pub struct ServedMount {
     pub end: Arc<ShutdownSignal>,
 }
 
-/// Serves a mount until it is ended, then makes everything durable. Gives whether all of it is in the store.
+/// Serves a mount until it is ended, then makes everything durable. Returns whether all of it is in the store.
 pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
     let ServedMount { mounted, live, mountpoint, needed, log, end } = serving;
     log.write_line(&format!("mounted on {}", mountpoint.display()));
-    // Later the mount may be out of sight: whoever holds it is then found by the number of its device.
+    // Later the mount may be out of sight: processes that hold it are then found by the number of its device.
     let device = table::find_mount_at(&mountpoint)?.map(|mount| mount.device);
     let claim = live.as_ref().map(|live| live.claim.clone());
     let ending = MountShutdown { mountpoint, device, claim, log: log.clone(), end: end.clone() };
@@ -75,7 +75,7 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
     };
     std::thread::Builder::new().name("vellum-served".into()).spawn(wait).map_err(failed())?;
     if end.wait_for_cause() == ShutdownCause::Asked {
-        // The connection to the kernel ends with this process: whoever still uses the mount gets ENOTCONN.
+        // The connection to the kernel ends with this process: programs that still use the mount get ENOTCONN.
         log.write_line("the mount is still seen somewhere: it is dead there from now on");
     }
     let ended = live.map_or_else(|| Ok(UnmountReport::default()), |live| live.publish_and_release(&log));
@@ -96,7 +96,7 @@ pub fn serve_until_unmount(serving: ServedMount) -> Result<bool> {
         Err(error) => log.write_line(&format!("unmounted after a failure: {error}")),
     }
     let is_whole = report.failure.is_none();
-    // The lease is given up by now: whoever waits for the report can mount the worktree again at once.
+    // The lease is given up by now: a process that waits for the report can mount the worktree again at once.
     end.publish_report(report);
     done?;
     Ok(is_whole)
@@ -135,15 +135,15 @@ fn unmount_on_signal(ending: MountShutdown) -> Result<()> {
 }
 
 impl MountShutdown {
-    /// Ends the mount within [`GRACE`], whoever uses it still: what they wrote until then is kept.
+    /// Ends the mount within [`GRACE`], even if programs still use it: what they wrote until then is kept.
     fn unmount_within_grace(&self) {
         let done = match vellum_fuse::unmount_filesystem(&self.mountpoint) {
-            // A program stands in the mount, or has a file open (EBUSY): it keeps its files, and nobody else comes in
-            // any more.
+            // A program stands in the mount, or has a file open (EBUSY): it keeps its files, and no program can enter
+            // it or open files in it any more.
             Err(MountError::Busy(_)) => {
                 self.log.write_line("the mount is in use: it goes out of sight");
                 self.claim.iter().for_each(|claim| {
-                    // It only tells others why they have to wait.
+                    // It only shows other processes why they have to wait.
                     let _ = claim.record_stage(HolderStage::Detached);
                 });
                 vellum_fuse::detach_mount(&self.mountpoint)
@@ -177,10 +177,10 @@ impl MountShutdown {
     }
 }
 
-/// How long the kernel may take to end a mount that nobody holds any more.
+/// How long the kernel may take to end a mount that no process holds any more.
 const SETTLING: Duration = Duration::from_millis(500);
 
-/// What the process in the background says of its failure.
+/// The failure that the process in the background reports.
 #[derive(Deserialize)]
 struct DaemonFailure {
     kind: String,
@@ -188,12 +188,12 @@ struct DaemonFailure {
     hint: Option<String>,
 }
 
-/// Starts this program again in the background with these arguments; gives what it reports when it is ready.
+/// Starts this program again in the background with these arguments. Returns what it reports when it is ready.
 pub fn start_daemon(arguments: &[std::ffi::OsString]) -> Result<Value> {
     let program = std::env::current_exe().map_err(CliError::io_error("find", "this program"))?;
     let failed = || CliError::io_error("start", program.display().to_string());
     let mut command = Command::new(&program);
-    // It must not stand in a directory that somebody wants to unmount.
+    // Its working directory must not be one that the user wants to unmount.
     command
         .args(arguments)
         .current_dir("/")
@@ -230,7 +230,7 @@ fn read_daemon_report(mut child: Child) -> Result<Value> {
             Ok(said)
         }
         Some(error) => {
-            // The end of a process that failed is near; nobody else would collect it.
+            // The end of a process that failed is near; no other process would collect it.
             let _ = child.wait();
             let Ok(DaemonFailure { kind, message, hint }) = DaemonFailure::deserialize(error) else {
                 return Err(daemon_death_error(child, &errors));

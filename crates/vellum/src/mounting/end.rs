@@ -36,7 +36,7 @@ struct UnmountProgress {
 pub enum ShutdownCause {
     /// The kernel has ended the mount.
     Unmounted,
-    /// Somebody asked, and the mount may still be seen somewhere.
+    /// The end was requested, and the mount may still be visible somewhere.
     Asked,
 }
 
@@ -48,7 +48,7 @@ pub struct ShutdownSignal {
 }
 
 impl ShutdownSignal {
-    /// Asks the process to end, whoever still sees the mount.
+    /// Asks the process to end, even if the mount is still visible somewhere.
     pub fn request_shutdown(&self) {
         self.lock().is_asked = true;
         self.changed.notify_all();
@@ -90,12 +90,12 @@ impl ShutdownSignal {
         self.changed.notify_all();
     }
 
-    /// Tells everybody; returns when those who wait have been answered.
+    /// Wakes all waiting threads. Returns when those that wait have been answered.
     pub fn publish_report(&self, report: UnmountReport) {
         self.lock().report = Some(report);
         self.changed.notify_all();
         let answering = |progress: &mut UnmountProgress| progress.listeners > 0;
-        // Whoever does not read its answer must not keep the process.
+        // A client that does not read its answer must not keep the process alive.
         self.changed.wait_while_for(&mut self.lock(), answering, ANSWERING_MAX);
     }
 

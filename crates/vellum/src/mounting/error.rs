@@ -64,7 +64,7 @@ pub enum MountingError {
     /// The mount failed.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// The process in the background could not mount; this is what it says.
+    /// The process in the background could not mount, and reported this.
     #[error("{message}")]
     Daemon {
         /// What kind of failure.
@@ -100,7 +100,7 @@ impl MountingError {
         }
     }
 
-    /// What to do next, where there is something better to say than its kind.
+    /// What to do next, where there is better advice than that for its kind.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Missing(path) => return Some(format!("make it first: mkdir {}", path.display())),

@@ -32,10 +32,10 @@ impl MountLog {
         Ok(Self { file })
     }
 
-    /// Adds a line. What it says must be fit to be shown.
+    /// Adds a line. Its text must be fit to be shown.
     pub fn write_line(&self, text: &str) {
         let now = Timestamp::now();
-        // There is nobody to tell that the log cannot be written.
+        // There is no place to report that the log cannot be written.
         let _ = (&self.file).write_all(format!("{now:.3} {text}\n").as_bytes());
     }
 

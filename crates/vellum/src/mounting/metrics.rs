@@ -1,6 +1,6 @@
 //! Figures of a mount over HTTP, for Prometheus: one page, `/metrics`, which nothing but `GET` and `HEAD` reaches.
 //!
-//! Invariant: whoever asks changes nothing and costs little: one at a time, requests of [`REQUEST_MAX`] bytes within
+//! Invariant: a request changes nothing and costs little: one at a time, requests of [`REQUEST_MAX`] bytes within
 //! [`PATIENCE`]. The address is of this machine alone unless it was typed otherwise. Deliberately absent: encryption and
 //! passwords; who wants figures elsewhere puts a proxy before it.
 
@@ -48,9 +48,9 @@ pub fn serve_metrics(address: SocketAddr, text: MetricsText) -> Result<SocketAdd
     let answer = move || {
         for stream in listener.incoming() {
             match stream {
-                // Whoever asked may be gone.
+                // The client may be gone.
                 Ok(stream) => drop(serve_connection(stream, &text)),
-                // Descriptors may be scarce; nobody is served by trying at once.
+                // Descriptors may be scarce, and trying again at once would only fail again.
                 Err(_) => std::thread::sleep(PATIENCE),
             }
         }

@@ -56,11 +56,11 @@ pub fn prepare_mountpoint(mountpoint: &Path) -> Result<()> {
 /// How long the kernel may take to end the mount of a process that was killed.
 const TEARDOWN: Duration = Duration::from_millis(2500);
 
-/// How often it is asked whether it has.
+/// How often this is checked.
 const TEARDOWN_STEP: Duration = Duration::from_millis(10);
 
-/// Whether nobody serves a mount. A process that was killed a moment ago still has it until the kernel has closed what
-/// it had open: that is waited for.
+/// Whether no process serves a mount. A process that was killed a moment ago still has it until the kernel has closed
+/// what it had open: that is waited for.
 fn is_dead_or_dying(mount: &table::MountTableEntry) -> bool {
     let start = Instant::now();
     while !mount.is_dead() {

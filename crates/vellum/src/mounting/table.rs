@@ -24,7 +24,7 @@ pub fn read_mount_file(mount: &MountTableEntry) -> io::Result<MountFile> {
     serde_json::from_slice(&text).map_err(io::Error::other)
 }
 
-/// For how many seconds a mount has had something that is not in the store; `None` if it does not say.
+/// For how many seconds a mount has had something that is not in the store; `None` if this is unknown.
 pub fn read_unpublished_age(mount: &MountTableEntry) -> Option<u64> {
     let text = std::fs::read_to_string(mount.mountpoint.join(".vellum/stats")).ok()?;
     let samples = exposition::parse_samples(&text);

@@ -23,7 +23,7 @@ pub fn start_mount_watch(
         loop {
             // Before the first wait, too: a bind may have been made before the table was opened.
             detach_filesystem(device, &needed, &log);
-            // The table is always readable; that it changed is told as an exception.
+            // The table is always readable; a change is signalled as an exception.
             match poll(&mut [PollFd::new(&changes, PollFlags::PRI)], None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {

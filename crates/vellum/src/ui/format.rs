@@ -45,7 +45,7 @@ pub fn format_number(number: u64) -> String {
     text
 }
 
-/// Digits of an id that are shown: as many as tell the snapshots of most volumes apart.
+/// Digits of an id that are shown: enough to distinguish the snapshots of most volumes.
 const SHORT: usize = 8;
 
 /// The beginning of an id, where it is not known how much of it is unique.

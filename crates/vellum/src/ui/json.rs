@@ -77,7 +77,7 @@ impl From<&Path> for NameJson {
     }
 }
 
-/// What `kind` says of a file.
+/// The values of `kind` for a file.
 pub fn file_kind_name(kind: FileKind) -> &'static str {
     match kind {
         FileKind::File => "file",
@@ -117,7 +117,7 @@ pub struct LeaseJson {
 }
 
 impl LeaseJson {
-    /// The lease of a worktree, if somebody has it: a process that is gone has nothing.
+    /// The lease of a worktree, if a process has it: one that is gone has none.
     pub fn from_worktree_head(worktree: &str, head: &WorktreeHead) -> Option<Self> {
         let lease = head.lease.as_ref().filter(|lease| !lease.ended && !lease.session.is_process_dead())?;
         Some(Self {
@@ -185,7 +185,7 @@ impl SnapshotJson {
     }
 }
 
-/// What `origin` says of a snapshot.
+/// The values of `origin` for a snapshot.
 pub fn origin_name(origin: SnapshotOrigin) -> &'static str {
     match origin {
         SnapshotOrigin::User => "user",

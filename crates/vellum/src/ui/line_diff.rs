@@ -1,6 +1,6 @@
 //! Two texts compared line by line, and the hunks of a patch.
 //!
-//! Invariant: a hunk says what is in the texts, byte for byte. A line ends with a newline, as in git. Absent: the
+//! Invariant: a hunk contains the lines of the texts, byte for byte. A line ends with a newline, as in git. Absent: the
 //! search for the differences, which merges use too.
 
 use std::io::{self, Write};

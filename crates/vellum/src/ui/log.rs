@@ -1,4 +1,4 @@
-//! What goes on inside, for those who look for a fault: `VELLUM_LOG` says how much of it, as `RUST_LOG` does elsewhere.
+//! The diagnostic log: `VELLUM_LOG` chooses what it contains, as `RUST_LOG` does elsewhere.
 //!
 //! It goes to the standard error output, which is the mount's log in a process that serves a mount. Without the variable
 //! nothing is written and nothing costs time. What is written is for people: no program may rely on it.
@@ -14,15 +14,15 @@ use crate::error::{CliError, Result};
 /// The variable.
 const VARIABLE: &str = "VELLUM_LOG";
 
-/// Writes what another process of this program logged before it had a log of its own, if a log is asked for.
+/// Writes what another process of this program logged before it had a log of its own, if a log is requested.
 pub fn forward_log(text: &str) {
     if std::env::var_os(VARIABLE).is_some_and(|directives| !directives.is_empty()) {
-        // If nobody reads it, nothing is lost that anybody relies on.
+        // If it cannot be written, nothing is lost that another part relies on.
         let _ = stderr().write_all(text.as_bytes());
     }
 }
 
-/// Starts the log if the environment asks for one.
+/// Starts the log if the environment requests one.
 pub fn start_log() -> Result<()> {
     let Some(directives) = std::env::var_os(VARIABLE).filter(|directives| !directives.is_empty()) else {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Text patches in git's extended format: `git apply` and `patch -p1` take them.
 //!
-//! What a patch cannot say (owners, times, extended attributes, directories, special files, binary content) stands
+//! What a patch cannot express (owners, times, extended attributes, directories, special files, binary content) stands
 //! in lines that begin with `#`, which both skip; nothing is left out silently.
 
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use vellum_volume::diff::{ChangeKind, ChangeSide, FileChange};
 use super::changes;
 use super::line_diff::LineDiff;
 
-/// Bytes at the beginning of a file in which a NUL tells that it is no text: what git looks at.
+/// Bytes at the beginning of a file in which a NUL means that it is no text: what git looks at.
 const TEXT_PROBE: usize = 8000;
 
 /// The content of one side.

@@ -140,7 +140,7 @@ struct RecentProgress {
 
 impl RecentProgress {
     fn record_progress(&mut self, elapsed: Duration, now: ProgressReading) {
-        // Nothing counted yet says nothing of the speed.
+        // Without a count there is no speed yet.
         if (now.items, now.bytes) == (0, 0) {
             self.readings.clear();
         }
@@ -169,12 +169,12 @@ impl RecentProgress {
     }
 }
 
-/// Up to the next second: nobody can tell more of what is to come.
+/// Up to the next second: an estimate is not more exact than that.
 fn round_up_to_second(left: Duration) -> Duration {
     Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0))
 }
 
-/// One line: what, how much of how much, how fast, how long still. What does not fit into so many columns is left out: how
+/// One line: what, how much of how much, how fast, how long still. What does not fit into the columns is left out: how
 /// long it takes still is the last that goes.
 fn format_progress_line(
     task: ProgressTask,

@@ -45,7 +45,7 @@ pub struct IntervalFigures {
     pub transactions: OperationRate,
     /// Tries of transactions that had to be repeated, a second.
     pub retries: f64,
-    /// Per cent of questions that the caches answered; null where nobody asked.
+    /// Per cent of requests that the caches answered; null if there were none.
     pub cache_hits: Option<f64>,
     /// Bytes that the caches hold.
     pub cache: u64,

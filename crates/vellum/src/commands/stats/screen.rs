@@ -25,7 +25,7 @@ const CLOSE: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
 const HOME: &[u8] = b"\x1b[H";
 const REST: &[u8] = b"\x1b[J";
 
-/// Lines of a terminal that does not say how many it has.
+/// Lines of a terminal that does not report how many it has.
 const LINES: usize = 24;
 
 /// The terminal, until dropped.
@@ -46,7 +46,7 @@ impl<'a> StatsScreen<'a> {
         Ok(screen)
     }
 
-    /// Waits so long at most; whether somebody asked to leave meanwhile.
+    /// Waits for a time at most. Returns whether the user asked to leave meanwhile.
     pub fn wait_for_quit(&self, at_most: Duration) -> bool {
         if self.typing.is_none() {
             std::thread::sleep(at_most);
@@ -63,7 +63,7 @@ impl<'a> StatsScreen<'a> {
                 // `INTR` is a signal, which the caller looks for; after any other error nothing can be typed.
                 Err(error) => error != rustix::io::Errno::INTR,
             },
-            // A signal; whoever waits looks for that.
+            // A signal; the caller checks for that.
             Ok(0) | Err(_) => false,
         }
     }
@@ -95,7 +95,7 @@ impl Drop for StatsScreen<'_> {
     }
 }
 
-/// Each key comes at once and is not shown; Ctrl-C stays a signal. Gives how it was before.
+/// Each key comes at once and is not shown; Ctrl-C stays a signal. Returns the previous settings.
 fn enable_key_input() -> Option<Termios> {
     let before = tcgetattr(stdin()).ok()?;
     let mut keys = before.clone();

@@ -9,7 +9,7 @@ const GROUP: u32 = 0o2070;
 const OTHERS: u32 = 0o1007;
 
 /// Changes of modes: clauses with commas between them, each perhaps with a `D` or an `F` in front.
-/// Where nobody is named in one, `umask` says who is not meant.
+/// Where no class is named in one, `umask` decides which bits are not meant.
 pub fn parse_mode_changes(typed: &str, umask: u32) -> Result<Vec<ModeChange>> {
     typed
         .split(',')
@@ -46,7 +46,7 @@ fn parse_mode_clause(clause: &str, umask: u32) -> Option<ModeChange> {
             _ => return None,
         };
     }
-    // As with chmod: who names nobody means all, but for what the umask keeps from them.
+    // As with chmod: a change without a class means all classes, except for the bits of the umask.
     let masked = if who.is_empty() { umask } else { 0 };
     if who.is_empty() {
         whom = 0o7777;

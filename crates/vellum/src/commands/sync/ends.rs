@@ -47,7 +47,7 @@ pub enum EndpointArg {
 }
 
 impl EndpointArg {
-    /// What was typed, as far as its look and what is there tell.
+    /// The kind of what was typed, as far as its form and the existing files show it.
     pub fn parse_endpoint(typed: &OsStr, context: &CommandContext) -> Self {
         let bytes = typed.as_bytes();
         let Some(colon) = bytes.iter().position(|byte| *byte == b':') else {
@@ -94,7 +94,7 @@ pub type OpenSource = dyn FnOnce(&[u8]) -> Box<dyn SourceEnd>;
 pub struct SourceEndpoint {
     /// What is read; a single entry goes by the name that it is given here.
     pub open: Box<OpenSource>,
-    /// What a person is told that it is.
+    /// The name of its kind, for messages.
     pub words: String,
     /// The name under which it goes into the destination; none for what is in a directory.
     pub name: Option<Vec<u8>>,
@@ -134,7 +134,7 @@ pub struct DestinationEndpoint {
     pub makes_path: bool,
     /// The name of a single entry there.
     pub shown: Option<Vec<u8>>,
-    /// What a person is told.
+    /// Its name in messages.
     pub words: String,
     /// The other host that it is on.
     pub remote: Option<RemoteEnd>,
@@ -321,7 +321,7 @@ impl DestinationEndpoint {
     }
 }
 
-/// Makes a directory, and so many of those above it as are not there, without passing through symlinks of other users.
+/// Makes a directory and its missing parents, without passing through symlinks of other users.
 pub fn create_trusted_dir(path: &Path, above: usize) -> std::result::Result<(), BeneathError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return HeldDir::open_trusted_root(path).map(drop);
@@ -368,7 +368,7 @@ pub fn check_option_dir(path: &Path) -> Result<()> {
 fn check_trusted_path(path: &Path) -> Result<()> {
     match HeldDir::open_trusted_root(path) {
         Err(error @ BeneathError::UntrustedLink { .. }) => Err(SyncError::from(error).into()),
-        // What else is wrong is told by who opens it.
+        // Other failures are reported when it is opened.
         _ => Ok(()),
     }
 }

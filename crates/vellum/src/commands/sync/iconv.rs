@@ -26,7 +26,7 @@ fn locale_charset() -> String {
     charset.unwrap_or("UTF-8").to_owned()
 }
 
-/// The charsets that were asked for; `-` asks for none.
+/// The charsets that were requested; `-` requests none.
 pub fn parse_name_charsets(args: &Args) -> Result<Option<NameCharsets>> {
     let Some(typed) = args.places.iconv.as_deref().filter(|typed| *typed != "-") else { return Ok(None) };
     if args.two_way.two_way {
@@ -70,7 +70,7 @@ pub fn convert_listed_paths(filters: &Arc<SyncFilters>, conversion: NameConversi
     Arc::new(SyncFilters { selection, ..(**filters).clone() })
 }
 
-/// A run of which a person is told.
+/// A run that is reported to the user.
 pub struct ShownRun<'a> {
     pub from: &'a mut TreeListing,
     pub to: &'a mut TreeListing,

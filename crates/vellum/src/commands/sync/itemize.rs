@@ -14,7 +14,7 @@ pub struct ItemizedStep<'a> {
     to: &'a TreeListing,
 }
 
-/// The steps that a person is told of: those that only mend what others touch are left out.
+/// The steps that are reported: those that only restore what others touch are left out.
 pub fn itemize_steps<'a>(
     plan: &'a SyncPlan,
     from: &'a TreeListing,

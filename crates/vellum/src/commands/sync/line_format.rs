@@ -1,4 +1,4 @@
-//! Lines in a format that the user gives, as rsync's `--out-format` and `--log-file-format` have it.
+//! Lines in the user's own format, as rsync's `--out-format` and `--log-file-format` have it.
 //!
 //! Invariant: a format is refused before anything is changed if it has an escape that is not known. Deliberately absent:
 //! bytes sent for one file (`%b`, `%c`), which are counted for a run, and what only daemons know (`%h`, `%a`, `%u`, `%m`,

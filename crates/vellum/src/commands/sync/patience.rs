@@ -1,7 +1,7 @@
 //! Working again when a connection was cut.
 //!
 //! Invariant: a run is taken up only after a connection that had stood was lost: what never stood would not the next
-//! time. Deliberately absent: what is done again (whoever asks knows what has arrived).
+//! time. Deliberately absent: what is done again (the caller knows what has arrived).
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use vellum_host::ProgressMeter;
 use vellum_sync::model::options::SyncOptions;
 use vellum_sync::two_way::ConnectionHealth;
 
-/// How often a lost connection is made again, unless told otherwise.
+/// How often a lost connection is made again by default.
 const RETRIES: u32 = 3;
 /// How long is waited before the first of these, and twice as long before each that follows.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -26,7 +26,7 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// As the options say.
+    /// According to the options.
     pub fn new(options: &SyncOptions) -> Self {
         Self { tries: options.effort.retries.unwrap_or(RETRIES), pause: PAUSE, cuts: 0 }
     }

@@ -67,7 +67,7 @@ pub fn connect_remote(host: &OsStr, path: &OsStr, role: ServerRole, args: &Args)
         };
         return Err(CliError::usage_error(message, hint));
     }
-    // What the host is told, not what is shown.
+    // What is sent to the host, not what is shown.
     let told = [host.as_bytes(), b":", &iconv::convert_remote_path(args, path.as_bytes())?].concat();
     let address = match RemoteAddress::parse(&told) {
         Some(parsed) => parsed.map_err(|error| address_error(&error))?,

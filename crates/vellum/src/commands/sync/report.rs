@@ -1,4 +1,4 @@
-//! What a person, or a program, is told of a run.
+//! Reports of a run, for people and as JSON.
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
@@ -35,7 +35,7 @@ pub struct SyncRun<'a> {
     pub hides_idle: bool,
 }
 
-/// A run as JSON tells it.
+/// A run as JSON.
 #[derive(Serialize)]
 pub struct SyncRunJson {
     dry_run: bool,
@@ -79,7 +79,7 @@ struct SyncStepJson {
 }
 
 impl SyncRun<'_> {
-    /// Tells of the run; gives how it ended.
+    /// Reports the run. Returns how it ended.
     pub fn report_run(&self, args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         let problems = self.collect_problems();
         if context.ui.is_json() {
@@ -123,7 +123,7 @@ impl SyncRun<'_> {
         problems
     }
 
-    /// What a person is told.
+    /// The report for people.
     pub fn print_lines(&self, args: &Args, context: &CommandContext) -> Result<()> {
         let ui = &context.ui;
         if ui.voice.quiet || self.hides_idle && self.is_idle() && self.plan.moved.is_empty() {
@@ -181,7 +181,7 @@ impl SyncRun<'_> {
         }
     }
 
-    /// Lines in the user's own format, and no others unless they are asked for.
+    /// Lines in the user's own format, and no others unless they are requested.
     fn formatted_lines(&self, format: &LineFormat, args: &Args, context: &CommandContext) -> Result<()> {
         if !format.is_empty() {
             for step in itemize_steps(self.plan, self.from, self.to) {
@@ -286,7 +286,7 @@ impl SyncRun<'_> {
         facts.format_lines().into_iter().try_for_each(|line| context.ui.print_line(line))
     }
 
-    /// What a program is told.
+    /// The report for programs.
     pub fn to_json(&self, args: &Args, problems: Vec<ProblemJson>) -> SyncRunJson {
         let counts = self.plan.counts;
         let steps = (args.show.dry_run || args.show.itemize || self.done.is_none())

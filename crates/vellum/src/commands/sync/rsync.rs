@@ -10,7 +10,7 @@ use crate::error::{CliError, Result};
 /// What is said of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RsyncOptionSupport {
-    /// It is taken, and there is nothing to do: what it asks for is so anyway.
+    /// It is accepted, and there is nothing to do: what it requests is always the case.
     Anyway(&'static str),
     /// What does it here.
     Ours(&'static str),
@@ -175,7 +175,7 @@ pub struct RsyncArgs {
 }
 
 impl RsyncArgs {
-    /// Refuses what there is none of here, and says why, or what there is instead.
+    /// Refuses options that do not exist here, with the reason or the replacement.
     pub fn refuse_unsupported(&self) -> Result<()> {
         let refused = self.typed.iter().find_map(|row| match row.meaning {
             Anyway(_) => None,

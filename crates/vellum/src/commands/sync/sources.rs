@@ -30,7 +30,7 @@ pub struct SourceArg {
     typed: EndpointArg,
     /// What of it is meant, with `--relative`.
     pub named: Option<Vec<u8>>,
-    /// The directory in which the path begins takes part itself: `./` says so.
+    /// The directory in which the path begins takes part itself: `./` means that.
     with_root: bool,
 }
 
@@ -213,7 +213,7 @@ impl RelativePath {
         let judge = judge.enter_dir(b"", &|_| Ok(None))?.unwrap_or(judge);
         let path = self.path.strip_suffix(b"/").unwrap_or(&self.path);
         let takes = |is_dir| judge.evaluate_entry(path, is_dir).transfer;
-        // What is not there cannot be left out; on another host nobody knows.
+        // What is not there cannot be left out; on another host this is unknown.
         Ok(match &self.root {
             Some(root) => std::fs::symlink_metadata(root.join(OsStr::from_bytes(path)))
                 .is_ok_and(|found| !takes(found.is_dir())),

@@ -169,7 +169,7 @@ fn execute_two_way(
         }
     });
     let (sight, mut plan) = looked.map_err(stopped)?;
-    // Nothing has been done by now: somebody may take as long as they like to answer, or stop here.
+    // Nothing has been done by now: the user may take any time to answer, or stop here.
     if asks_about_conflicts(args) && plan.open_conflicts().next().is_some() {
         two_way.request.answers = ask::ask_about_conflicts(&plan, &sight, context)?;
         plan = two_way.build_plan(archive, &sight)?;

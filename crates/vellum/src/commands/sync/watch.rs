@@ -1,7 +1,7 @@
 //! `vellum sync --watch`: again, whenever something changes.
 //!
-//! Invariant: a side is watched before it is listed, so that no change falls between two runs; an error is told, and the
-//! next run tries again. Ctrl-C lets the run under way end. Deliberately absent: what a run does.
+//! Invariant: a side is watched before it is listed, so that no change falls between two runs; an error is reported,
+//! and the next run tries again. Ctrl-C lets the run under way end. Deliberately absent: what a run does.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
 
-/// Longest wait before somebody looks whether to stop: a signal may come just before the wait.
+/// Longest wait before the program checks whether to stop: a signal may come just before the wait.
 const LOOK_UP: Duration = Duration::from_millis(500);
 /// After a failure it is tried again, soon at first, and at last this seldom.
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ pub struct WatchArgs {
     pub poll: f64,
 }
 
-/// Synchronises until somebody asks to stop.
+/// Synchronises until the user asks to stop.
 pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mut watch = SyncWatch::new(args, context)?;
     let stop_flag = interrupt::install_signal_handlers();

@@ -78,7 +78,7 @@ pub fn run(args: &Args, context: &CommandContext, volume: &Volume) -> Result<Com
 /// Asks the process that has the worktree mounted on this machine, if one has, and lets it set another quota.
 fn query_mounted_quota(head: &WorktreeHead, quota: Option<WorktreeQuota>) -> Result<Option<ControlReply>> {
     let Some(lease) = head.lease.as_ref().filter(|lease| !lease.ended) else { return Ok(None) };
-    // The lease of a process that has died ends by itself; nobody answers for it.
+    // The lease of a process that has died ends by itself; until then no process answers.
     if head.host != host_name() || lease.session.is_process_dead() {
         return Ok(None);
     }

@@ -25,7 +25,7 @@ const NARROWEST_NAMES: usize = 20;
 /// one name at the limit of the system does not fill a million lines with blanks.
 const NAMES_IN_FILES: usize = 120;
 
-/// How wide a column of names may be on a terminal with so many columns, or in a file.
+/// How wide a column of names may be on a terminal of some width, or in a file.
 pub fn limit_name_column(terminal: Option<usize>) -> CellLimit {
     match terminal {
         Some(columns) => CellLimit::NextLine(columns.saturating_sub(BESIDE_NAMES).max(NARROWEST_NAMES)),
@@ -54,7 +54,7 @@ impl CollapsedDirs {
     }
 }
 
-/// What a list says of each difference.
+/// What a list shows of each difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeDetail {
     /// In which respects it differs.
@@ -79,8 +79,8 @@ pub struct ChangeList<'a> {
 }
 
 impl ChangeList<'_> {
-    /// Prints the list. `show` turns a path into what the user would type; `is_ignored` says whether something deleted
-    /// is there, and ignored.
+    /// Prints the list. `show` turns a path into what the user would type; `is_ignored` returns whether something
+    /// deleted is there, and ignored.
     pub fn print_lines(
         &self,
         show: impl Fn(&[u8]) -> String,

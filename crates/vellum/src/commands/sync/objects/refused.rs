@@ -1,6 +1,6 @@
 //! Options that have no meaning with a service.
 //!
-//! Invariant: each is refused by its name, rather than ignored: whoever gave it would rely on it. What `-a` stands for is
+//! Invariant: each is refused by its name, rather than ignored: the user would rely on it. What `-a` stands for is
 //! not refused, as people give it out of habit.
 
 use super::super::args::{Args, DeltaArg};

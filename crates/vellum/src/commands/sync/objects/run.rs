@@ -68,7 +68,7 @@ pub struct ObjectRun {
 }
 
 impl ObjectRun {
-    /// Works, and tells of it.
+    /// Runs, and reports.
     pub fn run(&self, args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         if let Some(typed) = &args.show.out_format {
             LineFormat::parse_format("--out-format", typed)?;

@@ -177,7 +177,7 @@ fn select_missing_paths(missing: &[Vec<u8>], args: &Args, options: &SyncOptions)
 
 /// Sources in words: the first ones, and how many more there are.
 fn format_source_list(words: &[String]) -> String {
-    /// So many are told by name.
+    /// At most this many are named.
     const NAMED: usize = 4;
     match words.get(..NAMED).filter(|_| words.len() > NAMED + 1) {
         Some(first) => format!("{} and {} more", first.join(", "), words.len() - NAMED),

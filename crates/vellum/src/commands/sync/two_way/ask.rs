@@ -1,6 +1,6 @@
 //! Asking who wins.
 //!
-//! Invariant: while somebody is asked nothing has been done; Ctrl-C then leaves both sides as they are.
+//! Invariant: while the user is asked nothing has been done; Ctrl-C then leaves both sides as they are.
 
 use std::sync::atomic::AtomicBool;
 
@@ -50,7 +50,7 @@ pub fn ask_about_conflicts(
 
 /// The next line that is typed; None at the end of input. Ctrl-C ends the wait: nothing has been done yet.
 fn read_answer_line(flag: &AtomicBool) -> Result<Option<String>> {
-    /// How often it is looked whether to stop: nobody feels it.
+    /// How often the program checks whether to stop: too short to be noticed.
     const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     let input = std::io::stdin();
     loop {

@@ -1,4 +1,4 @@
-//! What a person, or a program, is told of a two-way run.
+//! Reports of a two-way run, for people and as JSON.
 
 use serde::Serialize;
 use vellum_host::escape::format_path;
@@ -42,7 +42,7 @@ struct TwoWayConflictJson {
     ending: &'static str,
 }
 
-/// Tells of a run; gives how it ended.
+/// Reports a run. Returns how it ended.
 pub fn report_two_way_run(
     ran: &TwoWayRun,
     sides: &TwoWayEndpoints,
@@ -93,7 +93,7 @@ fn collect_run_problems(ran: &TwoWayRun, runs: &[SyncRun<'_>; 2]) -> Vec<Problem
         let done = ran.done.iter().flat_map(|done| &which.select_from(&done.renamed).problems);
         problems.extend(done.map(|problem| ProblemJson::new(&problem.path, problem.message.clone())));
     }
-    // Both directions have the same listings: what could not be listed is told once.
+    // Both directions have the same listings: what could not be listed is reported once.
     for problem in runs.iter().flat_map(SyncRun::collect_problems) {
         if !problems.contains(&problem) {
             problems.push(problem);
