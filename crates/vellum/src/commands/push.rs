@@ -94,6 +94,8 @@ fn resolve_request(args: &Args, volume: &Volume) -> Result<PushRequest> {
     for typed in &args.snapshots {
         // Resolved in any case: a word that names nothing must fail before anything is sent.
         let id = volume.resolve_snapshot(typed)?.id;
+        // The name of a worktree or a tag is sent as a ref, so that the remote has the name too. Any other expression
+        // sends the snapshot alone.
         if volume.read_worktree_head(typed).is_ok_and(|head| head.is_some()) {
             request.worktrees.push(typed.clone());
         } else if volume.refs.get_ref(RefKind::Tag, typed).is_ok_and(|tag| tag.is_some()) {
@@ -179,6 +181,7 @@ fn report_push(
             ui.print_line(format!("  {}", describe_ref(&names, pushed)))?;
         }
     }
+    // Also with --quiet: the command exits with 1 because of these.
     for pushed in done.refs.iter().filter(is_refused) {
         ui.print_warning(describe_ref(&names, pushed))?;
         ui.print_note(suggest_remedy(remote, pushed))?;

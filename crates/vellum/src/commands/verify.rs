@@ -132,6 +132,7 @@ fn summarize_findings(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec
             let mut note = |directory: String, file: Option<&String>, more| {
                 let hits = directories.entry(directory).or_default();
                 hits.files.extend(file.cloned());
+                // Several snapshots may have the same damaged files, so the numbers are not added.
                 hits.more = hits.more.max(more);
                 hits.snapshots.extend(age.get(&affected.snapshot));
             };

@@ -204,6 +204,7 @@ fn worktree_row(
     let place = match (head.host == host_name(), is_dir_missing(volume, name, head)) {
         (true, false) => place,
         (true, true) => format!("{place} {}", style.paint_dim("(not there any more)")),
+        // The ref came by a push: its directory is known only in the store that it was pushed from.
         (false, _) if !head.has_directory() => style.paint_dim("(pushed)"),
         (false, _) => format!("{}:{place}", format_path(head.host.as_bytes())),
     };

@@ -38,6 +38,7 @@ impl SnapshotNames {
 
     fn load_among_ids(volume: &Volume, ids: Arc<[SnapshotId]>) -> Result<Self> {
         let mut tags: HashMap<_, Vec<_>> = HashMap::new();
+        // A damaged ref must not hide the others: it is left out, and the caller warns about it.
         let (all_tags, mut damaged) = volume.list_readable_tags()?;
         for (name, id) in all_tags {
             tags.entry(id).or_default().push(name);
@@ -104,6 +105,7 @@ impl SnapshotNames {
         if self.here == Some(*id) {
             labels.push("HEAD".into());
         }
+        // This worktree is shown as HEAD already.
         let others = self.heads_at_snapshot(id).iter().filter(|name| **name != self.worktree);
         labels.extend(others.map(|name| format!("worktree {name}")));
         labels.extend(self.tags_of_snapshot(id).iter().cloned());
@@ -147,6 +149,7 @@ pub fn first_note_line(note: &str) -> String {
     if line.chars().nth(NOTE_SHOWN).is_some() {
         shown.push('…');
     }
+    // Escaped after it was shortened, so that no escape sequence is cut in two.
     if shown.is_empty() { shown } else { vellum_host::escape::format_path(shown.as_bytes()) }
 }
 

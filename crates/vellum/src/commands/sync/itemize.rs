@@ -140,6 +140,7 @@ impl ItemizedStep<'_> {
             return "*deleting  ".into();
         }
         let what = self.step.what;
+        // The letters and their places are those of rsync's `%i`, which scripts parse.
         let letter = match self.source_entry().map(|entry| entry.kind()) {
             Some(FileKind::Dir) => 'd',
             Some(FileKind::Symlink) => 'L',

@@ -162,6 +162,7 @@ impl<'a> PresentSources<'a> {
             let opened = match may_be_missing && source_arg.is_missing(context) {
                 true => None,
                 false => match source_arg.open_source(args, context) {
+                    // Whether a path on another host exists is known only after an attempt to open it.
                     Err(error) if may_be_missing && error.kind() == vellum_types::ErrorKind::NotFound => None,
                     opened => Some(opened?),
                 },
@@ -217,6 +218,7 @@ impl RelativePath {
         Ok(match &self.root {
             Some(root) => std::fs::symlink_metadata(root.join(OsStr::from_bytes(path)))
                 .is_ok_and(|found| !takes(found.is_dir())),
+            // Its kind is not known here, so a rule that excludes either kind counts.
             None => !takes(false) || !takes(true),
         })
     }
@@ -289,6 +291,7 @@ impl OpenedSources {
         let is_gone = |path: &&[u8]| {
             let there = |root: &PathBuf| root.join(OsStr::from_bytes(path)).symlink_metadata().is_ok();
             from.find_path(&self.convert_planned_path(path)).is_none()
+                // A path that exists and is not in the listing was excluded by a rule, so it is not missing.
                 && !self.root.as_ref().is_some_and(there)
         };
         let listed = self.filters.selection.iter().flat_map(ListedPaths::listed).filter(is_gone);

@@ -106,6 +106,7 @@ pub fn run(
         ));
     };
     let mut options = validate_options(options, filters)?;
+    // Checked before anything is listed, which may take long.
     if asks_about_conflicts(args) && !context.ui.can_prompt() {
         let message = "--conflict ask asks on a terminal, and there is none";
         return Err(CliError::usage_error(message, "choose another rule, for example --conflict keep-both"));
@@ -116,6 +117,8 @@ pub fn run(
     } else {
         remote::refuse_remote_options(args)?;
     }
+    // Locked until the run has ended: of two runs of one pair at the same time, the later archive would lack what the
+    // other run did.
     let archive_file = LockedArchive::open(&archive_dir()?, sides.archive_pair())?;
     let (archive, first) = match archive_file.load_archive()? {
         FoundArchive::Archive(archive) => (*archive, None),
@@ -303,6 +306,7 @@ impl TwoWayEndpoints {
         let [first, second] = typed.map(|typed| resolve_location(typed, context));
         let places = [first?, second?];
         if let [EndpointLocation::Here(a), EndpointLocation::Here(b)] = &places
+            // Otherwise each run would copy a directory into itself.
             && (a.starts_with(b) || b.starts_with(a))
         {
             let message = format!("'{}' and '{}' are not two directories apart", a.display(), b.display());
@@ -315,6 +319,8 @@ impl TwoWayEndpoints {
     fn archive_pair(&self) -> TwoWayPair {
         let [first, second] = self.places.each_ref().map(|place| match place {
             EndpointLocation::Here(path) => {
+                // Several hosts may share a home directory and so the archives in it. The name of the host keeps
+                // their directories apart.
                 [local_host_name().as_bytes(), b":", path.as_os_str().as_bytes()].concat()
             }
             EndpointLocation::There { host, path } => {
@@ -352,6 +358,8 @@ impl TwoWayEndpoints {
                 EndpointLocation::There { host, path } => {
                     let connect = |role| remote::connect_remote(host, path, role, args);
                     Ok(Box::new(FarDirectory::new(
+                        // A server has one role for each connection, and a two-way run reads and writes on both
+                        // sides.
                         connect(ServerRole::Source)?,
                         connect(ServerRole::Destination)?,
                     )))

@@ -133,6 +133,7 @@ impl ObjectRun {
         let (mut from, mut to) = self.list_both(source, Some(&self.objects), meter)?;
         object::withhold_unstorable_files(&mut from, &self.objects);
         let compared = find_compared_objects(&to, &from, &options.compare);
+        // One request for each object, so only for those whose times decide.
         self.objects.load_times(&mut to, &compared, meter)?;
         let (_, theirs) = find_undecided_files(&from, &to, options);
         let compared = ComparedTree { end: source, listing: &mut from };
@@ -169,10 +170,12 @@ impl ObjectRun {
         if is_dry {
             return Ok(PlannedRun { from, to, plan, done: None });
         }
+        // With --existing nothing is created, so the destination is not created either.
         if present.is_none() && options.compare.existing && plan.is_empty() {
             return Ok(PlannedRun { from, to, plan, done: Some(SyncReport::default()) });
         }
         self.load_written_times(&plan, &mut from, meter)?;
+        // Before the destination is created, so that a refused run leaves nothing behind.
         if let Some(refusal) = &plan.refusal {
             return Err(SyncError::Refused(refusal.clone()));
         }
@@ -210,9 +213,11 @@ impl ObjectRun {
             }
             None => Ok(DestinationEndpoint::empty_listing()),
         };
+        // At the same time, since one side waits for a service and the other one for a disk.
         std::thread::scope(|scope| {
             let to = scope.spawn(list_destination);
             let from = source.list_entries(&self.new_list_request(SyncSide::Source)?, meter);
+            // The thread ends without a result only if it panicked, which the panic hook has printed.
             let to = to.join().unwrap_or(Err(SyncError::Stopped));
             Ok((from?, to?))
         })
