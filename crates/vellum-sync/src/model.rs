@@ -1,6 +1,6 @@
-//! What both sides of a run know: entries, options, owners, paths.
+//! The data that both sides of a run share: entries, options, owners, paths.
 //!
-//! Invariant: plain data, the same on both hosts, but for the names of owners, which each host looks up.
+//! Invariant: plain data, equal on both hosts, except the names of owners, which each host looks up.
 
 pub mod listing;
 pub mod options;

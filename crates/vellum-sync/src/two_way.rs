@@ -1,20 +1,21 @@
-//! Synchronising both ways: what changed on one side since both last agreed goes to the other.
+//! Two-way synchronisation: what changed on one side since both last agreed is copied to the other.
 //!
 //! | module | owns |
 //! |---|---|
-//! | `archive`, `codec`, `store` | what both sides agreed on: in memory, as bytes, in its file |
-//! | `state` | what an entry looked like, and how much it has changed |
-//! | `merge` | the archive and both listings walked as one tree |
-//! | `decide` | what is to become of each entry; `rule` who wins a conflict |
-//! | `plan` | two plans of the one-way sort, with the steps of each direction |
-//! | `rename` | the names of versions that are kept beside others |
+//! | `archive`, `codec`, `store` | the state both sides agreed on: in memory, encoded, in its file |
+//! | `state` | the recorded state of an entry, and the extent of a change |
+//! | `merge` | the archive and both listings merged into one tree |
+//! | `decide` | what happens to each entry; `rule` resolves conflicts |
+//! | `plan` | two plans, with the steps of each direction |
+//! | `rename` | the names of versions that are kept beside the winning ones |
 //! | `far` | a directory of another host as a side |
-//! | `record` | the archive that a run leaves |
-//! | `run` | all of it, in its order |
+//! | `record` | the archive after a run |
+//! | `run` | the steps of a run, in their order |
 //!
-//! Invariant: content that one side has goes only because the other side changed the same entry and won, and then it is
-//! kept (under another name, or in the trash), or because the other side deleted what both had agreed on. A lost,
-//! damaged or foreign archive deletes nothing. Deliberately absent: how steps are carried out (see `receive`).
+//! Invariant: content of one side is removed only because the other side changed the same entry and won, in which case
+//! the content is kept (under another name, or in the trash), or because the other side deleted an entry that both had
+//! agreed on. A lost, damaged or foreign archive causes no deletion. Deliberately absent: how steps are carried out
+//! (see `receive`).
 
 mod archive;
 mod codec;
@@ -40,12 +41,12 @@ pub use run::{ConnectionHealth, TwoWayEnd, TwoWayListings, TwoWayReport, TwoWayS
 pub use state::{ChangeExtent, EntryFacts, EntryState};
 pub use store::{ArchiveStoreError, FoundArchive, LockedArchive};
 
-/// Which of the two sides.
+/// One of the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TwoWaySide {
-    /// The one that was named first: the source of a one-way run.
+    /// The side that was named first: the source of a one-way run.
     First,
-    /// The other.
+    /// The other side.
     Second,
 }
 
@@ -53,7 +54,7 @@ impl TwoWaySide {
     /// Both, in their order.
     pub const BOTH: [Self; 2] = [Self::First, Self::Second];
 
-    /// The other one.
+    /// The opposite side.
     #[must_use]
     pub fn opposite(self) -> Self {
         match self {
@@ -62,7 +63,7 @@ impl TwoWaySide {
         }
     }
 
-    /// What this side has of two things.
+    /// This side's element of a pair.
     pub fn select_from<T>(self, both: &[T; 2]) -> &T {
         match self {
             Self::First => &both[0],
@@ -70,7 +71,7 @@ impl TwoWaySide {
         }
     }
 
-    /// What this side has of two things, to be changed.
+    /// This side's element of a pair, mutable.
     pub fn select_from_mut<T>(self, both: &mut [T; 2]) -> &mut T {
         match self {
             Self::First => &mut both[0],
@@ -79,15 +80,15 @@ impl TwoWaySide {
     }
 }
 
-/// The identity of two ends, in their order.
+/// The identity of a pair of ends, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TwoWayPair(pub [u8; 32]);
 
 impl TwoWayPair {
-    /// Of two ends, each named so that no other end has its name: a host and an absolute path.
+    /// Computes the identity of two ends from their names; each is unique: a host and an absolute path.
     #[must_use]
     pub fn from_names(first: &[u8], second: &[u8]) -> Self {
-        /// Tells this hash from others.
+        /// Separates this use of the hash from others.
         const CONTEXT: &str = "vellum 2026 sync pair";
         let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
         for end in [first, second] {
@@ -97,10 +98,10 @@ impl TwoWayPair {
         Self(*hasher.finalize().as_bytes())
     }
 
-    /// What its files are called.
+    /// The base of its file names.
     #[must_use]
     pub fn archive_name(&self) -> String {
-        /// Bytes of the hash in a name: enough that two pairs never meet.
+        /// Bytes of the hash in a name: enough that names of two pairs never collide.
         const SHOWN: usize = 16;
         self.0.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect()
     }

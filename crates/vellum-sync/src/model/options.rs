@@ -1,7 +1,7 @@
-//! What a run is asked to do: plain data, the same for both sides, so that it goes over the wire as it is.
+//! The options of a run: plain data, the same for both sides, and sent over the wire as they are.
 //!
-//! Invariant: an option says what is wanted, never how a command line says it. Deliberately absent: rules on names
-//! (see `rules`).
+//! Invariant: an option describes an effect, independent of its form on a command line. Deliberately absent: rules on
+//! names (see `rules`).
 
 mod basis;
 
@@ -12,44 +12,43 @@ use serde::{Deserialize, Serialize};
 use crate::ends::SyncSide;
 use crate::ends::stored_stat::STORED_STAT;
 
-/// ACLs are attributes whose names begin so.
+/// The prefix of extended attributes that hold ACLs.
 pub(crate) const ACL_PREFIX: &[u8] = b"system.posix_acl_";
-/// Attributes of the filesystem's own, which nobody copies.
+/// Attributes that the filesystem itself maintains, and that are never copied.
 const SYSTEM_PREFIX: &[u8] = b"system.";
 
-/// How often a refused or cut-off file is tried again unless told otherwise: once more, then it is a problem to show.
+/// How often a file that was refused or cut off is tried again by default: once, then it is reported.
 pub const RETRIES: u32 = 1;
 
-/// Everything that a run is asked to do.
+/// All options of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SyncOptions {
     /// What is copied.
     pub preserve: PreserveOptions,
     /// When two files count as equal, and which are left alone.
     pub compare: CompareOptions,
-    /// What is deleted.
+    /// What is deleted at the destination.
     pub delete: DeleteOptions,
     /// How files are written.
     pub writing: WriteOptions,
-    /// Trees that have what the destination lacks.
+    /// Basis directories.
     #[serde(default)]
     pub basis: Option<Basis>,
-    /// What becomes of attributes on their way.
+    /// How attributes are changed in transit.
     pub changes: AttributeRewrites,
-    /// How much of the machine and the line is used.
+    /// Limits on the use of the machine and the connection.
     pub effort: EffortOptions,
     /// Files that were renamed at the source are renamed at the destination instead of being sent.
     pub detect_renames: bool,
-    /// Directories on other filesystems are made, and not entered.
+    /// Directories on other filesystems are created, and their entries are not listed.
     pub one_filesystem: bool,
-    /// What was listed and is not there is no problem.
+    /// Named paths that do not exist are not reported.
     #[serde(default)]
     pub ignore_missing: bool,
-    /// Listings say when each file's attributes last changed, and when they were begun.
+    /// Listings contain the change time of each file, and the time at which they began.
     #[serde(default)]
     pub stamps: bool,
-    /// What the destination has in the end is taken away at the source; needs `stamps`, which tell files from each other
-    /// then.
+    /// Files are removed at the source once the destination has them; needs `stamps`, which then identify files.
     #[serde(default)]
     pub moves: bool,
 }
@@ -57,66 +56,66 @@ pub struct SyncOptions {
 /// What is copied.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PreserveOptions {
-    /// What is below directories; without it a directory is left out.
+    /// Entries below directories; without it directories are left out.
     pub recursive: bool,
     /// Modification times.
     pub times: bool,
-    /// But not those of directories.
+    /// Modification times of directories are not copied.
     pub omit_dir_times: bool,
-    /// But not those of symlinks.
+    /// Modification times of symlinks are not copied.
     pub omit_link_times: bool,
     /// Mode bits.
     pub modes: bool,
-    /// Whether a file can be executed, where modes are not copied.
+    /// The executable bits, where modes are not copied.
     pub executability: bool,
-    /// Owners, where the caller may.
+    /// Owners, where the receiving user may set them.
     pub owners: bool,
-    /// Groups, where the caller may.
+    /// Groups, where the receiving user may set them.
     pub groups: bool,
-    /// Who receives, if it is not root; known when the destination was listed.
+    /// The receiving user, unless it is root; known once the destination was listed.
     #[serde(default)]
     pub receiver: Option<UnprivilegedReceiver>,
-    /// Owners and groups go by number, even if the other side has the same names under other numbers.
+    /// Owners and groups keep their numbers, even if the other side has the same names with other numbers.
     pub numeric_ids: bool,
-    /// Directories, though they are not entered, where not all that is below them is copied.
+    /// Directories are copied even though their entries are not, where only part of a tree is copied.
     pub dirs: bool,
-    /// But not directories in which there would be nothing.
+    /// Directories that would be empty are left out.
     pub prune_empty: bool,
-    /// Directories on the way to what was named get nothing of what they are at the source.
+    /// The directories above named paths do not get the source's attributes.
     #[serde(default)]
     pub bare_way: bool,
-    /// What becomes of symlinks.
+    /// What happens with symlinks.
     pub symlinks: SymlinkHandling,
-    /// Which symlinks are not copied, but what they lead to.
+    /// Which symlinks are replaced by their targets.
     pub follow: FollowSymlinks,
-    /// A symlink to a directory at the destination counts as that directory where the source has a directory.
+    /// A symlink to a directory at the destination is treated as that directory where the source has a directory.
     #[serde(default)]
     pub keep_dir_links: bool,
-    /// With `keep_dir_links`: the paths of those symlinks, known when both sides were listed.
+    /// With `keep_dir_links`: the paths of those symlinks, known once both sides were listed.
     #[serde(default)]
     pub dir_links: Vec<Vec<u8>>,
-    /// Symlinks that lead out of what is copied are left out.
+    /// Symlinks that lead out of the copied tree are left out.
     pub safe_links: bool,
     /// Device nodes.
     pub devices: bool,
     /// Fifos and sockets.
     pub specials: bool,
-    /// That names are names of one file.
+    /// Hard links.
     pub hard_links: bool,
-    /// Extended attributes but ACLs.
+    /// Extended attributes except ACLs.
     pub xattrs: bool,
     /// ACLs.
     pub acls: bool,
-    /// Which sides keep owners, modes and special files in an attribute.
+    /// Which sides store owners, modes and special files in an extended attribute.
     #[serde(default)]
     pub stored_stat: StoredStatSides,
     /// Access times.
     pub atimes: bool,
-    /// Runs of zeros become holes. Holes stay holes without it.
+    /// Runs of zeros become holes. Existing holes are kept without this option.
     pub sparse: bool,
 }
 
-/// Which sides keep owners, modes and special files in an attribute (see `stored_stat`).
+/// Which sides store owners, modes and special files in an extended attribute (see `stored_stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StoredStatSides {
     /// The source.
@@ -132,7 +131,7 @@ impl PreserveOptions {
         self.xattrs || self.acls || side == SyncSide::Destination && self.stored_stat.destination
     }
 
-    /// Whether an extended attribute of the destination is the source's affair.
+    /// Whether an extended attribute of the destination is replaced or removed according to the source.
     #[must_use]
     pub fn sets_xattr(&self, name: &[u8]) -> bool {
         match name {
@@ -143,16 +142,16 @@ impl PreserveOptions {
     }
 }
 
-/// Somebody who is not root: sets only groups that they are in, and only of what is theirs.
+/// A user other than root: it sets only groups of which it is a member, and only on its own files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnprivilegedReceiver {
-    /// Who.
+    /// The user's number.
     pub user: u32,
-    /// Their groups, sorted.
+    /// The groups of which it is a member, sorted.
     pub groups: Vec<u32>,
 }
 
-/// What becomes of symlinks at the source.
+/// What happens with symlinks of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum SymlinkHandling {
     /// They are left out.
@@ -162,142 +161,142 @@ pub enum SymlinkHandling {
     Keep,
 }
 
-/// Which symlinks at the source are followed. Those at the destination are with
-/// [`keep_dir_links`](PreserveOptions::keep_dir_links) only.
+/// Which symlinks of the source are followed. Those of the destination are followed only with
+/// [`keep_dir_links`](PreserveOptions::keep_dir_links).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum FollowSymlinks {
     /// None.
     #[default]
     Never,
-    /// Those that lead to directories.
+    /// Symlinks to directories.
     Dirs,
-    /// Those that lead out of what is copied.
+    /// Symlinks that lead out of the copied tree.
     Outside,
     /// All.
     Always,
 }
 
-/// When two files count as equal, and which are left alone.
+/// When two files count as equal, and which files are left alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CompareOptions {
-    /// What is looked at.
+    /// What is compared.
     pub by: CompareMethod,
-    /// Times that differ by no more count as equal, nanoseconds.
+    /// Times whose difference is at most this count as equal, nanoseconds.
     pub modify_window: u64,
-    /// Files that are newer at the destination are left alone.
+    /// Files that are newer at the destination are not replaced.
     pub update: bool,
-    /// Nothing is made that is not there.
+    /// Nothing is created that does not exist.
     pub existing: bool,
-    /// Nothing is changed that is there.
+    /// Nothing is changed that exists.
     pub ignore_existing: bool,
 }
 
 impl CompareOptions {
-    /// Takes times for equal that a filesystem cannot tell apart, too.
+    /// Raises the tolerance for times that a filesystem cannot distinguish.
     pub fn widen_tolerance(&mut self, window: u64) {
         self.modify_window = self.modify_window.max(window);
     }
 }
 
-/// What is looked at when two files are compared.
+/// What is compared of two files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum CompareMethod {
-    /// Size and time.
+    /// Size and modification time.
     #[default]
     SizeAndTime,
     /// Size alone.
     Size,
-    /// Nothing: everything is sent.
+    /// Nothing: every file is sent.
     Nothing,
-    /// Content, where sizes are equal.
+    /// Content, if the sizes are equal.
     Content,
 }
 
 /// What is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DeleteOptions {
-    /// Whether, and when.
+    /// Whether deletion takes place, and when.
     pub when: DeletePhase,
-    /// At most so much; more, and nothing is deleted.
+    /// The largest number of deletions; if a plan has more, nothing is deleted.
     pub max: Option<DeleteLimit>,
-    /// More than half of the destination, or all of it for an empty source, may go.
+    /// Allows deletion of more than half of the destination, or of all of it if the source is empty.
     pub force: bool,
-    /// What the rules leave out is deleted too.
+    /// Entries that rules exclude are deleted, too.
     pub excluded: bool,
-    /// What was named or listed, and is not at the source, goes at the destination.
+    /// Named or listed paths that do not exist at the source are deleted at the destination.
     #[serde(default)]
     pub missing: bool,
-    /// A directory that is in the way of something else may go with all that is in it, though nothing else is deleted.
+    /// A directory that an entry of another type replaces may be deleted with its entries, even if deletion is off.
     pub obstacles: bool,
 }
 
-/// When what the source does not have is deleted.
+/// When entries that the source lacks are deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum DeletePhase {
     /// Never.
     #[default]
     Never,
-    /// Before anything is written: needs the least room.
+    /// Before anything is written: needs the least space.
     Before,
-    /// After everything is written: nothing is gone before its successor is there.
+    /// After everything is written: no content is deleted before new content is complete.
     After,
 }
 
-/// A limit on what is deleted.
+/// A limit of deletions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeleteLimit {
-    /// Entries.
+    /// A number of entries.
     Entries(u64),
-    /// A share of the destination's entries, percent.
+    /// A share of the destination's entries, in percent.
     Percent(u8),
 }
 
 /// How files are written.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WriteOptions {
-    /// Whether the old file's blocks are used.
+    /// Whether the old file's blocks are used as a basis.
     pub delta: DeltaMode,
-    /// Over the old file, instead of beside it: a reader, or a run that was killed, can see a mixture.
+    /// The old file is overwritten in place: readers, and a killed run, can leave a mixture of old and new content.
     pub in_place: bool,
-    /// What is longer at the source gets its end appended, in place; its beginning is not looked at.
+    /// Files that are longer at the source are extended in place; their beginning is not compared.
     pub append: bool,
-    /// With `append`: its beginning is compared, and what differs is written, too.
+    /// With `append`: the beginning is compared, and differences are written, too.
     #[serde(default)]
     pub append_compared: bool,
-    /// Where what arrived of a file is kept when the run is cut off; a name beside the file, or an absolute path.
+    /// Where the received part of a file is kept if the run is cut off: a name beside the file, or an absolute path.
     pub partial_dir: Option<Vec<u8>>,
-    /// Where files are written before they get their names: a path from the destination's root, or an absolute one. None:
-    /// beside their places.
+    /// Where files are written before they are renamed: a path from the destination's root, or an absolute one. None:
+    /// in their own directories.
     #[serde(default)]
     pub temp_dir: Option<Vec<u8>>,
-    /// All new content gets its names when everything is written.
+    /// New files are renamed into place only after all of them are written.
     #[serde(default)]
     pub delays_names: bool,
-    /// What arrived of a file when a run was cut off is kept, and taken up by the next one.
+    /// The received part of a file is kept if a run is cut off, and the next run continues it.
     pub resume: bool,
-    /// What is replaced or deleted is kept.
+    /// Replaced and deleted entries are kept.
     pub backup: Option<BackupLocation>,
-    /// What is replaced or deleted goes to a dated directory in the destination's trash.
+    /// Replaced and deleted entries are moved to a dated directory in the destination's trash.
     pub trash: bool,
-    /// What is replaced or deleted must be as it was listed, else it stays and is a problem to show.
+    /// An entry is replaced or deleted only if it is as it was listed; otherwise it stays and is reported.
     pub unchanged: bool,
-    /// Each file is durable before it has its name, each directory before the run ends.
+    /// Each file is synced before it is renamed, and each directory before the run ends.
     pub fsync: bool,
-    /// What was written is read again and compared by BLAKE3.
+    /// Written files are read again and compared by BLAKE3.
     pub verify: bool,
 }
 
 /// Where the old version of a file is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupLocation {
-    /// The directory, a path from the destination's root; none: beside the new one.
+    /// The directory, a path from the destination's root; None: the directory of the new file.
     pub dir: Option<Vec<u8>>,
-    /// What is appended to its name.
+    /// The suffix of its name.
     pub suffix: Vec<u8>,
 }
 
 impl BackupLocation {
-    /// Whether a path of the destination is the directory that old versions go to, or in it.
+    /// Whether a path of the destination is the backup directory, or below it.
     #[must_use]
     pub fn contains_path(&self, path: &[u8]) -> bool {
         self.dir.as_deref().is_some_and(|dir| is_within_dir(path, dir))
@@ -305,7 +304,7 @@ impl BackupLocation {
 }
 
 impl WriteOptions {
-    /// Whether a path of the destination is the directory that files are written in, or in it.
+    /// Whether a path of the destination is the directory for temporary files, or below it.
     #[must_use]
     pub fn is_staging_path(&self, path: &[u8]) -> bool {
         let dirs = [&self.temp_dir, &self.partial_dir];
@@ -313,7 +312,7 @@ impl WriteOptions {
     }
 }
 
-/// Whether a path from the destination's root is a directory, named by such a path, or in it.
+/// Whether a path from the destination's root equals the given directory, or is below it.
 fn is_within_dir(path: &[u8], dir: &[u8]) -> bool {
     fn split_names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
         path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
@@ -326,77 +325,77 @@ fn is_within_dir(path: &[u8], dir: &[u8]) -> bool {
         && split_names(dir).next().is_some()
 }
 
-/// Whether the old file's blocks are used for the new one.
+/// Whether the old file's blocks are used as a basis for the new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum DeltaMode {
     /// Where it is faster.
     #[default]
     Auto,
-    /// Wherever there is an old file: writes the least.
+    /// Wherever an old file exists: writes the fewest bytes.
     Always,
-    /// Files are sent whole.
+    /// Never: files are sent whole.
     Never,
 }
 
-/// What becomes of attributes on their way.
+/// How attributes are changed in transit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AttributeRewrites {
-    /// Changes of modes, one after the other.
+    /// Changes of modes, applied in this order.
     pub modes: Vec<ModeChange>,
-    /// Everything belongs to this user.
+    /// All entries get this owner.
     pub owner: Option<u32>,
-    /// Everything belongs to this group.
+    /// All entries get this group.
     pub group: Option<u32>,
-    /// To whom belongs what belongs to others at the source; the first that matches counts.
+    /// Maps the source's owners to others; the first match counts.
     #[serde(default)]
     pub users: Vec<OwnerRule>,
-    /// Map groups, in the same way.
+    /// Maps groups in the same way.
     #[serde(default)]
     pub groups: Vec<OwnerRule>,
 }
 
-/// Whom owners become at the destination.
+/// Maps owners to one of the destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerRule {
-    /// Owners at the source.
+    /// The owners at the source.
     pub from: OwnerPattern,
     /// A name or a number at the destination.
     pub to: String,
 }
 
-/// Which owners a rule concerns.
+/// The owners to which a rule applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OwnerPattern {
-    /// Numbers, the first and the last.
+    /// An inclusive range of numbers.
     Numbers(u32, u32),
-    /// Names that match, with `*`, `?` and `[`; `*` alone is everybody.
+    /// Names that match a pattern with `*`, `?` and `[`; `*` alone also matches owners without a name.
     Name(String),
-    /// Numbers without a name.
+    /// Numbers that have no name.
     Nameless,
 }
 
-/// One clause of a change of modes, as in `chmod`: `Dgo+rX`.
+/// One clause of a mode change, as in `chmod`: `Dgo+rX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModeChange {
-    /// What it applies to.
+    /// The entries to which it applies.
     pub of: ModeSubjects,
-    /// The bits that the clause speaks of (of whom): `u`, `g`, `o` or all, with their set-id and sticky bits.
+    /// The bits of the classes that the clause names: `u`, `g`, `o` or all, with their set-id and sticky bits.
     pub whom: u32,
-    /// What is done.
+    /// The operation.
     pub operation: ModeOperation,
-    /// The bits, for all whom it may concern.
+    /// The bits, as if for all classes.
     pub bits: u32,
-    /// `X`: execution too, for directories and what anybody may execute.
+    /// `X`: also the executable bit, for directories and for files that anyone may execute.
     pub execute_if_any: bool,
-    /// Bits that stay out, though the clause has them: those of the umask where nobody is named.
+    /// Bits that are left out although the clause has them: those of the umask if no class is named.
     #[serde(default)]
     pub masked: u32,
-    /// Whose permissions are taken (`u`, `g` or `o`): their bits of a mode; 0 for nobody's.
+    /// The class whose permissions are copied (`u`, `g` or `o`), as its bits of a mode; 0 for none.
     #[serde(default)]
     pub copies: u32,
 }
 
-/// What a change of modes applies to.
+/// The entries to which a mode change applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModeSubjects {
     /// Everything.
@@ -407,19 +406,19 @@ pub enum ModeSubjects {
     Files,
 }
 
-/// What a change of modes does with its bits.
+/// The operation of a mode change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModeOperation {
     /// They are added.
     Add,
-    /// They are taken away.
+    /// They are removed.
     Remove,
-    /// They are all there is.
+    /// They replace the others.
     Set,
 }
 
 impl ModeChange {
-    /// The mode that comes of it.
+    /// The mode after the change.
     #[must_use]
     pub fn apply_to_mode(&self, mode: u32, is_dir: bool) -> u32 {
         let concerns = match self.of {
@@ -447,24 +446,24 @@ impl ModeChange {
     }
 }
 
-/// How much of the machine and the line is used.
+/// Limits on the use of the machine and the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EffortOptions {
-    /// Threads; none: as many as do good.
+    /// Number of threads; None: chosen by [`Self::thread_count`].
     pub jobs: Option<u32>,
-    /// Bytes a second at most.
+    /// Most bytes per second.
     pub bandwidth: Option<u64>,
-    /// How often a file is tried again; none: [`RETRIES`].
+    /// How often a failed file is tried again; None: [`RETRIES`].
     pub retries: Option<u32>,
-    /// Without a byte for so long the other side counts as gone, milliseconds; none: never.
+    /// After this many milliseconds without a byte the other side counts as gone; None: never.
     pub timeout: Option<u64>,
 }
 
 impl EffortOptions {
-    /// How many threads to use: all that the machine has, within bounds, unless told otherwise.
+    /// The number of threads: the requested one, or all of the machine within a limit.
     #[must_use]
     pub fn thread_count(&self) -> usize {
-        /// More threads than this have nothing to do but to wait for each other in one filesystem.
+        /// More threads than this mostly wait for each other's locks in one filesystem.
         const THREADS_MAX: usize = 16;
         let machine = || std::thread::available_parallelism().map_or(2, std::num::NonZeroUsize::get);
         // Two threads even on one processor: while one waits for the disk, the other has work.

@@ -1,8 +1,8 @@
-//! Owners and groups by name: what numbers mean on each side, and what the receiving side may set.
+//! Owners and groups by name: which name a number has on each side, and which ones the receiving side may set.
 //!
-//! Invariant: root is root on both sides; a number without a name, or whose name the destination does not know, stays the
-//! number. Who is not root gives nothing away, and sets only groups that they are in. Deliberately absent: users that
-//! are not in `/etc/passwd` and `/etc/group`, and names in ACLs: they go by number.
+//! Invariant: root is root on both sides; a number without a name, or whose name the destination does not know, keeps
+//! its value. A user other than root changes no owner, and sets only groups of which it is a member. Deliberately
+//! absent: users that are not in `/etc/passwd` and `/etc/group`, and names in ACLs, whose entries keep their numbers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -16,12 +16,12 @@ use crate::model::listing::{OwnerNames, TreeListing};
 use crate::model::options::{OwnerPattern, OwnerRule, SyncOptions, UnprivilegedReceiver};
 use crate::rules::matches_name;
 
-/// Most names of a table that are told: beyond that a table is no file.
+/// Most lines of a table that are read.
 const NAMES_MAX: usize = 100_000;
 
 impl OwnerNames {
-    /// What this host calls owners, if they go by name: of a source those that its listing has; of a destination all, and
-    /// who receives.
+    /// The names of owners on this host, if owners are matched by name: those that occur in a source's listing, or all
+    /// that a destination knows, with its receiving user.
     #[must_use]
     pub fn read_local(side: SyncSide, listing: &TreeListing, by_name: bool) -> Self {
         // Files are read instead of asking the C library: name services may need the network, and a
@@ -48,7 +48,7 @@ impl OwnerNames {
     }
 }
 
-/// Who receives here, if it is not root, who may everything.
+/// The user that receives here; None for root, which may set any owner.
 fn detect_receiver() -> Option<UnprivilegedReceiver> {
     if geteuid().is_root() {
         return None;
@@ -61,7 +61,7 @@ fn detect_receiver() -> Option<UnprivilegedReceiver> {
     Some(UnprivilegedReceiver { user: geteuid().as_raw(), groups })
 }
 
-/// The numbers of a file of `/etc`, and the first name of each.
+/// The numbers in a file of `/etc`, and the first name of each.
 fn read_id_names(name: &[u8]) -> BTreeMap<u32, String> {
     let text = HeldDir::open_root(Path::new("/etc"))
         .ok()
@@ -85,9 +85,9 @@ fn parse_id_names(text: &str) -> BTreeMap<u32, String> {
     names
 }
 
-/// Gives the source's entries the numbers that their owners have at the destination, and gives the options as they are
-/// for who receives, and for a filesystem that may keep times less finely. Fails if a rule names an owner whom the
-/// destination does not know.
+/// Maps the owners of the source's entries to the numbers that they have at the destination. Returns the options as
+/// adapted to the receiving user, and to a filesystem with a coarser resolution of times. Fails if a rule names an
+/// owner that the destination does not know.
 pub fn map_owners(
     source: &mut TreeListing,
     destination: &TreeListing,
@@ -96,9 +96,8 @@ pub fn map_owners(
     let mut options = options.clone();
     options.compare.widen_tolerance(destination.granularity.tolerance_nanos());
     options.preserve.receiver.clone_from(&destination.owners.receiver);
-    // What is kept in an attribute needs no privilege.
     // Only root can give files away or create devices (EPERM). A difference that cannot be removed would be
-    // in every plan.
+    // in every plan. A destination that stores them in an attribute needs no privilege.
     if options.preserve.receiver.is_some() && !options.preserve.stored_stat.destination {
         options.preserve.owners = false;
         options.preserve.devices = false;
@@ -122,7 +121,7 @@ pub fn map_owners(
     Ok(options)
 }
 
-/// The numbers that rules give to owners. `names` are those of the source and of the destination.
+/// The numbers that rules assign to owners. `names` are those of the source and of the destination.
 fn apply_owner_rules(
     rules: &[OwnerRule],
     ids: impl Iterator<Item = u32>,
@@ -152,7 +151,7 @@ fn apply_owner_rules(
     Ok(ids.filter_map(of).collect())
 }
 
-/// From numbers of one side to those of the other, where they differ.
+/// Maps numbers of one side to those of the other, where they differ.
 fn map_ids_by_name(from: &BTreeMap<u32, String>, to: &BTreeMap<u32, String>) -> HashMap<u32, u32> {
     let mut known: HashMap<&str, u32> = HashMap::new();
     for (id, name) in to {

@@ -1,9 +1,9 @@
-//! The archive of a pair: what both sides agreed on when they last met.
+//! The archive of a pair: the state in which both sides agreed at the end of their last run.
 //!
-//! Invariant: it holds an entry only if both sides were seen to have it, or one was seen to take it from the other;
-//! what failed or changed meanwhile keeps its older record, or has none. So an archive can make an entry be looked at
-//! once too often, and never makes one go that somebody wrote. Deliberately absent: its bytes (see `codec`), and where
-//! they are kept (see `store`).
+//! Invariant: the archive holds an entry only if both sides were seen to have it, or one was seen to take it from the
+//! other; an entry that failed or changed meanwhile keeps its older record, or has none. So an archive can cause an
+//! entry to be examined once too often, and never causes the deletion of an entry that was edited. Deliberately absent:
+//! the encoding (see `codec`), and the place where archives are kept (see `store`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,45 +15,46 @@ use crate::model::listing::{
 use super::TwoWayPair;
 use super::state::{EntryFacts, EntryState};
 
-/// What both sides agreed on.
+/// The state in which both sides agreed.
 #[derive(Debug, Clone)]
 pub struct TwoWayArchive {
     /// The two ends.
     pub pair: TwoWayPair,
-    /// The entries, as the first side had them. What is [`EntryFlags::IMPLIED`] was not agreed on itself, and is there for
-    /// what is in it.
+    /// The entries, as the first side had them. An entry with [`EntryFlags::IMPLIED`] was not agreed on itself; it is
+    /// there because entries below it are.
     pub(super) tree: TreeListing,
-    /// How the second side had those entries whose attributes are not the same there.
+    /// The second side's state of those entries whose attributes differ there.
     pub(super) second: HashMap<ListingEntryId, EntryState>,
     /// The hashes of attributes that the first side had.
     pub(super) marks: HashMap<ListingEntryId, u64>,
-    /// When anything of a file last changed, on each side.
+    /// The change times (`ctime`) of files, on each side.
     pub(super) stamps: HashMap<ListingEntryId, [u64; 2]>,
-    /// Files that were written so shortly before that another edit may look the same.
+    /// Files that were written so shortly before their listing that a later edit may leave the same size and time.
     pub(super) unsure: HashSet<ListingEntryId>,
 }
 
 /// An entry to be put into an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgreedEntry {
-    /// How the first side has it.
+    /// Its state on the first side.
     pub first: EntryState,
-    /// How the second side has it.
+    /// Its state on the second side.
     pub second: EntryState,
-    /// Of a symlink.
+    /// The target of a symlink.
     pub target: Box<[u8]>,
-    /// Of a file whose content was hashed.
+    /// The hash of a file whose content was read.
     pub digest: Option<ContentDigest>,
-    /// When anything of it last changed, on each side; 0: nobody knows.
+    /// The change time (`ctime`) on each side; 0 if unknown.
     pub stamps: [u64; 2],
-    /// It was written so shortly before that another edit may look the same: its content is to be looked at again.
+    /// It was written so shortly before its listing that a later edit may leave the same size and time: the next run
+    /// reads its content.
     pub unsure: bool,
     /// A directory that was not agreed on itself.
     pub implied: bool,
 }
 
 impl TwoWayArchive {
-    /// One that knows nothing.
+    /// An archive without entries.
     #[must_use]
     pub fn new(pair: TwoWayPair) -> Self {
         // The root is implied: the two roots were named by the user and need not have the same attributes.
@@ -74,19 +75,19 @@ impl TwoWayArchive {
         self.tree.root()
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tree.len() - 1
     }
 
-    /// Whether it knows nothing.
+    /// Whether it has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tree.is_empty()
     }
 
-    /// How the first side had an entry, and the second; None for what was not agreed on itself.
+    /// The state of an entry on the first side, and on the second; None for an entry that was not agreed on itself.
     #[must_use]
     pub fn entry_facts(&self, entry: ListingEntry<'_>) -> Option<[EntryFacts<'_>; 2]> {
         let entry = self.tree.get(entry.id()).filter(|entry| !entry.flags().contains(EntryFlags::IMPLIED))?;
@@ -102,7 +103,7 @@ impl TwoWayArchive {
         Some([first, second])
     }
 
-    /// What an entry says, to be put into another archive.
+    /// The recorded facts of an entry, to be put into another archive.
     #[must_use]
     pub fn agreed_entry(&self, entry: ListingEntry<'_>) -> AgreedEntry {
         match self.entry_facts(entry) {
@@ -119,7 +120,7 @@ impl TwoWayArchive {
         }
     }
 
-    /// Puts the entries of a directory in, in the order of their names; gives the number of the first.
+    /// Adds the entries of a directory, in the order of their names; returns the number of the first.
     pub fn attach_entries(
         &mut self,
         dir: ListingEntryId,
@@ -167,7 +168,7 @@ impl PartialEq for TwoWayArchive {
 }
 
 impl AgreedEntry {
-    /// A directory that is there for what is in it.
+    /// A directory that is only there because entries below it are.
     #[must_use]
     pub fn new_implied() -> Self {
         let state = EntryState {

@@ -1,8 +1,8 @@
-//! The bytes of an archive; docs/format.md draws them.
+//! The encoding of an archive, which docs/format.md specifies.
 //!
-//! Invariant: `decode` of what `encode` wrote gives an equal archive; of anything else an error, or an archive whose
-//! tree is one, never a panic. An archive of another pair is an error: it would make what the other pair deleted look
-//! deleted here.
+//! Invariant: `decode` of the output of `encode` returns an equal archive. Of any other bytes it returns an error, or
+//! an archive whose tree is consistent; it never panics. An archive of another pair is an error: entries that the other
+//! pair deleted would otherwise count as deleted here.
 
 use vellum_types::limits::NAME_MAX;
 use vellum_types::{DecodeError, FieldReader, FieldWriter, FileKind, UnixTime};
@@ -28,32 +28,32 @@ const HAS_SECOND: u8 = 1;
 const HAS_DIGEST: u8 = 2;
 /// Hashes of attributes follow, of both sides.
 const HAS_MARKS: u8 = 4;
-/// Not agreed on itself.
+/// The entry was not agreed on itself.
 const IS_IMPLIED: u8 = 8;
-/// Times of the last change of anything follow, of both sides.
+/// The change times of both sides follow.
 const HAS_STAMPS: u8 = 16;
-/// Another edit may look the same.
+/// A later edit may leave the same size and time.
 const IS_UNSURE: u8 = 32;
 
-/// Why bytes are no archive of this pair.
+/// Why bytes are not an archive of this pair.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveError {
-    /// It was cut off or overwritten.
+    /// The bytes were cut off or overwritten.
     #[error("its checksum is wrong")]
     Checksum,
-    /// It belongs to others.
+    /// It belongs to another pair.
     #[error("it is of another pair")]
     Foreign,
-    /// Its fields make no sense.
+    /// Its fields have impossible values.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// Its entries make no tree.
+    /// Its entries do not form a tree.
     #[error(transparent)]
     Listing(#[from] ListingError),
 }
 
 impl TwoWayArchive {
-    /// Its bytes.
+    /// Encodes the archive.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
@@ -78,7 +78,7 @@ impl TwoWayArchive {
         }
     }
 
-    /// From bytes that may be anything.
+    /// Decodes bytes from any source.
     pub fn decode(bytes: &[u8], pair: TwoWayPair) -> Result<Self, ArchiveError> {
         let (body, checksum) = bytes.split_last_chunk::<CHECKSUM_LEN>().ok_or(DecodeError::Truncated)?;
         // A torn or damaged file fails here. The limits below are for files that were made on purpose.
@@ -88,7 +88,7 @@ impl TwoWayArchive {
         Self::decode_body(body, pair)
     }
 
-    /// From the bytes before the checksum.
+    /// Decodes the bytes before the checksum.
     pub fn decode_body(body: &[u8], pair: TwoWayPair) -> Result<Self, ArchiveError> {
         let mut reader = FieldReader::new(body);
         if reader.read_array()? != *MAGIC {

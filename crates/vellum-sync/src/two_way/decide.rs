@@ -1,7 +1,7 @@
-//! What is to become of each entry.
+//! Decides what happens to each entry.
 //!
-//! Invariant: an entry that somebody made or edited since both sides agreed is never to go, unless the other side's
-//! version won by the rule. A directory goes only with everything that is in it.
+//! Invariant: an entry that was created or edited since both sides agreed is never deleted or replaced, unless the
+//! other side's version won by the rule. A directory is deleted only together with everything in it.
 
 use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId};
 use crate::model::options::CompareMethod;
@@ -13,59 +13,60 @@ use super::plan::TwoWayRequest;
 use super::rule::{ComparedVersion, ConflictEnding};
 use super::state::ChangeExtent;
 
-/// What is to become of one side's entry.
+/// What happens to the entry of one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EntryCourse {
-    /// It stays, and nothing is known of it that was not known before.
+    /// It stays, and the archive keeps its older record.
     #[default]
     Stay,
     /// Both sides have the same.
     Agreed,
-    /// It goes to the other side.
+    /// It is copied to the other side.
     Across,
-    /// The other side's goes over it.
+    /// The other side's entry replaces it.
     Replaced,
     /// It is deleted.
     Gone,
 }
 
-/// An entry that both sides changed.
+/// An entry that changed on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryConflict {
     /// Its path.
     pub path: Vec<u8>,
-    /// What each side has; None: it was deleted.
+    /// The entry of each side; None if it was deleted there.
     pub entries: [Option<ListingEntryId>; 2],
-    /// How it ends.
+    /// How the conflict is resolved.
     pub ending: ConflictEnding,
 }
 
-/// What is to become of everything.
+/// The decisions for all entries.
 pub(super) struct TwoWayDecision {
-    /// For each node, what becomes of each side's entry.
+    /// For each node, what happens to the entry of each side.
     pub courses: Vec<[EntryCourse; 2]>,
-    /// What both sides changed.
+    /// The entries that changed on both sides.
     pub conflicts: Vec<EntryConflict>,
-    /// On which sides a version loses that nobody deleted: it is to be kept.
+    /// The sides on which an edited version loses. It is moved to the trash there.
     pub loses: [bool; 2],
 }
 
-/// What decides.
+/// The inputs of the decisions.
 pub(super) struct DecisionMaker<'a> {
     pub merged: &'a ThreeWayTree<'a>,
     pub request: &'a TwoWayRequest,
 }
 
-/// What decides below an entry that both sides have, one of them as a directory and the other not.
+/// The decision for an entry that is a directory on one side and something else on the other; it holds for all entries
+/// below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TypeConflict {
-    /// This side's version goes over the other's, with all that is in it.
+    /// This side's version replaces the other's, with all entries below.
     Wins(TwoWaySide),
-    /// Nothing is decided yet.
+    /// The conflict is still open.
     Open,
 }
 
-/// What changes in a directory that concerns both sides: not its time, nor when it was read.
+/// The differences of directories that are propagated: neither their modification time nor their access time is.
 pub(super) const DIR_BITS: Differences = Differences(
     Differences::MODE.0
         | Differences::OWNER.0
@@ -75,7 +76,7 @@ pub(super) const DIR_BITS: Differences = Differences(
 );
 
 impl DecisionMaker<'_> {
-    /// Decides.
+    /// Decides what happens to each node.
     pub fn decide_all(&self) -> TwoWayDecision {
         let nodes = &self.merged.nodes;
         let mut decision = TwoWayDecision {
@@ -102,7 +103,7 @@ impl DecisionMaker<'_> {
         decision
     }
 
-    /// A directory that holds something which stays, stays; it goes across with it.
+    /// A directory with an entry that stays is kept, and is copied to the other side if it was deleted there.
     fn keep_dirs(&self, courses: &mut [[EntryCourse; 2]]) {
         // Nodes are visited backwards, from entries to their directories, so that one entry that stays keeps
         // the whole chain of directories above it.
@@ -163,7 +164,7 @@ impl DecisionMaker<'_> {
         }
     }
 
-    /// Only one side has it.
+    /// Decides for an entry that only one side has.
     fn decide_one_sided(
         &self,
         node: &MergedNode,
@@ -206,7 +207,7 @@ impl DecisionMaker<'_> {
         self.decide_attributes(node, [a, b])
     }
 
-    /// Both have it, with the same content and other attributes.
+    /// Decides for an entry that has the same content and other attributes on both sides.
     fn decide_attributes(&self, node: &MergedNode, entries: [ListingEntry<'_>; 2]) -> [EntryCourse; 2] {
         let winner = match node.standing.map(EntryStatus::is_edited) {
             // What differed when both agreed, and was not touched since, was meant to differ.
@@ -247,7 +248,7 @@ impl DecisionMaker<'_> {
         self.request.options.compare.by == CompareMethod::Content && compare_digests(a, b).is_some()
     }
 
-    /// One of them is a directory, the other is not.
+    /// Decides for an entry that is a directory on one side only.
     fn decide_kinds(
         &self,
         place: usize,
@@ -332,7 +333,7 @@ impl DecisionMaker<'_> {
     }
 }
 
-/// Whether two files have the same content, if both were read.
+/// Whether two files have the same content; None unless both were read.
 pub(super) fn compare_digests(a: ListingEntry<'_>, b: ListingEntry<'_>) -> Option<bool> {
     let a_digest = a.listing().content_digest(a.id())?;
     let b_digest = b.listing().content_digest(b.id())?;
@@ -359,7 +360,7 @@ fn winner_courses(winner: TwoWaySide) -> [EntryCourse; 2] {
     courses
 }
 
-/// Below an entry that won, or lost, against one of another kind.
+/// The decision for entries below one that won or lost against an entry of another type.
 fn courses_below_winner(node: &MergedNode, winner: TwoWaySide) -> [EntryCourse; 2] {
     let mut courses = [EntryCourse::Stay; 2];
     for which in TwoWaySide::BOTH.into_iter().filter(|which| which.select_from(&node.sides).is_some()) {

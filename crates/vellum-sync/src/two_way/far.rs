@@ -1,7 +1,8 @@
-//! A directory of another host as a side: entries come from it over one connection, and go to it over another.
+//! A directory of another host as a side: one connection reads entries from it, another writes entries to it.
 //!
-//! Invariant: what is replaced or deleted there is what the plan was made for. The connection that writes lists anew, and
-//! a step whose old entry is not as it was is not sent. Deliberately absent: the conversation (see `session`).
+//! Invariant: an entry that is replaced or deleted there is the one that the plan was made for. The connection that
+//! writes makes its own listing, and a step whose old entry has changed is not sent. Deliberately absent: the protocol
+//! (see `session`).
 
 use parking_lot::Mutex;
 
@@ -20,12 +21,12 @@ use super::run::{ConnectionHealth, TwoWayEnd};
 pub struct FarDirectory {
     reads: RemoteEnd,
     writes: RemoteEnd,
-    /// What was asked of the last listing.
+    /// The request of the last listing.
     wish: Mutex<Option<ListingRequest>>,
 }
 
 impl FarDirectory {
-    /// Two connections to one place: a source and a destination.
+    /// Makes the side of two connections to the same place: a source and a destination.
     #[must_use]
     pub fn new(reads: RemoteEnd, writes: RemoteEnd) -> Self {
         Self { reads, writes, wish: Mutex::new(None) }
@@ -95,7 +96,7 @@ impl DestinationEnd for FarDirectory {
     }
 }
 
-/// Steps as they are sent: with the numbers of the listing that the other side has now.
+/// The steps as they are sent: with entry numbers of the listing that the other side holds now.
 struct SentSteps<'a> {
     job: &'a SyncJob<'a>,
     now: &'a TreeListing,

@@ -1,7 +1,8 @@
-//! The archive and both listings, walked as one tree.
+//! The archive and both listings, merged into one tree.
 //!
-//! Invariant: a node stands after its directory's, and those of one directory stand together, in the order of names; so
-//! facts go down in one pass over the nodes and up in another, however deep the tree is.
+//! Invariant: a node stands after the node of its directory, and the nodes of one directory stand together, in the
+//! order of names. So one pass forwards passes facts down and one pass backwards passes them up, at any depth of the
+//! tree.
 
 use crate::model::listing::{ListingEntry, ListingEntryId, TreeListing};
 use crate::model::options::PreserveOptions;
@@ -10,16 +11,16 @@ use super::TwoWaySide;
 use super::archive::TwoWayArchive;
 use super::state::{ChangeExtent, EntryFacts};
 
-/// What has become of an entry on one side since both agreed.
+/// The state of an entry on one side, compared with the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryStatus {
-    /// It is not there, and nobody expected it.
+    /// It is not there, and is not in the archive.
     Absent,
-    /// It is not there any more.
+    /// It is in the archive and not there.
     Deleted,
-    /// It is there, and was not agreed on.
+    /// It is there and not in the archive.
     New,
-    /// It is there, and was.
+    /// It is there and in the archive.
     Known(ChangeExtent),
 }
 
@@ -28,7 +29,7 @@ impl EntryStatus {
         matches!(self, Self::New | Self::Known(_))
     }
 
-    /// Whether somebody did something to it here, apart from deleting it.
+    /// Whether it was created or edited here since both sides agreed.
     pub fn is_edited(self) -> bool {
         matches!(self, Self::New | Self::Known(ChangeExtent::Attributes | ChangeExtent::Content))
     }
@@ -37,17 +38,17 @@ impl EntryStatus {
 /// One path of the merged tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MergedNode {
-    /// The archive's entry.
+    /// The entry of the archive.
     pub archived: Option<ListingEntryId>,
-    /// Each side's entry.
+    /// The entry of each side.
     pub sides: [Option<ListingEntryId>; 2],
-    /// Each side's entry against the archive's.
+    /// The state of each side's entry, compared with the archive's.
     pub standing: [EntryStatus; 2],
-    /// Each side's entry is a file that looks as it did, and may have been written all the same.
+    /// Whether each side's entry is a file with its old size and time that may nevertheless have been written.
     pub doubtful: [bool; 2],
     /// The node of its directory; the root is its own.
     pub parent: usize,
-    /// Where the nodes below it begin, and how many there are.
+    /// The index of the first node below it, and the number of such nodes.
     pub first: usize,
     pub count: usize,
 }
@@ -60,7 +61,7 @@ pub(super) struct ThreeWayTree<'a> {
 }
 
 impl<'a> ThreeWayTree<'a> {
-    /// Walks all three.
+    /// Merges all three.
     pub fn merge_listings(
         archive: &'a TwoWayArchive,
         listings: [&'a TreeListing; 2],
@@ -130,7 +131,7 @@ impl<'a> ThreeWayTree<'a> {
         });
     }
 
-    /// The three entries of a node: the archive's, and each side's.
+    /// The three entries of a node: the archive's and one of each side.
     fn node_entries(&self, place: usize) -> [Option<ListingEntry<'a>>; 3] {
         let archive = self.archive;
         let [a, b] = self.listings;
@@ -139,7 +140,7 @@ impl<'a> ThreeWayTree<'a> {
         [known, node.sides[0].map(|id| a.entry(id)), node.sides[1].map(|id| b.entry(id))]
     }
 
-    /// A side's entry of a node.
+    /// The entry of one side at a node.
     pub fn side_entry(&self, node: &MergedNode, which: TwoWaySide) -> Option<ListingEntry<'a>> {
         which.select_from(&node.sides).map(|id| which.select_from(&self.listings).entry(id))
     }
@@ -150,7 +151,7 @@ impl<'a> ThreeWayTree<'a> {
         entry.map(|entry| entry.path()).unwrap_or_default()
     }
 
-    /// The nodes below one, itself the first.
+    /// The nodes of the subtree that begins at one, itself the first.
     pub fn subtree_nodes(&self, place: usize) -> Vec<usize> {
         let mut found = vec![place];
         // The list is its own queue; trees can be deeper than the stack.

@@ -1,8 +1,8 @@
-//! Two plans of the one-way sort, one for each direction, with the steps that the decisions call for.
+//! Two plans, one for each direction, with those steps of one-way plans that the decisions call for.
 //!
-//! Invariant: a pure function of the archive, the listings and what was asked. A step is one that a one-way run would
-//! take, too; what is decided here is only which of them are taken. Where both versions of an entry are kept, the
-//! listings are those in which one has its new name already.
+//! Invariant: a pure function of the archive, the listings and the request. Each step is one that a one-way run would
+//! take; this module only decides which of them are taken. Where both versions of an entry are kept, the plans refer to
+//! listings in which one of them has its new name already.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -20,47 +20,48 @@ use super::merge::{EntryStatus, MergedNode, ThreeWayTree};
 use super::rename::{RenameError, VersionRename, VersionRenames};
 use super::rule::{ConflictAnswers, ConflictEnding, ConflictRule};
 
-/// How often names are given before a plan is made of what there is: once is enough, unless names meet.
+/// How often new names are chosen before the plan is made with what is there: one round suffices unless new names
+/// collide.
 const RENAMES_MAX: usize = 3;
 
-/// What was asked of a two-way run.
+/// The request of a two-way run.
 #[derive(Debug, Clone)]
 pub struct TwoWayRequest {
-    /// The options; what they say about deleting bounds both directions.
+    /// The options; their limit of deletions holds for each direction.
     pub options: SyncOptions,
-    /// Who wins a conflict.
+    /// The rule that resolves conflicts.
     pub rule: ConflictRule,
-    /// What somebody answered.
+    /// The answers of the user.
     pub answers: ConflictAnswers,
-    /// Conflicts that are left as they are.
+    /// Conflicts that are left open.
     pub held: BTreeSet<Vec<u8>>,
-    /// What each side is called in names of kept versions.
+    /// The name of each side, for names of kept versions.
     pub labels: [String; 2],
-    /// What rules leave out on each side although it is there, of what was asked about.
+    /// Of the paths that were looked up: those that exist on each side although a rule leaves them out.
     pub hidden: [BTreeSet<Vec<u8>>; 2],
 }
 
-/// What a two-way run will do.
+/// The plan of a two-way run.
 #[derive(Debug)]
 pub struct TwoWayPlan {
-    /// New names of versions that are kept, given before anything else.
+    /// New names of versions that are kept; they are given before any other step.
     pub renamings: [VersionRenames; 2],
-    /// What the steps speak of: the listings, once the new names are given. None: as they are.
+    /// The listings that the steps refer to: those after the renaming. None if nothing is renamed.
     renamed: [Option<TreeListing>; 2],
-    /// What goes from the first side to the second, and the other way.
+    /// The plan from the first side to the second, and the other way.
     pub plans: [SyncPlan; 2],
-    /// What both sides changed.
+    /// The entries that changed on both sides.
     pub conflicts: Vec<EntryConflict>,
-    /// Whether a version loses on a side that nobody deleted there: then what goes from it is kept in its trash.
+    /// Whether an edited version loses on each side: then replaced and deleted entries there go to the trash.
     pub loses: [bool; 2],
-    /// Why none of it may be carried out.
+    /// Why the plan may not be carried out.
     pub refusal: Option<(TwoWaySide, PlanRefusal)>,
     pub(super) nodes: Vec<MergedNode>,
     pub(super) courses: Vec<[EntryCourse; 2]>,
 }
 
 impl TwoWayPlan {
-    /// The plan; an error if a version cannot be kept under the name that it would get.
+    /// Makes the plan. Fails if a version cannot be kept under its new name.
     pub fn new(
         archive: &TwoWayArchive,
         listings: [&TreeListing; 2],
@@ -97,7 +98,7 @@ impl TwoWayPlan {
         })
     }
 
-    /// The listings that the steps speak of.
+    /// The listings that the steps refer to.
     #[must_use]
     pub fn renamed_listings<'a>(&'a self, listings: [&'a TreeListing; 2]) -> [&'a TreeListing; 2] {
         select_renamed(&self.renamed, listings)
@@ -109,13 +110,13 @@ impl TwoWayPlan {
         self.plans.iter().all(SyncPlan::is_empty) && self.renamings.iter().all(VersionRenames::is_empty)
     }
 
-    /// Conflicts that wait for an answer.
+    /// The conflicts that are open.
     pub fn open_conflicts(&self) -> impl Iterator<Item = &EntryConflict> {
         self.conflicts.iter().filter(|conflict| conflict.ending == ConflictEnding::Open)
     }
 }
 
-/// New names, as they are given round after round.
+/// New names, as they are added in rounds.
 #[derive(Default)]
 struct GivenNames {
     renamings: [VersionRenames; 2],
@@ -129,7 +130,7 @@ impl GivenNames {
         select_renamed(&self.renamed, listings)
     }
 
-    /// Gives new names where both versions are kept; whether there were any to give.
+    /// Chooses new names where both versions are kept; returns whether there were any.
     fn assign_names(
         &mut self,
         archive: &TwoWayArchive,
@@ -188,7 +189,7 @@ impl TwoWayPlanner<'_> {
         }
     }
 
-    /// The plans with all but the deletions that are refused; None if that leaves nothing to do, or is refused as well.
+    /// The plans without the deletions that are refused; None if no step remains, or another refusal does.
     fn without_deletions(&self, mut plans: [SyncPlan; 2]) -> Option<[SyncPlan; 2]> {
         // Each side is refused once at most.
         for _ in TwoWaySide::BOTH {
@@ -211,7 +212,7 @@ impl TwoWayPlanner<'_> {
         plans.iter().flat_map(|plan| &plan.steps).any(does_more).then_some(plans)
     }
 
-    /// What becomes of each entry of one side, by its number.
+    /// What happens to each entry of one side, by its number.
     fn courses_by_entry(&self, which: TwoWaySide) -> Vec<EntryCourse> {
         // Entries without a node cannot exist: each listing was walked whole. Staying is the harmless
         // default.
@@ -225,7 +226,7 @@ impl TwoWayPlanner<'_> {
         courses
     }
 
-    /// What goes from one side to the other.
+    /// Makes the plan from one side to the other.
     fn plan_direction(&self, from: TwoWaySide, courses: &[Vec<EntryCourse>; 2]) -> SyncPlan {
         let source = *from.select_from(&self.merged.listings);
         let old = *from.opposite().select_from(&self.merged.listings);
@@ -263,7 +264,7 @@ impl TwoWayPlanner<'_> {
         SyncPlan { steps, remarks, counts, ..SyncPlan::default() }
     }
 
-    /// Why so much is not deleted.
+    /// Why so many deletions are refused.
     fn check_delete_limit(&self, plans: &[SyncPlan; 2]) -> Option<(TwoWaySide, PlanRefusal)> {
         let delete = &self.request.options.delete;
         // A store is refused whatever is planned: its objects are no files to anybody but Vellum.
@@ -285,7 +286,7 @@ impl TwoWayPlanner<'_> {
     }
 }
 
-/// Chooses among the steps of a one-way plan.
+/// Selects steps of a one-way plan.
 struct StepFilter<'a> {
     source: &'a TreeListing,
     old: &'a TreeListing,
@@ -302,7 +303,7 @@ impl StepFilter<'_> {
         matches!(self.theirs.get(old.index()), Some(EntryCourse::Gone | EntryCourse::Replaced))
     }
 
-    /// The step, as it is taken; None if it is not.
+    /// The step as it is taken; None if it is not taken.
     fn filter_step(&self, step: SyncStep) -> Option<SyncStep> {
         let whole = SyncStep {
             phase: StepPhase::Files,
@@ -344,7 +345,7 @@ impl StepFilter<'_> {
         matches!(self.ours.get(other.index()), Some(EntryCourse::Across | EntryCourse::Agreed))
     }
 
-    /// Both were read and have the same content: only attributes need to go.
+    /// Both files were read and have the same content: only attributes are transferred.
     fn has_same_content(&self, source: ListingEntryId, old: ListingEntryId) -> bool {
         compare_digests(self.source.entry(source), self.old.entry(old)) == Some(true)
     }
@@ -391,10 +392,11 @@ impl StepFilter<'_> {
     }
 }
 
-/// Files whose content decides what is planned: they have one size, and neither side's is what both agreed on. Two that have
-/// one time, too, were copied from somewhere, or written by two programs within one tick of the clock; in a first run,
-/// where everything is new, they are taken for copies. And files that look as they did, and may have been written all the
-/// same: against the other side's, and against what was agreed on where its hash is known.
+/// Files whose content has to be read for the plan. First: files of equal size on both sides, neither of which is as
+/// both agreed on. If their times are equal too, they were copied from one another, or written by two programs within
+/// one tick of the clock; a first run, where everything is new, takes them for copies. Second: files with their old
+/// size and time that may nevertheless have been written; they are compared with the other side's, and with the
+/// archive's hash where there is one.
 #[must_use]
 pub fn find_undecided_versions(
     archive: &TwoWayArchive,
@@ -434,8 +436,8 @@ pub fn find_undecided_versions(
     found
 }
 
-/// Paths that one side seems not to have although a rule may have left them out there: what is decided about them
-/// would be wrong, so that each side is to be looked at again for exactly these.
+/// Paths that one side seems to lack although a rule may only hide them there. Deletions would be decided wrongly for
+/// them, so each side is asked again for exactly these.
 #[must_use]
 pub fn find_maybe_hidden(
     archive: &TwoWayArchive,

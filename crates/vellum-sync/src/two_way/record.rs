@@ -1,7 +1,8 @@
-//! The archive that a run leaves.
+//! Makes the archive after a run.
 //!
-//! Invariant: an entry is recorded as one side was when it was planned, and only if the other side was seen to have the
-//! same afterwards; what changed on either side meanwhile differs from that record, and is a change for the next run.
+//! Invariant: an entry is recorded as one side had it when the plan was made, and only if the other side was seen to
+//! have the same afterwards; an entry that changed on either side meanwhile differs from its record, and counts as
+//! changed in the next run.
 
 use std::collections::HashSet;
 
@@ -15,25 +16,25 @@ use super::decide::{DIR_BITS, EntryCourse};
 use super::merge::MergedNode;
 use super::state::{EntryFacts, EntryState};
 
-/// Longest tick of a filesystem's clock, seconds: FAT's. It also covers clocks of file servers that are a little behind.
+/// Longest tick of a filesystem's clock, seconds: FAT's. It also covers file servers whose clocks are a little behind.
 const TICK: i64 = 2;
 
-/// What is known after a run.
+/// The facts from which the archive is made.
 pub(super) struct RunAftermath<'a> {
     /// The archive that the plan was made with.
     pub archive: &'a TwoWayArchive,
     /// The listings that the plan was made with.
     pub before: [&'a TreeListing; 2],
-    /// The sides to which something went, listed again.
+    /// New listings of the sides that were written to.
     pub after: [Option<&'a TreeListing>; 2],
-    /// The nodes of the plan, and what was to become of them.
+    /// The nodes of the plan, and the decisions for them.
     pub nodes: &'a [MergedNode],
     pub courses: &'a [[EntryCourse; 2]],
     pub options: &'a SyncOptions,
 }
 
 impl RunAftermath<'_> {
-    /// What is recorded of each node.
+    /// The record of each node.
     pub fn draft_records(&self) -> Vec<Option<AgreedEntry>> {
         let unlike = TwoWaySide::BOTH.map(|from| self.find_unequal_entries(from));
         let mut agreed: Vec<Option<AgreedEntry>> = Vec::with_capacity(self.nodes.len());
@@ -43,8 +44,9 @@ impl RunAftermath<'_> {
         agreed
     }
 
-    /// Drafts of files that were written so shortly before that another edit may look the same, and which numbers they
-    /// have in the last listing of each side. What both have of them now is to be recorded with them.
+    /// Drafts of files that were written so shortly before their listing that a later edit may leave the same size and
+    /// time, with their numbers in the last listing of each side. The hash of the content that both sides have now is
+    /// recorded with them.
     pub fn find_unsure_drafts(&self, draft: &[Option<AgreedEntry>]) -> Vec<(usize, [ListingEntryId; 2])> {
         let known = |place: usize| {
             let archived = self.nodes.get(place).and_then(|node| node.archived);
@@ -72,13 +74,13 @@ impl RunAftermath<'_> {
         which.select_from(&self.after).unwrap_or(before)
     }
 
-    /// The new archive.
+    /// Makes the new archive.
     pub fn record_archive(&self, mut draft: Vec<Option<AgreedEntry>>) -> Result<TwoWayArchive, ListingError> {
         self.add_implied_dirs(&mut draft);
         self.build_archive(draft)
     }
 
-    /// Entries of a side that the other side does not have like this, although they went there.
+    /// Entries that were to be copied to the other side, and that it does not have.
     fn find_unequal_entries(&self, from: TwoWaySide) -> HashSet<ListingEntryId> {
         let Some(after) = from.opposite().select_from(&self.after) else { return HashSet::new() };
         let mut options =
@@ -99,7 +101,7 @@ impl RunAftermath<'_> {
         plan.steps.iter().filter(counts).filter_map(|step| step.source).collect()
     }
 
-    /// What is recorded of a node.
+    /// Makes the record of a node.
     fn record_node(&self, place: usize, unlike: &[HashSet<ListingEntryId>; 2]) -> Option<AgreedEntry> {
         let node = self.nodes.get(place).filter(|_| place > 0)?;
         let courses = self.courses.get(place)?;
@@ -164,13 +166,14 @@ impl RunAftermath<'_> {
         AgreedEntry { first, second, target: seen.target.into(), digest, stamps, unsure, implied: false }
     }
 
-    /// Whether a file was written so shortly before its side was listed that an edit since may look the same.
+    /// Whether a file was written so shortly before its side was listed that an edit since then may leave the same size
+    /// and time.
     fn is_recently_written(&self, which: TwoWaySide, entry: &ListingEntry<'_>) -> bool {
         let begun = which.select_from(&self.before).begun.filter(|_| entry.is_file() && entry.size() > 0);
         begun.is_some_and(|begun| entry.mtime().secs >= begun.secs.saturating_sub(TICK))
     }
 
-    /// Directories of what is recorded are in the archive, be they agreed on or not.
+    /// Adds the directories above recorded entries to the archive, whether or not they were agreed on.
     fn add_implied_dirs(&self, agreed: &mut [Option<AgreedEntry>]) {
         // From the deepest nodes upwards, so that one entry adds all directories above it.
         for place in (1..self.nodes.len()).rev() {

@@ -1,7 +1,7 @@
-//! New names of versions that are kept beside the ones that won.
+//! New names for versions that are kept beside the winning ones.
 //!
-//! Invariant: a name depends on what is listed alone, and on nothing that either side has, or had, under it; so no
-//! version is ever put over another.
+//! Invariant: a new name depends on the archive and the listings alone and is free in all three, so that no version
+//! replaces another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use crate::model::path::{join_path, split_path};
 /// Bytes of a host's name in the name of a file.
 const LABEL_MAX: usize = 40;
 
-/// A version that cannot be kept beside the one that won.
+/// Why a version cannot be kept beside the winning one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{}' cannot be kept as '{}': {why}; rename it on one side, or choose who wins with --conflict",
@@ -31,15 +31,15 @@ const LABEL_MAX: usize = 40;
     EscapedPath(.name)
 )]
 pub struct RenameError {
-    /// Where it would stand.
+    /// The path of the version.
     pub path: Vec<u8>,
-    /// What it would be called there.
+    /// The name that it would get.
     pub name: Vec<u8>,
-    /// What is wrong with that.
+    /// Why that name is impossible.
     pub why: ListingError,
 }
 
-/// One version that gets another name, in its directory.
+/// One version that gets another name in its directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VersionRename {
     /// Its path.
@@ -48,12 +48,12 @@ pub struct VersionRename {
     pub name: Vec<u8>,
 }
 
-/// Those of one side, by path.
+/// The renamings of one side, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VersionRenames(BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl VersionRename {
-    /// New names for the losers of conflicts, on the side that each is on.
+    /// Chooses new names for the losers of conflicts, each on its own side.
     pub(super) fn from_conflicts(
         merged: &ThreeWayTree<'_>,
         conflicts: &[EntryConflict],
@@ -94,7 +94,7 @@ impl VersionRenames {
         self.0.is_empty()
     }
 
-    /// All of them, in the order of paths.
+    /// All renamings, in the order of paths.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = VersionRename> + '_ {
         self.0.iter().map(|(path, name)| VersionRename { path: path.clone(), name: name.clone() })
     }
@@ -103,7 +103,7 @@ impl VersionRenames {
         self.0.extend(more.0.iter().map(|(path, name)| (path.clone(), name.clone())));
     }
 
-    /// The listing in which they are done, with every entry of the one before.
+    /// The listing after the renamings, with the same entries as before.
     pub(super) fn apply_to_listing(&self, listing: &TreeListing) -> Result<TreeListing, RenameError> {
         let root = listing.root();
         let mut renamed = TreeListing::new(&NewListingEntry::from_entry(&root), root.detail().cloned());
@@ -151,14 +151,14 @@ impl VersionRenames {
         Ok(renamed)
     }
 
-    /// What is wrong with a name in a directory: it is that of one which was to be renamed.
+    /// The error of an impossible name in a directory, with the path of the version that would get it.
     fn rename_error(&self, dir: &[u8], name: &[u8], why: ListingError) -> RenameError {
         let given = self.0.iter().find(|(path, given)| split_path(path).0 == dir && **given == name);
         let path = given.map_or_else(|| join_path(dir, name), |(path, _)| path.clone());
         RenameError { path, name: name.to_vec(), why }
     }
 
-    /// The plan that does them, from the listing as it is to the one in which they are done.
+    /// The plan that renames, from the present listing to the one after the renamings.
     #[must_use]
     pub fn build_plan(&self, before: &TreeListing, after: &TreeListing) -> SyncPlan {
         let steps: Vec<SyncStep> = self
@@ -182,7 +182,7 @@ impl VersionRenames {
     }
 }
 
-/// What is appended to the name of a version: whose it is, and of when.
+/// The suffix of a version's name: its host and its time.
 fn format_suffix(label: &str, changed: UnixTime) -> Vec<u8> {
     // The label is the name of a host, which is chosen by somebody else. Slashes, control characters and long
     // names must not reach a file name.
@@ -197,7 +197,7 @@ fn format_suffix(label: &str, changed: UnixTime) -> Vec<u8> {
     format!(".conflict-{label}-{moment}").into_bytes()
 }
 
-/// The name with the ending, and a number if that is taken; the name is cut where the whole would be too long.
+/// The name with its suffix, and a number if that name is taken; a name that would be too long is cut.
 fn find_free_name(name: &[u8], ending: &[u8], taken: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut number = 1_u64;
     loop {
@@ -214,9 +214,9 @@ fn find_free_name(name: &[u8], ending: &[u8], taken: impl Fn(&[u8]) -> bool) -> 
     }
 }
 
-/// The beginning of a name, not cut within a character.
+/// The longest beginning of a name that does not end within a character.
 fn truncate_name(name: &[u8], room: usize) -> &[u8] {
-    /// Bytes that continue a character begin with these bits.
+    /// The leading bits of bytes that continue a character.
     const CONTINUES: u8 = 0b1000_0000;
     if name.len() <= room {
         return name;
@@ -246,7 +246,7 @@ mod tests {
         VersionRenames(BTreeMap::from([(path.to_vec(), name.to_vec())]))
     }
 
-    /// The entry was left out, as if somebody had deleted it.
+    /// The entry was left out, as if it had been deleted.
     #[test]
     fn a_name_that_a_listing_refuses_is_told() {
         let before = listing(&[b"a", b"b"]);

@@ -1,4 +1,4 @@
-//! Who wins when both sides changed the same entry.
+//! Rules that resolve conflicts.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use vellum_types::UnixTime;
 
 use super::TwoWaySide;
 
-/// What is done about entries that both sides changed.
+/// What happens to entries that changed on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConflictRule {
@@ -19,14 +19,14 @@ pub enum ConflictRule {
     Source,
     /// The second side wins; the other version goes to the trash.
     Dest,
-    /// The later change keeps the name, the other version gets another one, on both sides.
+    /// The later change keeps the name; the other version gets another name. Both versions are copied to both sides.
     #[default]
     KeepBoth,
-    /// Somebody is asked; what was not answered stays as it is on both sides.
+    /// The user decides; a conflict without an answer leaves both sides as they are.
     Ask,
 }
 
-/// What somebody answered about one entry.
+/// The answer to one conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConflictAnswer {
     /// This side wins.
@@ -35,33 +35,33 @@ pub enum ConflictAnswer {
     Both,
 }
 
-/// Answers, by path.
+/// Answers by path.
 pub type ConflictAnswers = BTreeMap<Vec<u8>, ConflictAnswer>;
 
-/// How a conflict ends.
+/// How a conflict is resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConflictEnding {
-    /// This side's version goes to the other side, where the other version goes to the trash.
+    /// This side's version replaces the other one, which goes to the trash.
     Wins(TwoWaySide),
-    /// This side's version gets another name, and both versions go to both sides.
+    /// This side's version gets another name, and both versions are copied to both sides.
     Renamed(TwoWaySide),
     /// Both sides stay as they are.
     Open,
 }
 
-/// What a rule looks at in one side's version.
+/// The facts of one side's version that rules compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ComparedVersion {
-    /// Last change; of a directory the last in all that is in it.
+    /// Its modification time; of a directory the latest in its subtree.
     pub changed: UnixTime,
-    /// Bytes, with all that is in it.
+    /// Its size in bytes; of a directory the sum of its subtree.
     pub bytes: u64,
-    /// It is a directory: renaming it would drag along what nobody disagrees on.
+    /// It is a directory: renaming it would also rename entries without a conflict.
     pub is_dir: bool,
 }
 
 impl ConflictRule {
-    /// The ending of a conflict of two versions.
+    /// How a conflict of two versions is resolved.
     pub(super) fn choose_ending(
         self,
         versions: [ComparedVersion; 2],
@@ -87,7 +87,7 @@ impl ConflictRule {
         }
     }
 
-    /// Which side's attributes win, where content is the same.
+    /// The side whose attributes win where the content is the same.
     pub(super) fn choose_attributes(self, versions: [ComparedVersion; 2]) -> TwoWaySide {
         match self {
             Self::Source => TwoWaySide::First,
@@ -100,7 +100,7 @@ impl ConflictRule {
         }
     }
 
-    /// The side whose will is done even if it deleted what the other side edited.
+    /// The side that wins even if it deleted the entry that the other side edited.
     pub(super) fn preferred_side(self) -> Option<TwoWaySide> {
         match self {
             Self::Source => Some(TwoWaySide::First),
@@ -118,7 +118,7 @@ fn greater_side<T: Ord>(a: T, b: T) -> Option<TwoWaySide> {
     }
 }
 
-/// Which version gets another name: not a directory, else the older one, else the second.
+/// The version that gets another name: not a directory, else the older one, else the second.
 fn choose_loser(versions: [ComparedVersion; 2]) -> TwoWaySide {
     match versions.map(|version| version.is_dir) {
         [true, false] => TwoWaySide::Second,

@@ -1,8 +1,8 @@
-//! A two-way run, in its order: list, look again where rules may hide something, read what has to be read, plan; give
-//! new names; carry out both directions; look at what came of it; write the archive.
+//! A two-way run. It lists both sides, looks up paths that rules may hide, reads the files whose content decides, and
+//! plans; it renames kept versions, carries out both directions, lists the results, and writes the archive.
 //!
-//! Invariant: nothing is done that the plan does not say; the archive is written last, so that a run which was killed
-//! anywhere has the same done again, or finds it done.
+//! Invariant: only steps of the plan are carried out. The archive is written last, so that the run after a killed one
+//! does the remaining steps again, or finds them done.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use super::plan::{TwoWayPlan, TwoWayRequest, find_maybe_hidden, find_undecided_v
 use super::record::RunAftermath;
 use super::rename::VersionRenames;
 
-/// An end of a two-way run: entries come from it, and go to it.
+/// An end of a two-way run: both a source and a destination.
 pub trait TwoWayEnd: SourceEnd + DestinationEnd {
-    /// Lists what is asked for by the way: the listing before stays the one that numbers of entries are of.
+    /// Lists extra facts only: entry numbers still refer to the listing before.
     fn list_without_replacing(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         self.list_entries(wish, meter)
     }
@@ -40,12 +40,12 @@ pub trait TwoWayEnd: SourceEnd + DestinationEnd {
 
 impl TwoWayEnd for LocalEnd {}
 
-/// How connections have fared.
+/// Counters of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnectionHealth {
-    /// How many that had stood were lost so far.
+    /// How many established connections were lost so far.
     pub cuts: u32,
-    /// One is lost now.
+    /// A connection is lost now.
     pub is_lost: bool,
 }
 
@@ -57,34 +57,34 @@ impl std::ops::Add for ConnectionHealth {
     }
 }
 
-/// A pair of ends, and what was asked.
+/// A pair of ends, and the request.
 pub struct TwoWaySync<'a> {
-    /// The ends.
+    /// The two ends.
     pub ends: [&'a dyn TwoWayEnd; 2],
-    /// What is left out, on each.
+    /// The filters of each.
     pub rules: [Arc<dyn EntryFilter>; 2],
-    /// What was asked.
+    /// The request.
     pub request: TwoWayRequest,
 }
 
-/// Both sides as they were found.
+/// Both sides as they were listed.
 #[derive(Debug)]
 pub struct TwoWayListings {
     /// The listings.
     pub listings: [TreeListing; 2],
 }
 
-/// What became of a two-way plan.
+/// The result of a two-way plan.
 #[derive(Debug, Default)]
 pub struct TwoWayReport {
-    /// What went from the first side to the second, and the other way.
+    /// The results from the first side to the second, and the other way.
     pub reports: [SyncReport; 2],
-    /// The conflicts' new names that were given on each side.
+    /// The renamings of kept versions on each side.
     pub renamed: [SyncReport; 2],
 }
 
 impl TwoWayReport {
-    /// Takes in what became of a later attempt, which had to do what was left.
+    /// Adds the result of a later attempt, which carried out the remaining steps.
     pub fn merge_later(&mut self, later: Self) {
         let pairs = self
             .reports
@@ -104,13 +104,13 @@ impl TwoWayReport {
         }
     }
 
-    /// Whether anything could not be done.
+    /// Whether any step failed.
     #[must_use]
     pub fn has_problems(&self) -> bool {
         self.reports.iter().chain(&self.renamed).any(|report| !report.problems.is_empty())
     }
 
-    /// Whether it was stopped before it was done.
+    /// Whether it was stopped before the end.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.reports.iter().chain(&self.renamed).any(|report| report.stopped)
@@ -118,7 +118,7 @@ impl TwoWayReport {
 }
 
 impl TwoWaySync<'_> {
-    /// Looks at both sides.
+    /// Lists both sides.
     pub fn collect_listings(
         &mut self,
         archive: &TwoWayArchive,
@@ -146,7 +146,7 @@ impl TwoWaySync<'_> {
         Ok(sight)
     }
 
-    /// How the connections to both sides have fared.
+    /// The counters of the connections to both sides.
     #[must_use]
     pub fn connection_health(&self) -> ConnectionHealth {
         let [first, second] = self.ends;
@@ -184,7 +184,7 @@ impl TwoWaySync<'_> {
             .list_entries(&self.build_request(which.select_from(&self.rules).clone()), meter)
     }
 
-    /// Which of these paths a side has, whatever the rules say.
+    /// The paths among these that exist on a side, whatever its rules hide.
     fn find_existing_paths(
         &self,
         which: TwoWaySide,
@@ -229,13 +229,13 @@ impl TwoWaySync<'_> {
         Ok(())
     }
 
-    /// What is to be done.
+    /// Makes the plan.
     pub fn build_plan(&self, archive: &TwoWayArchive, sight: &TwoWayListings) -> Result<TwoWayPlan> {
         Ok(TwoWayPlan::new(archive, sight.both_listings(), &self.request)?)
     }
 
-    /// Does all that a plan says. Gives the archive that is to be kept from now on; None if it was stopped, and the one
-    /// that there is still holds.
+    /// Carries out a plan. Returns the archive to be saved; None if the run was stopped, and the saved archive remains
+    /// valid.
     pub fn execute_plan(
         &mut self,
         archive: &TwoWayArchive,
@@ -289,7 +289,7 @@ impl TwoWaySync<'_> {
         self.record_archive(archive, plan, sight, meter).map(Some)
     }
 
-    /// Gives versions that are kept their new names. Afterwards both sides are to be looked at again, and planned.
+    /// Renames versions that are kept. Both sides have to be listed and planned again afterwards.
     pub(super) fn execute_renames(
         &self,
         plan: &TwoWayPlan,
@@ -314,7 +314,7 @@ impl TwoWaySync<'_> {
         Ok(reports)
     }
 
-    /// Carries out a plan without new names, in both directions.
+    /// Carries out a plan without renamings, in both directions.
     pub(super) fn execute_transfers(
         &self,
         plan: &TwoWayPlan,
@@ -349,8 +349,8 @@ impl TwoWaySync<'_> {
         Ok(reports)
     }
 
-    /// The options with which steps are carried out: nothing goes that is not what the plan was made for, and what
-    /// loses is kept.
+    /// The options with which steps are carried out: an entry is replaced only if it still is the one that the plan was
+    /// made for, and losing versions are kept.
     fn transfer_options(&self, loses: bool) -> SyncOptions {
         let options = &self.request.options;
         let kept = options.writing.backup.is_some();
@@ -369,7 +369,7 @@ impl TwoWaySync<'_> {
         SyncOptions { writing, ..options.clone() }
     }
 
-    /// The archive after a run: sides to which something went are looked at again.
+    /// The archive after a run, for which the sides that were written to are listed again.
     pub fn record_archive(
         &self,
         archive: &TwoWayArchive,

@@ -1,7 +1,7 @@
-//! What an entry looked like, and how much it has changed since.
+//! The recorded state of an entry, and its comparison with a later state.
 //!
-//! Invariant: a state is compared with a later one of the same side only, so that every attribute counts as that side
-//! has it, to the nanosecond; what the other side rounds or cannot store is no change.
+//! Invariant: a state is compared only with a later one of the same side, so that every attribute is compared as that
+//! side stores it, to the nanosecond; attributes that the other side rounds or cannot store are no change.
 
 use vellum_types::{FileKind, UnixTime};
 use xxhash_rust::xxh3::Xxh3;
@@ -12,7 +12,7 @@ use crate::model::options::PreserveOptions;
 /// The attributes of an entry on one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryState {
-    /// What sort of file it is.
+    /// Its file type.
     pub kind: FileKind,
     /// The lowest twelve mode bits.
     pub mode: u32,
@@ -22,16 +22,16 @@ pub struct EntryState {
     pub gid: u32,
     /// Bytes of a file.
     pub size: u64,
-    /// Last change of content.
+    /// Modification time.
     pub mtime: UnixTime,
     /// The number of a device node.
     pub rdev: u64,
-    /// A hash of the extended attributes and ACLs that were asked for; 0 if there are none.
+    /// A hash of the extended attributes and ACLs that the run preserves; 0 if there are none.
     pub mark: u64,
 }
 
 impl EntryState {
-    /// Of an entry as it was listed.
+    /// The state of a listed entry.
     #[must_use]
     pub fn from_entry(entry: ListingEntry<'_>) -> Self {
         Self {
@@ -62,34 +62,34 @@ fn compute_mark(entry: ListingEntry<'_>) -> u64 {
     hash.digest()
 }
 
-/// How much an entry has changed.
+/// The extent of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeExtent {
-    /// Not at all.
+    /// No change.
     None,
-    /// In attributes alone: nothing that somebody typed is in them.
+    /// Only attributes changed: no content can be lost.
     Attributes,
-    /// In what it holds, or what it is.
+    /// The content or the type changed.
     Content,
 }
 
-/// What is known of an entry beside its attributes.
+/// An entry's attributes with further facts.
 #[derive(Debug, Clone, Copy)]
 pub struct EntryFacts<'a> {
     /// Its attributes.
     pub state: EntryState,
-    /// Of a symlink.
+    /// The target of a symlink.
     pub target: &'a [u8],
-    /// Of a file whose content was hashed.
+    /// The hash of a file whose content was read.
     pub digest: Option<&'a ContentDigest>,
-    /// When anything of it last changed; 0: nobody knows.
+    /// The change time (`ctime`); 0 if unknown.
     pub stamp: u64,
-    /// It was written so shortly before it was recorded that another edit may look the same.
+    /// It was written so shortly before its listing that a later edit may leave the same size and time.
     pub unsure: bool,
 }
 
 impl<'a> EntryFacts<'a> {
-    /// An entry as it was listed.
+    /// The facts of a listed entry.
     #[must_use]
     pub fn from_entry(entry: ListingEntry<'a>) -> Self {
         let digest = entry.listing().content_digest(entry.id());
@@ -103,7 +103,7 @@ impl<'a> EntryFacts<'a> {
         }
     }
 
-    /// What has changed from `self` to `now`, as far as it is preserved.
+    /// The changes from `self` to `now` among the attributes that are preserved.
     #[must_use]
     pub fn compare_to(&self, now: &Self, preserve: &PreserveOptions) -> ChangeExtent {
         if self.has_content_change(now) {
@@ -135,9 +135,9 @@ impl<'a> EntryFacts<'a> {
         }
     }
 
-    /// Whether a file has its old size and time, and may have been written all the same: within the tick of the clock in
-    /// which it was recorded, or by a program that set the time back, which moves the time of the last change of
-    /// anything and no attribute that would explain it.
+    /// Whether a file with its old size and time may nevertheless have been written: within the tick of the clock in
+    /// which it was recorded, or by a program that set the modification time back. The latter moves the change time
+    /// without a change of any attribute that would explain it.
     #[must_use]
     pub fn is_doubtful(&self, now: &Self) -> bool {
         let old = &self.state;

@@ -1,7 +1,8 @@
-//! Where archives are kept: a directory of the user's, with one file for each pair, and one lock.
+//! The place of archives: a directory of the user, with one archive and one lock file for each pair.
 //!
-//! Invariant: whoever holds a [`LockedArchive`] is the only run of its pair on this host; an archive is replaced whole or not at
-//! all, also at a power cut. Deliberately absent: which directory it is, which is the command line's affair.
+//! Invariant: the holder of a [`LockedArchive`] is the only run of its pair on this host; an archive is replaced as a
+//! whole or not at all, also at a power failure. Deliberately absent: the choice of the directory, which the command
+//! line makes.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -20,40 +21,40 @@ use super::TwoWayPair;
 use super::archive::TwoWayArchive;
 use super::codec::ArchiveError;
 
-/// Largest archive that is read, bytes: a hundred million entries do not need more.
+/// Largest archive that is read, bytes: enough for a hundred million entries.
 const ARCHIVE_MAX: u64 = 8 << 30;
-/// Permissions of the directories and files: what is in a tree is nobody else's affair.
+/// Permissions of the directories and files: other users may not learn the names in a tree.
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
 /// Why the place of an archive cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveStoreError {
-    /// Another run of the same pair is under way.
+    /// Another run of the same pair holds the lock.
     #[error("another run of this pair is under way: wait for its end")]
     Busy,
-    /// The directory cannot be used.
+    /// The directory cannot be opened or made.
     #[error("the archives of two-way runs cannot be kept in '{}'", EscapedPath(.path.as_os_str().as_encoded_bytes()))]
     Place {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: BeneathError,
     },
-    /// A file in it cannot be used.
+    /// An operation on a file in it failed.
     #[error("cannot {action} the archive in '{}'", EscapedPath(.path.as_os_str().as_encoded_bytes()))]
     Io {
-        /// What was tried, a verb.
+        /// The operation, a verb.
         action: &'static str,
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
 
 impl ArchiveStoreError {
-    /// The coarse kind.
+    /// The error's kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -64,14 +65,14 @@ impl ArchiveStoreError {
     }
 }
 
-/// What was found where an archive is kept.
+/// The result of reading an archive.
 #[derive(Debug)]
 pub enum FoundArchive {
     /// An archive.
     Archive(Box<TwoWayArchive>),
-    /// Nothing: the pair has never met, or its archive was removed.
+    /// There is none: this is the pair's first run, or its archive was removed.
     Nothing,
-    /// Something that is no archive of this pair, and why; it is ignored.
+    /// The file is not an archive of this pair; it is ignored.
     Unusable(ArchiveError),
 }
 
@@ -85,7 +86,7 @@ pub struct LockedArchive {
 }
 
 impl LockedArchive {
-    /// Opens and locks a pair's place in a directory, which is made if it is not there.
+    /// Opens and locks a pair's place in a directory, which is made if it is missing.
     pub fn open(path: &Path, pair: TwoWayPair) -> Result<Self, SyncError> {
         let place = |source| ArchiveStoreError::Place { path: path.to_owned(), source };
         let dir = open_or_create_dir(path).map_err(place)?;
@@ -144,7 +145,7 @@ impl LockedArchive {
     }
 }
 
-/// Opens a directory; it and what is missing above it are made.
+/// Opens a directory; it and missing directories above it are made.
 fn open_or_create_dir(path: &Path) -> Result<HeldDir, BeneathError> {
     match (HeldDir::open_root(path), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.is_not_found() => {

@@ -1,4 +1,4 @@
-//! How listings come to be: a directory's entries at a time, whoever found them.
+//! Building listings, one directory at a time.
 
 use vellum_types::key::check_name;
 use vellum_types::{FileKind, UnixTime};
@@ -6,30 +6,31 @@ use vellum_types::{FileKind, UnixTime};
 use super::entry::EntryRecord;
 use super::{EntryDetail, EntryFlags, ListingEntry, ListingEntryId, OwnerNames, TreeListing};
 
-/// Most entries of one listing: numbers have 32 bits, and all ones mean none.
+/// Most entries of one listing: numbers have 32 bits, and the highest one means none.
 const ENTRIES_MAX: usize = u32::MAX as usize - 2;
 
-/// What cannot be a listing. Of our own listings never said; of a peer's it is the peer's fault.
+/// Why entries do not form a listing. This host's own listings cannot fail so; in a received one it is the peer's
+/// fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListingError {
-    /// No name of a file.
+    /// It is not a valid file name.
     #[error("a listing has an entry that cannot be a file's name")]
     Name,
-    /// Names out of order, or one twice.
+    /// Names are out of order, or occur twice.
     #[error("the entries of a directory are not in order")]
     Order,
-    /// Entries of what is no directory, or has its entries already.
+    /// The parent is not a directory, or has its entries already.
     #[error("a listing has entries where there is no directory to hold them")]
     Place,
-    /// Too much.
+    /// There are too many entries, or too many bytes of names.
     #[error("a listing has more entries, or longer names, than there can be")]
     TooLarge,
 }
 
-/// The attributes of one entry, as they are handed in.
+/// The attributes of a new entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewListingEntry {
-    /// What sort of file it is.
+    /// Its file type.
     pub kind: FileKind,
     /// The lowest twelve mode bits.
     pub mode: u32,
@@ -39,14 +40,14 @@ pub struct NewListingEntry {
     pub gid: u32,
     /// Bytes of a file.
     pub size: u64,
-    /// Last change of content.
+    /// Modification time.
     pub mtime: UnixTime,
-    /// What else is known.
+    /// Further facts.
     pub flags: EntryFlags,
 }
 
 impl NewListingEntry {
-    /// Those of an entry of another listing.
+    /// Copies the attributes of an entry of another listing.
     #[must_use]
     pub fn from_entry(entry: &ListingEntry<'_>) -> Self {
         Self {
@@ -60,7 +61,7 @@ impl NewListingEntry {
         }
     }
 
-    /// A directory of which nothing is known.
+    /// A directory whose attributes are unknown.
     #[must_use]
     pub fn unknown_dir() -> Self {
         let kind = FileKind::Dir;
@@ -78,7 +79,7 @@ pub struct DirectoryBlock {
 }
 
 impl DirectoryBlock {
-    /// An empty one with room.
+    /// An empty block with the given capacity.
     #[must_use]
     pub fn with_capacity(entries: usize) -> Self {
         Self {
@@ -88,19 +89,19 @@ impl DirectoryBlock {
         }
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether it has none.
+    /// Whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Adds an entry; names come in the order of their bytes.
+    /// Adds an entry; names have to come in the order of their bytes.
     pub fn push(
         &mut self,
         name: &[u8],
@@ -126,7 +127,7 @@ impl DirectoryBlock {
         Ok(())
     }
 
-    /// Says which names are of one file, of an entry that was pushed with details.
+    /// Sets the link group of an entry that was pushed with details.
     pub fn set_link_group(&mut self, place: usize, group: u32) {
         let detail = self.records.get(place).and_then(|record| (record.detail as usize).checked_sub(1));
         if let Some(detail) = detail.and_then(|detail| self.details.get_mut(detail)) {
@@ -182,7 +183,7 @@ impl TreeListing {
         }
     }
 
-    /// Puts a directory's entries into it, once; gives the number of the first.
+    /// Adds the entries of a directory, once for each directory; returns the number of the first.
     pub fn attach_block(
         &mut self,
         dir: ListingEntryId,
@@ -218,8 +219,8 @@ impl TreeListing {
         Ok(ListingEntryId::from_index(first))
     }
 
-    /// Gives every entry the name, and every symlink the target, that `convert` makes of its own. Entries keep their order,
-    /// which is not that of the new names: this is for a listing that is only shown from then on.
+    /// Replaces the name of every entry, and the target of every symlink, by the result of `convert`. Entries keep
+    /// their order, which is not that of the new names, so the listing may only be displayed from then on.
     pub fn rename_for_display(&mut self, convert: &dyn Fn(&[u8]) -> Vec<u8>) {
         let mut names = Vec::with_capacity(self.names.len());
         for record in &mut self.records {
@@ -238,7 +239,7 @@ impl TreeListing {
         }
     }
 
-    /// Gives an entry other attributes; of a directory the kind stays.
+    /// Replaces the attributes of an entry; a directory stays a directory.
     pub(crate) fn replace_attributes(
         &mut self,
         id: ListingEntryId,
@@ -263,7 +264,7 @@ impl TreeListing {
         *record = new;
     }
 
-    /// Adds to what is known of an entry.
+    /// Adds flags to an entry.
     pub fn add_flags(&mut self, id: ListingEntryId, flags: EntryFlags) {
         if let Some(record) = self.records.get_mut(id.index()) {
             record.flags = record.flags.union(flags);

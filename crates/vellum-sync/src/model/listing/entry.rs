@@ -21,25 +21,25 @@ impl ListingEntryId {
         Self(NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN))
     }
 
-    /// Its place in the listing, from 0.
+    /// Its position in the listing, from 0.
     #[must_use]
     pub fn index(self) -> usize {
         self.0.get() as usize - 1
     }
 
-    /// The number so many places further on.
+    /// The number that many positions later.
     #[must_use]
     pub fn offset_by(self, places: u32) -> Self {
         Self(self.0.saturating_add(places))
     }
 
-    /// As it goes over the wire: its place.
+    /// Its encoding on the wire: its position.
     #[must_use]
     pub fn as_u32(self) -> u32 {
         self.0.get() - 1
     }
 
-    /// From the wire; None for a number that no listing reaches.
+    /// Decodes a number from the wire; None for a number beyond the limit of listings.
     #[must_use]
     pub fn from_u32(place: u32) -> Option<Self> {
         place.checked_add(1).and_then(NonZeroU32::new).map(Self)
@@ -52,74 +52,73 @@ impl fmt::Debug for ListingEntryId {
     }
 }
 
-/// What is known of an entry beside its attributes. Bits, so that they go over the wire as they are.
+/// Further facts of an entry. The bits are sent over the wire as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EntryFlags(pub u8);
 
 impl EntryFlags {
-    /// At the source: it is there, so nothing is deleted for its sake, but a rule on size or age keeps it from being
-    /// transferred.
+    /// At the source: it exists, so its copy is not deleted, but a rule on size or age excludes it from the transfer.
     pub const WITHHELD: Self = Self(1);
-    /// At the destination, of what is protected: it goes nevertheless where its directory does. The bit of
+    /// At the destination, of a protected entry: it is deleted nevertheless if its directory is. It shares the bit of
     /// [`Self::WITHHELD`], which no entry of a destination has.
     pub const PERISHABLE: Self = Self(1);
-    /// At the destination: a rule protects it from being deleted.
+    /// At the destination: a rule protects it from deletion.
     pub const PROTECTED: Self = Self(2);
-    /// A directory in which something was left out by a rule: it cannot be removed.
+    /// A directory in which a rule excluded an entry: it cannot be removed.
     pub const KEEPS: Self = Self(4);
-    /// A directory that could not be read, or not to its end.
+    /// A directory that could not be read, or not completely.
     pub const UNREAD: Self = Self(8);
-    /// A file that has fewer blocks than bytes.
+    /// A file with fewer allocated bytes than its size.
     pub const SPARSE: Self = Self(16);
-    /// A directory that is a store of Vellum's: nobody else writes or deletes there. The bit of [`Self::SPARSE`], which no
-    /// directory has.
+    /// A directory that is a Vellum store: no other program writes or deletes there. It shares the bit of
+    /// [`Self::SPARSE`], which no directory has.
     pub const STORE: Self = Self(16);
     /// Another filesystem is mounted here.
     pub const MOUNT: Self = Self(32);
-    /// A directory whose own attributes are nobody's affair: the root of a listing that only holds what was named, or (at
-    /// the destination) is not there yet, and what is on the way to what was named.
+    /// A directory whose attributes are not transferred: the root of a listing that only holds named paths, a root that
+    /// does not exist yet (at the destination), and the directories above named paths.
     pub const IMPLIED: Self = Self(64);
-    /// A file that has other names, be they in the listing or not.
+    /// A file with several names, whether or not the others are in the listing.
     pub const LINKED: Self = Self(128);
 
-    /// Whether it has all of these.
+    /// Whether it has all of these flags.
     #[must_use]
     pub fn contains(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
 
-    /// With these too.
+    /// With these flags added.
     #[must_use]
     pub fn union(self, flags: Self) -> Self {
         Self(self.0 | flags.0)
     }
 
-    /// With these too, if the condition holds.
+    /// With these flags added if the condition holds.
     #[must_use]
     pub fn union_if(self, flags: Self, condition: bool) -> Self {
         if condition { self.union(flags) } else { self }
     }
 }
 
-/// What few entries have.
+/// Facts that few entries have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EntryDetail {
     /// The target of a symlink.
     pub target: Box<[u8]>,
     /// The number of a device node, encoded like `st_rdev`.
     pub rdev: u64,
-    /// Which entries of the listing are names of one file; 0 for a file that is in it once.
+    /// The link group: entries of one group are names of one file; 0 for a file that is listed once.
     pub group: u32,
-    /// Extended attributes and ACLs, sorted by name, those that were asked for.
+    /// Extended attributes and ACLs, sorted by name, as far as they were requested.
     pub xattrs: Box<[ExtendedAttribute]>,
-    /// When it was last read, if that was asked for.
+    /// Access time, if it was requested.
     pub atime: Option<UnixTime>,
 }
 
-/// An entry as the arena holds it.
+/// The representation of an entry in the arena.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EntryRecord {
-    /// Of a file and a symlink the bytes; of a directory the place of its first entry and their number.
+    /// Of a file or symlink its size in bytes; of a directory the position of its first entry and their number.
     pub size: u64,
     pub secs: i64,
     pub nanos: u32,
@@ -127,7 +126,7 @@ pub(super) struct EntryRecord {
     pub gid: u32,
     pub parent: u32,
     pub name: u32,
-    /// Its place among the details, from 1.
+    /// The index of its details, from 1; 0 for none.
     pub detail: u32,
     pub mode: u16,
     pub name_len: u8,
@@ -167,7 +166,7 @@ impl<'l> ListingEntry<'l> {
         self.listing.names.get(start..start + usize::from(record.name_len)).unwrap_or_default()
     }
 
-    /// The directory that it is in; None for the root.
+    /// The directory that contains it; None for the root.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let parent = self.record().parent as usize;
@@ -188,7 +187,7 @@ impl<'l> ListingEntry<'l> {
         names.join(&b'/')
     }
 
-    /// What sort of file it is.
+    /// Its file type.
     #[must_use]
     pub fn kind(&self) -> FileKind {
         self.record().kind
@@ -224,38 +223,38 @@ impl<'l> ListingEntry<'l> {
         self.record().gid
     }
 
-    /// Bytes of a file; 0 for all else.
+    /// The size of a file in bytes; 0 for all other types.
     #[must_use]
     pub fn size(&self) -> u64 {
         if self.is_file() { self.record().size } else { 0 }
     }
 
-    /// Last change of content.
+    /// Modification time.
     #[must_use]
     pub fn mtime(&self) -> UnixTime {
         let record = self.record();
         UnixTime { secs: record.secs, nanos: record.nanos }
     }
 
-    /// When it was last read, if that was asked for.
+    /// Access time, if it was requested.
     #[must_use]
     pub fn atime(&self) -> Option<UnixTime> {
         self.detail().and_then(|detail| detail.atime)
     }
 
-    /// What else is known of it.
+    /// Its flags.
     #[must_use]
     pub fn flags(&self) -> EntryFlags {
         self.record().flags
     }
 
-    /// What few entries have.
+    /// Its details, if it has any.
     #[must_use]
     pub fn detail(&self) -> Option<&'l EntryDetail> {
         self.listing.details.get((self.record().detail as usize).checked_sub(1)?)
     }
 
-    /// The target of a symlink; empty for all else.
+    /// The target of a symlink; empty for all other types.
     #[must_use]
     pub fn symlink_target(&self) -> &'l [u8] {
         self.detail().map_or(&[], |detail| &detail.target)
@@ -267,19 +266,19 @@ impl<'l> ListingEntry<'l> {
         self.detail().map_or(0, |detail| detail.rdev)
     }
 
-    /// Entries with one number are names of one file.
+    /// The link group: entries of one group are names of one file.
     #[must_use]
     pub fn link_group(&self) -> Option<u32> {
         self.detail().map(|detail| detail.group).filter(|group| *group != 0)
     }
 
-    /// Extended attributes and ACLs, those that were asked for.
+    /// Extended attributes and ACLs, as far as they were requested.
     #[must_use]
     pub fn xattrs(&self) -> &'l [ExtendedAttribute] {
         self.detail().map_or(&[], |detail| &detail.xattrs)
     }
 
-    /// What is in a directory, in the order of names.
+    /// The entries of a directory, in the order of their names.
     pub fn children(&self) -> impl ExactSizeIterator<Item = ListingEntry<'l>> + Clone + use<'l> {
         let record = self.record();
         let (first, count) = match record.kind {
@@ -290,7 +289,7 @@ impl<'l> ListingEntry<'l> {
         (first..first + count).map(move |index| Self { listing, id: ListingEntryId::from_index(index) })
     }
 
-    /// The entry of this name in a directory.
+    /// The entry of a directory with this name.
     #[must_use]
     pub fn find_child(&self, name: &[u8]) -> Option<Self> {
         let children = self.children();

@@ -1,45 +1,46 @@
-//! How finely a filesystem keeps times, learnt from the times that it has.
+//! The resolution of a filesystem's times, inferred from the times that occur in it.
 //!
-//! Invariant: what is learnt is never finer than what was seen, and one time that is finer is enough to know so. Times of
-//! the last change of anything are set by the system itself, so that a tree in which programs set round times (an unpacked
-//! archive) does not look like a filesystem that rounds.
+//! Invariant: the inferred resolution is never finer than the times seen, and a single finer time suffices to infer it.
+//! Change times count too: the kernel sets them, so a tree in which programs set round times (an unpacked archive) does
+//! not look like a filesystem that rounds.
 
 use vellum_types::UnixTime;
 
-/// What filesystems keep times in, nanoseconds: FAT, HFS+ and ext3, exFAT, milliseconds, microseconds, NTFS, and all
-/// others.
+/// The resolutions that filesystems have, nanoseconds: FAT, HFS+ and ext3, exFAT, milliseconds, microseconds, NTFS, and
+/// all others.
 const STEPS: [u64; 7] = [2_000_000_000, 1_000_000_000, 10_000_000, 1_000_000, 1_000, 100, 1];
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 const SECOND: i128 = 1_000_000_000;
 
-/// The step in which a filesystem keeps times.
+/// The resolution of a filesystem's times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeGranularity(u64);
 
 impl Default for TimeGranularity {
-    /// The finest.
+    /// The finest resolution.
     fn default() -> Self {
         Self(1)
     }
 }
 
 impl TimeGranularity {
-    /// The coarsest: of a filesystem of which nothing was seen yet.
+    /// The coarsest resolution, for a filesystem in which no time was seen yet.
     pub const COARSEST: Self = Self(STEPS[0]);
 
-    /// From the wire: none is coarser than the coarsest, so that no peer makes different times equal.
+    /// Decodes a resolution from the wire. It is at most the coarsest one, so a peer cannot make very different times
+    /// equal.
     #[must_use]
     pub fn from_nanos(nanos: u64) -> Self {
         Self(nanos.clamp(1, Self::COARSEST.0))
     }
 
-    /// The step, nanoseconds.
+    /// The resolution in nanoseconds.
     #[must_use]
     pub fn step_nanos(self) -> u64 {
         self.0
     }
 
-    /// Takes in a time that the filesystem keeps.
+    /// Takes a stored time into account.
     pub fn observe_time(&mut self, time: UnixTime) {
         let nanos = i128::from(time.secs) * SECOND + i128::from(time.nanos);
         let fits = |step: &u64| nanos.rem_euclid(i128::from(*step)) == 0;
@@ -50,24 +51,24 @@ impl TimeGranularity {
         }
     }
 
-    /// The one of both that is finer.
+    /// The finer one of both.
     pub fn merge_finer(&mut self, other: Self) {
         self.0 = self.0.min(other.0);
     }
 
-    /// By how much two times may differ that this filesystem cannot tell apart, nanoseconds.
+    /// The largest difference of two times that this filesystem may store as equal, nanoseconds.
     #[must_use]
     pub fn tolerance_nanos(self) -> u64 {
         self.0.saturating_sub(1)
     }
 
-    /// Whether a time may be what some filesystem keeps of another.
+    /// Whether one time may be what some filesystem stores for another.
     #[must_use]
     pub fn is_possible_rounding(kept: UnixTime, given: UnixTime) -> bool {
         STEPS.into_iter().any(|step| Self(step).truncate_time(given) == kept)
     }
 
-    /// A time as the filesystem keeps it, if it cuts off the rest as most do.
+    /// A time as the filesystem stores it if it rounds down, as most do.
     #[must_use]
     pub fn truncate_time(self, time: UnixTime) -> UnixTime {
         let nanos = i128::from(time.secs) * SECOND + i128::from(time.nanos);

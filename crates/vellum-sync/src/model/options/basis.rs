@@ -1,28 +1,28 @@
-//! Basis directories: trees beside the destination, from which it takes what it lacks and they have unchanged.
+//! Basis directories: trees beside the destination from which unchanged files are taken that the destination lacks.
 //!
-//! Invariant: a basis directory is read and never written to. Deliberately absent: which of them an entry is taken from
-//! (see `plan`).
+//! Invariant: a basis directory is read and never written to. Deliberately absent: the choice of the directory for each
+//! entry (see `plan`).
 
 use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Basis directories of a run at most, as with rsync: a plan names one of them in a byte.
+/// Most basis directories of a run, as in rsync: a plan refers to one of them by a byte.
 pub const BASIS_DIRS_MAX: usize = 20;
 
 /// The basis directories of a run, all used in the same way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Basis {
-    /// What becomes of a file that one of them has unchanged.
+    /// What happens with a file that one of them has unchanged.
     pub usage: BasisUsage,
-    /// Paths on the host of the destination; the first that has an entry unchanged counts.
+    /// Paths on the destination's host; the first one with an unchanged entry is used.
     pub dirs: Vec<Vec<u8>>,
 }
 
-/// What becomes of a file that a basis directory has unchanged, and the destination does not have.
+/// What happens with a file that a basis directory has unchanged and the destination lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BasisUsage {
-    /// It becomes another name of the basis directory's file.
+    /// It becomes a hard link to the basis directory's file.
     Link,
     /// It is copied from there.
     Copy,
@@ -30,7 +30,7 @@ pub enum BasisUsage {
     LeaveOut,
 }
 
-/// The path without `..` behind directories that are not there: what a destination will be once it is made.
+/// Resolves `..` behind directories that do not exist: the destination's path once it is made.
 #[must_use]
 #[expect(
     clippy::disallowed_methods,
