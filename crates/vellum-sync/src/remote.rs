@@ -1,4 +1,4 @@
-//! Between two hosts: the bytes, the conversation, and what of a file the other side has already.
+//! Synchronisation between two hosts: the wire format, the session, and deltas against files that the other side has.
 //!
 //! Invariant: what the other host sends is checked before it is used, and bounded before it is kept.
 

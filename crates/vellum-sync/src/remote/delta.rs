@@ -1,12 +1,12 @@
-//! What of a file the other side has already: signatures of old files, and new files in terms of them.
+//! Deltas: signatures of old files, and new files as ranges of old ones and new data.
 //!
-//! The side with the old file cuts it into blocks and sends a [`FileSignature`]: a weak and a strong hash of each. The side
-//! with the new file looks at it through a window of the same length, byte by byte ([`SignatureMatcher::scan_file`]), and sends what
-//! was not found.
+//! The side with the old file cuts it into blocks and sends a [`FileSignature`]: a weak and a strong hash of each
+//! block. The side with the new file moves a window of the same length over it, byte by byte
+//! ([`SignatureMatcher::scan_file`]), and sends the data that it does not find in the old file.
 //!
-//! Invariant: what a signature of a peer says costs time and memory in proportion to the file and the signature, never
-//! to their product. A wrong match is found by the hash of the whole file, which goes along. Deliberately absent:
-//! reading the old file; that is the receiver's affair.
+//! Invariant: a peer's signature costs time and memory in proportion to the file and the signature, never to their
+//! product. A wrong match is detected by the hash of the whole file, which is sent, too. Deliberately absent: reading
+//! the old file, which the receiver does.
 
 mod rolling;
 mod scan;

@@ -1,12 +1,12 @@
-//! The conversation of two hosts over a pair of streams.
+//! The session of two hosts over a pair of streams.
 //!
-//! One side starts it and asks ([`SyncClient`]); the other serves one end of a run ([`serve_session()`]). Whichever side receives
-//! files asks the other for their content ([`WireSource`]), ahead of time for small ones, so that the way back and forth
-//! is paid once and not for each file; whichever side has them feeds them ([`feed`]). A thread of each side does nothing
-//! but read: it never waits for anything else, so that two sides cannot wait for each other.
+//! One side is the client and sends requests ([`SyncClient`]); the other is the server of one end of a run
+//! ([`serve_session()`]). The side that receives files requests their content from the other ([`WireSource`]), small
+//! files ahead of time, so that not every file costs a round trip; the side that has them sends it ([`feed`]). One
+//! thread of each side only reads frames and never waits for anything else, so that the two sides cannot deadlock.
 //!
-//! Invariant: what a side has not asked for, or more of it than it allowed, ends the conversation. After a failure of
-//! the connection every wait ends with an error. Deliberately absent: how the streams come to be (see `remote`).
+//! Invariant: content that a side did not request, or more of it than it allowed, ends the session. After the
+//! connection is lost every wait ends with an error. Deliberately absent: how the streams are set up (see `remote`).
 
 mod client;
 mod feed;

@@ -1,9 +1,9 @@
 //! The bytes between two hosts: greeting, frames, listings, plans.
 //!
-//! docs/sync-protocol.md draws them.
+//! docs/sync-protocol.md specifies them.
 //!
-//! Invariant: whatever arrives is decoded or refused; memory is taken only for what has arrived, and never for more
-//! than a named limit. Deliberately absent: who says what when (see `session`).
+//! Invariant: received bytes are decoded or refused; memory is allocated only for bytes that were received, and never
+//! for more than a named limit. Deliberately absent: the order of messages (see `session`).
 
 mod error;
 mod frame;

@@ -1,12 +1,13 @@
-//! A hash of a window that moves by a byte at the cost of a few additions.
+//! A rolling hash: moving its window by one byte costs a few additions.
 //!
-//! Two sums as in Fletcher's checksum, modulo 2^32, of numbers that stand for the bytes: chosen at random, since sums
-//! of plain text would fall together. Not secret: whoever makes collisions makes files longer, not wrong.
+//! Two sums as in Fletcher's checksum, modulo 2^32, of random numbers assigned to the byte values, since sums of plain
+//! text would collide often. The numbers are not secret: constructed collisions make transfers longer, and results stay
+//! correct.
 
-/// Numbers that stand for bytes, by the SplitMix64 generator from a fixed start.
+/// The numbers of the byte values, by the SplitMix64 generator from a fixed seed.
 const NUMBERS: [u32; 256] = generate_byte_numbers();
 
-/// Bytes that are added up together.
+/// Bytes that are summed in one block.
 const STEP: usize = 8;
 
 const fn generate_byte_numbers() -> [u32; 256] {
@@ -33,7 +34,7 @@ pub(super) struct RollingSum {
 }
 
 impl RollingSum {
-    /// The sums over `window`, which is shorter than 4 GiB.
+    /// Computes the sums over `window`, which is shorter than 4 GiB.
     pub(super) fn from_window(window: &[u8]) -> Self {
         let mut plain = 0_u32;
         let mut weighted = 0_u32;
@@ -57,7 +58,7 @@ impl RollingSum {
         Self { plain, weighted, len: window.len() as u32 }
     }
 
-    /// Moves the window by a byte: `old` leaves, `new` comes.
+    /// Moves the window by one byte: `old` leaves it, `new` enters it.
     #[inline(always)]
     pub(super) fn roll_byte(&mut self, old: u8, new: u8) {
         let old = NUMBERS[usize::from(old)];

@@ -1,8 +1,8 @@
-//! A new file in terms of an old one.
+//! Expresses a new file by ranges of an old one.
 //!
-//! Invariant: the operations, applied in order, give the new file, whatever the signature says, as long as blocks are
-//! what their hashes say. Windows whose weak hash lies are hashed in full only so often for each block of the file
-//! ([`LIES_PER_BLOCK`]); then the rest goes as it is.
+//! Invariant: the operations, applied in order, produce the new file for any signature, as long as its hashes are those
+//! of the blocks. Windows with a false weak match are hashed in full only a limited number of times for each block of
+//! the file ([`LIES_PER_BLOCK`]); after that, the rest is sent as data.
 
 use std::io::{self, Read};
 
@@ -10,54 +10,54 @@ use super::rolling::RollingSum;
 use super::signature::{FileSignature, compute_strong_hash};
 use super::table::BlockTable;
 
-/// What is read at once, bytes, beside a block.
+/// Bytes that are read at once, in addition to a block.
 const READ_LEN: usize = 1 << 20;
 /// Longest piece of data in one operation, bytes.
 const DATA_MAX: usize = 256 << 10;
-/// Longest run of blocks in one operation, bytes: whoever applies it begins while the rest is looked for.
+/// Longest run of blocks in one operation, bytes: its receiver can apply it while the rest is searched.
 const COPY_MAX: u64 = 2 << 20;
-/// How many windows of each block's length may turn out not to be what their weak hash says. By chance that happens
-/// once in thousands of blocks; a hostile signature could make it happen at each byte.
+/// How many false weak matches are allowed for each block's length of windows. By chance there is one in thousands of
+/// blocks; a hostile signature could cause one at each byte.
 const LIES_PER_BLOCK: u64 = 2;
-/// As many in any case.
+/// How many are allowed in any case.
 const LIES_MIN: u64 = 1000;
 
 /// A piece of the new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeltaOperation<'d> {
-    /// It is in the old file.
+    /// A range of the old file.
     Copy {
-        /// Where.
+        /// Its offset.
         offset: u64,
-        /// How many bytes.
+        /// Its length in bytes.
         len: u64,
     },
-    /// It is not.
+    /// New data.
     Data(&'d [u8]),
 }
 
-/// A signature, ready for a new file to be held against it.
+/// A signature, prepared for the comparison with a new file.
 #[derive(Debug)]
 pub struct SignatureMatcher {
     signature: FileSignature,
     table: BlockTable,
-    /// Blocks count only where the new file has not come to yet.
+    /// The old file is overwritten: a block may be used only if its offset is not below the position in the new file.
     is_overwritten: bool,
 }
 
-/// A new file being read.
+/// The scan of a new file.
 struct DeltaWindow<'m> {
     matcher: &'m SignatureMatcher,
     buffer: Vec<u8>,
-    /// Where what has not gone out begins.
+    /// Where the data that was not output yet begins.
     start: usize,
     /// Where the window begins.
     at: usize,
-    /// Bytes of the new file before the buffer.
+    /// The offset of the buffer in the new file.
     passed: u64,
-    /// Blocks copied, not gone out yet: from where on, how many bytes.
+    /// Matched blocks that were not output yet: offset and length.
     copied: Option<(u64, u64)>,
-    /// The block that follows the one just found: where nothing changed it is the next.
+    /// The block after the one just matched: in an unchanged range it is the next match.
     next: Option<u32>,
     lies: u64,
     lies_max: u64,
@@ -66,26 +66,26 @@ struct DeltaWindow<'m> {
 type EmitOperation<'e> = &'e mut dyn FnMut(DeltaOperation<'_>) -> io::Result<()>;
 
 impl SignatureMatcher {
-    /// Makes a table of the signature.
+    /// Builds the lookup table of the signature.
     #[must_use]
     pub fn new(signature: FileSignature) -> Self {
         let table = BlockTable::new(&signature);
         Self { signature, table, is_overwritten: false }
     }
 
-    /// The same for a new file that is written over the old one, from its start on: no operation needs what was
-    /// overwritten by then, so what moved towards the end is data.
+    /// The same for a new file that is written over the old one, from its start on: no operation may use a range that
+    /// is overwritten by then, so content that moved towards the end is sent as data.
     #[must_use]
     pub fn new_in_place(signature: FileSignature) -> Self {
         Self { is_overwritten: true, ..Self::new(signature) }
     }
 
-    /// Whether a place of the old file is still what it was, where the new one is written at another place.
+    /// Whether a block at `offset` of the old file still exists when the new file has been written up to `position`.
     fn can_copy_from(&self, offset: u64, position: u64) -> bool {
         !self.is_overwritten || offset >= position
     }
 
-    /// Reads a new file of about `len` bytes to its end and gives its pieces in order.
+    /// Reads a new file of about `len` bytes to its end and outputs its pieces in order.
     pub fn scan_file(
         &self,
         new: &mut dyn Read,
@@ -122,7 +122,7 @@ impl DeltaWindow<'_> {
         self.matcher.signature.block as usize
     }
 
-    /// Reads on; false at the end of the file.
+    /// Reads more data; false at the end of the file.
     fn fill_buffer(&mut self, new: &mut dyn Read) -> io::Result<bool> {
         // At most one block and what follows the window is kept, so this moves few bytes for each MiB that is
         // read.
@@ -137,7 +137,7 @@ impl DeltaWindow<'_> {
         Ok(got as u64 == wanted)
     }
 
-    /// Moves the window as far as the buffer reaches.
+    /// Moves the window to the end of the buffer.
     fn advance_window(&mut self, emit: EmitOperation<'_>) -> io::Result<()> {
         let block = self.block_len();
         while self.lies < self.lies_max
@@ -169,7 +169,7 @@ impl DeltaWindow<'_> {
         self.flush_data(emit)
     }
 
-    /// The next block of the old file, if the window is that: one hash tells, and the weak ones need not be summed up.
+    /// The next block of the old file, if the window equals it: one strong hash decides, without the rolling one.
     fn match_next_block(&mut self) -> Option<u32> {
         let window = self.buffer.get(self.at..self.at + self.block_len())?;
         // An unchanged region is a run of consecutive blocks. One strong hash for each of them is cheaper
@@ -181,7 +181,8 @@ impl DeltaWindow<'_> {
         (is_full && *known == compute_strong_hash(window)).then_some(next)
     }
 
-    /// Moves to the next window whose weak hash is known; which block it is, if it is one. None: out of buffer.
+    /// Moves to the next window whose weak hash is in the table; returns the block if the strong hash matches. None:
+    /// the end of the buffer.
     fn find_known_window(&mut self) -> Option<Option<u32>> {
         let table = &self.matcher.table;
         let signature = &self.matcher.signature;
@@ -229,7 +230,7 @@ impl DeltaWindow<'_> {
         self.copied.take().map_or(Ok(()), |(offset, len)| emit(DeltaOperation::Copy { offset, len }))
     }
 
-    /// Lets go what is before the window.
+    /// Outputs the data before the window.
     fn flush_data(&mut self, emit: EmitOperation<'_>) -> io::Result<()> {
         if self.start < self.at {
             self.flush_copied(emit)?;
@@ -240,7 +241,7 @@ impl DeltaWindow<'_> {
         Ok(())
     }
 
-    /// At the end of the file: the last, short block of the old one may be there.
+    /// At the end of the file: checks for the last, short block of the old file.
     fn finish_scan(mut self, emit: EmitOperation<'_>) -> io::Result<()> {
         let signature = &self.matcher.signature;
         // The last block of the old file is shorter than the others and is in no window of full length, so it

@@ -1,9 +1,9 @@
-//! What one side tells of an old file: its length, the length of blocks, and two hashes of each block.
+//! The description of an old file that is sent: its length, the block length, and two hashes of each block.
 //!
-//! Bytes: block length (u32), file length (u64), then of each block the weak hash (u32) and the first 8 bytes of its
+//! Bytes: block length (u32), file length (u64), then for each block the weak hash (u32) and the first 8 bytes of its
 //! BLAKE3 hash; all little endian. The last block may be short.
 //!
-//! Invariant: a decoded signature has as many blocks as its two lengths say, and no more than [`BLOCKS_MAX`].
+//! Invariant: a decoded signature has exactly as many blocks as its two lengths require, and at most [`BLOCKS_MAX`].
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,11 +12,11 @@ use std::os::unix::fs::FileExt;
 
 use super::rolling::RollingSum;
 
-/// Shortest block, bytes: shorter ones cost more in hashes than they save.
+/// Shortest block, bytes: the hashes of shorter ones cost more than they save.
 const BLOCK_MIN: u32 = 1 << 10;
-/// Longest block, bytes: with [`BLOCKS_MAX`] it covers a file of 4 TiB; longer ones are sent whole.
+/// Longest block, bytes: with [`BLOCKS_MAX`] it covers a file of 4 TiB; longer files are sent whole.
 const BLOCK_MAX: u32 = 16 << 20;
-/// Blocks of a signature: 3 MiB on the wire and about 10 MiB in memory.
+/// Most blocks of a signature: 3 MiB on the wire and about 10 MiB in memory.
 pub(super) const BLOCKS_MAX: u64 = 1 << 18;
 /// Bytes before the hashes.
 const HEADER_LEN: usize = 12;
@@ -25,31 +25,31 @@ const BLOCK_HASHES_LEN: usize = 12;
 /// Bytes of the longest signature.
 pub const ENCODED_MAX: usize = HEADER_LEN + BLOCKS_MAX as usize * BLOCK_HASHES_LEN;
 
-/// Bytes that a thread hashes at least: to start one takes longer than to hash a fraction of it.
+/// Fewest bytes for a thread of its own: starting one takes longer than hashing a fraction of it.
 const SHARE_MIN: u64 = 4 << 20;
-/// More threads than this wait for each other in reading one file.
+/// More threads than this mostly wait for reads of one file.
 const THREADS_MAX: usize = 4;
-/// Bytes that are read at once, if blocks are not longer.
+/// Bytes that are read at once, unless blocks are longer.
 const READ_LEN: usize = 128 << 10;
 
 /// The hashes of a block.
 type BlockHashes = (u32, StrongHash);
 
-/// The first bytes of a block's BLAKE3 hash. What falls together is found by the whole file's.
+/// The first bytes of a block's BLAKE3 hash. The hash of the whole file detects collisions.
 pub(super) type StrongHash = [u8; 8];
 
-/// What cannot be a signature.
+/// Why bytes are not a signature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// Blocks too short or too long, or a file that no blocks of that length cover.
+    /// The block length is out of range, or the file is too long for it.
     #[error("a signature with blocks of {block} bytes for a file of {len} bytes")]
     Lengths {
-        /// Of a block.
+        /// The block length.
         block: u32,
-        /// Of the file.
+        /// The file length.
         len: u64,
     },
-    /// More or fewer hashes than the lengths ask for.
+    /// The number of hashes does not match the lengths.
     #[error("a signature whose hashes do not cover its file")]
     Count,
 }
@@ -62,11 +62,11 @@ pub struct FileSignature {
     pub(super) hashes: Vec<BlockHashes>,
 }
 
-/// The length of blocks for a file of `len` bytes: about its square root, so that hashes and what one change costs
-/// are balanced. Nothing for a file that is too long.
+/// The block length for a file of `len` bytes: about its square root, which balances the cost of hashes and that of a
+/// change. None for a file that is too long.
 #[must_use]
 pub fn choose_block_size(len: u64) -> Option<u32> {
-    /// Two hashes weigh about as much as twelve bytes of a block.
+    /// The two hashes of a block cost about as much as twelve bytes of data.
     const BALANCE: u64 = 2;
     // Up to 128 KiB, blocks grow with the square root of the file's length; beyond that only as far as the
     // limit on their number requires.
@@ -86,7 +86,7 @@ fn compute_hashes(block: &[u8]) -> BlockHashes {
     (RollingSum::from_window(block).hash_value(), compute_strong_hash(block))
 }
 
-/// Hashes the blocks of a file from `start` on, as many as there is room for.
+/// Hashes the blocks of a file from `start` on, as many as fit into the slice.
 fn hash_blocks(old: &File, start: u64, len: u64, block: u32, hashes: &mut [BlockHashes]) -> io::Result<()> {
     let block = block as usize;
     let at_once = (READ_LEN / block).max(1);
@@ -104,7 +104,7 @@ fn hash_blocks(old: &File, start: u64, len: u64, block: u32, hashes: &mut [Block
 }
 
 impl FileSignature {
-    /// Reads an old file. It may be longer or shorter than `len` by now; that is the receiver's to find out.
+    /// Reads an old file. If it is longer or shorter than `len` by now, the receiver notices that later.
     pub fn from_reader(old: &mut dyn Read, len: u64) -> io::Result<Option<Self>> {
         let Some(block) = choose_block_size(len) else { return Ok(None) };
         let mut hashes = Vec::new();
@@ -127,7 +127,7 @@ impl FileSignature {
         Ok(Some(Self { block, len, hashes }))
     }
 
-    /// Reads an old file by several threads: the other side waits for what comes of it.
+    /// Reads an old file with several threads, since the other side waits for the signature.
     pub fn from_file(old: &File, len: u64) -> io::Result<Option<Self>> {
         let Some(block) = choose_block_size(len) else { return Ok(None) };
         let count = len.div_ceil(u64::from(block)) as usize;
@@ -162,7 +162,7 @@ impl FileSignature {
         self.len
     }
 
-    /// As it goes over the wire.
+    /// Encodes it for the wire.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_LEN + self.hashes.len() * BLOCK_HASHES_LEN);
@@ -175,7 +175,7 @@ impl FileSignature {
         bytes
     }
 
-    /// From the wire. Memory is taken only for hashes that are there.
+    /// Decodes a signature. Memory is allocated only for hashes that are there.
     pub fn decode(bytes: &[u8]) -> Result<Self, SignatureError> {
         let (block, rest) = bytes.split_first_chunk().ok_or(SignatureError::Count)?;
         let (len, rest) = rest.split_first_chunk().ok_or(SignatureError::Count)?;
@@ -195,7 +195,7 @@ impl FileSignature {
         Ok(Self { block, len, hashes: hashes.collect() })
     }
 
-    /// Where a block is in the old file, and how long it is.
+    /// The offset and the length of a block in the old file.
     pub(super) fn block_range(&self, number: u32) -> (u64, u64) {
         let offset = u64::from(number) * u64::from(self.block);
         (offset, u64::from(self.block).min(self.len.saturating_sub(offset)))

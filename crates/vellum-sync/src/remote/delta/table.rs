@@ -1,12 +1,12 @@
-//! The blocks of a signature, to be found by their weak hash.
+//! The blocks of a signature, found by their weak hash.
 //!
-//! Invariant: a question looks at [`CHAIN_MAX`] blocks at most, however many have the same weak hash.
+//! Invariant: a lookup examines at most [`CHAIN_MAX`] blocks, however many have the same weak hash.
 
 use std::collections::HashSet;
 
 use super::signature::{FileSignature, StrongHash};
 
-/// Blocks of one weak hash that are looked at. Honest files have one or two; equal blocks count once.
+/// Most blocks with one weak hash that are examined. Honest files have one or two; equal blocks are stored once.
 const CHAIN_MAX: usize = 8;
 /// No block.
 const NONE: u32 = u32::MAX;
@@ -14,17 +14,17 @@ const NONE: u32 = u32::MAX;
 /// Blocks by weak hash.
 #[derive(Debug)]
 pub(super) struct BlockTable {
-    /// A bit for what weak hashes may be there: most windows are dismissed by it without leaving the cache.
+    /// A bit for each weak hash that may exist: it rules out most windows without a cache miss.
     filter: Vec<u64>,
     filter_shift: u32,
     heads: Vec<u32>,
     heads_shift: u32,
-    /// Of each block the next with the same place among `heads`.
+    /// For each block the next one in the same chain of `heads`.
     next: Vec<u32>,
 }
 
 impl BlockTable {
-    /// Takes in all full blocks of `signature`.
+    /// Builds the table of all full blocks of `signature`.
     pub(super) fn new(signature: &FileSignature) -> Self {
         let full = (signature.len / u64::from(signature.block)) as usize;
         // Twice as many slots as blocks: chains are short, and 2¹⁸ blocks need 19 bits, which leaves enough
@@ -71,7 +71,7 @@ impl BlockTable {
             .any(|number| signature.hashes.get(number as usize).is_some_and(|(known, _)| *known == weak))
     }
 
-    /// The block with these hashes; `expected`, if that is one.
+    /// The block with these hashes; `expected`, if it has them.
     pub(super) fn find_block(
         &self,
         signature: &FileSignature,
@@ -98,7 +98,7 @@ impl BlockTable {
     }
 }
 
-/// Brings the difference between two hashes into their upper bits.
+/// Mixes the differences of two hashes into their upper bits.
 #[inline(always)]
 fn spread_bits(weak: u32) -> u32 {
     weak.wrapping_mul(0x9e37_79b1)

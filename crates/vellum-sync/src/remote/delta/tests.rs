@@ -1,15 +1,15 @@
-//! Files from other files, and signatures that lie.
+//! New files from old ones, and false signatures.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Blocks of tests are as short as any.
+/// The shortest block length.
 fn signature(old: &[u8]) -> FileSignature {
     FileSignature::from_reader(&mut &*old, old.len() as u64).unwrap().unwrap()
 }
 
-/// The new file from the old one and the operations; and the bytes of data in these.
+/// Applies the operations to the old file; returns the new one and the bytes of data in the operations.
 fn rebuild(old: &[u8], new: &[u8], signature: FileSignature) -> (Vec<u8>, usize) {
     let mut built = Vec::new();
     let mut sent = 0;
@@ -32,7 +32,7 @@ fn rebuild(old: &[u8], new: &[u8], signature: FileSignature) -> (Vec<u8>, usize)
     (built, sent)
 }
 
-/// The same over the old file, from its start on.
+/// The same in place over the old file, from its start on.
 fn overwrite(old: &[u8], new: &[u8], signature: FileSignature) -> (Vec<u8>, usize) {
     let mut built = old.to_vec();
     let mut position = 0;
@@ -97,7 +97,8 @@ fn edit(bytes: &mut Vec<u8>, edit: &Edit) {
     }
 }
 
-/// What moved towards the start is not sent when the old file is written over, and what stayed is not, either.
+/// When the old file is overwritten in place, content that moved towards the start is not sent, nor is content that
+/// stayed.
 #[test]
 fn what_moved_towards_the_start_is_taken_in_place() {
     let old = noise(1 << 20, 1);
@@ -188,7 +189,7 @@ fn zeros_take_no_longer_than_anything() {
     assert!(built == new);
 }
 
-/// After rsync's CVE-2024-12084: a peer's lengths made the other write behind its buffer.
+/// After rsync's CVE-2024-12084: a peer's lengths caused a write beyond the buffer.
 #[test]
 fn lengths_of_a_signature_are_checked_before_memory_is_taken() {
     let encoded = |block: u32, len: u64| [&block.to_le_bytes()[..], &len.to_le_bytes(), &[0; 24]].concat();
@@ -200,7 +201,7 @@ fn lengths_of_a_signature_are_checked_before_memory_is_taken() {
     assert!(FileSignature::decode(&encoded(1 << 10, 2048)).is_ok());
 }
 
-/// After rsync's CVE-2024-12085: hashes shorter than was told were compared with whatever stood behind them.
+/// After rsync's CVE-2024-12085: hashes shorter than announced were compared with adjacent memory.
 #[test]
 fn a_signature_that_is_cut_or_too_long_is_refused() {
     let encoded = signature(&noise(10_000, 3)).encode();
@@ -211,7 +212,7 @@ fn a_signature_that_is_cut_or_too_long_is_refused() {
     assert!(FileSignature::decode(&[&encoded[..], &[0]].concat()).is_err());
 }
 
-/// A signature whose weak hashes are those of every window of the file, and whose strong ones are of none.
+/// A signature whose weak hashes are those of all windows of the file, and whose strong ones match none.
 #[test]
 fn weak_hashes_that_lie_at_each_byte_do_not_make_it_slow() {
     let new = vec![0; 8 << 20];

@@ -1,6 +1,6 @@
-//! The side that asks.
+//! The client of a session.
 //!
-//! Invariant: one thing is asked for at a time; all of an answer is received before the next.
+//! Invariant: one request is in progress at a time; its answer is received completely before the next one is sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,20 +19,20 @@ use crate::model::listing::{ContentDigest, ListingEntryId, TreeListing};
 use crate::plan::SyncPlan;
 use crate::remote::wire::{FrameKind, WireError, WireFrame, encode_plan};
 
-/// Bytes of a told hash: whether there is one, and it.
+/// Bytes of an encoded hash: one byte for whether it is known, and the hash.
 pub(super) const HASH_LEN: usize = 33;
-/// How often a run looks whether it is to stop.
+/// How often a run checks whether it is to stop.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// A conversation with a server.
+/// The client's side of a session.
 pub struct SyncClient {
     link: Arc<SessionLink>,
-    /// Held while something is asked for.
+    /// Held during a request.
     exchange: Mutex<()>,
 }
 
 impl SyncClient {
-    /// Speaks through a link.
+    /// Makes the client of a link.
     #[must_use]
     pub fn new(link: Arc<SessionLink>) -> Self {
         Self { link, exchange: Mutex::new(()) }
@@ -50,7 +50,7 @@ impl SyncClient {
         WireSource::new(Arc::clone(&self.link))
     }
 
-    /// Asks for an end; what was found there.
+    /// Requests an end; returns what exists at its path.
     pub fn request_end(&self, begin: &BeginRequest) -> Result<FoundPath> {
         // Answers carry no number that tells what they answer. Requests of two threads must not overlap.
         let _exchange = self.exchange.lock();
@@ -65,7 +65,7 @@ impl SyncClient {
         }
     }
 
-    /// Lists the end; asks for it by the way, if it is told which.
+    /// Lists the end; with `begin` it requests that end in the same round trip.
     pub fn list_entries(
         &self,
         begin: Option<&BeginRequest>,
@@ -135,7 +135,7 @@ impl SyncClient {
         Ok(())
     }
 
-    /// Has entries of the end taken away.
+    /// Removes entries of the end.
     pub fn remove_entries(&self, entries: &[ListingEntryId], meter: &ProgressMeter) -> Result<SyncReport> {
         let _exchange = self.exchange.lock();
         let done = AtomicBool::new(false);
@@ -151,7 +151,7 @@ impl SyncClient {
         })
     }
 
-    /// Has a plan carried out, and feeds the content that is asked for meanwhile.
+    /// Has the server carry out a plan, and sends the content that it requests meanwhile.
     pub fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
         let _exchange = self.exchange.lock();
         // The feed was ended by the last run on this connection. It is opened before the plan is sent,
@@ -200,13 +200,13 @@ impl SyncClient {
         }
     }
 
-    /// Says farewell. The end of the stream says the same, so it does not matter whether it arrives.
+    /// Ends the session. The end of the stream has the same effect, so a failure to send does not matter.
     pub fn finish_session(&self) {
         let _ = self.link.send_message(&SessionMessage::Bye);
         self.link.close();
     }
 
-    /// Tells the server when somebody here asks to stop.
+    /// Tells the server to stop once a stop is requested here.
     fn forward_stop(&self, meter: &ProgressMeter, done: &AtomicBool) {
         // The request to stop is a flag, which wakes nobody when it is set.
         while !done.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
-//! Content that the other side asks for: read here, and sent as fast as it may.
+//! Content that the other side requests: read here, and sent as fast as its credit allows.
 //!
-//! Invariant: only regular files of the listing that the other side has are opened, by their numbers; no path ever comes
-//! from there. What waits to be sent is bounded by what the other side allows for each stream.
+//! Invariant: only regular files of the listing that the other side holds are opened, by their numbers; the other side
+//! sends no paths. Data that waits to be sent is bounded by the credit of each stream.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};
@@ -24,9 +24,9 @@ use crate::remote::wire::{FrameKind, WireError, WireFrame};
 pub(super) const THREADS: usize = 4;
 /// Longest piece of data, bytes; a file as long goes in one frame.
 const DATA_LEN: usize = 128 << 10;
-/// Files that may be asked for at a time: what fits into an inbox, and some more.
+/// Most files that may be requested at a time: as many as fit into an inbox, with a margin.
 const WAITING_MAX: usize = 1 << 18;
-/// Bytes of signatures that may wait: a few of the longest.
+/// Most bytes of signatures that may wait: a few of the longest.
 const SIGNATURES_MAX: usize = 16 * ENCODED_MAX;
 
 struct StreamRequest {
@@ -46,12 +46,12 @@ impl StreamRequest {
 struct FeedState {
     waiting: VecDeque<StreamRequest>,
     signatures: usize,
-    /// Streams being sent: how many bytes may go.
+    /// The credit of each stream that is being sent, in bytes.
     allowed: HashMap<u32, u64>,
     ended: bool,
 }
 
-/// What the other side asked for.
+/// A request of the other side for a file.
 #[derive(Default)]
 pub(super) struct StreamFeed {
     state: Mutex<FeedState>,
@@ -63,7 +63,7 @@ impl StreamFeed {
         self.state.lock()
     }
 
-    /// Takes in a frame that arrived.
+    /// Handles a frame that was received.
     pub fn accept_frame(&self, frame: WireFrame) -> std::result::Result<(), WireError> {
         let mut state = self.lock();
         // This runs on the thread that reads from the connection. It only takes a lock that is never held
@@ -111,13 +111,13 @@ impl StreamFeed {
         Ok(())
     }
 
-    /// Nothing will be asked for any more.
+    /// Ends the feed: no further request is served.
     pub fn end_requests(&self) {
         self.lock().ended = true;
         self.wake.notify_all();
     }
 
-    /// Something may be asked for again.
+    /// Makes the feed ready for the next run.
     pub fn reset_requests(&self) {
         *self.lock() = FeedState::default();
     }
@@ -138,7 +138,7 @@ impl StreamFeed {
         }
     }
 
-    /// Waits until so many bytes of a stream may go; false if nobody wants them any more.
+    /// Waits until that many bytes of a stream may be sent; false if the stream was cancelled or the feed ends.
     fn acquire_credit(&self, stream: u32, bytes: u64) -> bool {
         let mut state = self.lock();
         loop {
@@ -176,7 +176,7 @@ impl FeedState {
     }
 }
 
-/// Sends what is asked for from `source`, until the link's feed ends.
+/// Sends the requested content from `source`, until the link's feed ends.
 pub(super) fn serve_requests(link: &SessionLink, source: &dyn SourceEnd, listing: &TreeListing) {
     while let Some(request) = link.feed.next_request() {
         let mut sender = StreamSender { link, stream: request.stream };
@@ -201,7 +201,7 @@ pub(super) fn serve_requests(link: &SessionLink, source: &dyn SourceEnd, listing
     }
 }
 
-/// What sends one stream.
+/// Sends one stream.
 struct StreamSender<'l> {
     link: &'l SessionLink,
     stream: u32,
@@ -333,7 +333,7 @@ impl StreamSender<'_> {
     }
 }
 
-/// A file being read from its start and hashed.
+/// Reads a file from its start and hashes it.
 struct HashedReader<'f> {
     file: &'f std::fs::File,
     position: u64,
@@ -349,7 +349,7 @@ impl Read for HashedReader<'_> {
     }
 }
 
-/// The file is as it was when it was opened.
+/// Checks that the file is as it was when it was opened.
 fn check_unchanged(file: &OpenedFile) -> Result<()> {
     let now = stat_file(&file.file)?;
     let same = (now.size, now.mtime) == (file.stat.size, file.stat.mtime)

@@ -1,8 +1,8 @@
-//! Content that was asked for and arrives: streams, each with so many bytes that may come.
+//! Requested content as it arrives, in streams with a limited credit each.
 //!
-//! Invariant: what waits here was asked for, and is no more than was allowed: [`WINDOW`] for each file that is open,
-//! and [`AHEAD_MAX`] for files that will be. A file is asked for ahead only if all of it fits, so that it never waits for
-//! somebody to open it while others wait for it.
+//! Invariant: content that waits here was requested, and is within the credit: [`WINDOW`] for each open file, and
+//! [`AHEAD_MAX`] for files that will be opened. A file is requested ahead only if all of it fits into the latter, so
+//! that its sender never waits for a file that nobody has opened yet.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,17 +14,17 @@ use crate::model::listing::ContentDigest;
 use crate::remote::delta::{FileSignature, SignatureError, SignatureMatcher};
 use crate::remote::wire::{FrameKind, WireError, WireFrame};
 
-/// Bytes of a stream that may come before they are taken: a line of 100 MB/s and 50 ms holds 5 MB.
+/// Credit of a stream, bytes: a connection of 100 MB/s and 50 ms holds 5 MB.
 pub(super) const WINDOW: u64 = 4 << 20;
-/// Longest file that is asked for ahead, bytes.
+/// Longest file that is requested ahead, bytes.
 const AHEAD_FILE_MAX: u64 = 1 << 20;
-/// Bytes that are asked for ahead.
+/// Most bytes that are requested ahead.
 const AHEAD_MAX: u64 = 8 << 20;
-/// What a file costs beside its content, bytes.
+/// Memory of a file apart from its content, bytes.
 const FILE_COST: u64 = 256;
-/// What a piece without data counts for, bytes.
+/// The cost of a piece without data, bytes.
 const PIECE_COST: u64 = 32;
-/// Longest message of a failure, bytes.
+/// Longest error message, bytes.
 const MESSAGE_MAX: usize = 4096;
 
 /// A piece of a stream.
@@ -40,21 +40,21 @@ pub(super) enum StreamItem {
 #[derive(Debug, Default)]
 struct IncomingStream {
     items: VecDeque<StreamItem>,
-    /// Bytes that may still come.
+    /// The remaining credit in bytes.
     allowed: u64,
-    /// Bytes that were taken and not allowed anew.
+    /// Bytes that were consumed since the last credit was sent.
     taken: u64,
     ended: bool,
-    /// What it was counted with among those asked for ahead.
+    /// Its share of the bytes that are requested ahead.
     ahead: u64,
 }
 
 #[derive(Debug, Default)]
 struct InboxState {
     streams: HashMap<u32, IncomingStream>,
-    /// Files that were asked for ahead, and their streams.
+    /// The streams of files that were requested ahead.
     requested: HashMap<u32, u32>,
-    /// Files to ask for: number and size.
+    /// Files that are to be requested: number and size.
     queue: VecDeque<(u32, u64)>,
     ahead: u64,
     next: u32,
@@ -68,16 +68,16 @@ pub(super) struct StreamInbox {
     wake: Condvar,
 }
 
-/// An old version of a file, as the side that has the new one is told of it.
+/// An old version of a file, as it is sent to the side that has the new one.
 pub(super) struct WireOldVersion {
     /// Its signature, encoded.
     pub signature: Vec<u8>,
-    /// The new version is written over it.
+    /// The new version is written over it in place.
     pub is_overwritten: bool,
 }
 
 impl WireOldVersion {
-    /// What looks for its blocks in the new version.
+    /// Builds the matcher that finds its blocks in the new version.
     pub fn build_matcher(&self) -> std::result::Result<SignatureMatcher, SignatureError> {
         let signature = FileSignature::decode(&self.signature)?;
         Ok(if self.is_overwritten {
@@ -93,7 +93,7 @@ impl StreamInbox {
         self.state.lock()
     }
 
-    /// Says which files will be opened, in this order; what is to be sent about it.
+    /// Sets the files that will be opened, in this order; returns the frame to be sent.
     pub fn announce_files(&self, files: impl Iterator<Item = (u32, u64)>) -> Option<WireFrame> {
         let mut state = self.lock();
         // Longer files are not asked for ahead: one of them would use most of the allowance while the
@@ -102,7 +102,7 @@ impl StreamInbox {
         state.request_ahead()
     }
 
-    /// Opens a file; the number of its stream, and what is to be sent about it.
+    /// Opens a file; returns the number of its stream, and the frames to be sent.
     pub fn open_stream(&self, file: u32, old: Option<WireOldVersion>) -> (u32, Vec<WireFrame>) {
         let mut state = self.lock();
         // A file that was asked for ahead is on its way whole. If it is opened with an old version after all,
@@ -123,7 +123,7 @@ impl StreamInbox {
         (number, vec![frame])
     }
 
-    /// The next piece of a stream, and what is to be sent about it.
+    /// The next piece of a stream, and the frame to be sent.
     pub fn next_item(&self, number: u32) -> Result<(StreamItem, Option<WireFrame>)> {
         let mut state = self.lock();
         loop {
@@ -149,7 +149,7 @@ impl StreamInbox {
         }
     }
 
-    /// No more of a stream is wanted; what is to be sent about it.
+    /// Closes a stream; returns the frames to be sent.
     pub fn close_stream(&self, number: u32) -> Vec<WireFrame> {
         let mut state = self.lock();
         let Some(stream) = state.streams.remove(&number) else { return Vec::new() };
@@ -161,7 +161,7 @@ impl StreamInbox {
         cancel.into_iter().chain(more).collect()
     }
 
-    /// Takes in a frame that arrived.
+    /// Handles a frame that was received.
     pub fn accept_frame(&self, frame: WireFrame) -> std::result::Result<(), WireError> {
         let mut state = self.lock();
         let next = state.next;
@@ -195,7 +195,7 @@ impl StreamInbox {
         Ok(())
     }
 
-    /// The connection is gone: nobody waits any longer.
+    /// Ends all waits, as the connection is lost.
     pub fn mark_lost(&self) {
         self.lock().lost = true;
         self.wake.notify_all();
@@ -211,7 +211,7 @@ impl InboxState {
         number
     }
 
-    /// Asks for as many of the next files as there is room for.
+    /// Requests as many of the next files as fit.
     fn request_ahead(&mut self) -> Option<WireFrame> {
         let first = self.next;
         let mut files = Vec::new();
@@ -235,7 +235,7 @@ fn item_cost(item: &StreamItem) -> u64 {
     }
 }
 
-/// What a piece costs the side that sends it; the same.
+/// The cost of a piece, which the sending side computes in the same way.
 pub(super) fn data_cost(len: usize) -> u64 {
     len as u64 + PIECE_COST
 }

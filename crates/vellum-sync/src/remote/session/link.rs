@@ -1,7 +1,7 @@
-//! Both directions of a connection, and the two threads that work on them.
+//! Both directions of a connection, with one thread for each.
 //!
-//! Invariant: the thread that reads never waits for anything but bytes. It hands over what arrives, all of which is
-//! bounded: content by what was allowed, listings and plans by what was asked for, messages by [`MESSAGES_MAX`].
+//! Invariant: the thread that reads never waits for anything but bytes. What it hands over is bounded: content by its
+//! credit, listings and plans by the requests, messages by [`MESSAGES_MAX`].
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -33,22 +33,22 @@ const FRAMES_MAX: usize = 32;
 const MESSAGES_MAX: usize = 4096;
 /// Longest message, bytes: rules and lists of files.
 const MESSAGE_MAX: usize = 256 << 20;
-/// Stamps of a listing that are told: of more entries they would not fit into a message, and files are told apart by size
-/// and time alone.
+/// Most change stamps that are sent with a listing: more would not fit into a message; files are then identified by
+/// size and time alone.
 const STAMPS_MAX: usize = 8 << 20;
-/// A sign of life is sent after so long without anything else, at most.
+/// Longest time without a frame: then a keep-alive frame is sent.
 const PING_MAX: Duration = Duration::from_secs(15);
 
-/// How a connection is run.
+/// The settings of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkSettings {
-    /// How what is sent is compressed.
+    /// The compression of sent data.
     pub codec: WireCodec,
-    /// Without a byte for so long the other side is gone, milliseconds; 0: never.
+    /// After this many milliseconds without a byte the other side counts as gone; 0: never.
     pub timeout: u64,
 }
 
-/// What was received beside content.
+/// A received item other than content.
 #[derive(Debug)]
 pub(super) enum IncomingMessage {
     Message(SessionMessage),
@@ -60,15 +60,15 @@ pub(super) enum IncomingMessage {
 #[derive(Default)]
 struct LinkControl {
     queue: VecDeque<IncomingMessage>,
-    /// Why the connection is gone.
+    /// The reason why the connection was lost.
     lost: Option<String>,
-    /// Listings that may come.
+    /// How many listings may be received.
     listings: usize,
-    /// The listing that plans are made against.
+    /// The listing that received plans refer to.
     own: Option<Arc<TreeListing>>,
-    /// Bytes of numbers or hashes that may come.
+    /// How many bytes of numbers or hashes may be received.
     bulk: usize,
-    /// What is stopped if the other side says so or is gone.
+    /// The operation to stop if the other side requests it or the connection is lost.
     meter: Option<Arc<ProgressMeter>>,
 }
 
@@ -87,7 +87,7 @@ pub struct SessionLink {
 }
 
 impl SessionLink {
-    /// Greets the other side, and starts to read and write.
+    /// Sends the greeting, and starts the threads that read and write.
     pub fn start_link(read: OwnedFd, write: OwnedFd, settings: &LinkSettings) -> Arc<Self> {
         // The channel is bounded: whoever sends more than the line takes is made to wait. The thread that
         // reads never sends, so it never waits here.
@@ -137,17 +137,17 @@ impl SessionLink {
         self.greeted.load(Ordering::Relaxed)
     }
 
-    /// Why the connection is gone, if it is.
+    /// The reason why the connection was lost, if it was.
     pub fn loss_reason(&self) -> Option<String> {
         self.control.lock().lost.clone()
     }
 
-    /// Nothing is sent any more: the other side sees the end.
+    /// Ends sending; the other side reads the end of the stream.
     pub fn close(&self) {
         self.out.lock().take();
     }
 
-    /// Sends what waits, and nothing more. Of a connection that is gone nothing can be sent.
+    /// Sends the frames that wait, and ends sending. After a loss they are dropped.
     pub fn finish_sending(&self) {
         self.close();
         let writing = self.writer.lock().take();
@@ -162,22 +162,22 @@ impl SessionLink {
         self.timeout.store(millis, Ordering::Relaxed);
     }
 
-    /// One more listing may come.
+    /// Allows one more listing to be received.
     pub(super) fn allow_listing(&self) {
         self.control.lock().listings += 1;
     }
 
-    /// The listing that plans may be made against.
+    /// Sets the listing that received plans refer to.
     pub(super) fn set_own_listing(&self, own: Option<Arc<TreeListing>>) {
         self.control.lock().own = own;
     }
 
-    /// So many bytes of numbers or hashes may come.
+    /// Allows that many bytes of numbers or hashes to be received.
     pub(super) fn allow_bulk_bytes(&self, bytes: usize) {
         self.control.lock().bulk = bytes;
     }
 
-    /// What is stopped when the other side says so or is gone.
+    /// Sets the operation to stop if the other side requests it or the connection is lost.
     pub(super) fn set_stop_meter(&self, meter: Option<Arc<ProgressMeter>>) {
         let mut control = self.control.lock();
         // The connection may have been lost just before. Nobody would stop the operation that begins now.
@@ -204,7 +204,7 @@ impl SessionLink {
         self.wake.notify_all();
     }
 
-    /// Sends a frame, when those before it have gone.
+    /// Sends a frame; waits while the queue is full.
     pub(super) fn send_frame(&self, frame: WireFrame) -> Result<()> {
         // The lock is released before sending, which can block for long; closing the link must not wait for
         // it.
@@ -216,7 +216,7 @@ impl SessionLink {
         frames.into_iter().try_for_each(|frame| self.send_frame(frame))
     }
 
-    /// Says something.
+    /// Sends a message.
     pub(super) fn send_message(&self, message: &SessionMessage) -> Result<()> {
         let text =
             serde_json::to_vec(message).map_err(|error| SyncError::wrap_io_error("send")(error.into()))?;
@@ -228,7 +228,7 @@ impl SessionLink {
         Ok(())
     }
 
-    /// Sends a listing with all that goes with it.
+    /// Sends a listing and the message that belongs to it.
     pub(super) fn send_listing(&self, listing: &TreeListing) -> Result<()> {
         encode_listing(listing, &mut |payload| {
             self.send_frame(WireFrame::new(FrameKind::Listing, 0, payload))
@@ -246,7 +246,7 @@ impl SessionLink {
         })
     }
 
-    /// The next thing that was received; a failure that the other side tells is an error.
+    /// The next received item; the other side's `Failed` is returned as an error.
     pub(super) fn receive_message(&self) -> Result<IncomingMessage> {
         let mut control = self.control.lock();
         loop {
@@ -263,7 +263,7 @@ impl SessionLink {
         }
     }
 
-    /// Reads until the connection ends; why it did.
+    /// Reads until the connection ends; returns the reason.
     fn read_frames(&self, mut stream: TimedReader) -> WireError {
         let greeting = match Greeting::receive_from(&mut stream) {
             Ok(greeting) => greeting,
@@ -401,7 +401,7 @@ impl SessionLink {
     }
 }
 
-/// What has arrived in part.
+/// Items that were received in part.
 #[derive(Default)]
 struct PartialMessages {
     message: Vec<u8>,
@@ -412,7 +412,7 @@ struct PartialMessages {
     bulk: Vec<u8>,
 }
 
-/// Writes what is to be sent, all that waits at once, and signs of life.
+/// Writes queued frames, as many as there are before each flush, and keep-alive frames.
 fn write_frames(
     mut out: CountedWriter,
     codec: WireCodec,

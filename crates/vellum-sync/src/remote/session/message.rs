@@ -1,4 +1,4 @@
-//! What is said beside content, as JSON.
+//! The messages of a session, in JSON.
 
 use serde::{Deserialize, Serialize};
 use vellum_types::ErrorKind;
@@ -9,53 +9,53 @@ use crate::model::listing::{OwnerNames, UnlistedEntry};
 use crate::model::options::{SyncOptions, UnprivilegedReceiver};
 use crate::rules::SyncFilters;
 
-/// What a server is to be.
+/// The role of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServerRole {
-    /// Where entries come from.
+    /// It reads entries.
     Source,
-    /// Where they go.
+    /// It writes entries.
     Destination,
 }
 
-/// The end that is asked for.
+/// A request for an end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BeginRequest {
-    /// What it is to be.
+    /// The server's role.
     pub role: ServerRole,
-    /// Where: from the user's home directory, if it is not absolute.
+    /// The path; relative to the user's home directory, unless it is absolute.
     pub path: Vec<u8>,
-    /// The name that a single entry of a source goes by, if not by its own. Of a destination: its last component, if that is
-    /// a name in what the user named, and not to be a symlink.
+    /// The name under which a single entry of a source is listed, if not its own. Of a destination: the last component
+    /// of its path, if that is a name within the directory that the user named, and may not be a symlink.
     pub name: Option<Vec<u8>>,
-    /// Of a destination with a name: it may be a symlink to a directory within what the user named.
+    /// Of a destination with a name: the name may be a symlink to a directory within the one that the user named.
     #[serde(default)]
     pub follows_name: bool,
-    /// Without a byte for so long the other side is gone, milliseconds; 0: never.
+    /// After this many milliseconds without a byte the other side counts as gone; 0: never.
     pub timeout: u64,
 }
 
-/// What stands at the path that was asked for.
+/// What exists at the requested path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FoundPath {
     /// A directory, or a symlink to one.
     Directory,
-    /// Something else, of which there is one only.
+    /// A single entry of another type.
     Single,
-    /// Nothing: as a destination it is made.
+    /// Nothing: a destination is created.
     Nothing,
 }
 
-/// One thing that is said.
+/// A message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum SessionMessage {
-    /// Client: this end is wanted.
+    /// Client: request for an end.
     Begin(BeginRequest),
-    /// Server: it is there.
+    /// Server: answer to `Begin`.
     Ready(FoundPath),
-    /// Client: list it.
+    /// Client: request for a listing.
     List { options: Box<SyncOptions>, filters: Box<SyncFilters>, top: Vec<u8>, owners: bool },
-    /// Whoever sent a listing: what goes with it.
+    /// The side that sent a listing: its further facts.
     Listed {
         unlisted: Vec<WireUnlisted>,
         owners: WireOwners,
@@ -67,23 +67,23 @@ pub(super) enum SessionMessage {
         #[serde(default)]
         granularity: u64,
     },
-    /// Client: hash the files whose numbers came.
+    /// Client: request for the hashes of the files whose numbers were sent before.
     Digest,
-    /// Server: the hashes came.
+    /// Server: all hashes were sent.
     Digested,
-    /// Client: take away the entries whose numbers came.
+    /// Client: request to remove the entries whose numbers were sent before.
     Take,
-    /// Client: a listing and a plan come; carry it out.
+    /// Client: request to carry out a plan; a listing and the plan follow.
     CarryOut { options: Box<SyncOptions> },
-    /// Server: so much is done.
+    /// Server: the progress so far.
     Progress { items: u64, bytes: u64 },
-    /// Server: it is carried out.
+    /// Server: the plan was carried out, or the entries were removed.
     Done(WireReport),
-    /// Client: no more of what is being done.
+    /// Client: request to stop the current operation.
     Stop,
-    /// Server: what was asked for failed.
+    /// Server: the request failed.
     Failed { kind: u8, message: String },
-    /// Client: that was all.
+    /// Client: the session ends.
     Bye,
 }
 
@@ -167,7 +167,7 @@ impl From<WireReport> for SyncReport {
     }
 }
 
-/// An error as it is told to the other side.
+/// Encodes an error for the other side.
 pub(super) fn encode_error(error: &SyncError) -> (u8, String) {
     let kinds = ErrorKind::ALL;
     // The place in the list is part of the protocol, so the order of the list must not change.
@@ -175,7 +175,7 @@ pub(super) fn encode_error(error: &SyncError) -> (u8, String) {
     (place as u8, error.format_chain())
 }
 
-/// An error that the other side told.
+/// Decodes an error of the other side.
 pub(super) fn decode_error(kind: u8, message: String) -> SyncError {
     match ErrorKind::ALL.get(usize::from(kind)) {
         // These two are told apart from other failures: a vanished file is no problem, and a changed one is

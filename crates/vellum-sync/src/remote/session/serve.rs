@@ -1,7 +1,8 @@
-//! The side that is asked: one end of a run, on the host where it lies.
+//! The server of a session: one end of a run, on its own host.
 //!
-//! Invariant: everything is reached from the root that was asked for, by the same calls as in a local run; no path of the
-//! other side is used but the root's. When the other side is gone, what is being carried out stops, and the process ends.
+//! Invariant: entries are reached only from the requested root, by the same calls as in a local run; no other path of
+//! the client is used, except those of basis directories. When the client is gone, the current operation stops, and the
+//! process ends.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -29,10 +30,10 @@ use crate::plan::{SyncPlan, SyncStep};
 use crate::remote::wire::{FrameKind, WireError, WireFrame};
 use crate::rules::SyncFilters;
 
-/// How often the other side hears how far a run is.
+/// How often the client receives the progress.
 const TELL: Duration = Duration::from_millis(200);
 
-/// Serves what the other side of `link` asks for, until it has enough. `home` is where paths begin that are not absolute.
+/// Serves the requests of `link`'s other side until the session ends. Relative paths begin at `home`.
 pub fn serve_session(link: &Arc<SessionLink>, home: &Path) -> Result<()> {
     let mut server = SyncServer { link, home, end: None };
     loop {
@@ -68,15 +69,15 @@ struct ServedEnd {
     role: ServerRole,
     path: PathBuf,
     found: FoundPath,
-    /// None: a destination that is not there yet.
+    /// None: a destination that does not exist yet.
     local: Option<Arc<LocalEnd>>,
     listing: Option<Arc<TreeListing>>,
-    /// Feeds files; ends with the link or the next listing.
+    /// The threads that send files; they end with the link or at the next listing.
     feeding: Option<Vec<std::thread::JoinHandle<()>>>,
 }
 
 impl SyncServer<'_> {
-    /// Answers one thing; false after a farewell.
+    /// Serves one request; false at the end of the session.
     fn handle_request(&mut self, request: IncomingMessage) -> Result<bool> {
         match request {
             IncomingMessage::Message(SessionMessage::Begin(begin)) => {
@@ -173,7 +174,7 @@ impl SyncServer<'_> {
         link.send_listing(&listing)
     }
 
-    /// Takes away what its listing has, and only what is still as it was listed.
+    /// Removes entries of its listing that are still as they were listed.
     fn remove_entries(&mut self, numbers: &[u8]) -> Result<()> {
         let link = Arc::clone(self.link);
         let end = self.served_end()?;
@@ -292,7 +293,7 @@ impl ServedEnd {
         Ok((served, found))
     }
 
-    /// The destination, made if it is not there.
+    /// Opens the destination, which is created if it does not exist.
     fn create_destination(&mut self) -> Result<Arc<LocalEnd>> {
         if let Some(local) = &self.local {
             return Ok(Arc::clone(local));
@@ -317,7 +318,7 @@ impl ServedEnd {
     }
 }
 
-/// A path as the other side says it.
+/// Resolves a path of the client.
 fn resolve_from_home(path: &[u8], home: &Path) -> PathBuf {
     match path {
         b"" | b"~" => home.to_path_buf(),
@@ -326,7 +327,7 @@ fn resolve_from_home(path: &[u8], home: &Path) -> PathBuf {
     }
 }
 
-/// The options with the paths of basis directories as they are here.
+/// The options with the paths of basis directories resolved on this host.
 fn resolve_basis_paths(options: &SyncOptions, home: &Path) -> SyncOptions {
     let mut options = options.clone();
     for dir in options.basis.iter_mut().flat_map(|basis| &mut basis.dirs) {
@@ -335,7 +336,7 @@ fn resolve_basis_paths(options: &SyncOptions, home: &Path) -> SyncOptions {
     options
 }
 
-/// Numbers of entries as they came, all of the sort that is wanted.
+/// Decodes entry numbers, all of which must satisfy `wanted`.
 fn decode_entry_ids(numbers: &[u8], wanted: impl Fn(ListingEntryId) -> bool) -> Result<Vec<ListingEntryId>> {
     let (numbers, rest) = numbers.as_chunks::<4>();
     let ids = numbers.iter().map(|number| {
@@ -345,14 +346,14 @@ fn decode_entry_ids(numbers: &[u8], wanted: impl Fn(ListingEntryId) -> bool) -> 
     ids.collect::<Option<Vec<_>>>().filter(|_| rest.is_empty()).ok_or_else(unexpected_error)
 }
 
-/// The path of the directory that a path's last name is in, and that name.
+/// Splits a path into its directory and its last name.
 fn split_parent(path: &Path) -> Result<(&Path, &[u8])> {
     let name = path.file_name().ok_or_else(unexpected_error)?.as_bytes();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((parent, name))
 }
 
-/// Makes a directory, if it is not there.
+/// Creates a directory, if it does not exist.
 fn create_dir(path: &Path) -> Result<HeldDir> {
     let (parent, name) = split_parent(path)?;
     let parent = HeldDir::open_trusted_root(parent)?;
@@ -365,8 +366,8 @@ fn create_dir(path: &Path) -> Result<HeldDir> {
     Ok(parent.open_dir_to_read(name)?)
 }
 
-/// A directory whose name is in what the user named: a symlink there must not lead elsewhere. One that leads to a
-/// directory within what the user named is followed if that is asked for.
+/// Opens a directory whose name is within the one that the user named: a symlink there must not lead elsewhere. A
+/// symlink to a directory within the one that the user named is followed if the client requests it.
 fn open_named_destination(path: &Path, follows_name: bool) -> Result<LocalEnd> {
     let (parent_path, name) = split_parent(path)?;
     let parent = HeldDir::open_trusted_root(parent_path)?;
@@ -389,7 +390,7 @@ fn open_named_destination(path: &Path, follows_name: bool) -> Result<LocalEnd> {
     Ok(LocalEnd::new(opened?))
 }
 
-/// The path from `base` of what `path` leads to, without symlinks; None if that is not within `base`.
+/// The target of `path`, without symlinks and relative to `base`; None if it is not within `base`.
 #[expect(
     clippy::disallowed_methods,
     reason = "what it finds is opened beneath the base, by a path without symlinks"
@@ -400,7 +401,7 @@ fn resolve_within(base: &Path, path: &Path) -> Option<Vec<u8>> {
     Some(if inside.is_empty() { b".".to_vec() } else { inside.to_vec() })
 }
 
-/// The one entry at a path.
+/// Opens the single entry at a path.
 fn open_single_entry(path: &Path, shown: Option<&[u8]>) -> Result<LocalEnd> {
     let (parent, name) = split_parent(path)?;
     let dir = HeldDir::open_root(parent)?;
@@ -408,7 +409,7 @@ fn open_single_entry(path: &Path, shown: Option<&[u8]>) -> Result<LocalEnd> {
     Ok(LocalEnd::from_single_entry(dir, name, shown.unwrap_or(name)))
 }
 
-/// What is at a destination that is not there.
+/// The listing of a destination that does not exist.
 fn create_empty_listing() -> TreeListing {
     TreeListing::new(&NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::unknown_dir() }, None)
 }
@@ -466,7 +467,7 @@ fn execute_and_report(
     })
 }
 
-/// Threads that receive, unless told otherwise.
+/// The default number of threads that receive.
 pub(crate) const JOBS: u32 = 8;
 
 fn unexpected_error() -> SyncError {

@@ -1,4 +1,4 @@
-//! A stream that ends a wait after a time, and counts.
+//! Streams that count their bytes, with a timeout for reading.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// The receiving half of a connection.
 pub(super) struct TimedReader {
     file: File,
-    /// Milliseconds; 0: no end. It may be set while nobody reads.
+    /// The timeout in milliseconds; 0: none. A change takes effect at the next read.
     timeout: Arc<AtomicU64>,
     count: Arc<AtomicU64>,
 }

@@ -1,4 +1,4 @@
-//! Two sides in one process, joined by pipes: whole runs, cuts, and sides that mean harm.
+//! Two sides in one process, joined by pipes: whole runs, lost connections, and hostile sides.
 
 mod random;
 
@@ -26,7 +26,7 @@ use crate::model::options::{
 use crate::plan::SyncPlan;
 use crate::remote::wire::{FrameKind, Greeting, WireCodec, WireFrame, WireReader, WireWriter};
 
-/// Nothing here takes so long, on any machine.
+/// No wait takes this long on any machine.
 const TIMEOUT: u64 = 60_000;
 
 fn settings(codec: WireCodec) -> LinkSettings {
@@ -361,7 +361,7 @@ fn relay(from: OwnedFd, to: OwnedFd, mut left: u64) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// What is done with a client.
+/// An operation of a client.
 type Run<'r> = &'r dyn Fn(&SyncClient) -> Result<SyncReport>;
 
 /// A run through relays that cut after so many bytes of each way; what went by.
@@ -585,7 +585,7 @@ fn a_file_that_is_as_long_as_it_says_is_taken() {
 /// A frame of a stream.
 type SentFrame = (FrameKind, Vec<u8>);
 
-/// hostile.md 47, 50: sizes that lie, streams without end.
+/// hostile.md 47, 50: wrong sizes, and streams without an end.
 #[test]
 fn sizes_that_lie_fail_the_file() {
     let lies: [(u64, Vec<SentFrame>); 5] = [
@@ -611,7 +611,7 @@ fn pieces_outside_of_the_old_file_fail_the_file() {
     }
 }
 
-/// hostile.md 47: what was not asked for ends the conversation.
+/// hostile.md 47: unrequested content ends the session.
 #[test]
 fn what_was_not_asked_for_is_refused() {
     for (kind, payload) in [
@@ -661,7 +661,7 @@ fn more_than_a_stream_may_send_is_refused() {
     drop(pieces);
 }
 
-/// hostile.md 51, 52: a side that says nothing.
+/// hostile.md 51, 52: a side that sends nothing.
 #[test]
 fn a_silent_side_is_given_up() {
     let (client, stranger) = with_stranger(50);
@@ -695,7 +695,8 @@ fn is_refused(client: &SyncClient, entry: crate::model::listing::ListingEntry<'_
     }
 }
 
-/// After rsync's CVE-2024-12086 and -12747, from the other side: what is served is a file of the listing, and still one.
+/// After rsync's CVE-2024-12086 and -12747, from the other side: only a file of the listing is served, and only if it
+/// still is a regular file.
 #[test]
 fn only_files_of_the_listing_are_served() {
     let temp = tempfile::tempdir().unwrap();

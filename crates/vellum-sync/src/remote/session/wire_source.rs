@@ -1,7 +1,7 @@
-//! Files of the other side, as a source.
+//! The other side's files as a source.
 //!
-//! Invariant: a file's pieces are as long together as the listing says, and those of the old file lie within it; else
-//! the file fails.
+//! Invariant: the pieces of a file add up to the listed size, and those from the old file lie within it; otherwise the
+//! file fails.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeLis
 use crate::remote::delta::FileSignature;
 use crate::remote::wire::WireError;
 
-/// Files up to this length are sent whole, and asked for ahead: a signature costs a way back and forth.
+/// Files up to this length are sent whole, and requested ahead: a signature costs a round trip.
 const DELTA_MIN: u64 = 32 << 10;
 
-/// Content that comes over a link.
+/// A source whose content comes over a link.
 pub struct WireSource {
     link: Arc<SessionLink>,
 }
 
 impl WireSource {
-    /// Asks the other side of `link`.
+    /// Makes the source of the other side of `link`.
     #[must_use]
     pub fn new(link: Arc<SessionLink>) -> Self {
         Self { link }
@@ -92,7 +92,7 @@ struct WirePieces {
     link: Arc<SessionLink>,
     stream: u32,
     data: Vec<u8>,
-    /// Bytes that are missing.
+    /// Bytes that are still to come.
     rest: u64,
     old_len: u64,
     digest: Option<ContentDigest>,

@@ -1,8 +1,8 @@
-//! What the other side cannot have meant.
+//! Errors in what the other side sends.
 
 use vellum_types::DecodeError;
 
-/// Why bytes of the other side are refused, or do not come.
+/// Why bytes of the other side are refused, or are missing.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The stream failed.
@@ -11,31 +11,31 @@ pub enum WireError {
     /// The stream ended between two frames.
     #[error("the connection was closed")]
     Closed,
-    /// Something else than Vellum answered.
+    /// Something other than Vellum answered.
     #[error("the other side did not answer as 'vellum sync --server' does: {0}")]
     Stranger(String),
-    /// No version is known to both.
+    /// No version is common to both.
     #[error("the other side supports versions {0} to {1} of the protocol, and this side only version {2}")]
     Version(u16, u16, u16),
-    /// A frame that is longer than any may be.
+    /// A frame exceeds the limit.
     #[error("a frame of {0} bytes")]
     TooLong(u32),
-    /// A frame whose checksum is wrong.
+    /// The checksum of a frame is wrong.
     #[error("a frame was damaged on its way")]
     Damaged,
-    /// A frame of no known kind.
+    /// A frame has an unknown kind.
     #[error("a frame has the unknown type {0}")]
     Kind(u8),
-    /// A frame's content.
+    /// The payload of a frame is invalid.
     #[error("a frame cannot be decoded: {0}")]
     Decode(#[from] DecodeError),
-    /// A listing that cannot be.
+    /// A listing is inconsistent.
     #[error(transparent)]
     Listing(#[from] crate::model::listing::ListingError),
-    /// What nobody asked for, or more than was asked for.
+    /// Something was received that was not requested, or more than was requested.
     #[error("the other side sent something that was not requested: {0}")]
     Unasked(&'static str),
-    /// More than a limit allows.
+    /// A limit was exceeded.
     #[error("the other side sent more than the limit: {0}")]
     TooMuch(&'static str),
 }

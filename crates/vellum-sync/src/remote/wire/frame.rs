@@ -1,4 +1,4 @@
-//! Frames: what is said, one thing at a time, in a stream that may be compressed.
+//! Frames, the units of a stream that may be compressed.
 //!
 //! Bytes: payload length (u32), kind (u8), number (u32), payload, and the lower half of the XXH3 hash of all that
 //! (u32); all little endian.
@@ -16,16 +16,16 @@ use super::greeting::WireCodec;
 pub const FRAME_MAX: u32 = 4 << 20;
 /// Bytes before the payload.
 const HEADER_LEN: usize = 9;
-/// What memory is taken for before it has arrived, bytes.
+/// Memory that is allocated before the payload has arrived, bytes.
 const AHEAD_MAX: usize = 64 << 10;
-/// Largest window of a compressed stream, as a power of two: what the library takes at its higher levels.
+/// Largest window of a compressed stream, as a power of two: the one that zstd uses at its higher levels.
 const WINDOW_LOG_MAX: u32 = 23;
-/// How hard is compressed: the fastest level that keeps up with a disk.
+/// The compression level: the fastest one, which keeps up with a disk.
 const LEVEL: i32 = 1;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
-        /// What a frame is about.
+        /// The kind of a frame.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
         pub enum FrameKind {
@@ -46,7 +46,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Nothing: the side is still there.
+    /// A keep-alive frame without content.
     Ping = 0,
     /// A part of a message that continues in the next frame.
     Part = 1,
@@ -58,44 +58,44 @@ kinds! {
     Plan = 4,
     /// Hashes of files.
     Digests = 5,
-    /// The numbers of files whose content is wanted; the frame's number is that of the first stream.
+    /// The numbers of files whose content is requested; the frame's number is that of the first stream.
     Open = 6,
-    /// A file whose content is wanted in terms of an old one: its number, and the signature.
+    /// A file whose content is requested relative to an old version: its number, and the signature.
     OpenDelta = 7,
-    /// So many more bytes of a stream may come.
+    /// Credit: so many more bytes of a stream may be sent.
     Credit = 8,
-    /// No more of a stream is wanted.
+    /// Cancels a stream.
     Cancel = 9,
     /// Bytes of a stream.
     Data = 10,
-    /// All bytes of a stream.
+    /// All bytes of a stream, and its end.
     Whole = 11,
-    /// A piece of a stream that is in the old file.
+    /// A range of the old file that is part of a stream.
     Old = 12,
     /// A hole in a stream.
     Hole = 13,
-    /// A stream is complete; the hash of it all may stand here.
+    /// The end of a stream, with the hash of its content unless that is omitted.
     End = 14,
-    /// A stream could not be completed: why.
+    /// The failure of a stream: the error.
     Fail = 15,
-    /// A file whose content is wanted as with `OpenDelta`, to be written over the old one from its start on: no piece may
-    /// be in the old file before its own place.
+    /// A request like `OpenDelta` for a file that is written over the old one from its start on: no range of the old
+    /// file may be used before its own offset.
     OpenInPlace = 16,
 }
 
-/// One thing that is said.
+/// One frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireFrame {
-    /// What it is about.
+    /// Its kind.
     pub kind: FrameKind,
-    /// The stream, for frames of one.
+    /// The stream, for frames that belong to one.
     pub number: u32,
-    /// The rest.
+    /// The payload.
     pub payload: Vec<u8>,
 }
 
 impl WireFrame {
-    /// A frame.
+    /// Makes a frame.
     #[must_use]
     pub fn new(kind: FrameKind, number: u32, payload: Vec<u8>) -> Self {
         Self { kind, number, payload }
@@ -115,19 +115,19 @@ fn compute_checksum(header: &[u8], payload: &[u8]) -> u32 {
     hasher.digest() as u32
 }
 
-/// What passes bytes on, compressed or not.
+/// The underlying writer, compressed or not.
 enum FrameCompressor<W: Write> {
     Plain(BufWriter<W>),
     Zstd(Box<zstd::stream::write::Encoder<'static, BufWriter<W>>>),
 }
 
-/// The sending end.
+/// Writes frames.
 pub struct WireWriter<W: Write> {
     out: FrameCompressor<W>,
 }
 
 impl<W: Write> WireWriter<W> {
-    /// Sends through `to`, where the greeting has gone already.
+    /// Writes to `to`, after the greeting.
     pub fn new(to: W, codec: WireCodec) -> Result<Self, WireError> {
         let to = BufWriter::with_capacity(AHEAD_MAX, to);
         let out = match codec {
@@ -137,7 +137,7 @@ impl<W: Write> WireWriter<W> {
         Ok(Self { out })
     }
 
-    /// Sends a frame; it is on its way after [`Self::flush`].
+    /// Writes a frame; it is sent at the next [`Self::flush`].
     pub fn write_frame(&mut self, frame: &WireFrame) -> Result<(), WireError> {
         if frame.payload.len() > FRAME_MAX as usize {
             return Err(WireError::TooLong(frame.payload.len().try_into().unwrap_or(u32::MAX)));
@@ -149,7 +149,7 @@ impl<W: Write> WireWriter<W> {
         Ok(out.write_all(&compute_checksum(&header, &frame.payload).to_le_bytes())?)
     }
 
-    /// Lets nothing wait.
+    /// Sends all frames that are buffered.
     pub fn flush(&mut self) -> Result<(), WireError> {
         Ok(self.output_stream().flush()?)
     }
@@ -162,14 +162,14 @@ impl<W: Write> WireWriter<W> {
     }
 }
 
-/// The receiving end.
+/// Reads frames.
 pub struct WireReader<R: Read> {
     from: Box<dyn Read + Send>,
     kind: std::marker::PhantomData<R>,
 }
 
 impl<R: Read + Send + 'static> WireReader<R> {
-    /// Receives from `from`, where the greeting has been read already.
+    /// Reads from `from`, after the greeting.
     pub fn new(from: R, codec: WireCodec) -> Result<Self, WireError> {
         let from = BufReader::with_capacity(AHEAD_MAX, from);
         let from: Box<dyn Read + Send> = match codec {
@@ -183,7 +183,7 @@ impl<R: Read + Send + 'static> WireReader<R> {
         Ok(Self { from, kind: std::marker::PhantomData })
     }
 
-    /// The next frame.
+    /// Reads the next frame.
     pub fn read_frame(&mut self) -> Result<WireFrame, WireError> {
         let mut header = [0; HEADER_LEN];
         let Some((first, others)) = header.split_first_mut() else { return Err(WireError::Closed) };

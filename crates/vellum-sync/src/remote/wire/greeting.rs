@@ -1,7 +1,7 @@
 //! The first bytes each side sends, before anything is compressed.
 //!
-//! Bytes: the magic `VELLUM-SYNC\n`, the lowest and the highest version spoken (u16 each), the codec wanted (u8), three
-//! zeros. Both sides send it at once; the highest common version holds, and frames follow.
+//! Bytes: the magic `VELLUM-SYNC\n`, the lowest and the highest supported version (u16 each), the codec of what follows
+//! (u8), three zeros. Both sides send it at once; the highest common version is used, and frames follow.
 
 use std::io::{Read, Write};
 
@@ -9,33 +9,33 @@ use super::error::WireError;
 
 /// The only version so far.
 pub const VERSION: u16 = 1;
-/// Whom one speaks to.
+/// The magic.
 const MAGIC: &[u8; 12] = b"VELLUM-SYNC\n";
-/// What is shown of an answer that is none, bytes.
+/// How many bytes of an unknown answer are shown.
 const SHOWN_MAX: usize = 60;
 
-/// How a direction is compressed; the side that sends decides for its own.
+/// The compression of one direction; the sending side chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WireCodec {
-    /// Not at all.
+    /// None.
     Plain,
     /// One zstd stream.
     Zstd,
 }
 
-/// What a side says first.
+/// The greeting of a side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greeting {
-    /// How what follows is compressed.
+    /// The compression of what follows.
     pub codec: WireCodec,
-    /// The lowest version.
+    /// The lowest supported version.
     pub lowest: u16,
-    /// The highest version.
+    /// The highest supported version.
     pub highest: u16,
 }
 
 impl Greeting {
-    /// This program's.
+    /// This program's greeting.
     #[must_use]
     pub fn new(codec: WireCodec) -> Self {
         Self { codec, lowest: VERSION, highest: VERSION }
@@ -51,7 +51,7 @@ impl Greeting {
         Ok(to.flush()?)
     }
 
-    /// Receives the other side's, and checks that one can talk.
+    /// Receives the other side's greeting, and checks that a common version exists.
     pub fn receive_from(from: &mut dyn Read) -> Result<Self, WireError> {
         let mut magic = [0; MAGIC.len()];
         let mut got = 0;
@@ -83,7 +83,7 @@ impl Greeting {
     }
 }
 
-/// Says what was received instead: mostly what a shell prints when it starts.
+/// Describes what was received instead: in most cases the output of a shell's startup files.
 fn unexpected_greeting(got: &[u8], from: &mut dyn Read) -> WireError {
     if got.is_empty() {
         return WireError::Closed;

@@ -1,12 +1,12 @@
-//! Listings on the wire: directory by directory, in the order of their numbers, each entry as what differs from the
-//! one before.
+//! Listings on the wire: one directory after the other, in the order of their numbers, each entry as its differences
+//! from the previous one.
 //!
-//! Bytes of the first payload: the root's attributes and detail. Of the following ones: a directory's number (varint),
-//! how many entries come (varint), the entries; over and over. The payload of the last one is empty, and after it there
-//! is one with what could not be listed, and owners, in JSON.
+//! Bytes of the first payload: the root's attributes and detail. Of the following ones, repeatedly: a directory's
+//! number (varint), the number of entries that follow (varint), and the entries. An empty payload ends them; a payload
+//! with unlisted entries and owners in JSON follows.
 //!
-//! Invariant: both sides give an entry the same number. Names are checked as those of any listing are
-//! ([`DirectoryBlock::push`]): none is empty, `.`, `..` or has a slash.
+//! Invariant: both sides assign the same number to an entry. Names are checked as in any listing
+//! ([`DirectoryBlock::push`]): none is empty, `.`, `..`, or contains a slash.
 
 use vellum_host::beneath::ExtendedAttribute;
 use vellum_types::{DecodeError, FieldReader, FieldWriter, FileKind, UnixTime};
@@ -16,11 +16,11 @@ use crate::model::listing::{
     DirectoryBlock, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry, TreeListing,
 };
 
-/// Entries of one listing that are accepted.
+/// Most entries of a listing that are accepted.
 const ENTRIES_MAX: usize = 1 << 27;
-/// Longest target of a symlink, bytes: the longest path.
+/// Longest target of a symlink, bytes: `PATH_MAX`.
 const TARGET_MAX: usize = 4096;
-/// Extended attributes of an entry, and the longest value: what the system takes.
+/// Most extended attributes of an entry, and the longest value: the kernel's limits.
 const XATTRS_MAX: usize = 4096;
 const XATTR_NAME_MAX: usize = 255;
 const XATTR_VALUE_MAX: usize = 64 << 10;
@@ -28,7 +28,7 @@ const XATTR_VALUE_MAX: usize = 64 << 10;
 const PAYLOAD_LEN: usize = 128 << 10;
 const NANOS: u32 = 1_000_000_000;
 
-/// Says a listing in payloads, in order.
+/// Encodes a listing in payloads, in order.
 pub fn encode_listing<E>(
     listing: &TreeListing,
     send: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
@@ -59,7 +59,7 @@ pub fn encode_listing<E>(
     send(Vec::new())
 }
 
-/// What the entry before had.
+/// The fields of the previous entry.
 #[derive(Debug, Default, Clone)]
 struct PreviousEntry {
     name: Vec<u8>,
@@ -74,7 +74,7 @@ const SAME_OWNER: u8 = 2;
 const SAME_TIME: u8 = 4;
 const HAS_DETAIL: u8 = 8;
 const HAS_FLAGS: u8 = 16;
-/// The kind stands above these bits.
+/// The file type is stored above these bits.
 const KIND_SHIFT: u32 = 5;
 
 fn encode_entry(out: &mut FieldWriter, entry: &ListingEntry<'_>, last: &mut PreviousEntry) {
@@ -158,11 +158,11 @@ fn decode_kind(code: u8) -> Result<FileKind, DecodeError> {
     })
 }
 
-/// A listing as it arrives.
+/// Decodes a listing as it arrives.
 #[derive(Debug, Default)]
 pub struct ListingDecoder {
     listing: Option<TreeListing>,
-    /// The directory whose entries arrive, and how many are missing.
+    /// The directory whose entries arrive, and how many are still to come.
     dir: Option<(ListingEntryId, u64)>,
     block: DirectoryBlock,
     last: PreviousEntry,
@@ -170,7 +170,7 @@ pub struct ListingDecoder {
 }
 
 impl ListingDecoder {
-    /// Takes a payload; the listing, if it was the last one.
+    /// Decodes a payload; returns the listing after the last one.
     pub fn decode_payload(&mut self, payload: &[u8]) -> Result<Option<TreeListing>, WireError> {
         let mut bytes = FieldReader::new(payload);
         if self.listing.is_none() {

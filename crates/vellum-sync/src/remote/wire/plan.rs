@@ -1,10 +1,10 @@
-//! Plans on the wire: the steps, whose entries are told by their numbers in the two listings.
+//! Plans on the wire: their steps, with entry numbers of the two listings.
 //!
-//! Bytes of a step: phase, action (u8 each), what differs (varint), and the numbers of the source's entry, the
-//! destination's and the other one (varints, one more than the number; 0: none). An empty payload is the last.
+//! Bytes of a step: phase, action (u8 each), the differences (varint), and the numbers of the source's entry, the
+//! destination's and the other one (varints, each the number plus one; 0: none). An empty payload is the last.
 //!
-//! Invariant: every number of a decoded plan is of an entry that is in its listing. What steps ask for is checked where
-//! they are carried out: below the root, like those of one's own plans.
+//! Invariant: every number of a decoded plan is that of an entry in its listing. The effects of steps are restricted
+//! where they are carried out: below the root, like those of local plans.
 
 use vellum_types::{DecodeError, FieldReader, FieldWriter};
 
@@ -15,10 +15,10 @@ use crate::plan::{Differences, StepAction, StepPhase, SyncPlan, SyncStep, WriteM
 
 /// A payload is sent when it is longer than this, bytes.
 const PAYLOAD_LEN: usize = 128 << 10;
-/// Steps for each entry of both listings: made or deleted, linked, finished.
+/// Most steps for each entry of both listings: created or deleted, linked, finished.
 const STEPS_PER_ENTRY: usize = 4;
 
-/// Says the steps of a plan in payloads, in order.
+/// Encodes the steps of a plan in payloads, in order.
 pub fn encode_plan<E>(plan: &SyncPlan, send: &mut dyn FnMut(Vec<u8>) -> Result<(), E>) -> Result<(), E> {
     let mut out = FieldWriter::new();
     for step in &plan.steps {
@@ -40,10 +40,10 @@ pub fn encode_plan<E>(plan: &SyncPlan, send: &mut dyn FnMut(Vec<u8>) -> Result<(
 
 const HOWS: [WriteMethod; 4] =
     [WriteMethod::Whole, WriteMethod::Delta, WriteMethod::InPlace, WriteMethod::Append];
-/// Codes of the actions that take an entry from a basis directory: the first ones, for the directory of number 0.
+/// The first code of each action that takes an entry from a basis directory; the directory's number is added.
 const LINK_BASIS: u8 = 11;
 const COPY_BASIS: u8 = LINK_BASIS + BASIS_DIRS_MAX as u8;
-/// The actions without a number, in the order of their codes. Further codes come behind those of `COPY_BASIS`.
+/// The actions without a directory number, in the order of their codes. Further codes follow those of `COPY_BASIS`.
 const ACTIONS: [StepAction; LINK_BASIS as usize] = [
     StepAction::MakeDir,
     StepAction::Write(WriteMethod::Whole),
@@ -57,7 +57,7 @@ const ACTIONS: [StepAction; LINK_BASIS as usize] = [
     StepAction::Rename,
     StepAction::Delete,
 ];
-/// In the order of their numbers, which is that of carrying them out.
+/// The phases in the order of their codes, which is the order in which they are carried out.
 const PHASES: [StepPhase; 7] = [
     StepPhase::Clear,
     StepPhase::Dirs,
@@ -83,7 +83,7 @@ fn encode_action(action: StepAction) -> u8 {
     }
 }
 
-/// The action of a code.
+/// Decodes the action of a code.
 fn decode_action(code: u8) -> Result<StepAction, DecodeError> {
     let number = |first: u8| {
         let number = code.checked_sub(first)?;
@@ -94,14 +94,14 @@ fn decode_action(code: u8) -> Result<StepAction, DecodeError> {
     known.or_else(|| number(COPY_BASIS).map(StepAction::CopyBasis)).ok_or(DecodeError::Invalid("action"))
 }
 
-/// A plan as it arrives.
+/// Decodes a plan as it arrives.
 #[derive(Debug, Default)]
 pub struct PlanDecoder {
     steps: Vec<SyncStep>,
 }
 
 impl PlanDecoder {
-    /// Takes a payload of a plan between these two listings; the steps, if it was the last one.
+    /// Decodes a payload of a plan between these two listings; returns the steps after the last one.
     pub fn decode_payload(
         &mut self,
         payload: &[u8],
