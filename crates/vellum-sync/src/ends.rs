@@ -1,7 +1,8 @@
-//! Where entries and content come from: a directory, a snapshot, another host, a service of objects.
+//! The ends of a run, where entries and content come from and go: a directory, a snapshot, another host, an object
+//! store.
 //!
-//! Invariant: content is never handed out as whole that did not stay the same from its listing to its last byte.
-//! Deliberately absent: what becomes of it (see `receive`).
+//! Invariant: content is only returned as complete if it stayed the same from the listing to its last byte.
+//! Deliberately absent: how content is written (see `receive`).
 
 pub mod local;
 pub mod name_charset;
@@ -22,34 +23,36 @@ use crate::local::receive::SyncReport;
 use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
 use crate::model::options::SyncOptions;
 
-/// Which of the two sides is meant: rules mean different things on each.
+/// One of the two sides of a run: rules have different effects on each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum SyncSide {
-    /// Where entries come from.
+    /// The side that entries are read from.
     Source,
-    /// Where they go.
+    /// The side that entries are written to.
     Destination,
 }
 
-/// What a listing has to say.
+/// A request for a listing.
 #[derive(Clone)]
 pub struct ListingRequest {
     /// Which side is listed.
     pub side: SyncSide,
-    /// The options of the run: which attributes are asked for.
+    /// The options of the run: they determine which attributes are listed.
     pub options: Arc<SyncOptions>,
-    /// What is left out.
+    /// The rules that exclude entries.
     pub rules: Arc<dyn crate::local::scan::EntryFilter>,
-    /// The name under which rules know the root: none, or that of a directory which was named without a slash.
+    /// The name of the root in the paths that rules match: empty, or that of a directory that was named without a
+    /// slash.
     pub top: Vec<u8>,
-    /// A directory (device and inode) that is not entered: the other end, if it lies in this one.
+    /// A directory (device and inode) that is not entered: the other end, if it lies within this one.
     pub avoid: Option<(u64, u64)>,
-    /// Whether the names of owners and groups are asked for.
+    /// Whether the names of owners and groups are requested.
     pub owners: bool,
 }
 
 impl ListingRequest {
-    /// Whether the root only holds what was listed, or named by its whole path: then nothing of itself is copied.
+    /// Whether the root only holds entries that were listed, or named by their whole path: then its own attributes are
+    /// not copied.
     #[must_use]
     pub(crate) fn is_root_implied(&self) -> bool {
         let filters =
@@ -60,17 +63,17 @@ impl ListingRequest {
     }
 }
 
-/// What the destination has of a file that is to be received.
+/// The destination's old version of a file that is to be received.
 #[derive(Debug, Clone, Copy)]
 pub struct OldVersion<'f> {
     /// It.
     pub file: &'f File,
-    /// The new version is written over it, from its start on: what was passed is not there any more.
+    /// The new version is written over it from its start: content before the current position is gone.
     pub is_overwritten: bool,
 }
 
 impl<'f> OldVersion<'f> {
-    /// One that stays while the new version is written.
+    /// An old version that stays unchanged while the new one is written.
     #[must_use]
     pub fn from_kept_file(file: &'f File) -> Self {
         Self { file, is_overwritten: false }
@@ -79,7 +82,7 @@ impl<'f> OldVersion<'f> {
 
 /// One end of a run.
 pub trait SyncEnd: Send + Sync {
-    /// Lists all of it.
+    /// Lists the whole tree.
     fn list_entries(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing>;
 
     /// Reads files and hashes them; None for one that could not be read.
@@ -91,22 +94,23 @@ pub trait SyncEnd: Send + Sync {
     ) -> Result<Vec<Option<ContentDigest>>>;
 }
 
-/// The end where entries come from.
+/// An end that entries are read from.
 pub trait SourceEnd: SyncEnd {
-    /// Says which files will be opened, about in this order. A source to which the way is long asks for them ahead.
+    /// Announces the files that will be opened, roughly in this order. A source on another host requests them ahead.
     fn announce_files(&self, _listing: &TreeListing, _files: &[WantedFile]) {}
 
-    /// Opens a file's content. `old` is what the destination has under that name, if its blocks may be used; only a
-    /// source to which the way is long looks at it.
+    /// Opens the content of a file. `old` is the destination's version of it, if its blocks may be used; only a source
+    /// with a slow connection reads it.
     fn open_content(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<SourceContent>;
 
-    /// Opens a file that is to be read at once, without a look at it: who reads it looks afterwards. None where content
-    /// is not a file of this host.
+    /// Opens a file that is read at once, without `fstat`: the caller checks its attributes after reading. None if the
+    /// content is not a file of this host.
     fn open_unchecked(&self, _file: ListingEntry<'_>) -> Result<Option<File>> {
         Ok(None)
     }
 
-    /// Takes away entries that are as they were listed; directories stay. Tells what could not be taken away.
+    /// Removes entries that are still as they were listed; directories stay. The report contains those that could not
+    /// be removed.
     fn remove_entries(
         &self,
         _listing: &TreeListing,
@@ -116,12 +120,12 @@ pub trait SourceEnd: SyncEnd {
         Err(SyncError::Unchangeable)
     }
 
-    /// Whether it looks at what the destination has, since the way to it is long. Else nobody needs to open that.
+    /// Whether the old version is used, because the connection is slow. Otherwise the caller need not open it.
     fn needs_old_version(&self) -> bool {
         true
     }
 
-    /// Whether each file is requested by itself, and takes the time of a request: then each thread takes one at a time.
+    /// Whether each file takes a request of its own, with its round trip: then each thread takes one file at a time.
     fn has_request_per_file(&self) -> bool {
         false
     }
@@ -130,15 +134,15 @@ pub trait SourceEnd: SyncEnd {
 /// A file that will be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WantedFile {
-    /// Which.
+    /// Its number in the listing.
     pub id: ListingEntryId,
-    /// It will be opened with what the destination has.
+    /// It will be opened with an old version.
     pub delta: bool,
 }
 
 /// The content of a file.
 pub enum SourceContent {
-    /// A file of this host, which the receiver copies as is fastest, and looks at again after it was read.
+    /// A file of this host, which the receiver copies in the fastest way, and checks for changes after reading it.
     File(OpenedFile),
     /// Pieces that arrive one after the other.
     Pieces(Box<dyn ContentPieces>),
@@ -146,27 +150,27 @@ pub enum SourceContent {
 
 /// Content that arrives piece by piece.
 pub trait ContentPieces: Send {
-    /// The next piece; None at the end, when the source has said that the file stayed the same meanwhile.
+    /// The next piece; None at the end, once the source has confirmed that the file stayed the same.
     fn next_piece(&mut self) -> Result<Option<TransferPiece<'_>>>;
 
-    /// What the whole file hashes to, once all pieces are there; None if the source does not say.
+    /// The hash of the whole file, once all pieces were returned; None if the source does not provide one.
     fn content_digest(&self) -> Option<ContentDigest> {
         None
     }
 
-    /// All of it in parts, one behind the other, which can be read at the same time; None if it has to arrive in order.
+    /// All of the content in adjacent parts that can be read at the same time; None if it has to be read in order.
     fn split_parts(&self) -> Option<Vec<FilePart>> {
         None
     }
 }
 
-/// A part of a file that is read by itself.
+/// A part of a file that is read independently.
 pub struct FilePart {
-    /// Its first byte.
+    /// The offset of its first byte.
     pub start: u64,
-    /// The byte after its last.
+    /// The offset after its last byte.
     pub end: u64,
-    /// What is there; never of the old file.
+    /// Its content, which has no pieces of the old file.
     pub pieces: Box<dyn ContentPieces>,
 }
 
@@ -175,13 +179,13 @@ pub struct FilePart {
 pub enum TransferPiece<'a> {
     /// Bytes.
     Data(&'a [u8]),
-    /// Zeros that are not stored.
+    /// Zeros that are not stored: a hole.
     Hole(u64),
-    /// Bytes that the old file has.
+    /// A range of the old file.
     Old {
-        /// From where on.
+        /// Its offset.
         offset: u64,
-        /// How many.
+        /// Its length.
         len: u64,
     },
 }

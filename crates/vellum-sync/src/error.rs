@@ -1,4 +1,4 @@
-//! What can go wrong with a run as a whole, and with one entry of it.
+//! Errors of a run as a whole, and of one entry of it.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -15,13 +15,13 @@ use vellum_volume::own_place::ReservedDirectory;
 use crate::model::listing::ListingError;
 use crate::plan::PlanRefusal;
 
-/// Result of a part of a run.
+/// The result of an operation of a run.
 pub type Result<T> = std::result::Result<T, SyncError>;
 
-/// A failure.
+/// An error of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// A call on something below one of the two roots failed.
+    /// A system call on an entry below one of the two roots failed.
     #[error(transparent)]
     Beneath(#[from] BeneathError),
     /// Content could not be copied.
@@ -30,107 +30,107 @@ pub enum SyncError {
     /// A file could not be read or written.
     #[error("cannot {action} the file: {source}")]
     Io {
-        /// What was tried, a verb.
+        /// The operation, a verb.
         action: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The file is not what the listing says.
+    /// The file differs from its listing.
     #[error("it changed while it was being read: run the command again")]
     Changed,
-    /// The file is gone since it was listed.
+    /// The file was removed after it was listed.
     #[error("it vanished before it was read")]
     Vanished,
-    /// A symlink that is to be followed leads nowhere.
+    /// A symlink that is to be followed has no target.
     #[error("the symlink leads to nothing that can be read: {0}")]
     Dangling(BeneathError),
-    /// A symlink that is followed leads to a directory that it is in.
+    /// A symlink that is followed leads to a directory that contains it.
     #[error("the symlink leads to a directory that it is in, and is not followed a second time")]
     Cycle,
-    /// A symlink at the destination that would count as a directory leads out of it.
+    /// A symlink at the destination that would be treated as a directory leads out of it.
     #[error(
         "the symlink leads out of the destination, or is absolute, and --keep-dirlinks does not follow it: mount the \
          directory there instead (mount --bind)"
     )]
     LinkOutside,
-    /// An object of a service is another than the one that was listed.
+    /// An object differs from the version that was listed.
     #[error(
         "the object was changed by someone else after it was listed, and was left as it is: run the command again"
     )]
     ObjectChanged,
-    /// Something has the name, though the listing did not say so.
+    /// An entry has the name although the listing has none.
     #[error(
         "something else has this name: it appeared meanwhile, or the destination takes two names for one"
     )]
     Taken,
-    /// What was written is not what was read.
+    /// The written content differs from the content that was read.
     #[error("what was written is not what was read")]
     Unequal,
-    /// A file that was written over in place is neither the old version nor the new one.
+    /// A file that was overwritten in place is neither the old version nor the new one.
     #[error(
         "the file is partly written over and is neither its old version nor the new one: run the command again ({0})"
     )]
     PartlyWritten(Box<SyncError>),
-    /// A listing that cannot be.
+    /// A listing is inconsistent.
     #[error(transparent)]
     Listing(#[from] ListingError),
-    /// Rules that cannot be applied.
+    /// Rules cannot be applied.
     #[error(transparent)]
     Rules(#[from] crate::rules::RuleError),
-    /// The plan is not to be carried out.
+    /// The plan may not be carried out.
     #[error("{0}")]
     Refused(PlanRefusal),
-    /// An end that is neither a file nor a directory, or not there.
+    /// An end is neither a file nor a directory, or does not exist.
     #[error("{} '{}': {why}", .what, EscapedPath(.path))]
     End {
-        /// Which end, a noun.
+        /// The end, a noun.
         what: &'static str,
         /// Its path as typed.
         path: Vec<u8>,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
-    /// The volume that a snapshot is in failed.
+    /// An operation on the snapshot's volume failed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// The other side sent what cannot be.
+    /// The other side sent something invalid.
     #[error(transparent)]
     Wire(#[from] crate::remote::wire::WireError),
-    /// The other side says that it failed.
+    /// The other side reported an error.
     #[error("{message}")]
     Remote {
-        /// The coarse kind.
+        /// The error's kind.
         kind: ErrorKind,
-        /// What it says.
+        /// Its message.
         message: String,
     },
-    /// The connection is gone.
+    /// The connection is lost.
     #[error("the connection is gone")]
     Lost,
-    /// The same, by name.
+    /// The connection is lost, with the name of the host.
     #[error("the connection to '{host}' is gone: {why}")]
     LostTo {
-        /// The other side.
+        /// The host.
         host: String,
-        /// What was heard of it.
+        /// The reason.
         why: String,
     },
-    /// The archive of a two-way run cannot be kept.
+    /// The archive of a two-way run cannot be saved.
     #[error(transparent)]
     Archive(#[from] crate::two_way::ArchiveStoreError),
     /// A version of a conflict cannot be kept.
     #[error(transparent)]
     Rename(#[from] crate::two_way::RenameError),
-    /// Entries are to be taken away where that cannot be.
+    /// Entries are to be removed at a source that cannot be changed.
     #[error("files cannot be removed from this source")]
     Unchangeable,
-    /// Somebody asked to stop.
+    /// A stop was requested.
     #[error("stopped")]
     Stopped,
 }
 
 impl SyncError {
-    /// The coarse kind.
+    /// The error's kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -158,7 +158,7 @@ impl SyncError {
         }
     }
 
-    /// The destination takes no more: all else would fail as well.
+    /// Whether all further writes would fail as well.
     #[must_use]
     pub fn is_final(&self) -> bool {
         let errno = match self {
@@ -174,7 +174,7 @@ impl SyncError {
         matches!(errno, Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS))
     }
 
-    /// A path is, or lies in, a directory that Vellum keeps for itself.
+    /// A path is, or is inside, a directory that is reserved for Vellum.
     #[must_use]
     pub fn for_own_place(path: &Path, place: &ReservedDirectory) -> Self {
         let here = if place.path() == path { "it is" } else { "it lies in" };
@@ -185,7 +185,7 @@ impl SyncError {
         }
     }
 
-    /// Says what was tried on a file's content.
+    /// Adds the operation to an error of reading or writing content.
     pub fn wrap_io_error(action: &'static str) -> impl Fn(std::io::Error) -> Self {
         move |source| Self::Io { action, source }
     }

@@ -1,12 +1,12 @@
-//! Noticing that a tree changes.
+//! Watching a tree for changes.
 //!
 //! | module | owns |
 //! |---|---|
-//! | `settle` | when to act on what was noticed: after a moment of quiet, or a longest wait |
+//! | `settle` | when to act on changes: after a quiet period, or after a longest wait |
 //! | `tree` | which directories are watched, and what their events mean |
 //!
-//! Invariant: nothing is missed: a directory is watched before its names are read, and where the system says that it
-//! dropped events, everything counts as changed. Deliberately absent: what is done about a change.
+//! Invariant: no change is missed: a directory is watched before its names are read, and if the kernel dropped events,
+//! everything counts as changed. Deliberately absent: what is done about a change.
 
 mod settle;
 mod tree;

@@ -1,7 +1,7 @@
 //! A directory of this host as an end of a run.
 //!
-//! Invariant: whatever stands below the root's descriptor is reached from it, never through a symlink; the root itself
-//! may be reached through one. Deliberately absent: what is done with what is read.
+//! Invariant: everything below the root's descriptor is reached from it, never through a symlink; the root itself may
+//! be reached through one. Deliberately absent: what is done with the content.
 
 mod dirs;
 
@@ -27,30 +27,30 @@ use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, OwnerNa
 /// A directory of this host, or one entry of one.
 pub struct LocalEnd {
     root: HeldDir,
-    /// The entry that stands for all, and the name that it goes by.
+    /// The entry that is the whole source, and the name under which it is listed.
     single: Option<(Vec<u8>, Vec<u8>)>,
     dirs: OpenListingDirs,
 }
 
 impl LocalEnd {
-    /// All that is in a directory.
+    /// All entries of a directory.
     #[must_use]
     pub fn new(root: HeldDir) -> Self {
         let dirs = OpenListingDirs::new_following_symlinks(root.clone());
         Self { root, single: None, dirs }
     }
 
-    /// All that is in the directory at a path, to be read.
+    /// All entries of the directory at a path, for reading.
     pub fn open(path: &Path) -> Result<Self> {
         Ok(Self::new(HeldDir::open_root(path)?))
     }
 
-    /// The same, to be written to: symlinks of other users are not followed on the way.
+    /// All entries of the directory at a path, for writing: symlinks of other users in the path are refused.
     pub fn open_destination(path: &Path) -> Result<Self> {
         Ok(Self::new(HeldDir::open_trusted_root(path)?))
     }
 
-    /// One entry of a directory, which goes by the name `shown`.
+    /// One entry of a directory, listed under the name `shown`.
     #[must_use]
     pub fn from_single_entry(dir: HeldDir, name: &[u8], shown: &[u8]) -> Self {
         Self { single: Some((name.to_vec(), shown.to_vec())), ..Self::new(dir) }
@@ -74,7 +74,7 @@ impl LocalEnd {
         })
     }
 
-    /// Opens a file by a call that takes its directory and its name there.
+    /// Opens a file with the given function, which gets its directory and its name there.
     fn open_file_with<T>(
         &self,
         file: &ListingEntry<'_>,
@@ -91,7 +91,7 @@ impl LocalEnd {
         })
     }
 
-    /// Takes away what a killed run left, files and directories, unless another run is writing it.
+    /// Removes the files and directories that a killed run left, unless another run is writing them.
     pub(crate) fn remove_leftovers(&self, listing: &TreeListing, keep: &dyn Fn(&[u8]) -> bool) {
         use rustix::fs::{FlockOperation, flock};
         for path in listing.leftovers.iter().filter(|path| !keep(path)) {

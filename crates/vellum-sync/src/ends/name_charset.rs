@@ -1,10 +1,10 @@
 //! Names in the charsets of two hosts (`--iconv`).
 //!
-//! A source is seen in the charset of the destination: plans, rules of the destination and what is written know one
-//! charset. Names and the targets of symlinks are converted, as with rsync; rules and paths in options are not.
+//! A source is listed in the charset of the destination: plans, rules of the destination and the writing code use one
+//! charset. Names and the targets of symlinks are converted, as in rsync; rules and paths in options are not.
 //!
-//! Invariant: what cannot be converted is left out and told as unlisted, so that nothing is deleted for its sake; no entry
-//! goes by a name that only resembles its own. Deliberately absent: content.
+//! Invariant: an entry that cannot be converted is left out and reported as unlisted, so that its copy is not deleted;
+//! no entry gets a name that only resembles its own. Deliberately absent: content.
 
 mod listing;
 mod source;
@@ -15,19 +15,19 @@ use encoding_rs::{Encoding, mem};
 
 pub use source::{ConvertedSource, SourcePlace};
 
-/// How names are written.
+/// A charset of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameCharset {
-    /// ISO-8859-1. The Encoding Standard takes it for windows-1252, which has other characters from 0x80 to 0x9F.
+    /// ISO-8859-1. The Encoding Standard uses windows-1252 for this label, whose characters from 0x80 to 0x9F differ.
     Latin1,
-    /// US-ASCII, which the Encoding Standard takes for windows-1252, too.
+    /// US-ASCII, for which the Encoding Standard uses windows-1252, too.
     Ascii,
-    /// Another one, as the Encoding Standard has it.
+    /// Another charset, as the Encoding Standard defines it.
     Standard(&'static Encoding),
 }
 
 impl NameCharset {
-    /// The charset of this name, whatever its letters' case; None if it is not known, or if its bytes for `/` and NUL are
+    /// The charset of this name, in any case of its letters; None if it is unknown, or if its bytes for `/` and NUL are
     /// not those of ASCII.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
@@ -47,7 +47,7 @@ impl NameCharset {
         found.is_ascii_compatible().then_some(Self::Standard(found))
     }
 
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -79,46 +79,46 @@ impl NameCharset {
     }
 }
 
-/// From one charset into another.
+/// A conversion from one charset into another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameConversion {
-    /// How names are written before.
+    /// The charset of the original names.
     pub from: NameCharset,
-    /// And then.
+    /// The charset of the converted names.
     pub to: NameCharset,
 }
 
-/// Why a name has no equivalent.
+/// Why a name cannot be converted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameConversionError {
-    /// Its bytes are not what they should be.
+    /// Its bytes are invalid in its charset.
     #[error("is not valid {0}")]
     Invalid(&'static str),
-    /// It has a character that the other charset lacks.
+    /// It has a character that the other charset does not have.
     #[error("has a character that {0} does not have")]
     NoCharacter(&'static str),
-    /// It has more bytes than a name may have.
+    /// The converted name is longer than names may be.
     #[error("is too long in {0}")]
     TooLong(&'static str),
-    /// Another entry of the directory has it already.
+    /// Another entry of the directory has the converted name already.
     #[error("is that of another entry, in {0}")]
     Taken(&'static str),
 }
 
 impl NameConversion {
-    /// The other way.
+    /// The conversion in the opposite direction.
     #[must_use]
     pub fn reversed(self) -> Self {
         Self { from: self.to, to: self.from }
     }
 
-    /// Bytes in the other charset.
+    /// Converts bytes.
     pub fn convert(self, bytes: &[u8]) -> Result<Vec<u8>, NameConversionError> {
         let text = self.from.decode(bytes).ok_or(NameConversionError::Invalid(self.from.name()))?;
         self.to.encode(&text).ok_or(NameConversionError::NoCharacter(self.to.name()))
     }
 
-    /// A path in the other charset; names that cannot be converted stay as they are.
+    /// Converts a path; names that cannot be converted stay as they are.
     #[must_use]
     pub fn convert_path(self, path: &[u8]) -> Vec<u8> {
         let names = path.split(|byte| *byte == b'/');
@@ -128,32 +128,32 @@ impl NameConversion {
     }
 }
 
-/// The charsets of the names on this host and on the other one; between two directories of one host, those of the source
-/// and of the destination.
+/// The charsets of the names on this host and on the other one; between two directories of one host, those of the
+/// source and of the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameCharsets {
-    /// This host's.
+    /// The charset of this host.
     pub local: NameCharset,
-    /// The other one's.
+    /// The charset of the other host.
     pub remote: NameCharset,
 }
 
-/// What a pair of charsets cannot be.
+/// Why an argument is not a pair of charsets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CharsetSpecError {
-    /// No two names.
+    /// It does not consist of two names.
     #[error("'{0}' does not name two charsets")]
     NotTwo(String),
-    /// Not a charset, or none for names.
+    /// A name is not that of a charset, or the charset cannot be used for names.
     #[error("'{0}' is not a charset that names can be converted from and to")]
     Unknown(String),
-    /// Only the other host knows.
+    /// The remote charset is the locale's, which only the other host knows.
     #[error("the charset of the other host's locale is not known here")]
     RemoteLocale,
 }
 
 impl NameCharsets {
-    /// Reads `LOCAL,REMOTE`; LOCAL can be `.`, which means `locale`.
+    /// Parses `LOCAL,REMOTE`; LOCAL can be `.`, the charset of the locale.
     pub fn parse_spec(spec: &str, locale: &str) -> Result<Self, CharsetSpecError> {
         let (local, remote) =
             spec.split_once(',').ok_or_else(|| CharsetSpecError::NotTwo(spec.to_owned()))?;
@@ -165,13 +165,13 @@ impl NameCharsets {
         Ok(Self { local: find(if local == "." { locale } else { local })?, remote: find(remote)? })
     }
 
-    /// From this host's to the other one's.
+    /// The conversion from this host's charset to the other one's.
     #[must_use]
     pub fn to_remote(self) -> NameConversion {
         NameConversion { from: self.local, to: self.remote }
     }
 
-    /// From the other host's to this one's.
+    /// The conversion from the other host's charset to this one's.
     #[must_use]
     pub fn to_local(self) -> NameConversion {
         self.to_remote().reversed()

@@ -1,8 +1,8 @@
-//! A folder of plain objects in a service: one object for each file, under its path.
+//! A folder of plain objects in an object store: each file is an object whose key is the file's path.
 //!
-//! Invariant: an object is replaced, deleted or read only as the version that was listed. What a service stores of a file
-//! beside its content is the time of its last change, in rclone's form. Deliberately absent: requests (see
-//! `vellum_store::PlainObjects`).
+//! Invariant: an object is replaced, deleted or read only as the version that was listed. The only metadata that is
+//! stored with a file's content is its modification time, in the form that rclone uses. Deliberately absent: requests
+//! (see `vellum_store::PlainObjects`).
 
 mod checksum;
 mod list;
@@ -35,35 +35,35 @@ use list::KeyTreeLister;
 use pieces::ObjectPieces;
 use tree::KeyTree;
 
-/// Requests for what is known of single objects under way at once, a count.
+/// Most concurrent requests for the metadata of single objects, a count.
 const LOOKS_AT_ONCE: usize = 16;
 
-/// What was listed of an object beside what a listing of files has.
+/// The facts about a listed object that a listing has no field for.
 #[derive(Debug, Clone)]
 struct ListedObject {
     tag: ObjectTag,
-    /// The time in the listing is that of the file, not that of the upload.
+    /// The time in the listing is that of the file, and not that of the upload.
     is_dated: bool,
 }
 
 /// A folder of plain objects.
 pub struct ObjectEnd {
     objects: Arc<PlainObjects>,
-    /// Bytes of the folder and the slash behind it, which are part of every key.
+    /// Length of the folder with its slash, which are part of every key, bytes.
     folder_len: usize,
-    /// What was listed last.
+    /// The objects of the last listing.
     listed: Mutex<HashMap<ListingEntryId, ListedObject>>,
 }
 
 impl ObjectEnd {
-    /// The objects in a folder, which is that long with the slash behind it.
+    /// The objects in a folder; `folder_len` is its length with the slash.
     #[must_use]
     pub fn new(objects: PlainObjects, folder_len: usize) -> Self {
         Self { objects: Arc::new(objects), folder_len, listed: Mutex::default() }
     }
 
-    /// Finds out when the files were last changed that objects are copies of, one request for each of them of which that
-    /// is not known yet.
+    /// Replaces upload times in the listing by the modification times of the files. Each object whose time is not known
+    /// yet takes one request.
     pub fn load_times(
         &self,
         listing: &mut TreeListing,
@@ -104,13 +104,14 @@ impl ObjectEnd {
         Ok(())
     }
 
-    /// When a file was last changed; without a word about it, when its object was uploaded.
+    /// The modification time of a file; the time of the upload if the object has none. None if the object does not
+    /// exist.
     fn read_time(&self, key: &str) -> Result<Option<UnixTime>> {
         let head = self.objects.stat_object(key).map_err(map_object_error)?;
         Ok(head.map(|head| head.mtime.unwrap_or(head.uploaded)))
     }
 
-    /// Finds out all times at once: a rule asks for them.
+    /// Loads all times, for rules that depend on them.
     fn load_all_times(&self, found: &mut PlainListing, meter: &ProgressMeter) -> Result<()> {
         let keys: Vec<String> = found.objects.iter().map(|object| object.key.clone()).collect();
         let looked = parallel::map_in_parallel(&keys, LOOKS_AT_ONCE, meter, |key| self.read_time(key))?;
@@ -120,7 +121,7 @@ impl ObjectEnd {
         Ok(())
     }
 
-    /// The version of an object that was listed.
+    /// The listed version of an object.
     fn listed_tag(&self, id: ListingEntryId) -> Option<ObjectTag> {
         self.listed.lock().get(&id).map(|object| object.tag.clone())
     }
@@ -130,7 +131,7 @@ impl ObjectEnd {
         Ok(ObjectPieces::new(&self.objects, object_key(file), tag, file.size()))
     }
 
-    /// The error of a source that has nothing.
+    /// The error of a source without objects.
     fn nothing_error(&self) -> SyncError {
         SyncError::End {
             what: "cannot read the source",
@@ -200,12 +201,12 @@ impl DestinationEnd for ObjectEnd {
     }
 }
 
-/// The key of an object: paths that are no text are never listed nor uploaded.
+/// The key of an object: paths that are not UTF-8 are neither listed nor uploaded.
 fn object_key(entry: &ListingEntry<'_>) -> String {
     String::from_utf8_lossy(&entry.path()).into_owned()
 }
 
-/// A failure of the service, as a run knows failures.
+/// Maps an error of the store.
 fn map_object_error(error: StoreError) -> SyncError {
     match error {
         StoreError::Changed { .. } => SyncError::ObjectChanged,

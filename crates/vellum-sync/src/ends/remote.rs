@@ -1,8 +1,9 @@
 //! A directory of another host, reached through the system's `ssh`, as an end of a run.
 //!
-//! Invariant: nothing that was typed reaches a shell but what is meant for one (`--rsh`, `--remote-program`): the path
-//! goes through the conversation. A host that a program could take for an option is refused. After the connection was
-//! lost everything fails until the end is listed again, which connects anew. Deliberately absent: when to try again.
+//! Invariant: nothing that was typed is passed to a shell, except what is meant for one (`--rsh`, `--remote-program`):
+//! the path is sent in the session. A host that a program could parse as an option is refused. After the connection is
+//! lost every operation fails until the end is listed again, which reconnects. Deliberately absent: the decision when
+//! to try again.
 
 mod address;
 mod child;
@@ -21,7 +22,7 @@ use crate::local::receive::{DestinationEnd, SyncJob, SyncReport};
 use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
 use crate::remote::session::{BeginRequest, FoundPath, LinkSettings, ServerRole};
 
-/// One end of a run, on another host. Clones are the same end.
+/// One end of a run on another host. Clones are handles of the same end.
 #[derive(Clone)]
 pub struct RemoteEnd {
     inner: Arc<RemoteEndInner>,
@@ -36,17 +37,17 @@ struct RemoteEndInner {
 
 struct RemoteEndState {
     begin: BeginRequest,
-    /// The server knows what is meant.
+    /// The server has received `begin`.
     is_asked: bool,
     connected: Arc<ConnectedProgram>,
-    /// Bytes sent and received by connections before this one.
+    /// Bytes sent and received by earlier connections.
     before: (u64, u64),
-    /// How many of those had stood and were lost.
+    /// How many earlier connections were established and then lost.
     cuts: u32,
 }
 
 impl RemoteEnd {
-    /// Connects. The end is asked for when it is looked at or listed.
+    /// Connects. The end itself is requested when it is inspected or listed.
     pub fn connect(
         address: RemoteAddress,
         shell: RemoteShell,
@@ -66,7 +67,7 @@ impl RemoteEnd {
         Ok(Self { inner: Arc::new(RemoteEndInner { address, shell, settings, state }) })
     }
 
-    /// The same end through a connection of its own: what is listed there changes no numbers here.
+    /// The same end with a connection of its own, whose listings do not change entry numbers of this one.
     pub fn connect_duplicate(&self) -> Result<Self> {
         let inner = &*self.inner;
         let begin = self.inner.state.lock().begin.clone();
@@ -77,7 +78,7 @@ impl RemoteEnd {
         Ok(other)
     }
 
-    /// Means another place on the same host. The name is that which a single entry of a source goes by.
+    /// Selects another path on the same host. `name` is the name under which a single entry of a source is listed.
     pub fn set_target(&self, path: Vec<u8>, name: Option<Vec<u8>>) {
         let mut state = self.inner.state.lock();
         state.begin.path = path;
@@ -86,24 +87,24 @@ impl RemoteEnd {
         state.is_asked = false;
     }
 
-    /// The last component of a destination may be a symlink, if it leads to a directory within what the user named.
+    /// Allows the last component of a destination to be a symlink to a directory within the one that the user named.
     pub fn follow_target_name(&self) {
         self.inner.state.lock().begin.follows_name = true;
     }
 
-    /// The path that is meant.
+    /// The path of this end.
     #[must_use]
     pub fn path(&self) -> Vec<u8> {
         self.inner.state.lock().begin.path.clone()
     }
 
-    /// The name that was given with the path.
+    /// The name that was set with the path.
     #[must_use]
     pub fn target_name(&self) -> Option<Vec<u8>> {
         self.inner.state.lock().begin.name.clone()
     }
 
-    /// Looks at what stands there.
+    /// Inspects what exists at the path.
     pub fn inspect_target(&self) -> Result<FoundPath> {
         let (begin, connected) = {
             let state = self.inner.state.lock();
@@ -119,18 +120,18 @@ impl RemoteEnd {
         Arc::clone(&self.inner.state.lock().connected)
     }
 
-    /// Whether the connection is gone.
+    /// Whether the connection is lost.
     pub fn is_lost(&self) -> bool {
         self.connected_program().client.link().loss_reason().is_some()
     }
 
-    /// Whether a connection that had stood is gone: another one may last longer.
+    /// Whether the connection was established and is lost: a new one may work.
     pub fn is_interrupted(&self) -> bool {
         let connected = self.connected_program();
         connected.client.link().loss_reason().is_some() && connected.client.link().has_connected()
     }
 
-    /// How many connections that had stood were lost so far.
+    /// How many established connections were lost so far.
     pub fn count_disconnects(&self) -> u32 {
         // This takes the lock by itself, so it comes before the lock below. Taking it twice in one thread
         // would block forever.
@@ -145,7 +146,7 @@ impl RemoteEnd {
         (state.before.0 + sent, state.before.1 + received)
     }
 
-    /// Connects anew, if the connection is gone.
+    /// Reconnects if the connection is lost.
     fn reconnect(&self) -> Result<()> {
         if !self.is_lost() {
             return Ok(());

@@ -1,7 +1,7 @@
-//! A place in a snapshot as a source.
+//! A directory or an entry of a snapshot as a source.
 //!
-//! Invariant: what is read is what was recorded, authenticated chunk by chunk; nothing changes or vanishes while it is
-//! read. Deliberately absent: worktrees, which are directories like any other.
+//! Invariant: the content is that of the snapshot, authenticated chunk by chunk; it cannot change or vanish meanwhile.
+//! Deliberately absent: worktrees, which are directories like any other.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -28,8 +28,7 @@ use crate::model::listing::{
 };
 use crate::model::options::ACL_PREFIX;
 
-/// ACLs are attributes whose names begin so.
-/// Chunks that are fetched together, 64 KiB each on average: each thread has so many in memory.
+/// How many chunks are fetched together, 64 KiB each on average: each thread has this many in memory.
 const BATCH: usize = 16;
 
 /// A directory of a snapshot, or one entry of it.
@@ -37,30 +36,30 @@ pub struct SnapshotEnd {
     volume: Arc<Volume>,
     tree: FsTree,
     top: Ino,
-    /// The entry stands for all.
+    /// The entry that is the whole source.
     single: Option<SingleEntry>,
-    /// What was listed last.
+    /// The inode numbers of the last listing.
     inodes: Mutex<HashMap<ListingEntryId, Ino>>,
 }
 
-/// An entry that is all there is of a source.
+/// A single entry as the whole source.
 #[derive(Debug, Clone)]
 pub struct SingleEntry {
-    /// Its name in the snapshot, by which rules know it.
+    /// Its name in the snapshot, which rules match.
     pub name: Vec<u8>,
-    /// The name that it goes by.
+    /// The name under which it is listed.
     pub shown: Vec<u8>,
 }
 
-/// An entry that was seen, by its place among those of its directory.
+/// A listed entry, by its position among those of its directory.
 struct SnapshotDirEntry {
     place: u32,
     ino: Ino,
-    /// The name, if it is a directory that is entered.
+    /// The name of a directory that is entered.
     enters: Option<Vec<u8>>,
 }
 
-/// A directory that waits to be listed.
+/// A directory that is to be listed.
 struct ListingTask {
     id: ListingEntryId,
     ino: Ino,
@@ -69,7 +68,7 @@ struct ListingTask {
 }
 
 impl SnapshotEnd {
-    /// What is at `top` in the tree of this root; with `single`, that entry alone.
+    /// The subtree at `top` in the tree of this root; with `single`, that entry alone.
     #[must_use]
     pub fn new(volume: Volume, root: MapRoot, top: Ino, single: Option<SingleEntry>) -> Self {
         let tree = volume.open_tree(root);
@@ -115,7 +114,7 @@ impl SnapshotEnd {
         })
     }
 
-    /// The entries of a directory, and the directories among them.
+    /// Lists the entries of a directory; returns its subdirectories, too.
     fn list_dir(
         &self,
         task: &ListingTask,
@@ -295,16 +294,16 @@ impl SourceEnd for SnapshotEnd {
     }
 }
 
-/// The content of a file, or a part of it, some chunks at a time.
+/// The content of a file or of a part of it, read several chunks at a time.
 struct SnapshotPieces {
     volume: Arc<Volume>,
-    /// Those of the whole file, and which of them are still to come.
+    /// The chunks of the whole file, and the range of them that is still to come.
     stored: Arc<[Stored]>,
     left: Range<usize>,
-    /// The chunks of the present batch, how many of them were taken, and the pieces that are left of it.
+    /// The fetched chunks with the number of those used, and how many chunks are left of the batch.
     fetched: Option<(FetchedBlobs, usize)>,
     ready: usize,
-    /// What the last piece was cut from; at first the content that stands beside the attributes.
+    /// The content that the last piece is a part of; at first the content that is stored in the inode.
     current: Vec<u8>,
     begun: bool,
 }

@@ -1,11 +1,12 @@
-//! Owners, modes and special files that are kept in an extended attribute instead of being set, as rsync's
-//! `--fake-super` keeps them: so a tree of root's can be held by a user who may set none of these.
+//! Owners, modes and special files that are stored in an extended attribute instead of being set, as rsync's
+//! `--fake-super` does: so a user who may set none of these can keep a copy of root's files.
 //!
-//! A file or directory has its metadata in `user.rsync.%stat`; symlinks, devices, fifos and sockets are regular files, a
-//! symlink's with its target as content. Attributes outside of `user.` stand below `user.rsync.`.
+//! The metadata of a file or directory is in `user.rsync.%stat`; symlinks, devices, fifos and sockets are stored as
+//! regular files, that of a symlink with its target as content. Attributes outside of `user.` are stored with the
+//! prefix `user.rsync.`.
 //!
-//! Invariant: a source is decoded where it is listed, and a destination is given a listing that is encoded already, so
-//! that plans and writers know nothing of this. Deliberately absent: ACLs.
+//! Invariant: a source is decoded when it is listed, and a destination receives a listing that is encoded already, so
+//! that plans and writers are the same with and without it. Deliberately absent: ACLs.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -27,24 +28,24 @@ use crate::model::listing::{
 use crate::model::options::{ACL_PREFIX, SymlinkHandling, SyncOptions};
 use crate::plan::WantedAttributes;
 
-/// The attribute that has the metadata.
+/// The attribute that contains the metadata.
 pub(crate) const STORED_STAT: &[u8] = b"user.rsync.%stat";
-/// Before the names of attributes that only root may set.
+/// The prefix of stored attributes that only root may set.
 const STORED_PREFIX: &[u8] = b"user.rsync.";
 const USER_PREFIX: &[u8] = b"user.";
 /// Longest target of a symlink, bytes.
 const TARGET_MAX: u64 = 4095;
-/// The bits of a mode that say what sort of file it is.
+/// The file type bits of a mode.
 const TYPE_MASK: u32 = 0o170_000;
 
-/// Metadata as the attribute has it.
+/// The metadata in the attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoredStat {
-    /// What sort of file it is.
+    /// The file type.
     pub kind: FileKind,
-    /// The lowest twelve bits.
+    /// The lowest twelve mode bits.
     pub mode: u32,
-    /// The device that a device node stands for, encoded like `st_rdev`.
+    /// The number of a device node, encoded like `st_rdev`.
     pub rdev: u64,
     /// Owner.
     pub uid: u32,
@@ -60,7 +61,7 @@ impl StoredStat {
             .into_bytes()
     }
 
-    /// Reads a value; None if it is damaged.
+    /// Parses a value; None if it is damaged.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let mut fields = std::str::from_utf8(value).ok()?.split(' ');
         let mode = u32::from_str_radix(fields.next()?, 8).ok()?;
@@ -76,7 +77,7 @@ impl StoredStat {
         Some(Self { kind, mode: mode & 0o7777, rdev, uid: uid.parse().ok()?, gid: gid.parse().ok()? })
     }
 
-    /// What a regular file or a directory of the name has; None if it stands for itself.
+    /// Reads the metadata that a regular file or directory stores; None if it stores none.
     pub fn read_from_node(node: &HeldNode<'_>, holder: FileKind, name: &[u8]) -> Result<Option<Self>> {
         let Some(value) = node.read_xattr(STORED_STAT)? else { return Ok(None) };
         let fits = |stored: &Self| (stored.kind == FileKind::Dir) == (holder == FileKind::Dir);
@@ -86,14 +87,14 @@ impl StoredStat {
             .ok_or_else(|| damaged_error(name, "the attribute that has it"))
     }
 
-    /// The attributes of what a file stands for.
+    /// The attributes of the entry that a file represents.
     pub fn apply_to(&self, holder: FileStat) -> FileStat {
         let Self { kind, mode, rdev, uid, gid } = *self;
         FileStat { kind, mode, rdev, uid, gid, ..holder }
     }
 }
 
-/// The target of a symlink for which a regular file stands.
+/// Reads the target of a symlink that a regular file represents.
 pub(crate) fn read_stored_target(dir: &HeldDir, name: &[u8]) -> Result<Vec<u8>> {
     let mut target = Vec::new();
     let file = dir.open_file(name)?.file;
@@ -128,7 +129,7 @@ fn kind_of_type(bits: u32) -> Option<FileKind> {
         .find(|kind| type_bits(*kind) == bits)
 }
 
-/// The name under which an attribute is stored; None if it is not.
+/// The name under which an attribute is stored; None if it is not stored.
 fn stored_xattr_name(name: &[u8]) -> Option<Vec<u8>> {
     if name.starts_with(ACL_PREFIX) || name.starts_with(STORED_PREFIX) {
         return None;
@@ -139,7 +140,7 @@ fn stored_xattr_name(name: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The name of a stored attribute; None if it is no attribute of the file's own.
+/// The original name of a stored attribute; None for the metadata attribute itself.
 pub(crate) fn original_xattr_name(stored: &[u8]) -> Option<Vec<u8>> {
     match stored.strip_prefix(STORED_PREFIX) {
         Some(name) => (!name.starts_with(b"%")).then(|| name.to_vec()),
@@ -147,16 +148,16 @@ pub(crate) fn original_xattr_name(stored: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// A source whose listing is encoded: special files are regular ones.
+/// A source with an encoded listing, in which special files are regular ones.
 pub struct StoredStatSource<'s> {
     inner: &'s dyn SourceEnd,
-    /// The content of regular files that stand for something else.
+    /// The content of regular files that represent other entries.
     contents: HashMap<ListingEntryId, Vec<u8>>,
 }
 
 impl<'s> StoredStatSource<'s> {
-    /// Encodes what a source has listed, for a destination that keeps metadata in attributes; gives the source of what
-    /// is listed then, and the options with which it is planned.
+    /// Encodes the listing of a source for a destination that stores metadata in attributes; returns a source with that
+    /// listing, and the options for the plan.
     #[must_use]
     pub fn encode_listing(
         inner: &'s dyn SourceEnd,
@@ -184,16 +185,16 @@ impl<'s> StoredStatSource<'s> {
     }
 }
 
-/// An entry as the destination gets it.
+/// An entry as the destination receives it.
 struct EncodedEntry {
     fresh: NewListingEntry,
     detail: EntryDetail,
-    /// What the regular file has that stands for it.
+    /// The content of the regular file that represents it.
     content: Option<Vec<u8>>,
 }
 
 impl EncodedEntry {
-    /// None for what is not copied anyway.
+    /// Encodes an entry; None for one that is not copied anyway.
     fn from_entry(entry: &ListingEntry<'_>, options: &SyncOptions) -> Option<Self> {
         let preserve = &options.preserve;
         if entry.flags().contains(EntryFlags::IMPLIED) {
@@ -300,7 +301,7 @@ impl SourceEnd for StoredStatSource<'_> {
     }
 }
 
-/// The content of a file that stands for a special one.
+/// The content of a file that represents a special one.
 struct StoredContent {
     bytes: Vec<u8>,
     is_read: bool,

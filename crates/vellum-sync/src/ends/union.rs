@@ -1,8 +1,8 @@
-//! Several sources as one: what any of them has is there.
+//! Several sources combined into one, which contains the entries of all of them.
 //!
-//! Invariant: of entries with one path a directory goes before anything else, and an earlier source before a later one;
-//! directories hold what all of them hold. Content comes from the source that the entry is of. Deliberately absent: what
-//! is in each of the sources.
+//! Invariant: of entries with the same path a directory takes precedence, then the earlier source; directories contain
+//! the entries of all sources. Content is read from the source of the entry that is used. Deliberately absent: the
+//! sources themselves.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -22,34 +22,34 @@ use crate::model::listing::{
 
 /// One of the sources.
 pub struct UnionPart {
-    /// What it is.
+    /// The source.
     pub source: Box<dyn SourceEnd>,
-    /// What is left out of it.
+    /// The rules that exclude its entries.
     pub rules: Arc<dyn EntryFilter>,
-    /// The name under which all of it stands; None for what is in it.
+    /// The name of the directory in the union that holds its entries; None: they are in the root.
     pub under: Option<Vec<u8>>,
     /// A directory (device and inode) that is not entered.
     pub avoid: Option<(u64, u64)>,
 }
 
-/// All of them.
+/// The combined sources.
 pub struct SourceUnion {
     parts: Vec<UnionPart>,
     listed: Mutex<Arc<LastListed>>,
 }
 
-/// What was listed last.
+/// The last listing.
 #[derive(Default)]
 struct LastListed {
     parts: Vec<TreeListing>,
-    /// Where each entry of the union is from: a part, and its entry there.
+    /// The origin of each entry of the union: the part, and the number in its listing.
     origins: Vec<EntryOrigin>,
 }
 
 type EntryOrigin = (usize, ListingEntryId);
 
 impl SourceUnion {
-    /// The sources in their order.
+    /// Combines sources, in their order of precedence.
     #[must_use]
     pub fn new(parts: Vec<UnionPart>) -> Self {
         Self { parts, listed: Mutex::default() }
@@ -66,7 +66,7 @@ impl LastListed {
         Some((part, self.parts.get(part)?.get(id)?))
     }
 
-    /// Entries of the union, each with what goes along, as entries of their parts: a list for each part.
+    /// Translates entries of the union, each with further data, to entries of their parts: a list for each part.
     fn group_by_part<T>(
         &self,
         entries: impl Iterator<Item = (ListingEntryId, T)>,
@@ -185,7 +185,7 @@ impl SourceEnd for SourceUnion {
 }
 
 impl UnionPart {
-    /// The path in the union of what has this path in the source.
+    /// The path in the union for a path of this part.
     fn path_in_union(&self, path: &[u8]) -> Vec<u8> {
         let names = [self.under.as_deref().unwrap_or_default(), path];
         let names: Vec<&[u8]> = names.into_iter().filter(|name| !name.is_empty()).collect();
@@ -193,37 +193,37 @@ impl UnionPart {
     }
 }
 
-/// The listings being made one.
+/// The listings that are being merged.
 struct ListingMerge<'a> {
     parts: &'a [UnionPart],
     listings: &'a [TreeListing],
-    /// Files with several names: their numbers in the union.
+    /// Link groups of the union.
     groups: HashMap<LinkedFile, u32>,
-    /// What is copied is taken away at its source.
+    /// Copied entries are removed from their sources.
     moves: bool,
 }
 
-/// What a file with several names is known by.
+/// The identity of a file with several names.
 #[derive(PartialEq, Eq, Hash)]
 enum LinkedFile {
-    /// Its device and inode: files of this host, whatever source they are of.
+    /// Its device and inode: the sources of this host can share such files.
     Inode(u64, u64),
-    /// The part, and the number of its group there.
+    /// The part, and the link group in its listing.
     Group(usize, u32),
 }
 
-/// Whether a rule leaves all of a source out.
+/// Whether a rule excludes a whole source.
 fn is_omitted(listing: &TreeListing) -> bool {
     listing.root().flags().contains(EntryFlags::WITHHELD)
 }
 
-/// Directories of the parts that are one in the union, and its number there.
+/// Directories of the parts that form one directory of the union, with its number.
 struct UnionTask {
     id: ListingEntryId,
     from: Vec<EntryOrigin>,
 }
 
-/// An entry of one part, and its name in the union.
+/// An entry of a part, and its name in the union.
 struct PartEntry<'a> {
     name: Vec<u8>,
     part: usize,
@@ -266,7 +266,7 @@ impl<'a> ListingMerge<'a> {
         self.listings.get(part)?.get(id)
     }
 
-    /// What is in a directory, by name, in the order of the parts.
+    /// The entries of a directory, by name and then in the order of the parts.
     fn collect_children(&self, task: &UnionTask) -> Vec<PartEntry<'a>> {
         let mut all: Vec<PartEntry<'a>> = Vec::new();
         for origin in &task.from {
@@ -353,8 +353,8 @@ impl<'a> ListingMerge<'a> {
         *self.groups.entry(file).or_insert(next)
     }
 
-    /// Whether an entry of another part is left out for the one that is taken, and a person should know: it is something
-    /// else, or stays at its source though it was to be moved.
+    /// Whether the omission of another part's entry is reported: it differs from the used one, or it stays at its
+    /// source although entries are moved.
     fn is_shadowed(&self, taken: &PartEntry<'_>, other: &PartEntry<'_>) -> bool {
         let looks = |entry: &ListingEntry<'_>| (entry.kind(), entry.size(), entry.mtime());
         taken.part != other.part
@@ -362,7 +362,7 @@ impl<'a> ListingMerge<'a> {
             && (self.moves || looks(&taken.entry) != looks(&other.entry))
     }
 
-    /// What could not be listed, and what owners are called.
+    /// Merges unlisted entries and the names of owners.
     fn merge_unlisted(&self, union: &mut TreeListing) {
         for (part, listing) in self.parts.iter().zip(self.listings) {
             for unlisted in &listing.unlisted {

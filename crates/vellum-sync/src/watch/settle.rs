@@ -1,50 +1,50 @@
-//! When to act on what was noticed.
+//! When to act on changes.
 //!
-//! Invariant: a pure function of the moments it is told; it looks at no clock.
+//! Invariant: a pure function of the times that it is given; it reads no clock.
 
 use std::time::{Duration, Instant};
 
-/// How long to wait.
+/// The waiting times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchPace {
-    /// After the last change there is quiet for so long.
+    /// Changes are acted on after this time without a further one.
     pub quiet: Duration,
-    /// But after so long since the first change nobody waits any more.
+    /// They are acted on after this time since the first one in any case.
     pub longest: Duration,
 }
 
 impl Default for WatchPace {
     fn default() -> Self {
-        /// Saving a file takes an editor several steps, some milliseconds apart.
+        /// An editor saves a file in several steps, some milliseconds apart.
         const QUIET: Duration = Duration::from_millis(200);
-        /// A program that writes all the time must not put off everybody else's changes.
+        /// A program that writes all the time must not delay other changes for ever.
         const LONGEST: Duration = Duration::from_secs(5);
         Self { quiet: QUIET, longest: LONGEST }
     }
 }
 
-/// Waits for quiet.
+/// Waits for a quiet period.
 #[derive(Debug, Clone)]
 pub struct SettleTimer {
     pace: WatchPace,
-    /// The first change and the last that were not acted on.
+    /// The times of the first change and of the last one that were not acted on.
     noticed: Option<(Instant, Instant)>,
 }
 
 impl SettleTimer {
-    /// Nothing was noticed yet.
+    /// Starts without changes.
     #[must_use]
     pub fn new(pace: WatchPace) -> Self {
         Self { pace, noticed: None }
     }
 
-    /// Something was noticed.
+    /// Records a change.
     pub fn record_event(&mut self, now: Instant) {
         let first = self.noticed.map_or(now, |(first, _)| first);
         self.noticed = Some((first, now));
     }
 
-    /// How long from now until something is to be done about it; zero: now. None: nothing was noticed.
+    /// The time until changes are to be acted on; zero: now. None: there are none.
     #[must_use]
     pub fn remaining_wait(&self, now: Instant) -> Option<Duration> {
         let (first, last) = self.noticed?;
@@ -53,7 +53,7 @@ impl SettleTimer {
         Some(due.saturating_duration_since(now))
     }
 
-    /// Something is done about all that was noticed so far.
+    /// Forgets the changes so far, as they are acted on now.
     pub fn clear_events(&mut self) {
         self.noticed = None;
     }

@@ -1,7 +1,7 @@
 //! The watched directories of one tree.
 //!
-//! Invariant: after [`WatchedTree::refresh_watches`] exactly the directories that the rules do not leave out are watched, each
-//! under the path that it has then; a directory that was moved keeps its number and gets its new path.
+//! Invariant: after [`WatchedTree::refresh_watches`] exactly the directories that rules do not exclude are watched,
+//! each with the rules of its current path; a directory that was moved keeps its watch descriptor.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ use crate::error::{Result, SyncError};
 use crate::local::scan::{EntryFilter, is_own_name, read_rule_file};
 use crate::model::path::{join_path, split_path};
 
-/// What is told of a directory. Not that something was read.
+/// The events that are requested for a directory: changes, and no reads.
 const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MODIFY)
@@ -28,36 +28,36 @@ const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::EXCL_UNLINK);
-/// Bytes of events that are taken at once: some hundred.
+/// Bytes of events that are read at once: some hundred events.
 const EVENTS_BUFFER: usize = 16 << 10;
 
-/// What was noticed.
+/// The result of reading events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchEvent {
-    /// Nothing that concerns anybody.
+    /// No relevant change.
     Nothing,
     /// Something changed.
     Change,
-    /// So much changed that the system dropped some of it.
+    /// The kernel dropped events.
     Overflow,
 }
 
-/// Whether everything is watched.
+/// Whether all directories are watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchCoverage {
-    /// Everything.
+    /// All are watched.
     Whole,
-    /// The system has no room for more watches: the rest has to be looked at from time to time.
+    /// The limit of watches was reached: other directories have to be scanned periodically.
     Partial,
 }
 
 struct WatchedDirectory {
     judge: Arc<dyn EntryFilter>,
-    /// The refresh that found it last.
+    /// The number of the last refresh that found it.
     round: u64,
 }
 
-/// A directory to be watched: its path, and the rules of the directory that it is in.
+/// A directory to be watched: its path, and the rules of the directory that contains it.
 type DirectoryToWatch = (Vec<u8>, Arc<dyn EntryFilter>);
 
 /// The watched directories of one tree.
@@ -70,14 +70,14 @@ pub struct WatchedTree {
 }
 
 impl AsFd for WatchedTree {
-    /// Becomes readable when there is something to take.
+    /// Becomes readable when there are events.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.instance.as_fd()
     }
 }
 
 impl WatchedTree {
-    /// Watches nothing yet.
+    /// Creates the inotify instance, without watches yet.
     pub fn new(root: HeldDir, rules: Arc<dyn EntryFilter>) -> Result<Self> {
         let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
         let instance =
@@ -85,19 +85,19 @@ impl WatchedTree {
         Ok(Self { root, rules, instance, watched: HashMap::new(), round: 0 })
     }
 
-    /// How many directories are watched.
+    /// The number of watched directories.
     #[must_use]
     pub fn len(&self) -> usize {
         self.watched.len()
     }
 
-    /// Whether none is.
+    /// Whether no directory is watched.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.watched.is_empty()
     }
 
-    /// Watches the directories that there are now, and no others.
+    /// Watches the directories that exist now, and no others.
     pub fn refresh_watches(&mut self) -> Result<WatchCoverage> {
         self.round += 1;
         let mut coverage = WatchCoverage::Whole;
@@ -124,7 +124,7 @@ impl WatchedTree {
         Ok(coverage)
     }
 
-    /// Watches one directory; gives those in it, and the rules that hold in this one.
+    /// Watches one directory; returns its subdirectories, with the rules that apply in it.
     fn watch_dir(&mut self, path: &[u8], above: &Arc<dyn EntryFilter>) -> Result<Vec<DirectoryToWatch>> {
         let (dir_path, name) = split_path(path);
         // A new descriptor for each refresh: the names are read from its beginning.
@@ -151,7 +151,7 @@ impl WatchedTree {
         Ok(below)
     }
 
-    /// Takes what there is to take, without waiting.
+    /// Reads the available events without waiting.
     pub fn read_events(&mut self) -> Result<WatchEvent> {
         let mut noticed = WatchEvent::Nothing;
         let mut buffer = [MaybeUninit::uninit(); EVENTS_BUFFER];
@@ -187,7 +187,7 @@ impl WatchedTree {
     }
 }
 
-/// There is no room for more watches, or no more open files.
+/// Whether the limit of watches or of open files was reached.
 fn is_watch_limit(error: &SyncError) -> bool {
     match error {
         SyncError::Beneath(error) => {

@@ -1,4 +1,4 @@
-//! Reaching the directories of a listing again, to read and write what is in them.
+//! Opening the directories of a listing again, to read and write their entries.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use vellum_host::beneath::HeldDir;
 use crate::error::Result;
 use crate::model::listing::{ListingEntry, ListingEntryId};
 
-/// Directories kept open: those that all workers are busy in, and some that come back soon.
+/// How many directories are kept open: those that all threads work in, and some that are needed again soon.
 const KEPT: usize = 32;
 
-/// Opens directories by their entries, and keeps the last used ones open.
+/// Opens directories by their entries, and keeps the last opened ones.
 pub(crate) struct OpenListingDirs {
     root: HeldDir,
-    /// Symlinks that a listing followed are followed again, at the source.
+    /// At the source: symlinks that the listing followed are followed again.
     follows: bool,
-    /// At a destination: paths of symlinks that count as the directories that they lead to.
+    /// At a destination: paths of symlinks that are treated as the directories that they lead to.
     dir_links: Arc<HashSet<Vec<u8>>>,
     kept: Mutex<Vec<(ListingEntryId, HeldDir)>>,
 }
@@ -28,17 +28,17 @@ impl OpenListingDirs {
         Self { root, follows: false, dir_links: Arc::default(), kept: Mutex::default() }
     }
 
-    /// The same, for the tree that was listed: what was followed there is followed again.
+    /// The same for a source: symlinks that the listing followed are followed again.
     pub fn new_following_symlinks(root: HeldDir) -> Self {
         Self { follows: true, ..Self::new(root) }
     }
 
-    /// The same for a destination, where symlinks at these paths count as directories.
+    /// The same for a destination where symlinks at these paths are treated as directories.
     pub fn new_with_dir_links(root: HeldDir, dir_links: &Arc<HashSet<Vec<u8>>>) -> Self {
         Self { dir_links: Arc::clone(dir_links), ..Self::new(root) }
     }
 
-    /// The directory that stands at the path of an entry of one listing, always the same one.
+    /// Opens the directory at the path of an entry. All entries have to be of the same listing.
     pub fn open_dir(&self, dir: &ListingEntry<'_>) -> Result<HeldDir> {
         if dir.id() == ListingEntryId::ROOT {
             return Ok(self.root.clone());
@@ -64,7 +64,7 @@ impl OpenListingDirs {
         Ok(self.cache_dir(dir.id(), opened))
     }
 
-    /// Whether the directory is one that a symlink leads to, or below one.
+    /// Whether the path of the directory contains a symlink that is treated as a directory.
     fn is_through_link(&self, dir: &ListingEntry<'_>) -> bool {
         // Building paths of all ancestors is expensive, and without `--keep-dirlinks` there is nothing to
         // find.
@@ -88,19 +88,20 @@ impl OpenListingDirs {
         opened
     }
 
-    /// Looks from the last one on, which it mostly is.
+    /// Searches from the most recent one on, which in most cases is the right one.
     fn find_cached(&self, id: ListingEntryId) -> Option<HeldDir> {
         let kept = self.kept.lock();
         kept.iter().rev().find(|(known, _)| *known == id).map(|(_, dir)| dir.clone())
     }
 
-    /// Forgets what is open: directories were made, renamed or deleted.
+    /// Closes all directories: some were created, renamed or deleted.
     pub fn clear_cache(&self) {
         self.kept.lock().clear();
     }
 }
 
-/// The way from a root to a directory of a listing: paths without symlinks, and symlinks that were followed.
+/// The path from a root to a directory of a listing, in sections: paths without symlinks, and symlinks that were
+/// followed.
 pub(crate) struct DirectoryRoute(Vec<RouteStep>);
 
 enum RouteStep {
@@ -109,7 +110,7 @@ enum RouteStep {
 }
 
 impl DirectoryRoute {
-    /// The way to an entry.
+    /// The path to an entry.
     pub fn for_dir(dir: &ListingEntry<'_>) -> Self {
         let listing = dir.listing();
         let mut names = Vec::new();
@@ -132,7 +133,7 @@ impl DirectoryRoute {
         Self(steps)
     }
 
-    /// Goes it.
+    /// Opens the directory at its end.
     pub fn open_from(&self, root: &HeldDir) -> Result<HeldDir> {
         let mut here = root.clone();
         for step in &self.0 {

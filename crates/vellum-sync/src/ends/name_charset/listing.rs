@@ -11,23 +11,23 @@ use crate::model::listing::{
     UnlistedEntry,
 };
 
-/// A listing whose names were converted, and so stand in another order.
+/// A listing with converted names, in their new order.
 pub(super) struct ConvertedListing {
     pub listing: TreeListing,
-    /// Of each entry its number in the original.
+    /// The number of each entry in the original listing.
     pub origins: Vec<ListingEntryId>,
     converts_names: bool,
 }
 
-/// A directory whose entries are to be converted, and its number in the result.
+/// A directory whose entries are to be converted, and its number in the converted listing.
 struct ConvertedDir<'o> {
     original: ListingEntry<'o>,
     id: ListingEntryId,
 }
 
 impl ConvertedListing {
-    /// Converts the targets of symlinks, and names if `converts_names`. The paths of what is not listed stay in the charset
-    /// of the original.
+    /// Converts the targets of symlinks, and names if `converts_names`. The paths of unlisted entries stay in the
+    /// charset of the original.
     pub fn convert_listing(
         original: &TreeListing,
         conversion: NameConversion,

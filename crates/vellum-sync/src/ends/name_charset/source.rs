@@ -13,18 +13,19 @@ use crate::error::{Result, SyncError};
 use crate::local::receive::SyncReport;
 use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
 
-/// Where a source is, and what of it is converted besides the targets of symlinks.
+/// The location of a source; it determines what is converted besides the targets of symlinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourcePlace {
-    /// On this host: names are, and the paths of what is not listed are not, since a person on this host reads them.
+    /// On this host: names are converted. The paths of unlisted entries are not, since a user of this host reads them.
     Local,
-    /// On another host: both are.
+    /// On another host: both are converted.
     Remote,
-    /// A single entry on another host, which is listed by the name that it gets on this one: names are not.
+    /// A single entry on another host, which is listed under the name that it gets on this one: names are not
+    /// converted.
     RemoteEntry,
 }
 
-/// A source, listed in the charset of the destination.
+/// A source that is listed in the charset of the destination.
 pub struct ConvertedSource {
     source: Box<dyn SourceEnd>,
     conversion: NameConversion,
@@ -32,7 +33,7 @@ pub struct ConvertedSource {
     listed: Mutex<Option<Arc<OriginalListing>>>,
 }
 
-/// What the source listed last, and where in it the converted entries stand.
+/// The last listing of the source, and the number in it of each converted entry.
 struct OriginalListing {
     listing: TreeListing,
     origins: Vec<ListingEntryId>,
@@ -49,7 +50,7 @@ impl OriginalListing {
 }
 
 impl ConvertedSource {
-    /// A source whose charset is that before the conversion.
+    /// Converts the names of `source`, which are in the first charset of `conversion`.
     #[must_use]
     pub fn new(source: Box<dyn SourceEnd>, conversion: NameConversion, place: SourcePlace) -> Self {
         Self { source, conversion, place, listed: Mutex::new(None) }

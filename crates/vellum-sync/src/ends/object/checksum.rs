@@ -1,4 +1,4 @@
-//! Comparing content with objects: by their tags where these are MD5 hashes, else by reading both.
+//! Comparing content with objects: by their tags if these are MD5 hashes, otherwise by reading both.
 //!
 //! Invariant: the digests of two files that are compared are of one kind.
 
@@ -11,28 +11,28 @@ use crate::error::{Result, SyncError};
 use crate::local::receive::{hash_file, hash_zeros};
 use crate::model::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
 
-/// What stands behind an MD5 hash, which is half as long as other digests.
+/// The second half of a digest whose first half is an MD5 hash.
 const MD5_MARK: &[u8; 16] = b"\0vellum sync md5";
 /// Bytes that are hashed at a time.
 const BLOCK: usize = 64 << 10;
 
-/// A pair of files with one path and one size.
+/// A pair of files with the same path and size.
 struct ComparedPair {
     object: ListingEntryId,
     other: ListingEntryId,
     md5: Option<[u8; 16]>,
 }
 
-/// The end that is no service, and its listing.
+/// The end that is not an object store, and its listing.
 pub struct ComparedTree<'a> {
-    /// Where it can be read.
+    /// The end.
     pub end: &'a dyn SourceEnd,
-    /// What is there.
+    /// Its listing.
     pub listing: &'a mut TreeListing,
 }
 
 impl ObjectEnd {
-    /// Notes in both listings what the content of objects is, and of the files of the other end that have their paths.
+    /// Records content digests of objects and of the other end's files with the same paths, in both listings.
     pub fn load_checksums(
         &self,
         listing: &mut TreeListing,
@@ -82,7 +82,7 @@ fn extend_md5(hash: &[u8; 16]) -> ContentDigest {
     digest
 }
 
-/// The BLAKE3 hash of content that arrives in pieces.
+/// Computes the BLAKE3 hash of content that arrives in pieces.
 pub(super) fn hash_pieces(pieces: &mut dyn ContentPieces, meter: &ProgressMeter) -> Result<ContentDigest> {
     let mut hasher = blake3::Hasher::new();
     while let Some(piece) = pieces.next_piece()? {

@@ -1,6 +1,6 @@
-//! A tree of keys, listed as the rules say.
+//! Listing a tree of keys, with rules applied.
 //!
-//! Invariant: what is listed here is what a scan of the same files would list, but for attributes that objects do not have.
+//! Invariant: the listing is the one that a scan of the same files would make, except for attributes that objects lack.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ use crate::model::listing::{
 };
 use crate::model::options::DeletePhase;
 
-/// Modes of what arrives from a service: the umask decides.
+/// Modes of entries of an object store: the umask reduces them.
 const FILE_MODE: u32 = 0o666;
 const DIR_MODE: u32 = 0o777;
-/// Largest object that is read as a file of rules, bytes.
+/// Largest object that is read as a rule file, bytes.
 const RULES_MAX: u64 = 1 << 20;
-/// Largest object that can be the configuration of a store, bytes.
+/// Largest object that is read as the configuration of a store, bytes.
 const CONFIG_MAX: u64 = 64 << 10;
 
-/// A directory that waits to be listed.
+/// A directory that is to be listed.
 struct ObjectListingTask<'t> {
     id: ListingEntryId,
     name: Vec<u8>,
@@ -35,13 +35,13 @@ struct ObjectListingTask<'t> {
     judge: Arc<dyn EntryFilter>,
 }
 
-/// What was found in one directory.
+/// The entries of one directory.
 #[derive(Default)]
 struct ListedDirectory<'t> {
     block: DirectoryBlock,
-    /// Objects by their places in the block.
+    /// Its objects, with their positions in the block.
     objects: Vec<(u32, &'t PlainObject)>,
-    /// Directories that are entered, in the same way.
+    /// Its subdirectories that are entered, with their positions in the block.
     dirs: Vec<(u32, &'t str, &'t KeyDirectory)>,
     keeps: bool,
 }
@@ -51,12 +51,12 @@ pub(super) struct KeyTreeLister<'l> {
     pub end: &'l ObjectEnd,
     pub wish: &'l ListingRequest,
     pub found: &'l PlainListing,
-    /// Times are those of files already, not of uploads.
+    /// The times are already those of files, and not of uploads.
     pub is_dated: bool,
 }
 
 impl KeyTreeLister<'_> {
-    /// The listing, and what it has of the service.
+    /// Makes the listing, with the facts about each object.
     pub fn list_tree(&self, tree: KeyTree) -> Result<(TreeListing, Vec<(ListingEntryId, ListedObject)>)> {
         let flags = EntryFlags::default().union_if(EntryFlags::IMPLIED, self.wish.is_root_implied());
         let mut listing = TreeListing::new(&describe_dir(flags), None);
@@ -160,7 +160,7 @@ impl KeyTreeLister<'_> {
             )
     }
 
-    /// Names that were listed one by one and are not there.
+    /// Reports listed names that do not exist.
     fn report_missing(&self, task: &ObjectListingTask<'_>, listing: &mut TreeListing) {
         if self.wish.side != SyncSide::Source || self.wish.options.ignore_missing {
             return;
@@ -187,7 +187,7 @@ impl KeyTreeLister<'_> {
         self.found.objects.get(node.object?)
     }
 
-    /// Whether a directory of the destination is a store of Vellum's.
+    /// Whether a directory of the destination is a Vellum store.
     fn is_store(&self, task: &ObjectListingTask<'_>) -> Result<bool> {
         // Reading a store as plain objects harms nobody.
         if self.wish.side == SyncSide::Source {

@@ -1,6 +1,6 @@
-//! Work on many things at a time.
+//! Applying a function to many items in parallel.
 //!
-//! Invariant: results stand in the order of what they are of.
+//! Invariant: results are in the order of their items.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +9,7 @@ use vellum_host::ProgressMeter;
 
 use crate::error::{Result, SyncError};
 
-/// What `work` makes of each item, on so many threads. Fails if somebody asked to stop.
+/// Applies `work` to each item with that many threads. Fails if a stop is requested.
 pub(super) fn map_in_parallel<T: Sync, R: Send>(
     items: &[T],
     threads: usize,

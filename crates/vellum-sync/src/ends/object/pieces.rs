@@ -1,6 +1,6 @@
-//! The content of an object, range by range.
+//! The content of an object, read in ranges.
 //!
-//! Invariant: all ranges are of the version that was listed. Deliberately absent: keeping what arrived of an earlier run.
+//! Invariant: all ranges are of the listed version. Deliberately absent: continuing a file of an earlier run.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::ends::{ContentPieces, FilePart, TransferPiece};
 use crate::error::Result;
 use crate::local::receive::RANGE;
 
-/// Bytes that are fetched in one request: long beside the time until the first byte.
+/// Bytes that are fetched in one request: their transfer takes long compared with the latency of a request.
 const REQUEST: u64 = 8 << 20;
 
-/// An object, or a range of it.
+/// An object or a range of it.
 pub(super) struct ObjectPieces {
     objects: Arc<PlainObjects>,
     key: String,

@@ -1,6 +1,6 @@
-//! What a plan for a service has of its own: no directories, and names that can be keys.
+//! Adapting a plan to an object store, which has no directories, and whose keys exclude some names.
 //!
-//! Invariant: what is left out of a plan for want of a name counts as unread, so that nothing is deleted.
+//! Invariant: an entry that is left out because of its name counts as unread, so that nothing is deleted.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListin
 use crate::model::options::{CompareMethod, CompareOptions};
 use crate::plan::{Differences, StepAction, SyncPlan, SyncStep};
 
-/// Objects whose times decide what is planned: those of one size with the file of the other end that has their path.
+/// The objects whose times the plan depends on: those of the same path and size as a file of the other end.
 #[must_use]
 pub fn find_compared_objects(
     objects: &TreeListing,
@@ -36,7 +36,7 @@ pub fn find_compared_objects(
     found
 }
 
-/// Takes files out of a transfer whose paths cannot be keys of objects, and tells of them.
+/// Excludes files from a transfer whose paths cannot be keys of objects, and reports them.
 pub fn withhold_unstorable_files(source: &mut TreeListing, end: &ObjectEnd) {
     let mut found = Vec::new();
     for entry in source.iter().filter(|entry| entry.is_file()) {
@@ -55,7 +55,7 @@ pub fn withhold_unstorable_files(source: &mut TreeListing, end: &ObjectEnd) {
     }
 }
 
-/// Directories of a source in which there is no file at any depth: a service does not know of them.
+/// The number of source directories without a file at any depth, which cannot be stored.
 #[must_use]
 pub fn count_empty_directories(source: &TreeListing) -> u64 {
     let mut empty: HashSet<ListingEntryId> =
@@ -70,12 +70,12 @@ pub fn count_empty_directories(source: &TreeListing) -> u64 {
     empty.len() as u64
 }
 
-/// Whether there may be more in a directory than was listed.
+/// Whether a directory may have more entries than were listed.
 fn is_unread(dir: &ListingEntry<'_>) -> bool {
     [EntryFlags::UNREAD, EntryFlags::KEEPS, EntryFlags::MOUNT].iter().any(|flag| dir.flags().contains(*flag))
 }
 
-/// Takes out of a plan what is done to directories: a service has none.
+/// Removes steps on directories from a plan, since an object store has none.
 pub fn adapt_plan(plan: &mut SyncPlan, source: &TreeListing, destination: &TreeListing) {
     let is_about_dir = |step: &SyncStep| match (step.source, step.old) {
         (Some(source_id), _) => source.entry(source_id).is_dir(),

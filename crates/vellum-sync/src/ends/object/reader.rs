@@ -1,6 +1,6 @@
-//! The content of a file of the source, in pieces of the length that an upload asks for.
+//! Reading a file of the source in pieces of the length that an upload needs.
 //!
-//! Invariant: what was read to its end is what the source had, and it stayed the same meanwhile.
+//! Invariant: a file that was read to its end is the source's version, and stayed the same meanwhile.
 
 use std::os::unix::fs::FileExt;
 
@@ -14,9 +14,9 @@ use crate::model::listing::ListingEntry;
 
 /// A file that is being read.
 pub(super) struct ObjectContentReader {
-    /// Its length, bytes.
+    /// Its length in bytes.
     pub size: u64,
-    /// When it was last changed.
+    /// Its modification time.
     pub mtime: UnixTime,
     position: u64,
     content: OpenedContent,
@@ -27,7 +27,7 @@ enum OpenedContent {
     Pieces(ArrivingContent),
 }
 
-/// Pieces, and what is left of the last one.
+/// Pieces as they arrive, with the rest of the last one.
 struct ArrivingContent {
     pieces: Box<dyn ContentPieces>,
     rest: Vec<u8>,
@@ -35,7 +35,7 @@ struct ArrivingContent {
 }
 
 impl ObjectContentReader {
-    /// A file of a listing, opened.
+    /// Reads the opened content of a listed file.
     pub fn new(content: SourceContent, entry: &ListingEntry<'_>) -> Self {
         match content {
             SourceContent::File(opened) => Self {
@@ -53,7 +53,7 @@ impl ObjectContentReader {
         }
     }
 
-    /// The next bytes: so many, or those that are left.
+    /// Reads the next bytes: that many, or all that are left.
     pub fn read_part(&mut self, len: u64) -> Result<Vec<u8>> {
         // The length is that at the time of opening. If the file grows, the check after the last part fails.
         let len = usize::try_from(len.min(self.size - self.position)).unwrap_or(usize::MAX);

@@ -1,6 +1,7 @@
-//! Whether a folder of a service is, or lies in, a store of Vellum's.
+//! Whether a folder of an object store is a Vellum store, or is inside one.
 //!
-//! Invariant: only objects `config` are looked at, in the folder and above. What is below shows in a listing.
+//! Invariant: only objects named `config` are read, in the folder and above it. Stores below it are found by its
+//! listing.
 
 use vellum_store::{PlainObjects, StoreError};
 use vellum_types::ErrorKind;
@@ -10,7 +11,7 @@ use vellum_volume::own_place::{CONFIG_HEAD_LEN, is_vellum_store};
 use super::map_object_error;
 use crate::error::{Result, SyncError};
 
-/// Fails if a folder of a bucket is a store, or lies in one. `bucket` has all objects of it.
+/// Fails if a folder of a bucket is a Vellum store, or is inside one. `bucket` contains all objects of the bucket.
 pub fn check_not_in_store(bucket: &PlainObjects, folder: &str, shown: &str) -> Result<()> {
     let ends = folder.match_indices('/').map(|(end, _)| end).chain([folder.len()]);
     let folders = std::iter::once("").chain(ends.filter_map(|end| folder.get(..end)));

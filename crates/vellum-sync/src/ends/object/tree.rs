@@ -1,7 +1,7 @@
-//! From keys to a tree of names.
+//! Arranges keys as a tree of names.
 //!
-//! Invariant: every name in the tree can be a file's, and every object stands in it or is told of. Deliberately absent:
-//! rules, and what objects hold.
+//! Invariant: every name in the tree is a valid file name, and every object is in the tree or is reported. Deliberately
+//! absent: rules, and the content of objects.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use vellum_types::limits::NAME_MAX;
 
 use crate::model::listing::UnlistedEntry;
 
-/// Longest key that services take, bytes.
+/// Longest key of S3, bytes.
 const KEY_MAX: usize = 1024;
-/// Why an object is left out whose key others begin with.
+/// Why an object is left out whose key is the beginning of others.
 const TWOFOLD: &str = "this object has the name of a directory, because other keys begin with it and a slash";
 
 /// The entries of a directory by name.
 pub(super) type KeyDirectory = BTreeMap<Box<str>, KeyNode>;
 
-/// What has a name: an object or a directory, and never both when the tree is done.
+/// A name: an object or a directory; never both once the tree is complete.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct KeyNode {
-    /// An object, by its place in the listing.
+    /// The object, by its position in the listing.
     pub object: Option<usize>,
-    /// A part of keys, or a directory marker.
+    /// The directory, which exists because of longer keys or a directory marker.
     pub entries: Option<KeyDirectory>,
 }
 
@@ -31,12 +31,12 @@ pub(super) struct KeyNode {
 #[derive(Debug, Default)]
 pub(super) struct KeyTree {
     pub root: KeyDirectory,
-    /// Objects that have no place in a tree of files.
+    /// Objects that cannot be part of a tree of files.
     pub problems: Vec<UnlistedEntry>,
 }
 
 impl KeyTree {
-    /// Arranges what was listed.
+    /// Builds the tree of listed keys.
     pub fn from_listing(listing: &PlainListing) -> Self {
         let mut tree = Self::default();
         for marker in &listing.markers {
@@ -71,14 +71,14 @@ impl KeyTree {
         dir.entry(name.into()).or_default().object = Some(place);
     }
 
-    /// The directory at a path, made if there is none.
+    /// The directory at a path, created if it is missing.
     fn enter_dir(&mut self, path: &str) -> &mut KeyDirectory {
         path.split('/').fold(&mut self.root, |here, name| {
             here.entry(name.into()).or_default().entries.get_or_insert_default()
         })
     }
 
-    /// Takes an object out of the tree if a directory has its name.
+    /// Removes an object from the tree if a directory has its name.
     fn remove_twofold(&mut self, key: &str) -> bool {
         let mut here = &mut self.root;
         let mut names = key.split('/').peekable();
@@ -98,7 +98,7 @@ impl KeyTree {
     }
 }
 
-/// Why a file cannot be stored under its path; `folder` is what stands before it, bytes.
+/// Fails if a file cannot be stored under its path; `folder` is the length of the key before the path, bytes.
 pub(super) fn check_storable_path(path: &[u8], folder: usize) -> Result<(), String> {
     let key = std::str::from_utf8(path).map_err(|_| "the name is not UTF-8, and keys of objects are")?;
     if folder + key.len() > KEY_MAX {
@@ -107,7 +107,7 @@ pub(super) fn check_storable_path(path: &[u8], folder: usize) -> Result<(), Stri
     Ok(check_key_parts(key)?)
 }
 
-/// Why a key and a path of a file cannot stand for each other.
+/// Fails if a key is not also a path of files.
 fn check_key_parts(key: &str) -> Result<(), &'static str> {
     // The HTTP layer does not carry white space at the ends of a key.
     if key.trim() != key {

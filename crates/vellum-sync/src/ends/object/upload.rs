@@ -1,8 +1,8 @@
-//! Carrying out a plan in a service: files are uploaded, some at a time, and objects deleted.
+//! Carrying out a plan in an object store: files are uploaded in parallel, and objects deleted.
 //!
-//! Invariant: an object is whole or not there, and only the version that was listed is replaced or deleted. After the
-//! failure of one entry all others are carried out, but nothing is deleted; no upload in parts is left unfinished. Memory
-//! is bounded by the number of files under way, not by their length.
+//! Invariant: an object is complete or does not exist, and only the listed version is replaced or deleted. After the
+//! failure of one entry all others are carried out, except deletions; no multipart upload is left unfinished. Memory is
+//! bounded by the number of concurrent files, and is independent of their length.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -19,23 +19,23 @@ use crate::local::receive::{SyncJob, SyncProblem, SyncReport, TransferControl};
 use crate::model::options::RETRIES;
 use crate::plan::{StepAction, StepPhase, SyncStep};
 
-/// Longest file that is uploaded in one request, bytes.
+/// Longest file that is uploaded by a single request, bytes.
 const SINGLE_MAX: u64 = 8 << 20;
-/// Files in one request each under way at once, a count, unless told otherwise.
+/// Default number of concurrent uploads by a single request, a count.
 const FILES_AT_ONCE: usize = 8;
-/// Files in parts under way at once, a count: each has some parts under way.
+/// Number of concurrent multipart uploads, a count: each of them uploads several parts at once.
 const LARGE_FILES_AT_ONCE: usize = 2;
 
-/// A plan that is being carried out.
+/// The execution of a plan.
 struct UploadRun<'a> {
     end: &'a ObjectEnd,
     job: &'a SyncJob<'a>,
     flow: TransferControl<'a>,
     meter: &'a ProgressMeter,
     steps: AtomicU64,
-    /// Something was not written.
+    /// Some entry was not written.
     failed: AtomicBool,
-    /// All else would fail as well.
+    /// All further steps would fail as well.
     over: AtomicBool,
     problems: Mutex<Vec<SyncProblem>>,
 }
@@ -197,7 +197,7 @@ impl UploadRun<'_> {
     }
 }
 
-/// A failure to write: here an object that is not found is no file that vanished.
+/// Maps an error of writing: an object that is not found is no vanished source file here.
 fn map_written_error(error: StoreError) -> SyncError {
     match error {
         StoreError::NotFound { .. } => VolumeError::from(error).into(),

@@ -1,23 +1,23 @@
-//! Hosts and paths as they are typed, and the program that reaches a host.
+//! Parsing of remote hosts and paths, and of the command that reaches a host.
 //!
-//! Invariant: the words of a command are what was typed for it, and a host, which begins with a letter or a digit.
+//! Invariant: a command consists of the words that were typed for it, and a host that begins with a letter or a digit.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-/// Longest host with its user, bytes: names have 255.
+/// Longest host with its user, bytes: host names have at most 255.
 const HOST_MAX: usize = 512;
 
 /// Why an address or a command is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// No host, or one that a program would take for something else.
+    /// The host is empty, or a program would parse it as something else.
     #[error("'{0}' is not a host name: a host or user begins with a letter or a digit, and has no spaces")]
     Host(String),
-    /// Two colons.
+    /// There are two colons.
     #[error("'{0}' means an rsync daemon, which is not supported: use one colon for ssh")]
     Daemon(String),
-    /// A quote that is not closed, or no word.
+    /// A quote is not closed, or there is no word.
     #[error("the command '{0}' is empty, or has an unclosed quote")]
     Command(String),
 }
@@ -32,7 +32,7 @@ pub struct RemoteAddress {
 }
 
 impl RemoteAddress {
-    /// What was typed as `host:path`; nothing if it is a path of this host.
+    /// Parses `host:path`; None if the argument is a path of this host.
     #[must_use]
     pub fn parse(typed: &[u8]) -> Option<Result<Self, AddressError>> {
         // An IPv6 address in brackets contains colons that do not end the host.
@@ -64,7 +64,7 @@ fn is_user_name(before: &[u8]) -> bool {
     before.is_empty() || before.ends_with(b"@")
 }
 
-/// The host as ssh takes it: without the brackets of an address.
+/// The host as ssh expects it: without the brackets of an IPv6 address.
 fn parse_host(typed: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(typed).ok().filter(|text| text.len() <= HOST_MAX)?;
     let (user, host) = text.rsplit_once('@').map_or((None, text), |(user, host)| (Some(user), host));
@@ -82,12 +82,12 @@ fn parse_host(typed: &[u8]) -> Option<String> {
     })
 }
 
-/// The program that reaches a host, and what it starts there.
+/// The command that reaches a host, and the program that it starts there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteShell {
-    /// The program and its first words.
+    /// The program with its first arguments.
     pub words: Vec<OsString>,
-    /// What the other host's shell starts; it gets `sync --server` after it.
+    /// What the other host's shell runs; `sync --server` is appended.
     pub program: OsString,
 }
 
@@ -98,7 +98,7 @@ impl Default for RemoteShell {
 }
 
 impl RemoteShell {
-    /// The words of a command as typed for `--rsh`: separated by spaces, where quotes of both kinds keep spaces.
+    /// Splits a command as typed for `--rsh`: at spaces, except within quotes of both kinds.
     pub fn parse_words(typed: &[u8]) -> Result<Vec<OsString>, AddressError> {
         let wrong = || AddressError::Command(String::from_utf8_lossy(typed).escape_debug().to_string());
         let mut words = Vec::new();

@@ -1,8 +1,8 @@
-//! The program that reaches a host, as a child of this process.
+//! The command that reaches a host, as a child process.
 //!
-//! Invariant: when this is dropped the child ends, after a farewell by itself and else by force; after a farewell nobody
-//! waits for it, since a way back and forth would tell nothing new. What it says of itself goes where this process's
-//! errors go.
+//! Invariant: when this is dropped, the child exits by itself at the end of the session, or is killed. The drop does
+//! not wait for it after a regular end, since a round trip would bring no information. Its standard error is that of
+//! this process.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use super::address::{RemoteAddress, RemoteShell};
 use crate::error::{Result, SyncError};
 use crate::remote::session::{LinkSettings, SessionLink, SyncClient};
 
-/// What the program may take to end by itself.
+/// How long the child may take to exit by itself.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A running program, and the conversation through it.
+/// A running child, and the session with it.
 pub(super) struct ConnectedProgram {
     pub client: SyncClient,
     child: Mutex<Option<Child>>,
 }
 
 impl ConnectedProgram {
-    /// Starts the program.
+    /// Starts the command.
     pub fn start_program(
         address: &RemoteAddress,
         shell: &RemoteShell,
@@ -63,7 +63,7 @@ impl Drop for ConnectedProgram {
     }
 }
 
-/// Waits until the child has ended, and ends it if it does not in time.
+/// Waits until the child has exited, and kills it after `patience`.
 fn wait_or_kill(mut child: Child, mut patience: Duration) {
     let start = Instant::now();
     let mut pause = Duration::from_millis(1);
