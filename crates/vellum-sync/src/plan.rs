@@ -1,7 +1,7 @@
-//! What a run will do: a pure function of two listings and the options.
+//! The plan of a run: a pure function of two listings and the options.
 //!
-//! Invariant: a dry run prints the plan that a run carries out, step by step. Steps stand in the order of their phases;
-//! those of one phase that concern one directory stand together. Deliberately absent: how steps are carried out.
+//! Invariant: a dry run prints the plan that a run carries out, step by step. Steps are in the order of their phases;
+//! within a phase, the steps of one directory are contiguous. Deliberately absent: how steps are carried out.
 
 mod basis;
 mod compare;
@@ -25,23 +25,23 @@ pub use wanted::WantedAttributes;
 use crate::model::listing::{ListingEntryId, TreeListing};
 use crate::model::options::SyncOptions;
 
-/// What a run will do.
+/// The plan of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SyncPlan {
     /// All steps, in the order in which they are carried out.
     pub steps: Vec<SyncStep>,
-    /// Why none of it may be carried out.
+    /// Why the plan may not be carried out.
     pub refusal: Option<PlanRefusal>,
-    /// What a person should know.
+    /// Remarks for the user.
     pub remarks: Vec<PlanRemark>,
-    /// How much there is to do.
+    /// The amount of work.
     pub counts: StepCounts,
-    /// Entries of the source that the destination has once all is done, and that are to be taken away then.
+    /// Entries of the source that are to be removed there, once the destination has them.
     pub moved: Vec<ListingEntryId>,
 }
 
 impl SyncPlan {
-    /// What makes the destination what the source is, as far as the options go.
+    /// Plans the steps that make the destination equal to the source, as far as the options require.
     #[must_use]
     pub fn new(source: &TreeListing, destination: &TreeListing, options: &SyncOptions) -> Self {
         Self::with_basis(source, destination, &[], options)
@@ -58,7 +58,8 @@ impl SyncPlan {
         walk::SyncPlanner::new(source, destination, options).with_basis(basis).build_plan()
     }
 
-    /// The same; what stands at the paths of `missing`, which were asked for and are not at the source, is deleted.
+    /// The same; the destination's entries at the paths of `missing`, which were named and do not exist at the source,
+    /// are deleted.
     #[must_use]
     pub fn without_missing(
         source: &TreeListing,

@@ -1,12 +1,13 @@
-//! What takes part in a synchronisation: rsync's filter language, lists of files, ignore files, limits.
+//! Which entries take part in a synchronisation: rsync's filter language, lists of files, ignore files, limits.
 //!
-//! [`RuleSet::compile_args`] turns what was typed into data that can go over the wire; [`SyncRules::new`] makes a matcher of it.
-//! A walk starts in [`SyncRules::top_scope`], calls [`SyncRules::enter_dir`] for each directory that it goes into, and asks
-//! [`SyncRules::evaluate_entry`] about each entry. [`SyncFilters`] is all of it together, as a scan asks for it.
+//! [`RuleSet::compile_args`] parses command line options to data that can be sent to another host; [`SyncRules::new`]
+//! compiles that to a matcher. A walk starts in [`SyncRules::top_scope`], calls [`SyncRules::enter_dir`] for each
+//! directory that it enters, and [`SyncRules::evaluate_entry`] for each entry. [`SyncFilters`] combines all of it for a
+//! scan.
 //!
-//! Invariant: files of rules are read by the caller's function, those of the tree by who walks it. The time that a verdict takes
-//! is bounded by the lengths of rules and path. Files above the root, where a rule asks for such, are read when a judge
-//! is made. Deliberately absent: what a verdict leads to.
+//! Invariant: rule files are read by a function of the caller, those of the tree during its walk. The time of a verdict
+//! is bounded by the lengths of rules and path. Rule files above the root, which some rules require, are read when a
+//! judge is created. Deliberately absent: the consequences of a verdict.
 
 mod compile;
 mod error;

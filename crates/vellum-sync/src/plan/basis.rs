@@ -1,23 +1,23 @@
-//! What basis directories have of entries that the destination lacks.
+//! Finding entries that the destination lacks in basis directories.
 //!
-//! Invariant: an entry is linked, or left out, only if nothing about it differs that the options look at; where content is
-//! equal and an attribute is not, a file is copied there and gets its own attributes.
+//! Invariant: an entry is linked, or left out, only if it is equal in everything that the options compare; a file with
+//! equal content and other attributes is copied from the basis directory, and gets its own attributes.
 
 use super::walk::SyncPlanner;
 use super::{StepAction, compare, compare_attributes};
 use crate::model::listing::ListingEntry;
 use crate::model::options::{BASIS_DIRS_MAX, BasisUsage};
 
-/// What becomes of an entry that a basis directory has.
+/// What happens with an entry that a basis directory has.
 pub(super) enum BasisMatch {
-    /// Nothing is made.
+    /// Nothing is created.
     LeftOut,
-    /// It is made of what is there.
+    /// It is created by this action.
     Taken(StepAction),
 }
 
 impl SyncPlanner<'_> {
-    /// What the first basis directory that has an entry unchanged is good for; None if the entry comes from the source.
+    /// The use of the first basis directory that has an entry unchanged; None if the entry is taken from the source.
     pub(super) fn find_basis_match(&self, source: &ListingEntry<'_>) -> Option<BasisMatch> {
         let usage = self.options.basis.as_ref()?.usage;
         let path = source.path();
@@ -45,8 +45,8 @@ impl SyncPlanner<'_> {
         copied.map(|number| BasisMatch::Taken(StepAction::CopyBasis(number)))
     }
 
-    /// Whether a file of the destination may have a name in a basis directory, so that setting its attributes would
-    /// change it there.
+    /// Whether a file of the destination may be a hard link of one in a basis directory, whose attributes would change
+    /// with it.
     pub(super) fn can_be_in_basis(&self, old: &ListingEntry<'_>) -> bool {
         // The file at the destination may be a hard link that an earlier run made. Changing its mode would
         // change the older backup.

@@ -1,4 +1,4 @@
-//! Whether two entries of one path are equal, and in what they differ.
+//! Comparing two entries with the same path.
 
 use vellum_host::beneath::ExtendedAttribute;
 use vellum_types::{FileKind, UnixTime};
@@ -9,7 +9,7 @@ use crate::model::options::{ACL_PREFIX, CompareMethod, SymlinkHandling, SyncOpti
 
 const NANOS: i128 = 1_000_000_000;
 
-/// In what attributes differ from those that the source asks for.
+/// The attributes that differ from those that the entry should get.
 #[must_use]
 pub fn compare_attributes(
     source: &ListingEntry<'_>,
@@ -17,9 +17,8 @@ pub fn compare_attributes(
     options: &SyncOptions,
 ) -> Differences {
     let wanted = WantedAttributes::from_entry(source, options);
-    // What belongs to another user cannot be mended by who receives, and is no difference.
-    // `chgrp` is allowed to the owner only (EPERM). A difference that no run can remove would be reported by
-    // every run.
+    // Only the owner of a file may change its group (EPERM for others). A difference that no run can remove
+    // would be reported by every run, so it does not count.
     let is_theirs = options.preserve.receiver.as_ref().is_none_or(|receiver| receiver.user == old.uid());
     let gid = wanted.gid.filter(|_| is_theirs).unwrap_or(old.gid());
     let uid = wanted.uid.unwrap_or(old.uid());
@@ -42,7 +41,7 @@ pub fn compare_attributes(
         )
 }
 
-/// Whether ACLs, and whether other attributes differ.
+/// Whether ACLs differ, and whether other attributes do.
 fn compare_xattrs(a: &[ExtendedAttribute], b: &[ExtendedAttribute]) -> (bool, bool) {
     let is_acl = |xattr: &&ExtendedAttribute| xattr.name.starts_with(ACL_PREFIX);
     let acls = a.iter().filter(is_acl).ne(b.iter().filter(is_acl));
@@ -59,14 +58,15 @@ fn is_within(a: UnixTime, b: UnixTime, window: u64) -> bool {
     a == b || total_nanos(a).abs_diff(total_nanos(b)) <= u128::from(window)
 }
 
-/// The same of directories: where times of files have seconds, as on exFAT, those of directories may have two.
+/// The same for directories: where times of files have a resolution of seconds, as on exFAT, those of directories may
+/// have one of two seconds.
 fn directory_window(options: &SyncOptions) -> u64 {
     const SECOND: u64 = NANOS as u64;
     let window = options.compare.modify_window;
     if window >= SECOND - 1 { window.max(2 * SECOND - 1) } else { window }
 }
 
-/// Whether the destination's time is later, by more than counts as equal.
+/// Whether the destination's time is later, by more than the tolerance.
 pub(super) fn is_newer(old: UnixTime, source: UnixTime, options: &SyncOptions) -> bool {
     // Within the tolerance the destination may have rounded the time of this very file.
     total_nanos(old) > total_nanos(source) && !is_same_time(old, source, options)
@@ -76,7 +76,7 @@ fn total_nanos(time: UnixTime) -> i128 {
     i128::from(time.secs) * NANOS + i128::from(time.nanos)
 }
 
-/// In what the content of two entries of one kind differs, as far as the options look.
+/// Whether the content of two entries of the same type differs, by the method of the options.
 pub(crate) fn compare_content(
     source: &ListingEntry<'_>,
     old: &ListingEntry<'_>,
@@ -110,7 +110,7 @@ fn compare_files(source: &ListingEntry<'_>, old: &ListingEntry<'_>, options: &Sy
     Differences::default().union_if(Differences::CONTENT, !equal)
 }
 
-/// Whether an entry is of a kind that the options ask for.
+/// Whether the options include entries of this type.
 pub(super) fn is_requested_kind(entry: &ListingEntry<'_>, options: &SyncOptions) -> bool {
     let preserve = &options.preserve;
     match entry.kind() {
@@ -122,7 +122,8 @@ pub(super) fn is_requested_kind(entry: &ListingEntry<'_>, options: &SyncOptions)
     }
 }
 
-/// Files of both sides whose content decides what is planned: to be hashed, and noted in the listings.
+/// Files of both sides on whose content the plan depends: they have to be hashed, and the digests recorded in the
+/// listings.
 #[must_use]
 pub fn find_undecided_files(
     source: &TreeListing,
@@ -145,7 +146,7 @@ pub fn find_undecided_files(
     (ours, theirs)
 }
 
-/// The same of a source and a basis directory.
+/// The same for a source and a basis directory.
 #[must_use]
 pub fn find_undecided_in_basis(
     source: &TreeListing,
@@ -162,7 +163,7 @@ pub fn find_undecided_in_basis(
     (ours, theirs)
 }
 
-/// Files of both that have one path and one size.
+/// Collects the files that have the same path and size in both listings.
 fn collect_same_size(
     source: &TreeListing,
     other: &TreeListing,

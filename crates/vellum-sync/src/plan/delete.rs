@@ -1,6 +1,6 @@
-//! What the source does not have.
+//! Deleting entries that the source lacks.
 //!
-//! Invariant: what a rule protects, what was left out of the listing, and every directory above such a thing stays.
+//! Invariant: an entry that a rule protects or that is not in the listing stays, and so do all directories above it.
 
 use std::collections::HashSet;
 
@@ -9,13 +9,13 @@ use super::{Differences, PlanRefusal, PlanRemark, StepAction, StepPhase, SyncSte
 use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId};
 use crate::model::options::{DeleteLimit, DeleteOptions, DeletePhase};
 
-/// So few entries are deleted whatever share of the destination they are: to lose them is no sign of a source that is not
-/// what it seems, and small directories change by half every day.
+/// This number of deletions is allowed whatever their share of the destination is: they are no sign of a wrong source,
+/// and small directories often change by half.
 const FEW: u64 = 10;
 
 impl SyncPlanner<'_> {
-    /// Steps that delete an entry with all that is in it, children first; whether nothing of it stays. A store that would
-    /// go with it is noted.
+    /// Plans the deletion of an entry with its subtree, children first. Returns whether all of it is deleted. A Vellum
+    /// store in the subtree is recorded.
     pub(super) fn plan_removal(&mut self, top: &ListingEntry<'_>, phase: StepPhase) -> (Vec<SyncStep>, bool) {
         // Perishable protection ends with the directory.
         let stands = |entry: &ListingEntry<'_>| {
@@ -63,7 +63,7 @@ impl SyncPlanner<'_> {
         (steps, gone)
     }
 
-    /// An entry that the source does not have.
+    /// Plans for an entry that the source lacks.
     pub(super) fn plan_extra_entry(&mut self, old: &ListingEntry<'_>, pair: usize) {
         // What stands beside a thing that was named alone is nobody's affair.
         let is_beside = self.source_dir(pair).is_some_and(|dir| dir.flags().contains(EntryFlags::IMPLIED));
@@ -82,7 +82,8 @@ impl SyncPlanner<'_> {
         self.deletes.extend(steps);
     }
 
-    /// What was asked for and is not at the source. A directory goes with what is in it only if deletions were asked for.
+    /// Deletes named entries that do not exist at the source. A directory is deleted with its entries only if deletion
+    /// is on.
     pub(super) fn delete_missing(&mut self) {
         for path in self.missing {
             let Some(old) = self.destination.find_path(path).filter(|old| old.id() != ListingEntryId::ROOT)
@@ -120,7 +121,7 @@ impl SyncPlanner<'_> {
         }
     }
 
-    /// Protected by a rule, a backup that an earlier run made, or where files are written.
+    /// Whether a rule protects the entry, or it is a backup of an earlier run or a directory for temporary files.
     fn is_protected(&self, entry: &ListingEntry<'_>) -> bool {
         entry.flags().contains(EntryFlags::PROTECTED)
             || self.options.writing.is_staging_path(&entry.path())
@@ -130,7 +131,7 @@ impl SyncPlanner<'_> {
             })
     }
 
-    /// Why so much is not deleted.
+    /// Why the deletions are refused.
     pub(super) fn check_delete_limit(&self) -> Option<PlanRefusal> {
         let delete = &self.options.delete;
         let deletes = self.counts.deleted;
@@ -148,19 +149,19 @@ impl SyncPlanner<'_> {
     }
 }
 
-/// How much a run would delete on one side.
+/// The number of deletions on one side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeletionCounts {
-    /// Entries that would go.
+    /// Entries that would be deleted.
     pub deletes: u64,
-    /// Of so many.
+    /// The number of entries of that side.
     pub of: u64,
-    /// The other side has nothing.
+    /// The other side has no entries.
     pub is_source_empty: bool,
 }
 
 impl DeletionCounts {
-    /// Why so much is not deleted; None if it may be. Who `is_forced` hears of a limit only.
+    /// Why the deletions are refused; None if they are allowed. With `is_forced` only an explicit limit applies.
     pub fn check_limit(self, delete: &DeleteOptions, is_forced: bool) -> Option<PlanRefusal> {
         let Self { deletes, of, is_source_empty } = self;
         let allowed = match delete.max {

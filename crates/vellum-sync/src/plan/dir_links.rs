@@ -1,7 +1,8 @@
-//! Symlinks at the destination that count as the directories that they lead to (`--keep-dirlinks`).
+//! Symlinks at the destination that are treated as the directories that they lead to (`--keep-dirlinks`).
 //!
-//! Invariant: only a symlink whose path is a directory's at the source counts, so that no entry that is deleted or replaced
-//! is ever looked at through a symlink. Deliberately absent: whether it leads to a directory, which the listing finds out.
+//! Invariant: this applies only to a symlink at the path of a source directory, so that no entry that is deleted or
+//! replaced is reached through a symlink. Deliberately absent: whether the symlink leads to a directory, which the
+//! listing determines.
 
 use std::collections::HashSet;
 
@@ -11,8 +12,8 @@ use super::walk::find_bare_dirs;
 use crate::model::listing::{ListingEntryId, TreeListing};
 use crate::model::options::PreserveOptions;
 
-/// Paths of the destination's symlinks that stand where the source has directories. The destination has to be listed again
-/// with them, and shows more of them then where one leads to another.
+/// Paths of the destination's symlinks where the source has directories. The destination has to be listed again with
+/// them; the new listing may contain further ones below them.
 #[must_use]
 pub fn find_dir_links(
     source: &TreeListing,

@@ -1,8 +1,8 @@
-//! Names of one file.
+//! Hard links.
 //!
-//! One name of each file leads: its content is written or stays, and the others become names of it. It is one whose
-//! content the destination has already, if there is such a name, so that a new name costs no copy. A name under which the
-//! destination has something that is left alone neither leads nor follows.
+//! One name of each file leads: its content is written or stays, and the other names are linked to it. If the
+//! destination has the content under one of the names already, that one leads, so that new names cost no copy. A name
+//! under which the destination's entry is left alone neither leads nor follows.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,11 @@ use super::walk::{DependentName, SyncPlanner};
 use super::{Differences, StepAction, StepPhase, SyncStep, compare};
 use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId};
 
-/// The leading names, by group of the source.
+/// The leading names, by link group of the source.
 pub(super) type LinkLeaders = HashMap<u32, ListingEntryId>;
 
 impl SyncPlanner<'_> {
-    /// Chooses a leading name for every file with several.
+    /// Chooses a leading name for every file with several names.
     pub(super) fn choose_leaders(&self) -> LinkLeaders {
         let mut best: HashMap<u32, (bool, Vec<u8>, ListingEntryId)> = HashMap::new();
         let linked = self.source.iter().filter(|entry| !entry.flags().contains(EntryFlags::WITHHELD));
@@ -40,13 +40,14 @@ impl SyncPlanner<'_> {
         best.into_iter().map(|(group, (_, _, id))| (group, id)).collect()
     }
 
-    /// The leading name of an entry's file, if that is another.
+    /// The leading name of an entry's file, if it is another entry.
     pub(super) fn find_leader(&self, entry: &ListingEntry<'_>) -> Option<ListingEntryId> {
         let group = entry.link_group().filter(|_| self.options.preserve.hard_links)?;
         self.leaders.get(&group).copied().filter(|leader| *leader != entry.id())
     }
 
-    /// Whether the destination's file has a name that belongs to another file of the source: then this one cannot stay.
+    /// Whether the destination's file also has a name of another source file: then this name has to be separated from
+    /// it.
     pub(super) fn is_wrongly_shared(&mut self, source: &ListingEntry<'_>, old: &ListingEntry<'_>) -> bool {
         let Some(group) = old.link_group().filter(|_| self.options.preserve.hard_links) else { return false };
         let owner = source.link_group().map_or((false, source.id().as_u32()), |group| (true, group));
@@ -55,7 +56,7 @@ impl SyncPlanner<'_> {
         *self.claims.entry(group).or_insert(owner) != owner
     }
 
-    /// Links the names that follow, once it is known what becomes of those that lead.
+    /// Links the names that follow, once the leading names are planned.
     pub(super) fn link_followers(&mut self) {
         for DependentName { source, old, pair } in std::mem::take(&mut self.followers) {
             let entry = self.source.entry(source);

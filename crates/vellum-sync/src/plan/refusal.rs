@@ -1,4 +1,4 @@
-//! Why a plan is not carried out, and what else a person should know of one.
+//! Why a plan is refused, and remarks on a plan.
 
 use std::fmt;
 
@@ -11,21 +11,21 @@ pub enum PlanRefusal {
     MoreThanHalf {
         /// Entries that would be deleted.
         deletes: u64,
-        /// Of so many.
+        /// The number of entries.
         of: u64,
     },
-    /// A store of Vellum's would be written to, or deleted.
+    /// A Vellum store would be written to or deleted.
     Store {
         /// Its path at the destination; empty for the destination itself.
         path: Vec<u8>,
     },
     /// The source is empty, and everything would be deleted.
     EmptySource,
-    /// More would be deleted than was allowed.
+    /// More entries would be deleted than the limit allows.
     TooMany {
         /// Entries that would be deleted.
         deletes: u64,
-        /// Allowed.
+        /// The limit.
         allowed: u64,
     },
 }
@@ -60,45 +60,45 @@ impl fmt::Display for PlanRefusal {
     }
 }
 
-/// What a person should know of a plan.
+/// A remark on a plan for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanRemark {
-    /// Nothing is deleted, since part of the source could not be read.
+    /// Nothing is deleted, because part of the source could not be read.
     DeletesHeld {
-        /// So many entries would have been.
+        /// How many entries would have been deleted.
         deletes: u64,
     },
-    /// Nothing is deleted, since it would be too much; all else is done.
+    /// Nothing is deleted, because the deletions are refused; all other steps are carried out.
     DeletesRefused {
-        /// Why.
+        /// The reason.
         refusal: PlanRefusal,
     },
-    /// A directory that the source does not have stays, since there is something in it that is not deleted.
+    /// A directory that the source lacks stays, because an entry in it is not deleted.
     Kept {
         /// The directory at the destination.
         path: Vec<u8>,
     },
-    /// Something that is not deleted is in the way of an entry, which is left out.
+    /// An entry that is not deleted is in the way of another, which is left out.
     InTheWay {
         /// The path of both.
         path: Vec<u8>,
     },
-    /// Source and destination seem to be one file, which is not taken away.
+    /// Source and destination seem to be the same file, which is not removed.
     Itself {
         /// The path of both.
         path: Vec<u8>,
     },
-    /// One of several sources has something else of this path than an earlier one, and that is taken.
+    /// A later source has another entry at this path than the earlier one, whose entry is used.
     Shadowed {
         /// The path of both.
         path: Vec<u8>,
     },
-    /// A basis directory is not there.
+    /// A basis directory does not exist.
     BasisMissing {
-        /// Its path on the host of the destination.
+        /// Its path on the destination's host.
         path: Vec<u8>,
     },
-    /// A symlink, device, fifo or socket is left out, since the options do not ask for its kind.
+    /// A symlink, device, fifo or socket is left out, because the options do not include its type.
     Skipped {
         /// The entry.
         path: Vec<u8>,
@@ -106,7 +106,7 @@ pub enum PlanRemark {
 }
 
 impl PlanRemark {
-    /// Whether something that was asked for is not done, which a run must end with exit code 1 for.
+    /// Whether a requested change is not made, which ends the run with exit code 1.
     #[must_use]
     pub fn is_problem(&self) -> bool {
         match self {
@@ -120,7 +120,7 @@ impl PlanRemark {
         }
     }
 
-    /// The entry that it is about; empty for the whole.
+    /// The path of the entry; empty for a remark on the whole.
     #[must_use]
     pub fn path(&self) -> &[u8] {
         match self {
@@ -134,7 +134,7 @@ impl PlanRemark {
         }
     }
 
-    /// The same, to be shown in other words; None for the whole.
+    /// The path, mutable, for display in another charset; None for a remark on the whole.
     pub fn path_mut(&mut self) -> Option<&mut Vec<u8>> {
         match self {
             Self::DeletesHeld { .. } | Self::DeletesRefused { .. } => None,

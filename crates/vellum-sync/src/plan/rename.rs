@@ -1,5 +1,5 @@
-//! Files that stand elsewhere at the source: equal in size and time to one that would be deleted, and, once both were
-//! read, in content.
+//! Files that were renamed at the source: equal in size and time to one that would be deleted, and in content once both
+//! were read.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use super::walk::{NewFile, SyncPlanner};
 use super::{Differences, StepAction, StepPhase, SyncStep};
 use crate::model::listing::{ListingEntry, ListingEntryId, TimeGranularity, TreeListing};
 
-/// Smaller files are sent: that costs less than to find out whether they were renamed.
+/// Smaller files are sent: that costs less than reading both.
 const SIZE_MIN: u64 = 4096;
 
 type RenameKey = (u64, i64, u32);
 
-/// Both sides' times as the destination keeps them.
+/// The times of both sides in the destination's resolution.
 fn build_rename_key(entry: &ListingEntry<'_>, granularity: TimeGranularity) -> RenameKey {
     // A filesystem that rounds has stored another time than it was given.
     let time = granularity.truncate_time(entry.mtime());
@@ -23,7 +23,7 @@ fn is_rename_candidate(entry: &ListingEntry<'_>) -> bool {
     entry.is_file() && entry.size() >= SIZE_MIN
 }
 
-/// Files that may have been renamed: to be hashed on both sides.
+/// Collects files that may have been renamed: they have to be hashed on both sides.
 pub(super) fn find_rename_candidates(
     source: &TreeListing,
     old: &TreeListing,
@@ -51,7 +51,7 @@ pub(super) fn find_rename_candidates(
 }
 
 impl SyncPlanner<'_> {
-    /// Replaces writes by renames where what would be deleted has the very content.
+    /// Replaces writes by renames of files with the same content that would be deleted.
     pub(super) fn find_renames(&mut self) {
         // By content: equal size and time selected the candidates, but only the hash proves a rename.
         let mut gone: HashMap<(u64, [u8; 32]), Vec<usize>> = HashMap::new();

@@ -2,49 +2,49 @@
 
 use crate::model::listing::ListingEntryId;
 
-/// When a step is carried out: phase after phase.
+/// The phases of a run, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum StepPhase {
-    /// Deleted before anything is written, and what is in the way; children before their directories.
+    /// Early deletions, and entries that are in the way; children before their directories.
     Clear,
-    /// Directories are made; parents first.
+    /// Directories are created; parents first.
     Dirs,
-    /// Renamed.
+    /// Files are renamed.
     Rename,
-    /// Files, symlinks and others are written, and attributes set; in any order.
+    /// Files, symlinks and other entries are written, and attributes set; in any order.
     Files,
-    /// Further names of files.
+    /// Further names of files are linked.
     Links,
-    /// Deleted after everything is written; children before their directories.
+    /// Late deletions, after everything is written; children before their directories.
     Delete,
-    /// Attributes of directories; children before their parents.
+    /// Attributes of directories are set; children before their parents.
     Finish,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum StepAction {
-    /// A directory is made.
+    /// Creates a directory.
     MakeDir,
-    /// A file is written.
+    /// Writes a file.
     Write(WriteMethod),
-    /// A symlink is made.
+    /// Creates a symlink.
     Symlink,
-    /// A fifo, a socket or a device node is made.
+    /// Creates a fifo, a socket or a device node.
     Special,
-    /// A name is given to the file that has the name of `other`, an entry of the source.
+    /// Links a name to the file of `other`, an entry of the source.
     Link,
-    /// Attributes are set; content stays.
+    /// Sets attributes; content stays.
     Attributes,
-    /// The old entry gets the name of the source's.
+    /// Renames the old entry to the name of the source's.
     Rename,
-    /// The old entry is deleted; of a directory all that was in it was deleted by steps before.
+    /// Deletes the old entry; earlier steps have deleted the entries of a directory.
     Delete,
-    /// A name is given to the file that the basis directory of this number has.
+    /// Links a name to the file in the basis directory of this number.
     LinkBasis(u8),
-    /// The file is copied from the basis directory of this number.
+    /// Copies the file from the basis directory of this number.
     CopyBasis(u8),
 }
 
@@ -52,9 +52,9 @@ pub enum StepAction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum WriteMethod {
-    /// All of it, beside the old one.
+    /// As a whole, beside the old one.
     Whole,
-    /// With what the old one has.
+    /// As a new file, using blocks of the old one.
     Delta,
     /// Over the old one.
     InPlace,
@@ -62,18 +62,18 @@ pub enum WriteMethod {
     Append,
 }
 
-/// What differs between the two entries. Bits; what a person sees of a step is made of them.
+/// The differences of two entries, as bits; the flags in the output are derived from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Differences(pub u16);
 
 impl Differences {
     /// There is no old entry.
     pub const NEW: Self = Self(1);
-    /// Content, or may be.
+    /// Content differs, or may differ.
     pub const CONTENT: Self = Self(2);
     /// Size.
     pub const SIZE: Self = Self(4);
-    /// Time of last change.
+    /// Modification time.
     pub const TIME: Self = Self(8);
     /// Mode.
     pub const MODE: Self = Self(16);
@@ -81,16 +81,16 @@ impl Differences {
     pub const OWNER: Self = Self(32);
     /// Group.
     pub const GROUP: Self = Self(64);
-    /// Time of last reading.
+    /// Access time.
     pub const ATIME: Self = Self(128);
     /// ACLs.
     pub const ACL: Self = Self(256);
     /// Extended attributes.
     pub const XATTR: Self = Self(512);
-    /// The old entry is of another kind.
+    /// The old entry has another type.
     pub const KIND: Self = Self(1024);
 
-    /// Whether it has all of these.
+    /// Whether it has all of these bits.
     #[must_use]
     pub fn contains(self, what: Self) -> bool {
         self.0 & what.0 == what.0
@@ -102,13 +102,13 @@ impl Differences {
         self.0 == 0
     }
 
-    /// With these too.
+    /// With these bits added.
     #[must_use]
     pub fn union(self, what: Self) -> Self {
         Self(self.0 | what.0)
     }
 
-    /// With these too, if the condition holds.
+    /// With these bits added if the condition holds.
     #[must_use]
     pub fn union_if(self, what: Self, condition: bool) -> Self {
         if condition { self.union(what) } else { self }
@@ -118,34 +118,34 @@ impl Differences {
 /// One step of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SyncStep {
-    /// When.
+    /// Its phase.
     pub phase: StepPhase,
-    /// What.
+    /// Its action.
     pub action: StepAction,
-    /// Why.
+    /// Its reason.
     pub what: Differences,
-    /// The source's entry; None for what is deleted.
+    /// The source's entry; None for a deletion.
     pub source: Option<ListingEntryId>,
-    /// The destination's entry of the same path (of a rename: of the old path); None if there is none.
+    /// The destination's entry of the same path (for a rename: of the old path); None if there is none.
     pub old: Option<ListingEntryId>,
-    /// Of a link: the source's entry whose file it becomes a name of.
+    /// For a link: the source's entry whose file gets the name.
     pub other: Option<ListingEntryId>,
 }
 
-/// How much there is to do.
+/// The amount of work of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StepCounts {
-    /// Entries of the source, without the root.
+    /// Entries of the source, except the root.
     pub entries: u64,
     /// Files of the source.
     pub files: u64,
-    /// Bytes of them.
+    /// Sum of their sizes.
     pub bytes: u64,
-    /// Entries that are made.
+    /// Entries that are created.
     pub made: u64,
-    /// Files whose content is written over an old one.
+    /// Files whose content replaces an old one.
     pub updated: u64,
-    /// Entries of which only attributes are set.
+    /// Entries whose attributes alone are set.
     pub attributes: u64,
     /// Entries that are deleted.
     pub deleted: u64,
@@ -153,6 +153,6 @@ pub struct StepCounts {
     pub renamed: u64,
     /// Files whose content is written.
     pub writes: u64,
-    /// Bytes of them.
+    /// Sum of their sizes.
     pub write_bytes: u64,
 }

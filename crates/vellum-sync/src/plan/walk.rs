@@ -1,4 +1,4 @@
-//! Both listings, directory by directory, side by side.
+//! Walks both listings, directory by directory, side by side.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,57 +13,57 @@ use super::{
 use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
 use crate::model::options::{DeletePhase, SyncOptions};
 
-/// A directory of the source, and what stands for it at the destination.
+/// A directory of the source with its counterpart at the destination.
 struct PlannedDirectory {
     source: ListingEntryId,
     old: Option<ListingEntryId>,
     what: Differences,
-    /// What is done in it changes its time.
+    /// Steps change entries in it, and with them its modification time.
     touched: bool,
 }
 
-/// A file that is not at the destination.
+/// A file that the destination lacks.
 pub(super) struct NewFile {
     pub source: ListingEntryId,
     pub pair: usize,
     step: SyncStep,
 }
 
-/// A name whose fate depends on that of another.
+/// A name whose step depends on that of its leading name.
 pub(super) struct DependentName {
     pub source: ListingEntryId,
     pub old: Option<ListingEntryId>,
     pub pair: usize,
 }
 
-/// A plan being made.
+/// A plan in progress.
 pub(super) struct SyncPlanner<'a> {
     pub source: &'a TreeListing,
     pub destination: &'a TreeListing,
-    /// Basis directories.
+    /// The listings of the basis directories.
     pub basis: &'a [TreeListing],
-    /// Paths that were asked for and are not at the source.
+    /// Paths that were named and do not exist at the source.
     pub missing: &'a [Vec<u8>],
     pub options: &'a SyncOptions,
     pub counts: StepCounts,
     pub remarks: Vec<PlanRemark>,
     pub deletes: Vec<SyncStep>,
-    /// A store of Vellum's at the destination that would be written to or deleted.
+    /// A Vellum store at the destination that would be written to or deleted.
     pub store: Option<Vec<u8>>,
     pub renames: Vec<SyncStep>,
     pub links: Vec<SyncStep>,
     pub fresh_files: Vec<NewFile>,
     pub followers: Vec<DependentName>,
     pub leaders: LinkLeaders,
-    /// Which file of the source has a file of the destination with several names: its group, or its number.
+    /// For each link group of the destination the source file that keeps it: its link group, or its number.
     pub claims: HashMap<u32, (bool, u32)>,
-    /// Leading names whose content stays, and where.
+    /// Leading names whose content stays, with the destination's entries.
     pub stayed: HashMap<ListingEntryId, ListingEntryId>,
-    /// What the destination has once all is done, if that is asked for.
+    /// The entries that the destination will have, if entries are moved.
     pub moved: Vec<ListingEntryId>,
-    /// Leading names that are made anew.
+    /// Leading names that are created.
     pub made: HashSet<ListingEntryId>,
-    /// Directories of the source that count as not there, since nothing is in them.
+    /// Directories of the source that are treated as absent, because they contain no files.
     bare: HashSet<ListingEntryId>,
     clear: Vec<SyncStep>,
     dirs: Vec<SyncStep>,
@@ -113,12 +113,12 @@ impl<'a> SyncPlanner<'a> {
         planner
     }
 
-    /// With paths that were asked for and are not at the source.
+    /// Adds paths that were named and do not exist at the source.
     pub fn with_missing(self, missing: &'a [Vec<u8>]) -> Self {
         Self { missing, ..self }
     }
 
-    /// With listings of the basis directories.
+    /// Adds the listings of the basis directories.
     pub fn with_basis(self, basis: &'a [TreeListing]) -> Self {
         Self { basis, ..self }
     }
@@ -156,19 +156,19 @@ impl<'a> SyncPlanner<'a> {
         self.pairs.push(PlannedDirectory { source, old, what, touched });
     }
 
-    /// Notes that a directory's entries change.
+    /// Records that entries of a directory change.
     pub fn mark_touched(&mut self, pair: usize) {
         if let Some(pair) = self.pairs.get_mut(pair) {
             pair.touched = true;
         }
     }
 
-    /// The pair of a directory of the destination.
+    /// The pair with this directory of the destination.
     pub fn pair_of(&self, old: ListingEntryId) -> Option<usize> {
         self.pairs.iter().position(|pair| pair.old == Some(old))
     }
 
-    /// The directory of the source that a pair is of.
+    /// The source's directory of a pair.
     pub fn source_dir(&self, pair: usize) -> Option<ListingEntry<'a>> {
         self.pairs.get(pair).map(|pair| self.source.entry(pair.source))
     }
@@ -206,7 +206,7 @@ impl<'a> SyncPlanner<'a> {
         }
     }
 
-    /// An entry of the source, with what has its path.
+    /// Plans for an entry of the source and the destination's entry of the same path.
     fn plan_entry(&mut self, source: ListingEntry<'a>, old: Option<ListingEntry<'a>>, pair: usize) {
         let compare = &self.options.compare;
         if !compare::is_requested_kind(&source, self.options) {
@@ -241,13 +241,14 @@ impl<'a> SyncPlanner<'a> {
         }
     }
 
-    /// Whether a symlink has the path that cannot count as a directory, which the destination's listing reports.
+    /// Whether the destination has a symlink at the path that cannot be treated as a directory; its listing reports
+    /// that.
     fn is_unlisted_link(&self, source: &ListingEntry<'_>) -> bool {
         let links = &self.options.preserve.dir_links;
         !links.is_empty() && links.contains(&source.path())
     }
 
-    /// Something of another kind has the path.
+    /// Plans for an entry whose path has an entry of another type.
     fn plan_replacement(&mut self, source: &ListingEntry<'a>, old: &ListingEntry<'a>, pair: usize) {
         let what = Differences::NEW.union(Differences::KIND);
         // `rename` replaces one by the other in one step, so nothing has to be removed first.
@@ -272,12 +273,12 @@ impl<'a> SyncPlanner<'a> {
         self.plan_creation(source, None, what, pair);
     }
 
-    /// Whether the destination's file stays as it is, though its content is another: it is newer, or longer.
+    /// Whether the destination's file stays although its content differs: it is newer, or longer.
     pub fn is_left_unchanged(&self, source: &ListingEntry<'_>, old: &ListingEntry<'_>) -> bool {
         self.should_skip_write(source, old) && !compare::compare_content(source, old, self.options).is_empty()
     }
 
-    /// Whether the destination's file is not to be written to.
+    /// Whether the options exclude writing to the destination's file.
     fn should_skip_write(&self, source: &ListingEntry<'_>, old: &ListingEntry<'_>) -> bool {
         let options = self.options;
         let newer = options.compare.update && compare::is_newer(old.mtime(), source.mtime(), options);
@@ -318,7 +319,7 @@ impl<'a> SyncPlanner<'a> {
         }
     }
 
-    /// Makes an entry anew. `old` is replaced in one step.
+    /// Creates an entry. `old` is replaced atomically.
     pub fn plan_creation(
         &mut self,
         source: &ListingEntry<'a>,
@@ -371,7 +372,7 @@ impl<'a> SyncPlanner<'a> {
         self.add_step(StepPhase::Files, action, what, source, old);
     }
 
-    /// Notes that the destination will have an entry.
+    /// Records that the destination will have an entry.
     pub fn record_moved_entry(&mut self, source: &ListingEntry<'_>, old: Option<&ListingEntry<'_>>) {
         if !self.options.moves {
             return;
@@ -468,13 +469,13 @@ impl<'a> SyncPlanner<'a> {
         SyncPlan { steps, refusal, remarks: self.remarks, counts: self.counts, moved: self.moved }
     }
 
-    /// Whether there is something to do that is not a deletion.
+    /// Whether there are steps other than deletions.
     fn has_other_steps(&self) -> bool {
         let groups = [&self.dirs, &self.files, &self.renames, &self.links];
         groups.iter().any(|steps| !steps.is_empty()) || !self.fresh_files.is_empty()
     }
 
-    /// Attributes of directories: of those that are new, differ, or get other times by what is done in them.
+    /// Plans the attributes of directories that are new, differ, or get another time because entries in them change.
     fn finish_dirs(&mut self) -> Vec<SyncStep> {
         let times = self.options.preserve.times && !self.options.preserve.omit_dir_times;
         let mut finish = Vec::new();
@@ -495,7 +496,7 @@ impl<'a> SyncPlanner<'a> {
     }
 }
 
-/// Directories below which there is nothing but directories, and none that a rule protects.
+/// Directories whose subtrees consist of directories only, none of which a rule protects.
 pub(super) fn find_bare_dirs(source: &TreeListing) -> HashSet<ListingEntryId> {
     let mut bare: HashSet<ListingEntryId> =
         source.iter().filter(ListingEntry::is_dir).map(|dir| dir.id()).collect();

@@ -1,4 +1,4 @@
-//! The attributes that an entry of the source asks for at the destination.
+//! The attributes that a source entry's copy should have.
 
 use vellum_types::{FileKind, UnixTime};
 
@@ -8,33 +8,33 @@ use crate::model::options::SyncOptions;
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 
-/// Attributes as they shall be; None: as they are, or as a new file gets them.
+/// The attributes to be set; None: an attribute stays as it is, or as a new file gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WantedAttributes {
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Time of last change.
+    /// Modification time.
     pub mtime: Option<UnixTime>,
-    /// Time of last reading.
+    /// Access time.
     pub atime: Option<UnixTime>,
-    /// Mode that the source has, changed as asked; whether it is applied is [`Self::compute_mode`]'s affair.
+    /// The mode of the source after mode changes; [`Self::compute_mode`] decides whether it is applied.
     source_mode: u32,
-    /// Whose privileges its set-id bits may lend.
+    /// The owner and group whose privileges its set-id bits may grant.
     lends: (u32, u32),
     kind: FileKind,
     modes: bool,
     executability: bool,
 }
 
-/// Whether who receives may give this group.
+/// Whether the receiving user may set this group.
 fn can_assign_group(gid: u32, options: &SyncOptions) -> bool {
     options.preserve.receiver.as_ref().is_none_or(|receiver| receiver.groups.binary_search(&gid).is_ok())
 }
 
 impl WantedAttributes {
-    /// What this entry asks for.
+    /// The attributes for an entry.
     #[must_use]
     pub fn from_entry(entry: &ListingEntry<'_>, options: &SyncOptions) -> Self {
         let preserve = &options.preserve;
@@ -70,15 +70,15 @@ impl WantedAttributes {
         }
     }
 
-    /// The mode that the source has, changed as asked.
+    /// The mode of the source after mode changes.
     #[must_use]
     pub fn source_mode(&self) -> u32 {
         self.source_mode
     }
 
-    /// The mode of what there is already (`now`), when it belongs to this owner and group in the end; None for symlinks,
-    /// which have none. Set-id bits are left out where they would lend the privileges of another than the source's
-    /// owner.
+    /// The mode of an existing entry with the mode `now`, once it belongs to this owner and group; None for symlinks,
+    /// which have none. Set-id bits are left out where they would grant the privileges of another owner than the
+    /// source's.
     #[must_use]
     pub fn compute_mode(&self, now: u32, uid: u32, gid: u32) -> Option<u32> {
         if self.kind == FileKind::Symlink {
@@ -103,7 +103,7 @@ impl WantedAttributes {
         Some(now)
     }
 
-    /// The mode of something new, which has `now` so far.
+    /// The mode of a new entry that has `now` so far.
     #[must_use]
     pub fn compute_new_mode(&self, umask: u32, now: u32, uid: u32, gid: u32) -> Option<u32> {
         if self.kind == FileKind::Symlink {

@@ -1,6 +1,6 @@
-//! From the options of a command line to a list of rules, with merged files read.
+//! Parses the options of a command line to a list of rules, and reads merged files.
 //!
-//! Invariant: files that merge each other without end are refused.
+//! Invariant: files that merge each other in a cycle are refused.
 
 use std::collections::HashSet;
 
@@ -8,17 +8,17 @@ use super::error::RuleError;
 use super::parse::{ParsedLine, parse_cvs_patterns, parse_old_pattern, parse_rule, parse_rule_file};
 use super::rule::{DirMergeRule, RuleArg, RuleEffect, RuleEntry, RuleModifiers, RuleSet};
 
-/// Files that may merge one another, one inside the other: more is a cycle.
+/// How deeply files may merge others: more is a cycle.
 const DEPTH_MAX: usize = 32;
-/// Rules of a list. Every entry is held against each.
+/// Most rules of a list. Every entry is matched against each.
 pub(super) const RULES_MAX: usize = 100_000;
 
-/// Reads a file of rules by the name in a rule; says why it cannot.
+/// Reads a rule file by the name in a rule; fails with a reason.
 pub type ReadRuleFile<'r> = &'r mut dyn FnMut(&[u8]) -> Result<Vec<u8>, String>;
 
 impl RuleSet {
-    /// The rules that `args` ask for, in their order. `read` reads the files that they name; with `nul`, a NUL ends
-    /// each line of these.
+    /// Compiles `args` in their order. `read` reads the files that they name; with `nul`, their lines are separated by
+    /// NUL.
     pub fn compile_args(args: &[RuleArg], nul: bool, read: ReadRuleFile<'_>) -> Result<Self, RuleError> {
         let mut list = RuleList { entries: Vec::new(), merged: HashSet::new(), nul };
         for arg in args {
@@ -43,10 +43,10 @@ impl RuleSet {
     }
 }
 
-/// A list of rules as it grows.
+/// A list of rules that is being built.
 pub(super) struct RuleList {
     pub(super) entries: Vec<RuleEntry>,
-    /// Files of each directory that the list names already: a second time they add nothing.
+    /// Per-directory files that the list refers to already: naming one again adds nothing.
     pub(super) merged: HashSet<Vec<u8>>,
     pub(super) nul: bool,
 }
@@ -66,7 +66,7 @@ impl RuleList {
         lines.into_iter().try_for_each(|line| self.add_line(parse_old_pattern(line, effect)?, 0, read))
     }
 
-    /// Takes what a line says into the list.
+    /// Adds the rule of a line to the list.
     pub(super) fn add_line(
         &mut self,
         said: ParsedLine,

@@ -1,4 +1,4 @@
-//! What is wrong with rules.
+//! Errors in rules.
 
 use thiserror::Error;
 use vellum_host::escape::EscapedPath;
@@ -6,28 +6,28 @@ use vellum_host::escape::EscapedPath;
 /// Why rules cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RuleError {
-    /// A rule that is not understood.
+    /// A rule cannot be parsed.
     #[error("the filter rule '{}' is not understood: {why}", EscapedPath(.text))]
     Syntax {
         /// The rule.
         text: Vec<u8>,
-        /// What is wrong with it.
+        /// The problem.
         why: &'static str,
     },
-    /// A file of rules that cannot be read.
+    /// A rule file cannot be read.
     #[error("the rules in '{}' cannot be read: {why}", EscapedPath(.name))]
     File {
         /// The file.
         name: Vec<u8>,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// More than a list of rules may hold.
+    /// A list of rules is too long.
     #[error("there are more than {limit} {what}")]
     TooMany {
-        /// Of what.
+        /// The items.
         what: &'static str,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
 }
@@ -41,7 +41,7 @@ impl RuleError {
         Self::File { name: name.to_vec(), why: why.into() }
     }
 
-    /// The same, with all of the rule that it was found in.
+    /// The same error, with the complete rule in which it was found.
     pub(super) fn with_rule_text(self, whole: &[u8]) -> Self {
         match self {
             Self::Syntax { why, .. } => Self::syntax_error(whole, why),

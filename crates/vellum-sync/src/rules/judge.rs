@@ -1,6 +1,6 @@
-//! Rules, lists of files and limits together, as a walk asks for them.
+//! Rules, lists of files and limits combined for a walk.
 //!
-//! Invariant: the same [`SyncFilters`] judge alike on both sides of a wire.
+//! Invariant: equal [`SyncFilters`] give equal verdicts on both hosts.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,20 +16,20 @@ use crate::ends::SyncSide;
 use crate::error::{Result, SyncError};
 use crate::local::scan::{EntryFilter, EntryVerdict, ReadScanRules};
 
-/// Everything that decides what takes part; it goes over the wire like this.
+/// Everything that decides which entries take part; it is sent over the wire in this form.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncFilters {
     /// Filter rules and ignore files.
     pub rules: RuleSet,
     /// `--files-from`.
     pub selection: Option<ListedPaths>,
-    /// Sizes and ages.
+    /// Limits of size and age.
     pub limits: FileLimits,
 }
 
 impl SyncFilters {
-    /// What judges a tree on `side`, whose root has the absolute path `root`. The judge stands above the root: who
-    /// walks enters the root by an empty name first.
+    /// Makes the filter of a tree on `side`, whose root has the absolute path `root`. The filter stands above the root:
+    /// a walk enters the root by an empty name first.
     pub fn create_filter(
         self: &Arc<Self>,
         side: SyncSide,
@@ -38,7 +38,7 @@ impl SyncFilters {
         self.create_named_filter(side, root, b"")
     }
 
-    /// The same of a tree whose entries' paths begin with `top`, the root's name, if that is not empty.
+    /// The same for a tree whose paths begin with `top`, the root's name, unless that is empty.
     pub fn create_named_filter(
         self: &Arc<Self>,
         side: SyncSide,
@@ -61,7 +61,7 @@ impl SyncFilters {
     }
 }
 
-/// What is the same in a whole tree.
+/// The part of a filter that is the same in the whole tree.
 #[derive(Debug)]
 struct TreeRules {
     filters: Arc<SyncFilters>,
@@ -69,12 +69,12 @@ struct TreeRules {
     side: SyncSide,
 }
 
-/// What judges the entries of one directory.
+/// The filter of the entries of one directory.
 #[derive(Debug)]
 struct DirectoryJudge {
     tree: Arc<TreeRules>,
     scope: RuleScope,
-    /// The directory's path, with a slash behind it; empty for the root.
+    /// The directory's path with a trailing slash; empty for the root.
     prefix: Vec<u8>,
 }
 

@@ -1,22 +1,22 @@
-//! Limits on size and age: files beyond them are not transferred, and count as present.
+//! Limits of size and age: files beyond them are not transferred, and count as present.
 //!
-//! They are about regular files only, and have no say about what `--delete` removes.
+//! They apply to regular files only, and do not affect deletions.
 
 use serde::{Deserialize, Serialize};
 
-/// What regular files are transferred.
+/// Which regular files are transferred.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLimits {
     /// Smallest size, bytes.
     pub min_size: Option<u64>,
     /// Largest size, bytes.
     pub max_size: Option<u64>,
-    /// Only what was changed after this moment, seconds since 1970.
+    /// Only files that were modified after this time, seconds since 1970.
     pub newer_than: Option<i64>,
 }
 
 impl FileLimits {
-    /// Whether a regular file of this size, changed in this second, is transferred.
+    /// Whether a regular file of this size and modification time, in seconds, is transferred.
     #[must_use]
     pub fn is_within_limits(&self, size: u64, mtime: i64) -> bool {
         self.min_size.is_none_or(|min| size >= min)
@@ -25,8 +25,8 @@ impl FileLimits {
     }
 }
 
-/// A size as rsync takes it: `1.5m`, `10K`, `3GiB` or `3 GiB` (powers of 1024), `2kb` (of 1000), with `+1` or
-/// `-1` behind it.
+/// Parses a size like rsync: `1.5m`, `10K`, `3GiB` or `3 GiB` (powers of 1024), `2kb` (of 1000), followed by an
+/// optional `+1` or `-1`.
 #[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
     let (text, step) = match text {
@@ -54,7 +54,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
 
 /// A decimal number times `factor`, rounded down.
 fn scale_number(number: &str, factor: u128) -> Option<u128> {
-    /// Digits behind the point that count: more would not show in any size.
+    /// Digits after the point that are used: more would not change any size.
     const FRACTION_DIGITS: usize = 9;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {

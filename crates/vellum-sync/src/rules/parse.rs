@@ -1,19 +1,19 @@
-//! From text to rules: rsync's syntax of filter rules, and that of its older patterns.
+//! Parsing rules: rsync's syntax of filter rules, and that of its older patterns.
 //!
-//! Invariant: what is not understood is an error that quotes it; nothing is skipped silently. Deliberately absent:
+//! Invariant: text that cannot be parsed is an error that quotes it; nothing is skipped silently. Deliberately absent:
 //! reading files.
 
 use super::error::RuleError;
 use super::rule::{DirMergeRule, FilterRule, RuleEffect, RuleModifiers, RuleSides};
 
-/// Longest pattern, bytes: the longest path that the system takes.
+/// Longest pattern, bytes: `PATH_MAX`.
 pub(super) const PATTERN_MAX: usize = 4096;
 
-/// What one line says.
+/// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ParsedLine {
     Rule(FilterRule),
-    /// Read this file once, here.
+    /// Read this file once, at this position.
     Merge {
         name: Vec<u8>,
         modifiers: RuleModifiers,
@@ -23,12 +23,12 @@ pub(super) enum ParsedLine {
         merge: DirMergeRule,
         hidden: Option<FilterRule>,
     },
-    /// What CVS leaves out.
+    /// The patterns of CVS.
     Cvs,
     Clear,
 }
 
-/// The rules of a whole file.
+/// Parses the rules of a whole file.
 pub(super) fn parse_rule_file(
     text: &[u8],
     from: &RuleModifiers,
@@ -48,7 +48,8 @@ pub(super) fn parse_rule_file(
     Ok(said)
 }
 
-/// The pattern of `--include` and `--exclude`, where `- `, `+ ` and `!` still mean what they once did.
+/// Parses the pattern of `--include` and `--exclude`, where the prefixes `- `, `+ ` and `!` still have their old
+/// meaning.
 pub(super) fn parse_old_pattern(text: &[u8], effect: RuleEffect) -> Result<ParsedLine, RuleError> {
     match text {
         b"!" => Ok(ParsedLine::Clear),
@@ -62,11 +63,11 @@ pub(super) fn parse_old_pattern(text: &[u8], effect: RuleEffect) -> Result<Parse
     }
 }
 
-/// What CVS leaves out of every directory.
+/// The patterns that CVS excludes in every directory.
 const CVS: &[u8] = b"RCS SCCS CVS CVS.adm RCSLOG cvslog.* tags TAGS .make.state .nse_depinfo *~ #* .#* ,* _$* *$ \
     *.old *.bak *.BAK *.orig *.rej .del-* *.a *.olb *.o *.obj *.so *.exe *.Z *.elc *.ln core .svn/ .git/ .hg/ .bzr/";
 
-/// The patterns that CVS leaves out, or those of `text` in the same way.
+/// The exclude rules for the patterns of CVS, or for those of `text`.
 pub(super) fn parse_cvs_patterns(text: Option<&[u8]>) -> Result<Vec<ParsedLine>, RuleError> {
     let from = RuleModifiers {
         plain: Some(RuleEffect::Exclude),
@@ -81,7 +82,7 @@ pub(super) fn parse_cvs_patterns(text: Option<&[u8]>) -> Result<Vec<ParsedLine>,
     Ok(said)
 }
 
-/// One rule of the newer syntax.
+/// Parses one rule of the newer syntax.
 pub(super) fn parse_rule(text: &[u8], from: &RuleModifiers) -> Result<ParsedLine, RuleError> {
     // A file merged with `-` or `+` contains patterns only, so prefixes have no meaning in it.
     if let Some(effect) = from.plain {
@@ -102,7 +103,7 @@ pub(super) fn parse_rule(text: &[u8], from: &RuleModifiers) -> Result<ParsedLine
     head.complete_line(pattern, text, from)
 }
 
-/// Rules that white space separates: the one space behind a prefix belongs to its rule.
+/// Splits rules at white space: the single space after a prefix belongs to its rule.
 fn parse_word_rules(line: &[u8], from: &RuleModifiers, said: &mut Vec<ParsedLine>) -> Result<(), RuleError> {
     let mut rest = line.trim_ascii_start();
     while !rest.is_empty() {
@@ -147,23 +148,23 @@ enum RuleKind {
     Clear,
 }
 
-/// What stands before the pattern: the kind of a rule and its modifiers.
+/// The part of a rule before its pattern: the kind and the modifiers.
 struct RuleHead {
     kind: RuleKind,
-    /// The kind names a side, so that modifiers must not.
+    /// The kind determines a side, so that modifiers may not.
     sided: Option<RuleSides>,
     modifiers: RuleModifiers,
-    /// Sides as modifiers name them.
+    /// The sides that modifiers name.
     sender: bool,
     receiver: bool,
     negated: bool,
     hides_itself: bool,
     not_inherited: bool,
-    /// Length of all that, with the space behind it.
+    /// The length of this part with its space.
     len: usize,
 }
 
-/// Long names of rules.
+/// The long names of kinds.
 const NAMES: [(&[u8], u8); 9] = [
     (b"exclude", b'-'),
     (b"include", b'+'),
@@ -329,7 +330,7 @@ impl RuleHead {
     }
 }
 
-/// The letter of a rule's kind, and how long it is in `text`.
+/// The letter of a rule's kind, and the length of the kind in `text`.
 fn parse_prefix(text: &[u8]) -> (u8, usize) {
     for (name, letter) in NAMES {
         if let Some(rest) = text.strip_prefix(name)

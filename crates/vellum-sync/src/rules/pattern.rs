@@ -1,22 +1,22 @@
 //! One pattern of rsync's language, and whether a path matches it.
 //!
-//! Invariant: matching takes at most the length of the path times that of the pattern, whatever they hold: all places
-//! of the pattern at which the path may stand are followed side by side, and nothing is tried again. Deliberately
-//! absent: what a match means.
+//! Invariant: matching takes at most time in proportion to the length of the path times that of the pattern: all
+//! positions of the pattern that the path can be at are tracked together, without backtracking. Deliberately absent:
+//! the effect of a match.
 
 use super::wild::WildcardPattern;
 
-/// A pattern, taken apart.
+/// A parsed pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RulePattern {
     body: PatternBody,
     reach: PatternReach,
     dir_only: bool,
-    /// It ends in `***`: a directory matches with the slash that its content would have.
+    /// It ends in `***`: it matches a directory and its contents.
     slash_after: bool,
-    /// It begins with `**`: a slash is put before the path, so that `**/` matches nothing, too.
+    /// It begins with `**`: a slash is put before the path, so that `**/` can match nothing.
     slash_before: bool,
-    /// It begins with a slash: it is matched from where its rule comes from.
+    /// It begins with a slash: it is matched from the directory of its rule on.
     anchored: bool,
 }
 
@@ -26,16 +26,16 @@ enum PatternBody {
     Wild(WildcardPattern),
 }
 
-/// Which part of a path the pattern is held against.
+/// The part of a path that the pattern is matched against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PatternReach {
     /// The last component.
     Name,
-    /// So many of the last components.
+    /// This number of last components.
     Last(usize),
-    /// All of the path.
+    /// The whole path.
     Whole,
-    /// All of the path, and what is left of it after each slash.
+    /// The whole path, and each part of it after a slash.
     AfterAnySlash,
 }
 
@@ -78,12 +78,12 @@ impl RulePattern {
         self.anchored
     }
 
-    /// Whether it is held against more than the last component.
+    /// Whether it is matched against more than the last component.
     pub(super) fn needs_path(&self) -> bool {
         self.reach != PatternReach::Name
     }
 
-    /// Whether the entry at `path`, relative to where the pattern is anchored, matches.
+    /// Whether it matches the entry at `path`, relative to the directory of its rule.
     pub(super) fn matches_path(&self, path: &[u8], is_dir: bool) -> bool {
         if path.is_empty() || (self.dir_only && !is_dir) {
             return false;
@@ -105,7 +105,7 @@ impl RulePattern {
     }
 }
 
-/// The last `count` components of `path`; nothing if it has fewer.
+/// The last `count` components of `path`; None if it has fewer.
 fn last_components(path: &[u8], count: usize) -> Option<&[u8]> {
     let mut slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     match slashes.by_ref().take(count).collect::<Vec<_>>().as_slice() {

@@ -1,56 +1,56 @@
-//! Rules as data: what was typed, parsed and not yet compiled. They go over the wire like this.
+//! Rules as data: parsed and not yet compiled. They are sent over the wire in this form.
 //!
-//! Invariant: everything here can be compiled by both sides, or is refused by [`super::SyncRules::new`] on both.
+//! Invariant: both sides either compile a rule set, or refuse it by [`super::SyncRules::new`].
 
 use serde::{Deserialize, Serialize};
 
-/// What happens to what a rule matches.
+/// The effect of a rule on matching entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RuleEffect {
-    /// It is shown, and at risk.
+    /// They are shown, and may be deleted.
     Include,
-    /// It is hidden, and protected.
+    /// They are hidden, and protected.
     Exclude,
 }
 
-/// Which sides a rule speaks of.
+/// The sides that a rule applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleSides {
-    /// What is transferred.
+    /// It applies to the transfer.
     pub sender: bool,
-    /// What `--delete` may remove.
+    /// It applies to `--delete`.
     pub receiver: bool,
 }
 
 impl RuleSides {
-    /// What is transferred, and what may be removed.
+    /// Both sides.
     pub const BOTH: Self = Self { sender: true, receiver: true };
-    /// What is transferred.
+    /// The transfer only.
     pub const SENDER: Self = Self { sender: true, receiver: false };
-    /// What may be removed.
+    /// Deletions only.
     pub const RECEIVER: Self = Self { sender: false, receiver: true };
 }
 
 /// An include or an exclude rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilterRule {
-    /// What happens to what it matches.
+    /// The effect on matching entries.
     pub effect: RuleEffect,
     /// The pattern as it was typed.
     pub pattern: Vec<u8>,
-    /// Whom it concerns; both, or the sender alone with `--delete-excluded`, if it does not say.
+    /// The sides; by default both, or the sender alone with `--delete-excluded`.
     pub sides: Option<RuleSides>,
-    /// `!`: it matches what the pattern does not.
+    /// `!`: it applies to entries that the pattern does not match.
     pub negated: bool,
-    /// `p`: it protects nothing in a directory that is being removed.
+    /// `p`: it does not protect entries of a directory that is being removed.
     pub perishable: bool,
-    /// `/`: the pattern is held against absolute paths.
+    /// `/`: the pattern is matched against absolute paths.
     pub absolute: bool,
-    /// `x`: it is about names of extended attributes.
+    /// `x`: it applies to names of extended attributes.
     pub xattr: bool,
 }
 
-/// What rules without a word about it take from the rule that their file was merged by.
+/// The modifiers that rules of a merged file inherit from the rule that names the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleModifiers {
     /// `s`, `r`.
@@ -61,50 +61,51 @@ pub struct RuleModifiers {
     pub absolute: bool,
     /// `x`.
     pub xattr: bool,
-    /// `-` or `+`: lines are patterns, and this is what they do.
+    /// `-` or `+`: lines are patterns, and this is their effect.
     pub plain: Option<RuleEffect>,
-    /// `w`: white space ends rules.
+    /// `w`: rules are separated by white space.
     pub words: bool,
-    /// `C`: as CVS would; a lone `!` clears even though lines are patterns.
+    /// `C`: as in CVS; a lone `!` clears the list although lines are patterns.
     pub cvs: bool,
 }
 
-/// A rule that reads more rules in each directory.
+/// A rule that reads further rules from a file of each directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirMergeRule {
     /// The file's name: one component.
     pub name: Vec<u8>,
-    /// What its rules take from here.
+    /// The modifiers that its rules inherit.
     pub modifiers: RuleModifiers,
-    /// `n`: its rules hold in its directory alone.
+    /// `n`: its rules apply in its own directory only.
     pub not_inherited: bool,
-    /// The absolute path of the directory from which on such files are read above the root, too, if it has a slash.
+    /// If the name was given with a slash: the absolute path of a directory above the root. Files from there down to
+    /// the root are read, too.
     pub from: Option<Vec<u8>>,
 }
 
-/// One place in the list of rules; the first that matches decides.
+/// One item of a list of rules; the first match decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RuleEntry {
-    /// A rule.
+    /// A single rule.
     Rule(FilterRule),
-    /// The rules that a directory's own file holds, and those of the directories above.
+    /// The rules of a directory's own file, then those of the directories above.
     DirMerge(DirMergeRule),
 }
 
-/// All that decides what takes part, as it was typed, with merged files read.
+/// All rules of a run, parsed, with merged files read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleSet {
     /// The rules, in order.
     pub entries: Vec<RuleEntry>,
-    /// `--delete-excluded`: rules that name no side do not protect.
+    /// `--delete-excluded`: rules that name no side do not protect entries.
     pub delete_excluded: bool,
-    /// `--gitignore`: what `.gitignore` files leave out is left out.
+    /// `--gitignore`: entries that `.gitignore` files exclude are excluded.
     pub gitignore: bool,
-    /// `--vellumignore`: the same of `.vellumignore` files.
+    /// `--vellumignore`: the same for `.vellumignore` files.
     pub vellumignore: bool,
 }
 
-/// What was typed on a command line, in its order.
+/// An option of a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleArg {
     /// `--filter RULE`.
@@ -117,6 +118,6 @@ pub enum RuleArg {
     IncludeFrom(Vec<u8>),
     /// `--exclude-from FILE`.
     ExcludeFrom(Vec<u8>),
-    /// More of what CVS leaves out: patterns with white space between them.
+    /// Further patterns that CVS excludes, separated by white space.
     Cvs(Vec<u8>),
 }

@@ -1,6 +1,6 @@
-//! Rules ready to be asked, and what holds in one directory of a walk.
+//! Compiled rules, and the rules of one directory of a walk.
 //!
-//! Invariant: a scope never changes; that of a directory shares all that it inherits with that above it.
+//! Invariant: a scope never changes; that of a directory shares everything inherited with the one above it.
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use super::pattern::RulePattern;
 use super::rule::{DirMergeRule, FilterRule, RuleEffect, RuleEntry, RuleSet, RuleSides};
 use crate::ends::SyncSide;
 
-/// Rules that all the files of one directory may hold.
+/// Most rules that all rule files of one directory may contain.
 const OF_DIR_MAX: usize = 10_000;
 
-/// Reads a regular file of the directory that is entered; nothing if there is none of this name.
+/// Reads a regular file of the directory that is entered; None if there is none of this name.
 pub type ReadDirectoryFile<'r> = &'r mut dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>, String>;
 
 /// Reads a regular file of a directory above the root, by the directory's absolute path and its name.
 pub(super) type ReadAncestorFile<'r> = &'r mut dyn FnMut(&[u8], &[u8]) -> Result<Option<Vec<u8>>, String>;
 
-/// What is done about an entry.
+/// The verdict on an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleVerdict {
-    /// As an entry of the source: it is transferred; if not, what is below it is not even looked at.
+    /// As a source entry: it is transferred; if not, the entries below it are not even read.
     pub transfer: bool,
-    /// As an entry of the destination: `--delete` leaves it alone, with all that is below it.
+    /// As a destination entry: `--delete` keeps it, with everything below it.
     pub protect_from_delete: bool,
-    /// The same, where the directory that it is in is being removed: perishable rules do not hold there.
+    /// The same if its directory is being removed, where perishable rules do not apply.
     pub protect_in_removed: bool,
 }
 
@@ -39,9 +39,10 @@ pub struct SyncRules {
     entries: Vec<CompiledEntry>,
     merges: Vec<DirMergeRule>,
     default_sides: RuleSides,
-    /// The root's absolute path without its first slash, with one behind it: what absolute patterns are held against.
+    /// The root's absolute path without its leading slash, with a trailing one: absolute patterns are matched against
+    /// it.
     base: Vec<u8>,
-    /// The root's path, and whether entries' paths begin with its name.
+    /// The root's path, and whether the paths of entries begin with its name.
     root: (Vec<u8>, bool),
     ignore_files: Vec<&'static [u8]>,
 }
@@ -49,7 +50,7 @@ pub struct SyncRules {
 #[derive(Debug)]
 enum CompiledEntry {
     Rule(Box<RuleMatcher>),
-    /// The rules of a directory's own file: the one of this number in its scope.
+    /// The rules of a directory's own file: an index into `locals` of its scope.
     Local(usize),
 }
 
@@ -62,23 +63,23 @@ struct RuleMatcher {
     perishable: bool,
     absolute: bool,
     xattr: bool,
-    /// Where, in a path, the part begins that an anchored pattern is held against.
+    /// The offset in a path at which the part begins that an anchored pattern is matched against.
     offset: usize,
-    /// What is put before a path for an anchored pattern of a directory above the root.
+    /// The prefix of paths for an anchored pattern of a directory above the root.
     above: Vec<u8>,
 }
 
-/// What holds in one directory, besides what holds everywhere.
+/// The rules of one directory in addition to the global ones.
 #[derive(Debug, Clone, Default)]
 pub struct RuleScope {
-    /// Of each file that is looked for in directories.
+    /// The rules of each per-directory file.
     locals: Arc<Vec<Option<Arc<LocalRules>>>>,
-    /// Files that directories' own files want looked for.
+    /// Further per-directory files, which rules in such files name.
     more: Arc<Vec<DirMergeRule>>,
     ignored: Option<Arc<IgnorePatterns>>,
 }
 
-/// The patterns of an ignore file before those of `outer`. A line that is not understood is an error.
+/// Parses an ignore file; its patterns come before those of `outer`. Fails if a line cannot be parsed.
 fn parse_ignore_file(
     name: &[u8],
     text: &[u8],
@@ -101,7 +102,7 @@ struct LocalRules {
 }
 
 impl Drop for LocalRules {
-    /// Takes the chain apart in a loop: a tree with such a file on each of very many levels must not use up the stack.
+    /// Drops the chain in a loop: a tree with such a file on each of very many levels must not exhaust the stack.
     fn drop(&mut self) {
         let mut next = self.inherited.take();
         while let Some(local) = next {
@@ -111,12 +112,12 @@ impl Drop for LocalRules {
 }
 
 impl SyncRules {
-    /// Makes a matcher of `set`, for a tree whose root has the absolute path `root`.
+    /// Compiles `set` for a tree whose root has the absolute path `root`.
     pub fn new(set: &RuleSet, root: &[u8]) -> Result<Self, RuleError> {
         Self::new_named(set, root, false)
     }
 
-    /// The same; the paths of entries begin with the root's name, if it `is_named`.
+    /// The same; with `is_named` the paths of entries begin with the root's name.
     pub(super) fn new_named(set: &RuleSet, root: &[u8], is_named: bool) -> Result<Self, RuleError> {
         // The set may come from another host, which did not have to obey the limit.
         if set.entries.len() > RULES_MAX {
@@ -138,13 +139,13 @@ impl SyncRules {
         Ok(Self { entries, merges, default_sides, base, root, ignore_files })
     }
 
-    /// Whether everything takes part.
+    /// Whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.ignore_files.is_empty()
     }
 
-    /// Whether verdicts depend on the last component of a path alone.
+    /// Whether verdicts depend only on the last component of a path.
     #[must_use]
     pub fn needs_names_only(&self) -> bool {
         let by_name =
@@ -152,20 +153,20 @@ impl SyncRules {
         self.ignore_files.is_empty() && self.entries.iter().all(by_name)
     }
 
-    /// Whether directories may hold rules of their own, so that two trees may be judged differently.
+    /// Whether directories may contain further rules, so that verdicts differ between two trees.
     #[must_use]
     pub fn has_dir_rules(&self) -> bool {
         !(self.merges.is_empty() && self.ignore_files.is_empty())
     }
 
-    /// What holds above the root.
+    /// The scope above the root.
     #[must_use]
     pub fn top_scope(&self) -> RuleScope {
         RuleScope { locals: Arc::new(vec![None; self.merges.len()]), ..RuleScope::default() }
     }
 
-    /// The same, with the rules of the directories above the root where such are asked for. `read` gives the content of a
-    /// file in the directory at an absolute path.
+    /// The same, with the rules of directories above the root if a rule requires them. `read` reads a file of the
+    /// directory at an absolute path.
     pub(super) fn read_top_scope(&self, read: ReadAncestorFile<'_>) -> Result<RuleScope, RuleError> {
         let mut scope = self.top_scope();
         let (root, is_named) = &self.root;
@@ -201,8 +202,8 @@ impl SyncRules {
         Ok(scope)
     }
 
-    /// What holds in the directory at `dir` (empty for the root), which is in one where `outer` holds. `read` gives
-    /// the content of one of its files, or nothing if it has no such regular file.
+    /// The scope of the directory at `dir` (empty for the root), given that of the directory above. `read` reads one of
+    /// its files; it returns None if there is no regular file of that name.
     pub fn enter_dir(
         &self,
         outer: &RuleScope,
@@ -247,7 +248,7 @@ impl SyncRules {
         Ok(())
     }
 
-    /// The rules of one file, before those that are inherited.
+    /// The rules of one file, followed by the inherited ones.
     fn compile_local_rules(
         &self,
         merge: &DirMergeRule,
@@ -288,7 +289,7 @@ impl SyncRules {
         Ok(Arc::new(LocalRules { entries, inherited }))
     }
 
-    /// What is done about the entry at `path`, which is in a directory where `scope` holds.
+    /// The verdict on the entry at `path`, whose directory has the scope `scope`.
     #[must_use]
     pub fn evaluate_entry(&self, scope: &RuleScope, path: &[u8], is_dir: bool) -> RuleVerdict {
         let mut query =
@@ -311,8 +312,8 @@ impl SyncRules {
         }
     }
 
-    /// Whether rules about extended attributes (`x`) let the attribute `name` take part, on one side, in a directory where
-    /// `scope` holds: at the source it is copied then, at the destination removed where the source does not have it.
+    /// Whether rules on extended attributes (`x`) include the attribute `name` on one side, in a directory with the
+    /// scope `scope`: the source's attribute is copied, the destination's is removed if the source lacks it.
     #[must_use]
     pub fn should_transfer_xattr(&self, scope: &RuleScope, name: &[u8], side: SyncSide) -> bool {
         fn find_first_effect(
@@ -350,7 +351,7 @@ impl RuleMatcher {
     }
 }
 
-/// One question, and the answers so far.
+/// The evaluation of one path.
 struct RuleQuery<'a> {
     path: &'a [u8],
     is_dir: bool,
@@ -416,7 +417,7 @@ impl RuleQuery<'_> {
     }
 }
 
-/// Compiles `entries`, whose anchored patterns begin at `offset`; files of each directory go to `merges`, numbered
+/// Compiles `entries`, whose anchored patterns begin at `offset`; per-directory files are added to `merges`, numbered
 /// from `first`.
 fn compile_entries(
     entries: &[RuleEntry],
@@ -445,7 +446,7 @@ fn compile_entries(
     Ok(compiled)
 }
 
-/// The directory that a path is in; for a path of one name, nothing.
+/// The directory of a path; empty for a path of one name.
 fn parent_path(path: &[u8]) -> &[u8] {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(0) => path.get(..1).unwrap_or_default(),
@@ -454,7 +455,7 @@ fn parent_path(path: &[u8]) -> &[u8] {
     }
 }
 
-/// The directories from `from` down to the one that `root` is in, all with absolute paths.
+/// The directories from `from` down to the one above `root`, all with absolute paths.
 fn list_dirs_between<'r>(from: &[u8], root: &'r [u8]) -> Vec<&'r [u8]> {
     let mut dirs = Vec::new();
     let mut here = root;

@@ -1,7 +1,7 @@
-//! `--files-from`: a list of what is to be transferred.
+//! `--files-from`: a list of paths to be transferred.
 //!
-//! Invariant: no entry of the list leads out of the source: leading slashes and `.` are dropped, `..` is resolved
-//! within the source. What is not listed is neither transferred nor removed.
+//! Invariant: no path of the list leads out of the source: leading slashes and `.` are dropped, `..` is resolved within
+//! the source. Unlisted entries are neither transferred nor removed.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use super::error::RuleError;
 
-/// Paths of a list. Beyond that, a list is no list.
+/// Most paths of a list.
 const LISTED_MAX: usize = 10_000_000;
 
-/// What is transferred of a listed path.
+/// What is transferred of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ListedPath {
-    /// It is on the way to one that is listed.
+    /// Nothing of its own: it is above a listed path.
     Parent,
-    /// Itself.
+    /// The entry itself.
     Itself,
-    /// Itself and what is in it (it was written with a slash at its end), but not what is in directories there.
+    /// The entry and its children (it was written with a trailing slash), without the entries of subdirectories.
     Content,
 }
 
@@ -28,17 +28,17 @@ pub enum ListedPath {
 pub struct ListedPaths {
     #[serde(with = "pairs")]
     paths: BTreeMap<Vec<u8>, ListedPath>,
-    /// `-r`: of a directory, everything.
+    /// `-r`: directories are transferred with everything in them.
     recursive: bool,
-    /// The root itself takes part, though not all that is in it does.
+    /// The root itself takes part, although not all of its entries do.
     #[serde(default)]
     with_root: bool,
-    /// What is listed and is not at the source goes at the destination.
+    /// Listed paths that do not exist at the source are deleted at the destination.
     #[serde(default)]
     deletes_missing: bool,
 }
 
-/// A map as a list of pairs: in JSON only strings are keys, and paths are none.
+/// Serialises a map as a list of pairs: keys in JSON are strings, and paths need not be.
 mod pairs {
     use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ mod pairs {
 }
 
 impl ListedPaths {
-    /// Parses a list. With `nul`, a NUL ends each path and nothing is a comment.
+    /// Parses a list. With `nul`, paths are separated by NUL and there are no comments.
     pub fn parse(text: &[u8], nul: bool, recursive: bool) -> Result<Self, RuleError> {
         let ends = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
         let mut selection = Self { recursive, ..Self::default() };
@@ -105,7 +105,7 @@ impl ListedPaths {
         *known = listed.max(*known);
     }
 
-    /// The same list with other paths.
+    /// The same list with converted paths.
     #[must_use]
     pub fn convert_paths(&self, convert: &dyn Fn(&[u8]) -> Vec<u8>) -> Self {
         let mut converted = Self { paths: BTreeMap::new(), ..self.clone() };
@@ -115,7 +115,7 @@ impl ListedPaths {
         converted
     }
 
-    /// This list and another one.
+    /// The union of this list and another one.
     #[must_use]
     pub fn merge_with(mut self, other: Self) -> Self {
         for (path, listed) in other.paths {
@@ -127,21 +127,22 @@ impl ListedPaths {
         self
     }
 
-    /// The same; what is listed and is not at the source may go at the destination if `deletes_missing`.
+    /// The same list; with `deletes_missing`, listed paths that do not exist at the source may be deleted at the
+    /// destination.
     #[must_use]
     pub fn deleting_missing(self, deletes_missing: bool) -> Self {
         Self { deletes_missing, ..self }
     }
 
-    /// Whether an entry of the destination may go: it is in a directory of which everything is transferred, or was listed
-    /// itself where that is enough.
+    /// Whether an entry of the destination may be deleted: its directory is transferred with all entries, or it was
+    /// listed itself and that suffices.
     #[must_use]
     pub fn may_remove(&self, dir: &[u8], path: &[u8]) -> bool {
         let is_listed = || self.paths.get(path).is_some_and(|listed| *listed != ListedPath::Parent);
         self.contains_content_of(dir) || self.deletes_missing && is_listed()
     }
 
-    /// The same, and the root itself.
+    /// The same list with the root itself.
     #[must_use]
     pub fn with_root(self) -> Self {
         Self { with_root: true, ..self }
@@ -153,7 +154,7 @@ impl ListedPaths {
         self.with_root || self.contains_content_of(b"")
     }
 
-    /// The first line of a list that says by `/./` where a path begins to matter.
+    /// The first line of a list with a `/./`, which marks the part of a path that is kept.
     #[must_use]
     pub fn find_marked_line(text: &[u8], nul: bool) -> Option<&[u8]> {
         let ends = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
@@ -161,14 +162,14 @@ impl ListedPaths {
         lines.find(|line| line.windows(3).any(|bytes| bytes == b"/./"))
     }
 
-    /// The paths that are listed themselves.
+    /// The listed paths, without those above them.
     pub fn listed(&self) -> impl Iterator<Item = &[u8]> {
         let all =
             self.paths.iter().filter(|(path, listed)| **listed != ListedPath::Parent && !path.is_empty());
         all.map(|(path, _)| &path[..])
     }
 
-    /// Names in the directory at `dir` that are listed, or on the way to what is.
+    /// Names in the directory at `dir` that are listed, or above a listed path.
     #[must_use]
     pub fn find_names_in(&self, dir: &[u8]) -> Vec<Vec<u8>> {
         let prefix = if dir.is_empty() { Vec::new() } else { [dir, b"/"].concat() };
@@ -183,13 +184,13 @@ impl ListedPaths {
         path.is_empty() || self.paths.contains_key(path) || self.contains_content_of(parent_path(path))
     }
 
-    /// Whether the entry at `path` is on the way to one that is transferred.
+    /// Whether the entry at `path` is above one that is transferred.
     #[must_use]
     pub fn contains_below(&self, path: &[u8]) -> bool {
         self.paths.get(path) == Some(&ListedPath::Parent)
     }
 
-    /// Whether the entry at `path` can only be meant as a directory, though it be a symlink to one.
+    /// Whether the entry at `path` has to be a directory, or a symlink to one.
     #[must_use]
     pub fn is_dir_only(&self, path: &[u8]) -> bool {
         let deeper = [path, b"/"].concat();
@@ -202,7 +203,7 @@ impl ListedPaths {
         }
     }
 
-    /// Whether everything in the directory at `dir` is transferred, so that `--delete` may remove what is not there.
+    /// Whether all entries of the directory at `dir` are transferred, so that `--delete` may remove others.
     #[must_use]
     pub fn contains_content_of(&self, dir: &[u8]) -> bool {
         if self.paths.get(dir) == Some(&ListedPath::Content) {

@@ -1,18 +1,18 @@
-//! Patterns with wildcards, as automata whose states are followed all at once.
+//! Patterns with wildcards, as automata whose states are tracked in parallel.
 //!
-//! Invariant: a match looks at each byte once and at each state of the pattern at most once a byte. A pattern that is
-//! not well formed (a class without an end or with an unknown name) matches nothing.
+//! Invariant: a match reads each byte once and visits each state at most once for each byte. A malformed pattern (a
+//! class without an end or with an unknown name) matches nothing.
 
-/// States that fit on the stack, in words of 64; longer patterns take memory for a match.
+/// States that fit on the stack, in words of 64; a longer pattern allocates memory for a match.
 const STACK_WORDS: usize = 4;
 
-/// What one place of a pattern takes.
+/// One element of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum WildcardToken {
     Byte(u8),
     /// `?`: any byte but a slash.
     One,
-    /// `[…]`: a set of bytes, a bit each.
+    /// `[…]`: a set of bytes, one bit each.
     Class(Box<[u64; 4]>),
     /// `*`: any bytes but slashes.
     Star,
@@ -23,9 +23,9 @@ enum WildcardToken {
 /// A pattern with wildcards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WildcardPattern {
-    /// Nothing: it is not well formed.
+    /// It is malformed and matches nothing.
     tokens: Option<Vec<WildcardToken>>,
-    /// The bytes that it ends with, by which most names are told apart at once.
+    /// The bytes at its end, which exclude most names at once.
     tail: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ impl WildcardPattern {
         Self { tokens, tail }
     }
 
-    /// Whether the pieces, one after the other, match; or, if `after_slashes`, what is left of them after a slash.
+    /// Whether the concatenated pieces match; with `after_slashes` also the part after any slash.
     pub(super) fn matches_pieces(&self, pieces: [&[u8]; 3], after_slashes: bool) -> bool {
         let Some(tokens) = &self.tokens else { return false };
         let [_, text, after] = pieces;
@@ -64,7 +64,7 @@ impl WildcardPattern {
     }
 }
 
-/// Runs the automaton: bit `i` of `now` says that all before token `i` has been matched.
+/// Runs the automaton: bit `i` of `now` means that the tokens before `i` have matched.
 fn run_automaton<'s>(
     tokens: &[WildcardToken],
     pieces: [&[u8]; 3],
@@ -100,7 +100,7 @@ fn run_automaton<'s>(
     is_state_set(now, tokens.len())
 }
 
-/// Sets a state, and those that are reached from it without a byte.
+/// Sets a state, and those that are reachable from it without a byte.
 fn enter_state(tokens: &[WildcardToken], states: &mut [u64], mut at: usize) {
     loop {
         // Each state is entered once for each byte, which bounds the time.
@@ -121,7 +121,7 @@ fn is_state_set(states: &[u64], at: usize) -> bool {
     states.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
 }
 
-/// The state after `byte` in the state before `token`, which is number `at`.
+/// The state after `byte` from the state before `token`, whose number is `at`.
 fn next_state(token: &WildcardToken, byte: u8, at: usize) -> Option<usize> {
     match token {
         WildcardToken::Byte(wanted) => (*wanted == byte).then_some(at + 1),
@@ -166,7 +166,7 @@ fn parse_tokens(text: &[u8]) -> Option<Vec<WildcardToken>> {
     Some(tokens)
 }
 
-/// A class, from behind its opening bracket, and what follows its closing one.
+/// Parses a class after its opening bracket; returns it with the rest after its closing one.
 fn parse_class(text: &[u8]) -> Option<([u64; 4], &[u8])> {
     let (negated, mut rest) = match text {
         [b'!' | b'^', rest @ ..] => (true, rest),
@@ -233,16 +233,16 @@ fn add_byte(set: &mut [u64; 4], byte: u8) {
     }
 }
 
-/// What `[:` in a class begins.
+/// The parse of `[:` in a class.
 enum ClassMember<'t> {
     Class(fn(&u8) -> bool, &'t [u8]),
-    /// There is no `:]`: brackets and letters like any.
+    /// There is no `:]`: the bracket is an ordinary character.
     NoClass,
-    /// A name that is not known, or no end: the whole pattern matches nothing.
+    /// The name is unknown, or there is no end: the whole pattern matches nothing.
     Unknown,
 }
 
-/// A named class, from its first colon.
+/// Parses a named class from its first colon.
 fn parse_named_class(text: &[u8]) -> ClassMember<'_> {
     let Some(end) = text.iter().position(|byte| *byte == b']') else { return ClassMember::Unknown };
     let (Some(inside), Some(rest)) = (text.get(1..end), text.get(end + 1..)) else {

@@ -166,9 +166,8 @@ impl TwoWaySync<'_> {
 
     fn build_request(&self, rules: Arc<dyn EntryFilter>) -> ListingRequest {
         ListingRequest {
-            // Either side is where entries come from.
-            // As a source, a side lists what rules would transfer and reports what they leave out. Both sides
-            // need that, since both send.
+            // As a source, a side lists the entries that rules would transfer and reports those that they leave
+            // out. Both sides need that, since both send.
             side: SyncSide::Source,
             options: Arc::new(self.request.options.clone()),
             rules,

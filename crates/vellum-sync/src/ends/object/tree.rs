@@ -51,9 +51,8 @@ impl KeyTree {
                 Err(reason) => tree.add_problem(&object.key, reason),
             }
         }
-        // An object that has the name of a directory gives way.
-        // All directories are known only now: a key that makes one can come after the object of the same
-        // name.
+        // An object with the name of a directory is left out. All directories are known only now: a key that
+        // makes one can come after the object of the same name.
         for object in &listing.objects {
             if tree.remove_twofold(&object.key) {
                 tree.add_problem(&object.key, TWOFOLD);

@@ -179,9 +179,8 @@ impl<'a> TransferControl<'a> {
             let step = (range.end - position).min(self.choose_step_len()) as usize;
             let mut read_at = position;
             let mut write_at = position;
-            // Where the disk has to be waited for, others may write meanwhile.
-            // Threads that copy from the page cache would only wait for the inode lock of the destination in
-            // the kernel.
+            // A thread that waits for the disk lets others write meanwhile. Threads that copy from the page
+            // cache would only wait for the inode lock of the destination in the kernel.
             let write_lock =
                 is_in_page_cache(&from.file, position + step as u64 - 1).then(|| filling.lock_writes());
             let copied =

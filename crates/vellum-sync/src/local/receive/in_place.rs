@@ -39,9 +39,8 @@ impl EntryWriter<'_> {
             // A second name would change with it: the old version is copied.
             self.copy_backup(keeper, dir, entry, &old)?;
         }
-        // What is appended to has to be there, however content is sent.
-        // The source is told about the old file although it will be written over: it then sends only ranges
-        // that are still there when they are needed.
+        // Appending needs the old file by any method of sending. The source learns that the file will be
+        // written over: it then refers only to ranges that still exist when they are needed.
         let is_used = append || self.job.options.writing.delta != DeltaMode::Never;
         let there = OldVersion { file: &old.file, is_overwritten: true };
         let mut content = self.job.source.open_content(*entry, is_used.then_some(there))?;

@@ -39,9 +39,8 @@ pub fn serve_session(link: &Arc<SessionLink>, home: &Path) -> Result<()> {
     loop {
         let request = match link.receive_message() {
             Ok(request) => request,
-            // The end of the stream is as good as a farewell.
-            // The client is gone and nobody can be told. What it had asked for was stopped when the
-            // connection was lost.
+            // The end of the stream ends the session like a `Bye`. No report can reach the client, and its
+            // last request was stopped when the connection was lost.
             Err(SyncError::Lost) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -243,8 +242,7 @@ impl SyncServer<'_> {
         let outcome = execute_and_report(&link, &local, steps, [&from, &to], &options, &meter);
         link.set_stop_meter(None);
         let report = outcome?;
-        // What was listed is no more: a run begins with a listing.
-        // The plan changed what the listing describes. A second plan needs a new listing.
+        // The plan changed the entries that the listing describes. A second plan needs a new listing.
         end.listing = None;
         link.send_message(&SessionMessage::Done(report.into()))
     }
