@@ -1,6 +1,6 @@
-//! Work on directories of this host: listing them, and writing entries as a plan says.
+//! Synchronisation on directories of this host: listing them, and carrying out plans in them.
 //!
-//! Invariant: paths go to the system through `vellum_host::beneath` alone.
+//! Invariant: paths are passed to the kernel by `vellum_host::beneath` alone.
 
 pub mod moving;
 pub mod receive;

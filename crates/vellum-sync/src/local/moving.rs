@@ -1,8 +1,8 @@
-//! Entries that are moved: taken away at the source once the destination has them.
+//! Moving entries: they are removed at the source once the destination has them.
 //!
-//! Invariant: nothing is taken away that the destination does not have, whole and durable, nor what is not as it was
-//! listed; what cannot be told from the destination's own entry stays, too. Directories stay. Deliberately absent: which
-//! entries the destination has once a plan is carried out (see `plan`).
+//! Invariant: an entry is removed only if the destination has it completely and durably, and if it still is as it was
+//! listed; an entry that may be the same file as the destination's stays, too. Directories stay. Deliberately absent:
+//! which entries the destination has once a plan is carried out (see `plan`).
 
 use std::collections::HashSet;
 
@@ -14,7 +14,8 @@ use crate::error::{Result, SyncError};
 use crate::local::receive::{SyncJob, SyncProblem, SyncReport};
 use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
 
-/// Takes away at the source what a plan moved, except for what something is told of; tells what came of it in the report.
+/// Removes the moved entries of a plan at the source, except those with a reported problem; adds the result to the
+/// report.
 pub fn remove_moved_entries(job: &SyncJob<'_>, report: &mut SyncReport, meter: &ProgressMeter) -> Result<()> {
     if job.plan.moved.is_empty() || report.stopped {
         return Ok(());
@@ -43,7 +44,7 @@ pub fn remove_moved_entries(job: &SyncJob<'_>, report: &mut SyncReport, meter: &
     Ok(())
 }
 
-/// Takes entries away that still are as they were listed; `dir` opens the directory of one, `name` says what it is called
+/// Removes entries that are still as they were listed; `place` opens the directory of an entry and returns its name
 /// there.
 pub(crate) fn remove_unchanged_entries<'l>(
     listing: &'l TreeListing,
@@ -126,7 +127,7 @@ mod tests {
         end.list_entries(&wish, &ProgressMeter::default()).unwrap()
     }
 
-    /// Copies `from` to `to`; meddles with `from` before it is taken away.
+    /// Copies `from` to `to`; calls `meddle` before the entries of `from` are removed.
     fn moved(root: &Path, meddle: impl Fn(&Path, &mut SyncReport)) -> SyncReport {
         let from = root.join("from");
         let to = root.join("to");

@@ -1,8 +1,8 @@
 //! The receiving side.
 //!
-//! Invariant: a file has its old content or its new one, unless it was asked to be written in place; nothing is written
-//! through a symlink, and nothing outside of the destination's root. Deliberately absent: where content comes from, and
-//! in which order the steps of a plan are carried out (see `transfer`).
+//! Invariant: a file has its old content or its new one, unless it is written in place on request; nothing is written
+//! through a symlink, or outside of the destination's root. Deliberately absent: where content comes from, and the
+//! order in which steps are carried out (see `transfer`).
 
 mod attributes;
 mod basis;
@@ -40,57 +40,56 @@ use crate::model::listing::TreeListing;
 use crate::model::options::SyncOptions;
 use crate::plan::SyncPlan;
 
-/// A plan with all that is needed to carry it out.
+/// A plan with everything that is needed to carry it out.
 pub struct SyncJob<'a> {
-    /// What is to be done.
+    /// The plan.
     pub plan: &'a SyncPlan,
-    /// Where content comes from.
+    /// The end that content is read from.
     pub source: &'a dyn SourceEnd,
-    /// What is there.
+    /// The source's listing.
     pub from: &'a TreeListing,
-    /// What is at the destination.
+    /// The destination's listing.
     pub to: &'a TreeListing,
-    /// What was asked for.
+    /// The options.
     pub options: &'a SyncOptions,
 }
 
-/// The end where entries go.
+/// An end that entries are written to.
 pub trait DestinationEnd: SyncEnd {
-    /// Carries out a plan, exactly; goes on after the failure of one entry, and tells it.
+    /// Carries out exactly the steps of a plan; a failure of one entry is reported and does not end the run.
     fn execute_plan(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport>;
 }
 
-/// What became of a plan.
+/// The result of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SyncReport {
     /// Steps that were carried out.
     pub steps: u64,
     /// Bytes of data written.
     pub written: u64,
-    /// Bytes that needed not be written: blocks shared with the source, or of the old file.
+    /// Bytes that did not have to be written: blocks shared with the source, or with the old file.
     pub spared: u64,
-    /// What could not be done.
+    /// The failures of single entries.
     pub problems: Vec<SyncProblem>,
-    /// It was stopped before it was done.
+    /// It was stopped before the end.
     pub stopped: bool,
-    /// Everything was tried, and what was written is on the disk; looked at if entries are moved.
+    /// Everything was tried, and all written data is on the disk; only determined if entries are moved.
     pub durable: bool,
-    /// Entries that were taken away at the source.
+    /// Entries that were removed at the source.
     pub taken: u64,
-    /// Further names of files that are files of their own, since the destination could not link them.
+    /// Further names of files that are separate copies, because the destination could not link them.
     pub unlinked: u64,
-    /// Those among them that had nothing to be done about: an earlier run made them what they are. They are not among
-    /// the steps.
+    /// Those of them that needed no step, because an earlier run has made the copies.
     pub unchanged: u64,
 }
 
-/// Something that could not be done, while all else was.
+/// The failure of a single entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyncProblem {
     /// The path from the root.
     pub path: Vec<u8>,
-    /// What happened.
+    /// The error.
     pub message: String,
-    /// The source's file vanished: no harm.
+    /// The source's file vanished, which is no failure of the run.
     pub vanished: bool,
 }

@@ -1,8 +1,8 @@
-//! Listing a local tree: in parallel, one `statx` for each entry, relative to directories held open.
+//! Listing a local tree: in parallel, with one `statx` for each entry, relative to open directories.
 //!
-//! Invariant: nothing is opened but directories and, where a rule file is asked for, regular files; every call names
-//! one component below a directory held open, so that no symlink is followed and no depth is too great. Deliberately
-//! absent: what rules mean (see `rules`).
+//! Invariant: only directories and, where rules require it, regular rule files are opened; every call uses one
+//! component below an open directory, so that no symlink is followed and depth is not limited. Deliberately absent: the
+//! semantics of rules (see `rules`).
 
 mod follow;
 mod judge;
@@ -22,16 +22,16 @@ use crate::ends::ListingRequest;
 use crate::error::Result;
 use crate::model::listing::{EntryFlags, NewListingEntry, TreeListing};
 
-/// Where deleted and replaced entries go if that is asked for, at the destination's root.
+/// The directory of deleted and replaced entries at the destination's root, with `--trash`.
 pub const TRASH_DIR: &[u8] = b".vellum-trash";
 
-/// Whether a name is Vellum's own: neither listed nor deleted, whatever the rules say.
+/// Whether a name is reserved for Vellum: it is neither listed nor deleted, whatever the rules are.
 #[must_use]
 pub fn is_own_name(name: &[u8]) -> bool {
     name.starts_with(b".vellum") && (name == STATE_DIR.as_bytes() || name == TRASH_DIR || is_temp_name(name))
 }
 
-/// Lists what is in a directory.
+/// Lists the entries of a directory.
 pub fn scan_dir(root: &HeldDir, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
     if !wish.top.is_empty() && !should_list_named(wish, &wish.top, true)? {
         return Ok(create_omitted_listing());

@@ -1,8 +1,8 @@
-//! Carrying out a plan in a local directory: phase after phase, the files of one in parallel.
+//! Carrying out a plan in a local directory: phase after phase, with the files of a phase in parallel.
 //!
-//! Invariant: after the failure of one entry all others are carried out, but nothing is deleted; after a failure that
-//! all others would share (no space, read-only) nothing more is begun. Deliberately absent: what a step means for the
-//! filesystem (see `receive`).
+//! Invariant: after the failure of one entry all others are carried out, except deletions; after a failure that all
+//! others would share (no space, read-only) no further step is begun. Deliberately absent: the system calls of a step
+//! (see `receive`).
 
 mod burst;
 mod carrier;
@@ -115,7 +115,7 @@ fn execute_phases(carrier: &TransferContext<'_>, job: &SyncJob<'_>) {
     carrier.execute_steps(plan.phase_steps(StepPhase::Finish));
 }
 
-/// Names under which what arrived of files may wait to be taken up.
+/// The names of partial files that this run may continue.
 fn collect_partial_names(job: &SyncJob<'_>) -> Vec<Vec<u8>> {
     if !job.options.writing.resume {
         return Vec::new();

@@ -1,7 +1,6 @@
-//! Giving an entry its attributes, in the order that the kernel's side effects demand: owner, extended attributes,
-//! mode, times.
+//! Applying attributes in the order that side effects in the kernel require: owner, extended attributes, mode, times.
 //!
-//! Invariant: set-id bits come after the owner, and never lend the privileges of another than the source's.
+//! Invariant: set-id bits are set after the owner, and never grant the privileges of another owner than the source's.
 
 use rustix::io::Errno;
 use vellum_host::beneath::{BeneathError, HeldDir, HeldNode};
@@ -14,28 +13,28 @@ use crate::model::listing::ListingEntry;
 use crate::model::options::{ACL_PREFIX, SyncOptions};
 use crate::plan::WantedAttributes;
 
-/// Attributes that are removed if the source does not have them; labels belong to the system.
+/// Attributes that are removed if the source lacks them; others, such as labels, belong to the system.
 const REMOVED: [&[u8]; 3] = [b"user.", b"trusted.", b"security.capability"];
 
-/// What stood under a name before.
+/// The previous entry of a name.
 #[derive(Clone, Copy)]
 pub enum PreviousOccupant<'a> {
-    /// Nothing: modes are the source's, less what the umask takes, or the default ACL of the directory.
+    /// None: the mode is the source's, reduced by the umask or by the default ACL of the directory.
     Yes {
-        /// What is taken away.
+        /// The mode bits that are removed.
         umask: u32,
     },
-    /// Something with this mode.
+    /// An entry with this mode.
     No {
         /// The lowest twelve bits.
         mode: u32,
-        /// It, as it was listed: what rules protect of its attributes is not among them.
+        /// Its listed entry, whose attributes exclude those that rules protect.
         old: Option<ListingEntry<'a>>,
     },
 }
 
 impl PreviousOccupant<'_> {
-    /// Whether an attribute that the source does not have may be removed.
+    /// Whether an attribute that the source lacks may be removed.
     fn can_remove_xattr(&self, name: &[u8]) -> bool {
         match self {
             Self::No { old: Some(old), .. } => old.xattrs().iter().any(|xattr| xattr.name == name),
@@ -44,7 +43,7 @@ impl PreviousOccupant<'_> {
     }
 }
 
-/// Applies the attributes that an entry of the source asks for; gives what could not be applied.
+/// Applies the attributes of a source entry; returns messages for those that could not be applied.
 pub(super) fn apply_attributes(
     node: &HeldNode<'_>,
     entry: &ListingEntry<'_>,
@@ -54,7 +53,7 @@ pub(super) fn apply_attributes(
     apply_known_attributes(node, &node.stat()?, entry, newcomer, options)
 }
 
-/// The same where it is known what the node has.
+/// The same for a node whose present attributes are known.
 pub(super) fn apply_known_attributes(
     node: &HeldNode<'_>,
     now: &FileStat,
@@ -108,7 +107,7 @@ fn record_failure(outcome: std::result::Result<(), BeneathError>, failed: &mut V
     }
 }
 
-/// Gives owner and group where the caller may; tells which they are then.
+/// Sets owner and group as far as the process may; returns the resulting ones.
 fn apply_owner(
     node: &HeldNode<'_>,
     wanted: &WantedAttributes,
@@ -142,8 +141,8 @@ fn apply_owner(
     )
 }
 
-/// Makes ACLs and other attributes, as far as they are asked for, those of the source. Whether the mode may have changed
-/// by that.
+/// Sets the requested ACLs and other extended attributes to those of the source. Returns whether this may have changed
+/// the mode.
 fn apply_xattrs(
     target: PresentNode<'_>,
     entry: &ListingEntry<'_>,
@@ -180,7 +179,7 @@ fn apply_xattrs(
     touched
 }
 
-/// A node that gets attributes, and those that it has.
+/// A node with its present attributes.
 #[derive(Clone, Copy)]
 struct PresentNode<'a> {
     node: &'a HeldNode<'a>,
@@ -188,7 +187,7 @@ struct PresentNode<'a> {
 }
 
 impl PresentNode<'_> {
-    /// Tries again with write permission: the kernel asks for it, even of the owner, for `user.` attributes.
+    /// Tries again with write permission, which the kernel requires for `user.` attributes, even of the owner.
     fn retry_writable(
         &self,
         change: impl Fn() -> std::result::Result<(), BeneathError>,
@@ -203,7 +202,7 @@ impl PresentNode<'_> {
     }
 }
 
-/// The process's umask, as the system tells it: asking the kernel directly would change it for a moment.
+/// The umask of the process, from `/proc`: `umask(2)` can only be read by changing it.
 #[must_use]
 pub fn read_umask() -> u32 {
     const USUAL: u32 = 0o022;

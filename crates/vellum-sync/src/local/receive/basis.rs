@@ -1,6 +1,7 @@
 //! Entries that are taken from a basis directory instead of the source.
 //!
-//! Invariant: nothing is written in a basis directory. What is not there any more as it was listed comes from the source.
+//! Invariant: nothing is written in a basis directory. An entry that has changed there since it was listed is taken
+//! from the source.
 
 use vellum_host::beneath::{BeneathError, HeldDir};
 use vellum_types::FileKind;
@@ -13,7 +14,7 @@ use crate::model::listing::ListingEntry;
 use crate::plan::{SyncStep, WriteMethod};
 
 impl EntryWriter<'_> {
-    /// Gives an entry's name to what has it in `from`; copies it where that cannot be.
+    /// Links an entry's name to the file in `from`; copies the file if it cannot be linked.
     pub fn link_from_basis(
         &self,
         from: &HeldDir,
@@ -35,7 +36,7 @@ impl EntryWriter<'_> {
         self.copy_from_basis(from, home, step, entry)
     }
 
-    /// Writes a file with the content that `from` has of it, and the attributes of the source's.
+    /// Writes a file with the content of that in `from`, and the attributes of the source's.
     pub fn copy_from_basis(
         &self,
         from: &HeldDir,
@@ -59,7 +60,8 @@ impl EntryWriter<'_> {
     }
 }
 
-/// A file that cannot be opened there comes from the source like one that is not there.
+/// Ignores the error of a file that cannot be opened, as the entry is then taken from the source; only a lack of
+/// descriptors is an error.
 fn ignore_open_error(error: BeneathError) -> Result<()> {
     match error.errno() {
         Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => Err(error.into()),

@@ -1,6 +1,6 @@
-//! Filling a new file: from a file of this host as is fastest, or with pieces that arrive.
+//! Filling a new file: from a file of this host in the fastest way, or with pieces that arrive.
 //!
-//! Invariant: when a fill returns Ok the file has exactly the source's bytes, and the source stayed the same meanwhile.
+//! Invariant: a fill that returns Ok has written exactly the source's bytes, and the source stayed the same meanwhile.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -21,34 +21,34 @@ use crate::ends::{ContentPieces, FilePart, TransferPiece};
 use crate::error::{Result, SyncError};
 use crate::model::listing::{ContentDigest, EntryFlags, ListingEntry};
 
-/// Files up to this many bytes are read and written in one piece each: fewer calls than any other way.
+/// Files up to this many bytes are read and written by one call each, which takes the fewest calls.
 pub(crate) const SMALL: u64 = 128 << 10;
-/// Bytes between two looks at whether to go on.
+/// Bytes between two stop checks.
 const STEP: u64 = 8 << 20;
-/// Bytes that are compared, or looked at for zeros, at a time.
+/// Bytes that are compared, or searched for zeros, at a time.
 pub(super) const BLOCK: usize = 64 << 10;
 /// Shortest run of zeros that becomes a hole, bytes: a block of most filesystems.
 const HOLE: usize = 4096;
 
 thread_local! {
-    /// Of each worker, for files that go in one piece.
+    /// The buffer of each thread for files that are copied at once.
     pub(super) static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What all files of a run share: how fast it may go, what was counted, when to stop.
+/// The state that all files of a run share: bandwidth, counters, and the stop flag.
 pub(crate) struct TransferControl<'a> {
     pub meter: &'a ProgressMeter,
     pub written: AtomicU64,
     pub spared: AtomicU64,
-    /// Sharing the source's blocks was refused once, or those of old versions: it is not tried again.
+    /// Sharing blocks of the source, or of old versions, was refused once and is not tried again.
     no_clone: AtomicBool,
     no_share: AtomicBool,
     /// Runs of zeros become holes.
     pub(super) sparse: bool,
-    /// Bytes a second, and since when they are counted.
+    /// The bandwidth in bytes per second, and the start of the run.
     limit: Option<(u64, Instant)>,
     taken: AtomicU64,
-    /// Who helps with large files.
+    /// Idle threads, which help with large files.
     pub idle_workers: IdleWorkers,
 }
 
@@ -67,7 +67,7 @@ impl<'a> TransferControl<'a> {
         }
     }
 
-    /// Counts bytes that went by, waits if that was too fast, and says when to stop.
+    /// Counts transferred bytes, and waits while they exceed the bandwidth. Fails if a stop is requested.
     pub fn throttle_bytes(&self, bytes: u64) -> Result<()> {
         self.meter.add_progress(0, bytes);
         if let Some((limit, since)) = self.limit {
@@ -86,7 +86,7 @@ impl<'a> TransferControl<'a> {
         if self.meter.is_stopped() { Err(SyncError::Stopped) } else { Ok(()) }
     }
 
-    /// Counts bytes that needed not be written.
+    /// Counts bytes that did not have to be written.
     pub fn count_spared(&self, bytes: u64) {
         self.spared.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -100,7 +100,7 @@ impl<'a> TransferControl<'a> {
         self.written.fetch_add(written, Ordering::Relaxed);
     }
 
-    /// Whether a file, as it was listed, goes in one piece.
+    /// Whether a file can be copied at once, by its listed attributes.
     pub(super) fn can_copy_at_once(&self, entry: &ListingEntry<'_>) -> bool {
         entry.is_file()
             && entry.size() <= SMALL.min(self.choose_step_len())
@@ -153,12 +153,12 @@ impl<'a> TransferControl<'a> {
         self.throttle_bytes(size as u64)
     }
 
-    /// Shares the blocks of the version that was there, if its filesystem can.
+    /// Shares the blocks of the old version, if the filesystem supports that.
     pub(super) fn share_blocks(&self, to: &File, old: &OpenedFile) -> Result<bool> {
         clone_blocks(to, old, &self.no_share)
     }
 
-    /// Copies data alone.
+    /// Copies the data segments of a file only, and leaves holes.
     fn copy_data(&self, filling: &FileFill<'_>, from: &OpenedFile) -> Result<()> {
         // A hole at the end has no segment that would give the file its length.
         if from.stat.may_have_holes {
@@ -172,7 +172,7 @@ impl<'a> TransferControl<'a> {
             .process_ranges(split_ranges(segments), |range| self.copy_in_kernel(filling, from, range))
     }
 
-    /// Copies within the kernel, if it can.
+    /// Copies within the kernel if that is supported.
     fn copy_in_kernel(&self, filling: &FileFill<'_>, from: &OpenedFile, range: ContentRange) -> Result<()> {
         let mut position = range.start;
         while position < range.end {
@@ -245,7 +245,7 @@ impl<'a> TransferControl<'a> {
         Ok(())
     }
 
-    /// Writes where nothing was before.
+    /// Writes to a range that is new.
     pub(super) fn write_new_at(&self, to: &FileFill<'_>, bytes: &[u8], position: u64) -> Result<()> {
         if self.sparse {
             self.write_sparse_at(to, bytes, position)
@@ -254,7 +254,7 @@ impl<'a> TransferControl<'a> {
         }
     }
 
-    /// Writes what is not zero, into a file that has holes there.
+    /// Writes blocks with data, and leaves blocks of zeros as holes.
     fn write_sparse_at(&self, to: &FileFill<'_>, bytes: &[u8], mut position: u64) -> Result<()> {
         // Positions are multiples of the block size except at the end, so a skipped piece is a whole block on
         // most filesystems.
@@ -267,8 +267,8 @@ impl<'a> TransferControl<'a> {
         Ok(())
     }
 
-    /// Fills a file, which is empty, with pieces; `old` is the file that some of them are taken from. Gives the hash of
-    /// what arrived.
+    /// Fills a file, which is empty, with pieces; `old` is the file that some of them are taken from. Returns the hash
+    /// of the content.
     pub(super) fn assemble_pieces(
         &self,
         filling: &FileFill<'_>,
@@ -333,7 +333,7 @@ impl<'a> TransferControl<'a> {
         Ok(())
     }
 
-    /// Fills a file with parts that can be had at the same time.
+    /// Fills a file with parts that are read at the same time.
     pub(super) fn assemble_parts(&self, filling: &FileFill<'_>, parts: Vec<FilePart>) -> Result<()> {
         let size = parts.last().map_or(0, |part| part.end);
         self.idle_workers
@@ -360,7 +360,7 @@ impl<'a> TransferControl<'a> {
     }
 
     /// Makes `to`, which has other content, equal to the source: only blocks that differ are written. What lies beyond
-    /// its end is written in order: if that is cut off, its length tells how far it came, and it has no holes.
+    /// its end is written in order and without holes, so that the length of an interrupted file shows how far it came.
     pub fn patch_file(&self, to: &File, from: &OpenedFile, start: u64) -> Result<()> {
         let filling = FileFill::new_in_place(to);
         let end = from.stat.size;
@@ -420,7 +420,7 @@ fn clone_blocks(to: &File, from: &OpenedFile, refused: &AtomicBool) -> Result<bo
     }
 }
 
-/// The hash of what arrived, which is the one that the source tells, if it tells one.
+/// The hash of the received content; fails if the source provides another one.
 pub(super) fn verify_digest(hasher: &blake3::Hasher, pieces: &dyn ContentPieces) -> Result<ContentDigest> {
     let arrived = *hasher.finalize().as_bytes();
     match pieces.content_digest() {
@@ -429,7 +429,7 @@ pub(super) fn verify_digest(hasher: &blake3::Hasher, pieces: &dyn ContentPieces)
     }
 }
 
-/// Whether a byte of a file can be had without waiting for a disk.
+/// Whether a byte of a file can be read without waiting for a disk.
 fn is_in_page_cache(file: &File, position: u64) -> bool {
     let mut byte = [0];
     // RWF_NOWAIT fails with EAGAIN if the byte would have to be read from the disk. Filesystems that do not
@@ -437,12 +437,12 @@ fn is_in_page_cache(file: &File, position: u64) -> bool {
     preadv2(file, &mut [IoSliceMut::new(&mut byte)], position, ReadWriteFlags::NOWAIT).is_ok()
 }
 
-/// Gives a file its length.
+/// Sets the length of a file.
 pub(super) fn set_file_len(file: &File, len: u64) -> Result<()> {
     ftruncate(file, len).map_err(|errno| SyncError::wrap_io_error("write")(errno.into()))
 }
 
-/// The source's file is as it was when it was opened.
+/// Fails if the source's file has changed since it was opened.
 pub(crate) fn check_unchanged(from: &OpenedFile) -> Result<()> {
     let now = stat_file(&from.file)?;
     // Its last name may go meanwhile; content and attributes say whether it is what it was.
@@ -458,7 +458,7 @@ pub(crate) fn map_short_read(error: std::io::Error) -> SyncError {
     }
 }
 
-/// Hashes so many zeros.
+/// Adds this many zeros to a hash.
 pub(crate) fn hash_zeros(hasher: &mut blake3::Hasher, mut len: u64) {
     const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
     while len > 0 {

@@ -1,7 +1,7 @@
-//! The default ACL of a directory: what new entries may have there, in place of the umask.
+//! The default ACL of a directory: it limits the modes of new entries there, instead of the umask.
 //!
-//! The bytes are the kernel's (`linux/posix_acl_xattr.h`): a version, then entries of a tag, bits and a number, all little
-//! endian.
+//! The format is the kernel's (`linux/posix_acl_xattr.h`): a version, then entries of a tag, permissions and a number,
+//! all little endian.
 
 use vellum_host::beneath::HeldNode;
 
@@ -11,10 +11,10 @@ const USER_OBJ: u16 = 1;
 const GROUP_OBJ: u16 = 4;
 const MASK: u16 = 16;
 const OTHER: u16 = 32;
-/// Bytes of an entry.
+/// Bytes of one entry.
 const ENTRY_LEN: usize = 8;
 
-/// The mode bits that new entries of a directory may have by its default ACL; None if it has none.
+/// The mode bits that the default ACL of a directory allows for new entries; None if there is no default ACL.
 pub(super) fn read_allowed_mode(dir: &HeldNode<'_>) -> Option<u32> {
     decode_acl_mode(&dir.read_xattr(NAME).ok()??)
 }

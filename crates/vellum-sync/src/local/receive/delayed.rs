@@ -1,8 +1,8 @@
-//! New files that are complete and wait for their names until all of them are (`--delay-updates`).
+//! New files that are complete, and are renamed to their final names together at the end (`--delay-updates`).
 //!
-//! Invariant: they wait in a hidden directory of the run's own, or, on another filesystem than the destination's root,
-//! under temporary names beside their places: a run that is killed leaves only what the next one sweeps. Deliberately
-//! absent: when they get their names (see `transfer`).
+//! Invariant: they are in a hidden directory of the run, or, on another filesystem than the destination's root, under
+//! temporary names in their own directories: a killed run leaves only files that the next one removes. Deliberately
+//! absent: the time of the renames (see `transfer`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,10 +19,10 @@ use crate::error::Result;
 use crate::model::listing::ListingEntry;
 use crate::plan::SyncStep;
 
-/// The files of a run that wait.
+/// The delayed files of a run.
 pub(crate) struct DelayedNames {
     root: HeldDir,
-    /// When the root last changed, before the hidden directory was made in it.
+    /// The root's modification time before the hidden directory was created.
     root_changed: UnixTime,
     dir: HeldDir,
     number: AtomicU64,
@@ -30,29 +30,29 @@ pub(crate) struct DelayedNames {
 }
 
 struct DelayedState {
-    /// None: the names are given, and what comes now gets its own at once.
+    /// None: the delayed files are being renamed, and further files get their names at once.
     hidden: Option<HiddenDir>,
     waiting: Vec<WaitingFile>,
 }
 
-/// A file that waits.
+/// A delayed file.
 pub(crate) struct WaitingFile {
     pub step: SyncStep,
     place: WaitingPlace,
-    /// Another run would have found it where it was written.
+    /// It was written as a partial file, which the next run would have found.
     is_partial: bool,
 }
 
-/// Where a file waits.
+/// The location of a delayed file.
 enum WaitingPlace {
     /// In the hidden directory, under this name.
     Hidden(Vec<u8>),
-    /// Beside its place, under this name.
+    /// In its own directory, under this name.
     Beside(Vec<u8>),
 }
 
 impl DelayedNames {
-    /// Makes the hidden directory.
+    /// Creates the hidden directory.
     pub fn new(root: &HeldDir) -> Result<Self> {
         // Creating and removing the hidden directory changes the time of the root, which must not look like a
         // change by this run.
@@ -71,14 +71,14 @@ impl DelayedNames {
         self.state().hidden.is_some()
     }
 
-    /// All that wait; from now on files get their names at once.
+    /// Ends the delay and returns the delayed files; further files get their names at once.
     pub fn close(&self) -> (Option<HiddenDir>, Vec<WaitingFile>) {
         let mut state = self.state();
         // No step is executed at this moment, so no file can be added afterwards.
         (state.hidden.take(), std::mem::take(&mut state.waiting))
     }
 
-    /// Removes the hidden directory; with `keeps_time` the root is not changed by its having been there.
+    /// Removes the hidden directory; with `keeps_time` the root's modification time is restored.
     pub fn remove(&self, hidden: Option<HiddenDir>, keeps_time: bool) {
         let was_there = hidden.is_some();
         drop(hidden);
@@ -92,7 +92,7 @@ impl DelayedNames {
         self.state.lock()
     }
 
-    /// Puts a file where it waits; None if it lies on another filesystem than its place.
+    /// Moves a file to its temporary location; None if it is on another filesystem than its directory.
     fn put(&self, written: &mut WrittenFile, dir: &HeldDir) -> Result<Option<WaitingPlace>> {
         let name = self.number.fetch_add(1, Ordering::Relaxed).to_string().into_bytes();
         match written.commit_in(&self.dir, &name, ReplacePolicy::Never) {
@@ -111,7 +111,7 @@ impl DelayedNames {
 }
 
 impl EntryWriter<'_> {
-    /// Lets a file wait for its name.
+    /// Delays a file.
     pub(super) fn delay(
         &self,
         delayed: &DelayedNames,
@@ -135,7 +135,7 @@ impl EntryWriter<'_> {
         Ok(())
     }
 
-    /// Keeps the old version and gives a file that waits its name in `dir`.
+    /// Keeps the old version, and renames a delayed file to its final name in `dir`.
     pub fn name_waiting(&self, file: &WaitingFile, dir: &HeldDir, entry: &ListingEntry<'_>) -> Result<()> {
         let named = self.keep_backup(dir, &file.step, entry).and_then(|()| {
             let Some((from, name)) = self.where_it_waits(file, dir) else { return Ok(()) };
@@ -158,7 +158,7 @@ impl EntryWriter<'_> {
         named
     }
 
-    /// Puts a file that will not get its name where the next run finds it, or takes it away.
+    /// Moves a delayed file that will not be renamed to where the next run finds it, or removes it.
     pub fn give_up_waiting(&self, file: &WaitingFile, dir: &HeldDir, entry: &ListingEntry<'_>) {
         let Some((from, name)) = self.where_it_waits(file, dir) else { return };
         let kept = file.is_partial

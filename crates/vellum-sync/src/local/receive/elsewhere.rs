@@ -1,7 +1,7 @@
-//! Copies of old versions on another filesystem, where no name can lead to the file itself.
+//! Copies of old versions on another filesystem, which hard links cannot reach.
 //!
-//! Invariant: the copy is whole and durable under its name when this returns, so that the original may go. Deliberately
-//! absent: what becomes of the original (see `keep`).
+//! Invariant: when this returns, the copy is complete and durable under its name, so that the original can be removed.
+//! Deliberately absent: what happens with the original (see `keep`).
 
 use vellum_host::beneath::{
     ExtendedAttribute, HeldDir, HeldNode, ReplacePolicy, SpecialFile, StagingMethod, new_temp_name,
@@ -12,7 +12,7 @@ use vellum_types::{FileKind, UnixTime};
 
 use crate::error::{Result, SyncError};
 
-/// Copies the entry `name` of `dir` into `to`, as `kept`, over what has that name.
+/// Copies the entry `name` of `dir` to `kept` in `into`, and replaces an entry of that name.
 pub(super) fn copy_entry(dir: &HeldDir, name: &[u8], to: &HeldDir, kept: &[u8]) -> Result<()> {
     let stat = dir.stat(name)?;
     // The access time is read before the content, which would change it.
@@ -54,7 +54,7 @@ pub(super) fn copy_entry(dir: &HeldDir, name: &[u8], to: &HeldDir, kept: &[u8]) 
     Ok(to.sync_names()?)
 }
 
-/// What a copy has beside content.
+/// Copies the attributes of an entry.
 struct CopiedMetadata {
     stat: FileStat,
     atime: UnixTime,
@@ -62,7 +62,7 @@ struct CopiedMetadata {
 }
 
 impl CopiedMetadata {
-    /// As far as the other filesystem can: an old version with fewer attributes is better than none.
+    /// Applies them as far as the other filesystem can: an old version with fewer attributes is better than none.
     fn apply_to_node(&self, node: &HeldNode<'_>) {
         let FileStat { mode, uid, gid, mtime, .. } = self.stat;
         let times = Some((self.atime, mtime));

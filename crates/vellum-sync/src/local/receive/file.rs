@@ -1,4 +1,4 @@
-//! One entry that is received: written beside its place, given its attributes, and named in one step.
+//! Receiving one entry: it is written under a temporary name, gets its attributes, and is renamed in one step.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -34,21 +34,21 @@ pub(crate) struct EntryWriter<'a> {
     pub(super) staging: StagingDirectories,
     pub delayed: Option<DelayedNames>,
     umask: u32,
-    /// What was changed before this moment was changed before the run.
+    /// Files with a change time before this one were not changed during the run.
     pub(super) begun: UnixTime,
     siblings: NewFileDefaults,
     pub(super) times: TimeKeeping,
 }
 
-/// Where an entry goes.
+/// The destination of an entry.
 #[derive(Clone, Copy)]
 pub(crate) struct EntryDestination<'d> {
     pub dir: &'d HeldDir,
-    /// It is one that nobody sees yet: what is in it may have its own name from the start.
+    /// The hidden directory, if `dir` is one: entries in it are created under their final names.
     pub hidden: Option<&'d HiddenDir>,
 }
 
-/// A file being written, and what it is like before it is given anything, if that is known.
+/// A file being written, with its initial attributes if they are known.
 pub(super) struct UnfinishedFile {
     pub file: StagedFile,
     pub like: Option<FileStat>,
@@ -76,7 +76,7 @@ impl<'a> EntryWriter<'a> {
         }
     }
 
-    /// Writes a file; gives the attributes that could not be applied.
+    /// Writes a file; returns messages for attributes that could not be applied.
     pub fn write_file(
         &self,
         home: EntryDestination<'_>,
@@ -125,7 +125,7 @@ impl<'a> EntryWriter<'a> {
         self.write_staged_file(home, step, entry, old.as_ref(), &mut content)
     }
 
-    /// Writes a file beside its place, and gives it its name.
+    /// Writes a file under a temporary name, and renames it.
     pub(super) fn write_staged_file(
         &self,
         home: EntryDestination<'_>,
@@ -161,7 +161,7 @@ impl<'a> EntryWriter<'a> {
         Ok(failed)
     }
 
-    /// Gives a file that is complete its name.
+    /// Renames a complete file to its final name.
     pub(super) fn finish_file(
         &self,
         new: StagedFile,
@@ -177,8 +177,8 @@ impl<'a> EntryWriter<'a> {
         new.commit(entry.name(), ReplacePolicy::Never).map(drop).map_err(map_name_conflict)
     }
 
-    /// Fills a new file with pieces; gives the hash of what arrived, unless nobody will compare it and the parts of the
-    /// file can be had at the same time.
+    /// Fills a new file with pieces. Returns the hash of the content, unless the file's parts are read at the same time
+    /// and no verification needs the hash.
     fn assemble_file(
         &self,
         filling: &FileFill<'_>,
@@ -193,7 +193,7 @@ impl<'a> EntryWriter<'a> {
         }
     }
 
-    /// Begins a file that will have the entry's name.
+    /// Creates the file that will get the entry's name.
     pub(super) fn create_file(
         &self,
         home: EntryDestination<'_>,
@@ -223,12 +223,12 @@ impl<'a> EntryWriter<'a> {
         Ok(UnfinishedFile { file, like })
     }
 
-    /// Whether anybody looks at the old file: who copies within a host, and shares no blocks, does not.
+    /// Whether the old file is used: a local copy without shared blocks does not need it.
     fn needs_old_file(&self) -> bool {
         self.job.source.needs_old_version() || self.job.options.writing.delta == DeltaMode::Always
     }
 
-    /// Writes what is missing of a file that an earlier run may have begun.
+    /// Completes a file that an earlier run may have begun.
     fn resume_file(
         &self,
         partial: &PartialFile,
@@ -269,7 +269,7 @@ impl<'a> EntryWriter<'a> {
         Ok(failed)
     }
 
-    /// Gives a new file of a directory the attributes; `like` is what it has, if that is known.
+    /// Applies the attributes to a new file; `like` are its present ones, if they are known.
     pub(super) fn apply_file_attributes(
         &self,
         dir: &HeldDir,
@@ -288,7 +288,7 @@ impl<'a> EntryWriter<'a> {
         Ok(failed)
     }
 
-    /// What stood there before; `dir` has the default ACL that new entries get.
+    /// The previous entry of the name; `dir` has the default ACL for new entries.
     fn previous_occupant(&self, step: &SyncStep, dir: &HeldNode<'_>) -> PreviousOccupant<'a> {
         let old = step.old.map(|id| self.job.to.entry(id));
         let same_kind = |old: &ListingEntry<'_>| {
@@ -300,7 +300,7 @@ impl<'a> EntryWriter<'a> {
         }
     }
 
-    /// The mode bits that new entries of a directory do not get, where modes are not copied.
+    /// The mode bits that new entries of a directory do not get if modes are not copied.
     fn new_entry_umask(&self, dir: &HeldNode<'_>) -> u32 {
         if self.job.options.preserve.modes {
             return 0;
@@ -308,8 +308,8 @@ impl<'a> EntryWriter<'a> {
         default_acl::read_allowed_mode(dir).map_or(self.umask, |allowed| 0o777 & !allowed)
     }
 
-    /// Reads again what was written, and makes it durable, if that is asked for. `received` is the hash of content that
-    /// is not a file of this host.
+    /// Verifies the written file and syncs it, as far as the options require. `received` is the hash of content that is
+    /// not a file of this host.
     pub(super) fn sync_and_verify(
         &self,
         file: &File,
@@ -334,8 +334,8 @@ impl<'a> EntryWriter<'a> {
         if wanted == Some(hash_file(file)?) { Ok(()) } else { Err(SyncError::Unequal) }
     }
 
-    /// What is replaced, deleted or changed is as it was listed, or already as it shall be; asked for by
-    /// [`crate::model::options::WriteOptions::unchanged`].
+    /// Fails if the entry to be replaced, deleted or changed neither is as it was listed nor has its wanted state
+    /// already; only with [`crate::model::options::WriteOptions::unchanged`].
     pub fn check_old_unchanged(&self, dir: &HeldDir, step: &SyncStep) -> Result<()> {
         let old = step.old.map(|id| self.job.to.entry(id));
         let Some(old) = old.filter(|old| self.job.options.writing.unchanged && !old.is_dir()) else {
@@ -364,7 +364,7 @@ impl<'a> EntryWriter<'a> {
         }
     }
 
-    /// The source's file is as it was listed.
+    /// Fails if the source's file is not as it was listed.
     fn check_source_unchanged(&self, content: &SourceContent, entry: &ListingEntry<'_>) -> Result<()> {
         match content {
             // A local file is opened long after it was listed. What a two-way run decides about one version
@@ -389,7 +389,7 @@ impl<'a> EntryWriter<'a> {
         }
     }
 
-    /// Makes a symlink or a special file.
+    /// Creates a symlink or a special file.
     pub fn create_node(
         &self,
         dir: &HeldDir,
@@ -430,7 +430,7 @@ impl<'a> EntryWriter<'a> {
         }
     }
 
-    /// Makes a name of a file that is there; None if that cannot be, and a copy has to do.
+    /// Links a name to an existing file; None if that is impossible, and a copy has to be made.
     pub fn link_file(
         &self,
         from: (&HeldDir, &[u8]),
@@ -458,7 +458,7 @@ impl<'a> EntryWriter<'a> {
         .map(Some)
     }
 
-    /// Sets the attributes of something that is there.
+    /// Applies the attributes to an existing entry.
     pub fn apply_attributes(
         &self,
         node: &HeldNode<'_>,
@@ -469,7 +469,7 @@ impl<'a> EntryWriter<'a> {
         self.apply_new_attributes(node, node, step, entry)
     }
 
-    /// The same of an entry that is new in a directory, which has the default ACL that new entries get.
+    /// The same for a new entry of a directory, which has the default ACL for new entries.
     fn apply_new_attributes(
         &self,
         dir: &HeldNode<'_>,
@@ -498,19 +498,19 @@ impl<'a> EntryWriter<'a> {
     }
 }
 
-/// Whether a failure cut off what would have gone well, so that another run can go on where it was.
+/// Whether an error interrupted a transfer that another run can continue.
 pub(super) fn is_interruption(error: &SyncError) -> bool {
     matches!(error, SyncError::Lost | SyncError::LostTo { .. } | SyncError::Stopped) || error.is_final()
 }
 
-/// Whether a file cannot have another name there: it has too many, lies elsewhere, or the filesystem knows no such thing.
+/// Whether a file cannot be linked there: the link limit, another filesystem, or no support.
 pub(super) fn is_link_refused(error: &BeneathError) -> bool {
     // EPERM comes from filesystems without hard links (FAT) and from `fs.protected_hardlinks`.
     const REASONS: [Errno; 5] = [Errno::MLINK, Errno::XDEV, Errno::PERM, Errno::NOSYS, Errno::OPNOTSUPP];
     error.errno().is_some_and(|errno| REASONS.contains(&errno))
 }
 
-/// A name that is taken although nobody saw it.
+/// Maps the error of a name that is taken although the listing has no such entry.
 pub(crate) fn map_name_conflict(error: BeneathError) -> SyncError {
     match error.errno() {
         Some(Errno::EXIST) => SyncError::Taken,
@@ -518,7 +518,7 @@ pub(crate) fn map_name_conflict(error: BeneathError) -> SyncError {
     }
 }
 
-/// The BLAKE3 hash of a file's content.
+/// Computes the BLAKE3 hash of a file's content.
 pub(crate) fn hash_file(file: &File) -> Result<[u8; 32]> {
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; 4 * BLOCK];

@@ -1,9 +1,9 @@
-//! A file being filled, and written back while it is.
+//! Filling a file, with early write-back.
 //!
-//! Before ext4 lets a file take another's name it has all of it written back, so that a crash leaves the old content or
-//! the new one. Begun only then, the disk idles while a large file is copied, and the copy waits while the disk works.
-//! Invariant: what is asked for here is what the rename asks for, only earlier. Deliberately absent: waiting for the
-//! disk (see `Receiver::settle`).
+//! When a file replaces another by a rename, ext4 first writes it back (`auto_da_alloc`), so that a crash leaves the
+//! old content or the new one. If this starts only at the rename, the disk idles while a large file is copied, and then
+//! the rename waits. Invariant: this module requests only what the rename does anyway, earlier. Deliberately absent:
+//! waiting for the disk (see `EntryWriter::sync_and_verify`).
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,27 +12,27 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::fstatfs;
 use rustix::ioctl::{NoArg, ioctl, opcode};
 
-/// What `fstatfs` calls ext4, and its elders, which know nothing of the request and refuse it.
+/// The magic number of ext4, and of ext2 and ext3, which refuse the request.
 const EXT4: u64 = 0xef53;
-/// `EXT4_IOC_ALLOC_DA_BLKS`: blocks for what is in memory alone are chosen, and begin to be written.
+/// `EXT4_IOC_ALLOC_DA_BLKS`: allocates blocks for delayed data, and starts writing them.
 const WRITE_BACK: u32 = opcode::none(b'f', 12);
-/// Bytes between two requests: enough to keep a disk busy, few enough to leave nothing for the rename.
+/// Bytes between two requests: enough to keep a disk busy, and few enough to leave little for the rename.
 const STEP: u64 = 8 << 20;
 
-/// A file being filled, by several threads maybe.
+/// A file that is being filled, possibly by several threads.
 pub(super) struct FileFill<'f> {
     pub file: &'f File,
-    /// Who writes holds it. The kernel lets one thread at a time write to a file, too, but those that wait for it keep
-    /// their processors busy meanwhile.
+    /// Held while writing. The kernel, too, lets one thread at a time write to a file, but waiting threads spin on the
+    /// inode lock.
     write_lock: Mutex<()>,
     /// Requests are made, and were not refused.
     early: AtomicBool,
-    /// Bytes so far.
+    /// Bytes written so far.
     filled: AtomicU64,
 }
 
 impl<'f> FileFill<'f> {
-    /// A file of so many bytes, which takes another's name if it `replaces`.
+    /// A file of this size; it `replaces` another one when it is renamed.
     pub fn new(file: &'f File, size: u64, replaces: bool) -> Self {
         // Only a file that replaces another one is written back by the rename (`auto_da_alloc`), and a short
         // one is written back quickly.
@@ -40,17 +40,17 @@ impl<'f> FileFill<'f> {
         Self { file, write_lock: Mutex::default(), early: AtomicBool::new(early), filled: AtomicU64::new(0) }
     }
 
-    /// A file with other content, which is changed where it differs.
+    /// A file with old content, of which differing blocks are written.
     pub fn new_in_place(file: &'f File) -> Self {
         Self::new(file, 0, false)
     }
 
-    /// Held while it is written to.
+    /// Takes the lock for writing.
     pub fn lock_writes(&self) -> MutexGuard<'_, ()> {
         self.write_lock.lock()
     }
 
-    /// Counts bytes that were written to it.
+    /// Counts written bytes, and requests write-back after each step.
     pub fn count_written(&self, bytes: u64) {
         if !self.early.load(Ordering::Relaxed) {
             return;

@@ -1,5 +1,5 @@
-//! Writing over an old file, which is asked for by name: whoever reads it meanwhile, and a run that is killed, see a
-//! mixture.
+//! Writing over an old file, which the user has to request: readers, and a killed run, can leave a mixture of both
+//! versions.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -19,7 +19,7 @@ use crate::model::options::DeltaMode;
 use crate::plan::SyncStep;
 
 impl EntryWriter<'_> {
-    /// Writes over the old file from `start` on. Gives None if the file has other names: it is not changed then.
+    /// Writes over the old file from `start` on. None if the file has several names: it is not changed then.
     pub(super) fn write_in_place(
         &self,
         dir: &HeldDir,
@@ -50,7 +50,7 @@ impl EntryWriter<'_> {
             .map_err(|error| map_partial_write(error, &old))
     }
 
-    /// Makes the old file the new one, with its attributes.
+    /// Updates the old file to the new version, with its attributes.
     fn update_in_place(
         &self,
         step: &SyncStep,
@@ -77,7 +77,7 @@ impl EntryWriter<'_> {
         Ok(failed)
     }
 
-    /// Writes pieces over a file; gives the hash of what shall be there.
+    /// Writes pieces over a file; returns the hash of the new content.
     fn write_pieces_over(&self, file: &File, pieces: &mut dyn ContentPieces) -> Result<ContentDigest> {
         let mut hasher = blake3::Hasher::new();
         let filling = FileFill::new_in_place(file);
@@ -110,8 +110,8 @@ impl EntryWriter<'_> {
         verify_digest(&hasher, pieces)
     }
 
-    /// Takes a range that stands further on in the file, or just here. What stays is read, too: that the source has the
-    /// same was concluded from a short hash.
+    /// Moves a range towards the start of the file, or leaves it in place. It is read in either case: that the source
+    /// has the same content was concluded from a short hash.
     fn copy_range_down(
         &self,
         to: &FileFill<'_>,
@@ -156,10 +156,10 @@ impl EntryWriter<'_> {
     }
 }
 
-/// The failure of a file that was being written over. If something of it was written, the next run must see that it has
-/// to be written: a time long ago is no other version's, nor newer than the source's.
+/// Maps the error of a file that was being written over. If anything was written, the modification time is set to one
+/// that no version has, so that the next run writes the file again, also with `--update`.
 fn map_partial_write(error: SyncError, old: &OpenedFile) -> SyncError {
-    /// Its time of last change then.
+    /// The modification time of such a file.
     const LONG_AGO: UnixTime = UnixTime { secs: 0, nanos: 0 };
     // An error before the first write leaves the file as it was, and its time must stay.
     let is_untouched = stat_file(&old.file)
@@ -172,7 +172,7 @@ fn map_partial_write(error: SyncError, old: &OpenedFile) -> SyncError {
     SyncError::PartlyWritten(Box::new(error))
 }
 
-/// Makes a range of a file zeros.
+/// Writes zeros to a range of a file.
 fn zero_range(file: &File, position: u64, len: u64) -> Result<()> {
     use std::io::Write;
     let mut file = file;

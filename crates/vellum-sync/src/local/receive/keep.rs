@@ -1,6 +1,7 @@
-//! Keeping what is replaced or deleted: beside the new version, in a backup directory, or in the trash.
+//! Keeping replaced and deleted entries: in their own directory, in a backup directory, or in the trash.
 //!
-//! Invariant: nothing goes from its name before its old version has another; on another filesystem that is a durable copy.
+//! Invariant: an entry loses its name only after its old version has another; on another filesystem that is a durable
+//! copy.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,18 +14,18 @@ use crate::error::Result;
 use crate::local::scan::TRASH_DIR;
 use crate::model::options::WriteOptions;
 
-/// Mode of directories that are made for what is kept: nobody else reads what may be secret.
+/// Mode of directories that are created for kept versions, which other users may not read.
 const PRIVATE: u32 = 0o700;
 
-/// Where old versions go.
+/// The destination of kept versions.
 pub(crate) struct BackupKeeper {
-    /// The directory; None: beside the new version.
+    /// The directory; None: the directory of the new version.
     dir: Option<HeldDir>,
     suffix: Vec<u8>,
 }
 
 impl BackupKeeper {
-    /// What the options ask for; None if nothing is kept.
+    /// Opens the directory that the options select; None if nothing is kept.
     pub fn new(root: &HeldDir, writing: &WriteOptions) -> Result<Option<Self>> {
         // The directory is named by the time of the run, so versions of different runs do not replace each
         // other.
@@ -44,7 +45,7 @@ impl BackupKeeper {
         Ok(Some(Self { dir, suffix: backup.suffix.clone() }))
     }
 
-    /// Keeps what will be replaced: it gets a second name.
+    /// Keeps an entry that will be replaced: it gets a second name.
     pub fn keep_replaced(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<()> {
         let (to, kept) = self.open_backup_dir(dir, name, path)?;
         // A hard link leaves the old version under its own name until the new one replaces it there: no
@@ -57,7 +58,7 @@ impl BackupKeeper {
         }
     }
 
-    /// Keeps what will be deleted: it is moved.
+    /// Keeps an entry that will be deleted: it is moved.
     pub fn keep_deleted(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<()> {
         let (to, kept) = self.open_backup_dir(dir, name, path)?;
         match dir.rename(name, &to, &kept) {
@@ -71,7 +72,7 @@ impl BackupKeeper {
         }
     }
 
-    /// Keeps a copy that stands under a temporary name in `dir`, as the old version of `name`.
+    /// Keeps a copy with a temporary name in `dir` as the old version of `name`.
     pub fn keep_copy(&self, dir: &HeldDir, temp: &[u8], name: &[u8], path: &[u8]) -> Result<()> {
         let (to, kept) = self.open_backup_dir(dir, name, path)?;
         match dir.rename(temp, &to, &kept) {
@@ -83,7 +84,7 @@ impl BackupKeeper {
         }
     }
 
-    /// Where something of this path is kept, and under which name.
+    /// The directory and the name for the kept version of a path.
     fn open_backup_dir(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<(HeldDir, Vec<u8>)> {
         let kept = [name, &self.suffix].concat();
         let Some(root) = &self.dir else { return Ok((dir.clone(), kept)) };
@@ -94,7 +95,7 @@ impl BackupKeeper {
     }
 }
 
-/// The directory at an absolute path; what is missing of it is made.
+/// Opens the directory at an absolute path; missing directories are created.
 fn open_or_create_dir(path: &std::path::Path) -> Result<HeldDir> {
     match (HeldDir::open_trusted_root(path), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.is_not_found() => {
@@ -104,8 +105,8 @@ fn open_or_create_dir(path: &std::path::Path) -> Result<HeldDir> {
     }
 }
 
-/// A new directory of this name, or of the name and a number: a clock that was set back says the same moment again, and
-/// what an earlier run keeps there is not to be put over.
+/// Creates a directory of this name, or of the name and a number: after the clock was set back a name can recur, and
+/// the versions of an earlier run may not be replaced.
 fn create_unique_dir(dir: &HeldDir, name: &str) -> Result<HeldDir> {
     let mut number = 1_u64;
     loop {
@@ -118,7 +119,7 @@ fn create_unique_dir(dir: &HeldDir, name: &str) -> Result<HeldDir> {
     }
 }
 
-/// The directory at a path below another, made where it is not there.
+/// Opens the directory at a path below another; missing directories are created.
 pub(super) fn create_path(root: &HeldDir, path: &[u8]) -> Result<HeldDir> {
     let mut here = root.clone();
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
@@ -134,7 +135,7 @@ pub(super) fn create_path(root: &HeldDir, path: &[u8]) -> Result<HeldDir> {
     Ok(here)
 }
 
-/// The present moment, UTC, as a name.
+/// The current time in UTC, as a name.
 fn format_timestamp() -> String {
     const DAY: u64 = 86_400;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

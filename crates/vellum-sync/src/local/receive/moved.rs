@@ -1,10 +1,10 @@
-//! A new version of a file that shares blocks with the one that was there, also with those that moved.
+//! Writing a new version that shares blocks with the old one, including blocks that moved.
 //!
-//! Something put into a file, or taken out of it, moves all that lies behind. A filesystem can share what moved by whole
-//! blocks; it is found as what moved is found for another host (see `delta`). Invariant: what is shared is compared
-//! with the source, byte by byte, when nobody else can change it any more. Deliberately absent: what moved by less than
-//! a block, which no filesystem can share, and what moved in a file that is as long as it was, which costs a look at
-//! every byte and is rare.
+//! An insertion into a file, or a deletion from it, moves all content behind it. A filesystem can share moved content
+//! in whole blocks; it is found as in a transfer to another host (see `delta`). Invariant: shared content is compared
+//! with the source, byte by byte, once no other process can change it. Deliberately absent: content that moved by less
+//! than a block, which no filesystem can share, and moves within a file of unchanged length, which are rare and would
+//! take a scan of every byte.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,22 +21,22 @@ use super::ranges::ContentRange;
 use crate::error::{Result, SyncError};
 use crate::remote::delta::{DeltaOperation, FileSignature, SignatureMatcher};
 
-/// A run of bytes that the old version has, too.
+/// A range of content that the old version also has.
 #[derive(Clone, Copy)]
 struct SharedRun {
-    /// Where it is there, and here.
+    /// Its offsets in the old version and in the new one.
     old: u64,
     new: u64,
     len: u64,
 }
 
 impl SharedRun {
-    /// Whether another one goes on where this one ends, on both sides.
+    /// Whether another range continues this one in both versions.
     fn is_continued_by(&self, next: &Self) -> bool {
         (self.old + self.len, self.new + self.len) == (next.old, next.new)
     }
 
-    /// What of it can be shared in blocks of this length: nothing, unless it moved by whole ones.
+    /// The part that can be shared in blocks of this size; None unless it moved by whole blocks.
     fn align_to_blocks(&self, block: u64) -> Option<Self> {
         let start = self.new.next_multiple_of(block);
         let len = (self.new + self.len).checked_sub(start)? / block * block;
@@ -45,21 +45,21 @@ impl SharedRun {
     }
 }
 
-/// A new version being made of an old one.
+/// The writing of a new version.
 struct SharedRewrite<'r> {
     flow: &'r TransferControl<'r>,
     to: &'r FileFill<'r>,
     from: &'r OpenedFile,
     old: &'r File,
-    /// Bytes of a block of the filesystem.
+    /// The filesystem's block size, bytes.
     block: u64,
-    /// What was found last, which may go on.
+    /// The last range found, which the next may continue.
     found: Option<SharedRun>,
     position: u64,
 }
 
 impl TransferControl<'_> {
-    /// Makes a file, which has the old version's blocks, equal to the source.
+    /// Makes a file with the old version's blocks equal to the source.
     pub(super) fn rewrite_shared(
         &self,
         to: &FileFill<'_>,
@@ -127,7 +127,7 @@ impl SharedRewrite<'_> {
         }
     }
 
-    /// Shares what of the last run can be, and writes the rest.
+    /// Shares the whole blocks of the last range, and writes the rest.
     fn flush_found_run(&mut self) -> Result<()> {
         let Some(run) = self.found.take() else { return Ok(()) };
         let end = run.new + run.len;
@@ -140,7 +140,7 @@ impl SharedRewrite<'_> {
         self.write_range(inner.new + inner.len, end)
     }
 
-    /// Has the filesystem share blocks.
+    /// Shares blocks by a call to the filesystem.
     fn share_run(&self, run: &SharedRun) -> Result<()> {
         let mut done = 0;
         while done < run.len {
@@ -159,13 +159,13 @@ impl SharedRewrite<'_> {
         Ok(())
     }
 
-    /// Writes a range of the source.
+    /// Copies a range of the source.
     fn write_range(&self, start: u64, end: u64) -> Result<()> {
         self.flow.copy_buffered(self.to, self.from, ContentRange { start, end }, self.flow.sparse)
     }
 }
 
-/// A file that is read from a place on, whatever its own position.
+/// Reads a file from an offset on, independently of its own position.
 struct PositionedFile<'f>(&'f File, u64);
 
 impl Read for PositionedFile<'_> {

@@ -1,6 +1,7 @@
-//! Large files of which a run may be cut off: what arrived is kept under a name that the next run finds again.
+//! Partial files: the received part of a large file is kept under a name that the next run finds, if the run is cut
+//! off.
 //!
-//! Invariant: what an earlier run left is never trusted; it is compared with the source before it counts.
+//! Invariant: content of an earlier run is not trusted; it is compared with the source before it is used.
 
 use std::fs::File;
 
@@ -15,28 +16,28 @@ use crate::error::Result;
 use crate::model::listing::ListingEntry;
 use crate::model::options::WriteOptions;
 
-/// Files up to this many bytes are sent again: that costs less than to look for what is there of them.
+/// Files up to this many bytes are sent again: that costs less than comparing their received part.
 const SIZE_MIN: u64 = 1 << 20;
 
 /// A file being written that stays if the run is cut off.
 pub(super) struct PartialFile {
     dir: HeldDir,
     name: Vec<u8>,
-    /// The file, at first with what an earlier run left.
+    /// The file, at first with the content of an earlier run.
     pub file: File,
-    /// The directory that was made for it, by the one that holds it, and its name.
+    /// The directory that was created for it: its parent and its name.
     made: Option<(HeldDir, Vec<u8>)>,
 }
 
-/// Where such a file is.
+/// The location of a partial file.
 pub(super) struct PartialPlace {
     pub dir: HeldDir,
     pub name: Vec<u8>,
-    /// The directory that is made for it, by the one that holds it, and its name.
+    /// The directory that is created for it: its parent and its name.
     made: Option<(HeldDir, Vec<u8>)>,
 }
 
-/// The name under which what arrived of this file is kept: its own, as long as it does not change.
+/// The name of the partial file of a source file; it changes with the file.
 pub(crate) fn partial_file_name(entry: &ListingEntry<'_>) -> Vec<u8> {
     let mut key = entry.path();
     let size = entry.size();
@@ -49,7 +50,7 @@ pub(crate) fn partial_file_name(entry: &ListingEntry<'_>) -> Vec<u8> {
 }
 
 impl PartialFile {
-    /// Opens or makes it; None if the options do not ask for it, the file is small, or another run is writing it.
+    /// Opens or creates it; None if the options exclude it, the file is small, or another run is writing it.
     pub fn open(
         dir: &HeldDir,
         entry: &ListingEntry<'_>,
@@ -75,7 +76,7 @@ impl PartialFile {
         }
     }
 
-    /// Where it is.
+    /// Determines its location.
     pub fn resolve_location(
         dir: &HeldDir,
         entry: &ListingEntry<'_>,
@@ -98,7 +99,7 @@ impl PartialFile {
         })
     }
 
-    /// Takes it away if nothing has arrived, or if what arrived is of no use to another run.
+    /// Removes it if it is empty, or useless for another run.
     pub fn discard_unless_useful(&self, is_of_use: bool) {
         if !is_of_use || self.arrived_len() == 0 {
             // What cannot be removed is found by the next run.
@@ -107,12 +108,12 @@ impl PartialFile {
         }
     }
 
-    /// Bytes that are there.
+    /// The length of its content.
     pub fn arrived_len(&self) -> u64 {
         self.file.metadata().map_or(0, |meta| meta.len())
     }
 
-    /// Gives the file its name.
+    /// Renames it to its final name.
     pub fn commit_in(
         &self,
         to: &HeldDir,

@@ -1,8 +1,8 @@
-//! A large file in ranges, which threads that have nothing else to do copy beside the one that has the file.
+//! Copying a large file in ranges, with the help of idle threads.
 //!
-//! Invariant: when sharing returns, every range was worked off once, or one failed and that is what is returned; nobody
-//! is at work any more. Deliberately absent: threads of its own. A run with many files keeps all of its threads busy
-//! without it, and only its last files are shared.
+//! Invariant: when a call returns, every range was processed once, or one failed and its error is returned; no thread
+//! works on it any more. Deliberately absent: additional threads. A run with many files keeps all of its threads busy,
+//! and only its last files are shared.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Scope;
@@ -11,17 +11,17 @@ use parking_lot::Mutex;
 
 use crate::error::{Result, SyncError};
 
-/// Bytes of a range: a few milliseconds of copying, beside which starting a thread is nothing.
+/// Bytes of a range: copying it takes a few milliseconds, compared with which starting a thread takes little.
 pub(crate) const RANGE: u64 = 16 << 20;
 
-/// A part of a file.
+/// A range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ContentRange {
     pub start: u64,
     pub end: u64,
 }
 
-/// Cuts segments, each with its first byte and the byte after its last, into ranges.
+/// Splits segments, each with its start and its end, into ranges.
 pub(super) fn split_ranges(
     segments: impl Iterator<Item = Result<ContentRange>>,
 ) -> impl Iterator<Item = Result<ContentRange>> {
@@ -40,11 +40,11 @@ pub(super) fn split_ranges(
     })
 }
 
-/// The threads of a run that have nothing to do.
+/// The number of idle threads of a run.
 #[derive(Default)]
 pub(crate) struct IdleWorkers(AtomicUsize);
 
-/// One of them, until it is dropped.
+/// One idle thread, taken until this is dropped.
 struct IdleWorker<'h>(&'h IdleWorkers);
 
 impl Drop for IdleWorker<'_> {
@@ -54,12 +54,12 @@ impl Drop for IdleWorker<'_> {
 }
 
 impl IdleWorkers {
-    /// So many are idle now, whatever was before.
+    /// Sets the number of idle threads.
     pub fn set_idle_count(&self, idle: usize) {
         self.0.store(idle, Ordering::Relaxed);
     }
 
-    /// One more has nothing left to do.
+    /// Adds one idle thread.
     pub fn add_idle_worker(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -69,7 +69,7 @@ impl IdleWorkers {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok().map(|_| IdleWorker(self))
     }
 
-    /// Has `work` done for each range, by this thread and by those that are idle or become so meanwhile.
+    /// Calls `work` for each range, on this thread and on those that are idle or become so meanwhile.
     pub(super) fn process_ranges<R: Send>(
         &self,
         ranges: impl Iterator<Item = Result<R>> + Send,
@@ -86,7 +86,7 @@ impl IdleWorkers {
         queue.failed.into_inner().map_or(Ok(()), Err)
     }
 
-    /// Takes one range after the other. Whoever sees that there are more calls somebody who is idle.
+    /// Processes one range after the other. If there are more, an idle thread is started.
     fn process_queue<'scope, R: Send, I: Iterator<Item = Result<R>> + Send>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -107,16 +107,16 @@ impl IdleWorkers {
     }
 }
 
-/// Ranges that nobody has taken yet.
+/// The ranges that no thread has taken yet.
 struct RangeQueue<I: Iterator> {
     ranges: Mutex<std::iter::Peekable<I>>,
-    /// One failed: the others are of no use.
+    /// A range failed, so the others are not processed.
     over: AtomicBool,
     failed: Mutex<Option<SyncError>>,
 }
 
 impl<R, I: Iterator<Item = Result<R>>> RangeQueue<I> {
-    /// One that nobody has, and whether there are more.
+    /// Takes a range; also returns whether there are more.
     fn next_range(&self) -> Option<(R, bool)> {
         if self.over.load(Ordering::Relaxed) {
             return None;

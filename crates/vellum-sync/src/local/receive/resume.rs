@@ -1,7 +1,7 @@
-//! Going on with a file of which an earlier run wrote the beginning, from pieces that arrive.
+//! Continuing a file, whose beginning an earlier run wrote, with pieces that arrive.
 //!
-//! Invariant: what is there counts only where the source says that it has the same bytes, and the hash of the whole is
-//! compared in the end. What was written over is never taken for what had been there.
+//! Invariant: existing content is used only where the source confirms that it has the same bytes, and the hash of the
+//! whole is compared in the end. Content that was overwritten is not used as old content.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,12 +15,12 @@ use crate::ends::{ContentPieces, TransferPiece};
 use crate::error::{Result, SyncError};
 use crate::model::listing::ContentDigest;
 
-/// The file as it is being written.
+/// The file being written.
 struct ResumedFile<'f> {
     filling: FileFill<'f>,
-    /// Bytes that were there.
+    /// Its initial length.
     arrived: u64,
-    /// From here on it is no more what it was.
+    /// From here on its old content was overwritten.
     changed: Option<u64>,
     position: u64,
     hasher: blake3::Hasher,
@@ -28,8 +28,8 @@ struct ResumedFile<'f> {
 }
 
 impl TransferControl<'_> {
-    /// Writes what is missing of `file`, of which so many bytes are there. If they turn out to be of no use the file is
-    /// emptied, and another try begins anew. Gives the hash of what is there now.
+    /// Completes `file`, whose initial length is `arrived`. If its content proves wrong, the file is emptied, and
+    /// another try starts anew. Returns the hash of the new content.
     pub fn resume_content(
         &self,
         file: &File,
@@ -94,7 +94,7 @@ impl TransferControl<'_> {
         }
     }
 
-    /// Beyond what was there a hole is one by itself.
+    /// Beyond the initial length, a hole needs no write.
     fn write_resumed_zeros(&self, going: &mut ResumedFile<'_>, len: u64) -> Result<()> {
         going.changed.get_or_insert(going.position);
         let end = going.position.saturating_add(len).min(going.arrived);
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// What comes of `there` and some pieces that shall make `whole`.
+    /// Resumes a file with the content `there` by pieces that result in `whole`.
     fn gone_on(there: &[u8], parts: Vec<TestPiece>, whole: &[u8]) -> Result<Vec<u8>> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all_at(there, 0).unwrap();

@@ -1,8 +1,8 @@
-//! Small files of this host: read in one go, looked at once, written in one go.
+//! Small files of this host: read by one call, checked once, written by one call.
 //!
-//! Invariant: what gets a name is what the source had at one moment. One look does, after the reading: a file of which
-//! nothing has changed since before this run began did not change while it was read. Deliberately absent: files of which
-//! that cannot be said, such as those just written; they are looked at before and after (see `content`).
+//! Invariant: a file is only renamed with content that the source had at one moment. One check after reading suffices:
+//! a file whose change time is before the start of this run did not change while it was read. Deliberately absent:
+//! files with a later change time, which are checked before and after reading (see `content`).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -22,28 +22,27 @@ use crate::model::listing::ListingEntry;
 use crate::model::options::{DeltaMode, SyncOptions};
 use crate::plan::SyncStep;
 
-/// What was changed less than this before the run may have been changed within it: filesystems tell the time in ticks,
-/// the longest of which take 10 ms.
+/// A change this shortly before the run may have happened during it: filesystems store times in ticks of up to 10 ms.
 const TICKS: Duration = Duration::from_millis(100);
-/// Directories of which is remembered what new files are like there: those that all workers are busy in.
+/// How many directories' initial attributes are remembered: about as many as all threads work in.
 const REMEMBERED: usize = 16;
 /// A time that no file has.
 const NEVER: UnixTime = UnixTime { secs: i64::MIN, nanos: 0 };
 
-/// The moment before which a change was made before the run.
+/// Changes with a time before this one happened before the run.
 pub(super) fn compute_begin_time() -> UnixTime {
     let before = SystemTime::now().checked_sub(TICKS).and_then(|then| then.duration_since(UNIX_EPOCH).ok());
     let before = before.unwrap_or_default();
     UnixTime { secs: before.as_secs().try_into().unwrap_or(i64::MAX), nanos: before.subsec_nanos() }
 }
 
-/// What new files are like in a directory before they are given anything: owner and mode follow from the directory, its
-/// ACL and the mode that was asked for, and are the same for all of them.
+/// The initial attributes of new files in a directory: owner and mode follow from the directory, its ACL and the mode
+/// of creation, and are the same for all files.
 #[derive(Default)]
 pub(super) struct NewFileDefaults(Mutex<Vec<(HeldDir, u32, FileStat)>>);
 
 impl NewFileDefaults {
-    /// The attributes of a file that was just made in `dir` with a mode; None if it must be looked at.
+    /// The attributes of a file that was just created in `dir` with a mode; None if they have to be read.
     pub fn find_or_stat(
         &self,
         dir: &HeldDir,
@@ -72,7 +71,7 @@ impl NewFileDefaults {
 }
 
 impl EntryWriter<'_> {
-    /// Writes a file in one go; None if it has to go the way of all others.
+    /// Writes a file with one call; None if it has to be written in the general way.
     pub(super) fn write_small_file(
         &self,
         home: EntryDestination<'_>,
@@ -99,7 +98,7 @@ impl EntryWriter<'_> {
         outcome
     }
 
-    /// All that the file has; None unless that is known to be what it had when it was listed.
+    /// Reads the whole file; None unless its content is known to be that of the listing.
     fn read_small_file<'b>(
         &self,
         from: &File,

@@ -1,9 +1,9 @@
-//! Directories that the user named for files being written: where they are begun (`--temp-dir`), and where what arrived of
-//! them is kept (an absolute `--partial-dir`).
+//! Directories that the user selected for files being written: for temporary files (`--temp-dir`), and for partial
+//! files (an absolute `--partial-dir`).
 //!
-//! Invariant: a file that was written on another filesystem is copied under a temporary name beside its place, so that
-//! it gets its own in one step all the same. Deliberately absent: sweeping these directories, in which others may be at
-//! work; where the filesystem knows files without names, nothing is left there.
+//! Invariant: a file that was written on another filesystem is copied to a temporary name in its own directory, so that
+//! it still appears in one step. Deliberately absent: removing old files from these directories, which other runs may
+//! use; where the filesystem supports files without names (O_TMPFILE), none are left.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -24,22 +24,22 @@ use crate::model::listing::ListingEntry;
 use crate::model::options::{WriteOptions, resolve_missing_path};
 use crate::plan::SyncStep;
 
-/// Mode of a directory that is made for what arrives: nobody else reads what may be secret.
+/// Mode of a directory that is created for partial files, which other users may not read.
 const PRIVATE: u32 = 0o700;
 const TEMP: &str = "cannot write files in the directory of --temp-dir";
 const PARTIAL: &str = "cannot keep files in the directory of --partial-dir";
 
-/// The directories, opened before anything is changed.
+/// The directories, which are opened before anything is changed.
 #[derive(Debug, Clone, Default)]
 pub struct StagingDirectories {
-    /// Where files are begun; none: beside their places.
+    /// The directory of temporary files; None: their own directories.
     pub(super) temp: Option<HeldDir>,
-    /// Where what arrived of large files is kept, if not beside their places.
+    /// The directory of partial files; None: their own directories.
     pub(super) partial: Option<HeldDir>,
 }
 
 impl StagingDirectories {
-    /// Opens them; `root` is the destination's.
+    /// Opens them; `root` is the destination's root.
     pub(crate) fn open_dirs(root: &HeldDir, writing: &WriteOptions) -> Result<Self> {
         let temp = writing
             .temp_dir
@@ -52,7 +52,7 @@ impl StagingDirectories {
         Ok(Self { temp: temp.transpose()?, partial: partial.transpose()? })
     }
 
-    /// Fails where [`Self::open_dirs`] would fail once the destination, which is not there yet, is made.
+    /// Fails if [`Self::open_dirs`] would fail once the destination, which does not exist yet, is created.
     pub fn check_dirs(destination: &Path, writing: &WriteOptions) -> Result<()> {
         let open = |path: &[u8]| {
             let path = destination.join(OsStr::from_bytes(path));
@@ -74,7 +74,7 @@ impl StagingDirectories {
     }
 }
 
-/// The directory at an absolute path; its last component is made if it is not there.
+/// Opens the directory at an absolute path; its last component is created if it is missing.
 fn open_or_create_dir(root: &HeldDir, path: &[u8]) -> std::result::Result<HeldDir, BeneathError> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     match (root.open_trusted_dir(path), path.iter().rposition(|byte| *byte == b'/')) {
@@ -99,11 +99,11 @@ fn unusable_dir_error(what: &'static str, path: &[u8], error: &BeneathError) -> 
     SyncError::End { what, path: path.to_vec(), why }
 }
 
-/// A file that is complete but for its name.
+/// A complete file without its final name.
 pub(super) enum WrittenFile {
-    /// Nobody finds it if the run ends now.
+    /// It disappears, or is removed by a later run, if the run ends now.
     Staged(StagedFile),
-    /// Another run would find it.
+    /// Another run would continue it.
     Partial(PartialFile),
 }
 
@@ -129,7 +129,7 @@ impl WrittenFile {
 }
 
 impl WrittenFile {
-    /// Takes it away where it was written: it was copied.
+    /// Removes it, after it was copied.
     pub(super) fn discard(self) {
         if let Self::Partial(partial) = self {
             partial.discard_unless_useful(false);
@@ -138,7 +138,7 @@ impl WrittenFile {
 }
 
 impl EntryWriter<'_> {
-    /// Keeps the old version and gives a file that is complete its name.
+    /// Keeps the old version, and renames a complete file to its final name.
     pub(super) fn publish_written(
         &self,
         mut written: WrittenFile,
@@ -191,13 +191,13 @@ impl EntryWriter<'_> {
         }
     }
 
-    /// Sees to it that a file which was given its name still has its times.
+    /// Sets the times of a renamed file again if the rename changed them.
     fn restore_times(&self, file: &File, entry: &ListingEntry<'_>) {
         let hold = || Some(HeldNode::from_file(file));
         self.times.ensure_times_after_rename(hold, entry, self.job.options);
     }
 
-    /// A copy, beside its place, of a file that was written on another filesystem.
+    /// Copies a file of another filesystem to a temporary file in its own directory.
     pub(super) fn copy_staged_file(
         &self,
         file: &File,

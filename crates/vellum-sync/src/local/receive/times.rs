@@ -1,8 +1,8 @@
-//! Whether the destination's filesystem keeps the times that it is given.
+//! Whether the destination's filesystem keeps the times that are set.
 //!
-//! Invariant: a time that was set and is not there, or is not there any more when the file has its name, is set again in the
-//! way that older FUSE filesystems need, which pass over a time of change that comes without one of reading. What is known
-//! of the filesystem is asked once a run: where times stay, a file costs no call more.
+//! Invariant: a modification time that was not stored, or that a rename changed, is set again together with an access
+//! time: older FUSE filesystems ignore one without the other. The filesystem's behaviour is determined once for each
+//! run: where times are kept, further files cost no additional call.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,27 +14,27 @@ use crate::model::listing::{ListingEntry, TimeGranularity};
 use crate::model::options::SyncOptions;
 use crate::plan::WantedAttributes;
 
-/// Seconds from the present within which a time may be there by chance.
+/// A time this many seconds from now may equal the expected one by chance.
 const RECENT: u64 = 60;
 
 const KEPT: u8 = 1;
 const LOST: u8 = 2;
 
-/// What is known of the filesystem.
+/// The known behaviour of the filesystem.
 #[derive(Debug, Default)]
 pub(super) struct TimeKeeping {
-    /// After they were set.
+    /// Of setting a time.
     setting: TimeCheck,
-    /// After what has them was renamed: FAT through FUSE gives it the present.
+    /// Of a rename: FAT through FUSE sets the current time.
     naming: TimeCheck,
 }
 
-/// Whether times are there after one kind of call: [`KEPT`], [`LOST`], or 0 while nothing is known.
+/// Whether times are kept by one kind of call: [`KEPT`], [`LOST`], or 0 while it is unknown.
 #[derive(Debug, Default)]
 struct TimeCheck(AtomicU8);
 
 impl TimeKeeping {
-    /// Sees to it that something has the time that it was given. Where that cannot be, whoever gave it has said so.
+    /// Sets a modification time again if it was not stored. A failure was already reported when it was set first.
     pub fn ensure_times(&self, node: &HeldNode<'_>, entry: &ListingEntry<'_>, options: &SyncOptions) {
         if self.setting.is_kept() {
             return;
@@ -47,7 +47,7 @@ impl TimeKeeping {
         }
     }
 
-    /// The same of what had the time, and was renamed since. `hold` finds it, if anybody has to look at it.
+    /// The same after a rename. `hold` opens the file if it has to be examined.
     pub fn ensure_times_after_rename<'n>(
         &self,
         hold: impl FnOnce() -> Option<HeldNode<'n>>,
@@ -68,12 +68,12 @@ impl TimeKeeping {
 }
 
 impl TimeCheck {
-    /// Whether nobody has to look again.
+    /// Whether times are known to be kept.
     fn is_kept(&self) -> bool {
         self.0.load(Ordering::Relaxed) == KEPT
     }
 
-    /// Whether something has not the time that it was given, as far as that is known or can be seen.
+    /// Whether the modification time was lost, as far as that is known or can be seen.
     fn is_lost(&self, node: &HeldNode<'_>, mtime: UnixTime) -> bool {
         match self.0.load(Ordering::Relaxed) {
             KEPT => return false,

@@ -1,7 +1,7 @@
-//! Symlinks at the source that are not taken as what they are: followed, or left out because they lead out of the tree.
+//! Symlinks at the source that are followed, or that are left out because they lead out of the tree.
 //!
-//! Invariant: at the destination nothing is followed but what `--keep-dirlinks` asks for. Whether a symlink leads out is decided by its words alone, as
-//! rsync decides it: nobody can change that by moving directories.
+//! Invariant: at the destination only the symlinks of `--keep-dirlinks` are followed. Whether a symlink leads out is
+//! determined by its target text alone, as in rsync: other users cannot change that by moving directories.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::error::{Result, SyncError};
 use crate::model::listing::EntryDetail;
 use crate::model::options::FollowSymlinks;
 
-/// The directory that is looked at.
+/// The directory that is visited.
 #[derive(Clone, Copy)]
 pub(super) struct FollowedDirectory<'h> {
     pub dir: &'h HeldDir,
     pub judge: &'h dyn EntryFilter,
-    /// Names above its entries, from where symlinks may not lead out.
+    /// The number of names above its entries; symlinks may not lead above the first.
     pub depth: usize,
-    /// At a destination: names of symlinks that count as the directories that they lead to.
+    /// At a destination: names of symlinks that are treated as the directories that they lead to.
     pub dir_links: Option<LinksInDirectory<'h>>,
 }
 
-/// Names in a directory of a destination that are symlinks and count as the directories that they lead to.
+/// Symlinks in a directory of a destination that are treated as the directories that they lead to.
 #[derive(Clone, Copy)]
 pub(super) struct LinksInDirectory<'h> {
-    /// Where they may lead.
+    /// The directory that they may not lead out of.
     pub root: &'h HeldDir,
     /// The directory's path from there.
     pub path: &'h [u8],
@@ -39,7 +39,7 @@ pub(super) struct LinksInDirectory<'h> {
 }
 
 impl LinksInDirectory<'_> {
-    /// What a symlink leads to, if that is a directory.
+    /// The target of a symlink, if that is a directory.
     fn resolve_link(self, dir: &HeldDir, name: &[u8]) -> Result<Option<FileStat>> {
         let path = match self.path.is_empty() {
             true => name.to_vec(),
@@ -62,7 +62,7 @@ impl LinksInDirectory<'_> {
     }
 }
 
-/// Symlinks of a destination that count as directories, by the paths of the directories that they are in.
+/// Symlinks of a destination that are treated as directories, by the paths of their own directories.
 #[derive(Default)]
 pub(super) struct DirectoryLinks(HashMap<Vec<u8>, HashSet<Vec<u8>>>);
 
@@ -84,19 +84,19 @@ impl DirectoryLinks {
         self.0.is_empty()
     }
 
-    /// The names of those in a directory.
+    /// The names of such symlinks in a directory.
     pub fn names_in(&self, dir: &[u8]) -> Option<&HashSet<Vec<u8>>> {
         self.0.get(dir)
     }
 }
 
-/// What becomes of symlinks.
+/// How symlinks are handled.
 #[derive(Clone, Copy)]
 pub(super) struct SymlinkFollower {
     follow: FollowSymlinks,
     safe: bool,
     is_source: bool,
-    /// Symlinks on the way to what was asked for by its path may be met.
+    /// There are named paths, which may contain symlinks.
     has_ways: bool,
 }
 
@@ -108,12 +108,12 @@ impl SymlinkFollower {
         Self { follow: preserve.follow, safe: preserve.safe_links, is_source, has_ways }
     }
 
-    /// Whether any are followed.
+    /// Whether any symlinks are followed.
     pub fn is_following(self) -> bool {
         self.is_source && (self.follow != FollowSymlinks::Never || self.has_ways)
     }
 
-    /// What a symlink leads to, if it is to be followed.
+    /// The target of a symlink, if it is to be followed.
     pub fn resolve_target(
         self,
         here: &FollowedDirectory<'_>,
@@ -145,7 +145,7 @@ impl SymlinkFollower {
         }
     }
 
-    /// Whether a symlink is left out, since it leads out of the tree.
+    /// Whether a symlink is left out because it leads out of the tree.
     pub fn should_omit(self, stat: &FileStat, detail: Option<&EntryDetail>, depth: usize) -> bool {
         self.safe
             && self.is_source
@@ -154,8 +154,8 @@ impl SymlinkFollower {
     }
 }
 
-/// Whether a target leads out of the tree from a directory that is so many names below its top. Only steps upwards at
-/// its beginning are weighed; later ones could mean anything, since what is before them may be a symlink itself.
+/// Whether a target leads out of the tree from a directory at this depth. Only leading `..` components are counted; a
+/// later one makes the target count as outside, since the component before it may itself be a symlink.
 pub(super) fn is_outside_tree(target: &[u8], depth: usize) -> bool {
     // An absolute target counts as outside even if it leads into the tree, as in rsync (`unsafe_symlink`): on
     // the other host it would lead elsewhere.
@@ -170,14 +170,14 @@ pub(super) fn is_outside_tree(target: &[u8], depth: usize) -> bool {
     up > depth || names.any(|name| name == b"..")
 }
 
-/// A directory that is being walked, and those above it.
+/// A directory of a walk, with those above it.
 pub(super) struct AncestorDirectories {
     pub id: (u64, u64),
     pub above: Option<Arc<AncestorDirectories>>,
 }
 
 impl AncestorDirectories {
-    /// Whether it is one of these.
+    /// Whether the chain contains a directory.
     pub fn contains_dir(&self, id: (u64, u64)) -> bool {
         let mut next = Some(self);
         while let Some(here) = next {
@@ -191,7 +191,7 @@ impl AncestorDirectories {
 }
 
 impl Drop for AncestorDirectories {
-    /// Takes the chain apart in a loop: a very deep tree must not use up the stack.
+    /// Drops the chain in a loop: a very deep tree must not exhaust the stack.
     fn drop(&mut self) {
         let mut next = self.above.take();
         while let Some(here) = next {

@@ -1,4 +1,4 @@
-//! One directory: its names, judged and looked at.
+//! Visiting one directory: its names are matched against rules and examined.
 
 use std::collections::HashSet;
 
@@ -19,29 +19,29 @@ use crate::model::listing::{
 };
 use crate::model::options::{ACL_PREFIX, DeletePhase, SymlinkHandling};
 
-/// What was found in a directory.
+/// The contents of one directory.
 pub(super) struct DirectoryContents {
     /// Its entries.
     pub block: DirectoryBlock,
-    /// Subdirectories to visit: place in the block, and name.
+    /// Subdirectories to visit: position in the block, and name.
     pub dirs: Vec<(u32, Box<[u8]>)>,
-    /// Symlinks that were followed: places in the block.
+    /// Symlinks that were followed: positions in the block.
     pub followed: Vec<u32>,
-    /// Files with several names: place in the block, device and inode.
+    /// Files with several names: position in the block, device and inode.
     pub linked: Vec<(u32, u64, u64)>,
-    /// When files' attributes last changed, if that was asked for: place in the block, and stamp.
+    /// Change stamps of files, if they are requested: position in the block, and stamp.
     pub stamps: Vec<(u32, u64)>,
-    /// What could not be looked at; paths are names.
+    /// Entries that could not be examined; paths are names.
     pub unlisted: Vec<UnlistedEntry>,
     /// Names of files that a killed run may have left.
     pub leftovers: Vec<Box<[u8]>>,
-    /// Something was left out.
+    /// An entry was left out.
     pub keeps: bool,
-    /// The directory is a store of Vellum's.
+    /// The directory is a Vellum store.
     pub is_store: bool,
-    /// Regular files.
+    /// The number of regular files.
     pub files: u64,
-    /// How finely times are kept here.
+    /// The resolution of times.
     pub granularity: TimeGranularity,
 }
 
@@ -63,7 +63,7 @@ impl DirectoryContents {
     }
 }
 
-/// What is known of a name that the rules took.
+/// A name that the rules include, with the verdict.
 #[derive(Clone, Copy)]
 struct FilteredName<'h> {
     here: &'h FollowedDirectory<'h>,
@@ -73,33 +73,33 @@ struct FilteredName<'h> {
     is_between: bool,
 }
 
-/// What a name was found to be.
+/// The attributes of a name.
 struct VisitedFile {
     stat: FileStat,
-    /// It is a symlink, and this is what it leads to.
+    /// It is a symlink, and these are the attributes of its target.
     followed: bool,
-    /// A regular file or a directory stands for it, which keeps its metadata in an attribute.
+    /// A regular file or directory represents it, with metadata in an attribute.
     is_stored: bool,
 }
 
-/// What is looked for.
+/// What a visit reads.
 pub(super) struct DirectoryVisitor<'w> {
     wish: &'w ListingRequest,
-    /// Extended attributes or ACLs.
+    /// Extended attributes or ACLs are read.
     xattrs: bool,
-    /// Metadata is kept in an attribute.
+    /// Metadata is stored in an attribute.
     is_stored: bool,
     atimes: bool,
     groups: bool,
     recursive: bool,
-    /// Directories on the way to what was named are nothing but names.
+    /// Directories above named paths are listed without their attributes.
     bare_way: bool,
-    /// Directories may be deleted with what is in them.
+    /// Directories may be deleted with their entries.
     deletes: bool,
     symlinks: SymlinkHandling,
     pub(super) links: SymlinkFollower,
     partial_dir: Option<&'w [u8]>,
-    /// Device of the root's filesystem, where others are not entered.
+    /// The device of the root, if other filesystems are not entered.
     device: Option<u64>,
 }
 
@@ -122,18 +122,18 @@ impl<'w> DirectoryVisitor<'w> {
         }
     }
 
-    /// What was asked for.
+    /// The request.
     pub fn request(&self) -> &'w ListingRequest {
         self.wish
     }
 
-    /// Directories of other devices are not entered.
+    /// Sets the device; directories of other devices are not entered.
     pub fn with_device(mut self, device: Option<u64>) -> Self {
         self.device = device;
         self
     }
 
-    /// Looks at all names of a directory.
+    /// Examines all names of a directory.
     pub fn visit_dir(&self, here: &FollowedDirectory<'_>) -> Result<DirectoryContents> {
         let dir = here.dir;
         let mut names = dir.read_names_once()?;
@@ -236,7 +236,7 @@ impl<'w> DirectoryVisitor<'w> {
         }
     }
 
-    /// Looks at one name, and enters it as `shown`.
+    /// Examines one name, and adds it as `shown`.
     pub fn add_named_entry(
         &self,
         dir: &HeldDir,
@@ -256,7 +256,7 @@ impl<'w> DirectoryVisitor<'w> {
         self.add_entry([name, shown], judged, found)
     }
 
-    /// What a name is, or leads to if it is to be followed, or stands for if metadata is kept in attributes.
+    /// The attributes of a name: those of its target if it is followed, or those that it stores in an attribute.
     fn stat_name(&self, here: &FollowedDirectory<'_>, name: &[u8], is_way: bool) -> Result<VisitedFile> {
         let own = here.dir.stat(name)?;
         let target = self.links.resolve_target(here, name, &own, is_way)?;
@@ -327,12 +327,12 @@ impl<'w> DirectoryVisitor<'w> {
         Ok(())
     }
 
-    /// The metadata that the root keeps in an attribute, where that is asked for.
+    /// The metadata that the root stores in an attribute, if that is requested.
     pub fn read_root_stat(&self, root: &HeldNode<'_>) -> Result<Option<StoredStat>> {
         if self.is_stored { StoredStat::read_from_node(root, FileKind::Dir, b".") } else { Ok(None) }
     }
 
-    /// What few entries have.
+    /// Reads the facts that few entries have.
     fn read_detail(
         &self,
         here: &FollowedDirectory<'_>,
@@ -366,7 +366,7 @@ impl<'w> DirectoryVisitor<'w> {
         Ok(any.then_some(detail))
     }
 
-    /// The attributes that are asked for, and that the rules do not leave out. ACLs are none to the rules.
+    /// The requested attributes that the rules include. Rules do not apply to ACLs.
     pub fn read_xattrs(
         &self,
         node: &HeldNode<'_>,
@@ -403,7 +403,7 @@ fn hold_node(
     if followed { dir.hold_node_following(name) } else { dir.hold_node(name) }
 }
 
-/// Whether a directory, which has these names, is a store of Vellum's.
+/// Whether a directory with these names is a Vellum store.
 fn is_vellum_store(dir: &HeldDir, has: &dyn Fn(&[u8]) -> bool) -> bool {
     use std::io::Read;
     let head = has(CONFIG_OBJECT.as_bytes()).then(|| {
@@ -415,23 +415,23 @@ fn is_vellum_store(dir: &HeldDir, has: &dyn Fn(&[u8]) -> bool) -> bool {
     own_place::is_vellum_store(head.flatten().as_deref(), |folder| has(folder.as_bytes()))
 }
 
-/// The moment at which anything of a file last changed, as a number; 0 stands for none. The inode's number is left out:
-/// some filesystems give other ones each time that they are mounted.
+/// The change time of a file as a number; 0 stands for an unknown one. The inode number is not part of it: some
+/// filesystems assign new ones at each mount.
 pub(crate) fn compute_stamp(stat: &FileStat) -> u64 {
-    /// Nanoseconds of a second.
+    /// Nanoseconds in a second.
     const SECOND: u64 = 1_000_000_000;
     let moment = stat.ctime.secs.cast_unsigned().wrapping_mul(SECOND);
     moment.wrapping_add(u64::from(stat.ctime.nanos)).max(1)
 }
 
-/// The same with the inode's number, by which a file is told from its copy: within one run that is the file's own.
+/// The same with the inode number, which distinguishes a file from its copy: within one run it does not change.
 pub(crate) fn compute_identity(stat: &FileStat) -> u64 {
-    /// Odd, so that no two numbers become one.
+    /// Odd, so that multiplication maps different numbers to different ones.
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     (compute_stamp(stat) ^ stat.ino.wrapping_mul(SPREAD)).max(1)
 }
 
-/// Attributes of a file as a listing has them.
+/// The listed attributes of a file.
 pub(super) fn describe_file(stat: &FileStat, flags: EntryFlags) -> NewListingEntry {
     let FileStat { kind, mode, uid, gid, size, mtime, .. } = *stat;
     NewListingEntry { kind, mode, uid, gid, size, mtime, flags }

@@ -1,4 +1,4 @@
-//! The walk: what is found in directories, put together as a listing.
+//! The walk, which combines the contents of directories to a listing.
 //!
 //! Invariant: a directory is queued when its entry is in the listing.
 
@@ -23,22 +23,22 @@ use crate::model::listing::{
     EntryDetail, EntryFlags, ListingEntryId, TimeGranularity, TreeListing, UnlistedEntry,
 };
 
-/// Longest rule file that is read, bytes: rules that a person wrote are far shorter.
+/// Longest rule file that is read, bytes: rules written by hand are much shorter.
 const RULES_MAX: u64 = 4 << 20;
 
-/// What FAT calls itself (`MSDOS_SUPER_MAGIC`).
+/// The magic number of FAT (`MSDOS_SUPER_MAGIC`).
 const FAT: rustix::fs::FsWord = 0x4d44;
 
 /// A directory to be visited.
 struct WalkTask {
     id: ListingEntryId,
     name: Box<[u8]>,
-    /// Through which it is opened; None: from the root.
+    /// The directory through which it is opened; None: from the root.
     parent: Option<WalkParent>,
     judge: Arc<dyn EntryFilter>,
-    /// Names above it, counted from where symlinks begin.
+    /// The number of names above it, up to the directory that symlinks may not leave.
     depth: usize,
-    /// It is what a symlink leads to.
+    /// It is the target of a symlink.
     followed: bool,
     /// The directories above it, where symlinks are followed.
     above: Option<Arc<AncestorDirectories>>,
@@ -54,7 +54,7 @@ struct VisitedDirectory {
 
 struct WalkState {
     listing: TreeListing,
-    /// The number of each file with several names.
+    /// The link group of each file with several names.
     groups: HashMap<(u64, u64), u32>,
     failure: Option<SyncError>,
 }
@@ -66,7 +66,7 @@ pub(super) struct DirectoryWalk<'a> {
     meter: &'a ProgressMeter,
     walk: ParallelWalk<WalkTask>,
     dir_links: DirectoryLinks,
-    /// It is a FAT, whose times of change have been finer than those of content.
+    /// It is a FAT, whose change times may be finer than its modification times.
     is_fat: bool,
     state: Mutex<WalkState>,
 }
@@ -120,13 +120,13 @@ impl<'a> DirectoryWalk<'a> {
         })
     }
 
-    /// Whether nothing but the root is asked for: a directory that was named itself, without what is in it.
+    /// Whether only the root is requested: a directory that was named itself, without its entries.
     fn is_root_only(&self) -> bool {
         let wish = self.looker.request();
         !wish.options.preserve.recursive && !wish.top.is_empty()
     }
 
-    /// Visits everything.
+    /// Visits all directories.
     pub fn run_walk(self) -> Result<TreeListing> {
         if self.is_root_only() {
             return Ok(self.state.into_inner().listing);
@@ -152,7 +152,7 @@ impl<'a> DirectoryWalk<'a> {
         self.state.lock()
     }
 
-    /// Visits a directory. What fails here ends the walk; what fails of the directory is in the listing.
+    /// Visits a directory. An error ends the walk; errors of the directory itself are part of the listing.
     fn visit_dir(&self, task: WalkTask) -> Result<()> {
         self.meter.check_stopped()?;
         let outcome = self.open_dir(&task).and_then(|dir| {
@@ -184,7 +184,7 @@ impl<'a> DirectoryWalk<'a> {
         }
     }
 
-    /// The path of a directory; empty where no symlink at a destination counts as a directory.
+    /// The path of a directory; empty if no symlink of a destination is treated as a directory.
     fn path_for_links(&self, id: ListingEntryId) -> Vec<u8> {
         if self.dir_links.is_empty() {
             return Vec::new();
@@ -221,7 +221,7 @@ impl<'a> DirectoryWalk<'a> {
         })
     }
 
-    /// The directories down to this one, if symlinks are followed: none may lead to one of these.
+    /// The directories down to this one, if symlinks are followed: no symlink may lead to one of them.
     fn extend_ancestors(&self, task: &WalkTask, dir: &HeldDir) -> Result<Option<Arc<AncestorDirectories>>> {
         if !self.looker.links.is_following() {
             return Ok(None);
@@ -236,7 +236,7 @@ impl<'a> DirectoryWalk<'a> {
         Ok(Some(Arc::new(AncestorDirectories { id, above: task.above.clone() })))
     }
 
-    /// Stores what was found in a directory and queues its subdirectories.
+    /// Stores the contents of a directory, and queues its subdirectories.
     fn store_listing(
         &self,
         dir: HeldDir,
@@ -286,7 +286,7 @@ impl<'a> DirectoryWalk<'a> {
         Ok(())
     }
 
-    /// Notes what could not be looked at, and what a killed run left.
+    /// Adds entries that could not be examined, and files that a killed run left.
     fn record_unlisted(&self, listing: &mut TreeListing, id: ListingEntryId, found: &mut DirectoryContents) {
         if found.unlisted.is_empty() && found.leftovers.is_empty() {
             return;
@@ -309,7 +309,7 @@ impl<'a> DirectoryWalk<'a> {
     }
 }
 
-/// How finely a filesystem keeps times, as far as its root tells.
+/// The resolution of a filesystem's times, as far as its root shows it.
 fn detect_granularity(stat: &FileStat) -> TimeGranularity {
     let mut granularity = TimeGranularity::COARSEST;
     granularity.observe_time(stat.mtime);
@@ -317,14 +317,14 @@ fn detect_granularity(stat: &FileStat) -> TimeGranularity {
     granularity
 }
 
-/// Files by the numbers of their groups, which begin with 1.
+/// The device and inode of each link group; groups are numbered from 1.
 fn sort_linked_files(groups: &HashMap<(u64, u64), u32>) -> Vec<(u64, u64)> {
     let mut files: Vec<(u32, (u64, u64))> = groups.iter().map(|(file, group)| (*group, *file)).collect();
     files.sort_unstable();
     files.into_iter().map(|(_, file)| file).collect()
 }
 
-/// The present moment.
+/// The current time.
 fn current_time() -> UnixTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixTime { secs: since.as_secs().try_into().unwrap_or(i64::MAX), nanos: since.subsec_nanos() }

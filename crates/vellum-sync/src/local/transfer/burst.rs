@@ -1,7 +1,7 @@
-//! Giving all new files their names at once (`--delay-updates`).
+//! Renaming all new files to their final names together (`--delay-updates`).
 //!
-//! Invariant: if nothing more is begun, or the other side is gone, no file that waited gets its name. Deliberately absent:
-//! where files wait (see `receive`).
+//! Invariant: if the run stops early, or the connection is lost, no delayed file is renamed. Deliberately absent: where
+//! delayed files are stored (see `receive`).
 
 use std::sync::atomic::Ordering;
 
@@ -9,13 +9,13 @@ use super::carrier::TransferContext;
 use crate::local::receive::{SyncJob, SyncProblem};
 use crate::plan::{StepAction, SyncStep};
 
-/// Whether content comes with a step, which waits for its name.
+/// Whether a step brings content, whose name is delayed.
 pub(super) fn is_delayed(step: &SyncStep) -> bool {
     matches!(step.action, StepAction::Write(_) | StepAction::CopyBasis(_))
 }
 
 impl TransferContext<'_> {
-    /// Gives all files that wait their names, or gives them up.
+    /// Renames all delayed files to their final names, or gives them up.
     pub fn name_delayed(&self, job: &SyncJob<'_>) {
         let Some(delayed) = self.delayed() else { return };
         let (hidden, waiting) = delayed.close();

@@ -1,4 +1,4 @@
-//! One step after the other, on any thread.
+//! Carrying out single steps, on any thread.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -23,10 +23,10 @@ use crate::model::options::RETRIES;
 use crate::model::path::join_path;
 use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod, compare_attributes, compare_content};
 
-/// Mode of directories until they have their own: nobody else reads what may be secret.
+/// Mode of directories until they get their own, so that other users cannot read them before.
 const PRIVATE: u32 = 0o700;
 
-/// What all threads of a run share.
+/// The state that all threads of a run share.
 pub(super) struct TransferContext<'a> {
     receiver: EntryWriter<'a>,
     meter: &'a ProgressMeter,
@@ -34,18 +34,18 @@ pub(super) struct TransferContext<'a> {
     dirs: OpenListingDirs,
     /// Directories by entries of the destination.
     old_dirs: OpenListingDirs,
-    /// Basis directories, and the directories in them by entries of the source; None for one that is not there.
+    /// Basis directories, with their directories by entries of the source; None for one that does not exist.
     basis: Vec<Option<OpenListingDirs>>,
     steps: AtomicU64,
-    /// Names that could not be linked, and are files of their own.
+    /// Names that could not be linked, and are separate files.
     unlinked: AtomicU64,
-    /// Those of them that were what they should be already.
+    /// Those of them that already had the right content.
     unchanged: AtomicU64,
-    /// Something was not written.
+    /// An entry was not written.
     pub failed: AtomicBool,
-    /// All else would fail as well.
+    /// All further steps would fail as well.
     over: AtomicBool,
-    /// The other side is gone.
+    /// The connection is lost.
     pub cut: AtomicBool,
     problems: Mutex<Vec<SyncProblem>>,
 }
@@ -72,7 +72,7 @@ impl<'a> TransferContext<'a> {
         }
     }
 
-    /// What became of it.
+    /// Makes the report.
     pub fn into_report(self) -> SyncReport {
         let mut problems = self.problems.into_inner();
         problems.sort_by(|a, b| a.path.cmp(&b.path));
@@ -88,58 +88,58 @@ impl<'a> TransferContext<'a> {
         }
     }
 
-    /// What writes entries.
+    /// The writer of entries.
     pub fn receiver(&self) -> &EntryWriter<'a> {
         &self.receiver
     }
 
-    /// The files that wait for their names.
+    /// The delayed files.
     pub fn delayed(&self) -> Option<&DelayedNames> {
         self.receiver.delayed.as_ref()
     }
 
-    /// A step that was counted was not carried out after all.
+    /// Corrects the number of steps: a counted step was not carried out after all.
     pub fn uncount(&self) {
         self.steps.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether somebody asked to stop.
+    /// Whether a stop is requested.
     pub fn is_stopped(&self) -> bool {
         self.meter.is_stopped()
     }
 
-    /// What is carried out.
+    /// The job.
     pub fn job(&self) -> &'a SyncJob<'a> {
         self.receiver.job
     }
 
-    /// Who of all threads has nothing to do.
+    /// The idle threads.
     pub fn idle_workers(&self) -> &IdleWorkers {
         &self.receiver.flow.idle_workers
     }
 
-    /// Bytes of a file of the source.
+    /// The size of a source file.
     pub fn source_size(&self, id: ListingEntryId) -> u64 {
         self.receiver.job.from.entry(id).size()
     }
 
-    /// Where content comes from.
+    /// The source.
     pub fn source(&self) -> &dyn SourceEnd {
         self.receiver.job.source
     }
 
-    /// Whether two steps concern entries of the source in one directory.
+    /// Whether the source entries of two steps are in the same directory.
     pub fn has_same_parent(&self, one: &SyncStep, other: &SyncStep) -> bool {
         let parent = |id| self.receiver.job.from.entry(id).parent().map(|parent| parent.id());
         one.source.zip(other.source).is_some_and(|(one, other)| parent(one) == parent(other))
     }
 
-    /// Carries out steps; stops between two when it is asked to.
+    /// Carries out steps; checks for a stop before each.
     pub fn execute_steps<'s>(&self, steps: impl IntoIterator<Item = &'s SyncStep>) {
         self.execute_steps_in(steps.into_iter(), None);
     }
 
-    /// The same with what is written into a directory that nobody sees yet.
+    /// The same; entries of `hidden` are written into that directory before it has its name.
     pub fn execute_steps_in<'s>(
         &self,
         steps: impl Iterator<Item = &'s SyncStep>,
@@ -156,12 +156,12 @@ impl<'a> TransferContext<'a> {
         }
     }
 
-    /// Whether nothing more is begun.
+    /// Whether no further step may begin.
     pub fn should_stop(&self) -> bool {
         self.meter.is_stopped() || self.over.load(Ordering::Relaxed)
     }
 
-    /// Notes what became of a step.
+    /// Records the result of a step.
     fn record_outcome(&self, step: &SyncStep, outcome: Result<Vec<String>>) {
         match outcome {
             Ok(failed) => {
@@ -176,14 +176,15 @@ impl<'a> TransferContext<'a> {
         self.meter.add_progress(1, 0);
     }
 
-    /// Makes the directory of a step so that nobody sees it; None, and told, if that fails.
+    /// Creates the hidden directory of a step; None after a failure, which is reported.
     pub fn create_hidden_dir(&self, step: &SyncStep) -> Option<HiddenDir> {
         let entry = step.source.map(|id| self.job().from.entry(id)).filter(|_| !self.should_stop())?;
         let made = self.open_parent(&entry).and_then(|parent| Ok(parent.create_hidden_dir()?));
         made.map_err(|error| self.record_outcome(step, Err(error))).ok()
     }
 
-    /// Gives a directory that nobody saw its name. If that was taken meanwhile, what is in it goes where it leads.
+    /// Renames a hidden directory to its final name. If that exists by now, the entries are moved into the existing
+    /// directory.
     pub fn publish_hidden_dir(&self, step: &SyncStep, hidden: &HiddenDir) {
         let Some(entry) = step.source.map(|id| self.job().from.entry(id)) else { return };
         let named = hidden.commit(entry.name());
@@ -198,7 +199,7 @@ impl<'a> TransferContext<'a> {
         self.record_outcome(step, named.map(|()| Vec::new()).map_err(map_name_conflict));
     }
 
-    /// Notes a failure.
+    /// Records a failure.
     pub fn report_failure(&self, path: &[u8], error: &SyncError) {
         let vanished = matches!(error, SyncError::Vanished);
         self.failed.fetch_or(!vanished, Ordering::Relaxed);
@@ -310,7 +311,7 @@ impl<'a> TransferContext<'a> {
         Ok(failed)
     }
 
-    /// Makes a file of its own where the filesystem cannot link.
+    /// Creates a separate file where the filesystem cannot link.
     fn copy_instead_of_linking(
         &self,
         dir: &HeldDir,
@@ -376,12 +377,12 @@ impl<'a> TransferContext<'a> {
     }
 }
 
-/// The mode with which a directory is made. One of which nothing but its name is copied keeps it: the umask's affair.
+/// The mode with which a directory is created. If only its name is copied, the umask determines the mode, which stays.
 fn choose_dir_mode(dir: &ListingEntry<'_>) -> u32 {
     if dir.flags().contains(EntryFlags::IMPLIED) { 0o777 } else { PRIVATE }
 }
 
-/// Whether the same may go well when it is tried again.
+/// Whether another try may succeed.
 fn should_retry(error: &SyncError) -> bool {
     match error {
         SyncError::PartlyWritten(error) => should_retry(error),

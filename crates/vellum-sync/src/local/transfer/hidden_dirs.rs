@@ -1,9 +1,9 @@
-//! New directories that are filled before anybody sees them: their small files cost a quarter less that way.
+//! New directories that are filled before they get their names, which makes small files a quarter cheaper.
 //!
-//! Invariant: whatever becomes of the files, the directory gets its name as soon as the last of them is done or given up;
-//! a run that is killed leaves at most as many temporary directories as it has threads. Deliberately absent: directories
-//! in which others are made, which must have their names before; large files, which go into the directory when it has its
-//! name, so that what arrived of them is found again.
+//! Invariant: whether or not its files fail, a directory gets its name once the last of them is done or given up; a
+//! killed run leaves at most one temporary directory for each thread. Deliberately absent: directories in which others
+//! are created, which must have their names before; large files, which are written after the directory has its name, so
+//! that their partial files are found again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,37 +17,37 @@ use crate::local::receive::{SMALL, SyncJob};
 use crate::model::listing::{EntryFlags, ListingEntryId};
 use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod};
 
-/// Files for which it is worth it: a name that must be drawn, and given, is paid for by a few.
+/// Fewest files: the cost of a temporary name and a rename is that of a few files.
 const FILES: usize = 4;
-/// Bytes that a run which is killed may have to write again.
+/// Most bytes, which a killed run has to write again.
 const BYTES: u64 = 256 << 20;
 
-/// The new directories of a plan that are filled unseen.
+/// The new directories of a plan that are filled while hidden.
 #[derive(Default)]
 pub(super) struct HiddenDirectories(HashMap<ListingEntryId, HiddenDirectory>);
 
-/// One of them.
+/// One hidden directory.
 struct HiddenDirectory {
-    /// The step that makes it.
+    /// The step that creates it.
     step: SyncStep,
     hidden: Mutex<HiddenDirectoryState>,
-    /// Steps in it that are not done yet.
+    /// The number of steps in it that are not done yet.
     left: AtomicUsize,
     bytes: u64,
 }
 
-/// The directory as it stands.
+/// Its state.
 #[derive(Default)]
 enum HiddenDirectoryState {
     #[default]
     Unmade,
     Made(Arc<HiddenDir>),
-    /// It could not be made, or has its name.
+    /// It could not be created, or has its name already.
     Gone,
 }
 
 impl HiddenDirectories {
-    /// Those that are worth it.
+    /// Selects the directories for which it pays.
     pub fn for_job(job: &SyncJob<'_>) -> Self {
         // What arrives slowly shall be seen, and stay.
         let writing = &job.options.writing;
@@ -96,7 +96,7 @@ impl HiddenDirectories {
         self.0.is_empty()
     }
 
-    /// Whether a step makes one of them.
+    /// Whether a step creates one of them.
     pub fn is_created_by(&self, step: &SyncStep) -> bool {
         step.source.is_some_and(|dir| self.0.contains_key(&dir))
     }
@@ -138,7 +138,7 @@ impl HiddenDirectory {
         }
     }
 
-    /// The directory, made by who comes first; if that fails what belongs in it fails for want of it.
+    /// The directory, created by the first thread; if that fails, its entries fail because it is missing.
     fn ensure_created(&self, carrier: &TransferContext<'_>) -> Option<Arc<HiddenDir>> {
         // Held while the directory is created, so that two workers do not create two.
         let mut hidden = self.hidden.lock();
@@ -154,7 +154,7 @@ impl HiddenDirectory {
     }
 }
 
-/// Whether a step makes something that goes in one piece, where nothing was.
+/// Whether a step creates a small new entry that is written at once.
 fn is_small_creation(step: &SyncStep, job: &SyncJob<'_>) -> bool {
     step.old.is_none()
         && match step.action {

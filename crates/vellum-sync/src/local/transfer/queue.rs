@@ -1,21 +1,21 @@
-//! The steps of one phase, some at a time, to all threads.
+//! Distributing the steps of a phase to threads, in portions.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::carrier::TransferContext;
 use crate::plan::{StepAction, SyncStep};
 
-/// Steps that one thread takes together at least, all of their directories: two threads that make files in one wait for
-/// each other at every file.
+/// Fewest steps of a portion, unless it is the last. It ends between two directories if possible: two threads that
+/// create files in one directory wait for each other at every file.
 const STEPS: usize = 32;
-/// And at most: the others shall have something to do in the meantime. What comes over a line is asked for ahead in the
-/// order of steps, so that all threads must stay close together: no more than the least.
+/// Most steps of a portion, so that all threads have work. Content from another host is requested ahead in the order of
+/// steps, so that all threads must stay close together: there each portion is as small as possible.
 const STEPS_MAX: usize = 512;
-/// Bytes after which no more are taken: a large file is a portion of its own.
+/// Bytes after which a portion ends: a large file is a portion of its own.
 const BYTES: u64 = 1 << 20;
 
-/// Carries out the steps that are wanted, which do not depend on each other: `carry` gets some at a time, and leaves out
-/// what is not wanted.
+/// Carries out the wanted steps, which are independent of each other: `carry` receives portions, and skips steps that
+/// are not wanted.
 pub(super) fn execute_in_parallel(
     carrier: &TransferContext<'_>,
     steps: &[SyncStep],
