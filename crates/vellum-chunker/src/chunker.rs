@@ -1,8 +1,9 @@
-//! Content-defined boundaries: a gear hash over 64 bytes finds candidates, a keyed hash decides.
+//! Content-defined boundaries: a gear hash over 64 bytes finds candidates, and a keyed hash decides.
 //!
 //! Invariant: whether a chunk ends at a position depends on the 64 bytes before it, on the distance from the chunk's
 //! start, and on the key, so lengths cannot be computed from content without the key. Deliberately absent: a defence
-//! against somebody who can have known content stored and observe its lengths; docs/format.md lists what remains.
+//! against an attacker who can have chosen content stored and observe its lengths; docs/format.md describes what
+//! remains.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ const WINDOW: usize = 64;
 /// Factor by which a late boundary is more likely than an early one: lengths concentrate around the target.
 const NORMALISATION: usize = 4;
 
-/// Cuts content into chunks. Cheap to clone, free of state: one serves any number of files and threads.
+/// Cuts content into chunks. It is cheap to clone and has no state: one serves any number of files and threads.
 #[derive(Clone)]
 pub struct Chunker {
     params: ChunkSizes,
@@ -46,8 +47,8 @@ impl Chunker {
         self.params
     }
 
-    /// Length of the first chunk of `data`, which starts at a boundary. `None` when more data are needed to tell
-    /// (only below the greatest length, and only before the end of the file) or when there are none at all.
+    /// The length of the first chunk of `data`, which starts at a boundary. None if more data is needed to determine it
+    /// (only below the greatest length, and only before the end of the file), or if there is no data.
     #[must_use]
     pub fn find_chunk_end(&self, data: &[u8], eof: bool) -> Option<usize> {
         let max = self.params.max_len();

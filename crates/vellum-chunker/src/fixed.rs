@@ -1,11 +1,11 @@
-//! Boundaries at multiples of a fixed block, for files that are overwritten in place.
+//! Boundaries at multiples of a fixed block size, for files that are overwritten in place.
 //!
-//! Invariant: a change of some bytes changes only the blocks that hold them, as long as nothing moves.
+//! Invariant: a change of some bytes changes only the blocks that contain them, as long as nothing moves.
 
 use vellum_types::value::FIXED_BLOCK;
 
-/// Length of the first block of `data`, which starts at a multiple of [`FIXED_BLOCK`]: a whole block, or what is left
-/// at the end of the file. `None` when more data are needed, or when there are none at all.
+/// The length of the first block of `data`, which starts at a multiple of [`FIXED_BLOCK`]: a whole block, or the rest
+/// of the file. None if more data is needed, or if there is none.
 #[must_use]
 pub fn find_block_end(data: &[u8], eof: bool) -> Option<usize> {
     match data.len() {

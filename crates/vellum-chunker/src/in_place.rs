@@ -1,8 +1,9 @@
 //! Recognises files that programs overwrite in place: databases and disk images.
 //!
-//! Invariant: a guess only. A wrong one costs deduplication, never correctness.
+//! Invariant: the result is a guess. A wrong one costs deduplication and never correctness.
 
-/// Number of bytes at a file's start that are worth passing: reaches the magic number of ext4, the farthest one here.
+/// Number of bytes at a file's start that are examined: they include the magic number of ext4, which has the highest
+/// offset.
 pub const HEAD_LEN: usize = 2048;
 
 /// Magic numbers and their offsets in the file.
@@ -39,8 +40,8 @@ const MAGICS: &[(usize, &[u8])] = &[
     (1080, b"\x53\xef"),
 ];
 
-/// Whether a file that starts with `head` (its first [`HEAD_LEN`] bytes, or all of it) is of a kind that programs
-/// overwrite in place, so that fixed blocks serve it better than content-defined chunks.
+/// Whether a file that starts with `head` (its first [`HEAD_LEN`] bytes, or all of it) is of a format that programs
+/// overwrite in place, so that fixed blocks suit it better than content-defined chunks.
 #[must_use]
 pub fn is_in_place_format(head: &[u8]) -> bool {
     // Nothing is parsed: a file that only begins like one of these is cut into blocks, which is harmless.

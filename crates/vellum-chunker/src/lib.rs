@@ -1,8 +1,8 @@
-//! Bytes to chunk boundaries: content-defined ones for most files, fixed ones for files overwritten in place.
+//! Chunk boundaries: content-defined ones for most files, fixed ones for files that are overwritten in place.
 //!
-//! Invariant: boundaries depend on the content, the parameters and the key only, never on how the bytes arrive in
-//! buffers; chunks in order are the content. Deliberately absent: I/O, hashing of chunks, and the choice of when a
-//! file changes from one kind of boundary to the other.
+//! Invariant: boundaries depend only on the content, the parameters and the key, and not on how the bytes are split
+//! into buffers; the chunks in their order are the content. Deliberately absent: I/O, hashing of chunks, and the choice
+//! of the kind of boundaries for a file.
 
 mod chunker;
 mod fixed;

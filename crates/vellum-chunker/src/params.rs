@@ -1,18 +1,18 @@
-//! Sizes of content-defined chunks, as a volume records them.
+//! The sizes of content-defined chunks, as a volume stores them.
 //!
-//! Invariant: parameters that exist are in range and in order, so that the chunker needs no checks of its own.
+//! Invariant: existing parameters are in range and consistent, so that the chunker needs no checks of its own.
 
 use vellum_types::limits::BLOB_MAX;
 use vellum_types::{DecodeError, FieldReader, FieldWriter};
 
-/// Least minimum, bytes: far above the window of the rolling hash, and above it a chunk outweighs its index entry.
+/// Least minimum, bytes: much longer than the window of the rolling hash, and a chunk is larger than its index entry.
 const MIN_FLOOR: usize = 1 << 10;
-/// Least target, bytes: keeps the chance of a candidate to become a boundary below one.
+/// Least target, bytes: it keeps the probability that a candidate becomes a boundary below one.
 const TARGET_FLOOR: usize = 8 << 10;
 /// The algorithm of this version: keyed gear hash, then a keyed decision.
 const ALGORITHM: u8 = 1;
 
-/// Sizes of chunks, bytes.
+/// The sizes of chunks, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChunkSizes {
     min: usize,
@@ -21,11 +21,11 @@ pub struct ChunkSizes {
 }
 
 impl ChunkSizes {
-    /// For new volumes: 16 KiB at least, 64 KiB on average, 256 KiB at most.
+    /// The sizes for new volumes: 16 KiB at least, 64 KiB on average, 256 KiB at most.
     pub const DEFAULT: Self = Self { min: 16 << 10, target: 64 << 10, max: 256 << 10 };
 
-    /// These sizes, if they are within the limits: twice the minimum is at most the target, twice the target at
-    /// most the maximum, and the maximum fits in a blob.
+    /// These sizes, if they are within the limits: twice the minimum is at most the target, twice the target at most
+    /// the maximum, and the maximum fits into a blob.
     pub fn new(min: usize, target: usize, max: usize) -> Result<Self, DecodeError> {
         // Sizes come from the configuration of a volume, so the products can overflow.
         let ordered = min.checked_mul(2).is_some_and(|twice| twice <= target)
@@ -54,7 +54,7 @@ impl ChunkSizes {
         self.max
     }
 
-    /// Appends the stored form: the algorithm's number, then the three sizes.
+    /// Appends the encoded form: the algorithm's number, then the three sizes.
     pub fn encode(self, writer: &mut FieldWriter) {
         writer.write_u8(ALGORITHM);
         for size in [self.min, self.target, self.max] {
@@ -62,7 +62,7 @@ impl ChunkSizes {
         }
     }
 
-    /// Reads the stored form.
+    /// Decodes the encoded form.
     pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let algorithm = reader.read_u8()?;
         if algorithm != ALGORITHM {

@@ -1,7 +1,7 @@
 //! The chunker's secrets, derived from its key: the gear table, the candidate test, the key of the decision.
 //!
-//! Invariant: wiped on drop, never printed; the derivation never changes, since boundaries of stored files depend
-//! on it.
+//! Invariant: secrets are wiped on drop and never printed; the derivation never changes, since boundaries of stored
+//! files depend on it.
 
 use blake3::Hasher;
 use zeroize::Zeroize;
@@ -9,16 +9,16 @@ use zeroize::Zeroize;
 const CONTEXT_SCAN: &str = "vellum 2026-11-21 v1 chunker scan";
 const CONTEXT_DECISION: &str = "vellum 2026-11-21 v1 chunker decision";
 
-/// One candidate in 2^11 positions: rare enough that deciding costs a tenth of the scan, and no rarer than the
-/// likeliest boundaries of the smallest target allowed.
+/// One candidate in 2^11 positions: rare enough that deciding costs a tenth of the scan, and not rarer than the most
+/// probable boundaries with the smallest allowed target.
 pub(crate) const CANDIDATE_BITS: u32 = 11;
-/// A mixed hash below this is a candidate.
+/// A mixed hash below this value is a candidate.
 const CANDIDATE_BELOW: u64 = 1 << (64 - CANDIDATE_BITS);
 
-/// The cheap test that nearly every position fails.
+/// The cheap test, which nearly every position fails.
 ///
-/// The gear hash is linear in its table: boundaries that followed from it alone would give away equations that solve
-/// for the table. The exclusive-or before the product breaks that.
+/// The gear hash is linear in its table: boundaries that depended on it alone would reveal equations that determine the
+/// table. The exclusive-or before the product prevents that.
 #[derive(Clone, Copy)]
 pub(crate) struct CandidateTest {
     mask: u64,
@@ -56,7 +56,7 @@ impl ChunkerSecrets {
         }
     }
 
-    /// A pseudo-random word for a window's hash, which nobody without the key can predict.
+    /// A pseudo-random word for a window's hash, which cannot be predicted without the key.
     pub(crate) fn compute_decision(&self, hash: u64) -> u64 {
         let digest = blake3::keyed_hash(&self.decision, &hash.to_le_bytes());
         let [b0, b1, b2, b3, b4, b5, b6, b7, ..] = *digest.as_bytes();

@@ -1,10 +1,9 @@
-//! The only caller of path system calls: every one names a single component below a directory held open.
+//! The only caller of path system calls: each of them uses a single component below an open directory.
 //!
-//! Invariant: no call follows a symlink, and none leaves the directory that [`HeldDir::open_root`] was given, whatever
-//! others rename or replace meanwhile; but for those to read in `follow`, which say so in their names, and paths that
-//! the user typed (`trusted` follows the links of trusted owners only). FIFOs, sockets
-//! and devices are never opened for their content. Deliberately absent: policy. What to do about an error is the
-//! caller's affair.
+//! Invariant: no call follows a symlink, and none leaves the directory of [`HeldDir::open_root`], whatever other
+//! processes rename or replace meanwhile. Exceptions are the reading calls in `follow`, whose names contain it, and
+//! paths that the user typed (`trusted` follows the symlinks of trusted owners only). FIFOs, sockets and devices are
+//! never opened for their content. Deliberately absent: policy. The caller handles errors.
 
 #![expect(clippy::disallowed_methods, reason = "this is the one module that may make these calls")]
 

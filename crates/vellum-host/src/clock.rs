@@ -1,13 +1,13 @@
-//! The clock with which the kernel stamps files: the coarse one.
+//! The clock that the kernel uses for timestamps of files: the coarse one.
 //!
-//! The kernel stamps writes that it caches with `CLOCK_REALTIME_COARSE`. Stamped with a finer clock, a file that is made and
-//! then written would get older by up to a tick, and the kernel would have to write the times back, since they differ
-//! from what it was told when the file was made.
+//! The kernel stamps cached writes with `CLOCK_REALTIME_COARSE`. If a new file were stamped by a finer clock, its first
+//! write would set an earlier time, by up to a tick, and the kernel would have to write the times to the filesystem
+//! again.
 
 use rustix::time::{ClockId, clock_gettime};
 use vellum_types::UnixTime;
 
-/// The present time, as of the kernel's last tick.
+/// The time of the kernel's last tick.
 #[must_use]
 pub fn current_time() -> UnixTime {
     let now = clock_gettime(ClockId::RealtimeCoarse);

@@ -1,7 +1,7 @@
-//! Copying the content of one open file to another: sharing blocks where the filesystem can, in the kernel where it
-//! cannot, by hand where it must; holes stay holes.
+//! Copying the content of one open file to another: by shared blocks where the filesystem supports them, otherwise in
+//! the kernel, otherwise by reading and writing; holes stay holes.
 //!
-//! Invariant: when a copy returns Ok the destination has exactly `len` bytes, equal to the source's as they were read.
+//! Invariant: if a copy returns Ok, the destination has exactly `len` bytes, equal to the source's as they were read.
 
 mod copy;
 mod segments;

@@ -1,6 +1,7 @@
-//! Errors as text, with their causes.
+//! Error messages with their causes.
 //!
-//! Invariant: each cause is named once. Hints and kinds are absent: these belong to the errors of each crate.
+//! Invariant: each cause occurs once. Deliberately absent: hints and kinds, which the error types of each crate
+//! provide.
 
 use std::error::Error;
 

@@ -1,9 +1,9 @@
-//! Names and paths as they may be shown to a person: what is not printable text is escaped, so that no name can steer a
-//! terminal or forge a line of a log.
+//! Names and paths in a form for display: characters that are not printable are escaped, so that a name can neither
+//! control a terminal nor forge a line of a log.
 
 use std::fmt::{self, Write as _};
 
-/// A path for messages: not UTF-8 and control characters are escaped, so that a name cannot drive a terminal.
+/// A path for messages: bytes that are not UTF-8 and control characters are escaped.
 #[must_use]
 pub fn format_path(path: &[u8]) -> String {
     // The empty path is the root of a tree.
@@ -26,7 +26,7 @@ pub fn format_path(path: &[u8]) -> String {
     shown
 }
 
-/// Marks that show nothing, reorder the text around them or break the line, and so make one name look like another.
+/// Characters that are invisible, reorder the text around them or break the line, and so make names look alike.
 #[must_use]
 pub fn is_invisible_char(c: char) -> bool {
     matches!(

@@ -1,14 +1,14 @@
-//! Metrics as text, in the format that Prometheus reads (text exposition format 0.0.4), and back.
+//! Metrics in Prometheus's text exposition format 0.0.4: writing and parsing.
 //!
-//! Invariant: one name has one `# TYPE` line, before its samples; names and labels are our own words, so that nothing
-//! has to be escaped. Seconds and bytes are the only units.
+//! Invariant: each name has one `# TYPE` line, before its samples; names and labels are constants of the program, so
+//! that nothing has to be escaped. The only units are seconds and bytes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::histogram::DurationDistribution;
 
-/// Bounds of the classes that are told, as powers of two of nanoseconds: 1 µs to 17 s, each four times the one before.
+/// Bounds of the exported buckets, as powers of two of nanoseconds: 1 µs to 17 s, each four times the one before.
 const POWERS: std::ops::RangeInclusive<u32> = 10..=34;
 const POWER_STEP: usize = 2;
 
@@ -83,9 +83,9 @@ fn format_labels(labels: &str) -> String {
 /// A value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MetricValue {
-    /// Counts and bytes.
+    /// A count or a number of bytes.
     Whole(u64),
-    /// Seconds.
+    /// A duration in seconds.
     Real(f64),
 }
 
@@ -101,7 +101,7 @@ impl From<f64> for MetricValue {
     }
 }
 
-/// Parses the samples of a text, by name and labels. Lines that are not samples are skipped.
+/// Parses the samples of a text, by name and labels. Other lines are skipped.
 #[must_use]
 pub fn parse_samples(text: &str) -> BTreeMap<String, f64> {
     let sample = |line: &str| {

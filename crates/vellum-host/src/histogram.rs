@@ -1,8 +1,8 @@
-//! Histograms of durations: cheap enough to be always on, and exact to 1/8.
+//! Histograms of durations that are cheap enough to be always enabled, with a resolution of 1/8.
 //!
-//! Invariant: recording takes no lock, allocates nothing and is two additions; readers see a state that may be between
-//! two of them. Each power of two of nanoseconds has [`PER_OCTAVE`] classes, so that any quantile is off by one part in
-//! eight at most. The bounds of powers of two are exact.
+//! Invariant: recording takes no lock, allocates nothing and consists of two additions; a reader may see one without
+//! the other. Each power of two of nanoseconds has [`PER_OCTAVE`] classes, so that a quantile is too high by one part
+//! in eight at most. The bounds of powers of two are exact.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use std::time::Duration;
 const PER_OCTAVE: usize = 1 << OCTAVE_BITS;
 const OCTAVE_BITS: u32 = 3;
 
-/// Powers of two that are told apart: up to 2^42 ns, more than an hour. What took longer is counted there.
+/// The highest power of two with classes of its own: 2^42 ns, more than an hour. Longer durations are counted there.
 const OCTAVES: u32 = 42;
 
-/// All classes: those below the first power that has enough of them are single nanoseconds.
+/// The number of classes: durations below the first power with enough classes are counted by single nanoseconds.
 const CLASSES: usize = (OCTAVES - OCTAVE_BITS + 1) as usize * PER_OCTAVE;
 
-/// Durations, counted by any number of threads.
+/// Counts durations from any number of threads.
 pub struct DurationHistogram {
     counts: [AtomicU64; CLASSES],
     nanos: AtomicU64,
@@ -49,7 +49,7 @@ impl DurationHistogram {
         self.record_sample(took, 1);
     }
 
-    /// Counts one duration for so many, of which it is a sample.
+    /// Counts this many durations, of which the given one is a sample.
     pub fn record_sample(&self, took: Duration, many: u64) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         if let Some(count) = self.counts.get(classify_duration(nanos)) {

@@ -1,8 +1,8 @@
-//! Files that leave entries out (`.vellumignore`, `.gitignore`), with the patterns of gitignore.
+//! Ignore files (`.vellumignore`, `.gitignore`), with the patterns of gitignore.
 //!
-//! Invariant: the file nearest to an entry decides first; of several in one directory, the one that was added last. What
-//! is below a directory that is left out is not looked at, so that no pattern can bring it back. Deliberately absent:
-//! which files are read, and what is done about lines that are not understood.
+//! Invariant: the file nearest to an entry decides first; of several in one directory, the last added one. Entries
+//! below an excluded directory are not visited, so that no pattern can include them again. Deliberately absent: which
+//! files are read, and how unparsable lines are handled.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,47 +11,47 @@ use std::sync::Arc;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-/// The patterns of one file, and the files above it.
+/// The patterns of one file, and those of the files above it.
 #[derive(Debug)]
 pub struct IgnorePatterns {
     matcher: Gitignore,
-    /// Where, in a path, the part begins that the patterns are about.
+    /// The offset in a path at which the part begins that the patterns are matched against.
     offset: usize,
     outer: Option<Arc<IgnorePatterns>>,
 }
 
-/// The patterns that hold in a directory, with the part of its file that is not understood.
+/// The patterns of a directory, with the problems of its file.
 #[derive(Debug)]
 pub struct ParsedIgnoreFile {
-    /// Those of the file and of the files above it; `None` if there are none.
+    /// The patterns of the file and of those above it; None if there are none.
     pub patterns: Option<Arc<IgnorePatterns>>,
-    /// What was left out.
+    /// The problems; their lines are ignored.
     pub problems: Vec<IgnoreFileProblem>,
 }
 
-/// Something in a file that is not understood.
+/// A problem in an ignore file.
 #[derive(Debug)]
 pub struct IgnoreFileProblem {
-    /// The line; `None`: all lines together make a pattern that is too large.
+    /// The line; None if all patterns together are too large.
     pub line: Option<Vec<u8>>,
-    /// What is wrong with it.
+    /// The cause.
     pub cause: IgnoreFileError,
 }
 
-/// Why a pattern is not understood.
+/// Why a pattern cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum IgnoreFileError {
-    /// Patterns are text.
+    /// It is not UTF-8.
     #[error("it is not UTF-8")]
     NotUtf8,
-    /// The pattern is none.
+    /// It is malformed.
     #[error(transparent)]
     Pattern(ignore::Error),
 }
 
 impl IgnorePatterns {
-    /// Puts the patterns of a file before those of `outer`. `offset` is where the names in the file's directory begin in
-    /// the paths of entries.
+    /// Puts the patterns of a file before those of `outer`. `offset` is the length of the prefix of entries' paths up
+    /// to the file's directory.
     #[must_use]
     pub fn parse_file(text: &[u8], offset: usize, outer: Option<Arc<Self>>) -> ParsedIgnoreFile {
         let mut builder = GitignoreBuilder::new("");
@@ -76,7 +76,7 @@ impl IgnorePatterns {
         ParsedIgnoreFile { patterns, problems }
     }
 
-    /// Whether the entry at `path` is left out.
+    /// Whether the entry at `path` is excluded.
     #[must_use]
     pub fn is_ignored(&self, path: &[u8], is_dir: bool) -> bool {
         let mut next = Some(self);
@@ -95,7 +95,7 @@ impl IgnorePatterns {
 }
 
 impl Drop for IgnorePatterns {
-    /// Takes the chain apart in a loop: a tree with such a file on each of very many levels must not use up the stack.
+    /// Drops the chain in a loop: a tree with such a file on each of very many levels must not exhaust the stack.
     fn drop(&mut self) {
         let mut next = self.outer.take();
         while let Some(file) = next {

@@ -1,8 +1,9 @@
-//! This machine, for the crates above: paths below a directory that is held open, metadata, copies that share blocks, locks,
-//! processes, the mount table, worker threads, and what running code is observed by.
+//! Access to this machine for other crates: paths below an open directory, metadata, copies that share blocks, locks,
+//! processes, the mount table, worker threads, and instruments for observing running code.
 //!
-//! Invariant: [`beneath`] is the only module that calls the operating system with a path of files that others may change,
-//! always one component below a directory that is held open, never through a symlink. Deliberately absent: volumes, and anything that prints.
+//! Invariant: [`beneath`] is the only module that passes a path of files that others may change to the operating
+//! system; each call uses one component below an open directory, and follows no symlink. Deliberately absent: volumes,
+//! and printing.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the trees that the code works on"))]
 

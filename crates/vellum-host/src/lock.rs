@@ -1,12 +1,12 @@
-//! Waiting for a file's lock that another process holds: with a word to whoever asked for one, and an end on request.
+//! Waiting for a file's lock that another process holds; the wait is reported, and can be ended.
 
 #![expect(
     clippy::disallowed_methods,
     reason = "the kernel's list of locks is no file that somebody could replace"
 )]
 //!
-//! Invariant: nobody waits in the kernel, where neither could be had. Without an observer a wait lasts until the lock is
-//! given back.
+//! Invariant: no thread waits in the kernel, where neither would be possible. Without an observer a wait lasts until
+//! the lock is released.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,12 +17,12 @@ use rustix::io::Errno;
 
 use crate::wait::{self, LongWait};
 
-/// Waits shorter than this are told to nobody.
+/// Shorter waits are not reported.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest pause between two tries.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
-/// Takes the exclusive lock of a file; `object` says of what it is.
+/// Takes the exclusive lock of a file; `object` names what it protects.
 pub fn lock_exclusive(file: &impl AsFd, object: impl Fn() -> String) -> io::Result<()> {
     let start = Instant::now();
     let mut pause = Duration::from_millis(1);
@@ -43,7 +43,7 @@ pub fn lock_exclusive(file: &impl AsFd, object: impl Fn() -> String) -> io::Resu
     }
 }
 
-/// The process that holds the lock of a file, as the kernel lists it.
+/// The process that holds the lock of a file, from the kernel's list of locks.
 fn find_lock_holder(file: &impl AsFd) -> Option<u32> {
     let stat = rustix::fs::fstat(file).ok()?;
     let major = rustix::fs::major(stat.st_dev);

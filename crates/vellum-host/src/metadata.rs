@@ -1,7 +1,7 @@
-//! Metadata of files: reading it in one call, applying it in the order that the kernel's side effects demand.
+//! Metadata of files: reading it by one call, and applying it in the order that side effects in the kernel require.
 //!
-//! Invariant: what could not be applied is reported, never fatal, and never leaves a file with more privilege than
-//! its record: set-id bits come last, and only for a file whose owner is the recorded one.
+//! Invariant: an attribute that cannot be applied is reported and does not end the operation, and no file gets more
+//! privileges than its record has: set-id bits come last, and only for a file whose owner is the recorded one.
 
 mod apply;
 mod stat;

@@ -1,4 +1,4 @@
-//! What is mounted, as the kernel says: `/proc/self/mountinfo`.
+//! The kernel's table of mounts: `/proc/self/mountinfo`.
 
 #![expect(clippy::disallowed_methods, reason = "the kernel's table, and places that it names")]
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// What the kernel calls a filesystem: all mounts of one have the same.
+/// The device number of a filesystem, which all of its mounts share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilesystemDevice {
     /// Its major number.
@@ -23,25 +23,26 @@ pub struct FilesystemDevice {
 pub struct MountTableEntry {
     /// The filesystem.
     pub device: FilesystemDevice,
-    /// The directory of the filesystem that is seen there: `/` is all of it.
+    /// The root of the mount within its filesystem; `/` for the whole.
     pub root: PathBuf,
-    /// Where.
+    /// The mount point.
     pub mountpoint: PathBuf,
-    /// Kind of filesystem.
+    /// Filesystem type.
     pub kind: String,
-    /// What is mounted.
+    /// The source.
     pub source: String,
     /// Whether it is read-only.
     pub read_only: bool,
 }
 
 impl MountTableEntry {
-    /// Whether it shows all of its filesystem, and not a directory of it alone.
+    /// Whether it shows the whole filesystem.
     pub fn is_whole_filesystem(&self) -> bool {
         self.root == Path::new("/")
     }
 
-    /// Whether the process that served it is gone. Not by `stat`: the kernel may answer that by itself.
+    /// Whether the process that served a FUSE mount is gone. `stat` cannot show that: the kernel may answer it from its
+    /// cache.
     pub fn is_dead(&self) -> bool {
         let status = rustix::fs::statfs(&self.mountpoint);
         // The kernel answers `statfs` by asking the server; ENOTCONN means that there is none any more.
@@ -49,7 +50,7 @@ impl MountTableEntry {
     }
 }
 
-/// All mounts, in the order in which they were made.
+/// All mounts, in the order of mounting.
 pub fn read_mounts() -> io::Result<Vec<MountTableEntry>> {
     Ok(parse_mounts(&std::fs::read(TABLE)?))
 }
@@ -63,7 +64,7 @@ fn parse_mounts(text: &[u8]) -> Vec<MountTableEntry> {
     text.split(|byte| *byte == b'\n').filter_map(parse_mount_line).collect()
 }
 
-/// A line: number, parent, device, root, mountpoint, options, optional fields, `-`, kind, source, more options.
+/// Parses a line: number, parent, device, root, mount point, options, optional fields, `-`, type, source, more options.
 fn parse_mount_line(line: &[u8]) -> Option<MountTableEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
     let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
@@ -84,7 +85,7 @@ fn parse_mount_line(line: &[u8]) -> Option<MountTableEntry> {
     })
 }
 
-/// The kernel writes space, tab, newline and backslash as a backslash and three octal digits.
+/// Decodes a field: the kernel writes space, tab, newline and backslash as a backslash and three octal digits.
 fn unescape_octal(bytes: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(bytes.len());
     let mut rest = bytes;

@@ -1,8 +1,8 @@
-//! Walking a directory tree with several threads: a stack of directories to visit, and those that are held open for them.
+//! Walking a directory tree with several threads: a stack of directories to visit, and open directories for them.
 //!
-//! Invariant: a directory is held open only while children wait to be opened through it, and only up to a number of them;
-//! the others are reached again from the root. Threads are started when there is work for them: most trees are small.
-//! Deliberately absent: what a visit does, and what is kept of it.
+//! Invariant: a directory is kept open only while subdirectories wait to be opened through it, and only up to a limit;
+//! others are opened again from the root. Threads are started when there is work for them, because most trees are
+//! small. Deliberately absent: what a visit does with a directory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,12 +11,12 @@ use std::thread::Scope;
 use crate::beneath::{HeldDir, raise_open_files_limit};
 use crate::worker_pool::WorkerPool;
 
-/// Share of the permitted open files that a walk takes for directories.
+/// The share of the limit of open files that a walk uses for directories.
 const HELD_SHARE: u64 = 4;
-/// Most directories held open: a wide tree needs as many as it is deep, and few are deeper.
+/// Most directories that are kept open: a wide tree needs as many as its depth, and few trees are deeper.
 const HELD_MAX: usize = 4096;
 
-/// One walk; `T` is a directory to be visited.
+/// A walk; `T` is a directory to be visited.
 #[derive(Debug)]
 pub struct ParallelWalk<T> {
     pool: WorkerPool<T>,
@@ -26,7 +26,7 @@ pub struct ParallelWalk<T> {
     threads: AtomicUsize,
 }
 
-/// A directory that is held open for its children. It is closed when the last of them was visited.
+/// A directory that is open for its subdirectories. It is closed after the last of them was visited.
 #[derive(Debug, Clone)]
 pub struct WalkParent(Arc<CountedDir>);
 
@@ -51,7 +51,7 @@ impl Drop for CountedDir {
 }
 
 impl<T: Send> ParallelWalk<T> {
-    /// A walk by at most `threads_max` threads that begins with one directory.
+    /// Begins a walk with one directory, on at most `threads_max` threads.
     #[must_use]
     pub fn new(first: T, threads_max: usize) -> Self {
         // Other parts of the process need descriptors as well.
@@ -65,12 +65,12 @@ impl<T: Send> ParallelWalk<T> {
         }
     }
 
-    /// Visits everything, in this thread and others.
+    /// Visits all directories, on this thread and others.
     pub fn run_walk(&self, visit: impl Fn(T) + Sync) {
         std::thread::scope(|scope| self.run_thread(scope, &visit));
     }
 
-    /// Holds a directory open for its children; None if too many are held already.
+    /// Keeps a directory open for its subdirectories; None if too many are open already.
     #[must_use]
     pub fn hold_dir(&self, dir: HeldDir) -> Option<WalkParent> {
         // Two threads can pass this check at once. The limit is far below the system's, so one more does no
@@ -88,7 +88,7 @@ impl<T: Send> ParallelWalk<T> {
         self.pool.add_tasks(dirs.rev());
     }
 
-    /// Visits nothing further.
+    /// Ends the walk: no further directory is visited.
     pub fn give_up(&self) {
         self.pool.discard_tasks();
     }
@@ -105,7 +105,7 @@ impl<T: Send> ParallelWalk<T> {
         }
     }
 
-    /// Whether more waits than this thread takes next, and another thread may be started for it.
+    /// Whether there are more directories than this thread takes next, and another thread may be started for them.
     fn takes_thread(&self) -> bool {
         self.threads.load(Ordering::Relaxed) < self.threads_max
             && self.pool.count_waiting_tasks() > 1

@@ -1,4 +1,4 @@
-//! Who works: the host, the user, and processes, which are told apart also after their numbers were given out again.
+//! The host, the user, and processes, which are identified even if their numbers are reused.
 
 #![expect(clippy::disallowed_methods, reason = "the kernel's own files, which nobody can replace")]
 
@@ -10,7 +10,7 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Returns what tells apart the places in which process numbers have a meaning: this boot, and this PID namespace.
+/// Returns the identity of the scope of process numbers: this boot, and this PID namespace.
 #[must_use]
 pub fn process_scope() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -18,7 +18,7 @@ pub fn process_scope() -> String {
     format!("{} {}", boot.trim(), namespace.display())
 }
 
-/// What the kernel says of a process or a thread, in `/proc/PID/stat`.
+/// The kernel's record of a process or a thread, `/proc/PID/stat`.
 #[derive(Debug, Clone)]
 pub struct ProcessStat {
     text: Vec<u8>,
@@ -35,7 +35,7 @@ impl ProcessStat {
         Ok(Self { text: std::fs::read("/proc/self/stat")? })
     }
 
-    /// A field by its number in proc(5), from 3 on: what stands before is a name that may hold anything.
+    /// A field by its number in proc(5), from 3 on: the second one is a name with arbitrary bytes.
     fn field(&self, number: usize) -> Option<&str> {
         // The second field is the name of the program in parentheses, which can contain spaces and
         // parentheses. The last closing one ends it.
@@ -47,13 +47,13 @@ impl ProcessStat {
         self.field(number)?.parse().ok()
     }
 
-    /// Whether it has ended, be it that nobody has asked how.
+    /// Whether it has exited, even if it is a zombie.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.field(3), Some("Z" | "X") | None)
     }
 
-    /// Whether it has ended, or is about to.
+    /// Whether it has exited, or is exiting.
     #[must_use]
     pub fn is_exiting(&self) -> bool {
         /// `PF_EXITING`.
@@ -67,7 +67,7 @@ impl ProcessStat {
         self.number(14).unwrap_or(0) + self.number(15).unwrap_or(0)
     }
 
-    /// When it was started, in ticks since the boot; 0 if it has ended.
+    /// The start time, in ticks since the boot; 0 if it has exited.
     #[must_use]
     pub fn start_ticks(&self) -> u64 {
         if self.has_ended() { 0 } else { self.number(22).unwrap_or(0) }
@@ -92,7 +92,7 @@ pub fn read_process_start(pid: u32) -> u64 {
     ProcessStat::read(pid).map_or(0, |stat| stat.start_ticks())
 }
 
-/// Returns the user's name, if the environment has it.
+/// Returns the user's name, if the environment contains it.
 #[must_use]
 pub fn user_name() -> String {
     ["USER", "LOGNAME"]

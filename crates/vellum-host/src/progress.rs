@@ -1,10 +1,10 @@
 //! Progress of long operations: counters that any thread may increase, read by the caller that shows them.
 //!
-//! Also carries the request to stop: every long loop asks `stopped` between two items.
+//! It also carries the request to stop, which every long loop checks between two items.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Somebody asked the operation to stop.
+/// The operation was stopped on request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the operation was stopped")]
 pub struct OperationStopped;
@@ -33,26 +33,26 @@ pub struct ProgressReading {
 }
 
 impl ProgressMeter {
-    /// Adds what was just done.
+    /// Adds to the counters.
     pub fn add_progress(&self, items: u64, bytes: u64) {
         self.items.fetch_add(items, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Says how much there is to do in all.
+    /// Sets the expected totals.
     pub fn set_expected_total(&self, items: u64, bytes: u64) {
         self.total_items.store(items, Ordering::Relaxed);
         self.total_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// What was counted until now was preparation: says how much there is to do in all, and counts from nothing.
+    /// Begins a phase with these expected totals, and resets the counters: everything before was preparation.
     pub fn begin_phase(&self, items: u64, bytes: u64) {
         self.set_expected_total(items, bytes);
         self.items.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
     }
 
-    /// What was done so far.
+    /// The present counters.
     #[must_use]
     pub fn read_progress(&self) -> ProgressReading {
         ProgressReading {
@@ -63,18 +63,18 @@ impl ProgressMeter {
         }
     }
 
-    /// Whether somebody asked to stop.
+    /// Whether a stop was requested.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Asks the operation to stop at the next item.
+    /// Requests the operation to stop at the next item.
     pub fn request_stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// An error once somebody asked to stop.
+    /// Fails with [`OperationStopped`] once a stop was requested.
     pub fn check_stopped(&self) -> Result<(), OperationStopped> {
         if self.is_stopped() { Err(OperationStopped) } else { Ok(()) }
     }

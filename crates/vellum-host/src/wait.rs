@@ -1,14 +1,14 @@
-//! Long waits: this process says for what it waits, and ends the wait on request.
+//! Long waits: they are reported to an observer, which can end them.
 //!
-//! Invariant: whoever waits asks here again and again. Without an observer a wait lasts until it is over.
+//! Invariant: every long wait calls the observer repeatedly. Without an observer a wait lasts until it is over.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How often a wait asks whether it is to end.
+/// How often a wait checks whether it is to end.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Why this process waits.
+/// The reason of a wait.
 #[derive(Debug, Clone)]
 pub enum LongWait {
     /// Another process holds a lock.
@@ -18,13 +18,13 @@ pub enum LongWait {
         /// The process that holds it, if the system reports it.
         holder: Option<u32>,
     },
-    /// A store has not answered a request yet.
+    /// A store has not replied to a request yet.
     StoreAnswer,
     /// A request to a store failed and is about to be repeated.
     StoreRetry {
         /// The store, as it describes itself.
         store: String,
-        /// Why the request failed.
+        /// The error of the request.
         reason: String,
         /// Time until it is repeated.
         pause: Duration,
@@ -33,27 +33,27 @@ pub enum LongWait {
     WriterClaim {
         /// The store, as it describes itself.
         store: String,
-        /// How long it takes to see.
+        /// How long it takes until that would be visible.
         pause: Duration,
     },
 }
 
-/// Called again and again while a wait lasts; false ends the wait.
+/// Called repeatedly during a wait; false ends the wait.
 pub type WaitObserver = fn(&LongWait) -> bool;
 
 static OBSERVER: OnceLock<WaitObserver> = OnceLock::new();
 
-/// From now on, long waits of this process are reported to `observer`. Only the first call has an effect.
+/// Reports all further long waits of this process to `observer`. Only the first call has an effect.
 pub fn observe_long_waits(observer: WaitObserver) {
     let _ = OBSERVER.set(observer);
 }
 
-/// Reports a wait; false if it must end.
+/// Reports a wait; false if it has to end.
 pub fn go_on_waiting(wait: impl FnOnce() -> LongWait) -> bool {
     OBSERVER.get().is_none_or(|observer| observer(&wait()))
 }
 
-/// Waits for a time; false if the wait was ended before.
+/// Waits for this long; false if the wait was ended early.
 pub fn sleep_unless_stopped(pause: Duration, wait: impl Fn() -> LongWait) -> bool {
     let end = Instant::now() + pause;
     loop {

@@ -5,7 +5,7 @@
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// The stack, and how many workers are at a task.
+/// The stack, and the number of workers that execute a task.
 #[derive(Debug)]
 pub struct WorkerPool<T> {
     state: Mutex<WorkerPoolState<T>>,
@@ -29,12 +29,12 @@ impl<T> WorkerPool<T> {
         }
     }
 
-    /// Takes tasks and does them until all are done, by this worker and the others.
+    /// Executes tasks until all are done, together with other workers.
     pub fn run_worker(&self, mut perform: impl FnMut(T)) {
         while self.run_next_task(&mut perform) {}
     }
 
-    /// Does one task, if there still is one to come; false: all are done.
+    /// Executes one task, and waits if there may be one later; false if all are done.
     pub fn run_next_task(&self, perform: impl FnOnce(T)) -> bool {
         let Some(task) = self.take_task() else { return false };
         // Even a panic must release the others, who would wait for this task for ever.
@@ -58,14 +58,14 @@ impl<T> WorkerPool<T> {
         }
     }
 
-    /// Forgets the tasks that wait, and those to come.
+    /// Drops the queued tasks, and those that are added later.
     pub fn discard_tasks(&self) {
         let mut state = self.lock();
         state.has_given_up = true;
         state.tasks.clear();
     }
 
-    /// How many tasks wait.
+    /// The number of queued tasks.
     #[must_use]
     pub fn count_waiting_tasks(&self) -> usize {
         self.lock().tasks.len()
@@ -91,7 +91,7 @@ impl<T> WorkerPool<T> {
     }
 }
 
-/// A worker at work; when it ends, all may have to wake.
+/// A worker that executes a task; at its end, it may have to wake all others.
 struct BusyWorker<'c, T>(&'c WorkerPool<T>);
 
 impl<T> Drop for BusyWorker<'_, T> {
@@ -111,7 +111,7 @@ mod tests {
 
     use super::WorkerPool;
 
-    /// Each task of a height above 0 brings two lower ones.
+    /// Each task with a height above 0 adds two lower ones.
     fn grow(pool: &WorkerPool<u32>, height: u32) {
         if height > 0 {
             pool.add_tasks([height - 1, height - 1]);

@@ -1,12 +1,12 @@
-//! What every object store must do, as one suite.
+//! A suite of the requirements on every object store.
 //!
-//! Each function panics with the sentence that was broken. The store must be empty at the start.
+//! Each function panics with the requirement that was violated. The store must be empty at the start.
 
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 
-/// Threads that race for one ref.
+/// Threads that compete for one ref.
 const RACERS: u64 = 4;
-/// Increments that each of them makes.
+/// Increments by each thread.
 const ROUNDS: u64 = 10;
 
 /// More bytes than any object of the suite has.
@@ -15,7 +15,7 @@ const MAX: u64 = 4 << 20;
 /// Runs the whole suite.
 ///
 /// # Panics
-/// When the store breaks a rule.
+/// Panics if the store violates a requirement.
 pub fn check_object_store(store: &dyn ObjectStore) {
     check_put_and_get(store);
     check_sizes(store);

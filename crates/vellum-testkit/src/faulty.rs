@@ -1,8 +1,8 @@
-//! A store that fails as its script says: before or after the effect, with torn or flipped bytes, stale listings,
+//! A store that fails according to a script: before or after the effect, with torn or flipped bytes, stale listings,
 //! lost acknowledgements, no space.
 //!
-//! Invariant: without a script it is the store beneath. Operations are counted over all kinds, from 0, so that a
-//! test can stop the world at each of them in turn.
+//! Invariant: without a script it behaves like the underlying store. Operations of all kinds are counted together, from
+//! 0, so that a test can stop at each of them in turn.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub enum StoreOperation {
     Get,
     /// Ranged gets.
     GetRange,
-    /// Questions for a size.
+    /// Requests for a size.
     Size,
     /// Puts; each object of a `put_all` is one.
     Put,
@@ -30,33 +30,33 @@ pub enum StoreOperation {
     Delete,
 }
 
-/// Which operations a fault hits.
+/// The operations that a fault affects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultTrigger {
     /// The operation with this number, counted over all kinds.
     Nth(u64),
-    /// This operation and all after it: the process or the machine has died.
+    /// This operation and all later ones: the process or the machine has died.
     From(u64),
-    /// Every operation of a kind on keys that begin with this.
+    /// Every operation of a kind on keys with this prefix.
     Each(StoreOperation, String),
-    /// The first operation of a kind on keys that begin with this; then the fault is spent.
+    /// Only the first operation of a kind on keys with this prefix.
     Once(StoreOperation, String),
 }
 
-/// What goes wrong.
+/// The fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreFault {
-    /// It fails, and nothing has happened.
+    /// The operation fails without an effect.
     Before,
-    /// It happens, and the answer is lost: to the caller it failed.
+    /// The operation has its effect, but the reply is lost: it fails for the caller.
     After,
-    /// A put is acknowledged, and nothing has happened.
+    /// A put is acknowledged without an effect.
     Lost,
-    /// Reads give, and puts store, only this many of the bytes; with success.
+    /// Reads return, and puts store, only this many of the bytes, and succeed.
     Torn(usize),
-    /// Reads give, and puts store, bytes in which this bit (modulo their number) is flipped; with success.
+    /// Reads return, and puts store, bytes with this bit (modulo their number) flipped, and succeed.
     Flip(usize),
-    /// Listings omit what was put since the script was set.
+    /// Listings omit objects that were put since the script was set.
     Stale,
     /// There is no space.
     NoSpace,
@@ -76,7 +76,7 @@ pub struct FaultyStore {
 }
 
 impl FaultyStore {
-    /// A store that has no faults yet.
+    /// Wraps a store, without faults yet.
     #[must_use]
     pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
         let state = FaultyStoreState { script: Vec::new(), put_since: Vec::new(), space: None };
@@ -90,18 +90,18 @@ impl FaultyStore {
         state.put_since.clear();
     }
 
-    /// From now on only this many bytes can be put; `None` lifts the limit.
+    /// Limits the bytes that can be put from now on; None removes the limit.
     pub fn set_space_limit(&self, bytes: Option<u64>) {
         self.state.lock().space = bytes;
     }
 
-    /// Operations so far.
+    /// The number of operations so far.
     #[must_use]
     pub fn operation_count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Counts an operation and says what goes wrong with it.
+    /// Counts an operation and returns its fault.
     fn next_fault(&self, op: StoreOperation, key: &str) -> Option<StoreFault> {
         // Counted before the script is looked at, so that the same test has the same numbers with and without
         // faults.

@@ -1,7 +1,7 @@
-//! What tests share: a faulty object store, a model of a filesystem, random numbers, and the suites that every object
-//! store and every store of live metadata must pass.
+//! Shared parts of tests: a faulty object store, a model of a filesystem, random numbers, and suites for object stores
+//! and for stores of live metadata.
 //!
-//! Invariant: everything is deterministic; what a test injects happens exactly where its script says.
+//! Invariant: everything is deterministic; a fault happens exactly at the operation that the test's script names.
 
 pub mod conformance;
 pub mod faulty;

@@ -1,21 +1,22 @@
-//! What every store of live metadata must do, as one suite.
+//! A suite of the requirements on every store of live metadata.
 //!
-//! Each function panics with the sentence that was broken. The store must be empty at the start, and is at the end.
+//! Each function panics with the requirement that was violated. The store must be empty at the start, and is empty at
+//! the end.
 
 use std::ops::ControlFlow;
 
 use vellum_live::{CommitSequence, LiveError, LiveStore, StoreTransaction, ValueBytes};
 use vellum_map::KeySpan;
 
-/// Threads that count one key up.
+/// Threads that increment one key.
 const RACERS: u32 = 4;
-/// Increments that each of them makes.
+/// Increments by each thread.
 const ROUNDS: u32 = 50;
 
 /// Runs the whole suite.
 ///
 /// # Panics
-/// When the store breaks a rule.
+/// Panics if the store violates a requirement.
 pub fn check_live_store(store: &dyn LiveStore) {
     check_put_and_get(store);
     check_abandoned_changes(store);
@@ -133,7 +134,7 @@ fn check_own_changes(store: &dyn LiveStore) {
     run_transaction(store, &mut |txn| txn.delete_prefix(b""));
 }
 
-/// Keys whose order is easily got wrong.
+/// Keys whose order is easily wrong.
 const ORDERED: &[&[u8]] = &[
     b"a",
     b"a\0",
@@ -278,7 +279,7 @@ fn check_races(store: &dyn LiveStore) {
     assert_eq!(sequences.len() as u32, RACERS * ROUNDS, "each transaction has a sequence of its own");
 }
 
-/// What two keys of one transaction say is seen together, by gets in transactions and by scans.
+/// Two keys of one transaction are visible together, to gets in transactions and to scans.
 fn check_atomic_reads(store: &dyn LiveStore) {
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {

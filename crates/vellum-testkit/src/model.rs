@@ -1,8 +1,8 @@
-//! A filesystem in memory, as simple as can be: what real ones are compared with, operation by operation.
+//! A simple filesystem in memory, with which real ones are compared operation by operation.
 //!
-//! It keeps what POSIX promises and Linux does: who is named how, attributes, extended attributes, content, the error
-//! number of what is refused. Times are ticks, one for each change: only their order is promised. Deliberately
-//! absent: permissions and access control lists.
+//! It models the guarantees of POSIX and the behaviour of Linux: names, attributes, extended attributes, content, and
+//! error numbers. Times are ticks, one for each change: only their order is guaranteed. Deliberately absent:
+//! permissions and access control lists.
 
 mod names;
 mod render;
@@ -19,14 +19,14 @@ pub use render::RenderedEntry;
 /// Result of an operation.
 pub type Result<T> = std::result::Result<T, Errno>;
 
-/// A file of the model, whatever its names are.
+/// The number of a file of the model, independent of its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModelFileId(pub u64);
 
 /// The root.
 pub const ROOT: ModelFileId = ModelFileId(1);
 
-/// A moment: the number of the change that it belongs to.
+/// A time: the number of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ModelTime(pub u64);
 
@@ -43,44 +43,44 @@ pub struct ModelFile {
     pub gid: u32,
     /// Device number.
     pub rdev: u64,
-    /// Last change of content.
+    /// Modification time.
     pub mtime: ModelTime,
-    /// Last change of attributes.
+    /// Change time.
     pub ctime: ModelTime,
-    /// Creation.
+    /// Birth time.
     pub btime: ModelTime,
-    /// Target of a symlink.
+    /// The target of a symlink.
     pub target: Vec<u8>,
-    /// Content of a file.
+    /// The content of a file.
     pub content: Vec<u8>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Entries of a directory.
+    /// The entries of a directory.
     pub entries: BTreeMap<Vec<u8>, ModelFileId>,
-    /// Directory that a directory lies in; None for the root and for what has no name.
+    /// The directory that contains a directory; None for the root and for a directory without a name.
     pub parent: Option<ModelFileId>,
     /// How often it is open.
     pub open: u32,
 }
 
-/// What is to be made.
+/// A file to be created.
 #[derive(Debug, Clone, Default)]
 pub struct NewModelFile {
     /// Its mode, before the umask.
     pub mode: u32,
     /// Device number.
     pub rdev: u64,
-    /// Target of a symlink.
+    /// The target of a symlink.
     pub target: Vec<u8>,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bits that it does not get.
+    /// Mode bits that are removed.
     pub umask: u32,
 }
 
-/// The attributes that are to be set.
+/// Attributes to be set.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ModelAttributes {
     /// Mode bits.
@@ -91,11 +91,11 @@ pub struct ModelAttributes {
     pub gid: Option<u32>,
     /// Size.
     pub size: Option<usize>,
-    /// Whether content counts as changed now.
+    /// Whether the modification time is set to now.
     pub mtime: bool,
 }
 
-/// The filesystem. A copy shares its files with the original until they change.
+/// The filesystem. A copy shares files with the original until they change.
 #[derive(Debug, Clone)]
 pub struct ModelFilesystem {
     files: BTreeMap<ModelFileId, Arc<ModelFile>>,
@@ -130,7 +130,7 @@ impl ModelFile {
         }
     }
 
-    /// Bytes of content, or of a symlink's target.
+    /// The size of the content, or of a symlink's target.
     #[must_use]
     pub fn size(&self) -> usize {
         self.content.len() + self.target.len()
@@ -158,12 +158,12 @@ impl ModelFilesystem {
         self.files.get(&id).map(|file| &**file).ok_or(Errno::STALE)
     }
 
-    /// All files, those without names too.
+    /// All files, including those without names.
     pub fn files(&self) -> impl Iterator<Item = (ModelFileId, &ModelFile)> {
         self.files.iter().map(|(id, file)| (*id, &**file))
     }
 
-    /// How many links a file has.
+    /// The number of links of a file.
     #[must_use]
     pub fn count_links(&self, id: ModelFileId) -> usize {
         let named = |file: &Arc<ModelFile>| file.entries.values().filter(|named| **named == id).count();
@@ -194,7 +194,7 @@ impl ModelFilesystem {
         Ok(())
     }
 
-    /// Counts a close; what has no name goes with the last one.
+    /// Counts a close; a file without names is removed at its last close.
     pub fn close(&mut self, id: ModelFileId) -> Result<()> {
         self.file_mut(id)?.open -= 1;
         // An orphan exists until its last descriptor is closed.
@@ -202,7 +202,7 @@ impl ModelFilesystem {
         Ok(())
     }
 
-    /// Nothing is open any more: what has no name goes.
+    /// Closes everything: files without names are removed.
     pub fn close_all_files(&mut self) {
         let open: Vec<_> = self.files.iter().filter(|(_, file)| file.open > 0).map(|(id, _)| *id).collect();
         for id in open {
@@ -269,7 +269,7 @@ impl ModelFilesystem {
         Ok(())
     }
 
-    /// Sets an extended attribute of a user, which must not be there (`create`), or must (`replace`).
+    /// Sets an extended attribute of a user; it may not exist (`create`), or has to exist (`replace`).
     pub fn setxattr(
         &mut self,
         id: ModelFileId,

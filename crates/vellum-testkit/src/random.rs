@@ -1,9 +1,9 @@
-//! Numbers that look random, from a seed that failures name.
+//! Pseudo-random numbers from a seed, which failures print.
 
-/// A seed: of the variable `VELLUM_SEED`, or another one each time; printed, so that a failure can be repeated.
+/// The seed: from the variable `VELLUM_SEED`, or a new one; it is printed, so that a failure can be repeated.
 ///
 /// # Panics
-/// When the variable holds no number.
+/// Panics if the variable is not a number.
 #[must_use]
 pub fn choose_seed() -> u64 {
     let clock = || std::time::UNIX_EPOCH.elapsed().expect("a clock after 1970").as_nanos() as u64;
@@ -14,10 +14,10 @@ pub fn choose_seed() -> u64 {
     seed
 }
 
-/// How often something is done: so many times, or as many times more as `PROPTEST_CASES` exceeds the usual 256.
+/// The number of repetitions: this many, scaled by the ratio of `PROPTEST_CASES` to its default of 256.
 ///
 /// # Panics
-/// When the variable holds no number.
+/// Panics if the variable is not a number.
 #[must_use]
 pub fn scale_rounds(usual: usize) -> usize {
     let cases =
@@ -30,7 +30,7 @@ pub fn scale_rounds(usual: usize) -> usize {
 pub struct TestRandom(u64);
 
 impl TestRandom {
-    /// Numbers that follow from `seed`.
+    /// The generator for `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -45,17 +45,17 @@ impl TestRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// A number below `end`, which may not be 0.
     pub fn next_below(&mut self, end: u64) -> u64 {
         self.next_number() % end
     }
 
-    /// True once in so many times.
+    /// True once in this many times on average.
     pub fn is_one_in(&mut self, count: u64) -> bool {
         self.next_below(count) == 0
     }
 
-    /// One of `list`, which is not empty.
+    /// An element of `list`, which may not be empty.
     pub fn pick_item<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.next_below(list.len() as u64) as usize]
     }

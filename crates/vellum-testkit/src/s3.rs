@@ -1,7 +1,7 @@
-//! A server with the protocol of S3 that lies as its script says.
+//! A server with the protocol of S3 whose answers are wrong according to a script.
 //!
 //! Invariant: without a script it is a correct store: conditions are checked and changes are atomic. Signatures are not
-//! checked: what a real server thinks of these, tests with a real server show.
+//! checked; tests with a real server cover them.
 
 mod http;
 mod objects;
@@ -17,70 +17,70 @@ use parking_lot::{Condvar, Mutex};
 use self::http::{HttpReply, HttpRequest};
 use self::objects::{S3Conditions, S3Objects};
 
-/// Which requests a lie is for.
+/// The requests that a fault affects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct S3Match {
-    /// `GET`, `HEAD`, `PUT`, `DELETE`; a listing is `LIST`; uploads in parts are begun and finished by `POST`; all of them
-    /// are `ANY`.
+    /// The method: `GET`, `HEAD`, `PUT`, `DELETE`, `POST` for the begin and the end of multipart uploads, or `LIST` for
+    /// a listing; `ANY` matches all of them.
     pub method: &'static str,
-    /// With what the key, or the prefix of a listing, begins.
+    /// The prefix of the key, or of a listing's prefix.
     pub key: String,
-    /// How many matching requests are answered truly before the first lie.
+    /// How many matching requests are answered correctly before the first fault.
     pub skip: u32,
-    /// How many lies there are before the truth is told again.
+    /// How many faults there are.
     pub times: u32,
 }
 
-/// What the server does instead of answering truly.
+/// The fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum S3Lie {
-    /// Answers with a status and an error code, and does nothing.
+    /// Replies with a status and an error code, without an effect.
     Fail(S3Failure),
-    /// Carries the request out, and closes the connection without an answer.
+    /// Has its effect, and closes the connection without a reply.
     LoseReply,
-    /// Closes the connection, and does nothing.
+    /// Closes the connection without an effect.
     Disconnect,
-    /// Neither answers nor closes, until the server ends.
+    /// Neither replies nor closes, until the server ends.
     Hang,
     /// Announces the whole body, and closes after this many bytes.
     CutBody(usize),
     /// Announces and sends only this many bytes, as if that were all.
     ShortBody(usize),
-    /// Sends the range that begins this many bytes later, and says so.
+    /// Sends the range that begins this many bytes later, and announces that range.
     ShiftRange(u64),
     /// Sends the whole object with status 200 to a ranged request.
     WholeObject,
     /// Sends bytes without an end.
     EndlessBody,
-    /// Says that the body is compressed.
+    /// Marks the body as compressed.
     ClaimGzip,
     /// Flips the lowest bit of this byte of the body.
     FlipBit(usize),
-    /// Carries the request out whatever its conditions say.
+    /// Ignores the conditions of the request.
     IgnoreConditions,
-    /// Carries the request out whatever its `If-Match` says.
+    /// Ignores the `If-Match` of the request.
     IgnoreIfMatch,
-    /// Answers a request that has a condition with 501.
+    /// Replies to a request with a condition by 501.
     RefuseConditions,
-    /// Answers a request that has an `If-Match` with 501.
+    /// Replies to a request with `If-Match` by 501.
     RefuseIfMatch,
     /// Redirects to this address.
     Redirect(String),
 }
 
-/// An error answer.
+/// An error reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct S3Failure {
     /// The status.
     pub status: u16,
     /// The code in the body; empty for a body without one.
     pub code: &'static str,
-    /// Headers beside the usual ones.
+    /// Further headers.
     pub headers: Vec<(&'static str, String)>,
 }
 
 impl S3Failure {
-    /// A failure without headers of its own.
+    /// An error reply without further headers.
     #[must_use]
     pub fn new(status: u16, code: &'static str) -> Self {
         Self { status, code, headers: Vec::new() }
@@ -94,7 +94,7 @@ pub struct S3Request {
     pub method: &'static str,
     /// The key, or the prefix of a listing.
     pub key: String,
-    /// Bytes of its body.
+    /// The length of its body, bytes.
     pub bytes: usize,
 }
 
@@ -116,12 +116,12 @@ struct S3Shared {
     is_over: AtomicBool,
     /// Signalled when the server ends.
     over: Condvar,
-    /// Held by those who wait for the end.
+    /// Held by connections that wait for the end.
     waiting: Mutex<()>,
 }
 
 impl LyingS3 {
-    /// Starts a server with one empty bucket for each name that is asked for.
+    /// Starts a server with an empty bucket for each name.
     pub fn start() -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -151,12 +151,12 @@ impl LyingS3 {
         format!("s3://bucket/{folder}?endpoint=http://{}&region=test", self.address)
     }
 
-    /// From now on, the requests that match are answered with a lie. Earlier lies come first.
+    /// Adds a fault for matching requests. Earlier faults take precedence.
     pub fn add_lie(&self, requests: S3Match, lie: S3Lie) {
         self.shared.state.lock().script.push((requests, lie));
     }
 
-    /// Ends all lies.
+    /// Removes all faults.
     pub fn tell_truth(&self) {
         self.shared.state.lock().script.clear();
     }
@@ -173,13 +173,13 @@ impl LyingS3 {
         self.shared.state.lock().objects.find_bytes(key).map(<[u8]>::to_vec)
     }
 
-    /// The time of a file that was stored with an object.
+    /// The modification time that was stored with an object.
     #[must_use]
     pub fn read_mtime(&self, key: &str) -> Option<String> {
         self.shared.state.lock().objects.find_mtime(key).map(str::to_owned)
     }
 
-    /// How many uploads in parts are neither finished nor given up.
+    /// The number of multipart uploads that are in progress.
     #[must_use]
     pub fn count_unfinished_uploads(&self) -> usize {
         self.shared.state.lock().objects.uploads.len()
@@ -191,7 +191,7 @@ impl LyingS3 {
         self.shared.state.lock().objects.list_keys()
     }
 
-    /// Changes an object behind the back of everyone.
+    /// Changes an object without a request.
     pub fn overwrite_object(&self, key: &str, bytes: &[u8]) {
         self.shared.state.lock().objects.put_object(key, bytes.to_vec());
     }
@@ -218,7 +218,7 @@ impl S3Shared {
         }
     }
 
-    /// Answers; false if the connection is to be closed.
+    /// Replies to a request; false if the connection is to be closed.
     fn answer_request(&self, stream: &mut TcpStream, request: &HttpRequest) -> bool {
         let mut state = self.state.lock();
         state.requests.push(S3Request {
@@ -304,7 +304,7 @@ impl S3Shared {
 }
 
 impl S3State {
-    /// The lie for a request, if it is time for one.
+    /// The fault for a request, if there is one.
     fn find_lie(&mut self, request: &HttpRequest) -> Option<S3Lie> {
         let operation = request.operation();
         let key = request.key();
@@ -325,7 +325,7 @@ impl S3State {
     }
 }
 
-/// Sends the headers of a reply without its length, and then bytes until nobody takes them.
+/// Sends the headers of a reply without its length, and then bytes until the client closes the connection.
 fn write_without_end(stream: &mut TcpStream, reply: &HttpReply) {
     // A client that neither reads nor closes would block this thread forever.
     let _ = stream.set_write_timeout(Some(Duration::from_secs(5)));

@@ -1,6 +1,6 @@
 //! SeaweedFS, a real server with the protocol of S3.
 //!
-//! Invariant: it ends when it is dropped, and what it stored is gone.
+//! Invariant: it ends when it is dropped, and its data is removed.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-/// The credentials that it accepts.
+/// Its credentials.
 const ACCESS_KEY: &str = "vellum-test";
 const SECRET_KEY: &str = "vellum-test-secret";
 /// Its bucket.
 const BUCKET: &str = "vellum-test";
-/// How long it may take to start: it is four servers in one, on machines that may be busy.
+/// Timeout of its start: it consists of four servers, and the machine may be busy.
 const START_MAX: Duration = Duration::from_secs(120);
 
 /// A server with one bucket.
@@ -28,10 +28,10 @@ pub struct SeaweedServer {
 }
 
 impl SeaweedServer {
-    /// Starts it in a directory of its own, which is removed at the end.
+    /// Starts it in a temporary directory.
     ///
     /// # Panics
-    /// When it cannot be started: `make tools` installs it.
+    /// Panics if it cannot be started: `make tools` installs it.
     #[must_use]
     pub fn start(dir: &Path) -> Self {
         let weed = find_weed();
@@ -77,7 +77,7 @@ impl SeaweedServer {
         format!("s3://{BUCKET}/{folder}?endpoint=http://127.0.0.1:{}", self.s3_port)
     }
 
-    /// The environment in which rclone reaches its bucket as a remote, and the path there of a folder of it.
+    /// The environment in which rclone reaches its bucket as a remote, and the path of a folder in it.
     #[must_use]
     pub fn rclone_place(&self, folder: &str) -> (Vec<(&'static str, String)>, String) {
         let environment = vec![
@@ -91,13 +91,13 @@ impl SeaweedServer {
         (environment, format!("weed:{BUCKET}/{folder}"))
     }
 
-    /// The content of a file of credentials for it.
+    /// The content of a credentials file for it.
     #[must_use]
     pub fn credentials_file() -> String {
         format!("access-key-id = {ACCESS_KEY}\nsecret-access-key = {SECRET_KEY}\n")
     }
 
-    /// Stops or continues it: it keeps its connections, and does not answer.
+    /// Stops or continues its process: while stopped it keeps its connections and does not reply.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         let pid =
             i32::try_from(self.process.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
@@ -160,7 +160,7 @@ fn path_argument(option: &str, path: &Path) -> OsString {
     argument
 }
 
-/// The server's program: `$VELLUM_WEED`, or where `make tools` puts it.
+/// The server's program: `$VELLUM_WEED`, or the one that `make tools` installed.
 fn find_weed() -> PathBuf {
     if let Some(path) = std::env::var_os("VELLUM_WEED") {
         return path.into();
@@ -172,7 +172,7 @@ fn find_weed() -> PathBuf {
     weed
 }
 
-/// Four ports that are free now, each with one that is free four above.
+/// Finds four free ports, for each of which the port four above is free too.
 fn find_free_ports() -> [u16; 4] {
     let mut held = Vec::new();
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
-//! A real `ssh` and a real `sshd`, which talk through a pipe, so that no port is taken and nothing is left when a test
-//! ends.
+//! A real `ssh` and a real `sshd` that communicate through a pipe, so that no port is used and nothing is left when a
+//! test ends.
 //!
-//! Invariant: nothing outside its directory is read or written, but what sshd itself needs.
+//! Invariant: nothing outside of its directory is read or written, except what sshd itself needs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,16 +10,16 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal};
 
-/// The way to this host through ssh, as if it were another one.
+/// A connection to this host through ssh, as if it were another one.
 pub struct SshServer {
     dir: PathBuf,
 }
 
 impl SshServer {
-    /// Makes keys and configurations in a new directory.
+    /// Creates keys and configurations in a new directory.
     ///
     /// # Panics
-    /// When OpenSSH is not there.
+    /// Panics if OpenSSH is not installed.
     #[must_use]
     pub fn new(dir: &Path) -> Self {
         fs::create_dir_all(dir.join("pids")).expect("a directory for keys");
@@ -44,7 +44,7 @@ impl SshServer {
         server
     }
 
-    /// The words of an `ssh` that reaches this host. `relay`: words before the command that starts sshd.
+    /// The words of an `ssh` command that reaches this host. `relay`: words before the command that starts sshd.
     #[must_use]
     pub fn ssh_words(&self, relay: &str) -> String {
         let shown = self.dir.display();
@@ -55,7 +55,7 @@ impl SshServer {
         )
     }
 
-    /// A program that takes what `ssh` takes, and reaches this host whatever host is named.
+    /// A program with the arguments of `ssh` that reaches this host for any host name.
     #[must_use]
     pub fn program(&self) -> PathBuf {
         self.dir.join("ssh")
@@ -75,7 +75,7 @@ impl SshServer {
         }
     }
 
-    /// What sshd said, for messages.
+    /// The log of sshd, for messages.
     #[must_use]
     pub fn read_log(&self) -> String {
         fs::read_to_string(self.dir.join("log")).unwrap_or_default()

@@ -1,16 +1,16 @@
-//! A WebDAV server: rclone, which serves a directory.
+//! A WebDAV server: rclone serves a directory.
 //!
-//! Invariant: it ends when it is dropped. What it served stays.
+//! Invariant: it ends when it is dropped. The served directory stays.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The credentials that it accepts.
+/// Its credentials.
 const USER: &str = "vellum-test";
 const PASSWORD: &str = "vellum-test-secret";
-/// How long it may take to start.
+/// Timeout of its start.
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// A server of one directory.
@@ -23,7 +23,7 @@ impl WebdavServer {
     /// Serves a directory.
     ///
     /// # Panics
-    /// When it cannot be started: `make tools` installs it.
+    /// Panics if it cannot be started: `make tools` installs it.
     #[must_use]
     pub fn start(dir: &Path) -> Self {
         let port = {
@@ -55,7 +55,7 @@ impl WebdavServer {
         format!("webdav://127.0.0.1:{}/{folder}", self.port)
     }
 
-    /// The content of a file of credentials for it.
+    /// The content of a credentials file for it.
     #[must_use]
     pub fn credentials_file() -> String {
         format!("user = {USER}\npassword = {PASSWORD}\n")

@@ -1,4 +1,4 @@
-//! New files that appear under their name complete or not at all.
+//! New files that appear under their name completely or not at all.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,34 +11,36 @@ use super::{BeneathError, HeldNode};
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
-/// How names of files being written begin. A scan leaves them out, and [`remove_temp_entries`] removes forgotten ones.
+/// The prefix of names of files that are being written. Scans leave them out, and [`remove_temp_entries`] removes old
+/// ones.
 pub const TEMP_PREFIX: &[u8] = b".vellum-tmp-";
-/// Hexadecimal digits of randomness in a temporary name: 64 bits, so that two never meet.
+/// Hexadecimal digits of randomness in a temporary name: 64 bits, so that two names never collide.
 const TEMP_DIGITS: usize = 16;
-/// Permissions of a file until its own are applied: nobody else reads what may be secret.
+/// Permissions of a file until its own are applied, so that other users cannot read it before.
 const PRIVATE: u32 = 0o600;
 
-/// Where the bytes of a new file are before it has its name.
+/// Where the content of a new file is before the file has its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StagingMethod {
-    /// Under a temporary name beside it: cheaper when an existing file is to be replaced.
+    /// Under a temporary name in the same directory: cheaper if an existing file is to be replaced.
     Named,
-    /// Nowhere (`O_TMPFILE`); falls back to a temporary name where the filesystem cannot. Costs little more than writing
-    /// under the final name, where a temporary name costs half as much again; and whoever is killed leaves nothing.
+    /// Without a name (`O_TMPFILE`); falls back to a temporary name where the filesystem lacks it. Costs little more
+    /// than writing under the final name, whereas a temporary name costs half as much again; a killed process leaves
+    /// nothing.
     #[default]
     Anonymous,
 }
 
-/// What to do about a file that has the name already.
+/// What happens if the name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplacePolicy {
-    /// Fail with `EEXIST`.
+    /// It fails with `EEXIST`.
     Never,
-    /// Replace it in one step.
+    /// The existing file is replaced atomically.
     Always,
 }
 
-/// A file being written. Dropped before [`StagedFile::commit`], it leaves nothing behind.
+/// A file that is being written. Dropping it before [`StagedFile::commit`] removes it.
 #[derive(Debug)]
 pub struct StagedFile {
     dir: HeldDir,
@@ -47,18 +49,18 @@ pub struct StagedFile {
 }
 
 impl HeldDir {
-    /// Starts a new file in this directory, readable and writable by the caller alone.
+    /// Creates a new file in this directory that only the user can read and write.
     pub fn stage_file(&self) -> Result<StagedFile> {
         self.stage_file_by(StagingMethod::default())
     }
 
-    /// Starts a new file in this directory in the given manner.
+    /// Creates a new file in this directory by the given method.
     pub fn stage_file_by(&self, staging: StagingMethod) -> Result<StagedFile> {
         self.start_staged_file(staging, PRIVATE)
     }
 
-    /// Starts a file without a name that has a mode from the start, less what the umask takes; where that cannot be, it
-    /// has a temporary name and is the caller's alone.
+    /// Creates a file without a name, and with its final mode, reduced by the umask; a fallback with a temporary name
+    /// is private instead.
     pub fn stage_file_with_mode(&self, mode: u32) -> Result<StagedFile> {
         self.start_staged_file(StagingMethod::Anonymous, mode)
     }
@@ -87,13 +89,13 @@ impl HeldDir {
 }
 
 impl StagedFile {
-    /// Starts a file under its own name, in a directory that nobody sees.
+    /// Creates a file under its final name in a hidden directory.
     pub(super) fn stage_hidden(dir: &HeldDir, name: &[u8], mode: u32) -> Result<Self> {
         let file = dir.create_file(name, mode)?;
         Ok(Self { dir: dir.clone(), file: Some(file), temp: Some(name.to_vec()) })
     }
 
-    /// The file, to be written.
+    /// The file, for its content.
     pub fn file(&self) -> Result<&File> {
         self.file.as_ref().ok_or_else(|| system_error("write", b".", Errno::BADF))
     }
@@ -103,7 +105,7 @@ impl StagedFile {
         self.file().map(HeldNode::from_file)
     }
 
-    /// Gives the file its name, in one step.
+    /// Gives the file its name atomically.
     pub fn commit(mut self, name: &[u8], replace: ReplacePolicy) -> Result<File> {
         check_file_name(name)?;
         // The file was created under its own name in a hidden directory and has nothing to be renamed.
@@ -116,8 +118,8 @@ impl StagedFile {
         self.into_file()
     }
 
-    /// Gives the file a name in a directory that may be another one than it was begun in, in one step. Fails with `EXDEV`
-    /// if that lies on another filesystem; the file is as it was then.
+    /// Gives the file a name atomically, in a directory that may differ from the one of its creation. Fails with
+    /// `EXDEV` if that is on another filesystem; the file is then unchanged.
     pub fn commit_in(&mut self, dir: &HeldDir, name: &[u8], replace: ReplacePolicy) -> Result<()> {
         check_file_name(name)?;
         // `linkat` names a nameless file and fails with EEXIST if the name is taken. To replace, the file is
@@ -175,8 +177,8 @@ impl Drop for StagedFile {
     }
 }
 
-/// A fresh name for a file or directory being written. Its length does not depend on the final name's, which may
-/// have all 255 bytes.
+/// A new name for a file or directory that is being written. Its length does not depend on the final name, which may
+/// use all 255 bytes.
 pub fn new_temp_name() -> Result<Vec<u8>> {
     let random = getrandom::u64().map_err(|_| system_error("draw a random name in", b".", Errno::IO))?;
     let mut name = TEMP_PREFIX.to_vec();
@@ -184,7 +186,7 @@ pub fn new_temp_name() -> Result<Vec<u8>> {
     Ok(name)
 }
 
-/// Whether a name is one that [`HeldDir::stage_file`] may have made.
+/// Whether a name may be that of a [`StagedFile`].
 #[must_use]
 pub fn is_temp_name(name: &[u8]) -> bool {
     name.strip_prefix(TEMP_PREFIX).is_some_and(|digits| {
@@ -192,8 +194,8 @@ pub fn is_temp_name(name: &[u8]) -> bool {
     })
 }
 
-/// Removes the temporary files and directories that a killed writer left in this directory. For the holder of the
-/// worktree's lock only: a living writer's files would go too.
+/// Removes the temporary files and directories that a killed process left in this directory. Only the holder of the
+/// worktree's lock may call this: it would also remove files of running writers.
 pub fn remove_temp_entries(dir: &HeldDir) -> Result<usize> {
     let mut swept = 0;
     for listed in dir.read_names()?.iter().filter(|listed| is_temp_name(listed.name)) {

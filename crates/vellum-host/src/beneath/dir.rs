@@ -1,4 +1,4 @@
-//! A directory held open, and the operations on its entries.
+//! An open directory, and the operations on its entries.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -14,31 +14,31 @@ use crate::metadata::FileStat;
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
-/// Opens a directory only to stand on: needs no permission to read it.
+/// Flags for a directory that serves as a base of paths: no permission to read it is needed.
 pub(super) const STAND_ON: OFlags =
     OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Opens a directory to read its names.
+/// Flags for a directory whose names are read.
 pub(super) const READ_NAMES: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// What is asked of `statx`: all that a [`FileStat`] holds.
+/// The fields that `statx` returns: those of a [`FileStat`].
 pub(super) const STAT_MASK: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
-/// Longest path handed to one system call, bytes: below `PATH_MAX` of Linux, 4096 with its NUL.
+/// Longest path in one system call, bytes: below Linux's `PATH_MAX` of 4096 with its NUL.
 const RESOLVE_STEP_MAX: usize = 4000;
-/// How often a resolution that the kernel gave up, because something was renamed meanwhile, is tried again.
+/// How often a path resolution is repeated that the kernel gave up with EAGAIN because of a concurrent rename.
 const RESOLVE_TRIES: usize = 16;
 
-/// A directory held open. Cloning it is cheap and shares the descriptor.
+/// An open directory. Cloning is cheap and shares the descriptor.
 #[derive(Debug, Clone)]
 pub struct HeldDir {
     fd: Arc<OwnedFd>,
 }
 
-/// What `mknod` can make.
+/// The file types that `mknod` creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpecialFile {
     /// A named pipe.
     Fifo,
-    /// A socket's name.
+    /// A socket.
     Socket,
     /// A character device with its number.
     CharDevice(u64),
@@ -53,8 +53,9 @@ impl AsFd for HeldDir {
 }
 
 impl HeldDir {
-    /// Opens a directory that the user named, to read it. Symlinks are followed: a root that is itself a symlink to a
-    /// directory is legitimate. What is written to is opened by [`Self::open_trusted_root`] where others may plant links.
+    /// Opens a directory that the user named, for reading. Symlinks are followed: a root may itself be a symlink to a
+    /// directory. Directories for writing are opened by [`Self::open_trusted_root`] where other users may have placed
+    /// symlinks.
     pub fn open_root(path: &Path) -> Result<Self> {
         let path = path.as_os_str().as_encoded_bytes();
         let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
@@ -69,24 +70,24 @@ impl HeldDir {
         fd.map(Self::from_fd).map_err(|errno| BeneathError::system_error("open the directory", path, errno))
     }
 
-    /// Takes over a descriptor that is known to be a directory's.
+    /// Takes a descriptor that is known to be a directory's.
     #[must_use]
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self { fd: Arc::new(fd) }
     }
 
-    /// Whether both are one descriptor, not only one directory.
+    /// Whether both share one descriptor, and not only the directory.
     #[must_use]
     pub fn is_same_descriptor(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.fd, &other.fd)
     }
 
-    /// Opens a subdirectory to stand on; reading its names later needs another open.
+    /// Opens a subdirectory as a base of paths; reading its names needs another open.
     pub fn open_dir(&self, name: &[u8]) -> Result<Self> {
         self.open_dir_with(name, STAND_ON)
     }
 
-    /// Opens a subdirectory whose names will be read.
+    /// Opens a subdirectory whose names are read.
     pub fn open_dir_to_read(&self, name: &[u8]) -> Result<Self> {
         self.open_dir_with(name, READ_NAMES)
     }
@@ -97,7 +98,7 @@ impl HeldDir {
         Ok(Self::from_fd(fd))
     }
 
-    /// This directory under a descriptor of its own, whose names can be read.
+    /// Opens this directory again, with a descriptor that allows reading its names.
     pub fn reopen_to_read(&self) -> Result<Self> {
         self.reopen_descriptor().map(Self::from_fd)
     }
@@ -109,7 +110,7 @@ impl HeldDir {
             .map_err(|errno| system_error("read the directory", b".", errno))
     }
 
-    /// The directory at a relative path of any length, reached without passing through symlinks or `..`.
+    /// Opens the directory at a relative path of any length, without following symlinks or `..`.
     pub fn resolve_dir(&self, path: &[u8]) -> Result<Self> {
         let mut here = self.clone();
         // A path can be longer than PATH_MAX (ENAMETOOLONG). Each part is short enough for one call.
@@ -119,8 +120,8 @@ impl HeldDir {
         Ok(here)
     }
 
-    /// The directory at a relative path, to read its names; symlinks on the way are followed as long as they stay below this
-    /// directory: `EXDEV` if one is absolute or leads out.
+    /// Opens the directory at a relative path, for reading its names. Symlinks are followed within this directory;
+    /// fails with `EXDEV` if one is absolute or leads out of it.
     pub fn open_dir_within(&self, path: &[u8]) -> Result<Self> {
         // The kernel itself refuses to leave the directory, so no rename of a component during the walk can
         // lead out of it. Links of procfs would jump to any open file.
@@ -138,7 +139,7 @@ impl HeldDir {
         }
     }
 
-    /// The directory that holds the last component of a relative path, and that component.
+    /// Opens the directory of the last component of a relative path; returns it with that component.
     pub fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(Self, &'p [u8])> {
         let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => (path.get(..slash).unwrap_or_default(), path.get(slash + 1..).unwrap_or_default()),
@@ -166,7 +167,7 @@ impl HeldDir {
         Ok(here)
     }
 
-    /// Attributes of the entry `name`; of a symlink itself, not of its target.
+    /// The attributes of the entry `name`; a symlink is not followed.
     pub fn stat(&self, name: &[u8]) -> Result<FileStat> {
         // Without NO_AUTOMOUNT, looking at an entry could mount a network filesystem.
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
@@ -175,7 +176,7 @@ impl HeldDir {
         FileStat::from_statx(&statx).ok_or_else(|| system_error("read attributes of", name, Errno::OPNOTSUPP))
     }
 
-    /// When the entry `name` was last read.
+    /// The access time of the entry `name`.
     pub fn read_access_time(&self, name: &[u8]) -> Result<UnixTime> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let statx = self
@@ -183,7 +184,7 @@ impl HeldDir {
         Ok(UnixTime { secs: statx.stx_atime.tv_sec, nanos: statx.stx_atime.tv_nsec.min(999_999_999) })
     }
 
-    /// Attributes of the directory itself.
+    /// The attributes of the directory itself.
     pub fn stat_self(&self) -> Result<FileStat> {
         stat_fd(self.as_fd())
     }
@@ -194,19 +195,19 @@ impl HeldDir {
             .map(std::ffi::CString::into_bytes)
     }
 
-    /// Makes a subdirectory; the process's umask applies.
+    /// Creates a subdirectory; the process's umask applies.
     pub fn create_dir(&self, name: &[u8], mode: u32) -> Result<()> {
         self.call_on_name("make the directory", name, || {
             fs::mkdirat(self, name, Mode::from_raw_mode(mode & 0o7777))
         })
     }
 
-    /// Makes a symlink; its target may be anything.
+    /// Creates a symlink with any target.
     pub fn create_symlink(&self, name: &[u8], target: &[u8]) -> Result<()> {
         self.call_on_name("make the symlink", name, || fs::symlinkat(target, self, name))
     }
 
-    /// Makes a fifo, a socket's name or a device node; the process's umask applies.
+    /// Creates a fifo, a socket or a device node; the process's umask applies.
     pub fn create_special(&self, name: &[u8], special: SpecialFile, mode: u32) -> Result<()> {
         let (kind, device) = match special {
             SpecialFile::Fifo => (fs::FileType::Fifo, 0),
@@ -218,7 +219,7 @@ impl HeldDir {
         self.call_on_name("make", name, || fs::mknodat(self, name, kind, mode, device))
     }
 
-    /// Gives the file `name` a second name `new_name` in `to`. `EMLINK` is for the caller to answer with a copy.
+    /// Links the file `name` to `new_name` in `to`. Callers handle `EMLINK` by copying the file.
     pub fn link_file(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         check_file_name(new_name)?;
         self.call_on_name("make a hard link to", name, || {
@@ -226,7 +227,7 @@ impl HeldDir {
         })
     }
 
-    /// Like [`Self::link_file`], but what `new_name` stood for is replaced in one step.
+    /// Like [`Self::link_file`], but replaces an existing `new_name` atomically.
     pub fn link_replacing(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         // `linkat` never replaces, so the link is made under a temporary name and renamed.
         let temp = super::create::new_temp_name()?;
@@ -239,12 +240,12 @@ impl HeldDir {
         }
     }
 
-    /// Renames; what `new_name` stood for is replaced.
+    /// Renames an entry, and replaces an existing `new_name`.
     pub fn rename(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         self.rename_with(name, to, new_name, RenameFlags::empty())
     }
 
-    /// Renames, unless `new_name` exists, in one step; fails where the filesystem cannot.
+    /// Renames an entry atomically, unless `new_name` exists; fails where the filesystem does not support that.
     pub(super) fn rename_exclusively(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         self.rename_with(name, to, new_name, RenameFlags::NOREPLACE)
     }
@@ -262,7 +263,7 @@ impl HeldDir {
         })
     }
 
-    /// Removes a name that is no directory.
+    /// Removes an entry that is not a directory.
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
         self.call_on_name("remove", name, || fs::unlinkat(self, name, AtFlags::empty()))
     }
@@ -272,7 +273,7 @@ impl HeldDir {
         self.call_on_name("remove the directory", name, || fs::unlinkat(self, name, AtFlags::REMOVEDIR))
     }
 
-    /// Holds whatever `name` is, without opening it, to read or change its metadata.
+    /// Opens an entry of any type without access to its content, to read or change its metadata.
     pub fn hold_node(&self, name: &[u8]) -> Result<HeldNode<'static>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         self.call_on_name("open", name, || fs::openat(self, name, flags, Mode::empty()))
@@ -286,14 +287,14 @@ impl HeldDir {
         HeldNode::from_borrowed_fd(self.as_fd())
     }
 
-    /// Makes the names of this directory durable.
+    /// Syncs the names of this directory to the disk.
     pub fn sync_names(&self) -> Result<()> {
         // The held descriptor may be O_PATH, on which `fsync` fails with EBADF.
         let fd = self.reopen_descriptor()?;
         fs::fsync(fd).map_err(|errno| system_error("make durable the directory", b".", errno))
     }
 
-    /// Checks the name, calls, and names the object in the error.
+    /// Checks the name and makes the call; an error contains the name.
     pub(super) fn call_on_name<T>(
         &self,
         action: &'static str,
@@ -314,7 +315,7 @@ pub(super) fn check_file_name(name: &[u8]) -> Result<()> {
     check_name(name).map_err(|_| BeneathError::Name(name.into()))
 }
 
-/// Attributes of what a descriptor stands for.
+/// The attributes of the file of a descriptor.
 pub(super) fn stat_fd(fd: BorrowedFd<'_>) -> Result<FileStat> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     let statx = fs::statx(fd, "", flags, STAT_MASK)
@@ -322,7 +323,7 @@ pub(super) fn stat_fd(fd: BorrowedFd<'_>) -> Result<FileStat> {
     FileStat::from_statx(&statx).ok_or_else(|| system_error("read attributes of", b".", Errno::OPNOTSUPP))
 }
 
-/// Cuts a path into pieces that one system call can take, having checked each component.
+/// Splits a path into pieces that fit into one system call, and checks each component.
 fn split_path_parts(path: &[u8]) -> Result<Vec<Vec<u8>>> {
     let mut steps: Vec<Vec<u8>> = Vec::new();
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
@@ -339,7 +340,7 @@ fn split_path_parts(path: &[u8]) -> Result<Vec<Vec<u8>>> {
 }
 
 impl SpecialFile {
-    /// What to make for a file of this kind; none for files, directories and symlinks.
+    /// The special file of this type; None for files, directories and symlinks.
     #[must_use]
     pub fn from_kind(kind: FileKind, device: u64) -> Option<Self> {
         match kind {

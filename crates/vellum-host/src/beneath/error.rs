@@ -1,4 +1,4 @@
-//! Errors below a directory.
+//! Errors of operations below a directory.
 
 use std::io;
 
@@ -7,26 +7,26 @@ use vellum_types::ErrorKind;
 
 use crate::escape::EscapedPath;
 
-/// A failed operation on something below a held directory.
+/// A failed operation on an entry below an open directory.
 #[derive(Debug, thiserror::Error)]
 pub enum BeneathError {
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("cannot {action} '{}'", EscapedPath(name))]
     System {
-        /// What was tried, as a verb: "open", "rename".
+        /// The operation, a verb: "open", "rename".
         action: &'static str,
-        /// The name it was tried on.
+        /// The name of the entry.
         name: Box<[u8]>,
-        /// Why it failed.
+        /// The error.
         source: io::Error,
     },
-    /// Not one legal path component.
+    /// The name is not a valid path component.
     #[error("'{}' cannot be the name of a file", EscapedPath(.0))]
     Name(Box<[u8]>),
-    /// Content was asked of something that is no regular file.
+    /// An entry is not a regular file, and has no content.
     #[error("'{}' is not a regular file", EscapedPath(.0))]
     NotRegular(Box<[u8]>),
-    /// Somebody else's symlink is on a path that the user typed.
+    /// A path that the user typed contains a symlink of another user.
     #[error(
         "the symlink '{}' (to '{}') is not followed, because it belongs to user {owner}, who is neither root nor you: \
          name what it leads to instead",
@@ -36,12 +36,12 @@ pub enum BeneathError {
     UntrustedLink {
         /// Its path.
         link: Box<[u8]>,
-        /// What it leads to.
+        /// Its target.
         target: Box<[u8]>,
         /// The number of its owner.
         owner: u32,
     },
-    /// Another directory stands where a known one stood.
+    /// Another directory has the name of a known one.
     #[error("'{}' was replaced by another directory while it was being read", EscapedPath(.0))]
     Replaced(Box<[u8]>),
 }
@@ -51,7 +51,7 @@ impl BeneathError {
         Self::System { action, name: name.into(), source: errno.into() }
     }
 
-    /// The coarse kind.
+    /// The error's kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -62,7 +62,7 @@ impl BeneathError {
         }
     }
 
-    /// The operating system's number for it.
+    /// The error number of the operating system.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
@@ -71,7 +71,7 @@ impl BeneathError {
         }
     }
 
-    /// The same as an error of the operating system, where nothing is to be said of the object.
+    /// The same as an error of the operating system, for messages without the entry.
     #[must_use]
     pub fn into_io_error(self) -> io::Error {
         match self {
@@ -81,13 +81,13 @@ impl BeneathError {
         }
     }
 
-    /// The thing is not there (any more).
+    /// Whether the entry does not exist (any more).
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.errno() == Some(Errno::NOENT)
     }
 
-    /// Something else than a directory stands there: a symlink, a file.
+    /// Whether the entry is not a directory, but a symlink or a file.
     #[must_use]
     pub fn is_not_a_directory(&self) -> bool {
         matches!(self.errno(), Some(Errno::NOTDIR | Errno::LOOP))

@@ -1,9 +1,10 @@
-//! Renaming without replacing, whatever the filesystem can.
+//! Renaming without replacing, on any filesystem.
 //!
-//! Invariant: what has the name already is never replaced, and the call fails with `EEXIST`. The three ways, the first
-//! that the filesystem knows: `RENAME_NOREPLACE`; a hard link and the removal of the old name; the name itself made
-//! exclusively, empty, and replaced at once. A process killed between the two steps of the last way leaves an empty file
-//! under the name. Deliberately absent: the removal of such a file, which nobody can tell from a user's.
+//! Invariant: an existing entry is never replaced, and the call fails with `EEXIST`. Three methods are tried in this
+//! order until the filesystem supports one: `RENAME_NOREPLACE`; a hard link, and removal of the old name; exclusive
+//! creation of an empty file or directory, which is replaced at once. A process that is killed between the two steps of
+//! the last method leaves an empty entry under the name. Deliberately absent: removal of such entries, which cannot be
+//! distinguished from a user's.
 
 use rustix::io::Errno;
 use vellum_types::FileKind;
@@ -13,11 +14,11 @@ use super::dir::HeldDir;
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
-/// Permissions of what stands for a name until it is replaced.
+/// Permissions of the placeholder until it is replaced.
 const PRIVATE: u32 = 0o700;
 
 impl HeldDir {
-    /// Renames, unless `new_name` exists.
+    /// Renames an entry, unless `new_name` exists.
     pub fn rename_no_replace(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         match self.rename_exclusively(name, to, new_name) {
             // Some filesystems do not know RENAME_NOREPLACE (EINVAL), among them NFS and older FUSE servers.
@@ -36,7 +37,7 @@ impl HeldDir {
         }
     }
 
-    /// Makes the name as an empty file, and replaces it.
+    /// Creates an empty file under the name, and replaces it.
     pub(super) fn rename_over_empty_file(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         drop(to.create_file(new_name, PRIVATE & 0o666)?);
         self.rename(name, to, new_name).inspect_err(|_| {
@@ -44,7 +45,7 @@ impl HeldDir {
         })
     }
 
-    /// Makes the name as an empty directory, and replaces it: of a directory `rename` replaces nothing but an empty one.
+    /// Creates an empty directory under the name, and replaces it: `rename` replaces only empty directories.
     pub(super) fn rename_over_empty_dir(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         to.create_dir(new_name, PRIVATE)?;
         self.rename(name, to, new_name).or_else(|_| {
@@ -55,7 +56,7 @@ impl HeldDir {
     }
 }
 
-/// Whether the filesystem does not know what was asked for.
+/// Whether the filesystem does not support the call.
 fn is_unsupported(error: &BeneathError) -> bool {
     matches!(error.errno(), Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
 }

@@ -1,4 +1,4 @@
-//! Opening regular files, and only those, for their content.
+//! Opening the content of files, restricted to regular files.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -11,28 +11,29 @@ use super::BeneathError;
 use super::dir::{HeldDir, stat_fd};
 use crate::metadata::FileStat;
 
-/// A file and its attributes at the time when it was opened.
+/// An open file with its attributes at the time of opening.
 #[derive(Debug)]
 pub struct OpenedFile {
-    /// Open for reading (or for reading and writing, as asked).
+    /// Open for reading (or for reading and writing).
     pub file: File,
-    /// From the descriptor, so that it is this file's.
+    /// The attributes, read from the descriptor.
     pub stat: FileStat,
 }
 
-/// Never waits for the other end of a pipe, never takes over a terminal.
+/// Flags that exclude waiting for the other end of a pipe, and taking over a terminal.
 pub(super) const GUARDED: OFlags =
     OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 impl HeldDir {
-    /// Opens a regular file for reading, without touching its access time where that is allowed. To notice changes
-    /// during the reading, compare the returned attributes with [`stat_file`] afterwards ([`FileStat::is_same_state`]).
+    /// Opens a regular file for reading, without changing its access time where the kernel permits that. A caller
+    /// notices changes during reading if it compares the returned attributes with [`stat_file`] afterwards
+    /// ([`FileStat::is_same_state`]).
     pub fn open_file(&self, name: &[u8]) -> Result<OpenedFile, BeneathError> {
         expect_regular_file(self.open_file_unchecked(name)?, name)
     }
 
-    /// The same, without a look at what was opened: for who reads at once what was listed as a regular file, and looks
-    /// afterwards. Another kind that has taken its place meanwhile does not wait, and what it gave does not count.
+    /// The same without reading the attributes, for callers that read a listed regular file at once and check it
+    /// afterwards. If another type has replaced it, opening does not wait, and the caller's check fails.
     pub fn open_file_unchecked(&self, name: &[u8]) -> Result<File, BeneathError> {
         // O_NONBLOCK keeps the call from waiting for the other end of a fifo, and O_NOCTTY from taking over a
         // terminal: the name can lead to anything by now.
@@ -45,22 +46,22 @@ impl HeldDir {
         Ok(File::from(fd))
     }
 
-    /// Opens an existing regular file for reading and writing in place.
+    /// Opens an existing regular file for reading and writing.
     pub fn open_file_to_update(&self, name: &[u8]) -> Result<OpenedFile, BeneathError> {
         let fd = self
             .call_on_name("open", name, || fs::openat(self, name, GUARDED | OFlags::RDWR, Mode::empty()))?;
         expect_regular_file(File::from(fd), name)
     }
 
-    /// Makes a file that must not exist yet. Whoever is killed while writing it leaves a torn file; where that
-    /// matters use [`HeldDir::stage_file`].
+    /// Creates a file that may not exist yet. A killed process leaves a partial file; [`HeldDir::stage_file`] avoids
+    /// that.
     pub fn create_file(&self, name: &[u8], mode: u32) -> Result<File, BeneathError> {
         let flags = GUARDED | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let mode = Mode::from_raw_mode(mode & 0o7777);
         self.call_on_name("create", name, || fs::openat(self, name, flags, mode)).map(File::from)
     }
 
-    /// Opens for appending, or makes, a file of the program's own (a lock, a log).
+    /// Opens a file of the program itself (a lock, a log) for appending, and creates it if it is missing.
     pub fn open_or_create_file(&self, name: &[u8], mode: u32) -> Result<OpenedFile, BeneathError> {
         let flags = GUARDED | OFlags::RDWR | OFlags::CREATE;
         let mode = Mode::from_raw_mode(mode & 0o7777);
@@ -69,7 +70,7 @@ impl HeldDir {
     }
 }
 
-/// Refuses what is no regular file. A fifo was opened without waiting, and is closed again without being read.
+/// Fails for an entry that is not a regular file. A fifo was opened without waiting, and is closed without being read.
 pub(super) fn expect_regular_file(file: File, name: &[u8]) -> Result<OpenedFile, BeneathError> {
     let stat = stat_fd(file.as_fd())?;
     match stat.kind {
@@ -78,7 +79,7 @@ pub(super) fn expect_regular_file(file: File, name: &[u8]) -> Result<OpenedFile,
     }
 }
 
-/// Attributes of an open file now.
+/// The present attributes of an open file.
 pub fn stat_file(file: &File) -> Result<FileStat, BeneathError> {
     stat_fd(file.as_fd())
 }

@@ -1,7 +1,7 @@
 //! Reading the target of a symlink, for callers that explicitly request it (`sync --copy-links`).
 //!
-//! Invariant: nothing here writes, and only the last component may be a symlink. Its target is read wherever it is:
-//! the caller has explicitly requested this.
+//! Invariant: nothing is written, and only the last component may be a symlink. Its target may be anywhere, because the
+//! caller has explicitly requested that.
 
 use std::fs::File;
 
@@ -17,7 +17,7 @@ use crate::metadata::FileStat;
 type Result<T> = std::result::Result<T, BeneathError>;
 
 impl HeldDir {
-    /// Attributes of what `name` leads to.
+    /// The attributes of the target of `name`.
     pub fn stat_following(&self, name: &[u8]) -> Result<FileStat> {
         let statx =
             self.call_on_name("follow", name, || fs::statx(self, name, AtFlags::NO_AUTOMOUNT, STAT_MASK))?;
@@ -25,7 +25,7 @@ impl HeldDir {
             .ok_or_else(|| system_error("read attributes of", name, rustix::io::Errno::OPNOTSUPP))
     }
 
-    /// When what `name` leads to was last read.
+    /// The access time of the target of `name`.
     pub fn read_access_time_following(&self, name: &[u8]) -> Result<UnixTime> {
         let statx = self.call_on_name("follow", name, || {
             fs::statx(self, name, AtFlags::NO_AUTOMOUNT, StatxFlags::ATIME)
@@ -33,19 +33,19 @@ impl HeldDir {
         Ok(UnixTime { secs: statx.stx_atime.tv_sec, nanos: statx.stx_atime.tv_nsec.min(999_999_999) })
     }
 
-    /// Stands on the directory that `name` leads to.
+    /// Opens the target directory of `name` as a base of paths.
     pub fn open_dir_following(&self, name: &[u8]) -> Result<Self> {
         let flags = STAND_ON.difference(OFlags::NOFOLLOW);
         self.call_on_name("follow", name, || fs::openat(self, name, flags, Mode::empty())).map(Self::from_fd)
     }
 
-    /// Opens the directory that `name` leads to, whose names will be read.
+    /// Opens the target directory of `name` for reading its names.
     pub fn open_dir_to_read_following(&self, name: &[u8]) -> Result<Self> {
         let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
         self.call_on_name("follow", name, || fs::openat(self, name, flags, Mode::empty())).map(Self::from_fd)
     }
 
-    /// Opens the regular file that `name` leads to for reading.
+    /// Opens the target of `name` for reading, if it is a regular file.
     pub fn open_file_following(&self, name: &[u8]) -> Result<OpenedFile> {
         let flags = GUARDED.difference(OFlags::NOFOLLOW) | OFlags::RDONLY;
         let fd = self.call_on_name("follow", name, || fs::openat(self, name, flags, Mode::empty()))?;
@@ -53,7 +53,7 @@ impl HeldDir {
         expect_regular_file(File::from(fd), name)
     }
 
-    /// Holds what `name` leads to, to read its metadata.
+    /// Opens the target of `name` without access to its content, to read its metadata.
     pub fn hold_node_following(&self, name: &[u8]) -> Result<HeldNode<'static>> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         self.call_on_name("follow", name, || fs::openat(self, name, flags, Mode::empty()))

@@ -1,9 +1,9 @@
 //! Hidden directories: new directories that become visible together with their content.
 //!
-//! Invariant: such a directory has a temporary name, or its own and is whole; whoever fills one holds its lock as long as
-//! its name is temporary, so that [`remove_stale_hidden_dir`] takes away only what a killed writer left. Files in it are written
-//! under their own names: naming one directory costs less than naming all that is in it. Deliberately absent:
-//! directories in such a directory.
+//! Invariant: a hidden directory has a temporary name until it is complete; its writer holds its lock that long, so
+//! that [`remove_stale_hidden_dir`] removes only those of killed writers. Files in it are created under their final
+//! names: renaming one directory costs less than renaming all of its files. Deliberately absent: subdirectories of a
+//! hidden directory.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -13,12 +13,12 @@ use super::{BeneathError, StagedFile, new_temp_name};
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
-/// Permissions of a directory until its own are applied: nobody else reads what may be secret.
+/// Permissions of a directory until its own are applied, so that other users cannot read it before.
 const PRIVATE: u32 = 0o700;
-/// How often another directory is made when one was swept before it was locked.
+/// How often another directory is created if one was removed before it was locked.
 const TRIES: usize = 16;
 
-/// A directory being filled. Dropped before [`HiddenDir::commit`] it goes, with what is in it.
+/// A directory that is being filled. Dropping it before [`HiddenDir::commit`] removes it with its entries.
 #[derive(Debug)]
 pub struct HiddenDir {
     parent: HeldDir,
@@ -28,7 +28,7 @@ pub struct HiddenDir {
 }
 
 impl HeldDir {
-    /// Makes a directory in this one that nobody sees.
+    /// Creates a hidden directory in this one.
     pub fn create_hidden_dir(&self) -> Result<HiddenDir> {
         for _ in 0..TRIES {
             let temp = new_temp_name()?;
@@ -49,7 +49,7 @@ impl HeldDir {
     }
 }
 
-/// Locks a directory that was just made; false if somebody is removing it, or has.
+/// Locks a new directory; false if another process is removing it, or has removed it.
 fn lock_new_dir(dir: &HeldDir) -> Result<bool> {
     // Where there are no locks nothing is swept either.
     let locked = flock(dir, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK);
@@ -64,12 +64,12 @@ impl HiddenDir {
         &self.dir
     }
 
-    /// Starts a file in it, which has its own name and a mode from the start, less what the umask takes.
+    /// Creates a file in it under its final name, with its final mode, reduced by the umask.
     pub fn stage_file(&self, name: &[u8], mode: u32) -> Result<StagedFile> {
         StagedFile::stage_hidden(&self.dir, name, mode)
     }
 
-    /// Gives the directory its name, in one step, unless something has it.
+    /// Gives the directory its name atomically, unless the name exists.
     pub fn commit(&self, name: &[u8]) -> Result<()> {
         // The lock is given up after the rename: as long as the name is temporary, the lock protects it.
         self.parent.rename_no_replace(&self.temp, &self.parent, name)?;
@@ -79,7 +79,8 @@ impl HiddenDir {
         Ok(())
     }
 
-    /// Moves what is in it into another directory, as far as names are free there; gives what was not moved, and why.
+    /// Moves its entries into another directory, except those whose names exist there; returns the others with their
+    /// errors.
     pub fn move_entries_into(&self, into: &HeldDir) -> Result<Vec<(Vec<u8>, BeneathError)>> {
         let mut stayed = Vec::new();
         for listed in self.dir.read_names()?.iter() {
@@ -100,8 +101,8 @@ impl Drop for HiddenDir {
     }
 }
 
-/// Removes a directory of a temporary name that a killed writer left; false if somebody is writing it, or it is none of
-/// ours.
+/// Removes a directory with a temporary name that a killed writer left; false if a writer holds its lock, or the name
+/// is not a temporary one.
 pub fn remove_stale_hidden_dir(parent: &HeldDir, temp: &[u8]) -> Result<bool> {
     let dir = parent.open_dir_to_read(temp)?;
     // Its writer is alive.

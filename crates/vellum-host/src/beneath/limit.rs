@@ -1,14 +1,14 @@
-//! How many files may be open at once.
+//! The limit of open files.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Open files asked for when there is no hard limit: far more than any walk holds.
+/// The limit that is set if there is no hard limit: much more than any walk needs.
 const UNLIMITED_ASKS_FOR: u64 = 1 << 20;
-/// Open files that a store, a walk and a few files need at once.
+/// Open files that a store, a walk and several files need at once.
 const DESCRIPTORS_RESERVED: i32 = 512;
 
-/// Raises the soft limit of open files to the hard one and returns the limit that holds now. Failure is harmless:
-/// whoever holds many directories counts them against what this returned.
+/// Raises the soft limit of open files to the hard limit, and returns the resulting limit. A failure is harmless:
+/// callers that keep many directories open adapt to the returned number.
 pub fn raise_open_files_limit() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     let before = limit.current.unwrap_or(UNLIMITED_ASKS_FOR);
@@ -22,10 +22,10 @@ pub fn raise_open_files_limit() -> u64 {
     }
 }
 
-/// Makes room for 512 open files in this process's table of descriptors, as far as its limit allows it.
+/// Enlarges the descriptor table of this process to 512 open files, as far as the limit allows.
 ///
-/// To be called before any thread is started: the kernel enlarges the table of a process with several threads only after
-/// each processor has passed a quiescent state, which takes about 10 ms, and does so at 64, 128 and 256 open files.
+/// It has to be called before any thread is started: in a process with several threads, the kernel enlarges the table
+/// only after an RCU grace period of about 10 ms, and does so at 64, 128 and 256 open files.
 pub fn reserve_descriptor_table() {
     let Ok(null) = std::fs::File::open("/dev/null") else { return };
     // The table stays as large as it was for the highest number that was used. Without room nothing is lost but time.

@@ -11,7 +11,7 @@ use super::dir::{HeldDir, system_error};
 /// Buffer of one `getdents` call, bytes: about a thousand names, so that most directories take two calls.
 const LISTING_BUFFER: usize = 64 << 10;
 
-/// The names of one directory, without `.` and `..`, in the filesystem's order.
+/// The names in one directory, without `.` and `..`, in the filesystem's order.
 #[derive(Debug, Default)]
 pub struct DirNames {
     bytes: Vec<u8>,
@@ -25,34 +25,34 @@ struct NameSpan {
     is_dir: Option<bool>,
 }
 
-/// One name, and whether it was a directory as far as the listing knows.
+/// One name, with its type as far as `getdents` returned it.
 #[derive(Debug, Clone, Copy)]
 pub struct ListedName<'a> {
     /// The name's bytes.
     pub name: &'a [u8],
-    /// None when the filesystem does not say.
+    /// Whether it is a directory; None if the filesystem does not report types.
     pub is_dir: Option<bool>,
 }
 
 impl DirNames {
-    /// How many there are.
+    /// The number of names.
     #[must_use]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no names.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// All of them.
+    /// All names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = ListedName<'_>> {
         self.spans.iter().map(|span| ListedName { name: self.name_at(span), is_dir: span.is_dir })
     }
 
-    /// Brings them into the order of their bytes.
+    /// Sorts them by their bytes.
     pub fn sort_names(&mut self) {
         let mut spans = std::mem::take(&mut self.spans);
         spans.sort_unstable_by(|a, b| self.name_at(a).cmp(self.name_at(b)));
@@ -106,7 +106,7 @@ impl HeldDir {
         Ok(names)
     }
 
-    /// Reads all names through this very descriptor, which was opened to be read and is read this once.
+    /// Reads all names through this descriptor, which was opened for reading and may be read only once.
     pub fn read_names_once(&self) -> Result<DirNames, BeneathError> {
         let mut names = DirNames::default();
         match names.read_entries(self) {

@@ -1,7 +1,7 @@
-//! One file of any kind, held by a descriptor, for its metadata.
+//! An open file of any type, for its metadata.
 //!
-//! A node made from a name is only stood upon (`O_PATH`), never opened: no fifo waits, no device wakes. Calls that
-//! refuse such descriptors go through `/proc/self/fd`, whose links lead to the held inode itself and nowhere else.
+//! A node is opened by name with `O_PATH`, which does not open the file itself: no fifo waits, no device is activated.
+//! Calls that refuse such descriptors go through `/proc/self/fd`, whose links lead to the open inode itself.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -24,11 +24,11 @@ pub struct HeldNode<'a> {
 
 #[derive(Debug)]
 enum NodeHandle<'a> {
-    /// An open file: calls take the descriptor.
+    /// A file that is open for its content: calls use its descriptor.
     Open(BorrowedFd<'a>),
-    /// A directory stood upon by someone else's descriptor.
+    /// A directory with a descriptor of its [`HeldDir`].
     StandingOn(BorrowedFd<'a>),
-    /// A descriptor of our own that only stands on the file.
+    /// A descriptor of its own, opened with `O_PATH`.
     Held(OwnedFd),
 }
 
@@ -42,7 +42,7 @@ impl AsFd for HeldNode<'_> {
 }
 
 impl<'a> HeldNode<'a> {
-    /// The node of a file that is open for its content: the cheapest sort.
+    /// The node of a file that is open for its content, which is the cheapest form.
     #[must_use]
     pub fn from_file(file: &'a File) -> Self {
         Self { handle: NodeHandle::Open(file.as_fd()) }
@@ -64,17 +64,17 @@ impl<'a> HeldNode<'a> {
         }
     }
 
-    /// The path that leads to the held inode and nowhere else.
+    /// The path in `/proc` that leads to the open inode.
     pub(super) fn proc_path(&self) -> String {
         format!("/proc/self/fd/{}", self.as_fd().as_raw_fd())
     }
 
-    /// Its attributes now.
+    /// Its present attributes.
     pub fn stat(&self) -> Result<FileStat> {
         stat_fd(self.as_fd())
     }
 
-    /// Changes owner and group; None leaves as is.
+    /// Changes owner and group; None leaves one unchanged.
     pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         // The all-ones id means "leave as is" to the kernel, and is nobody's.
         let valid = |id: &u32| *id != u32::MAX;
@@ -89,7 +89,7 @@ impl<'a> HeldNode<'a> {
         .map_err(|errno| system_error("change the owner of", b".", errno))
     }
 
-    /// Changes the lowest twelve mode bits. Not for symlinks, which have none.
+    /// Changes the lowest twelve mode bits. Symlinks have none.
     pub fn set_mode(&self, mode: u32) -> Result<()> {
         let mode = Mode::from_raw_mode(mode & 0o7777);
         match self.usable_fd() {
@@ -115,8 +115,8 @@ impl<'a> HeldNode<'a> {
         self.set_timestamps(&Timestamps { last_access: omit, last_modification: to_timespec(mtime) })
     }
 
-    /// Sets the modification time, and that of the last reading to the present: FUSE filesystems of the older library
-    /// pass over a time that comes alone.
+    /// Sets the modification time, and the access time to the present: FUSE filesystems with the older library ignore
+    /// one without the other.
     pub fn set_mtime_as_read_now(&self, mtime: UnixTime) -> Result<()> {
         let now = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW };
         self.set_timestamps(&Timestamps { last_access: now, last_modification: to_timespec(mtime) })

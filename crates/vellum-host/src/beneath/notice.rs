@@ -9,8 +9,8 @@ use super::dir::{HeldDir, system_error};
 use super::{BeneathError, HeldNode};
 
 impl HeldDir {
-    /// Has an inotify instance tell what happens in this directory; gives the number that its events carry, which is the
-    /// same for the same directory, wherever it was moved.
+    /// Adds an inotify watch on this directory; returns the watch descriptor of its events, which stays the same if the
+    /// directory is moved.
     pub fn add_inotify_watch(&self, instance: impl AsFd, events: WatchFlags) -> Result<i32, BeneathError> {
         // The descriptor's link leads to the held directory itself and nowhere else.
         let path = HeldNode::from_borrowed_fd(self.as_fd()).proc_path();

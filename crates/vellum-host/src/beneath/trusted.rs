@@ -1,8 +1,8 @@
-//! Opening a path that the user typed, where others may have planted a symlink on the way.
+//! Opening a path that the user typed, in which other users may have placed symlinks.
 //!
-//! Invariant: a symlink is followed only if root or the caller owns it, or if it stands in a directory in which nobody
-//! else can write. Owner and target are read through one descriptor, so that no other link can be put in its place in
-//! between. Deliberately absent: confining where a path ends; the caller's own links may lead anywhere.
+//! Invariant: a symlink is followed only if root or the caller owns it, or if only root and the caller can write to its
+//! directory. Owner and target are read through one descriptor, so that the link cannot be replaced in between.
+//! Deliberately absent: restricting where a path ends; the caller's own links may lead anywhere.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,31 +17,31 @@ use super::dir::{HeldDir, READ_NAMES, STAND_ON};
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
-/// Symlinks followed on one path at most, as many as Linux follows.
+/// Most symlinks that are followed in one path: Linux's limit.
 const LINKS_MAX: u32 = 40;
-/// Permission of anybody but the owner to write.
+/// The permission of users other than the owner to write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const OPEN_DIR: &str = "open the directory";
 
 impl HeldDir {
-    /// Opens a directory that the user named and that will be written to. Fails with [`BeneathError::UntrustedLink`] if a
-    /// symlink that somebody else owns is on the way.
+    /// Opens a directory that the user named, for writing. Fails with [`BeneathError::UntrustedLink`] if the path
+    /// contains a symlink of an untrusted owner.
     pub fn open_trusted_root(path: &Path) -> Result<Self> {
         open_trusted_dir(fs::CWD, path.as_os_str().as_encoded_bytes())
     }
 
-    /// The same by a path from this directory, or an absolute one.
+    /// The same with a path relative to this directory, or an absolute one.
     pub fn open_trusted_dir(&self, path: &[u8]) -> Result<Self> {
         open_trusted_dir(self.as_fd(), path)
     }
 }
 
-/// Opens a file that the user named for reading; symlinks on the way as in [`HeldDir::open_trusted_root`].
+/// Opens a file that the user named for reading; symlinks are followed as in [`HeldDir::open_trusted_root`].
 pub fn open_trusted_file(path: &Path) -> Result<File> {
     open_trusted_file_with(path, OFlags::RDONLY)
 }
 
-/// Opens a file that the user named for appending; it is made if it is not there.
+/// Opens a file that the user named for appending; it is created if it does not exist.
 pub fn append_to_trusted_file(path: &Path) -> Result<File> {
     open_trusted_file_with(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)
 }
@@ -64,11 +64,11 @@ fn open_trusted_dir(base: BorrowedFd<'_>, path: &[u8]) -> Result<HeldDir> {
     opened.map(HeldDir::from_fd).map_err(|errno| BeneathError::system_error(OPEN_DIR, path, errno))
 }
 
-/// Where a walk ended: all symlinks are resolved but one of the kernel's own.
+/// The end of a walk: all symlinks are resolved, except one of procfs.
 struct WalkEnd {
     dir: OwnedFd,
     name: Vec<u8>,
-    /// It is a symlink of procfs, which leads to an open file rather than to a path.
+    /// It is a symlink of procfs, which leads to an open file instead of a path.
     is_magic: bool,
 }
 
@@ -82,14 +82,14 @@ impl WalkEnd {
     }
 }
 
-/// A walk by one component after the other.
+/// A walk along a path, one component after the other.
 struct TrustedWalk<'p> {
     typed: &'p [u8],
     action: &'static str,
     here: OwnedFd,
-    /// Where `here` is, as a person reads it.
+    /// The path of `here`, for messages.
     shown: Vec<u8>,
-    /// What is still to be walked, the next one last.
+    /// The remaining components, in reverse order.
     rest: Vec<Vec<u8>>,
     links: u32,
 }
@@ -106,7 +106,7 @@ impl<'p> TrustedWalk<'p> {
         Ok(walk)
     }
 
-    /// Puts a path in front of what is still to be walked.
+    /// Puts a path in front of the remaining components.
     fn push_path(&mut self, path: &[u8]) -> rustix::io::Result<()> {
         // An absolute target begins again at the root.
         if path.starts_with(b"/") {
@@ -148,12 +148,12 @@ impl<'p> TrustedWalk<'p> {
         Ok(WalkEnd { dir: self.here, name: b".".to_vec(), is_magic: false })
     }
 
-    /// Stands on a subdirectory; what is mounted there on demand is mounted.
+    /// Opens a subdirectory as a base of paths; an automount there is mounted.
     fn step_into_dir(&self, name: &[u8]) -> rustix::io::Result<OwnedFd> {
         rustix::io::retry_on_intr(|| fs::openat(&self.here, name, STAND_ON, Mode::empty()))
     }
 
-    /// Goes on with what a symlink leads to, or ends the walk: at what is no symlink, or at one of procfs.
+    /// Follows a symlink, or ends the walk at an entry that is not a symlink, or is one of procfs.
     fn follow_link(&mut self, name: Vec<u8>, is_last: bool) -> Result<Option<WalkEnd>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let link =
@@ -200,7 +200,7 @@ impl<'p> TrustedWalk<'p> {
         Ok(None)
     }
 
-    /// Nobody but root and the caller can have put a name into the directory.
+    /// Whether only root and the caller can create names in the directory.
     fn is_written_by_trusted_only(&self) -> Result<bool> {
         let stat = fs::fstat(&self.here).map_err(|errno| self.wrap_errno(errno))?;
         Ok(is_trusted_owner(stat.st_uid) && stat.st_mode & WRITABLE_BY_OTHERS == 0)

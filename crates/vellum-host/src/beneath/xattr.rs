@@ -1,4 +1,4 @@
-//! Extended attributes (POSIX ACLs are two of them) of a held file.
+//! Extended attributes (including POSIX ACLs) of an open file.
 
 use rustix::fs::{self, XattrFlags};
 use rustix::io::Errno;
@@ -9,26 +9,26 @@ use super::{BeneathError, HeldNode};
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
-/// Longest list of names, bytes: `XATTR_LIST_MAX` of Linux.
+/// Longest list of names, bytes: Linux's `XATTR_LIST_MAX`.
 const XATTR_LIST_MAX: usize = 64 << 10;
-/// First guess at the size of a list or value, bytes: an ACL or a label fits, so that one call is enough.
+/// Initial size of the buffer for a list or value, bytes: an ACL or a label fits, so that one call is enough.
 const FIRST_GUESS: usize = 512;
 
-/// Names under which XFS shows root its own form of the ACLs, beside the usual one: not attributes of the file's own,
-/// and without meaning anywhere else.
+/// Names under which XFS shows root its internal form of the ACLs, in addition to the usual one: they are not
+/// attributes of the file, and mean nothing elsewhere.
 const XFS_ACL_PREFIX: &[u8] = b"trusted.SGI_ACL_";
 
 /// An extended attribute.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExtendedAttribute {
-    /// With its namespace: `user.x`, `system.posix_acl_access`.
+    /// Its name with the namespace: `user.x`, `system.posix_acl_access`.
     pub name: Vec<u8>,
-    /// As the kernel gives it.
+    /// Its value in the form of the kernel.
     pub value: Vec<u8>,
 }
 
 impl HeldNode<'_> {
-    /// The names of all attributes that the caller may see; none where the filesystem has no such thing.
+    /// The names of all attributes that the caller may see; none if the filesystem does not support attributes.
     pub fn list_xattr_names(&self) -> Result<Vec<Vec<u8>>> {
         let list = read_growing(XATTR_LIST_MAX, |buffer| match self.usable_fd() {
             Some(fd) => fs::flistxattr(fd, buffer),
@@ -46,7 +46,7 @@ impl HeldNode<'_> {
         }
     }
 
-    /// The value of one attribute; None if there is no such.
+    /// The value of one attribute; None if it does not exist.
     pub fn read_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let value = read_growing(XATTR_VALUE_MAX, |buffer| match self.usable_fd() {
             Some(fd) => fs::fgetxattr(fd, name, buffer),
@@ -74,7 +74,7 @@ impl HeldNode<'_> {
         Ok(xattrs)
     }
 
-    /// Makes or replaces an attribute.
+    /// Creates or replaces an attribute.
     pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<()> {
         match self.usable_fd() {
             Some(fd) => fs::fsetxattr(fd, name, value, XattrFlags::empty()),
@@ -83,7 +83,7 @@ impl HeldNode<'_> {
         .map_err(|errno| system_error("set the extended attribute", name, errno))
     }
 
-    /// Removes an attribute; one that is not there is fine.
+    /// Removes an attribute; one that does not exist is no error.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         let outcome = match self.usable_fd() {
             Some(fd) => fs::fremovexattr(fd, name),
@@ -100,7 +100,7 @@ fn is_unsupported(errno: Errno) -> bool {
     errno == Errno::NOTSUP || errno == Errno::OPNOTSUPP || errno == Errno::NOSYS
 }
 
-/// Reads into a buffer that grows until the answer fits; `max` bounds it.
+/// Reads into a buffer that grows up to `max` until the result fits.
 fn read_growing(
     max: usize,
     read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,

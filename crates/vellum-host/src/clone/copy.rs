@@ -1,4 +1,4 @@
-//! The copying itself.
+//! Copying content.
 
 use std::fs::File;
 use std::io;
@@ -11,15 +11,15 @@ use vellum_types::ErrorKind;
 use super::{DataSegment, iter_data_segments};
 use crate::metadata::FileStat;
 
-/// Buffer of a copy by hand, bytes: large enough that the calls cost nothing, small enough to stay in cache.
+/// Buffer of a copy by read and write, bytes: large enough to make system calls negligible, small enough for the cache.
 const BUFFER: usize = 256 << 10;
-/// Most bytes asked of one `copy_file_range`, so that a stop request is noticed now and then.
+/// Most bytes in one `copy_file_range`, so that a stop request is noticed in time.
 const KERNEL_STEP: usize = 64 << 20;
 
-/// How the bytes were brought over.
+/// The method of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyStrategy {
-    /// Blocks are shared; nothing was copied.
+    /// Blocks were shared; no data was copied.
     Reflink,
     /// Copied within the kernel.
     InKernel,
@@ -27,36 +27,36 @@ pub enum CopyStrategy {
     ByHand,
 }
 
-/// What a copy did.
+/// The result of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyReport {
-    /// How.
+    /// The method.
     pub strategy: CopyStrategy,
-    /// Bytes of data moved (or shared), holes not counted.
+    /// Bytes of data that were copied or shared, without holes.
     pub data: u64,
 }
 
 /// Why a copy failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CloneError {
-    /// The source or the destination refused.
+    /// A read or a write failed.
     #[error("cannot copy file content at offset {offset}")]
     Io {
-        /// Where.
+        /// The operation.
         offset: u64,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// The source became shorter while it was being copied.
+    /// The source became shorter during the copy.
     #[error("the file became shorter than {expected} bytes while it was being copied")]
     Shrunk {
-        /// The size it had.
+        /// Its original size.
         expected: u64,
     },
 }
 
 impl CloneError {
-    /// The coarse kind.
+    /// The error's kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -82,7 +82,7 @@ pub fn clone_or_copy_content(from: &File, to: &File, stat: &FileStat) -> Result<
     copy_data(from, to, stat)
 }
 
-/// As [`clone_or_copy_content`], without sharing blocks.
+/// Like [`clone_or_copy_content`], without sharing blocks.
 pub fn copy_data(from: &File, to: &File, stat: &FileStat) -> Result<CopyReport, CloneError> {
     // The file gets its length first, so that holes are left out by not writing them.
     ftruncate(to, stat.size).map_err(|errno| CloneError::at_offset(stat.size, errno))?;

@@ -1,4 +1,4 @@
-//! Where a sparse file has data.
+//! The data segments of a sparse file.
 
 use std::fs::File;
 use std::io;
@@ -8,17 +8,17 @@ use rustix::io::Errno;
 
 use crate::metadata::FileStat;
 
-/// A range of a file that holds data; what lies between two is a hole.
+/// A range of data; the range between two segments is a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataSegment {
-    /// First byte.
+    /// Its offset.
     pub offset: u64,
-    /// Bytes; never 0.
+    /// Its length in bytes; never 0.
     pub len: u64,
 }
 
-/// The data ranges of `file`, in order, up to the size in `stat`. Costs no call for a file that has all its blocks,
-/// and falls back to one range where the filesystem cannot tell. Moves the file's position.
+/// The data segments of `file`, in order, up to the size in `stat`. A file with all of its blocks takes no system call;
+/// where the filesystem does not support the calls, the whole file is one segment. Moves the file's position.
 pub fn iter_data_segments<'f>(
     file: &'f File,
     stat: &FileStat,

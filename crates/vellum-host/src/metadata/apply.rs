@@ -1,4 +1,4 @@
-//! Applies the metadata that a snapshot recorded to a file.
+//! Applying the metadata in a snapshot to a file.
 
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -10,14 +10,14 @@ use crate::beneath::{BeneathError, ExtendedAttribute, HeldNode};
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 const OWNER_MAY_WRITE: u32 = 0o600;
-/// ACLs: the access of a file, and what new entries of a directory inherit.
+/// ACLs: access to a file, and the default for new entries of a directory.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
-/// What users attach.
+/// Attributes of users.
 const USER_PREFIX: &[u8] = b"user.";
-/// File capabilities: privilege, so that ones not recorded must go.
+/// File capabilities: they grant privileges, so unrecorded ones are removed.
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// The metadata a file shall have.
+/// The metadata of a file.
 #[derive(Debug, Clone, Copy)]
 pub struct TargetMetadata<'a> {
     /// The lowest twelve mode bits.
@@ -26,51 +26,51 @@ pub struct TargetMetadata<'a> {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Access and modification time; None leaves them (directories get theirs when their entries are done).
+    /// Access and modification time; None leaves them (directories get theirs after their entries).
     pub times: Option<(UnixTime, UnixTime)>,
-    /// All extended attributes; those that users and ACLs made and that are not among them are removed.
+    /// All extended attributes; other attributes of users, and ACLs, are removed.
     pub xattrs: &'a [ExtendedAttribute],
 }
 
-/// Who applies: decides which failures are a matter of course.
+/// The caller, which determines the failures that are expected.
 #[derive(Debug, Clone, Copy)]
 pub struct MetadataCaller {
     privileged: bool,
 }
 
 impl MetadataCaller {
-    /// The process as it is now.
+    /// The present credentials of this process.
     #[must_use]
     pub fn current_process() -> Self {
         Self { privileged: geteuid().is_root() }
     }
 
-    /// Whether owners can be expected to be kept.
+    /// Whether owners can be set.
     #[must_use]
     pub fn is_privileged(self) -> bool {
         self.privileged
     }
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Default)]
 pub struct AppliedMetadata {
-    /// Owner or group are not the recorded ones: the caller may not give files away. Set-id bits were left out.
+    /// Owner or group are not the recorded ones, because the caller may not set them. Set-id bits were left out.
     pub owner_lost: bool,
-    /// Everything else that could not be applied.
+    /// All other failures.
     pub problems: Vec<BeneathError>,
 }
 
 impl AppliedMetadata {
-    /// All is as wanted.
+    /// Whether everything was applied.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         !self.owner_lost && self.problems.is_empty()
     }
 }
 
-/// Applies `wanted`: owner first, since changing it clears set-id bits and capabilities; extended attributes while the
-/// owner may still write; the mode; the times last. Goes on after failures and tells them all.
+/// Applies `wanted`: first the owner, since changing it clears set-id bits and capabilities; then extended attributes,
+/// while the owner may still write; then the mode; the times last. Continues after failures and reports all of them.
 pub fn apply_metadata(
     node: &HeldNode<'_>,
     wanted: &TargetMetadata<'_>,
@@ -98,8 +98,8 @@ pub fn apply_metadata(
     applied
 }
 
-/// What a file is like that was just made in a directory with some mode, before anything is applied to it: owner, mode and
-/// ACL follow from the directory and the mode, and are the same for all that are made there by one process.
+/// The initial attributes of new files in a directory: owner, mode and ACL follow from the directory and the mode of
+/// creation, and are the same for all files that one process creates there.
 #[derive(Debug, Clone, Copy)]
 pub struct FreshFileDefaults {
     now: FileStat,
@@ -107,15 +107,15 @@ pub struct FreshFileDefaults {
 }
 
 impl FreshFileDefaults {
-    /// Looks at one of them.
+    /// Reads the initial attributes of a new file.
     pub fn from_node(node: &HeldNode<'_>) -> Result<Self, BeneathError> {
         let has_xattrs = node.list_xattr_names()?.iter().any(|name| is_removable_xattr(name));
         Ok(Self { now: node.stat()?, has_xattrs })
     }
 }
 
-/// Applies `wanted` to a file that nobody else can reach yet and that is as `fresh` says: what it has already is not given
-/// again.
+/// Applies `wanted` to a file that no other process can reach yet and that has the attributes `fresh`: equal ones are
+/// not applied again.
 pub fn apply_fresh_metadata(
     node: &HeldNode<'_>,
     wanted: &TargetMetadata<'_>,
@@ -143,7 +143,7 @@ fn record_failure(outcome: Result<(), BeneathError>, applied: &mut AppliedMetada
     }
 }
 
-/// Which of the recorded owner and group the file has in the end.
+/// Determines which of the recorded owner and group the file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct KeptOwnership {
     uid: bool,
@@ -192,7 +192,7 @@ fn try_set_owner(
     }
 }
 
-/// Leaves out the set-id bits where they would lend the privileges of someone else than the recorded owner.
+/// Removes the set-id bits if they would grant the privileges of another owner than the recorded one.
 fn allowed_mode(mode: u32, kind: FileKind, kept: KeptOwnership) -> u32 {
     match kind {
         // On directories the bits lend no privilege; set-gid chooses the group of new entries.
@@ -234,12 +234,12 @@ fn apply_xattrs(
     }
 }
 
-/// Whether an attribute that was not recorded is to be removed. Others (security labels) belong to the system.
+/// Whether an unrecorded attribute is removed. Others (security labels) belong to the system.
 fn is_removable_xattr(name: &[u8]) -> bool {
     name.starts_with(USER_PREFIX) || name.starts_with(ACL_PREFIX) || name == CAPABILITY
 }
 
-/// Tries again with write permission: the kernel asks for it, even of the owner, for `user.` attributes.
+/// Tries again with write permission, which the kernel requires for `user.` attributes, even of the owner.
 fn retry_writable(
     node: &HeldNode<'_>,
     now: &FileStat,

@@ -1,16 +1,16 @@
-//! Attributes of one file as the operating system reports them.
+//! The attributes of a file that the operating system reports.
 
 use rustix::fs::{FileType, Statx, StatxAttributes, StatxFlags, StatxTimestamp, makedev};
 use vellum_types::{FileKind, UnixTime};
 
-/// Attributes of one file as the operating system reports them.
+/// The attributes of a file that the operating system reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileStat {
-    /// What sort of file it is.
+    /// File type.
     pub kind: FileKind,
-    /// Fewer bytes are allotted than its size says: it may have holes.
+    /// Fewer bytes are allocated than its size: it may have holes.
     pub may_have_holes: bool,
-    /// Another filesystem (or part of one) is mounted here.
+    /// It is a mount point.
     pub is_mount_root: bool,
     /// The lowest twelve mode bits.
     pub mode: u32,
@@ -18,21 +18,21 @@ pub struct FileStat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Number of its names.
+    /// Number of hard links.
     pub nlink: u32,
-    /// Size, bytes. Of directories and special files whatever the filesystem says.
+    /// Size in bytes; of directories and special files as the filesystem reports it.
     pub size: u64,
-    /// The filesystem's own inode number.
+    /// The filesystem's inode number.
     pub ino: u64,
     /// Device of the filesystem, encoded like `st_dev`.
     pub dev: u64,
-    /// The device that a device node stands for, encoded like `st_rdev`.
+    /// The number of a device node, encoded like `st_rdev`.
     pub rdev: u64,
-    /// Last change of content.
+    /// Modification time.
     pub mtime: UnixTime,
-    /// Last change of anything.
+    /// Change time.
     pub ctime: UnixTime,
-    /// Creation; zero where the filesystem does not keep it.
+    /// Birth time; zero if the filesystem does not store it.
     pub btime: UnixTime,
 }
 
@@ -40,7 +40,7 @@ pub struct FileStat {
 const BLOCK: u64 = 512;
 
 impl FileStat {
-    /// None if the mode is no known kind's.
+    /// None if the mode has an unknown type.
     pub(crate) fn from_statx(statx: &Statx) -> Option<Self> {
         let raw_mode = u32::from(statx.stx_mode);
         let kind = file_kind_from_type(FileType::from_raw_mode(raw_mode))?;
@@ -65,25 +65,26 @@ impl FileStat {
         })
     }
 
-    /// Both are of one file, as far as the filesystem can tell: a number used anew has another birth time.
+    /// Whether both are of the same file, as far as the filesystem shows it: a reused inode number has another birth
+    /// time.
     #[must_use]
     pub fn is_same_file(&self, other: &Self) -> bool {
         (self.dev, self.ino, self.kind, self.btime) == (other.dev, other.ino, other.kind, other.btime)
     }
 
-    /// One file that nobody wrote to or otherwise changed between the two looks at it.
+    /// Whether the file was neither written to nor otherwise changed between the two.
     #[must_use]
     pub fn is_same_state(&self, other: &Self) -> bool {
         self.is_same_file(other) && self.has_same_attributes(other)
     }
 
-    /// The same as it never was: for a cache that is to know the file, but not to take it for unchanged.
+    /// The same with a change time that never matches: for a cache that knows the file and has to treat it as changed.
     #[must_use]
     pub fn with_outdated_ctime(self) -> Self {
         Self { ctime: UnixTime { secs: i64::MIN, nanos: 0 }, ..self }
     }
 
-    /// Every attribute that a change would touch is equal; where the file lives is not compared.
+    /// Whether all attributes are equal that a change would affect; the location of the file is not compared.
     #[must_use]
     pub fn has_same_attributes(&self, other: &Self) -> bool {
         // Size and link count of a directory say nothing that its times do not say.

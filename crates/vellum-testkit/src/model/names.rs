@@ -1,4 +1,4 @@
-//! Names in the model: making, linking, removing, renaming.
+//! Names in the model: creating, linking, removing, renaming.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use vellum_types::limits::NAME_MAX;
 
 use super::{ModelFile, ModelFileId, ModelFilesystem, ModelTime, NewModelFile, ROOT, Result};
 
-/// A name that is taken: at the root for everything, below for directories.
+/// A reserved name: in the root it is refused for all types, below for directories.
 const TAKEN: &[u8] = b".vellum";
 
 /// A directory and a name in it.
 pub type ModelPlace<'a> = (ModelFileId, &'a [u8]);
 
 impl ModelFilesystem {
-    /// What a directory holds under a name.
+    /// The file under a name in a directory.
     pub fn lookup(&self, (dir, name): ModelPlace<'_>) -> Result<ModelFileId> {
         check_name(name)?;
         self.get_dir(dir)?.entries.get(name).copied().ok_or(Errno::NOENT)
     }
 
-    /// Makes something.
+    /// Creates a file.
     pub fn create_entry(
         &mut self,
         place: ModelPlace<'_>,
@@ -37,7 +37,7 @@ impl ModelFilesystem {
         Ok(id)
     }
 
-    /// Makes a file without a name, and opens it.
+    /// Creates a file without a name, and opens it.
     pub fn tmpfile(&mut self, dir: ModelFileId, new: &NewModelFile) -> Result<ModelFileId> {
         self.check_linked_dir(dir)?;
         let id = self.create_file(dir, FileKind::File, new);
@@ -45,7 +45,7 @@ impl ModelFilesystem {
         Ok(id)
     }
 
-    /// Gives a file another name.
+    /// Links a file to another name.
     pub fn link(&mut self, id: ModelFileId, place: ModelPlace<'_>) -> Result<()> {
         check_name(place.1)?;
         let kind = self.file(id)?.kind;
@@ -60,7 +60,7 @@ impl ModelFilesystem {
         Ok(())
     }
 
-    /// Removes a name of anything but a directory.
+    /// Removes a name that is not a directory's.
     pub fn unlink(&mut self, place: ModelPlace<'_>) -> Result<()> {
         let id = self.lookup(place)?;
         if self.is_dir(id) {
@@ -78,7 +78,7 @@ impl ModelFilesystem {
         self.remove_name(place, id)
     }
 
-    /// Renames; `exchange` and `noreplace` as `renameat2(2)` has them.
+    /// Renames; `exchange` and `noreplace` are the flags of `renameat2(2)`.
     pub fn rename(
         &mut self,
         from: ModelPlace<'_>,

@@ -1,10 +1,10 @@
-//! The model's tree as a list, to be compared with another's.
+//! The model's tree as a list, for comparison with another tree.
 
 use vellum_types::FileKind;
 
 use super::{ModelFileId, ModelFilesystem, ROOT};
 
-/// A name in the tree, with all that is to be equal: whatever is compared shows itself like this.
+/// A name in the tree, with everything that is compared; trees of all kinds are converted to this form.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RenderedEntry {
     /// Path from the root.
@@ -26,7 +26,7 @@ pub struct RenderedEntry {
 }
 
 impl ModelFilesystem {
-    /// All names, directories before what is in them, each with the file that it names.
+    /// All names, each directory before its entries, with their files.
     #[must_use]
     pub fn render_entries(&self) -> Vec<(RenderedEntry, ModelFileId)> {
         let mut shown = Vec::new();

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as clients of S3 speak.
+//! The part of HTTP/1.1 that S3 clients use.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -18,17 +18,17 @@ pub(super) struct HttpRequest {
     pub body: Vec<u8>,
 }
 
-/// An answer.
+/// A reply.
 pub(super) struct HttpReply {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
     pub body: Vec<u8>,
-    /// The length that is announced although no body is sent.
+    /// A length that is announced although no body is sent.
     pub announced: Option<usize>,
 }
 
 impl HttpRequest {
-    /// Reads a request; `None` at the end of the connection.
+    /// Reads a request; None at the end of the connection.
     pub fn read_from(stream: &mut TcpStream) -> io::Result<Option<Self>> {
         let mut head = Vec::new();
         let mut byte = [0];
@@ -71,7 +71,7 @@ impl HttpRequest {
         parts.into_iter().find(|(known, _)| *known == name).map(|(_, value)| decode_percents(value))
     }
 
-    /// What is asked for: the method, or `LIST`. Uploads in parts are begun and finished by `POST`.
+    /// The method, or `LIST`. Multipart uploads are begun and finished by `POST`.
     pub fn operation(&self) -> &'static str {
         match self.method.as_str() {
             "GET" if self.parameter("list-type").is_some() => "LIST",
@@ -92,7 +92,7 @@ impl HttpRequest {
         }
     }
 
-    /// The first and the last byte that are asked for.
+    /// The first and the last byte of the requested range.
     pub fn range(&self) -> Option<(u64, Option<u64>)> {
         let (first, last) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
         Some((first.parse().ok()?, last.parse().ok()))
@@ -157,7 +157,7 @@ impl HttpReply {
         stream.write_all(&bytes)
     }
 
-    /// Sends a head that does not say where the body ends.
+    /// Sends a head without the length of the body.
     pub fn write_unbounded_head(&self, stream: &mut TcpStream) -> io::Result<()> {
         stream.write_all(&self.format_head("connection: close\r\n"))
     }

@@ -1,18 +1,18 @@
-//! The objects of the server, and what correct answers are.
+//! The objects of the server, and the correct replies.
 
 use std::collections::BTreeMap;
 
 use super::http::{HttpReply, HttpRequest};
 
-/// Keys in one answer to a listing, a count: few, so that tests see several.
+/// Keys in one reply to a listing, a count: few, so that tests see several replies.
 const PAGE: usize = 100;
 
-/// Which conditions are checked.
+/// The conditions that are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum S3Conditions {
-    /// All.
+    /// All conditions.
     All,
-    /// That an object is absent.
+    /// Only the condition that an object does not exist.
     Absence,
     /// None.
     None,
@@ -22,19 +22,19 @@ pub(super) enum S3Conditions {
 struct S3Object {
     bytes: Vec<u8>,
     version: u64,
-    /// The time of a file, in the object's own metadata.
+    /// The modification time of a file, from the object's metadata.
     mtime: Option<String>,
 }
 
-/// An upload in parts that is neither finished nor given up.
+/// A multipart upload in progress.
 pub(super) struct S3Upload {
     mtime: Option<String>,
     parts: BTreeMap<u32, Vec<u8>>,
 }
 
-/// The header with the time of a file.
+/// The header with the modification time of a file.
 const MTIME_HEADER: &str = "x-amz-meta-mtime";
-/// When every object was uploaded.
+/// The upload time of every object.
 const UPLOADED: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
 
 impl S3Object {
@@ -54,7 +54,7 @@ impl S3Object {
 pub(super) struct S3Objects {
     objects: BTreeMap<String, S3Object>,
     versions: u64,
-    /// By their numbers.
+    /// Parts by their numbers.
     pub uploads: BTreeMap<String, S3Upload>,
 }
 
@@ -77,7 +77,7 @@ impl S3Objects {
         self.objects.get(key).map(|object| object.bytes.as_slice())
     }
 
-    /// The time of the file that an object is a copy of.
+    /// The modification time of the file that an object is a copy of.
     pub fn find_mtime(&self, key: &str) -> Option<&str> {
         self.objects.get(key)?.mtime.as_deref()
     }
@@ -87,7 +87,7 @@ impl S3Objects {
         self.objects.keys().cloned().collect()
     }
 
-    /// Carries a request out.
+    /// Carries out a request.
     pub fn carry_out(&mut self, request: &HttpRequest, checked: S3Conditions) -> HttpReply {
         let key = request.key();
         if let Some(refusal) = self.check_conditions(request, &key, checked) {
