@@ -1,8 +1,8 @@
 //! Carries out a plan: creates the files, directories and links of a snapshot in a plain directory.
 //!
-//! Invariant: a file appears, or is replaced, atomically; a file is replaced or removed only if it is the one that
-//! the scan saw, otherwise it stays and is reported; nothing is written outside the root (see [`crate::beneath`]).
-//! Each step can be repeated.
+//! Invariant: a file appears, or is replaced, atomically; a file is replaced or removed only if it is the one that the
+//! scan saw, otherwise it stays and is reported; nothing is written outside of the root (see [`crate::beneath`]). Each
+//! step can be repeated.
 
 mod dirs;
 mod files;
@@ -33,57 +33,57 @@ use vellum_host::metadata::{
     FreshFileDefaults, MetadataCaller, TargetMetadata, apply_fresh_metadata, apply_metadata,
 };
 
-/// Permissions of a directory while it is filled: its own come at the end.
+/// Permissions of a directory while it is filled; it gets its own at the end.
 const WORKING_MODE: u32 = 0o700;
 
 /// A scanned directory whose files may be cloned.
 pub struct CloneSource<'a> {
-    /// What was scanned.
+    /// The scan.
     pub tree: &'a ScanTree,
     /// The directory itself.
     pub dirs: OpenTreeDirs<'a>,
 }
 
-/// What is carried out, and where.
+/// The state to be created, and where.
 pub struct MaterializeRequest<'a> {
-    /// Where content comes from.
+    /// The volume with the content.
     pub volume: &'a Volume,
-    /// The state to be reached.
+    /// The state to be created.
     pub target: &'a FsTree,
-    /// The directory that is to hold it.
+    /// The directory that it is created in.
     pub root: &'a HeldDir,
-    /// The directory of the state that this is.
+    /// The directory of the state that corresponds to `root`.
     pub base: Ino,
-    /// The directory as it was scanned: what may be replaced and removed.
+    /// The scan of the present directory: what may be replaced and removed.
     pub now: Option<CloneSource<'a>>,
     /// A directory whose unchanged files may be cloned.
     pub clones: Option<CloneSource<'a>>,
-    /// How files may be cloned; None: as well as can be.
+    /// How files may be cloned; None: the best available method.
     pub engine: Option<ForkEngine>,
-    /// Counts, and knows when to stop.
+    /// Counts, and carries the request to stop.
     pub meter: &'a ProgressMeter,
 }
 
-/// What was done.
+/// The result.
 #[derive(Debug, Default)]
 pub struct MaterializeReport {
     /// Files written.
     pub written: u64,
     /// Entries removed.
     pub deleted: u64,
-    /// Bytes of content of what was written.
+    /// Bytes of content in written files.
     pub bytes: u64,
     /// Files that share blocks with their source.
     pub reflinked: u64,
     /// Files copied from their source.
     pub copied: u64,
-    /// Files made from chunks.
+    /// Files written from chunks.
     pub from_chunks: u64,
-    /// What could not be done.
+    /// The failures of single entries.
     pub problems: Vec<CheckoutProblem>,
 }
 
-/// Counters that all threads add to.
+/// Counters of all threads.
 #[derive(Debug, Default)]
 struct MaterializeCounters {
     bytes: AtomicU64,
@@ -92,7 +92,7 @@ struct MaterializeCounters {
     from_chunks: AtomicU64,
 }
 
-/// A plan under way.
+/// The execution of a plan.
 struct MaterializeRun<'a> {
     what: &'a MaterializeRequest<'a>,
     dirs: TargetDirs<'a>,
@@ -100,7 +100,7 @@ struct MaterializeRun<'a> {
     caller: MetadataCaller,
     counters: MaterializeCounters,
     done: MaterializeReport,
-    /// Files that could not be made.
+    /// Files that could not be created.
     failed: HashSet<Ino>,
 }
 
@@ -147,7 +147,7 @@ impl MaterializeRun<'_> {
         done
     }
 
-    /// Children are removed before their directories, which is the reverse of the order planned.
+    /// Removes entries, children before their directories: the reverse of the plan's order.
     fn delete_entries(&mut self, deletes: &[ScanEntryId]) -> Result<()> {
         let Some(now) = &self.what.now else { return Ok(()) };
         for id in deletes.iter().rev() {
@@ -229,7 +229,7 @@ impl MaterializeRun<'_> {
         Ok(())
     }
 
-    /// Lets everybody see the new directories that a batch has filled.
+    /// Gives the hidden directories that a batch has filled their names.
     fn publish_filled_dirs(&mut self, batch: &FileBatch<'_>) -> Result<()> {
         for filled in self.unseen.count_finished_files(batch.sizes()) {
             let place = filled.place;
@@ -242,7 +242,7 @@ impl MaterializeRun<'_> {
         Ok(())
     }
 
-    /// What came of one file: an error that concerns this file alone is noted.
+    /// Records the result for one entry; an error that concerns it alone is reported.
     fn record_outcome<T>(&mut self, place: &TargetEntry, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Ok(done) => Ok(Some(done)),
@@ -282,7 +282,7 @@ impl MaterializeRun<'_> {
         Ok(from.link_replacing(&link.leader.1, &to, &link.place.name)?)
     }
 
-    /// What stands in the way must be what the scan saw.
+    /// Fails unless the entry to be replaced is the one that the scan saw.
     fn check_replaced(&self, dir: &HeldDir, name: &[u8], replaces: Option<ScanEntryId>) -> Result<()> {
         if let (Some(id), Some(now)) = (replaces, &self.what.now) {
             check_unchanged(dir, name, now.tree, id)?;
@@ -307,7 +307,7 @@ impl MaterializeRun<'_> {
         Ok(())
     }
 
-    /// Directories get their permissions and times last, the deepest first.
+    /// Sets permissions and times of directories last, the deepest first.
     fn finish_dirs(&mut self, steps: &PlanSteps) -> Result<()> {
         // A directory above may get a mode that forbids to open those below it, so they come first.
         for ino in self.deepest_first(&steps.dirs)? {
@@ -329,8 +329,8 @@ impl MaterializeRun<'_> {
         Ok(())
     }
 
-    /// Directories by the number of those above them. Their paths are not asked for: each of a deep tree is as long as
-    /// that is deep.
+    /// Orders directories by the number of those above them. Their paths are not compared: in a deep tree, each has a
+    /// length in proportion to its depth.
     fn deepest_first(&self, dirs: &BTreeSet<Ino>) -> Result<Vec<Ino>> {
         let mut levels: HashMap<Ino, usize> = HashMap::new();
         let mut ordered = Vec::with_capacity(dirs.len());
@@ -358,7 +358,7 @@ impl MaterializeRun<'_> {
         Ok(ordered.into_iter().map(|(_, ino)| ino).collect())
     }
 
-    /// Applies metadata; gives what could not be applied.
+    /// Applies metadata; returns messages for what could not be applied.
     fn apply_metadata(
         &self,
         node: &vellum_host::beneath::HeldNode<'_>,
@@ -368,7 +368,7 @@ impl MaterializeRun<'_> {
         self.apply_inode_metadata(node, inode, times, None)
     }
 
-    /// The same to a file of which is known what it was made like.
+    /// The same for a new file with known initial attributes.
     fn apply_fresh_metadata(
         &self,
         node: &vellum_host::beneath::HeldNode<'_>,
@@ -435,7 +435,7 @@ fn collect_next_batch<'a>(
     if writes.is_empty() { Ok(None) } else { FileBatch::collect_batch(what, writes).map(Some) }
 }
 
-/// Refuses to go on with an entry that is no more what the scan saw: somebody works on it.
+/// Fails if an entry differs from the scan, because another process works on it.
 fn check_unchanged(
     dir: &HeldDir,
     name: &[u8],
@@ -455,8 +455,8 @@ fn check_unchanged(
     if same { Ok(()) } else { Err(BeneathError::Replaced(name.into())) }
 }
 
-/// A full disk or one that cannot be written ends everything, and so does a store that fails, or a request to stop.
-/// Anything else concerns one entry only: a damaged blob, a file in use, a directory that may not be written to.
+/// Whether an error ends the whole operation: a full or read-only disk, a failing store, or a request to stop. Other
+/// errors concern one entry only: a damaged blob, a file in use, a directory without permission to write.
 fn is_fatal_error(error: &CheckoutError) -> bool {
     use vellum_types::ErrorKind as K;
     let read_only = |errno| errno == Some(rustix::io::Errno::ROFS);

@@ -1,7 +1,8 @@
-//! Snapshots of a directory whose last snapshot the store has lost in part: what is still there is stored again.
+//! Snapshots of a directory whose last snapshot is partly lost from the store: content that the directory still has is
+//! stored again.
 //!
-//! Invariant: inode numbers of a tree that is made from the directory alone begin after all that its forerunners gave
-//! out, as far as one of them can be read: an old number never comes to mean another file.
+//! Invariant: inode numbers of a tree that is made from the directory alone begin after all numbers of its ancestors,
+//! as far as one of them can be read: an old number is never used for another file.
 
 use vellum_types::{ErrorKind, Ino};
 use vellum_volume::history::{AncestorWalk, HistoryEntry};
@@ -10,9 +11,9 @@ use vellum_volume::lost::LostContent;
 use crate::error::{CheckoutError, Result};
 use crate::worktree::CheckoutWorktree;
 
-/// Numbers that are left out after those of a forerunner: what came between it and the lost tree may have used them.
+/// How many numbers are left out after those of an ancestor: snapshots between it and the lost one may have used them.
 const NUMBERS_SKIPPED: u64 = 1 << 20;
-/// How many forerunners are asked for their numbers.
+/// How many ancestors are read for their numbers.
 const FORERUNNERS_ASKED: usize = 100;
 
 impl CheckoutWorktree {
@@ -24,7 +25,7 @@ impl CheckoutWorktree {
         }
     }
 
-    /// The first inode number that no snapshot before `head`, nor that one, has used, as far as can be told.
+    /// The first inode number that neither `head` nor a snapshot before it has used, as far as that is known.
     pub(crate) fn first_unused_number(&self, head: &HistoryEntry) -> Result<Ino> {
         if let Ok(record) = self.volume.open_tree(head.record.root).read_super_block() {
             return Ok(record.next_ino);
@@ -40,7 +41,7 @@ impl CheckoutWorktree {
     }
 }
 
-/// Whether an error says that the last snapshot cannot be read.
+/// Whether an error means that the last snapshot cannot be read.
 pub fn is_lost_base(error: &CheckoutError) -> bool {
     matches!(error, CheckoutError::Volume(_))
         && matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)

@@ -1,8 +1,8 @@
 //! Walking a directory tree: one `statx` for each entry, several directories at a time.
 //!
-//! Invariant: the resulting [`ScanTree`] holds no entry that was not seen, and what could not be read is a [`ScanProblem`] and
-//! marked as unread, never taken for empty. Symlinks are not followed, files are not opened (but for rule files),
-//! and depth costs heap, not stack. Deliberately absent: what a difference means.
+//! Invariant: the resulting [`ScanTree`] contains only entries that were seen; an entry that could not be read is a
+//! [`ScanProblem`] and marked as unread, and is never treated as empty. Symlinks are not followed, files are not opened
+//! (except rule files), and depth needs heap memory instead of stack. Deliberately absent: the meaning of differences.
 
 mod finish;
 mod open_dirs;
@@ -22,19 +22,19 @@ pub use selection::PathSelection;
 pub use tree::{ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree, ScanTreeWalk};
 use vellum_host::beneath::{BeneathError, HeldDir};
 
-/// The folder in a worktree's root where its volume's state is kept; never part of a tree.
+/// The directory in a worktree's root with its volume's state; never part of a tree.
 pub const STATE_DIR: &[u8] = b".vellum";
-/// Most threads that a scan starts by itself: more only contend for the kernel's directory locks.
+/// Most threads of a scan by default: more only contend for the kernel's directory locks.
 const THREADS_MAX: usize = 16;
 
-/// How to scan.
+/// The options of a scan.
 #[derive(Debug, Default)]
 pub struct ScanOptions {
-    /// What was there last time: entries are matched with it, and its device is brought up to date.
+    /// The last stat cache: entries are matched with it, and its device numbers are updated.
     pub cache: Option<StatCache>,
-    /// Look at these paths only (and at the directories on the way to them).
+    /// Scan these paths only (and the directories above them).
     pub selection: Option<PathSelection>,
-    /// Worker threads; 0 chooses by the machine.
+    /// Number of threads; 0 chooses by the machine.
     pub threads: usize,
 }
 

@@ -1,7 +1,7 @@
 //! File content: read, split, identified, stored.
 //!
-//! Invariant: what is recorded is what was read. If the file's attributes differ before and after reading, it is read
-//! again; a file that keeps changing is recorded as last read and reported. Memory: two segments.
+//! Invariant: the recorded content is what was read. If the file's attributes differ before and after reading, it is
+//! read again; a file that keeps changing is recorded as last read and reported. Memory: two segments.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,29 +20,29 @@ use vellum_volume::WriteSession;
 
 use crate::error::{CheckoutError, Result};
 
-/// Bytes read at once of a large file: its chunks are worked on by all threads while the next are read.
+/// Bytes of a large file that are read at once: all threads process its chunks while the next ones are read.
 const SEGMENT: usize = 2 << 20;
 
-/// Files up to this many bytes are worked on by one thread; other threads have other files.
+/// Files up to this many bytes are processed by one thread; other threads process other files.
 const SMALL_FILE: u64 = 1 << 20;
 
 /// How often a file that changes while it is read is read again.
 const READINGS: usize = 3;
 
-/// Separate changed runs of chunks in a file of unchanged size that tell a file overwritten in place: an edit of a
-/// document changes one or two, a database touches pages everywhere.
+/// Separate changed runs of chunks in a file of unchanged size that show that it is overwritten in place: an edit of a
+/// document changes one or two, a database changes pages everywhere.
 const SCATTERED_RUNS: usize = 8;
 
-/// What becomes of chunks.
+/// The destination of chunks.
 pub enum ChunkSink<'a> {
     /// They are stored.
     Store(&'a WriteSession),
-    /// Only their ids are wanted, for a comparison.
+    /// They are only identified, for a comparison.
     Identify(&'a VolumeKeys),
 }
 
 impl ChunkSink<'_> {
-    /// Renews the claim on the store when it is due.
+    /// Renews the session's claim on the store when it is due.
     pub(super) fn renew_session(&self) -> Result<()> {
         match self {
             Self::Store(session) => Ok(session.renew_if_due()?),
@@ -58,44 +58,44 @@ impl ChunkSink<'_> {
     }
 }
 
-/// A file's content as it is recorded.
+/// The content of a file as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedContent {
-    /// Attributes that belong to what was read.
+    /// The attributes at the time of reading.
     pub stat: FileStat,
-    /// Bytes read, holes included.
+    /// Its size, including holes.
     pub size: u64,
-    /// All of it, if it is small.
+    /// The whole content, if it is small.
     pub inline: Option<Vec<u8>>,
-    /// Where its chunks are, by offset.
+    /// Its chunks by their offsets.
     pub extents: Vec<(u64, Extent)>,
-    /// How it was cut.
+    /// How it was split.
     pub chunking: ChunkingMode,
     /// It changed during each reading.
     pub unsteady: bool,
 }
 
-/// Reads files and cuts them.
+/// Reads files and splits them.
 pub struct ContentReader<'a> {
-    /// Finds the boundaries.
+    /// Finds chunk boundaries.
     pub chunker: &'a Chunker,
-    /// Takes the chunks.
+    /// The destination of chunks.
     pub sink: ChunkSink<'a>,
-    /// Counts bytes, and knows when to stop.
+    /// Counts bytes, and carries the request to stop.
     pub meter: &'a ProgressMeter,
 }
 
-/// How a file was recorded before, as far as it decides how to cut it now.
+/// The previous record of a file, as far as it determines how the file is split now.
 #[derive(Debug, Clone, Copy)]
 pub struct PreviousContent<'a> {
-    /// How it was cut.
+    /// How it was split.
     pub chunking: ChunkingMode,
     /// Its extents.
     pub extents: &'a [(u64, Extent)],
 }
 
 impl ContentReader<'_> {
-    /// Reads an open file. `before` is how the last snapshot recorded it.
+    /// Reads an open file. `before` is its record in the last snapshot.
     pub fn read_file(
         &self,
         opened: OpenedFile,
@@ -166,7 +166,7 @@ impl ContentReader<'_> {
         Ok(bytes)
     }
 
-    /// Reads one range of data; gives how many bytes there were.
+    /// Reads one data segment; returns its actual length.
     fn read_segment(&self, file: &File, segment: DataSegment, content: &mut RecordedContent) -> Result<u64> {
         // The beginning of the file decides how it is cut before the first chunk is made: a database is cut
         // into fixed blocks from its first snapshot on, because content-defined boundaries would move around
@@ -225,7 +225,7 @@ impl ContentReader<'_> {
     }
 }
 
-/// Some megabytes of a file, cut into whole chunks.
+/// Some megabytes of a file, split into whole chunks.
 struct ContentPiece {
     offset: u64,
     bytes: Vec<u8>,
@@ -246,7 +246,7 @@ impl ContentPiece {
     }
 }
 
-/// Reads a range of a file piece by piece; what does not make a whole chunk is carried over to the next.
+/// Reads a range of a file in pieces; an incomplete chunk is carried over to the next piece.
 struct PieceReader<'a> {
     file: &'a File,
     segment: DataSegment,
@@ -317,7 +317,7 @@ fn read_error(source: std::io::Error) -> CheckoutError {
     CheckoutError::path_error("read", b"its content")(source)
 }
 
-/// Whether a file looks as if pages of it were overwritten here and there.
+/// Whether pages of a file seem to have been overwritten in various places.
 fn is_rewritten_in_place(content: &RecordedContent, before: Option<PreviousContent<'_>>) -> bool {
     let Some(before) = before.filter(|before| before.chunking == ChunkingMode::Content) else { return false };
     let old_size = before.extents.last().map_or(0, |(offset, extent)| offset + extent.len);

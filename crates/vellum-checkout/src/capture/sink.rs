@@ -6,16 +6,16 @@ use vellum_volume::{Volume, WriteSession};
 
 use crate::error::Result;
 
-/// Takes changes in ascending order of their keys.
+/// Receives changes in ascending order of their keys.
 pub trait ChangeSink {
     /// Sets a key, or removes it.
     fn apply_change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()>;
 }
 
-/// Keeps the changes in memory, for a comparison.
+/// Stores the changes in memory, for a comparison.
 #[derive(Default)]
 pub struct LayerSink {
-    /// What was changed so far.
+    /// The changes so far.
     pub layer: ChangeLayer,
 }
 
@@ -29,16 +29,16 @@ impl ChangeSink for LayerSink {
     }
 }
 
-/// Makes the changed tree in the volume.
+/// Writes the changed tree to the volume.
 pub enum TreeSink<'a> {
-    /// From nothing.
+    /// A new tree.
     New(MapBuilder<'a, WriteSession>),
-    /// From the base.
+    /// A tree that is derived from the base.
     Changed(MapApplier<'a, NodeCache<NodeLoader>, WriteSession>),
 }
 
 impl<'a> TreeSink<'a> {
-    /// Starts from the map at `base`, or from nothing.
+    /// Starts with the map at `base`, or with an empty one.
     pub fn new(volume: &'a Volume, session: &'a WriteSession, base: Option<&MapRoot>) -> Result<Self> {
         Ok(match base {
             None => Self::New(MapBuilder::new(volume.map_shape(), session)),

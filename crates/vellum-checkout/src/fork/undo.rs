@@ -1,7 +1,8 @@
-//! Removes a fork that failed.
+//! Removing a failed fork.
 //!
-//! Invariant: only what the fork made is removed: what is at a path of its snapshot and looks as the fork made it, its
-//! temporary files, and directories of the snapshot that are empty then. What a user put in meanwhile stays.
+//! Invariant: only entries that the fork created are removed: those at paths of its snapshot with the expected
+//! attributes, its temporary files, and directories of the snapshot that become empty. Entries that a user added
+//! meanwhile stay.
 
 use vellum_host::beneath::{HeldDir, remove_temp_entries};
 use vellum_host::metadata::FileStat;
@@ -10,11 +11,11 @@ use vellum_volume::FsTree;
 
 use crate::error::Result;
 
-/// Mode of a directory that is being emptied; its own may not allow that.
+/// Mode of a directory while it is emptied; its own mode may forbid that.
 const WORKING_MODE: u32 = 0o700;
 
-/// Removes what a fork of this state made in a directory. What cannot be removed stays: the fork has failed for a reason
-/// that the user is told.
+/// Removes the entries that a fork of this state created in a directory. Entries that cannot be removed stay: the
+/// caller reports the error of the fork itself.
 pub(super) fn remove_fork_entries(root: &HeldDir, target: &FsTree) {
     remove_entries(root, target, Ino::ROOT);
 }
@@ -45,7 +46,8 @@ fn remove_entry(dir: &HeldDir, name: &[u8], target: &FsTree, ino: Ino) -> Result
     if is_likely_created(&stat, &attr) { Ok(dir.unlink(name)?) } else { Ok(()) }
 }
 
-/// Every file has its time before it has its name; who writes to it, or makes one of that name, gives it another.
+/// Whether the fork seems to have created a file. It sets the time before the name; any later write, or another file of
+/// that name, has another time.
 fn is_likely_created(stat: &FileStat, attr: &InodeAttr) -> bool {
     stat.mtime == attr.mtime && (attr.kind != FileKind::File || stat.size == attr.size)
 }

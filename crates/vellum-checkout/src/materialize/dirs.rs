@@ -9,10 +9,10 @@ use vellum_volume::FsTree;
 
 use crate::error::Result;
 
-/// Directories kept open; the oldest half goes when there are more.
+/// How many directories are kept open; half of them, the oldest, are closed when there are more.
 const KEPT: usize = 512;
 
-/// Opens directories below the root by the target's inode numbers, whatever their depth.
+/// Opens directories below the root by the target's inode numbers, at any depth.
 pub struct TargetDirs<'a> {
     target: &'a FsTree,
     root: &'a HeldDir,
@@ -21,12 +21,12 @@ pub struct TargetDirs<'a> {
 }
 
 impl<'a> TargetDirs<'a> {
-    /// The directories of `target` below `base`, which is `root`.
+    /// Opens directories of `target` below `base`, which corresponds to `root`.
     pub fn new(target: &'a FsTree, root: &'a HeldDir, base: Ino) -> Self {
         Self { target, root, base, kept: Mutex::default() }
     }
 
-    /// An open directory: the one that has the path which the target gives it.
+    /// Opens the directory at the path that it has in the target.
     pub fn open_dir(&self, ino: Ino) -> Result<HeldDir> {
         let mut way = Vec::new();
         let mut at = ino;

@@ -1,4 +1,4 @@
-//! Files: processed in batches, so that their chunks are read in few requests and all threads have work.
+//! Writing files in batches, so that their chunks are read by few requests and all threads have work.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,30 +17,30 @@ use crate::error::{CheckoutError, Result};
 use crate::plan::FileWrite;
 use crate::scan::ScanEntryId;
 
-/// Files that are written together, at most.
+/// Most files of a batch.
 const BATCH_FILES: usize = 512;
-/// Files whose inodes are looked up side by side: few, since a batch of large files takes only some of them.
+/// How many files' inodes are looked up together: few, since a batch of large files contains only some of them.
 const LOOKED_UP: usize = 64;
-/// Bytes of content that are fetched together, about.
+/// Approximate bytes of content that are fetched together.
 const BATCH_BYTES: u64 = 16 << 20;
-/// Permission bits, without those that lend the rights of an owner.
+/// Permission bits, without those that grant the owner's privileges.
 const PERMISSIONS: u32 = 0o777;
 /// Pieces of a large file that are fetched together: 16 MiB, at 64 KiB each.
 const WINDOW: usize = 256;
 
-/// How the files of a fork are made.
+/// How the files of a fork are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForkEngine {
-    /// By sharing blocks; an error where the filesystem cannot.
+    /// By sharing blocks; fails if the filesystem does not support that.
     Reflink,
-    /// By copying the files of the worktree, where they are unchanged.
+    /// By copying unchanged files of the worktree.
     Copy,
     /// From the chunks in the store.
     Chunks,
 }
 
 impl ForkEngine {
-    /// What messages call it.
+    /// Its name in messages.
     #[must_use]
     pub fn display_name(self) -> &'static str {
         match self {
@@ -51,10 +51,10 @@ impl ForkEngine {
     }
 }
 
-/// Some files with all that is known of them.
+/// A batch of files with everything that is needed to write them.
 pub struct FileBatch<'a> {
     items: Vec<BatchItem<'a>>,
-    /// The chunks that were fetched together.
+    /// The chunks that were fetched for the whole batch.
     fetched: FetchedBlobs,
 }
 
@@ -62,13 +62,13 @@ struct BatchItem<'a> {
     write: &'a FileWrite,
     inode: InodeRecord,
     pieces: Vec<FilePiece>,
-    /// Where its chunks begin among those fetched together. None for a file that fetches its own, if it needs any:
-    /// a large one, or one that will be cloned.
+    /// The index of its first chunk in `fetched`. None for a file that fetches its own chunks if it needs any: a large
+    /// one, or one that will be cloned.
     first: Option<usize>,
 }
 
 impl<'a> FileBatch<'a> {
-    /// Takes as many files from the front of the list as should be written together, and fetches their chunks.
+    /// Takes the next batch from the front of the list, and fetches its chunks.
     pub fn collect_batch(what: &MaterializeRequest<'_>, writes: &'a [FileWrite]) -> Result<Self> {
         let mut items = Vec::new();
         let mut chunks = Vec::new();
@@ -100,7 +100,7 @@ impl<'a> FileBatch<'a> {
         Ok(Self { items, fetched: what.volume.blobs.fetch_blobs(&chunks)? })
     }
 
-    /// How many files it has.
+    /// The number of files.
     pub fn len(&self) -> usize {
         self.items.len()
     }
@@ -115,7 +115,7 @@ impl<'a> FileBatch<'a> {
         self.items.iter().map(|item| (item.write, item.inode.attr.size))
     }
 
-    /// Makes the files; for each the metadata that could not be applied.
+    /// Writes the files; returns for each the metadata that could not be applied.
     pub fn write_files(&self, work: &MaterializeRun<'_>) -> Vec<Result<Vec<String>>> {
         self.items.par_iter().map(|item| item.write_item(work, &self.fetched)).collect()
     }
@@ -165,7 +165,7 @@ impl<'a> BatchItem<'a> {
         Ok(problems)
     }
 
-    /// Makes the file under its own name, in a directory that nobody sees.
+    /// Creates the file under its final name in a hidden directory.
     fn write_hidden_file(
         &self,
         work: &MaterializeRun<'_>,
@@ -206,7 +206,7 @@ impl<'a> BatchItem<'a> {
         Ok(work.apply_metadata(&dir.hold_node(name)?, &self.inode, true))
     }
 
-    /// Clones the content from a file that has the same; false if it has to come from chunks.
+    /// Clones the content of an equal file; false if it has to be written from chunks.
     fn clone_content(&self, work: &MaterializeRun<'_>, to: &File) -> Result<bool> {
         let Some((source, id)) = work.what.find_clone_source(self.write) else { return Ok(false) };
         let seen = source.tree.entry(id);
@@ -280,7 +280,7 @@ impl<'a> BatchItem<'a> {
         Ok(())
     }
 
-    /// A large file: while one portion is opened and written, the next is fetched.
+    /// Writes a large file: while one window is decrypted and written, the next is fetched.
     fn fill_in_windows(&self, work: &MaterializeRun<'_>, file: &File) -> Result<()> {
         let fetch = |window: Option<&[FilePiece]>| -> Result<Option<FetchedBlobs>> {
             work.what.meter.check_stopped()?;
@@ -300,7 +300,7 @@ impl<'a> BatchItem<'a> {
         Ok(())
     }
 
-    /// A piece of a large file: opened and written by all threads.
+    /// Writes one window of a large file with all threads.
     fn fill_window(&self, file: &File, fetched: &FetchedBlobs, window: &[FilePiece]) -> Result<()> {
         let chunks: Vec<_> =
             window.iter().filter_map(|piece| piece.chunk.map(|chunk| (piece, chunk))).collect();

@@ -1,7 +1,7 @@
-//! Directories that their owner may not write to: opened to him while he restores into them.
+//! Directories without write permission for their owner: it is granted while entries in them are restored.
 //!
-//! Root needs none of this. Invariant: what is opened gets its permissions back, whatever happens in between, unless
-//! the plan gives it others.
+//! Root needs no permission. Invariant: these directories get their old permissions again, also after a failure, unless
+//! the plan sets others.
 
 use rustix::process::geteuid;
 use vellum_host::beneath::HeldDir;
@@ -9,17 +9,17 @@ use vellum_host::beneath::HeldDir;
 use super::MaterializeRun;
 use crate::plan::PlanSteps;
 
-/// What the owner needs to work in a directory.
+/// The permissions that the owner needs to work in a directory.
 const OWNER_ALL: u32 = 0o700;
 
-/// Directories that were opened, with their own permissions. They close when this is dropped.
+/// Directories with granted permissions, and their old modes, which are restored when this is dropped.
 #[derive(Default)]
 pub struct UnlockedDirs {
     dirs: Vec<(HeldDir, u32)>,
 }
 
 impl UnlockedDirs {
-    /// Opens the directories in which something is to be done; parents come before children in a plan.
+    /// Grants permissions on the directories with steps; in a plan, parents come before children.
     pub fn unlock_dirs(work: &MaterializeRun<'_>, steps: &PlanSteps) -> Self {
         let mut unlocked = Self::default();
         if work.caller.is_privileged() {

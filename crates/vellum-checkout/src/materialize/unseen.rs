@@ -1,10 +1,10 @@
-//! New directories that are filled while they are hidden: their files are created under their own names, with half of
+//! New directories that are filled while they are hidden: their files are created under their final names, with half of
 //! the system calls.
 //!
-//! Invariant: such a directory gets its name when the last of its files is done or given up, or when much is in it; until
-//! then it has a temporary one, and goes if nothing more comes of it. A run that is killed leaves temporary directories,
-//! which the next one sweeps. Deliberately absent: directories in which others are made, which must have their names
-//! before.
+//! Invariant: such a directory gets its name once the last of its files is done or given up, or once it contains many
+//! bytes; until then it has a temporary name, and is removed if it is dropped. A killed run leaves temporary
+//! directories, which the next one removes. Deliberately absent: directories in which others are created, which must
+//! have their names before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,41 +17,41 @@ use vellum_types::Ino;
 use crate::error::Result;
 use crate::plan::{FileWrite, PlanSteps, TargetEntry};
 
-/// Files for which it is worth it: a name that must be drawn, and given, is paid for by a few.
+/// Fewest files: the cost of a temporary name and a rename is that of a few files.
 const FILES_MIN: usize = 4;
-/// Bytes that a run which is killed may have to write again, for each directory.
+/// Most bytes, for each directory, which a killed run has to write again.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// The new directories of a plan that are filled unseen.
+/// The new directories of a plan that are filled while hidden.
 #[derive(Default)]
 pub struct HiddenDirs<'a> {
     dirs: HashMap<Ino, HiddenDirState<'a>>,
 }
 
-/// One of them.
+/// One hidden directory.
 struct HiddenDirState<'a> {
     place: &'a TargetEntry,
-    /// Files in it that are not done yet.
+    /// The number of files in it that are not done yet.
     left: usize,
-    /// Bytes of those that are done.
+    /// Bytes of the files that are done.
     bytes: u64,
     home: Mutex<FillLocation>,
 }
 
-/// Where its files are made.
+/// Where its files are created.
 enum FillLocation {
-    /// Not made yet.
+    /// The directory does not exist yet.
     Unmade,
-    /// Under a temporary name.
+    /// In the directory with a temporary name.
     Unseen(Arc<HiddenFillDir>),
-    /// Under its own name.
+    /// In the directory with its final name.
     Named,
 }
 
-/// A directory that nobody sees.
+/// An existing hidden directory.
 pub struct HiddenFillDir {
     hidden: HiddenDir,
-    /// What new files are like, by the mode that they were asked for.
+    /// The initial attributes of new files, by the mode of their creation.
     fresh: Mutex<Vec<(u32, FreshFileDefaults)>>,
 }
 
@@ -61,7 +61,7 @@ impl HiddenFillDir {
         self.hidden.dir()
     }
 
-    /// Makes a file under its own name; and says what such a file is like before anything is applied to it.
+    /// Creates a file under its final name; returns it with its initial attributes.
     pub fn stage_file(&self, name: &[u8], mode: u32) -> Result<(StagedFile, FreshFileDefaults)> {
         let new = self.hidden.stage_file(name, mode)?;
         // What a new file looks like depends on the umask, the default ACL and the set-group-id bit of the
@@ -78,7 +78,8 @@ impl HiddenFillDir {
 }
 
 impl<'a> HiddenDirs<'a> {
-    /// Those that are worth it: with some files, nothing in the way of them, and no directories.
+    /// Selects the directories for which it pays: with some files, none of which replaces an entry, and without
+    /// subdirectories.
     pub fn from_steps(steps: &'a PlanSteps) -> Self {
         let dir = |place: &'a TargetEntry| {
             (place.ino, HiddenDirState { place, left: 0, bytes: 0, home: Mutex::new(FillLocation::Unmade) })
@@ -106,8 +107,8 @@ impl<'a> HiddenDirs<'a> {
         self.dirs.contains_key(&dir)
     }
 
-    /// Where to make what belongs in a directory; None if it has its name, or is none of these. `parent` opens the
-    /// directory above it.
+    /// The hidden directory for entries of a directory; None if it has its name, or is not a hidden one. `parent` opens
+    /// the directory above it.
     pub fn find_fill_dir(
         &self,
         dir: Ino,
@@ -126,7 +127,8 @@ impl<'a> HiddenDirs<'a> {
         })
     }
 
-    /// Counts files that are done or given up, while none is being made; gives the directories that are to be named now.
+    /// Counts files that are done or given up, while no file is being written; returns the directories that can get
+    /// their names.
     pub fn count_finished_files<'w>(
         &mut self,
         done: impl Iterator<Item = (&'w FileWrite, u64)>,
@@ -155,16 +157,16 @@ impl HiddenDirState<'_> {
     }
 }
 
-/// A directory that is to be named.
+/// A filled directory that is to get its name.
 pub struct FilledDir<'a> {
-    /// Where it belongs.
+    /// Its place.
     pub place: &'a TargetEntry,
     home: Arc<HiddenFillDir>,
 }
 
 impl FilledDir<'_> {
-    /// Gives it its name. If a directory has that already, what is in it goes there, as far as names are free; gives
-    /// what could not be moved.
+    /// Renames it to its final name. If that exists already, its entries are moved into the existing directory; returns
+    /// those that could not be moved.
     pub fn publish_name(self, parent: &HeldDir) -> Result<Vec<(Vec<u8>, BeneathError)>> {
         let name = &self.place.name;
         match self.home.hidden.commit(name) {

@@ -10,12 +10,12 @@ use crate::worktree::CheckoutWorktree;
 
 const JOURNAL_FILE: &str = "restore.json";
 
-/// A restore that did not end.
+/// A restore that was interrupted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterruptedRestore {
-    /// The snapshot that it was to bring back.
+    /// The snapshot that was being restored.
     pub target: SnapshotId,
-    /// The snapshot that undoes it, if one had to be taken.
+    /// The snapshot that undoes it, if one was necessary.
     pub safety: Option<SnapshotId>,
     /// Whether it was restricted to some paths.
     pub partial: bool,
@@ -32,7 +32,7 @@ struct RestoreJournal {
 const VERSION: u32 = 1;
 
 impl CheckoutWorktree {
-    /// The restore that did not end, if one was killed.
+    /// Reads the record of an interrupted restore, if there is one.
     pub fn find_interrupted_restore(&self) -> Result<Option<InterruptedRestore>> {
         let path = self.volume.state.join(JOURNAL_FILE);
         let Some(text) = self.volume.state.read_file(JOURNAL_FILE)? else { return Ok(None) };

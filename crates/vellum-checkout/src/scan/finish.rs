@@ -1,4 +1,4 @@
-//! From the nodes of a walk, in the order in which they happened to be visited, to a tree in pre-order.
+//! Builds a tree in pre-order from the nodes of a walk, whose order depends on the threads.
 
 use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
@@ -20,7 +20,7 @@ pub(super) fn build_scan_tree(
     ScanTree { root_stat, dirs, cache, problems }
 }
 
-/// Corrects the entries of directories that turned out to be something else, or gone.
+/// Corrects the entries of directories that were replaced or removed during the walk.
 fn apply_outcomes(nodes: &mut [WalkNode]) {
     let mut thinned = Vec::new();
     for number in 0..nodes.len() {
@@ -53,7 +53,7 @@ fn replace_entry(entry: &mut ScanEntry, stat: FileStat) {
     }
 }
 
-/// Puts the directories in pre-order and makes parents and children point to each other by their new numbers.
+/// Orders the directories in pre-order, and sets the references between parents and children to their new numbers.
 fn number_dirs(mut nodes: Vec<WalkNode>) -> Vec<ScanDirRecord> {
     let mut dirs: Vec<ScanDirRecord> = Vec::with_capacity(nodes.len());
     // Node, its new parent, its place there.

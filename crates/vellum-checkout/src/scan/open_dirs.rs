@@ -1,4 +1,4 @@
-//! Reaching the directories of a scanned tree again, to read the files in them.
+//! Opening the directories of a scanned tree again, to read their files.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use vellum_host::beneath::{BeneathError, HeldDir};
 
 use super::{ScanDirIndex, ScanTree};
 
-/// Directories kept open: those of the files that all workers read now, and the way down to them in most trees.
+/// How many directories are kept open: those of the files that all threads read, and in most trees those above them.
 const KEPT: usize = 256;
 
-/// Opens directories of a tree by number and keeps the last used ones open. Can be shared between threads.
+/// Opens directories of a tree by number, and keeps the most recently used ones open. It can be shared between threads.
 #[derive(Debug)]
 pub struct OpenTreeDirs<'t> {
     tree: &'t ScanTree,
@@ -25,14 +25,14 @@ struct KeptDir {
 }
 
 impl<'t> OpenTreeDirs<'t> {
-    /// `root` is the directory that was scanned.
+    /// Opens directories of `tree` below `root`, which was scanned.
     #[must_use]
     pub fn new(tree: &'t ScanTree, root: &HeldDir) -> Self {
         Self { tree, root: root.clone(), kept: Mutex::default() }
     }
 
-    /// The directory, opened component by component from the nearest one that is open, whatever its depth. Fails
-    /// with [`BeneathError::Replaced`] if another directory has its name now.
+    /// Opens the directory component by component from the nearest open one, at any depth. Fails with
+    /// [`BeneathError::Replaced`] if another directory has its name now.
     pub fn open_dir(&self, index: ScanDirIndex) -> Result<HeldDir, BeneathError> {
         let (mut here, way) = self.find_nearest_open(index);
         for index in way.into_iter().rev() {
@@ -49,7 +49,7 @@ impl<'t> OpenTreeDirs<'t> {
         Ok(here)
     }
 
-    /// The nearest open directory at `index` or above, and the directories down from it, last first.
+    /// The nearest open directory at `index` or above, and the directories between them, the deepest first.
     fn find_nearest_open(&self, index: ScanDirIndex) -> (HeldDir, Vec<ScanDirIndex>) {
         let mut kept = self.kept.lock();
         let mut way = Vec::new();

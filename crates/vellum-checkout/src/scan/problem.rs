@@ -5,35 +5,34 @@ use std::fmt;
 use vellum_host::beneath::BeneathError;
 use vellum_host::escape::EscapedPath;
 
-/// Something about one path that the user should know.
+/// A problem with one path.
 #[derive(Debug)]
 pub struct ScanProblem {
     /// Relative to the root of the scan; empty for the root.
     pub path: Vec<u8>,
-    /// What about it.
+    /// The problem.
     pub cause: ScanProblemCause,
 }
 
-/// What is the matter with a path.
+/// The kinds of problems.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanProblemCause {
-    /// The directory cannot be read: nothing is known of its entries.
+    /// The directory cannot be read, so its entries are unknown.
     #[error("its entries cannot be read")]
     UnreadableDir(#[source] BeneathError),
     /// The entry cannot be examined.
     #[error("it cannot be examined")]
     Unexaminable(#[source] BeneathError),
-    /// It kept being replaced while it was looked at.
+    /// It was replaced repeatedly while it was being examined.
     #[error("it kept changing while it was being looked at")]
     Restless,
-    /// A rule of a `.vellumignore` file is not understood, or the file itself cannot be read.
+    /// A rule of a `.vellumignore` file cannot be parsed, or the file cannot be read.
     #[error("its rules are not fully applied: {0}")]
     Rules(String),
 }
 
 impl ScanProblem {
-    /// Whether entries may be missing from the tree because of it. If so, absence proves nothing: deletes must not
-    /// be concluded from it.
+    /// Whether the tree may lack entries because of it. Then an absent entry need not have been deleted.
     #[must_use]
     pub fn can_hide_entries(&self) -> bool {
         match self.cause {

@@ -1,4 +1,4 @@
-//! `.vellumignore` files: which are read, and what is reported of them.
+//! Reading `.vellumignore` files, and reporting their problems.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use vellum_host::beneath::HeldDir;
 use vellum_host::escape::EscapedPath;
 use vellum_host::ignore_files::{IgnorePatterns, ParsedIgnoreFile};
 
-/// Name of the files that hold rules.
+/// Name of rule files.
 pub const RULES_FILE: &[u8] = b".vellumignore";
-/// Longest rule file, bytes: ten thousand rules. Matchers take many times the memory of their text.
+/// Longest rule file, bytes: ten thousand rules. Matchers take many times the memory of the text.
 const RULES_MAX: u64 = 256 << 10;
 
-/// The rules that hold in a directory: of its own file and of those above.
+/// The rules of a directory: those of its own file and of those above.
 pub(super) type IgnoreRules = Arc<IgnorePatterns>;
 
-/// Reads the rules in `dir`, whose path is `path`, if it has any. Messages name the rules that are not understood.
+/// Reads the rules in `dir`, whose path is `path`, if there are any. Returns messages for rules that cannot be parsed.
 pub(super) fn read_rules(
     dir: &HeldDir,
     path: &[u8],

@@ -6,7 +6,7 @@ use vellum_types::key::check_name;
 
 use vellum_host::beneath::BeneathError;
 
-/// A set of relative paths, each of which stands for all that is below it.
+/// A set of relative paths, each of which includes everything below it.
 #[derive(Debug, Clone)]
 pub struct PathSelection {
     nodes: Vec<SelectionNode>,
@@ -18,7 +18,7 @@ struct SelectionNode {
     children: BTreeMap<Box<[u8]>, u32>,
 }
 
-/// What of a directory is selected.
+/// The selected part of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SelectedPart {
     /// All of it.
@@ -28,8 +28,7 @@ pub(super) enum SelectedPart {
 }
 
 impl PathSelection {
-    /// Selects these paths, which may come from a command line: `.`, empty and doubled components are passed over,
-    /// `..` is refused.
+    /// Selects these paths, which may come from a command line: `.` and empty components are ignored, `..` is refused.
     pub fn from_paths<'p>(paths: impl IntoIterator<Item = &'p [u8]>) -> Result<Self, BeneathError> {
         let mut selection = Self { nodes: vec![SelectionNode::default()] };
         for path in paths {
@@ -62,13 +61,13 @@ impl PathSelection {
         self.nodes.first().is_some_and(|root| root.whole)
     }
 
-    /// The selected names in the directory of `node`, sorted, with what is selected of each.
+    /// The selected names in the directory of `node`, sorted, with the selected part of each.
     pub(super) fn selected_children(&self, node: u32) -> impl Iterator<Item = (&[u8], SelectedPart)> {
         let children = self.nodes.get(node as usize).into_iter().flat_map(|node| &node.children);
         children.map(|(name, child)| (&**name, self.part_of_node(*child)))
     }
 
-    /// What is selected of one entry in the directory of `node`.
+    /// The selected part of an entry in the directory of `node`.
     pub(super) fn selected_child(&self, node: u32, name: &[u8]) -> Option<SelectedPart> {
         self.nodes.get(node as usize)?.children.get(name).map(|child| self.part_of_node(*child))
     }

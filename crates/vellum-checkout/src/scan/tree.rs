@@ -8,11 +8,11 @@ use vellum_types::FileKind;
 use super::ScanProblem;
 use crate::statcache::{CachedDir, CachedEntry, StatCache};
 
-/// Stands for "no directory" and "no cached entry".
+/// The number that means "no directory" or "no cached entry".
 pub(super) const NONE: u32 = u32::MAX;
-/// Equal to its cached entry, which is not racy.
+/// It equals its cached entry, which is not racy.
 pub(super) const UNCHANGED: u8 = 1;
-/// It vanished before it could be looked into; such entries do not reach a finished tree.
+/// It vanished before it could be visited; such entries are not part of a finished tree.
 pub(super) const GONE: u8 = 2;
 
 /// One entry, as compact as its attributes allow.
@@ -20,29 +20,29 @@ pub(super) const GONE: u8 = 2;
 pub(super) struct ScanEntry {
     pub stat: FileStat,
     pub name_start: u32,
-    /// While scanning the node, afterwards the directory.
+    /// The number of the node during the scan, and of the directory afterwards.
     pub child: u32,
-    /// Place in the cached block of its directory.
+    /// Position in the cached block of its directory.
     pub cached: u32,
     pub name_len: u8,
     pub flags: u8,
 }
 
-/// What is known of a directory's entries.
+/// Which entries of a directory are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DirCoverage {
-    /// All of them.
+    /// All entries.
     Whole,
-    /// Of these names only, sorted.
+    /// Entries with these names only, sorted.
     Names(Box<[Box<[u8]>]>),
-    /// Nothing.
+    /// None.
     Unread,
 }
 
 #[derive(Debug)]
 pub(super) struct ScanDirRecord {
     pub parent: u32,
-    /// Place among the entries of its parent.
+    /// Position among the entries of its parent.
     pub entry: u32,
     pub entries: Box<[ScanEntry]>,
     pub names: Box<[u8]>,
@@ -51,7 +51,7 @@ pub(super) struct ScanDirRecord {
     pub left_out: u32,
 }
 
-/// A directory of the tree: its place in pre-order.
+/// A directory of the tree: its number in pre-order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScanDirIndex(pub(super) u32);
 
@@ -59,19 +59,19 @@ impl ScanDirIndex {
     /// The root of the scan.
     pub const ROOT: Self = Self(0);
 
-    /// Its place in pre-order, counted from 0.
+    /// Its number in pre-order, from 0.
     #[must_use]
     pub fn as_usize(self) -> usize {
         self.0 as usize
     }
 }
 
-/// An entry of the tree: its directory and its place there. In the order of a walk within one directory.
+/// An entry of the tree: its directory and its position there. Ids of one directory are ordered by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScanEntryId {
     /// The directory.
     pub dir: ScanDirIndex,
-    /// Counted from 0, by name.
+    /// The position by name, from 0.
     pub place: u32,
 }
 
@@ -85,13 +85,13 @@ pub struct ScanTree {
 }
 
 impl ScanTree {
-    /// Attributes of the root.
+    /// The attributes of the root.
     #[must_use]
     pub fn root_stat(&self) -> &FileStat {
         &self.root_stat
     }
 
-    /// The cached record of the root directory itself, and whether it is unchanged.
+    /// The cached entry of the root directory itself, and whether it is unchanged.
     #[must_use]
     pub fn cached_root(&self) -> Option<(CachedEntry<'_>, bool)> {
         let cached = self.cache.as_ref()?.root_entry()?;
@@ -104,30 +104,30 @@ impl ScanTree {
         self.cache.as_ref()
     }
 
-    /// Frees the cache. What only compares the tree afterwards has no use for it, and it is large.
+    /// Drops the cache, which is large: comparing the tree afterwards does not need it.
     pub fn release_cache(&mut self) {
         self.cache = None;
     }
 
-    /// What went wrong, by path.
+    /// The problems, by path.
     #[must_use]
     pub fn problems(&self) -> &[ScanProblem] {
         &self.problems
     }
 
-    /// Whether nothing is missing because it could not be read.
+    /// Whether no entry is missing because it could not be read.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         !self.problems.iter().any(ScanProblem::can_hide_entries)
     }
 
-    /// How many directories there are, the root counted.
+    /// The number of directories, including the root.
     #[must_use]
     pub fn dir_count(&self) -> usize {
         self.dirs.len()
     }
 
-    /// How many entries there are, the root not counted.
+    /// The number of entries, without the root.
     #[must_use]
     pub fn entry_count(&self) -> u64 {
         self.dirs.iter().map(|dir| dir.entries.len() as u64).sum()
@@ -152,7 +152,7 @@ impl ScanTree {
         ScanEntryRef { tree: self, id, entry }
     }
 
-    /// The entry at a path from the root; None if the scan lists none there.
+    /// The entry at a path from the root; None if the scan has none.
     #[must_use]
     pub fn find_entry_at(&self, path: &[u8]) -> Option<ScanEntryRef<'_>> {
         let mut found: Option<ScanEntryRef<'_>> = None;
@@ -166,13 +166,13 @@ impl ScanTree {
         found
     }
 
-    /// All entries in pre-order: each directory is followed by what is in it.
+    /// All entries in pre-order: each directory is followed by its entries.
     #[must_use]
     pub fn walk_entries(&self) -> ScanTreeWalk<'_> {
         ScanTreeWalk { tree: self, stack: vec![(ScanDirIndex::ROOT, 0)] }
     }
 
-    /// Bytes of memory that the tree takes, its cache not counted.
+    /// Memory of the tree without its cache, bytes.
     #[must_use]
     pub fn memory_size(&self) -> usize {
         let of_dir = |dir: &ScanDirRecord| {
@@ -210,7 +210,7 @@ impl<'t> ScanDir<'t> {
         self.own_entry().map_or(&self.tree.root_stat, |entry| &entry.entry.stat)
     }
 
-    /// Its path from the root, without a slash at either end; empty for the root.
+    /// Its path from the root, without leading and trailing slashes; empty for the root.
     #[must_use]
     pub fn path(&self) -> Vec<u8> {
         self.own_entry().map(|entry| entry.path()).unwrap_or_default()
@@ -242,13 +242,13 @@ impl<'t> ScanDir<'t> {
         self.record.coverage != DirCoverage::Unread
     }
 
-    /// Whether all its entries were looked at.
+    /// Whether all of its entries were examined.
     #[must_use]
     pub fn is_fully_scanned(&self) -> bool {
         self.record.coverage == DirCoverage::Whole
     }
 
-    /// Whether the scan looked for this name: only then does its absence mean that it is not there.
+    /// Whether the scan examined this name: only then does its absence mean that there is no such entry.
     #[must_use]
     pub fn has_examined(&self, name: &[u8]) -> bool {
         match &self.record.coverage {
@@ -258,7 +258,7 @@ impl<'t> ScanDir<'t> {
         }
     }
 
-    /// How many entries the rules (and the names of Vellum's own files) left out.
+    /// How many entries were excluded by rules (and because of Vellum's own names).
     #[must_use]
     pub fn ignored_count(&self) -> u32 {
         self.record.left_out
@@ -270,7 +270,7 @@ impl<'t> ScanDir<'t> {
         self.record.cached
     }
 
-    /// The cached entries that are not there any more (or are left out now), by name.
+    /// The cached entries that do not exist any more (or are excluded now), by name.
     pub fn missing_entries(&self) -> impl Iterator<Item = CachedEntry<'t>> + use<'t> {
         let view = *self;
         let cached = self.tree.cache().zip(self.record.cached);
@@ -303,7 +303,7 @@ pub struct ScanEntryRef<'t> {
 }
 
 impl<'t> ScanEntryRef<'t> {
-    /// Where it is in the tree.
+    /// Its id.
     #[must_use]
     pub fn id(&self) -> ScanEntryId {
         self.id
@@ -321,37 +321,37 @@ impl<'t> ScanEntryRef<'t> {
         &self.entry.stat
     }
 
-    /// What sort of file it is.
+    /// Its file type.
     #[must_use]
     pub fn kind(&self) -> FileKind {
         self.entry.stat.kind
     }
 
-    /// The directory that it is.
+    /// The number of this directory; None for other types.
     #[must_use]
     pub fn child_index(&self) -> Option<ScanDirIndex> {
         (self.entry.child != NONE).then_some(ScanDirIndex(self.entry.child))
     }
 
-    /// What was found in the directory that it is.
+    /// The scan of this directory; None for other types.
     #[must_use]
     pub fn scanned_dir(&self) -> Option<ScanDir<'t>> {
         self.child_index().map(|child| self.tree.dir(child))
     }
 
-    /// The directory that it is in.
+    /// The directory that contains it.
     #[must_use]
     pub fn containing_dir(&self) -> ScanDir<'t> {
         self.tree.dir(self.id.dir)
     }
 
-    /// Equal to its cached entry in all attributes, and those tell: it need not be read.
+    /// Whether it equals its cached entry in all attributes, and that entry is not racy: then it need not be read.
     #[must_use]
     pub fn is_unchanged(&self) -> bool {
         self.entry.flags & UNCHANGED != 0
     }
 
-    /// What the cache has under its name.
+    /// The cached entry with its name.
     #[must_use]
     pub fn cached_entry(&self) -> Option<CachedEntry<'t>> {
         if self.entry.cached == NONE {

@@ -1,4 +1,4 @@
-//! One directory: its names, its rules, the attributes of its entries, and their match in the cache.
+//! Visiting one directory: its names, its rules, the attributes of its entries, and their cached entries.
 
 use std::ops::Range;
 
@@ -13,16 +13,16 @@ use super::walk::{FoundSubdirectory, ScanWalk, ScannedDir, VisitOutcome, VisitTa
 use super::{STATE_DIR, ScanProblemCause};
 use crate::statcache::{CachedDir, StatCache};
 
-/// From this many names on a directory's entries are examined by several threads: each start costs as much as some
-/// fifty entries.
+/// A directory with this many names is examined by several threads: starting one costs as much as examining about fifty
+/// entries.
 const SPLIT_FROM: usize = 4096;
-/// How often an entry that is a directory at each look and none at each opening is tried.
+/// How often an entry is tried that `statx` shows as a directory, and that opening shows as something else.
 const TRIES: usize = 4;
 
 /// The names to examine in a directory, in order.
 type NamesToExamine<'n> = Vec<ListedName<'n>>;
 
-/// What one thread found out about a range of names.
+/// The result of one thread for a range of names.
 #[derive(Default)]
 struct ExaminedRange {
     entries: Vec<ScanEntry>,
@@ -31,17 +31,17 @@ struct ExaminedRange {
     problems: Vec<(Box<[u8]>, ScanProblemCause)>,
 }
 
-/// What is the same for all entries of a directory.
+/// The facts that are the same for all entries of a directory.
 struct DirSurroundings<'s> {
     dir: &'s HeldDir,
     is_root: bool,
-    /// Path of the directory with a slash behind it; only if there are rules.
+    /// Path of the directory with a trailing slash; only if there are rules.
     prefix: Vec<u8>,
     rules: Option<&'s IgnoreRules>,
 }
 
 impl ScanWalk<'_> {
-    /// Looks into the directory of a task and stores what it finds.
+    /// Visits the directory of a task, and stores its contents.
     pub(super) fn visit_dir(&self, mut task: VisitTask) {
         for _ in 0..TRIES {
             let error = match self.visit_once(&task) {
@@ -125,7 +125,7 @@ impl ScanWalk<'_> {
         Ok((listing, found, rules))
     }
 
-    /// The selected names of a directory that is only on the way.
+    /// The selected names of a directory that is above selected paths.
     fn select_names(&self, part: SelectedPart) -> (NamesToExamine<'_>, DirCoverage) {
         let node = match part {
             SelectedPart::Some(node) => node,
@@ -172,7 +172,7 @@ impl ScanWalk<'_> {
         })
     }
 
-    /// Matches the entries with the cache and picks out the directories among them.
+    /// Matches the entries with the cache, and returns the subdirectories.
     fn match_entries(&self, task: &VisitTask, examined: &mut ExaminedRange) -> Vec<FoundSubdirectory> {
         let mut cached = CachedBlockMatcher::new(self.cache, task.cached);
         let mut found = Vec::new();
@@ -193,13 +193,13 @@ impl ScanWalk<'_> {
     }
 }
 
-/// The directory was removed, or something else was put in its place, just now. (Reading a removed directory that is
-/// still open fails in this way too.)
+/// Whether the directory was removed or replaced concurrently. (Reading a removed directory that is still open fails in
+/// this way, too.)
 fn is_concurrent_change(error: &BeneathError) -> bool {
     error.is_not_found() || error.is_not_a_directory()
 }
 
-/// Steps through a cached block beside the entries of its directory.
+/// Steps through a cached block along with the entries of its directory.
 struct CachedBlockMatcher<'c> {
     source: Option<(&'c StatCache, CachedDir)>,
     range: Range<u32>,
@@ -211,7 +211,7 @@ impl<'c> CachedBlockMatcher<'c> {
         Self { source, range: 0..source.map_or(0, |(cache, dir)| cache.entry_count(dir)) }
     }
 
-    /// Marks the entry with what the cache has under its name; returns the block of a directory's entries.
+    /// Compares an entry with the cached one of its name; returns the cached block of a directory.
     fn match_entry(&mut self, name: &[u8], entry: &mut ScanEntry) -> Option<CachedDir> {
         let (cache, dir) = self.source?;
         // Both lists are ordered by name, so one pass over both finds all pairs.
@@ -269,8 +269,8 @@ impl DirSurroundings<'_> {
         examined
     }
 
-    /// Whether the rules leave an entry out, or it is the state directory of another volume's worktree: a key may be
-    /// in it.
+    /// Whether rules exclude an entry, or it is the state directory of another volume's worktree, which may contain a
+    /// key.
     fn is_excluded(&self, path: &mut Vec<u8>, name: &[u8], is_dir: bool) -> bool {
         if is_dir && name == STATE_DIR {
             return true;

@@ -1,4 +1,4 @@
-//! What a walk finds: the entries of each directory, and what became of those that changed meanwhile.
+//! The state of a walk: the entries of each directory, and the directories that changed meanwhile.
 //!
 //! Invariant: a directory is queued after its parent's entries are stored.
 
@@ -17,13 +17,13 @@ use crate::statcache::{CachedDir, StatCache};
 #[derive(Debug)]
 pub(super) struct WalkNode {
     pub parent: u32,
-    /// Place among the entries of the parent.
+    /// Position among the entries of the parent.
     pub entry: u32,
     pub listing: ScannedDir,
     pub outcome: VisitOutcome,
 }
 
-/// What was found in a directory.
+/// The contents of a directory.
 #[derive(Debug)]
 pub(super) struct ScannedDir {
     pub entries: Vec<ScanEntry>,
@@ -33,14 +33,14 @@ pub(super) struct ScannedDir {
     pub left_out: u32,
 }
 
-/// What became of the attempt to look into a directory.
+/// The outcome of a visit.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum VisitOutcome {
-    /// It is what its entry says (read or not).
+    /// The directory is the one of its entry (whether or not it could be read).
     AsSeen,
-    /// In its place stands this now.
+    /// An entry with these attributes has replaced it.
     Became(FileStat),
-    /// Nothing is there any more.
+    /// It was removed.
     Gone,
 }
 
@@ -48,24 +48,24 @@ pub(super) enum VisitOutcome {
 pub(super) struct VisitTask {
     pub node: u32,
     pub parent: u32,
-    /// The parent, if it is held open.
+    /// The parent, if it is kept open.
     parent_dir: Option<WalkParent>,
     pub name: Box<[u8]>,
-    /// What its entry said.
+    /// The attributes of its entry.
     pub stat: FileStat,
     pub part: SelectedPart,
     pub cached: Option<CachedDir>,
     pub rules: Option<IgnoreRules>,
 }
 
-/// A subdirectory found, for which a node and a task will be made.
+/// A subdirectory for which a node and a task will be created.
 pub(super) struct FoundSubdirectory {
     pub entry: u32,
     pub part: SelectedPart,
     pub cached: Option<CachedDir>,
 }
 
-/// The state of a walk at its end.
+/// The final state of a walk.
 pub(super) struct FinishedWalk {
     pub nodes: Vec<WalkNode>,
     pub problems: Vec<ScanProblem>,
@@ -103,7 +103,7 @@ impl<'w> ScanWalk<'w> {
         Self { root, cache, selection, threads, walk, state: Mutex::new(state) }
     }
 
-    /// Visits everything and returns what was found.
+    /// Visits all directories and returns the result.
     pub(super) fn run_walk(self) -> FinishedWalk {
         self.walk.run_walk(|task| self.visit_dir(task));
         let state = self.state.into_inner();
@@ -122,7 +122,7 @@ impl<'w> ScanWalk<'w> {
         self.open_parent_dir(task)?.open_dir_to_read(&task.name)
     }
 
-    /// What stands under a task's name now.
+    /// The present attributes of a task's entry.
     pub(super) fn stat_task_entry(&self, task: &VisitTask) -> Result<FileStat, BeneathError> {
         self.open_parent_dir(task)?.stat(&task.name)
     }
@@ -136,7 +136,7 @@ impl<'w> ScanWalk<'w> {
         }
     }
 
-    /// Stores what was found in a directory and queues its subdirectories.
+    /// Stores the contents of a directory, and queues its subdirectories.
     pub(super) fn store_listing(
         &self,
         task: &VisitTask,
@@ -175,12 +175,12 @@ impl<'w> ScanWalk<'w> {
         self.walk.add_dirs(tasks.into_iter());
     }
 
-    /// Records that the directory of a task is not what it was.
+    /// Records that the directory of a task was replaced or removed.
     pub(super) fn set_outcome(&self, task: &VisitTask, outcome: VisitOutcome) {
         self.lock().nodes[task.node as usize].outcome = outcome;
     }
 
-    /// Reports something about an entry (or, with an empty name, the directory) of a node.
+    /// Reports a problem with an entry of a node, or, with an empty name, with its directory.
     pub(super) fn report_problem(&self, node: u32, name: &[u8], cause: ScanProblemCause) {
         let mut state = self.lock();
         let mut path = state.node_path(node);

@@ -1,7 +1,7 @@
-//! The bytes of one record, of the header and of the footer.
+//! The encoding of records, header and footer.
 //!
-//! Invariant: `decode` of what `encode` wrote gives the same record; `decode` of anything else gives an error or a
-//! record in range, never a panic.
+//! Invariant: `decode` of the output of `encode` returns an equal record. Of any other bytes it returns an error or a
+//! record within its limits; it never panics.
 
 use vellum_host::metadata::FileStat;
 use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, FileKind, Ino, UnixTime};
@@ -22,14 +22,14 @@ pub(super) const TABLE_LINE_LEN: usize = 16;
 pub(super) const FOOTER_LEN: usize = 8 + 4 + 4 + CHECKSUM_LEN;
 /// Bytes of the checksum: BLAKE3.
 pub(super) const CHECKSUM_LEN: usize = 32;
-/// Stands for "no block": of all that is no directory.
+/// The number that means "no block", for entries that are not directories.
 pub(super) const NO_BLOCK: u32 = u32::MAX;
 
 const IS_RACY: u8 = 1;
 const MAY_HAVE_HOLES: u8 = 2;
 const IS_MOUNT_ROOT: u8 = 4;
 
-/// What the cache was made for.
+/// The header: what the cache belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StatCacheHeader {
     pub base: BlobId,
@@ -64,7 +64,7 @@ impl StatCacheHeader {
     }
 }
 
-/// Counts at the end, which say where the tables begin.
+/// The footer: counts from which the positions of the tables follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StatCacheFooter {
     pub entries: u64,
@@ -84,8 +84,8 @@ impl StatCacheFooter {
     }
 }
 
-/// One entry but for its name, which stands behind the records of its block. In `stat`, `dev` is left out: the
-/// record holds the number of a line of the device table.
+/// One entry without its name, which is stored after the records of its block. `dev` of `stat` is not encoded: the
+/// record has an index into the device table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StatCacheRecord {
     pub ino: Ino,

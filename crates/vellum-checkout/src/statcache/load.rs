@@ -13,10 +13,10 @@ use super::format::{
     StatCacheRecord, TABLE_LINE_LEN,
 };
 
-/// Why there is no usable cache. None of these is an error to a user: the work is done without.
+/// Why there is no usable cache. None of these is an error for the user: the files are read instead.
 #[derive(Debug, thiserror::Error)]
 pub enum StatCacheError {
-    /// It cannot be opened or created; not being there is the usual case.
+    /// It cannot be opened or created; in most cases it does not exist.
     #[error("the stat cache cannot be opened")]
     Unreachable(#[from] BeneathError),
     /// It cannot be read or written.
@@ -25,15 +25,15 @@ pub enum StatCacheError {
     /// Its checksum is wrong: it is torn or damaged.
     #[error("the stat cache is damaged")]
     Damaged,
-    /// Its structure is wrong, or from another version.
+    /// Its structure is wrong, or that of another version.
     #[error("the stat cache is not usable: {0}")]
     Malformed(#[from] DecodeError),
-    /// A number does not fit the format: more than 65,536 filesystems, or names of more than 4 GiB in one directory.
+    /// A number exceeds the format: more than 65,536 filesystems, or names of more than 4 GiB in one directory.
     #[error("the stat cache cannot hold {0}")]
     TooLarge(&'static str),
 }
 
-/// A directory's block in the cache.
+/// The block of a directory in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CachedDir(pub(super) u32);
 
@@ -42,23 +42,23 @@ impl CachedDir {
     pub const ROOT: Self = Self(0);
 }
 
-/// One remembered file.
+/// One cached file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CachedEntry<'c> {
     /// Name in its directory; empty for the root.
     pub name: &'c [u8],
-    /// Its number in the map.
+    /// Its inode number in the map.
     pub ino: Ino,
-    /// What it looked like.
+    /// Its attributes.
     pub stat: FileStat,
-    /// Its attributes were too young: never count it as unchanged.
+    /// Its attributes were too young: it never counts as unchanged.
     pub racy: bool,
-    /// Where its entries are, if it is a directory.
+    /// The block of its entries, if it is a directory.
     pub child: Option<CachedDir>,
 }
 
 impl CachedEntry<'_> {
-    /// The file need not be read again: no attribute differs, and none could hide a change.
+    /// Whether the file need not be read again: no attribute differs, and the attributes would show any change.
     #[must_use]
     pub fn is_unchanged(&self, now: &FileStat) -> bool {
         !self.racy && self.stat.dev == now.dev && self.stat.has_same_attributes(now)
@@ -73,7 +73,7 @@ struct StatCacheBlock {
     names_len: u32,
 }
 
-/// Where an entry is: its block and its place there.
+/// The position of an entry: its block and its index there.
 type CachedEntryIndex = (u32, u32);
 
 /// A stat cache in memory.
@@ -96,7 +96,7 @@ impl StatCache {
         Self::decode(bytes)
     }
 
-    /// Checks bytes and takes them over.
+    /// Verifies bytes and decodes their tables.
     pub fn decode(bytes: Vec<u8>) -> Result<Self, StatCacheError> {
         let content_len = bytes.len().checked_sub(CHECKSUM_LEN).ok_or(DecodeError::Truncated)?;
         let (content, checksum) = bytes.split_at_checked(content_len).ok_or(DecodeError::Truncated)?;
@@ -124,8 +124,8 @@ impl StatCache {
         self.header.base
     }
 
-    /// Takes the root's device to be `dev` now. Device numbers are given out anew at each start of the machine, and a
-    /// new one for the same filesystem must not make every file seem changed.
+    /// Updates the root's device number to `dev`. Device numbers can change at each boot, and a new one for the same
+    /// filesystem must not make all files look changed.
     pub(crate) fn set_root_device(&mut self, dev: u64) {
         let root = self
             .bytes
@@ -136,19 +136,19 @@ impl StatCache {
         }
     }
 
-    /// The moment before its contents were read.
+    /// The filesystem's time before the contents were read.
     #[must_use]
     pub fn filesystem_time(&self) -> FilesystemTime {
         self.header.stamp
     }
 
-    /// How many files it remembers, the root not counted.
+    /// The number of cached files, without the root.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.entries
     }
 
-    /// Whether it remembers none.
+    /// Whether no file is cached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries == 0
@@ -161,13 +161,13 @@ impl StatCache {
         self.cached_entry(StatCacheRecord::decode(record).ok()?, &[])
     }
 
-    /// How many entries a directory has.
+    /// The number of entries of a directory.
     #[must_use]
     pub fn entry_count(&self, dir: CachedDir) -> u32 {
         self.find_block(dir).map_or(0, |block| block.count)
     }
 
-    /// The entry at a place, counted from 0 in the order of names.
+    /// The entry at a position, from 0 in the order of names.
     #[must_use]
     pub fn entry_at(&self, dir: CachedDir, index: u32) -> Option<CachedEntry<'_>> {
         let block = self.find_block(dir)?;
@@ -209,8 +209,8 @@ impl StatCache {
         None
     }
 
-    /// All names under which a file of the filesystem was remembered: where a renamed file comes from. The index for
-    /// it is built when it is first asked for.
+    /// All names under which a file of the filesystem was cached, which shows the old names of a renamed file. Its
+    /// index is built at the first call.
     pub fn find_by_host_inode(&self, dev: u64, ino: u64) -> impl Iterator<Item = CachedEntry<'_>> {
         let index = self.by_ino.get_or_init(|| self.build_index());
         let start = index.partition_point(|(d, i, _)| (*d, *i) < (dev, ino));
@@ -251,7 +251,7 @@ impl StatCache {
     }
 }
 
-/// Reads the directory table and checks that every block lies between the header and the tables.
+/// Reads the directory table, and checks that every block lies between the header and the tables.
 fn read_blocks(
     reader: &mut FieldReader<'_>,
     count: u32,

@@ -1,31 +1,31 @@
-//! The clock of the filesystem, and which attributes are too young to be trusted.
+//! The clock of a filesystem, and the attributes that are too young to be trusted.
 //!
-//! A file's content is read after the stamp was taken. Whatever changes the file after that gets a change time not
-//! before the stamp (the filesystem's clock only ticks forward, in steps). So attributes with a change time before
-//! the stamp identify the content that was read; with a later one they may stand for two contents, written within
-//! one tick, and are *racy*. A clock that is set back makes entries racy, never wrong.
+//! A file's content is read after the stamp was taken. Any later change of the file sets a change time that is not
+//! before the stamp (the filesystem's clock advances in ticks). So attributes with a change time before the stamp
+//! identify the content that was read; with a later one they may belong to two contents, written within one tick, and
+//! are *racy*. If the clock is set back, more entries are racy, and none is wrong.
 
 use vellum_types::UnixTime;
 
 use vellum_host::beneath::{BeneathError, HeldDir, StagingMethod, stat_file};
 use vellum_host::metadata::FileStat;
 
-/// Tolerance on the stamp's own filesystem, nanoseconds: the coarsest tick of the kernel's clock (100 Hz).
+/// Tolerance on the stamp's own filesystem, nanoseconds: the longest tick of the kernel's clock (100 Hz).
 const TICK: u64 = 10_000_000;
-/// Tolerance on other filesystems, nanoseconds: the coarsest steps in use, 2 s of FAT.
+/// Tolerance on other filesystems, nanoseconds: the coarsest resolution in use, 2 s of FAT.
 const FOREIGN_TICK: u64 = 2_000_000_000;
 
-/// A moment by a filesystem's own clock.
+/// A time of a filesystem's own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilesystemTime {
-    /// The moment.
+    /// The time.
     pub time: UnixTime,
-    /// The filesystem whose clock it is.
+    /// The filesystem.
     pub dev: u64,
 }
 
 impl FilesystemTime {
-    /// Asks the clock of the filesystem that holds `dir`, by making a file there that nobody sees.
+    /// Reads the clock of the filesystem that contains `dir`, from the change time of a new file without a name.
     pub fn read_filesystem_time(dir: &HeldDir) -> Result<Self, BeneathError> {
         // The clock of this process is no substitute: kernels stamp files with a coarser clock, and network
         // filesystems with the server's.
@@ -34,7 +34,7 @@ impl FilesystemTime {
         Ok(Self { time: stat.ctime, dev: stat.dev })
     }
 
-    /// Whether a change that came after this stamp could have left these attributes as they are.
+    /// Whether a change after this stamp could have left these attributes as they are.
     #[must_use]
     pub fn can_hide_change(&self, stat: &FileStat) -> bool {
         let tolerance = if stat.dev == self.dev { TICK } else { FOREIGN_TICK };

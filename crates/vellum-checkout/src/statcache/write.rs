@@ -15,25 +15,25 @@ type Result<T> = std::result::Result<T, StatCacheError>;
 /// Buffer between the writer and the file, bytes: one call for some thousand records.
 const WRITE_BUFFER: usize = 256 << 10;
 
-/// The block in which a directory's entries are to be written.
+/// The block for the entries of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatCacheBlockId(u32);
 
 impl StatCacheBlockId {
-    /// The root's.
+    /// The block of the root.
     pub const ROOT: Self = Self(0);
 }
 
-/// One entry to be remembered.
+/// A file to be cached.
 #[derive(Debug, Clone, Copy)]
 pub struct NewStatCacheEntry<'a> {
-    /// Its name; names come in ascending order.
+    /// Its name; names have to be in ascending order.
     pub name: &'a [u8],
-    /// Its number in the map.
+    /// Its inode number in the map.
     pub ino: Ino,
-    /// What it looked like, not later than when its content was read.
+    /// Its attributes, from before its content was read.
     pub stat: &'a FileStat,
-    /// Whether its attributes are too young to be trusted; [`FilesystemTime::can_hide_change`] says.
+    /// Whether its attributes are too young to be trusted, by [`FilesystemTime::can_hide_change`].
     pub racy: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct StatCacheWriter {
     current: Option<CurrentBlock>,
 }
 
-/// The directory being written.
+/// The directory that is being written.
 struct CurrentBlock {
     block: StatCacheBlockId,
     count: u32,
@@ -58,7 +58,7 @@ struct CurrentBlock {
 }
 
 impl StatCacheWriter {
-    /// Starts a cache in `dir` that describes the map `base`. `stamp` was taken before the first content was read.
+    /// Starts a cache in `dir` that describes the map `base`. `stamp` was taken before any content was read.
     pub fn create(
         dir: &HeldDir,
         base: BlobId,
@@ -99,15 +99,15 @@ impl StatCacheWriter {
         Ok(writer)
     }
 
-    /// Goes on with the entries of another directory: the root's, or one that an entry was given for.
+    /// Begins the entries of another directory: the root, or one that was added as an entry.
     pub fn begin_block(&mut self, block: StatCacheBlockId) -> Result<()> {
         self.flush_block()?;
         self.current = Some(CurrentBlock { block, count: 0, records: Vec::new(), names: Vec::new() });
         Ok(())
     }
 
-    /// Adds an entry to the directory last begun. A directory's entry returns the block for its own entries; one
-    /// that is never begun is empty.
+    /// Adds an entry to the current directory. For a directory it returns the block for its entries; a block that is
+    /// never begun is empty.
     pub fn write_entry(&mut self, entry: &NewStatCacheEntry<'_>) -> Result<Option<StatCacheBlockId>> {
         let child = match entry.stat.kind {
             FileKind::Dir => Some(self.new_block()?),
@@ -134,7 +134,7 @@ impl StatCacheWriter {
         Ok(child)
     }
 
-    /// Ends the cache and puts it in place under `name`. It is not made durable: a torn one is noticed and ignored.
+    /// Completes the cache and renames it to `name`. It is not synced: a torn cache is detected and ignored.
     pub fn commit_cache(mut self, name: &[u8]) -> Result<()> {
         self.flush_block()?;
         let blocks =

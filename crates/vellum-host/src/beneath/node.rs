@@ -26,7 +26,7 @@ pub struct HeldNode<'a> {
 enum NodeHandle<'a> {
     /// A file that is open for its content: calls use its descriptor.
     Open(BorrowedFd<'a>),
-    /// A directory with a descriptor of its [`HeldDir`].
+    /// A directory with a descriptor of its `HeldDir`.
     StandingOn(BorrowedFd<'a>),
     /// A descriptor of its own, opened with `O_PATH`.
     Held(OwnedFd),
