@@ -258,7 +258,7 @@ impl MaterializeRun<'_> {
         for link in links {
             self.what.meter.check_stopped()?;
             if self.failed.contains(&link.place.ino) {
-                // What stands under the first name is not the file that this is to be a name of.
+                // The entry under the first name is not the file that this name is linked to.
                 self.record_problems(&link.place, vec!["its first name could not be made".into()])?;
             } else {
                 let made = self.create_link(link);

@@ -139,7 +139,7 @@ impl ChunkScan<'_> {
     }
 }
 
-// What a decision must stay below, so that one position in `spacing` is a boundary, given that one in
+// The threshold of a decision for one boundary in `spacing` positions, given that one position in
 // 2^CANDIDATE_BITS is a candidate: 2^64 · 2^CANDIDATE_BITS / spacing.
 fn compute_threshold(spacing: usize) -> u64 {
     let wide = (1_u128 << (64 + CANDIDATE_BITS)) / (spacing as u128);

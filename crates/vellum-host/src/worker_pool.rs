@@ -52,7 +52,7 @@ impl<T> WorkerPool<T> {
         }
         let before = state.tasks.len();
         state.tasks.extend(tasks);
-        // Whoever adds takes one of them itself.
+        // The thread that adds tasks executes one of them itself.
         if state.tasks.len() > before + 1 {
             self.wake.notify_all();
         }
@@ -78,7 +78,7 @@ impl<T> WorkerPool<T> {
                 state.busy += 1;
                 return Some(task);
             }
-            // Nothing is queued and nobody is working who could add something.
+            // Nothing is queued, and no worker is left that could add a task.
             if state.busy == 0 {
                 return None;
             }

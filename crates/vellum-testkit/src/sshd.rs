@@ -30,7 +30,7 @@ impl SshServer {
         }
         fs::copy(dir.join("user.pub"), dir.join("authorized")).expect("a user");
         if rustix::process::geteuid().is_root() {
-            // What the package's service makes when it starts.
+            // The package's service creates this directory when it starts.
             fs::create_dir_all("/run/sshd").expect("sshd's directory");
         }
         let server = Self { dir: dir.to_owned() };

@@ -149,7 +149,8 @@ impl ContentReader<'_> {
             let segment = segment.map_err(read_error)?;
             let read = self.read_segment(file, segment, &mut content)?;
             if read < segment.len {
-                // It was cut short: what is there is recorded, and the attributes will tell.
+                // The file became shorter: the rest is recorded, and the comparison of attributes after
+                // reading shows the change.
                 content.size = segment.offset + read;
                 break;
             }

@@ -40,7 +40,7 @@ fn remove_entry(dir: &HeldDir, name: &[u8], target: &FsTree, ino: Ino) -> Result
         // entries (EACCES).
         dir.hold_node(name)?.set_mode(WORKING_MODE)?;
         remove_entries(&dir.open_dir(name)?, target, ino);
-        // One that holds something of somebody else's stays.
+        // This fails if the directory contains entries of other origin, which stay.
         return Ok(dir.remove_dir(name)?);
     }
     if is_likely_created(&stat, &attr) { Ok(dir.unlink(name)?) } else { Ok(()) }

@@ -67,7 +67,7 @@ impl UnlockedDirs {
 impl Drop for UnlockedDirs {
     fn drop(&mut self) {
         for (dir, mode) in self.dirs.drain(..).rev() {
-            // It was the caller's a moment ago; if it is no more, it is somebody else's business.
+            // This fails if the owner has changed meanwhile; then the mode is the new owner's to set.
             let _ = dir.hold_self().set_mode(mode);
         }
     }

@@ -53,7 +53,7 @@ impl ScanWalk<'_> {
             if !is_concurrent_change(&error) || task.parent == NONE {
                 return self.report_problem(task.node, b"", ScanProblemCause::UnreadableDir(error));
             }
-            // It was a directory a moment ago. What is it now?
+            // It was a directory at the last `statx` and has been replaced or removed since.
             match self.stat_task_entry(&task) {
                 Ok(now) if now.kind == FileKind::Dir => {
                     self.set_outcome(&task, VisitOutcome::Became(now));

@@ -182,7 +182,7 @@ impl StatCache {
         // overflow.
         let names_start = block.start + block.count as usize * RECORD_LEN;
         let names = self.bytes.get(names_start..names_start + block.names_len as usize)?;
-        // A block stands behind the one that mentions it, so that no walk goes in circles.
+        // A block comes after the one that refers to it, so that no walk can be endless.
         let forward = record.block == NO_BLOCK || record.block > dir.0;
         self.cached_entry(record, names.get(name_start..name_end)?).filter(|_| forward)
     }

@@ -202,7 +202,7 @@ pub fn remove_temp_entries(dir: &HeldDir) -> Result<usize> {
         match dir.unlink(listed.name) {
             Ok(()) => swept += 1,
             Err(error) if error.is_not_found() => {}
-            // It is a hidden directory, which can be locked by somebody who is filling it.
+            // It is a hidden directory, which its writer may have locked.
             Err(error) if error.errno() == Some(Errno::ISDIR) => {
                 swept += usize::from(super::remove_stale_hidden_dir(dir, listed.name)?);
             }

@@ -283,7 +283,7 @@ impl HeldDir {
     /// The directory itself, to read or change its metadata.
     #[must_use]
     pub fn hold_self(&self) -> HeldNode<'_> {
-        // The descriptor may be one that only stands on the directory; treating it so is right for both sorts.
+        // The descriptor may be one with O_PATH; calls that suit those work with others, too.
         HeldNode::from_borrowed_fd(self.as_fd())
     }
 

@@ -39,7 +39,7 @@ impl HeldDir {
                 Ok(dir) if lock_new_dir(&dir)? => {
                     return Ok(HiddenDir { parent: self.clone(), temp, dir, is_named: false.into() });
                 }
-                // Another run took it for what a killed one left.
+                // Another run removed it as that of a killed writer.
                 Ok(_) => {}
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
@@ -74,7 +74,7 @@ impl HiddenDir {
         // The lock is given up after the rename: as long as the name is temporary, the lock protects it.
         self.parent.rename_no_replace(&self.temp, &self.parent, name)?;
         self.is_named.store(true, std::sync::atomic::Ordering::Relaxed);
-        // What has its name needs no protection; the descriptor may live on.
+        // The lock is not needed after the rename, and the descriptor may be kept open for long.
         let _ = flock(&self.dir, FlockOperation::Unlock);
         Ok(())
     }

@@ -76,7 +76,7 @@ impl<'a> HeldNode<'a> {
 
     /// Changes owner and group; None leaves one unchanged.
     pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        // The all-ones id means "leave as is" to the kernel, and is nobody's.
+        // The all-ones id means "leave unchanged" to the kernel, and belongs to no user.
         let valid = |id: &u32| *id != u32::MAX;
         let uid = uid.filter(valid).map(Uid::from_raw);
         let gid = gid.filter(valid).map(Gid::from_raw);

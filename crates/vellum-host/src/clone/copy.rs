@@ -117,7 +117,7 @@ fn copy_segment(
     if position == end {
         return Ok(strategy);
     }
-    // What has been copied so far stays.
+    // The ranges that were copied so far remain valid.
     copy_range_by_read(from, to, position, end)?;
     Ok(CopyStrategy::ByHand)
 }

@@ -176,7 +176,7 @@ fn try_set_owner(
     gid: Option<u32>,
     applied: &mut AppliedMetadata,
 ) -> bool {
-    // The all-ones id would mean "leave it": nobody can own a file under it.
+    // The kernel leaves the owner unchanged for the all-ones id: no file can have it.
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
         return false;
     }

@@ -87,7 +87,7 @@ impl FileStat {
     /// Whether all attributes are equal that a change would affect; the location of the file is not compared.
     #[must_use]
     pub fn has_same_attributes(&self, other: &Self) -> bool {
-        // Size and link count of a directory say nothing that its times do not say.
+        // A change of a directory's size or link count also changes its times.
         let counted = self.kind == FileKind::Dir || (self.size, self.nlink) == (other.size, other.nlink);
         counted
             && (self.mtime, self.ctime, self.btime) == (other.mtime, other.ctime, other.btime)

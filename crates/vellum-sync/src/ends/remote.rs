@@ -163,7 +163,7 @@ impl RemoteEnd {
         state.is_asked = false;
         (state.before, state.cuts) = (before, cuts);
         drop(state);
-        // Waits for the program, so nobody else must wait for the lock meanwhile.
+        // This waits for the child process, so the lock has to be released first.
         drop(gone);
         Ok(())
     }

@@ -128,7 +128,7 @@ impl SnapshotEnd {
         for (name, dentry) in entries {
             let is_dir = dentry.kind == FileKind::Dir;
             let verdict = task.judge.evaluate_entry(&name, is_dir);
-            // What is left out here is not asked for below, either.
+            // Entries below an excluded one are not examined either.
             if !verdict.transfer {
                 keeps = true;
                 continue;

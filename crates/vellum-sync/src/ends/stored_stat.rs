@@ -165,7 +165,7 @@ impl<'s> StoredStatSource<'s> {
         options: &SyncOptions,
     ) -> (Self, SyncOptions) {
         let mut options = options.clone();
-        // Whoever receives may store any group.
+        // Any user can store any group in an attribute.
         options.preserve.receiver = None;
         let mut contents = HashMap::new();
         let entries: Vec<_> = listing.iter().map(|entry| entry.id()).collect();
@@ -222,7 +222,7 @@ impl EncodedEntry {
             gid: wanted.gid.unwrap_or(entry.gid()),
         };
         let is_dir = entry.is_dir();
-        // Whoever keeps it can always read and change it.
+        // The user who keeps the file must be able to read and change it.
         let mode = stat.mode & 0o777 | if is_dir { 0o700 } else { 0o600 };
         let kind = if is_dir { FileKind::Dir } else { FileKind::File };
         // The file that stands for a symlink has the target as its content.

@@ -58,8 +58,8 @@ pub(crate) fn remove_unchanged_entries<'l>(
             report.stopped = true;
             break;
         }
-        // The directory is reached through held directories and without following symlinks: whoever put a link in
-        // its place since it was listed gains nothing.
+        // The directory is opened component by component without following symlinks, so that one that was put
+        // in its place since the listing has no effect.
         let removed = place(&entry).and_then(|(dir, name)| remove_unchanged_entry(&dir, &name, &entry));
         match removed {
             Ok(()) => report.taken += 1,
@@ -74,7 +74,7 @@ pub(crate) fn remove_unchanged_entries<'l>(
 
 fn remove_unchanged_entry(dir: &HeldDir, name: &[u8], entry: &ListingEntry<'_>) -> Result<()> {
     let stat = match dir.stat(name) {
-        // Somebody else took it away.
+        // Another process removed it.
         Err(error) if error.is_not_found() => return Ok(()),
         stat => stat?,
     };
@@ -161,7 +161,7 @@ mod tests {
         make(temp.path());
         let report = moved(temp.path(), |from, _| {
             fs::write(from.join("a"), "longer content").unwrap();
-            // The same size and time: only the time of the last change of anything tells.
+            // Size and modification time are the same, and only the change time differs.
             let time = fs::metadata(from.join("b")).unwrap().modified().unwrap();
             std::thread::sleep(std::time::Duration::from_millis(20));
             fs::write(from.join("b"), "CONTENT").unwrap();

@@ -48,7 +48,7 @@ pub(crate) fn execute_plan(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMet
     // The source learns about all files now, so that it can ask for small ones ahead while directories are
     // created.
     job.source.announce_files(job.from, &collect_wanted_files(job));
-    // Directories for what is kept are made when there is something to keep.
+    // Directories for kept versions are created only if the plan replaces or deletes entries.
     let replaces = job.plan.steps.iter().any(|step| step.old.is_some() && step.phase != StepPhase::Finish);
     let keeper = if replaces { BackupKeeper::new(to.root(), &options.writing)? } else { None };
     let flow = TransferControl::new(meter, options.preserve.sparse, options.effort.bandwidth);

@@ -77,7 +77,7 @@ fn parse_id_names(text: &str) -> BTreeMap<u32, String> {
         let (Some(name), Some(id)) = (fields.next(), fields.nth(1).and_then(|id| id.parse().ok())) else {
             continue;
         };
-        // Lines with `+` and `-` refer to NIS and name nobody.
+        // Lines with `+` and `-` refer to NIS and contain no user.
         if !name.is_empty() && !name.starts_with(['+', '-']) {
             names.entry(id).or_insert_with(|| name.to_owned());
         }
@@ -113,7 +113,7 @@ pub fn map_owners(
     let theirs = &destination.owners;
     let ids: BTreeSet<(u32, u32)> = source.iter().map(|entry| (entry.uid(), entry.gid())).collect();
     let uids = ids.iter().map(|(uid, _)| *uid);
-    // Rules of `--usermap` come after the names and replace what these say.
+    // Rules of `--usermap` replace the results of matching by name.
     users.extend(apply_owner_rules(&options.changes.users, uids, [&ours.users, &theirs.users])?);
     let gids = ids.iter().map(|(_, gid)| *gid);
     groups.extend(apply_owner_rules(&options.changes.groups, gids, [&ours.groups, &theirs.groups])?);
@@ -160,7 +160,7 @@ fn map_ids_by_name(from: &BTreeMap<u32, String>, to: &BTreeMap<u32, String>) -> 
         known.entry(name).or_insert(*id);
     }
     let pairs = from.iter().filter_map(|(id, name)| Some((*id, *known.get(name.as_str())?)));
-    // Nobody becomes root, and root nobody else.
+    // The numbers of root are never mapped: no other user becomes root, and root becomes no other user.
     pairs.filter(|(from, to)| from != to && *from != 0 && *to != 0).collect()
 }
 

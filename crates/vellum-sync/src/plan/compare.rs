@@ -157,7 +157,7 @@ pub fn find_undecided_in_basis(
     let mut theirs = Vec::new();
     if options.compare.by == CompareMethod::Content {
         collect_same_size(source, basis, &mut ours, &mut theirs);
-        // What was hashed for another one is known.
+        // Files that were hashed for an earlier basis directory have a digest already.
         ours.retain(|id| source.content_digest(*id).is_none());
     }
     (ours, theirs)

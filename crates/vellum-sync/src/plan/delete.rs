@@ -65,7 +65,7 @@ impl SyncPlanner<'_> {
 
     /// Plans for an entry that the source lacks.
     pub(super) fn plan_extra_entry(&mut self, old: &ListingEntry<'_>, pair: usize) {
-        // What stands beside a thing that was named alone is nobody's affair.
+        // An entry beside a source that was named alone is not part of the run.
         let is_beside = self.source_dir(pair).is_some_and(|dir| dir.flags().contains(EntryFlags::IMPLIED));
         if self.options.delete.when == DeletePhase::Never || is_beside || self.is_protected(old) {
             return;
@@ -114,7 +114,7 @@ impl SyncPlanner<'_> {
     }
 
     pub(super) fn choose_delete_phase(&self) -> StepPhase {
-        // What was renamed may stand in a directory that is deleted.
+        // A renamed file may be in a directory that is deleted.
         match self.options.delete.when {
             DeletePhase::Before if !self.options.detect_renames => StepPhase::Clear,
             _ => StepPhase::Delete,

@@ -23,7 +23,7 @@ pub fn find_dir_links(
     if !preserve.keep_dir_links {
         return Vec::new();
     }
-    // A directory that is left out as empty is not there, and what has its path may be deleted.
+    // A directory that is left out as empty counts as absent, so the entry at its path may be deleted.
     let bare: HashSet<ListingEntryId> =
         if preserve.prune_empty { find_bare_dirs(source) } else { HashSet::new() };
     let links = destination.iter().filter(|entry| entry.kind() == FileKind::Symlink);

@@ -103,7 +103,7 @@ impl<'a> SyncPlanner<'a> {
             dirs: Vec::new(),
             files: Vec::new(),
             pairs: Vec::new(),
-            // What a killed run left is removed there, which changes the directory's time.
+            // Temporary files of a killed run are removed there, which changes the directory's time.
             touched_roots: destination.leftovers.iter().filter_map(parent).collect(),
         };
         // Leaders depend on both listings and are needed by every comparison below.
@@ -445,7 +445,8 @@ impl<'a> SyncPlanner<'a> {
             }
         }
         let mut refusal = self.check_delete_limit();
-        // What is not a deletion goes on, unless something has to go to make room for it.
+        // Steps other than deletions are carried out, unless entries have to be deleted to make room for
+        // them.
         if !matches!(refusal, Some(PlanRefusal::Store { .. }))
             && self.clear.is_empty()
             && self.has_other_steps()

@@ -91,7 +91,7 @@ impl WantedAttributes {
         // where r is set, if the file has none yet.
         if self.executability && self.kind == FileKind::File {
             let executable = self.source_mode & 0o111 != 0;
-            // Who may read may execute.
+            // Everyone with permission to read gets permission to execute.
             return Some(if !executable {
                 now & !0o111
             } else if now & 0o111 == 0 {

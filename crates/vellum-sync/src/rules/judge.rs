@@ -104,7 +104,7 @@ impl EntryFilter for DirectoryJudge {
                 selection.contains_below(&path) || (verdict.transfer && selection.contains_path(&path));
             let outside =
                 self.tree.side == SyncSide::Destination && !selection.may_remove(self.dir_path(), &path);
-            // What was not listed takes no part in the run, so it is not deleted either.
+            // An unlisted path is not part of the run, so it is not deleted either.
             verdict.protect_from_delete |= outside;
             verdict.perishable &= !outside;
         }

@@ -238,7 +238,7 @@ impl DecisionMaker<'_> {
         match node.standing.map(has_new_content) {
             [true, false] => winner_courses(TwoWaySide::First),
             [false, true] => winner_courses(TwoWaySide::Second),
-            // Sizes and times say that nobody wrote, and the content, which was read, that somebody did.
+            // Size and time are as they were recorded, but the contents, which were compared, differ.
             [false, false] if !self.has_compared_content(a, b) => self.decide_attributes(node, entries),
             _ => self.decide_conflict(place, node, decision).0,
         }

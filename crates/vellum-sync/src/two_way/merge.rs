@@ -89,7 +89,7 @@ impl<'a> ThreeWayTree<'a> {
         });
         while let Some(name) = lists.iter_mut().filter_map(|list| list.peek().map(ListingEntry::name)).min() {
             let found = lists.each_mut().map(|list| list.next_if(|entry| entry.name() == name));
-            // What is in the archive alone went on both sides: it is forgotten, with all that was in it.
+            // An entry that only the archive has was deleted on both sides: it is dropped with its subtree.
             if found[1].is_some() || found[2].is_some() {
                 self.push_node(found, place, preserve);
             }

@@ -328,7 +328,7 @@ impl StepFilter<'_> {
                 }
             }
             (_, Some(source), _) if !self.is_transferred(source) => None,
-            // What leads may be what the other side changed: then this name has a file of its own.
+            // If the leading name may have the other side's content, this name gets a file of its own.
             (StepAction::Link, Some(_), _) if !step.other.is_some_and(|other| self.can_lead_links(other)) => {
                 Some(whole)
             }
@@ -454,7 +454,8 @@ pub fn find_maybe_hidden(
             // entry be one that a rule hides.
             let keeps = above.is_some_and(|above| above.flags().contains(EntryFlags::KEEPS));
             if missing && keeps {
-                // What is below such a thing stands and falls with it, but rules may leave out its inside alone.
+                // The subtree of a hidden entry is hidden with it. Rules can also hide only a part of a
+                // subtree.
                 let below = merged.subtree_nodes(place);
                 let nodes = below.iter().filter_map(|place| merged.nodes.get(*place));
                 which.select_from_mut(&mut found).extend(nodes.map(|node| merged.node_path(node)));

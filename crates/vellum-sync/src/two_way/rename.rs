@@ -128,7 +128,7 @@ impl VersionRenames {
             }
             let mut block = DirectoryBlock::with_capacity(entries.len());
             for (name, child) in &entries {
-                // Without one of its entries the listing would say that somebody deleted it.
+                // Every entry is needed: one that is missing in the listing would count as deleted.
                 block
                     .push(name, &NewListingEntry::from_entry(child), child.detail().cloned())
                     .map_err(|why| self.rename_error(&path, name, why))?;

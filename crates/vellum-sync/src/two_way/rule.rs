@@ -74,9 +74,9 @@ impl ConflictRule {
         match self {
             Self::Source => ConflictEnding::Wins(TwoWaySide::First),
             Self::Dest => ConflictEnding::Wins(TwoWaySide::Second),
-            // Without a difference to go by, the rule has nothing to say: then nothing is thrown away.
+            // Without a difference in time the rule does not decide. Then both versions are kept.
             Self::Newer => newer.map_or_else(kept, ConflictEnding::Wins),
-            // Versions of equal size are told apart by time before both are kept.
+            // Versions of equal size are compared by time before both are kept.
             Self::Larger => larger.or(newer).map_or_else(kept, ConflictEnding::Wins),
             Self::KeepBoth => kept(),
             Self::Ask => match answer {

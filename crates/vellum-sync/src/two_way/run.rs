@@ -95,8 +95,8 @@ impl TwoWayReport {
             let steps = report.steps;
             let written = report.written;
             let spared = report.spared;
-            // The later attempt had to do what was left, so its problems replace the earlier ones. Only what
-            // was done adds up.
+            // The later attempt carried out the remaining steps, so its problems replace the earlier ones.
+            // Only the counters are added.
             *report = later;
             report.steps += steps;
             report.written += written;
@@ -256,10 +256,10 @@ impl TwoWaySync<'_> {
         if report.is_stopped() {
             return Ok((report, None));
         }
-        // Names that were given are found like names that somebody gave.
+        // Both sides are listed again with the new names.
         let sight = self.collect_listings(archive, meter)?;
         let mut plan = self.build_plan(archive, &sight)?;
-        // What could not be named, or is a conflict since a moment ago, waits for the next run.
+        // A path whose renaming failed, or with a new conflict, waits for the next run.
         let more = plan.renamings.iter().flat_map(|all| all.iter().map(|one| one.path));
         // If a rename failed, or a new conflict appeared, the second plan wants names again. Giving them here
         // could go on forever, so these paths wait.
@@ -404,7 +404,8 @@ impl TwoWaySync<'_> {
             let second = hashes(TwoWaySide::Second)?;
             for ((place, _), (first, second)) in unsure.iter().zip(first.into_iter().zip(second)) {
                 if let Some(Some(agreed)) = draft.get_mut(*place) {
-                    // Where they differ one is an edit since, and nobody knows which: the next run looks at both.
+                    // If they differ, one of them is a later edit. Without a digest, the next run compares
+                    // both.
                     agreed.digest = first.filter(|_| first == second);
                 }
             }

@@ -152,7 +152,7 @@ impl<'a> EntryFacts<'a> {
     fn has_attribute_change(&self, now: &Self, preserve: &PreserveOptions) -> bool {
         let old = &self.state;
         let new = &now.state;
-        // A directory's time moves whenever anything in it comes or goes: it says nothing by itself.
+        // A directory's time changes with its entries, which are compared themselves.
         let timed = match old.kind {
             FileKind::Dir => false,
             FileKind::Symlink => preserve.times && !preserve.omit_link_times,

@@ -108,7 +108,8 @@ impl WatchedTree {
                 // ENOSPC means that `fs.inotify.max_user_watches` is reached. The caller checks such a tree
                 // periodically as well.
                 Err(error) if is_watch_limit(&error) => coverage = WatchCoverage::Partial,
-                // Gone since its name was read, or not ours to read: a run tells about it, not a watch.
+                // The directory was removed after its name was read, or may not be read. The next run reports
+                // that.
                 Err(SyncError::Beneath(_)) if !path.is_empty() => {}
                 Err(error) => return Err(error),
             }
@@ -118,7 +119,7 @@ impl WatchedTree {
             self.watched.iter().filter(|(_, watched)| watched.round != round).map(|(wd, _)| *wd).collect();
         for wd in stale {
             self.watched.remove(&wd);
-            // What was deleted is not watched any more by itself.
+            // This fails if the directory was deleted, because the kernel has removed its watch already.
             let _ = inotify::remove_watch(&self.instance, wd);
         }
         Ok(coverage)
@@ -135,7 +136,7 @@ impl WatchedTree {
         };
         let read = |name: &[u8]| read_rule_file(&dir, name);
         let judge = above.enter_dir(name, &read)?.unwrap_or_else(|| above.clone());
-        // Watched first: what happens while the names are read is told.
+        // The watch is added first, so that changes while the names are read cause events.
         let wd = dir.add_inotify_watch(&self.instance, EVENTS)?;
         self.watched.insert(wd, WatchedDirectory { judge: judge.clone(), round: self.round });
         let mut below = Vec::new();
@@ -163,7 +164,7 @@ impl WatchedTree {
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(SyncError::wrap_io_error("watch")(errno.into())),
             };
-            // The kernel dropped events. What they were about is unknown, so everything has to be looked at.
+            // The kernel dropped events. Their subjects are unknown, so everything has to be scanned.
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
                 noticed = WatchEvent::Overflow;
                 continue;

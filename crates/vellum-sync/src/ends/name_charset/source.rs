@@ -96,7 +96,7 @@ impl SyncEnd for ConvertedSource {
 
 impl SourceEnd for ConvertedSource {
     fn announce_files(&self, _: &TreeListing, files: &[WantedFile]) {
-        // Only a hint: what was never listed is refused when it is opened.
+        // The announcement is only a hint: without a listing, opening a file fails.
         let Ok(listed) = self.last_listed() else { return };
         let original = |wanted: &WantedFile| {
             listed.find_original(wanted.id).ok().map(|entry| WantedFile { id: entry.id(), ..*wanted })

@@ -189,7 +189,7 @@ impl KeyTreeLister<'_> {
 
     /// Whether a directory of the destination is a Vellum store.
     fn is_store(&self, task: &ObjectListingTask<'_>) -> Result<bool> {
-        // Reading a store as plain objects harms nobody.
+        // Reading a store as plain objects is harmless.
         if self.wish.side == SyncSide::Source {
             return Ok(false);
         }

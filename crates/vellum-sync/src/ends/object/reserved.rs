@@ -36,7 +36,8 @@ fn has_store_config(bucket: &PlainObjects, key: &str) -> std::result::Result<boo
     let head = match bucket.stat_object(key) {
         Ok(Some(head)) => head,
         Ok(None) => return Ok(false),
-        // Credentials may be good for a part of the bucket only, and nobody else's store can be written to with them.
+        // The credentials may only allow access to a part of the bucket. They cannot write to a store outside
+        // of it.
         Err(error) if error.kind() == ErrorKind::Denied => return Ok(false),
         Err(error) => return Err(error),
     };

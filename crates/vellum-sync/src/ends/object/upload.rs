@@ -95,7 +95,7 @@ impl UploadRun<'_> {
 
     fn execute_steps<'s>(&self, steps: impl IntoIterator<Item = &'s SyncStep>, threads: usize) {
         let steps: Vec<&SyncStep> = steps.into_iter().collect();
-        // A stop shows in what was carried out.
+        // The result is not needed: after a stop, the counters show what was carried out.
         let _ = parallel::map_in_parallel(&steps, threads, self.meter, |step| {
             if self.over.load(Ordering::Relaxed) {
                 return;
@@ -156,7 +156,7 @@ impl UploadRun<'_> {
             content.check_unchanged()?;
             objects.put_object(&key, &bytes, content.mtime, &expected).map_err(map_written_error)?;
             self.flow.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-            // What was written counts, though somebody asked to stop.
+            // The uploaded bytes count even if a stop was requested.
             let _ = self.flow.throttle_bytes(bytes.len() as u64);
             return Ok(());
         }

@@ -49,15 +49,15 @@ impl ConnectedProgram {
 
 impl Drop for ConnectedProgram {
     fn drop(&mut self) {
-        // This is read before the farewell, which closes the connection.
+        // This is read before the session ends, which closes the connection.
         let stands = self.client.link().loss_reason().is_none();
         self.client.finish_session();
         let Some(child) = self.child.get_mut().take() else { return };
         if stands {
-            // If this process ends first, the child loses its input, which is a farewell too.
+            // If this process exits first, the child reads the end of its input, which also ends the session.
             std::thread::spawn(move || wait_or_kill(child, GRACE));
         } else {
-            // The connection is lost, so the program cannot be told to end. It may hang in the network.
+            // The connection is lost, so the child cannot be asked to exit. It may hang in the network.
             wait_or_kill(child, Duration::ZERO);
         }
     }

@@ -61,7 +61,7 @@ pub(super) fn apply_known_attributes(
     newcomer: PreviousOccupant<'_>,
     options: &SyncOptions,
 ) -> Result<Vec<String>> {
-    // Somebody replaced the entry since it was written.
+    // Another process replaced the entry since it was written.
     if now.kind != entry.kind() {
         return Err(SyncError::Changed);
     }
@@ -81,7 +81,7 @@ pub(super) fn apply_known_attributes(
     };
     if let Some(mode) = mode.filter(|mode| touched || *mode != now.mode) {
         let set = node.set_mode(mode);
-        // A filesystem without modes, where nobody asked for those of the source.
+        // The filesystem does not support modes, and those of the source were not requested.
         let is_none = |error: &BeneathError| {
             matches!(error.errno(), Some(Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM))
         };
@@ -114,7 +114,7 @@ fn apply_owner(
     now: &FileStat,
     failed: &mut Vec<String>,
 ) -> (u32, u32) {
-    // The number that means "as it is" to the kernel is nobody's: what has it stays the caller's.
+    // `chown` with the all-ones number leaves the owner unchanged, so such a file keeps the caller's.
     let is_somebody = |id: &u32| *id != u32::MAX;
     let mut try_one = |uid: Option<u32>, gid: Option<u32>| match node.set_owner(uid, gid) {
         Ok(()) => true,

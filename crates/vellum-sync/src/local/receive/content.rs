@@ -198,7 +198,8 @@ impl<'a> TransferControl<'a> {
                 Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
                     return Err(SyncError::wrap_io_error("write")(errno.into()));
                 }
-                // Some pairs of files cannot be copied so; and the end of a file that became shorter: reading tells.
+                // Some pairs of files cannot be copied in the kernel; `Ok(0)` means that the file became
+                // shorter, which reading it shows.
                 Ok(_) | Err(_) => {
                     return self.copy_buffered(
                         filling,
@@ -445,7 +446,7 @@ pub(super) fn set_file_len(file: &File, len: u64) -> Result<()> {
 /// Fails if the source's file has changed since it was opened.
 pub(crate) fn check_unchanged(from: &OpenedFile) -> Result<()> {
     let now = stat_file(&from.file)?;
-    // Its last name may go meanwhile; content and attributes say whether it is what it was.
+    // A link may be removed meanwhile, which changes the change time; size and modification time then decide.
     let same = (now.size, now.mtime) == (from.stat.size, from.stat.mtime)
         && (now.ctime == from.stat.ctime || now.nlink != from.stat.nlink);
     if same { Ok(()) } else { Err(SyncError::Changed) }

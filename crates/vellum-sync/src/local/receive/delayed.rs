@@ -83,7 +83,7 @@ impl DelayedNames {
         let was_there = hidden.is_some();
         drop(hidden);
         if was_there && keeps_time {
-            // What else changes in the root is followed by the time that the root shall have.
+            // If steps change the root, its own step sets its time later.
             let _ = self.root.hold_self().set_mtime(self.root_changed);
         }
     }

@@ -61,7 +61,7 @@ impl<'a> EntryWriter<'a> {
         keeper: Option<BackupKeeper>,
         staging: StagingDirectories,
     ) -> Self {
-        // Where modes are copied nobody asks for it.
+        // The umask is not used where modes are copied.
         let umask = if job.options.preserve.modes { 0 } else { attributes::read_umask() };
         Self {
             job,
@@ -208,12 +208,13 @@ impl<'a> EntryWriter<'a> {
             // Linux has no call that gives a nameless file (O_TMPFILE) the name of an existing one. It would
             // need a temporary name anyway.
             let file = dir.stage_file_by(StagingMethod::Named)?;
-            // Held while the name is temporary: another run that finds it knows that somebody is writing it.
+            // The lock is held while the name is temporary: it shows another run that the file is being
+            // written.
             let _ = flock(file.file()?, FlockOperation::NonBlockingLockExclusive);
             return Ok(UnfinishedFile { file, like: None });
         }
-        // Nobody reaches what has no name, or is in a directory that has none: it may have its mode from the start,
-        // which mostly spares setting it.
+        // No other process reaches a file without a name, or in a hidden directory, so it may have its mode
+        // from the start, which in most cases saves a call.
         let mode = entry.mode() & 0o777;
         let file = match home.hidden {
             Some(hidden) => hidden.stage_file(entry.name(), mode).map_err(map_name_conflict)?,
@@ -325,7 +326,7 @@ impl<'a> EntryWriter<'a> {
         if !writing.verify {
             return Ok(());
         }
-        // What is still in memory would prove nothing about the disk.
+        // A read from the page cache would prove nothing about the disk.
         let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
         let wanted = match content {
             SourceContent::File(from) => Some(hash_file(&from.file)?),
@@ -342,7 +343,7 @@ impl<'a> EntryWriter<'a> {
             return Ok(());
         };
         let stat = match dir.stat(old.name()) {
-            // What is gone cannot be lost.
+            // An entry that is gone cannot be lost.
             Err(error) if error.is_not_found() => return Ok(()),
             stat => stat?,
         };
@@ -465,7 +466,8 @@ impl<'a> EntryWriter<'a> {
         step: &SyncStep,
         entry: &ListingEntry<'_>,
     ) -> Result<Vec<String>> {
-        // Of what has a step of its own only a directory can be new, and it has the default ACL of the one that it is in.
+        // Among the entries with a separate step for attributes, only directories can be new; a new directory
+        // inherits the default ACL of its parent.
         self.apply_new_attributes(node, node, step, entry)
     }
 

@@ -56,7 +56,7 @@ impl<'f> FileFill<'f> {
             return;
         }
         let before = self.filled.fetch_add(bytes, Ordering::Relaxed);
-        // Who comes past the step asks, and nobody else does.
+        // Only the thread whose bytes exceed the step makes the request.
         if before / STEP == (before + bytes) / STEP {
             return;
         }

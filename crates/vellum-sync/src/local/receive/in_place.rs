@@ -128,7 +128,7 @@ impl EntryWriter<'_> {
             let from = offset.checked_add(done).ok_or(SyncError::Unequal)?;
             to.file.read_exact_at(window, from).map_err(map_short_read)?;
             hasher.update(window);
-            // What is written over here was read before, since it goes towards the start.
+            // The overwritten range was read before, since content moves towards the start.
             if offset != position {
                 self.flow.write_at(to, window, position + done)?;
             }
@@ -167,7 +167,8 @@ fn map_partial_write(error: SyncError, old: &OpenedFile) -> SyncError {
     if is_untouched {
         return error;
     }
-    // Who may write to a file without owning it cannot set its time: then it is that of the last write.
+    // A user with write permission who is not the owner cannot set the time. The file then has that of the
+    // last write.
     let _ = HeldNode::from_file(&old.file).set_mtime(LONG_AGO);
     SyncError::PartlyWritten(Box::new(error))
 }

@@ -51,7 +51,7 @@ impl BackupKeeper {
         // A hard link leaves the old version under its own name until the new one replaces it there: no
         // moment without either.
         match dir.link_replacing(name, &to, &kept) {
-            // The old version is gone already, and with it what could be kept.
+            // The old version was removed meanwhile, so there is nothing to keep.
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) if is_link_refused(&error) => elsewhere::copy_entry(dir, name, &to, &kept),
             other => Ok(other?),

@@ -62,7 +62,7 @@ impl PartialFile {
         }
         let PartialPlace { dir: home, name, made } = Self::resolve_location(dir, entry, writing, staging)?;
         let file = match home.open_file_to_update(&name) {
-            // A second name would be changed with it. Nobody but a user makes one.
+            // Writing would change the file under its other names as well. Only a user can have linked it.
             Ok(opened) if opened.stat.nlink == 1 => opened.file,
             Ok(_) => return Ok(None),
             Err(error) if error.is_not_found() => home.create_file(&name, 0o600)?,
@@ -133,7 +133,7 @@ impl PartialFile {
             // Only a directory directly beside the file was created for it alone.
             && !path.contains(&b'/')
         {
-            // Others may stand in it still.
+            // The directory may still contain other files.
             let _ = parent.remove_dir(path);
         }
     }

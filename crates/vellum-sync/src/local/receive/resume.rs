@@ -110,7 +110,8 @@ impl TransferControl<'_> {
 
     fn reuse_arrived_range(&self, going: &mut ResumedFile<'_>, offset: u64, len: u64) -> Result<()> {
         let end = offset.checked_add(len).filter(|end| *end <= going.arrived).ok_or(SyncError::Unequal)?;
-        // What is read has to stand before what is written, or behind it, untouched.
+        // The range has to be unchanged: it ends before the first overwritten byte, or begins at or after the
+        // present position.
         let is_untouched = going.changed.is_none_or(|changed| end <= changed) || offset >= going.position;
         if !is_untouched {
             return Err(SyncError::Unequal);

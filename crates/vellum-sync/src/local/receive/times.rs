@@ -83,7 +83,7 @@ impl TimeCheck {
         let Ok(now) = node.stat().map(|now| now.mtime) else { return false };
         // A filesystem that rounds keeps the time as well as it can, which is not a loss.
         let is_there = TimeGranularity::is_possible_rounding(now, mtime);
-        // What was written at this moment may have the time by chance.
+        // A file that was written just now may have the time by chance.
         let is_old = mtime.secs.abs_diff(current_seconds()) > RECENT;
         match is_there {
             // A time of long ago cannot be there by chance, so one such file is enough to know the

@@ -377,7 +377,7 @@ impl<'w> DirectoryVisitor<'w> {
             return Ok(found);
         }
         for name in node.list_xattr_names()? {
-            // ACLs and what stands for metadata are no attributes to the rules.
+            // Rules do not apply to ACLs and to the attribute with stored metadata.
             let is_ruled = !(name.starts_with(ACL_PREFIX) || name == STORED_STAT);
             let is_asked_for = self.wish.options.preserve.sets_xattr(&name);
             if !is_asked_for || is_ruled && !judge.should_transfer_xattr(&name) {

@@ -277,7 +277,7 @@ impl<'a> TransferContext<'a> {
         match (basis.and_then(|dirs| dirs.open_dir(&parent).ok()), step.action) {
             (Some(from), StepAction::LinkBasis(_)) => self.receiver.link_from_basis(&from, home, step, entry),
             (Some(from), _) => self.receiver.copy_from_basis(&from, home, step, entry),
-            // What was there when it was listed comes from the source.
+            // The basis directory no longer has the entry, so it is taken from the source.
             (None, _) if entry.is_file() => self.receiver.write_file(home, step, WriteMethod::Whole, entry),
             (None, _) => self.receiver.create_node(dir, step, entry),
         }
@@ -319,7 +319,8 @@ impl<'a> TransferContext<'a> {
         entry: &ListingEntry<'_>,
     ) -> Result<Vec<String>> {
         let job = self.receiver.job;
-        // An earlier run copied it: nobody else has the file, and it is what it should be.
+        // An earlier run has copied the file: it has no other names, and its content and attributes are
+        // right.
         let is_copied = |old: &ListingEntry<'_>| {
             old.kind() == entry.kind()
                 && !old.flags().contains(EntryFlags::LINKED)

@@ -49,7 +49,7 @@ enum HiddenDirectoryState {
 impl HiddenDirectories {
     /// Selects the directories for which it pays.
     pub fn for_job(job: &SyncJob<'_>) -> Self {
-        // What arrives slowly shall be seen, and stay.
+        // Files that arrive slowly should be visible early, and stay if the run is killed.
         let writing = &job.options.writing;
         if writing.temp_dir.is_some()
             || writing.delays_names
@@ -67,7 +67,8 @@ impl HiddenDirectories {
             let left = AtomicUsize::new(0);
             Some((step.source?, HiddenDirectory { step: *step, hidden, left, bytes: 0 }))
         };
-        // What is made hidden is private at first, and one of which only the name is copied would stay so.
+        // A hidden directory is created with private permissions; one of which only the name is copied would
+        // keep them.
         let is_bare = |step: &&SyncStep| {
             step.source.is_some_and(|dir| job.from.entry(dir).flags().contains(EntryFlags::IMPLIED))
         };

@@ -149,7 +149,7 @@ impl DeltaWindow<'_> {
                 // it.
                 && !self.matcher.can_copy_from(offset, self.passed + self.at as u64)
             {
-                // It is data as a whole: what comes next begins behind it, as in the old file.
+                // The whole block is sent as data: the next block begins behind it, as in the old file.
                 self.at += block;
             } else if let Some((number, (offset, len))) = place {
                 self.flush_data(emit)?;

@@ -52,7 +52,7 @@ impl SyncClient {
 
     /// Requests an end; returns what exists at its path.
     pub fn request_end(&self, begin: &BeginRequest) -> Result<FoundPath> {
-        // Answers carry no number that tells what they answer. Requests of two threads must not overlap.
+        // Replies carry no request number, so requests of two threads must not overlap.
         let _exchange = self.exchange.lock();
         self.link.send_message(&SessionMessage::Begin(begin.clone()))?;
         self.receive_ready()
@@ -80,8 +80,8 @@ impl SyncClient {
         }
         // Rules are sent as they were typed. The server reads the rule files of its own directories.
         let filters = wish.rules.sync_filters().map(|filters| (*filters).clone()).unwrap_or_default();
-        // Each bulk answer has to be allowed before it is asked for: a server cannot make this process take memory
-        // for something that nobody asked for.
+        // Each bulk answer has to be allowed before it is requested: otherwise a server could make this
+        // process allocate memory for data that was not requested.
         self.link.allow_listing();
         self.link.send_message(&SessionMessage::List {
             options: Box::new((*wish.options).clone()),
@@ -167,7 +167,7 @@ impl SyncClient {
             let watch = scope.spawn(|| self.forward_stop(meter, &done));
             let outcome = self.send_job(job).and_then(|()| self.wait_for_report(meter));
             done.store(true, Ordering::Relaxed);
-            // Nobody waits for its next look.
+            // The thread does not have to sleep until its next check.
             watch.thread().unpark();
             self.link.feed.end_requests();
             outcome
@@ -208,7 +208,7 @@ impl SyncClient {
 
     /// Tells the server to stop once a stop is requested here.
     fn forward_stop(&self, meter: &ProgressMeter, done: &AtomicBool) {
-        // The request to stop is a flag, which wakes nobody when it is set.
+        // The request to stop is a flag, which does not wake waiting threads.
         while !done.load(Ordering::Relaxed) {
             if meter.check_stopped().is_err() {
                 // If the connection is gone, the server stops by itself.

@@ -168,7 +168,7 @@ impl StreamInbox {
         // A cancelled stream is forgotten at once, but its frames keep arriving for up to a round trip.
         // Numbers are never used twice, so these cannot be taken for frames of another stream.
         let Some(stream) = state.streams.get_mut(&frame.number) else {
-            // What was under way when a stream was closed.
+            // It was sent before the sender learned that the stream was closed.
             return if frame.number < next { Ok(()) } else { Err(WireError::Unasked("a stream")) };
         };
         if stream.ended {

@@ -89,7 +89,7 @@ pub struct SessionLink {
 impl SessionLink {
     /// Sends the greeting, and starts the threads that read and write.
     pub fn start_link(read: OwnedFd, write: OwnedFd, settings: &LinkSettings) -> Arc<Self> {
-        // The channel is bounded: whoever sends more than the line takes is made to wait. The thread that
+        // The channel is bounded: a sender that is faster than the connection has to wait. The thread that
         // reads never sends, so it never waits here.
         let (out, frames) = sync_channel(FRAMES_MAX);
         let link = Arc::new(Self {
@@ -153,7 +153,7 @@ impl SessionLink {
         let writing = self.writer.lock().take();
         // If the connection is lost, the writer may hang in a write that never returns.
         if let Some(writing) = writing.filter(|_| self.loss_reason().is_none()) {
-            // A thread that panicked has said so.
+            // The panic of a thread was already reported on standard error.
             let _ = writing.join();
         }
     }
@@ -180,7 +180,8 @@ impl SessionLink {
     /// Sets the operation to stop if the other side requests it or the connection is lost.
     pub(super) fn set_stop_meter(&self, meter: Option<Arc<ProgressMeter>>) {
         let mut control = self.control.lock();
-        // The connection may have been lost just before. Nobody would stop the operation that begins now.
+        // The connection may have been lost just before. Nothing else would stop the operation that begins
+        // now.
         if let (Some(_), Some(meter)) = (&control.lost, &meter) {
             meter.request_stop();
         }
@@ -355,8 +356,8 @@ impl SessionLink {
         partial: &mut PartialMessages,
     ) -> std::result::Result<(), WireError> {
         match message {
-            // This is handled here and not queued: the thread that takes messages is busy with what is to be
-            // stopped.
+            // This is handled here and not queued: the thread that takes messages is executing the operation
+            // that has to stop.
             SessionMessage::Stop => {
                 if let Some(meter) = &self.control.lock().meter {
                     meter.request_stop();
@@ -390,8 +391,7 @@ impl SessionLink {
 
     fn enqueue_message(&self, incoming: IncomingMessage) -> std::result::Result<(), WireError> {
         let mut control = self.control.lock();
-        // The reading thread must not wait for somebody to take messages, so too many of them end the
-        // connection.
+        // The reading thread must not wait until messages are taken, so too many of them end the connection.
         if control.queue.len() >= MESSAGES_MAX {
             return Err(WireError::TooMuch("messages"));
         }

@@ -93,7 +93,7 @@ impl SyncServer<'_> {
             IncomingMessage::Message(SessionMessage::List { options, filters, top, owners }) => {
                 self.list_entries(*options, *filters, top, owners)?;
             }
-            // The message that follows says what the numbers are for.
+            // The message that follows determines the purpose of the numbers.
             IncomingMessage::Bulk(numbers) => match self.link.receive_message()? {
                 IncomingMessage::Message(SessionMessage::Digest) => self.hash_files(&numbers)?,
                 IncomingMessage::Message(SessionMessage::Take) => self.remove_entries(&numbers)?,
@@ -133,8 +133,8 @@ impl SyncServer<'_> {
         let rules = Arc::new(filters).create_named_filter(side, root.as_os_str().as_bytes(), &top)?;
         let wish = ListingRequest { side, options: Arc::new(options), rules, top, avoid: None, owners };
         let meter = Arc::new(ProgressMeter::default());
-        // The reading thread stops the scan when the client says so or is gone. Without this, the server
-        // would go on listing a large tree for nobody.
+        // The reading thread stops the scan if the client requests it or is gone. Without this, the server
+        // would continue to list a large tree although the client is gone.
         link.set_stop_meter(Some(Arc::clone(&meter)));
         let listing = match &end.local {
             Some(local) => local.list_entries(&wish, &meter),
@@ -310,7 +310,7 @@ impl ServedEnd {
     fn stop_feeding(&mut self, link: &SessionLink) {
         if let Some(threads) = self.feeding.take() {
             link.feed.end_requests();
-            // A thread that panicked has said so.
+            // The panic of a thread was already reported on standard error.
             threads.into_iter().for_each(|thread| drop(thread.join()));
         }
     }
@@ -360,7 +360,7 @@ fn create_dir(path: &Path) -> Result<HeldDir> {
         Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    // Who only stands on a directory cannot make durable what is in it.
+    // A descriptor that was opened with O_PATH cannot sync the directory's entries.
     Ok(parent.open_dir_to_read(name)?)
 }
 
@@ -375,9 +375,10 @@ fn open_named_destination(path: &Path, follows_name: bool) -> Result<LocalEnd> {
         Err(error) if error.is_not_a_directory() && follows_name => {
             match resolve_within(parent_path, path) {
                 Some(inside) => {
-                    // Whose symlinks may be followed is the same as in the path of any destination.
+                    // The path must satisfy the same rules on symlinks as that of any destination.
                     HeldDir::open_trusted_root(path)?;
-                    // By a path without symlinks: what is put there meanwhile does not lead out either.
+                    // It is opened by a path without symlinks, and beneath the parent: a symlink that
+                    // replaces one of its components is not followed out of it.
                     parent.open_dir_within(&inside)
                 }
                 None => Err(error),

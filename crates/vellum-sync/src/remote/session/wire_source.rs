@@ -52,11 +52,11 @@ impl SourceEnd for WireSource {
     fn announce_files(&self, listing: &TreeListing, files: &[WantedFile]) {
         let files = files.iter().filter_map(|wanted| {
             let size = listing.get(wanted.id)?.size();
-            // A file that will be opened with an old version cannot be asked for before its signature exists.
+            // A file that will be opened with an old version cannot be requested before its signature exists.
             (!wanted.delta || size <= DELTA_MIN).then_some((wanted.id.as_u32(), size))
         });
         if let Some(frame) = self.link.inbox.announce_files(files) {
-            // If the connection is gone, opening a file tells.
+            // If the connection is lost, opening a file returns the error.
             let _ = self.link.send_frame(frame);
         }
     }

@@ -240,7 +240,7 @@ impl ListingDecoder {
         let flags = EntryFlags(if head & HAS_FLAGS == 0 { 0 } else { bytes.read_u8()? });
         let kind = decode_kind(head >> KIND_SHIFT)?;
         let size = if kind == FileKind::File { bytes.read_varint()? } else { 0 };
-        // All ones is nobody's number: a kernel told to give a file to it leaves the file whose it is.
+        // No file can have the all-ones number: `chown` with it leaves the owner unchanged.
         let nobody = last.uid == u32::MAX || last.gid == u32::MAX;
         if nanos >= NANOS || nobody || last.mode > 0o7777 || i64::try_from(size).is_err() {
             return Err(DecodeError::Invalid("attributes").into());
