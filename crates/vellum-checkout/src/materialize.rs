@@ -167,7 +167,7 @@ impl MaterializeRun<'_> {
                 // An earlier run that was interrupted, or the user, removed it already.
                 Err(error) if error.is_not_found() => {}
                 Err(error) if error.errno() == Some(rustix::io::Errno::NOTEMPTY) => {
-                    let message = "it stays: something is in it that no snapshot holds".into();
+                    let message = "it stays, because it contains files that no snapshot has".into();
                     self.done.problems.push(CheckoutProblem { path: entry.path(), message });
                 }
                 Err(error) => fail_or_record(error, entry.path(), &mut self.done)?,
@@ -259,7 +259,7 @@ impl MaterializeRun<'_> {
             self.what.meter.check_stopped()?;
             if self.failed.contains(&link.place.ino) {
                 // The entry under the first name is not the file that this name is linked to.
-                self.record_problems(&link.place, vec!["its first name could not be made".into()])?;
+                self.record_problems(&link.place, vec!["its first name could not be created".into()])?;
             } else {
                 let made = self.create_link(link);
                 if self.record_outcome(&link.place, made)?.is_some() {

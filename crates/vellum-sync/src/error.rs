@@ -42,7 +42,7 @@ pub enum SyncError {
     #[error("it vanished before it was read")]
     Vanished,
     /// A symlink that is to be followed has no target.
-    #[error("the symlink leads to nothing that can be read: {0}")]
+    #[error("the target of the symlink cannot be read: {0}")]
     Dangling(BeneathError),
     /// A symlink that is followed leads to a directory that contains it.
     #[error("the symlink leads to a directory that it is in, and is not followed a second time")]

@@ -184,7 +184,7 @@ fn sync_hint(error: &SyncError) -> Option<String> {
         SyncError::Refused(PlanRefusal::Store { .. }) => {
             Some("--exclude leaves it alone; 'vellum info' and 'vellum gc' are for what is in it".into())
         }
-        SyncError::Refused(_) => Some("--force-delete does it; -n shows what would go".into()),
+        SyncError::Refused(_) => Some("--force-delete allows it; -n shows what would go".into()),
         other => kind_hint(other.kind()),
     }
 }

@@ -36,8 +36,9 @@ impl CheckoutWorktree {
     pub fn find_interrupted_restore(&self) -> Result<Option<InterruptedRestore>> {
         let path = self.volume.state.join(JOURNAL_FILE);
         let Some(text) = self.volume.state.read_file(JOURNAL_FILE)? else { return Ok(None) };
-        let damaged =
-            || VolumeError::wrap_local_error(&path)(std::io::Error::other("it is not the note of a restore"));
+        let damaged = || {
+            VolumeError::wrap_local_error(&path)(std::io::Error::other("it is not the record of a restore"))
+        };
         let note: RestoreJournal = serde_json::from_slice(&text).map_err(|_| damaged())?;
         if note.version != VERSION {
             return Err(damaged().into());

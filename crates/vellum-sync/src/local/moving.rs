@@ -22,8 +22,7 @@ pub fn remove_moved_entries(job: &SyncJob<'_>, report: &mut SyncReport, meter: &
     }
     // The source is the only copy until the destination is on the disk: a power cut must not lose both.
     if !report.durable {
-        let message =
-            "the destination may not have everything for good, so nothing was taken away at the source";
+        let message = "the destination may not be durable, so nothing was removed at the source";
         report.problems.push(SyncProblem { path: Vec::new(), message: message.into(), vanished: false });
         return Ok(());
     }
@@ -64,7 +63,7 @@ pub(crate) fn remove_unchanged_entries<'l>(
         match removed {
             Ok(()) => report.taken += 1,
             Err(error) => {
-                let message = format!("not taken away at the source: {}", error.format_chain());
+                let message = format!("not removed at the source: {}", error.format_chain());
                 report.problems.push(SyncProblem { path: entry.path(), message, vanished: false });
             }
         }

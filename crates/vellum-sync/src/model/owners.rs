@@ -133,7 +133,7 @@ fn apply_owner_rules(
         to.parse().ok().or_else(named).ok_or_else(|| SyncError::End {
             what: "cannot give files to",
             path: to.as_bytes().to_vec(),
-            why: "the destination knows nobody of this name".to_owned(),
+            why: "the destination has no user or group of this name".to_owned(),
         })
     };
     // A name that the destination does not know is an error: files would silently get another owner.

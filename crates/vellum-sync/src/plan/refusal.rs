@@ -158,19 +158,19 @@ impl fmt::Display for PlanRemark {
             Self::DeletesRefused { refusal } => {
                 let force = match refusal {
                     PlanRefusal::TooMany { .. } => "--max-delete allows more",
-                    _ => "--force-delete does it",
+                    _ => "--force-delete allows it",
                 };
                 write!(f, "{}, so nothing was deleted; {force}", refusal.describe_reason())
             }
             Self::Kept { .. } => {
-                f.write_str("not deleted: something in it is left out by a rule, or protected")
+                f.write_str("not deleted: an entry in it is excluded by a rule, or protected")
             }
             Self::InTheWay { .. } => f.write_str(
-                "a directory that is not empty is in its way: left out; --delete or --force lets it go",
+                "left out: a directory that is not empty is in its way; --delete or --force removes it",
             ),
-            Self::Itself { .. } => f.write_str(
-                "not taken away at the source: it seems to be the very file that the destination has",
-            ),
+            Self::Itself { .. } => {
+                f.write_str("not removed at the source: it seems to be the same file as at the destination")
+            }
             Self::Shadowed { .. } => {
                 f.write_str("an earlier source has another entry of this name, so this one is not copied")
             }

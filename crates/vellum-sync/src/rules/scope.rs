@@ -439,7 +439,7 @@ fn compile_entries(
             // The set may come from another host: a name with slashes would be opened outside of the
             // directory.
             RuleEntry::DirMerge(merge) => {
-                return Err(RuleError::file_error(&merge.name, "it is no name of one component"));
+                return Err(RuleError::file_error(&merge.name, "it is not a name of one component"));
             }
         });
     }

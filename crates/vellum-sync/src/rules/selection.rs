@@ -68,7 +68,7 @@ impl ListedPaths {
                 continue;
             }
             if line.contains(&0) {
-                return Err(RuleError::syntax_error(line, "a path holds a NUL"));
+                return Err(RuleError::syntax_error(line, "a path contains a NUL"));
             }
             selection.add_line(line)?;
         }

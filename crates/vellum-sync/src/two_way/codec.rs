@@ -42,7 +42,7 @@ pub enum ArchiveError {
     #[error("its checksum is wrong")]
     Checksum,
     /// It belongs to another pair.
-    #[error("it is of another pair")]
+    #[error("it belongs to another pair")]
     Foreign,
     /// Its fields have impossible values.
     #[error(transparent)]

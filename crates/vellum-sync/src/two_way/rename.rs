@@ -26,7 +26,7 @@ const LABEL_MAX: usize = 40;
 /// Why a version cannot be kept beside the winning one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{}' cannot be kept as '{}': {why}; rename it on one side, or choose who wins with --conflict",
+    "'{}' cannot be kept as '{}': {why}; rename it on one side, or choose the winning side with --conflict",
     EscapedPath(.path),
     EscapedPath(.name)
 )]

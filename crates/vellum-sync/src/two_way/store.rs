@@ -31,7 +31,7 @@ const FILE_MODE: u32 = 0o600;
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveStoreError {
     /// Another run of the same pair holds the lock.
-    #[error("another run of this pair is under way: wait for its end")]
+    #[error("another run of this pair is in progress: wait until it ends")]
     Busy,
     /// The directory cannot be opened or made.
     #[error("the archives of two-way runs cannot be kept in '{}'", EscapedPath(.path.as_os_str().as_encoded_bytes()))]

@@ -54,7 +54,7 @@ fn deleting_more_than_half_is_refused_without_force() {
     // What is not a deletion goes on.
     world.write("src/new", "new");
     let output = world.run(&["sync", "--delete", "src/", "dst"]).code(1);
-    output.remarks("more than half, so nothing was deleted; --force-delete does it");
+    output.remarks("more than half, so nothing was deleted; --force-delete allows it");
     assert!(world.has("dst/dir/b.txt") && world.read("dst/new") == "new");
     world
         .run(&["sync", "--delete", "src/", "dst"])

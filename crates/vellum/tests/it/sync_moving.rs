@@ -27,14 +27,14 @@ fn a_dry_run_says_what_is_taken_away_and_takes_nothing() {
     let world = World::empty();
     world.write("src/dir/f", "f");
     let dry = world.run(&["sync", "-an", MOVE, "src/", "dst"]).ok();
-    dry.says("  remove  dir/f at the source").says("1 taken away at the source");
+    dry.says("  remove  dir/f at the source").says("1 removed at the source");
     assert!(world.has("src/dir/f") && !world.has("dst"));
     let done = world.json(&["sync", "-a", MOVE, "src/", "dst"]);
     assert_eq!(done["taken_away"], 1);
     assert!(!world.has("src/dir/f") && world.has("src/dir") && world.has("dst/dir/f"));
     // What is there already goes, too.
     world.write("src/dir/f", "f");
-    world.run(&["sync", "-ac", MOVE, "src/", "dst"]).ok().says("1 taken away at the source");
+    world.run(&["sync", "-ac", MOVE, "src/", "dst"]).ok().says("1 removed at the source");
     assert!(!world.has("src/dir/f") && world.has("dst/dir/f"));
 }
 
@@ -103,7 +103,7 @@ fn a_file_that_is_its_own_copy_stays() {
         &[&dir, "dir"],
     ];
     for words in lines {
-        host.sync(&[&["-a", MOVE], words].concat()).code(1).remarks("the very file");
+        host.sync(&[&["-a", MOVE], words].concat()).code(1).remarks("the same file as at the destination");
         for (path, content) in
             [("dir/f", "the only one"), ("dir/sub/g", "the only one"), ("other/f", "the only one")]
         {

@@ -434,7 +434,7 @@ fn rules_lists_and_choices_hold_for_objects_too() {
     assert_eq!(read_tree(&world.tree().join("part")).len(), 2);
     world.write("list", "a.txt\nmissing\n");
     let ran = sync(&world, &["-a", "--files-from=list", &url, "listed"]).code(1);
-    ran.remarks("missing: it is listed, and is not there");
+    ran.remarks("missing: it is listed, but does not exist");
     assert_eq!(read_tree(&world.tree().join("listed")).len(), 1);
 
     // What is newer stays, in both directions.

@@ -171,7 +171,7 @@ impl KeyTreeLister<'_> {
         for name in task.judge.listed_names().into_iter().filter(|name| !is_there(name)) {
             listing.unlisted.push(UnlistedEntry {
                 path: crate::model::path::join_path(&path, &name),
-                message: "it is listed, and is not there".to_owned(),
+                message: "it is listed, but does not exist".to_owned(),
                 vanished: false,
             });
         }

@@ -99,7 +99,8 @@ impl KeyTree {
 
 /// Fails if a file cannot be stored under its path; `folder` is the length of the key before the path, bytes.
 pub(super) fn check_storable_path(path: &[u8], folder: usize) -> Result<(), String> {
-    let key = std::str::from_utf8(path).map_err(|_| "the name is not UTF-8, and keys of objects are")?;
+    let key =
+        std::str::from_utf8(path).map_err(|_| "the name is not UTF-8, which keys of objects have to be")?;
     if folder + key.len() > KEY_MAX {
         return Err(format!("the key would have {} bytes, and {KEY_MAX} are allowed", folder + key.len()));
     }

@@ -166,7 +166,7 @@ impl<'w> DirectoryVisitor<'w> {
             let missing = listed.into_iter().filter(|name| !names.contains(&name[..]));
             found.unlisted.extend(missing.map(|name| UnlistedEntry {
                 path: name,
-                message: "it is listed, and is not there".to_owned(),
+                message: "it is listed, but does not exist".to_owned(),
                 vanished: false,
             }));
         }

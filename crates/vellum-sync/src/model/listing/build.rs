@@ -14,16 +14,16 @@ const ENTRIES_MAX: usize = u32::MAX as usize - 2;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListingError {
     /// It is not a valid file name.
-    #[error("a listing has an entry that cannot be a file's name")]
+    #[error("a listing contains an invalid file name")]
     Name,
     /// Names are out of order, or occur twice.
     #[error("the entries of a directory are not in order")]
     Order,
     /// The parent is not a directory, or has its entries already.
-    #[error("a listing has entries where there is no directory to hold them")]
+    #[error("a listing has entries of something that is not a directory")]
     Place,
     /// There are too many entries, or too many bytes of names.
-    #[error("a listing has more entries, or longer names, than there can be")]
+    #[error("a listing has too many entries, or names that are too long")]
     TooLarge,
 }
 

@@ -105,7 +105,7 @@ impl StreamFeed {
                 // what was sent before.
                 state.allowed.remove(&frame.number);
             }
-            _ => return Err(WireError::Unasked("a frame that asks for nothing")),
+            _ => return Err(WireError::Unasked("a frame that is not a request")),
         }
         self.wake.notify_all();
         Ok(())
@@ -219,7 +219,8 @@ impl StreamSender<'_> {
         let entry = ListingEntryId::from_u32(request.file)
             .and_then(|id| listing.get(id))
             .filter(ListingEntry::is_file);
-        let entry = entry.ok_or(SyncError::Wire(WireError::Unasked("content of what is no file")))?;
+        let entry =
+            entry.ok_or(SyncError::Wire(WireError::Unasked("the content of an entry that is not a file")))?;
         let matcher = request.old.as_ref().map(WireOldVersion::build_matcher).transpose();
         let matcher = matcher.map_err(|error| SyncError::Remote {
             kind: vellum_types::ErrorKind::Corrupt,

@@ -253,7 +253,7 @@ fn decode_item(frame: WireFrame) -> std::result::Result<StreamItem, WireError> {
             let message = String::from_utf8_lossy(bytes.read_rest()).into_owned();
             StreamItem::Fail(decode_error(kind, message))
         }
-        _ => return Err(WireError::Unasked("a frame that is none of a stream")),
+        _ => return Err(WireError::Unasked("a frame that does not belong to a stream")),
     };
     bytes.expect_end()?;
     Ok(item)

@@ -305,7 +305,7 @@ impl SessionLink {
                 let text = std::mem::take(&mut partial.message);
                 let message = serde_json::from_slice(&text);
                 self.handle_message(
-                    message.map_err(|_| WireError::Unasked("a message of no known form"))?,
+                    message.map_err(|_| WireError::Unasked("a message of an unknown form"))?,
                     partial,
                 )
             }

@@ -470,5 +470,5 @@ fn execute_and_report(
 pub(crate) const JOBS: u32 = 8;
 
 fn unexpected_error() -> SyncError {
-    SyncError::Wire(WireError::Unasked("something else than its turn allows"))
+    SyncError::Wire(WireError::Unasked("a message that is not expected now"))
 }

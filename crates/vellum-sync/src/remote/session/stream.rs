@@ -35,7 +35,7 @@ impl TimedReader {
             let mut polled = [PollFd::new(&self.file, PollFlags::IN)];
             match poll(&mut polled, limit.as_ref()) {
                 Ok(0) => {
-                    let message = format!("nothing came for {} s", millis.div_ceil(1000));
+                    let message = format!("nothing was received for {} s", millis.div_ceil(1000));
                     return Err(io::Error::new(io::ErrorKind::TimedOut, message));
                 }
                 Ok(_) => return Ok(()),

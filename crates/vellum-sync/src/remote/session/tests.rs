@@ -667,7 +667,7 @@ fn a_silent_side_is_given_up() {
     let (client, stranger) = with_stranger(50);
     let error = client.request_end(&begin(ServerRole::Source, "x")).unwrap_err();
     assert!(matches!(error, SyncError::Lost), "{error:?}");
-    assert!(client.link().loss_reason().is_some_and(|why| why.contains("nothing came")));
+    assert!(client.link().loss_reason().is_some_and(|why| why.contains("nothing was received")));
     drop(stranger);
 }
 

@@ -209,7 +209,7 @@ impl SyncRun<'_> {
             (counts.attributes, "given other attributes"),
             (counts.renamed, "renamed"),
             (counts.deleted, "deleted"),
-            (self.done.map_or(self.plan.moved.len() as u64, |done| done.taken), "taken away at the source"),
+            (self.done.map_or(self.plan.moved.len() as u64, |done| done.taken), "removed at the source"),
         ];
         let mut words: Vec<String> = parts
             .iter()
