@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use vellum_host::escape::format_path;
 use vellum_host::{OperationStopped, ProgressMeter};
 use vellum_map::{KeySpan, MapError, MapNode, MapRoot, MapView, NodeCache, NodeSource};
 use vellum_store::{BlobStore, CachePin, CacheRoom, EvictedBytes, PackCache, PieceSet};
-use vellum_types::{BlobId, BlobKind, Extent, ExtentSource, FileKind, Ino, MapKey, MapKeyTag};
+use vellum_types::{BlobId, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, MapKey, MapKeyTag};
 
 use crate::error::{Result, VolumeError};
-use crate::tree::{FsTree, NodeLoader};
+use crate::tree::{FsTree, NodeLoader, PathStack, path_components};
 use crate::volume::Volume;
 
 /// Rounds of looking and fetching, a count: the first brings chunks and the second what they are differences to. Another
@@ -49,45 +50,29 @@ impl fmt::Display for ContentState {
     }
 }
 
-/// Tells where content is.
-pub struct ContentResidence<'v> {
-    blobs: &'v BlobStore,
-    /// The local copies, if the store is in a service and there is a place for copies.
-    cache: Option<&'v PackCache>,
-}
-
-impl<'v> ContentResidence<'v> {
-    /// Of the blobs of a volume.
-    #[must_use]
-    pub fn new(blobs: &'v BlobStore) -> Self {
-        Self { blobs, cache: blobs.local_copies().and_then(|copies| copies.pack_cache()) }
+/// Returns where the content of a file is that has these extents. Fails if the index has none of its chunks.
+pub fn find_content_state(blobs: &BlobStore, extents: &[Extent]) -> Result<ContentState> {
+    if extents.iter().any(is_unpublished) {
+        return Ok(ContentState::Unpublished);
     }
-
-    /// The state of a file that has these extents.
-    pub fn find_state(&self, extents: &[Extent]) -> Result<ContentState> {
-        if extents.iter().any(is_unpublished) {
-            return Ok(ContentState::Unpublished);
+    // The local copies, if the store is in a service and there is a place for copies.
+    let Some(copies) = blobs.local_copies() else { return Ok(ContentState::Here) };
+    let mut pieces = PieceSet::default();
+    add_readable_extents(blobs, extents, &mut pieces)?;
+    let total = pieces.wanted_bytes();
+    let Some(cache) = copies.pack_cache().filter(|_| total > 0) else {
+        return Ok(if total == 0 { ContentState::Here } else { ContentState::Remote });
+    };
+    let missing = cache.missing_pieces(&pieces).wanted_bytes();
+    Ok(match total - missing {
+        0 => ContentState::Remote,
+        here if here == total && cache.unpinned_pieces(&pieces).is_empty() => ContentState::Pinned,
+        here if here == total => ContentState::Here,
+        here => {
+            let percent = u128::from(here) * 100 / u128::from(total);
+            ContentState::Partly(u8::try_from(percent).unwrap_or(99).clamp(1, 99))
         }
-        if self.blobs.local_copies().is_none() {
-            return Ok(ContentState::Here);
-        }
-        let mut pieces = PieceSet::default();
-        add_readable_extents(self.blobs, extents, &mut pieces)?;
-        let total = pieces.wanted_bytes();
-        let Some(cache) = self.cache.filter(|_| total > 0) else {
-            return Ok(if total == 0 { ContentState::Here } else { ContentState::Remote });
-        };
-        let missing = cache.missing_pieces(&pieces).wanted_bytes();
-        Ok(match total - missing {
-            0 => ContentState::Remote,
-            here if here == total && cache.unpinned_pieces(&pieces).is_empty() => ContentState::Pinned,
-            here if here == total => ContentState::Here,
-            here => {
-                let percent = u128::from(here) * 100 / u128::from(total);
-                ContentState::Partly(u8::try_from(percent).unwrap_or(99).clamp(1, 99))
-            }
-        })
-    }
+    })
 }
 
 fn is_unpublished(extent: &Extent) -> bool {
@@ -146,6 +131,21 @@ pub struct SelectedContent {
     pub refused: Vec<(Vec<u8>, RefusedContent)>,
 }
 
+/// What a selection reads of a filesystem state.
+pub trait ContentTree {
+    /// What reading fails with.
+    type Error: From<VolumeError>;
+
+    /// Returns the entry `name` of a directory; None if there is none.
+    fn lookup_dentry(&self, dir: Ino, name: &[u8]) -> std::result::Result<Option<Dentry>, Self::Error>;
+
+    /// Returns the entries of a directory, by name.
+    fn list_entries(&self, dir: Ino) -> std::result::Result<Vec<(Vec<u8>, Dentry)>, Self::Error>;
+
+    /// Returns the extents of a file that have data or were holes when they were written; None for what is no file.
+    fn file_extents(&self, ino: Ino) -> std::result::Result<Option<Vec<Extent>>, Self::Error>;
+}
+
 /// Collects the pieces of some files.
 pub struct ContentSelector<'v> {
     volume: &'v Volume,
@@ -172,14 +172,47 @@ impl<'v> ContentSelector<'v> {
         Self { open, ..self }
     }
 
-    /// Whether a file is left out because it is open.
-    #[must_use]
-    pub fn is_left_out(&self, ino: Ino) -> bool {
-        self.open.contains(&ino)
+    /// Selects the files at and below a path of `state`, of which the selector's tree is all that is in the store. Fails
+    /// with [`VolumeError::NoSuchPath`] if there is nothing at the path; `place` is what that error calls the state.
+    pub fn select_path<S: ContentTree>(
+        &mut self,
+        state: &S,
+        path: &[u8],
+        place: &str,
+        meter: &ProgressMeter,
+    ) -> std::result::Result<(), S::Error> {
+        let mut top = Dentry { ino: Ino::ROOT, kind: FileKind::Dir };
+        for name in path_components(path) {
+            // Whoever opens the path without the store reads each directory above it.
+            self.add_names(top.ino)?;
+            let missing = || VolumeError::NoSuchPath { path: format_path(path), place: place.into() };
+            top = state.lookup_dentry(top.ino, name)?.ok_or_else(missing)?;
+        }
+        let mut names = PathStack::default();
+        names.push_entries(vec![(path.to_vec(), top)]);
+        while let Some(Dentry { ino, kind }) = names.next_entry() {
+            meter.check_stopped().map_err(VolumeError::from)?;
+            self.add_names(ino)?;
+            match kind {
+                FileKind::Dir => names.push_entries(state.list_entries(ino)?),
+                FileKind::File if self.open.contains(&ino) => {
+                    self.refuse_file(names.path(), RefusedContent::Open);
+                }
+                FileKind::File => {
+                    self.add_file(names.path(), &state.file_extents(ino)?.unwrap_or_default())?;
+                }
+                FileKind::Symlink
+                | FileKind::Fifo
+                | FileKind::Socket
+                | FileKind::CharDevice
+                | FileKind::BlockDevice => {}
+            }
+        }
+        Ok(())
     }
 
     /// Adds what the tree has of an inode: a directory with its names, or the attributes of a file.
-    pub fn add_names(&mut self, ino: Ino) -> Result<()> {
+    fn add_names(&mut self, ino: Ino) -> Result<()> {
         if self.scope == ContentScope::Content || self.volume.blobs.local_copies().is_none() {
             return Ok(());
         }
@@ -192,7 +225,7 @@ impl<'v> ContentSelector<'v> {
     }
 
     /// Adds the content of a file; `extents` are those of its present state.
-    pub fn add_file(&mut self, path: &[u8], extents: &[Extent]) -> Result<()> {
+    fn add_file(&mut self, path: &[u8], extents: &[Extent]) -> Result<()> {
         let blobs = &self.volume.blobs;
         let Some(copies) = blobs.local_copies().filter(|_| self.scope != ContentScope::Names) else {
             self.selected.files += 1;
@@ -226,7 +259,7 @@ impl<'v> ContentSelector<'v> {
     }
 
     /// Leaves a file out.
-    pub fn refuse_file(&mut self, path: &[u8], why: RefusedContent) {
+    fn refuse_file(&mut self, path: &[u8], why: RefusedContent) {
         self.selected.refused.push((path.to_vec(), why));
     }
 
@@ -266,51 +299,30 @@ impl NodeSource for NodeRecorder<'_> {
     }
 }
 
-impl FsTree {
-    /// Where the content of a file is; None for what has none.
-    pub fn content_state(&self, ino: Ino) -> Result<Option<ContentState>> {
-        let inode = self.read_inode(ino)?;
-        if inode.attr.kind != FileKind::File {
-            return Ok(None);
-        }
-        let extents: Vec<_> = inode.extents.into_iter().map(|(_, extent)| extent).collect();
-        ContentResidence::new(self.nodes().loader().blobs()).find_state(&extents).map(Some)
+impl ContentTree for FsTree {
+    type Error = VolumeError;
+
+    fn lookup_dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
+        FsTree::lookup_dentry(self, dir, name)
     }
 
-    /// Selects the files at and below a path.
-    pub fn select_content(&self, selector: &mut ContentSelector<'_>, path: &[u8], place: &str) -> Result<()> {
-        let (ino, attr) = self.find_path(path, place)?;
-        selector.add_names(Ino::ROOT)?;
-        let mut pending = vec![(path.to_vec(), ino, attr.kind)];
-        while let Some((path, ino, kind)) = pending.pop() {
-            selector.add_names(ino)?;
-            match kind {
-                FileKind::Dir => {
-                    for (name, dentry) in self.list_entries(ino)? {
-                        pending.push((join_path(&path, &name), dentry.ino, dentry.kind));
-                    }
-                }
-                FileKind::File => {
-                    let extents: Vec<_> =
-                        self.read_inode(ino)?.extents.into_iter().map(|(_, extent)| extent).collect();
-                    selector.add_file(&path, &extents)?;
-                }
-                FileKind::Symlink
-                | FileKind::Fifo
-                | FileKind::Socket
-                | FileKind::CharDevice
-                | FileKind::BlockDevice => {}
-            }
-        }
-        Ok(())
+    fn list_entries(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Dentry)>> {
+        FsTree::list_entries(self, dir)
+    }
+
+    fn file_extents(&self, ino: Ino) -> Result<Option<Vec<Extent>>> {
+        let inode = self.read_inode(ino)?;
+        let extents = inode.extents.into_iter().map(|(_, extent)| extent);
+        Ok((inode.attr.kind == FileKind::File).then(|| extents.collect()))
     }
 }
 
-/// The path of a name in a directory.
-#[must_use]
-pub fn join_path(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let parts: Vec<&[u8]> = [dir, name].into_iter().filter(|part| !part.is_empty()).collect();
-    parts.join(&b'/')
+impl FsTree {
+    /// Returns where the content of a file is; None for what has no content. Fails as [`find_content_state`] does.
+    pub fn content_state(&self, ino: Ino) -> Result<Option<ContentState>> {
+        let extents = self.file_extents(ino)?;
+        extents.map(|extents| find_content_state(self.nodes().loader().blobs(), &extents)).transpose()
+    }
 }
 
 /// A pin that is to be made of what is selected.

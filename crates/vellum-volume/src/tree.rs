@@ -6,6 +6,7 @@
 mod chunks;
 mod content;
 mod path_budget;
+mod path_stack;
 mod read_streams;
 mod reader;
 
@@ -28,6 +29,7 @@ use vellum_types::{
 pub use self::chunks::{ChunkCache, ChunkStatistics};
 pub(crate) use self::content::ContentCache;
 pub use self::path_budget::PathBudget;
+pub use self::path_stack::PathStack;
 pub use self::read_streams::{PrefetchLimits, ReadStreams};
 pub use self::reader::{DirEntry, SeekTarget, StateReader};
 use crate::error::{Result, VolumeError};

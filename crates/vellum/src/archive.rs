@@ -12,8 +12,8 @@ use std::io::{self, Write};
 
 use tar::{EntryType, Header};
 use vellum_host::ProgressMeter;
-use vellum_types::{FileKind, Ino, InodeAttr};
-use vellum_volume::tree::{InodeRecord, PathBudget};
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr};
+use vellum_volume::tree::{InodeRecord, PathBudget, PathStack};
 use vellum_volume::{FsTree, Volume};
 
 use crate::commands::cat::write_file_content;
@@ -55,27 +55,21 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
     /// Adds what is at `ino`: a directory's content under relative names, or one file as `name`. Gives the sockets
     /// that were left out.
     pub fn write_tree(mut self, ino: Ino, name: &[u8]) -> Result<Vec<Vec<u8>>> {
-        if self.tree.expect_inode_attr(ino)?.kind == FileKind::Dir {
+        let kind = self.tree.expect_inode_attr(ino)?.kind;
+        if kind == FileKind::Dir {
             self.check_path_lengths(ino)?;
         }
-        // Of each entry that waits only its name, and how much of the path at hand comes before it: whole paths would
-        // take memory with the square of the depth.
-        let mut path = Vec::new();
-        let mut pending = vec![(0, name.to_vec(), ino)];
-        while let Some((before, name, ino)) = pending.pop() {
+        let mut names = PathStack::default();
+        names.push_entries(vec![(name.to_vec(), Dentry { ino, kind })]);
+        while let Some(Dentry { ino, .. }) = names.next_entry() {
             self.meter.check_stopped()?;
-            path.truncate(before);
-            push_path_name(&mut path, &name);
             let mut inode = self.tree.read_inode(ino)?;
-            self.write_entry(&path, &inode)?;
-            // The last entry that was pushed is written first: pushed in reverse, the entries of a directory are
-            // written in the order of their names.
-            for (name, dentry) in std::mem::take(&mut inode.entries).into_iter().rev() {
-                // Damaged metadata can name one directory in two places, or in itself: without this check the walk
-                // might not end.
-                self.tree.check_dentry_place(ino, &name, &dentry)?;
-                pending.push((path.len(), name, dentry.ino));
-            }
+            self.write_entry(names.path(), &inode)?;
+            let entries = std::mem::take(&mut inode.entries);
+            // Damaged metadata can name one directory in two places, or in itself: without this check the walk might not
+            // end.
+            entries.iter().try_for_each(|(name, dentry)| self.tree.check_dentry_place(ino, name, dentry))?;
+            names.push_entries(entries);
         }
         // POSIX ends an archive with two blocks of zeros.
         self.write_bytes(&[0; 2 * BLOCK as usize])?;
@@ -87,20 +81,13 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
     /// would take too much.
     fn check_path_lengths(&self, dir: Ino) -> Result<()> {
         let mut budget = PathBudget::default();
-        let mut path = Vec::new();
-        let mut pending = vec![(0, Vec::new(), dir)];
-        while let Some((before, name, dir)) = pending.pop() {
+        let mut names = PathStack::default();
+        names.push_entries(self.tree.list_entries(dir)?);
+        while let Some(Dentry { ino, kind }) = names.next_entry() {
             self.meter.check_stopped()?;
-            path.truncate(before);
-            push_path_name(&mut path, &name);
-            let dir_len = path.len();
-            for (name, dentry) in self.tree.list_entries(dir)? {
-                push_path_name(&mut path, &name);
-                budget.charge_path(&path)?;
-                path.truncate(dir_len);
-                if dentry.kind == FileKind::Dir {
-                    pending.push((dir_len, name, dentry.ino));
-                }
+            budget.charge_path(names.path())?;
+            if kind == FileKind::Dir {
+                names.push_entries(self.tree.list_entries(ino)?);
             }
         }
         Ok(())
@@ -171,13 +158,6 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
         }
         self.write_bytes(header.as_bytes())
     }
-}
-
-fn push_path_name(path: &mut Vec<u8>, name: &[u8]) {
-    if !path.is_empty() && !name.is_empty() {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
 }
 
 /// Zeros that fill the last block.

@@ -5,18 +5,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use vellum_host::ProgressMeter;
-use vellum_host::escape::format_path;
 use vellum_store::EvictedBytes;
-use vellum_types::{Extent, FileKind, Ino, InodeAttr};
-use vellum_volume::VolumeError;
+use vellum_types::{Dentry, Extent, FileKind, Ino};
 use vellum_volume::residence::{
-    ContentResidence, ContentScope, ContentSelector, ContentState, HydratedContent, NewPin, RefusedContent,
-    SelectedContent, join_path,
+    ContentScope, ContentSelector, ContentState, ContentTree, HydratedContent, NewPin, RefusedContent,
+    SelectedContent, find_content_state,
 };
-use vellum_volume::tree::{StateReader, path_components};
+use vellum_volume::tree::{DirEntry, StateReader};
 
 use super::extents::visit_extents;
-use crate::error::Result;
+use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
 use crate::history::partial::allow_not_found;
 use crate::history::view::LiveView;
@@ -36,12 +34,8 @@ pub struct EvictedContent {
 impl LiveFilesystem {
     /// Where the content of a file is; None for what has none.
     pub fn content_state(&self, ino: Ino) -> Result<Option<ContentState>> {
-        let extents = self.tree.read_head_state(|view| {
-            let attr = view.expect_inode_attr(ino)?;
-            if attr.kind == FileKind::File { collect_extents(view, ino, &attr).map(Some) } else { Ok(None) }
-        })?;
-        let state = |extents: Vec<Extent>| ContentResidence::new(&self.volume.blobs).find_state(&extents);
-        Ok(extents.map(state).transpose()?)
+        let extents = self.tree.read_head_state(|view| collect_extents(view, ino))?;
+        Ok(extents.map(|extents| find_content_state(&self.volume.blobs, &extents)).transpose()?)
     }
 
     /// Brings the files at and below some paths to this machine, and pins them if `pin` is given.
@@ -89,61 +83,37 @@ impl LiveFilesystem {
         mut selector: ContentSelector<'_>,
         meter: &ProgressMeter,
     ) -> Result<SelectedContent> {
-        selector.add_names(Ino::ROOT)?;
+        let place = format!("worktree '{}'", self.worktree_name());
         for path in paths {
-            let mut ino = Ino::ROOT;
-            for name in path_components(path) {
-                selector.add_names(ino)?;
-                let missing = || VolumeError::NoSuchPath {
-                    path: format_path(path),
-                    place: format!("worktree '{}'", self.worktree_name()),
-                };
-                ino = allow_not_found(view.find_dentry(ino, name))?.ok_or_else(missing)?.ino;
-            }
-            select_below(&mut selector, view, path, ino, meter)?;
+            selector.select_path(view, path, &place, meter)?;
         }
         Ok(selector.finish_selection()?)
     }
 }
 
-fn select_below(
-    selector: &mut ContentSelector<'_>,
-    view: &LiveView,
-    path: &[u8],
-    ino: Ino,
-    meter: &ProgressMeter,
-) -> Result<()> {
-    let mut pending = vec![(path.to_vec(), ino, view.inode_attr(ino)?.kind)];
-    while let Some((path, ino, kind)) = pending.pop() {
-        meter.check_stopped().map_err(VolumeError::from)?;
-        selector.add_names(ino)?;
-        match kind {
-            FileKind::Dir => {
-                for entry in view.list_entries(ino)? {
-                    pending.push((join_path(&path, &entry.name), entry.ino, entry.kind));
-                }
-            }
-            FileKind::File if selector.is_left_out(ino) => {
-                selector.refuse_file(&path, RefusedContent::Open);
-            }
-            FileKind::File => {
-                let extents = view.read_state(|view| {
-                    let attr = view.expect_inode_attr(ino)?;
-                    collect_extents(view, ino, &attr)
-                })?;
-                selector.add_file(&path, &extents)?;
-            }
-            FileKind::Symlink
-            | FileKind::Fifo
-            | FileKind::Socket
-            | FileKind::CharDevice
-            | FileKind::BlockDevice => {}
-        }
+impl ContentTree for LiveView {
+    type Error = FsError;
+
+    fn lookup_dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
+        allow_not_found(self.find_dentry(dir, name))
     }
-    Ok(())
+
+    fn list_entries(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Dentry)>> {
+        let entries = StateReader::list_entries(self, dir)?.into_iter();
+        Ok(entries.map(|DirEntry { name, ino, kind }| (name, Dentry { ino, kind })).collect())
+    }
+
+    fn file_extents(&self, ino: Ino) -> Result<Option<Vec<Extent>>> {
+        self.read_state(|view| collect_extents(view, ino))
+    }
 }
 
-fn collect_extents<R: MapReader + ?Sized>(view: &R, ino: Ino, attr: &InodeAttr) -> Result<Vec<Extent>> {
+/// The extents of a file; None for what is no file.
+fn collect_extents(view: &dyn MapReader, ino: Ino) -> Result<Option<Vec<Extent>>> {
+    let attr = view.expect_inode_attr(ino)?;
+    if attr.kind != FileKind::File {
+        return Ok(None);
+    }
     let mut extents = Vec::new();
     if attr.inline.is_none() {
         visit_extents(view, ino, 0..attr.size, &mut |(_, extent)| {
@@ -151,5 +121,5 @@ fn collect_extents<R: MapReader + ?Sized>(view: &R, ino: Ino, attr: &InodeAttr) 
             ControlFlow::Continue(())
         })?;
     }
-    Ok(extents)
+    Ok(Some(extents))
 }

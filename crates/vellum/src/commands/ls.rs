@@ -8,7 +8,8 @@ use serde::{Serialize, Serializer};
 use vellum_host::escape::format_path;
 use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::FsTree;
-use vellum_volume::residence::{ContentResidence, ContentState};
+use vellum_volume::residence::ContentState;
+use vellum_volume::tree::PathStack;
 
 use crate::context::CommandContext;
 use crate::context::place::SnapshotPath;
@@ -47,15 +48,15 @@ struct ListJson<'a> {
 /// What is listed, read while it is printed: a whole deep tree would take memory with the square of its depth.
 struct Entries<'a> {
     place: &'a SnapshotPath,
-    options: ListOptions<'a>,
+    options: ListOptions,
 }
 
 /// What is asked about a directory.
 #[derive(Clone, Copy)]
-struct ListOptions<'a> {
+struct ListOptions {
     recursive: bool,
-    /// Tells where content is, if that is asked for.
-    residence: Option<&'a ContentResidence<'a>>,
+    /// Also where content is.
+    state: bool,
 }
 
 impl Serialize for Entries<'_> {
@@ -118,8 +119,7 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.open_volume()?;
     let place = SnapshotPath::find_path(context, &volume, &args.snapshot, args.path.as_deref())?;
     let ui = &context.ui;
-    let residence = args.state.then(|| ContentResidence::new(&volume.blobs));
-    let options = ListOptions { recursive: args.recursive, residence: residence.as_ref() };
+    let options = ListOptions { recursive: args.recursive, state: args.state };
     if ui.is_json() {
         // All of it is read once before: a tree that cannot be read is an error in place of half an object.
         visit_listed_files(&place, options, |_| Ok(()))?;
@@ -169,14 +169,12 @@ fn format_state(args: &Args, entry: &ListedFile) -> String {
 /// Visits what is listed of a place.
 fn visit_listed_files(
     place: &SnapshotPath,
-    options: ListOptions<'_>,
+    options: ListOptions,
     mut each: impl FnMut(ListedFile) -> Result<()>,
 ) -> Result<()> {
     let mut each = |mut entry: ListedFile| {
-        if let Some(residence) = options.residence.filter(|_| entry.attr.kind == FileKind::File) {
-            let extents: Vec<_> =
-                place.tree.read_inode(entry.ino)?.extents.into_iter().map(|(_, extent)| extent).collect();
-            entry.state = Some(residence.find_state(&extents)?);
+        if options.state && entry.attr.kind == FileKind::File {
+            entry.state = place.tree.content_state(entry.ino)?;
         }
         each(entry)
     };
@@ -220,21 +218,13 @@ fn visit_dir(
     recursive: bool,
     each: &mut impl FnMut(ListedFile) -> Result<()>,
 ) -> Result<()> {
-    // Of each entry that waits only its name, and how much of the path at hand comes before it.
-    let mut path = Vec::new();
-    let mut pending: Vec<_> =
-        tree.list_entries(dir)?.into_iter().rev().map(|(name, dentry)| (0, name, dentry)).collect();
-    while let Some((before, name, dentry)) = pending.pop() {
-        path.truncate(before);
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(&name);
+    let mut names = PathStack::default();
+    names.push_entries(tree.list_entries(dir)?);
+    while let Some(dentry) = names.next_entry() {
         let attr = tree.expect_inode_attr(dentry.ino)?;
-        each(ListedFile { name: path.clone(), ino: dentry.ino, attr, state: None })?;
+        each(ListedFile { name: names.path().to_vec(), ino: dentry.ino, attr, state: None })?;
         if recursive && dentry.kind == FileKind::Dir {
-            let below = tree.list_entries(dentry.ino)?;
-            pending.extend(below.into_iter().rev().map(|(name, dentry)| (path.len(), name, dentry)));
+            names.push_entries(tree.list_entries(dentry.ino)?);
         }
     }
     Ok(())

@@ -113,8 +113,7 @@ impl ContentPaths {
         let place = format!("snapshot {}", volume.short_id(&entry.id)?);
         let mut selector = ContentSelector::new(volume, entry.record.root, scope);
         for path in &self.paths {
-            meter.check_stopped()?;
-            tree.select_content(&mut selector, path, &place)?;
+            selector.select_path(&tree, path, &place, meter)?;
         }
         Ok(selector.finish_selection()?)
     }
