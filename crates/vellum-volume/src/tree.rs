@@ -5,6 +5,7 @@
 
 mod chunks;
 mod content;
+mod file_reader;
 mod path_budget;
 mod path_stack;
 mod read_streams;
@@ -28,6 +29,7 @@ use vellum_types::{
 
 pub use self::chunks::{ChunkCache, ChunkStatistics};
 pub(crate) use self::content::ContentCache;
+pub use self::file_reader::{ContentPart, FileReader};
 pub use self::path_budget::PathBudget;
 pub use self::path_stack::PathStack;
 pub use self::read_streams::{PrefetchLimits, ReadStreams};
@@ -444,39 +446,6 @@ pub fn collect_file_pieces(inode: &InodeRecord) -> Result<Vec<FilePiece>> {
     }
     Ok(pieces)
 }
-
-impl Volume {
-    /// Reads a file's content in order, some megabytes at a time; holes come as None with their length.
-    pub fn read_file_content(
-        &self,
-        inode: &InodeRecord,
-        mut sink: impl FnMut(u64, std::result::Result<&[u8], u64>) -> Result<()>,
-    ) -> Result<()> {
-        if let Some(content) = &inode.attr.inline {
-            return sink(0, Ok(content));
-        }
-        for batch in collect_file_pieces(inode)?.chunks(READ_BATCH) {
-            let wanted: Vec<_> =
-                batch.iter().filter_map(|piece| piece.chunk).map(|(id, _)| (BlobKind::Chunk, id)).collect();
-            let fetched = self.blobs.fetch_blobs(&wanted)?;
-            let mut next = 0;
-            for piece in batch {
-                match piece.chunk {
-                    None => sink(piece.offset, Err(piece.len))?,
-                    Some((id, skip)) => {
-                        let chunk = fetched.open_blob(next)?;
-                        next += 1;
-                        sink(piece.offset, Ok(slice_chunk(&chunk, id, skip, piece.len)?))?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Chunks that are fetched together, 64 KiB each on average: some MiB, one request where they are neighbours.
-const READ_BATCH: usize = 64;
 
 /// The bytes of a chunk that a piece takes.
 pub fn slice_chunk(chunk: &[u8], id: BlobId, skip: u32, len: u64) -> Result<&[u8]> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vellum_map::KeySpan;
 use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKeyRef};
+use vellum_volume::tree::{ContentPart, FileReader};
 use vellum_volume::{FsTree, Volume};
 
 use crate::picture::{Picture, Seen};
@@ -102,17 +103,21 @@ fn seen(volume: &Volume, tree: &FsTree, ino: Ino) -> Seen {
     let mut hasher = blake3::Hasher::new();
     let mut holes = Vec::new();
     if attr.kind == FileKind::File {
-        let note = |offset: u64, bytes: Result<&[u8], u64>| {
-            match bytes {
-                Ok(bytes) => drop(hasher.update(bytes)),
-                Err(len) => {
+        let mut reader = FileReader::new(volume, &inode).unwrap();
+        let mut offset = 0;
+        while let Some(part) = reader.next_part().unwrap() {
+            match part {
+                ContentPart::Data(bytes) => {
+                    hasher.update(bytes);
+                    offset += bytes.len() as u64;
+                }
+                ContentPart::Hole(len) => {
                     hasher.update(&len.to_le_bytes());
                     holes.push((offset, offset + len));
+                    offset += len;
                 }
             }
-            Ok(())
-        };
-        volume.read_file_content(&inode, note).unwrap();
+        }
     }
     Seen {
         kind: format!("{:?}", attr.kind),

@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vellum_host::ProgressMeter;
+use vellum_volume::tree::FileReader;
 
 use crate::audit::{audit, recorded};
 use crate::place::{Place, concerning};
@@ -77,12 +78,8 @@ fn a_file_that_changes_all_the_time_is_reported_and_not_remembered() {
     let made = place.snapshot();
     let state = place.state(made.record.root);
     let (ino, _) = state.find_path(b"restless", "").unwrap();
-    let mut content = Vec::new();
-    let take = |_, bytes: Result<&[u8], u64>| {
-        content.extend_from_slice(bytes.unwrap());
-        Ok(())
-    };
-    place.tree.volume.read_file_content(&state.read_inode(ino).unwrap(), take).unwrap();
+    let reader = FileReader::new(&place.tree.volume, &state.read_inode(ino).unwrap()).unwrap();
+    let content = reader.read_to_end().unwrap();
     assert!(content == place.read("restless"), "the file as it is now is recorded");
 }
 

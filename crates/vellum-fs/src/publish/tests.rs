@@ -11,6 +11,7 @@ use vellum_host::ProgressMeter;
 use vellum_live::MemoryStore;
 use vellum_types::value::SuperBlock;
 use vellum_types::{ChunkingMode, Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
+use vellum_volume::tree::FileReader;
 use vellum_volume::verify::{VerifyScope, verify_volume};
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
@@ -194,15 +195,8 @@ impl World {
             let record = volume.catalog.fetch_record(id).unwrap();
             let tree = volume.open_tree(record.root);
             for (ino, content) in content {
-                let mut read = Vec::new();
-                let sink = |_, piece: Result<&[u8], u64>| {
-                    match piece {
-                        Ok(bytes) => read.extend_from_slice(bytes),
-                        Err(hole) => read.resize(read.len() + hole as usize, 0),
-                    }
-                    Ok(())
-                };
-                volume.read_file_content(&tree.read_inode(*ino).unwrap(), sink).unwrap();
+                let reader = FileReader::new(volume, &tree.read_inode(*ino).unwrap()).unwrap();
+                let read = reader.read_to_end().unwrap();
                 assert!(read == *content, "{ino} in {id}");
             }
             assert_eq!(record.statistics.files, FILES);
@@ -356,14 +350,9 @@ fn a_file_that_gets_a_name_again_has_its_content_in_every_snapshot() {
     fs.close_handle(handle).unwrap();
     fs.publish_all().unwrap();
     let record = fs.volume().catalog.fetch_record(&named).unwrap();
-    let mut read = Vec::new();
     let inode = fs.volume().open_tree(record.root).read_inode(ino).unwrap();
-    let sink = |_, piece: Result<&[u8], u64>| {
-        read.extend_from_slice(piece.unwrap());
-        Ok(())
-    };
-    fs.volume().read_file_content(&inode, sink).unwrap();
-    assert!(read == noise(30_000, 1));
+    let reader = FileReader::new(fs.volume(), &inode).unwrap();
+    assert!(reader.read_to_end().unwrap() == noise(30_000, 1));
 }
 
 /// It is open when the snapshot is made, closed when that is restored: nobody will ever close it again.

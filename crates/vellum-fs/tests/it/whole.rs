@@ -13,6 +13,7 @@ use vellum_live::sim::{LOSSES, SimLoss};
 use vellum_map::MapRoot;
 use vellum_testkit::model::{ModelAttributes, ModelFileId, ModelFilesystem, RenderedEntry};
 use vellum_types::{FileKind, Ino, SnapshotId};
+use vellum_volume::tree::FileReader;
 use vellum_volume::{SnapshotStatistics, Volume};
 
 use crate::check::{check, check_content};
@@ -401,14 +402,7 @@ fn stored(volume: &Volume, root: MapRoot) -> Vec<RenderedEntry> {
         let inode = tree.read_inode(ino).unwrap();
         let mut content = inode.attr.target.clone();
         if inode.attr.kind == FileKind::File {
-            let sink = |_, piece: Result<&[u8], u64>| {
-                match piece {
-                    Ok(bytes) => content.extend_from_slice(bytes),
-                    Err(hole) => content.resize(content.len() + hole as usize, 0),
-                }
-                Ok(())
-            };
-            volume.read_file_content(&inode, sink).unwrap();
+            content.extend(FileReader::new(volume, &inode).unwrap().read_to_end().unwrap());
         }
         let below = inode.entries.iter().map(|(name, entry)| ([&path[..], b"/", name].concat(), entry.ino));
         waiting.extend(below.collect::<Vec<_>>());

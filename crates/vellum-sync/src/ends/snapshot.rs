@@ -4,36 +4,31 @@
 //! Deliberately absent: worktrees, which are directories like any other.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vellum_host::ProgressMeter;
 use vellum_host::beneath::ExtendedAttribute;
 use vellum_map::MapRoot;
-use vellum_store::FetchedBlobs;
-use vellum_types::{BlobKind, FileKind, Ino};
+use vellum_types::{FileKind, Ino};
 use vellum_volume::Volume;
-use vellum_volume::tree::{FilePiece as Stored, FsTree, InodeRecord, collect_file_pieces, slice_chunk};
+use vellum_volume::tree::{ContentPart, FileReader, FsTree, InodeRecord};
 
 use crate::ends::{
     ContentPieces, FilePart, ListingRequest, OldVersion, SourceContent, SourceEnd, SyncEnd, TransferPiece,
 };
 use crate::error::{Result, SyncError};
 use crate::local::receive::RANGE;
-use crate::local::scan::{EntryFilter, create_omitted_listing, should_list_named};
+use crate::local::scan::{EntryFilter, RULE_FILE_MAX, create_omitted_listing, should_list_named};
 use crate::model::listing::{
     ContentDigest, DirectoryBlock, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry,
     TreeListing,
 };
 use crate::model::options::ACL_PREFIX;
 
-/// How many chunks are fetched together, 64 KiB each on average: each thread has this many in memory.
-const BATCH: usize = 16;
-
 /// A directory of a snapshot, or one entry of it.
 pub struct SnapshotEnd {
-    volume: Arc<Volume>,
+    volume: Volume,
     tree: FsTree,
     top: Ino,
     /// The entry that is the whole source.
@@ -72,7 +67,7 @@ impl SnapshotEnd {
     #[must_use]
     pub fn new(volume: Volume, root: MapRoot, top: Ino, single: Option<SingleEntry>) -> Self {
         let tree = volume.open_tree(root);
-        Self { volume: Arc::new(volume), tree, top, single, inodes: Mutex::default() }
+        Self { volume, tree, top, single, inodes: Mutex::default() }
     }
 
     fn describe_inode(inode: &InodeRecord, flags: EntryFlags) -> NewListingEntry {
@@ -184,13 +179,7 @@ impl SnapshotEnd {
         // Entries are known by number, so a file is found without walking its path again.
         let known = self.inodes.lock().get(&id).copied();
         let inode = self.tree.read_inode(known.ok_or(SyncError::Vanished)?)?;
-        let stored: Arc<[Stored]> = collect_file_pieces(&inode)?.into();
-        let inline = inode.attr.inline.unwrap_or_default();
-        let all = 0..stored.len();
-        Ok(SnapshotPieces {
-            current: inline,
-            ..SnapshotPieces::from_stored(self.volume.clone(), stored, all)
-        })
+        Ok(SnapshotPieces(FileReader::new(&self.volume, &inode)?))
     }
 }
 
@@ -273,14 +262,11 @@ impl SyncEnd for SnapshotEnd {
 
 impl SnapshotEnd {
     fn read_rule_file(&self, dir: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let Some(dentry) = self.tree.lookup_dentry(dir, name)? else { return Ok(None) };
-        let inode = self.tree.read_inode(dentry.ino)?;
-        let mut text = Vec::new();
-        self.volume.read_file_content(&inode, |_, piece| {
-            text.extend_from_slice(piece.unwrap_or_default());
-            Ok(())
-        })?;
-        Ok(Some(text))
+        let Some(dentry) = self.tree.lookup_dentry(dir, name)?.filter(|dentry| dentry.kind == FileKind::File)
+        else {
+            return Ok(None);
+        };
+        Ok(Some(self.tree.read_content(dentry.ino, 0, RULE_FILE_MAX as usize)?))
     }
 }
 
@@ -294,74 +280,24 @@ impl SourceEnd for SnapshotEnd {
     }
 }
 
-/// The content of a file or of a part of it, read several chunks at a time.
-struct SnapshotPieces {
-    volume: Arc<Volume>,
-    /// The chunks of the whole file, and the range of them that is still to come.
-    stored: Arc<[Stored]>,
-    left: Range<usize>,
-    /// The fetched chunks with the number of those used, and how many chunks are left of the batch.
-    fetched: Option<(FetchedBlobs, usize)>,
-    ready: usize,
-    /// The content that the last piece is a part of; at first the content that is stored in the inode.
-    current: Vec<u8>,
-    begun: bool,
-}
-
-impl SnapshotPieces {
-    fn from_stored(volume: Arc<Volume>, stored: Arc<[Stored]>, left: Range<usize>) -> Self {
-        Self { volume, stored, left, fetched: None, ready: 0, current: Vec::new(), begun: false }
-    }
-
-    /// Fetches the chunks of the next pieces.
-    fn fetch_chunks(&mut self) -> Result<()> {
-        self.ready = self.left.len().min(BATCH);
-        let batch = self.stored.iter().skip(self.left.start).take(self.ready);
-        let wanted: Vec<_> =
-            batch.filter_map(|piece| piece.chunk).map(|(id, _)| (BlobKind::Chunk, id)).collect();
-        let fetched = self.volume.blobs.fetch_blobs(&wanted).map_err(vellum_volume::VolumeError::from)?;
-        self.fetched = Some((fetched, 0));
-        Ok(())
-    }
-}
+/// The content of a file, or a part of it.
+struct SnapshotPieces(FileReader);
 
 impl ContentPieces for SnapshotPieces {
     fn next_piece(&mut self) -> Result<Option<TransferPiece<'_>>> {
-        // Inline content is one piece and has no chunks.
-        if !std::mem::replace(&mut self.begun, true) && self.stored.is_empty() && !self.current.is_empty() {
-            return Ok(Some(TransferPiece::Data(&self.current)));
-        }
-        if self.left.is_empty() {
-            return Ok(None);
-        }
-        // Chunks are fetched in batches: one request of a remote store brings the chunks that lie together.
-        if self.ready == 0 {
-            self.fetch_chunks()?;
-        }
-        let piece = self.left.next().and_then(|place| self.stored.get(place)).copied();
-        self.ready -= 1;
-        let Some(piece) = piece else { return Ok(None) };
-        let Some((id, skip)) = piece.chunk else { return Ok(Some(TransferPiece::Hole(piece.len))) };
-        let Some((fetched, taken)) = &mut self.fetched else { return Err(SyncError::Unequal) };
-        self.current = fetched.open_blob(*taken).map_err(vellum_volume::VolumeError::from)?;
-        *taken += 1;
-        Ok(Some(TransferPiece::Data(slice_chunk(&self.current, id, skip, piece.len)?)))
+        Ok(self.0.next_part()?.map(|part| match part {
+            ContentPart::Data(bytes) => TransferPiece::Data(bytes),
+            ContentPart::Hole(len) => TransferPiece::Hole(len),
+        }))
     }
 
     fn split_parts(&self) -> Option<Vec<FilePart>> {
-        let mut parts = Vec::new();
-        let mut first = 0;
-        let mut start = 0;
-        let mut end = 0;
-        for (place, piece) in self.stored.iter().enumerate() {
-            end += piece.len;
-            // Parts end between two pieces, so that no chunk is fetched and opened twice.
-            if end - start >= RANGE || place + 1 == self.stored.len() {
-                let pieces = Self::from_stored(self.volume.clone(), self.stored.clone(), first..place + 1);
-                parts.push(FilePart { start, end, pieces: Box::new(pieces) });
-                (first, start) = (place + 1, end);
-            }
-        }
+        let parts = self.0.split_ranges(RANGE).into_iter();
+        let new_part = |reader: FileReader| {
+            let range = reader.remaining_range();
+            FilePart { start: range.start, end: range.end, pieces: Box::new(SnapshotPieces(reader)) }
+        };
+        let parts: Vec<_> = parts.map(new_part).collect();
         (parts.len() > 1).then_some(parts)
     }
 }

@@ -15,7 +15,7 @@ use super::text::{TEXT_MAX, TextVersion, is_text, merge_texts};
 use super::work::{ConflictOther, MergeWork, VersionCopy};
 use crate::diff::compare_inodes;
 use crate::error::Result;
-use crate::tree::{FsTree, InodeRecord};
+use crate::tree::{FileReader, FsTree, InodeRecord};
 
 /// The three versions of a file. What both sides made has no base.
 struct FileVersions {
@@ -337,9 +337,9 @@ impl MergeWork<'_> {
         if ![base, first, second].into_iter().all(is_small) {
             return Ok(None);
         }
-        let base = self.read_text(base)?;
-        let first = self.read_text(first)?;
-        let second = self.read_text(second)?;
+        let base = FileReader::new(self.volume, base)?.read_to_end()?;
+        let first = FileReader::new(self.volume, first)?.read_to_end()?;
+        let second = FileReader::new(self.volume, second)?.read_to_end()?;
         if ![&base, &first, &second].into_iter().all(|bytes| is_text(bytes)) {
             return Ok(None);
         }
@@ -350,18 +350,6 @@ impl MergeWork<'_> {
             TextVersion { bytes: &first, label: &labels.first },
             TextVersion { bytes: &second, label: &labels.second },
         )))
-    }
-
-    fn read_text(&self, record: &InodeRecord) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.volume.read_file_content(record, |_, piece| {
-            match piece {
-                Ok(piece) => bytes.extend_from_slice(piece),
-                Err(hole) => bytes.resize(bytes.len() + usize::try_from(hole).unwrap_or(0), 0),
-            }
-            Ok(())
-        })?;
-        Ok(bytes)
     }
 
     /// Stores a merged text as a snapshot of it would.

@@ -10,6 +10,7 @@ use vellum_volume::merge::{
     ConflictKind, ConflictPolicies, ConflictPolicy, MergeBase, MergeBaseOrigin, MergeInput, MergeSide,
     MergedTree, SnapshotRelation,
 };
+use vellum_volume::tree::FileReader;
 use vellum_volume::{SnapshotStatistics, Volume};
 
 use crate::comparing::{Edit, edits, grown, root_of};
@@ -107,12 +108,7 @@ fn contents(volume: &Volume, root: MapRoot) -> BTreeMap<String, String> {
             let inode = tree.read_inode(dentry.ino).unwrap();
             let mut content = inode.attr.target.clone();
             if inode.attr.kind == FileKind::File {
-                volume
-                    .read_file_content(&inode, |_, piece| {
-                        content.extend_from_slice(piece.unwrap());
-                        Ok(())
-                    })
-                    .unwrap();
+                content.extend(FileReader::new(volume, &inode).unwrap().read_to_end().unwrap());
             }
             if dentry.kind == FileKind::Dir {
                 waiting.push((format!("{path}/"), dentry.ino));

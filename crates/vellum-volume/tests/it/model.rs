@@ -7,6 +7,7 @@ use vellum_types::value::SuperBlock;
 use vellum_types::{
     BlobId, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey, UnixTime,
 };
+use vellum_volume::tree::FileReader;
 use vellum_volume::{Result, Volume, WriteSession};
 
 /// Longest content that stands inline, bytes: small, so that small files have chunks.
@@ -207,10 +208,7 @@ impl Tree {
                 let inode = tree.read_inode(found)?;
                 let mut content = inode.attr.target.clone();
                 if inode.attr.kind == FileKind::File {
-                    volume.read_file_content(&inode, |_, piece| {
-                        content.extend_from_slice(piece.expect("there are no holes"));
-                        Ok(())
-                    })?;
+                    content.extend(FileReader::new(volume, &inode)?.read_to_end()?);
                 }
                 Ok(Node {
                     kind: inode.attr.kind,

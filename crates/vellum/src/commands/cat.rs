@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use vellum_types::FileKind;
-use vellum_volume::tree::InodeRecord;
-use vellum_volume::{Volume, VolumeError};
+use vellum_volume::Volume;
+use vellum_volume::tree::{ContentPart, FileReader, InodeRecord};
 
 use crate::context::CommandContext;
 use crate::context::place::SnapshotPath;
@@ -43,24 +43,17 @@ pub fn write_file_content(
     volume: &Volume,
     inode: &InodeRecord,
     out: &mut impl Write,
-    blame: impl FnOnce(io::Error) -> CliError,
+    blame: impl Fn(io::Error) -> CliError,
 ) -> Result<()> {
-    let mut failure = None;
-    let read = volume.read_file_content(inode, |_, part| {
-        let written = match part {
-            Ok(bytes) => out.write_all(bytes),
-            Err(hole) => write_zeros(out, hole),
-        };
-        // The reader knows its own errors only: ours waits beside it.
-        written.map_err(|error| {
-            failure = Some(error);
-            VolumeError::Interrupted
-        })
-    });
-    match failure {
-        Some(error) => Err(blame(error)),
-        None => Ok(read?),
+    let mut reader = FileReader::new(volume, inode)?;
+    while let Some(part) = reader.next_part()? {
+        match part {
+            ContentPart::Data(bytes) => out.write_all(bytes),
+            ContentPart::Hole(len) => write_zeros(out, len),
+        }
+        .map_err(&blame)?;
     }
+    Ok(())
 }
 
 fn write_zeros(out: &mut impl Write, mut left: u64) -> io::Result<()> {

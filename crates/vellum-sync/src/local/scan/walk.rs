@@ -23,8 +23,8 @@ use crate::model::listing::{
     EntryDetail, EntryFlags, ListingEntryId, TimeGranularity, TreeListing, UnlistedEntry,
 };
 
-/// Longest rule file that is read, bytes: rules written by hand are much shorter.
-const RULES_MAX: u64 = 4 << 20;
+/// Longest rule file that is read, bytes: rules that a person wrote are far shorter.
+pub(crate) const RULE_FILE_MAX: u64 = 4 << 20;
 
 /// The magic number of FAT (`MSDOS_SUPER_MAGIC`).
 const FAT: rustix::fs::FsWord = 0x4d44;
@@ -338,6 +338,6 @@ pub(crate) fn read_rule_file(dir: &HeldDir, name: &[u8]) -> Result<Option<Vec<u8
         Err(error) => return Err(error.into()),
     };
     let mut text = Vec::new();
-    opened.file.take(RULES_MAX).read_to_end(&mut text).map_err(SyncError::wrap_io_error("read"))?;
+    opened.file.take(RULE_FILE_MAX).read_to_end(&mut text).map_err(SyncError::wrap_io_error("read"))?;
     Ok(Some(text))
 }
