@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Stdio;
 
-use crate::world::{World, run};
+use crate::world::{World, copy_dir, run};
 
 const DEVICES: [&str; 3] = ["ann", "bob", "cy"];
 /// Rounds with edits, and rounds after them in which all have to come together.
@@ -113,25 +113,25 @@ impl Device {
     }
 }
 
-fn copy_dir(from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg("-a").args([from, to]).status();
-    assert!(copied.unwrap().success());
-}
-
-fn check_devices(seed: u64) {
-    let world = World::new();
-    world.write("shared", "1\n2\n3\n4\n5\n6\n");
-    world.write("other", "a\nb\nc\n");
+/// A device for each name, with the worktree of `world`, which holds these files, and with the same remote.
+fn make_devices(world: &World, files: &[(&str, &str)]) -> [Device; DEVICES.len()] {
+    files.iter().for_each(|(name, content)| world.write(name, content));
     world.snapshot("start");
     world.run(&["remote", "add", "origin", &world.path("hub").display().to_string()]).ok();
-    let devices = DEVICES.map(|name| {
+    DEVICES.map(|name| {
         let dir = world.path(name);
         copy_dir(&world.tree(), &dir);
         let device = Device { name, dir };
         device.run(&["worktree", "rename", "main", name]);
-        device.run(&["push"]);
         device
-    });
+    })
+}
+
+fn check_devices(seed: u64) {
+    let world = World::new();
+    let files = [("shared", "1\n2\n3\n4\n5\n6\n"), ("other", "a\nb\nc\n")];
+    let devices = make_devices(&world, &files);
+    devices.iter().for_each(|device| device.run(&["push"]));
     let mut numbers = Numbers(seed);
     let mut written: BTreeSet<String> = devices[0].lines();
     for round in 0..ROUNDS {
@@ -180,19 +180,12 @@ fn devices_come_together_and_stop() {
 #[test]
 fn one_merge_made_on_three_devices_is_one() {
     let world = World::new();
-    world.write("a", "a\n");
-    world.snapshot("start");
-    world.run(&["remote", "add", "origin", &world.path("hub").display().to_string()]).ok();
-    let devices = DEVICES.map(|name| {
-        let dir = world.path(name);
-        copy_dir(&world.tree(), &dir);
-        let device = Device { name, dir };
-        device.run(&["worktree", "rename", "main", name]);
-        fs::write(device.dir.join(name), name).unwrap();
+    let devices = make_devices(&world, &[("a", "a\n")]);
+    for device in &devices {
+        fs::write(device.dir.join(device.name), device.name).unwrap();
         device.run(&["snapshot"]);
         device.run(&["push"]);
-        device
-    });
+    }
     let [ann, bob, cy] = &devices;
     for device in &devices {
         device.run(&["pull"]);

@@ -5,29 +5,16 @@ use std::path::Path;
 
 use vellum_testkit::{LyingS3, SeaweedServer};
 
-use crate::world::{Ran, World, run};
+use crate::remote::add_credentials;
+use crate::world::{Ran, World, copy_dir, run};
 
 fn init_in(world: &World, dir: &str, args: &[&str]) -> Ran {
     fs::create_dir_all(world.path(dir)).unwrap();
-    run_in(world, dir, &[&["init"], args].concat()).ok()
-}
-
-/// Runs the binary in a directory beside the worktree.
-fn run_in(world: &World, dir: &str, args: &[&str]) -> Ran {
-    let mut command = world.command_at_home(args);
-    Ran::of(args, command.current_dir(world.path(dir)).output().unwrap())
-}
-
-fn with_credentials(world: &World) {
-    use std::os::unix::fs::PermissionsExt;
-    let dir = world.path("config/vellum/credentials");
-    fs::create_dir_all(&dir).unwrap();
-    fs::write(dir.join("test"), SeaweedServer::credentials_file()).unwrap();
-    fs::set_permissions(dir.join("test"), fs::Permissions::from_mode(0o600)).unwrap();
+    world.run_beside(dir, &[&["init"], args].concat()).ok()
 }
 
 fn short_head(world: &World, dir: &str) -> String {
-    let shown = run_in(world, dir, &["worktree", "list", "--json"]).ok();
+    let shown = world.run_beside(dir, &["worktree", "list", "--json"]).ok();
     let value: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
     value["worktrees"][0]["snapshot"].as_str().unwrap()[..8].to_owned()
 }
@@ -53,13 +40,13 @@ fn two_machines_work_through_one_remote() {
 
     // Another machine has the hub as its store.
     let hub = world.path("hub").display().to_string();
-    let cloned = run_in(&world, "", &["clone", &hub, "bob", "--plain"]).ok();
+    let cloned = world.run_beside("", &["clone", &hub, "bob", "--plain"]).ok();
     cloned.says("is now the worktree 'bob'").says("3 written");
     assert_eq!(fs::read_to_string(world.path("bob/dir/b.txt")).unwrap(), "b\n");
-    run_in(&world, "bob", &["status"]).ok();
-    run_in(&world, "bob", &["worktree", "list"]).ok().says("(pushed)");
+    world.run_beside("bob", &["status"]).ok();
+    world.run_beside("bob", &["worktree", "list"]).ok().says("(pushed)");
     fs::write(world.path("bob/new.txt"), "by bob\n").unwrap();
-    run_in(&world, "bob", &["snapshot", "-m", "bob's"]).ok();
+    world.run_beside("bob", &["snapshot", "-m", "bob's"]).ok();
 
     world.run(&["pull", "-n"]).ok().says("Would fetch 1 snapshot");
     world.run(&["show", "origin/bob"]).code(2).remarks("no worktree or tag of this name");
@@ -75,12 +62,12 @@ fn two_machines_work_through_one_remote() {
     world.run(&["status", "--remote"]).ok().remarks("origin: 2 snapshots to push");
     world.run(&["push", "origin", "second"]).ok().says("Sent 1 snapshot").says("tag second: new");
     world.run(&["push", "--json"]).ok().says("\"outcome\": \"moved\"");
-    run_in(&world, "bob", &["restore", "main"]).ok();
+    world.run_beside("bob", &["restore", "main"]).ok();
     assert_eq!(fs::read_to_string(world.path("bob/a.txt")).unwrap(), "by ann\n");
     for dir in ["tree", "bob"] {
-        run_in(&world, dir, &["verify", "--all"]).ok();
-        run_in(&world, dir, &["gc", "run"]).ok();
-        run_in(&world, dir, &["verify", "--all"]).ok();
+        world.run_beside(dir, &["verify", "--all"]).ok();
+        world.run_beside(dir, &["gc", "run"]).ok();
+        world.run_beside(dir, &["verify", "--all"]).ok();
     }
 }
 
@@ -90,14 +77,12 @@ fn heads_that_diverged_are_told_and_left_alone() {
     world.run(&["remote", "add", "origin", "../hub"]).ok();
     world.run(&["push"]).ok();
     // A copy of the directory has a store of its own, and so is another machine's.
-    let copied =
-        std::process::Command::new("cp").args(["-a", "tree", "copy"]).current_dir(world.path("")).status();
-    assert!(copied.unwrap().success());
+    copy_dir(&world.tree(), &world.path("copy"));
     world.write("a.txt", "here\n");
     world.snapshot("here");
     fs::write(world.path("copy/a.txt"), "there\n").unwrap();
-    run_in(&world, "copy", &["snapshot"]).ok();
-    run_in(&world, "copy", &["push"]).ok();
+    world.run_beside("copy", &["snapshot"]).ok();
+    world.run_beside("copy", &["push"]).ok();
     world.run(&["status", "--remote"]).ok().remarks("origin: diverged, 1 snapshot here and 1 snapshot there");
     let json = world.json(&["status", "--remote"]);
     assert_eq!((&json["remotes"][0]["ahead"], &json["remotes"][0]["behind"]), (&1.into(), &1.into()));
@@ -113,12 +98,12 @@ fn heads_that_diverged_are_told_and_left_alone() {
     // The hint for a name that is taken works.
     fs::create_dir(world.path("desk")).unwrap();
     let hub = world.path("hub").display().to_string();
-    run_in(&world, "desk", &["clone", &hub, "desk", "--plain", "--name", "desk"]).ok();
+    world.run_beside("desk", &["clone", &hub, "desk", "--plain", "--name", "desk"]).ok();
     world.run(&["worktree", "rename", "main", "desk"]).ok();
     world.run(&["push"]).code(1).remarks("which alone moves it").remarks("'vellum worktree rename desk NEW'");
     world.run(&["worktree", "rename", "desk", "new"]).ok();
     world.run(&["push"]).ok().says("worktree new: new");
-    run_in(&world, "desk/desk", &["show", "new"]).ok();
+    world.run_beside("desk/desk", &["show", "new"]).ok();
 }
 
 #[test]
@@ -163,7 +148,7 @@ fn a_clone_that_fails_leaves_nothing() {
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect()
     };
     let before = names(&world.path(""));
-    let clone = |args: &[&str]| run_in(&world, "", &[&["clone"], args].concat());
+    let clone = |args: &[&str]| world.run_beside("", &[&["clone"], args].concat());
     clone(&["nowhere", "new", "--plain"]).code(3).remarks("holds no volume");
     clone(&[&store, "new"]).code(3).remarks("not encrypted");
     clone(&[&store, "new", "--plain", "--from", "v9"]).code(2).remarks("'v9'");
@@ -176,14 +161,14 @@ fn a_clone_that_fails_leaves_nothing() {
     world.run(&["remote", "add", "origin", "../hub"]).ok();
     world.run(&["push"]).ok();
     fs::create_dir(world.path("sub")).unwrap();
-    run_in(&world, "sub", &["clone", "../hub", "--plain", "--json"]).ok().says("\"worktree\": \"hub\"");
+    world.run_beside("sub", &["clone", "../hub", "--plain", "--json"]).ok().says("\"worktree\": \"hub\"");
     assert_eq!(fs::read_to_string(world.path("sub/hub/dir/b.txt")).unwrap(), "b\n");
 }
 
 #[test]
 fn an_encrypted_volume_is_pushed_to_s3_and_cloned_with_its_recovery_code() {
     let world = World::empty();
-    with_credentials(&world);
+    add_credentials(&world);
     let server = SeaweedServer::start(&world.path("seaweed"));
     let url = server.store_url("backup/photos");
     let made = world.run_at_home(&["init"]).ok();
@@ -208,17 +193,17 @@ fn an_encrypted_volume_is_pushed_to_s3_and_cloned_with_its_recovery_code() {
     for (secret, dir) in [("code", "one"), ("phrase", "two")] {
         let secret = world.path(secret).display().to_string();
         let args = ["clone", &url, dir, "--credentials", "test", "--passphrase-file", &secret];
-        run_in(&world, "", &args).ok().says("2 written");
+        world.run_beside("", &args).ok().says("2 written");
         assert_eq!(fs::read_to_string(world.path(dir).join("a.txt")).unwrap(), "three\n");
-        run_in(&world, dir, &["history"]).ok().says("two");
-        run_in(&world, dir, &["verify", "--all"]).ok();
+        world.run_beside(dir, &["history"]).ok().says("two");
+        world.run_beside(dir, &["verify", "--all"]).ok();
     }
 }
 
 #[test]
 fn a_push_takes_few_requests() {
     let world = World::new();
-    with_credentials(&world);
+    add_credentials(&world);
     let server = LyingS3::start().unwrap();
     for number in 0..300 {
         world.write(&format!("dir-{}/file-{number}", number % 7), crate::world::noise(3_000 + number));
@@ -257,6 +242,6 @@ fn a_mounted_worktree_is_pushed() {
     pushed.ok().says("Sent 2 snapshots").says("worktree mnt: new");
     unmounted.ok();
     let hub = world.path("hub").display().to_string();
-    run_in(&world, "", &["clone", &hub, "clone", "--plain", "--from", "mnt"]).ok();
+    world.run_beside("", &["clone", &hub, "clone", "--plain", "--from", "mnt"]).ok();
     assert_eq!(fs::read_to_string(world.path("clone/new.txt")).unwrap(), "new\n");
 }

@@ -13,11 +13,16 @@ use crate::world::{Ran, World};
 /// A world whose user has credentials, with the name `test`, for both servers.
 pub fn world_with_credentials() -> World {
     let world = World::empty();
+    add_credentials(&world);
+    world
+}
+
+/// Gives the user of a world these credentials.
+pub fn add_credentials(world: &World) {
     let dir = world.path("config/vellum/credentials");
     fs::create_dir_all(&dir).unwrap();
     fs::write(dir.join("test"), SeaweedServer::credentials_file()).unwrap();
     fs::set_permissions(dir.join("test"), fs::Permissions::from_mode(0o600)).unwrap();
-    world
 }
 
 pub fn init(world: &World, url: &str) -> Ran {

@@ -2,23 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match, SeaweedServer};
+use vellum_testkit::{LyingS3, S3Failure, S3Lie, S3Match};
 
 use crate::mounting::wait_until;
+use crate::remote::world_with_credentials;
 use crate::world::{Ran, World, noise};
-
-fn world_with_credentials() -> World {
-    let world = World::empty();
-    let dir = world.path("config/vellum/credentials");
-    fs::create_dir_all(&dir).unwrap();
-    fs::write(dir.join("test"), SeaweedServer::credentials_file()).unwrap();
-    fs::set_permissions(dir.join("test"), fs::Permissions::from_mode(0o600)).unwrap();
-    world
-}
 
 fn spawn_in(world: &World, dir: &str, args: &[&str]) -> Child {
     let mut command = world.command_at_home(args);
@@ -30,10 +21,6 @@ fn finish(child: Child) -> Ran {
     Ran::of(&["in the background"], child.wait_with_output().unwrap())
 }
 
-fn run_in(world: &World, dir: &str, args: &[&str]) -> Ran {
-    finish(spawn_in(world, dir, args))
-}
-
 /// All requests of one kind for objects below a folder.
 fn requests_for(method: &'static str, key: &str) -> S3Match {
     S3Match { method, key: key.to_owned(), skip: 0, times: u32::MAX }
@@ -43,7 +30,7 @@ fn requests_for(method: &'static str, key: &str) -> S3Match {
 fn attach(world: &World, dir: &str, url: &str) {
     fs::create_dir_all(world.path(dir)).unwrap();
     let init = ["init", "--plain", "--name", dir, "--store", url, "--credentials", "test"];
-    run_in(world, dir, &init).ok();
+    world.run_beside(dir, &init).ok();
 }
 
 fn world_with_remote(url: &str) -> World {
@@ -90,10 +77,10 @@ fn a_push_that_is_killed_at_any_request_is_finished_by_the_next() {
         world.run_at_home(&["push", &name, "--tags"]).ok();
         world.run_at_home(&["push", &name, "--tags"]).ok().says("lacks no snapshot");
         let dir = format!("clone-{last}");
-        run_in(&world, "", &["clone", &url, &dir, "--plain", "--credentials", "test"]).ok();
+        world.run_beside("", &["clone", &url, &dir, "--plain", "--credentials", "test"]).ok();
         assert_eq!(fs::read(world.path(&dir).join("dir/1")).unwrap(), noise(90_000), "killed at {last}");
         if last % 5 == 0 {
-            run_in(&world, &dir, &["verify", "--all"]).ok();
+            world.run_beside(&dir, &["verify", "--all"]).ok();
         }
         fs::remove_dir_all(world.path(&dir)).unwrap();
     }
@@ -120,16 +107,16 @@ fn a_collection_waits_for_a_push_and_the_push_for_nothing() {
             .iter()
             .any(|request| request.method == "PUT" && request.key.contains("/index/"))
     });
-    let collected = run_in(&world, "other", &["gc", "run"]).ok();
+    let collected = world.run_beside("other", &["gc", "run"]).ok();
     assert!(
         collected.out.contains("Freed nothing") || collected.err.contains("Freed nothing"),
         "{}",
         collected.out
     );
     finish(push).ok();
-    run_in(&world, "other", &["gc", "run"]).ok();
-    run_in(&world, "other", &["verify", "--all"]).ok();
-    run_in(&world, "other", &["restore", "main"]).ok();
+    world.run_beside("other", &["gc", "run"]).ok();
+    world.run_beside("other", &["verify", "--all"]).ok();
+    world.run_beside("other", &["restore", "main"]).ok();
     assert_eq!(fs::read(world.path("other/dir/new")).unwrap(), noise(200_000));
 }
 
@@ -158,13 +145,13 @@ fn two_who_create_a_volume_in_one_folder_at_once_get_one() {
         }
         for dir in dirs {
             fs::write(world.path(dir).join("file"), dir).unwrap();
-            run_in(&world, dir, &["snapshot", "-m", dir]).ok();
+            world.run_beside(dir, &["snapshot", "-m", dir]).ok();
         }
         for dir in dirs {
-            let history = run_in(&world, dir, &["history", "--all"]).ok();
+            let history = world.run_beside(dir, &["history", "--all"]).ok();
             assert!(dirs.iter().all(|note| history.out.contains(note)), "{}", history.out);
         }
-        run_in(&world, "ann", &["verify", "--all"]).ok();
+        world.run_beside("ann", &["verify", "--all"]).ok();
     }
 }
 
@@ -182,22 +169,22 @@ fn snapshots_of_many_machines_at_once_are_all_there() {
                 for round in 0..4 {
                     fs::write(world.path(machine).join("file"), format!("{machine} {round}")).unwrap();
                     fs::write(world.path(machine).join("same"), noise(50_000 + round)).unwrap();
-                    run_in(world, machine, &["snapshot", "-m", &format!("{machine}-{round}")]).ok();
+                    world.run_beside(machine, &["snapshot", "-m", &format!("{machine}-{round}")]).ok();
                     if round == 2 {
-                        run_in(world, machine, &["tag", "add", &format!("tag-{machine}"), "HEAD"]).ok();
+                        world.run_beside(machine, &["tag", "add", &format!("tag-{machine}"), "HEAD"]).ok();
                     }
                 }
             });
         }
     });
-    let listed = run_in(&world, "machine-0", &["history", "--all", "--json", "-n", "1000"]).ok();
+    let listed = world.run_beside("machine-0", &["history", "--all", "--json", "-n", "1000"]).ok();
     let listed: serde_json::Value = serde_json::from_str(&listed.out).unwrap();
     let notes: BTreeSet<_> =
         listed["snapshots"].as_array().unwrap().iter().map(|item| item["note"].as_str().unwrap()).collect();
     assert_eq!(notes.len(), 20, "{notes:?}");
-    let tags = run_in(&world, "machine-0", &["tag", "list"]).ok();
+    let tags = world.run_beside("machine-0", &["tag", "list"]).ok();
     assert!(machines.iter().all(|machine| tags.out.contains(&format!("tag-{machine}"))), "{}", tags.out);
-    run_in(&world, "machine-3", &["verify", "--all"]).ok();
+    world.run_beside("machine-3", &["verify", "--all"]).ok();
 }
 
 #[test]
@@ -210,7 +197,7 @@ fn a_service_that_asks_for_fewer_requests_gets_fewer_and_all_is_done() {
     world.run_at_home(&["push"]).ok().says("Sent 2 snapshots");
     server.tell_truth();
     attach(&world, "other", &server.store_url("slow"));
-    run_in(&world, "other", &["verify", "--all"]).ok();
+    world.run_beside("other", &["verify", "--all"]).ok();
 }
 
 #[test]

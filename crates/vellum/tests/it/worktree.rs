@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use crate::mounting::{Mount, kill, wait_until};
-use crate::world::{World, run};
+use crate::world::{World, copy_dir, run};
 
 #[test]
 fn worktrees_are_listed_renamed_and_removed() {
@@ -74,7 +74,7 @@ fn with_store_elsewhere() -> (World, std::path::PathBuf) {
 }
 
 fn copy(world: &World, name: &str) {
-    copy_of(&world.tree(), &world.path(name));
+    copy_dir(&world.tree(), &world.path(name));
 }
 /// The notes of all snapshots of the worktree in `dir`, newest first.
 fn notes(dir: &std::path::Path) -> Vec<String> {
@@ -133,9 +133,9 @@ fn a_moved_worktree_goes_on_where_it_is() {
     let listed = run(&dir, &["worktree", "list"], Stdio::null()).ok();
     assert!(listed.out.contains("/moved\n") && !listed.out.contains("not there"), "{}", listed.out);
     // So does one that was restored from a backup in the place of the lost one, and one with a store of its own.
-    copy_of(&dir, &world.path("backup"));
+    copy_dir(&dir, &world.path("backup"));
     std::fs::remove_dir_all(&dir).unwrap();
-    copy_of(&world.path("backup"), &dir);
+    copy_dir(&world.path("backup"), &dir);
     std::fs::remove_dir_all(world.path("backup")).unwrap();
     run(&dir, &["snapshot", "-q", "-m", "three"], Stdio::null()).ok();
     assert_eq!(notes(&dir), ["three", "two", "one"]);
@@ -144,10 +144,6 @@ fn a_moved_worktree_goes_on_where_it_is() {
     run(&whole.path("moved"), &["worktree", "relocate"], Stdio::null()).ok();
     let listed = run(&whole.path("moved"), &["worktree", "list"], Stdio::null()).ok();
     assert!(!listed.out.contains("not there"), "{}", listed.out);
-}
-
-fn copy_of(from: &std::path::Path, to: &std::path::Path) {
-    assert!(std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }
 
 #[test]

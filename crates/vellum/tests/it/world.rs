@@ -143,6 +143,11 @@ impl World {
         command
     }
 
+    /// The same in a directory beside the worktree, as another machine has it.
+    pub fn run_beside(&self, dir: &str, args: &[&str]) -> Ran {
+        Ran::of(args, self.command_at_home(args).current_dir(self.path(dir)).output().unwrap())
+    }
+
     /// Runs the binary in the worktree with this on standard input.
     pub fn run_with_input(&self, args: &[&str], input: &str) -> Ran {
         let file = self.path("input");
@@ -158,6 +163,11 @@ impl World {
         assert_eq!(value["version"], 1);
         value
     }
+}
+
+/// Copies a directory with all that is in it.
+pub fn copy_dir(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }
 
 /// Bytes that no compressor makes smaller.
