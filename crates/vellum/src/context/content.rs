@@ -23,12 +23,12 @@ use crate::ui::progress::ProgressTask;
 
 /// Content by path.
 pub struct ContentPaths {
-    source: ContentSource,
+    source: ContentOrigin,
     /// From the root.
     paths: Vec<Vec<u8>>,
 }
 
-enum ContentSource {
+enum ContentOrigin {
     Mount(MountProcess),
     Snapshot(Box<Volume>, Box<HistoryEntry>),
 }
@@ -40,7 +40,7 @@ impl ContentPaths {
             let volume = context.open_volume()?;
             let entry = volume.resolve_snapshot(snapshot)?;
             let paths = context.paths_for_volume(&volume)?.parse_paths(typed)?;
-            return Ok(Self { source: ContentSource::Snapshot(volume.into(), entry.into()), paths });
+            return Ok(Self { source: ContentOrigin::Snapshot(volume.into(), entry.into()), paths });
         }
         let Some(process) = context.find_mount_process()? else {
             return Err(CliError::usage_error(
@@ -49,24 +49,24 @@ impl ContentPaths {
             ));
         };
         let paths = context.paths_at_root(&process.mountpoint).parse_paths(typed)?;
-        Ok(Self { source: ContentSource::Mount(process), paths })
+        Ok(Self { source: ContentOrigin::Mount(process), paths })
     }
 
     /// These paths as pins with names: in a mount each path by itself, named after the worktree and it; those of a snapshot
     /// together, named after the snapshot and the first.
     pub fn name_pins(self) -> Vec<(String, Self)> {
         match self.source {
-            ContentSource::Mount(process) => {
+            ContentOrigin::Mount(process) => {
                 let name_pin = |path: Vec<u8>| {
                     let name = default_pin_name(&process.worktree, &path);
-                    (name, Self { source: ContentSource::Mount(process.clone()), paths: vec![path] })
+                    (name, Self { source: ContentOrigin::Mount(process.clone()), paths: vec![path] })
                 };
                 self.paths.into_iter().map(name_pin).collect()
             }
-            ContentSource::Snapshot(volume, entry) => {
+            ContentOrigin::Snapshot(volume, entry) => {
                 let first = self.paths.first().map(Vec::as_slice).unwrap_or_default();
                 let name = default_pin_name(format::shorten_id(&entry.id.to_string()), first);
-                vec![(name, Self { source: ContentSource::Snapshot(volume, entry), paths: self.paths })]
+                vec![(name, Self { source: ContentOrigin::Snapshot(volume, entry), paths: self.paths })]
             }
         }
     }
@@ -80,7 +80,7 @@ impl ContentPaths {
     ) -> Result<ContentReply> {
         let task = ProgressTask { first: "Looking", verb: "Fetching", item: "file" };
         let done = context.run_with_progress(task, |meter| match &self.source {
-            ContentSource::Mount(process) => {
+            ContentOrigin::Mount(process) => {
                 // A pin holds what is in the store: what programs have written, and the kernel has not handed over
                 // yet, must become part of the worktree first.
                 if pin.is_some() {
@@ -91,7 +91,7 @@ impl ContentPaths {
                 let answer = process.send_long_request(&request, meter)?;
                 Ok(answer.content.unwrap_or_default())
             }
-            ContentSource::Snapshot(volume, entry) => {
+            ContentOrigin::Snapshot(volume, entry) => {
                 let pin =
                     pin.map(|name| NewPin { name: name.into(), content: control::join_shown(&self.paths) });
                 let scope = if names_only { ContentScope::Names } else { ContentScope::Readable };
@@ -122,7 +122,7 @@ impl ContentPaths {
     pub fn evict(&self, context: &CommandContext) -> Result<ContentReply> {
         let task = ProgressTask { first: "Looking", verb: "Removing", item: "file" };
         context.run_with_progress(task, |meter| match &self.source {
-            ContentSource::Mount(process) => {
+            ContentOrigin::Mount(process) => {
                 // Files with content that is not in the store are left out: the process must know of everything that
                 // programs have written.
                 process.sync_filesystem()?;
@@ -133,7 +133,7 @@ impl ContentPaths {
                 let request = ControlRequest::Evict { paths: self.paths.clone(), open };
                 Ok(process.send_long_request(&request, meter)?.content.unwrap_or_default())
             }
-            ContentSource::Snapshot(volume, entry) => {
+            ContentOrigin::Snapshot(volume, entry) => {
                 let selected = self.select_in_snapshot(volume, entry, ContentScope::Content, meter)?;
                 let SelectedContent { files, pieces, refused } = selected;
                 let bytes = volume.evict_content(&pieces)?;
