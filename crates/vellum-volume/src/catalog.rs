@@ -73,18 +73,20 @@ impl KnownRecords {
 }
 
 impl SnapshotCatalog {
-    /// A catalog that is read when it is first needed.
+    /// Opens a catalog. Its file is read when it is first needed.
     #[must_use]
     pub fn open(objects: Arc<dyn ObjectStore>, keys: Arc<VolumeKeys>, state: StateDir) -> Self {
         Self { objects, keys, state, known: Mutex::default() }
     }
 
-    /// Stores a new record, durably; gives its id.
+    /// Stores a new record durably, and returns its id. A record that the store has already counts as stored. Fails if the
+    /// store refuses it, or if what it has under the id cannot be read.
     pub fn store_record(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
         self.store_record_in(LIVE, record)
     }
 
-    /// Stores the record of a snapshot that was forgotten: the history can be followed across it.
+    /// Stores the record of a snapshot that was forgotten, so that the history can be followed across it. Fails as
+    /// [`Self::store_record`] does.
     pub fn store_forgotten_record(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
         self.store_record_in(FORGOTTEN, record)
     }
@@ -103,7 +105,8 @@ impl SnapshotCatalog {
         Ok(id)
     }
 
-    /// The record of a snapshot. The catalog spares the request.
+    /// Returns the record of a snapshot, which may be a forgotten one: from the catalog, or else from the store. Fails with
+    /// [`VolumeError::MissingRecord`] if neither has it, and with [`VolumeError::Damaged`] if it is not authentic.
     pub fn get_record(&self, id: &SnapshotId) -> Result<Arc<SnapshotRecord>> {
         if let Some(record) = self.with_known_records(|known| self.find_record(known, id)) {
             return Ok(record);
@@ -113,7 +116,7 @@ impl SnapshotCatalog {
         Ok(Arc::new(record))
     }
 
-    /// How many of the snapshots that the store listed last are wanted. Damaged records are left out.
+    /// Counts the wanted snapshots among those that the store listed last. Damaged records are left out.
     pub fn count_listed(&self, is_wanted: impl Fn(&SnapshotId, &RecordSummary<'_>) -> bool) -> Result<usize> {
         let ids = self.last_listed_ids()?;
         let unknown: Vec<_> = self.with_known_records(|known| {
@@ -132,7 +135,7 @@ impl SnapshotCatalog {
         }))
     }
 
-    /// The record as the store has it now, authenticated.
+    /// Returns the record of a snapshot as the store has it now, authenticated. Fails as [`Self::get_record`] does.
     pub fn fetch_record(&self, id: &SnapshotId) -> Result<SnapshotRecord> {
         match self.fetch_record_from(LIVE, id) {
             Err(VolumeError::MissingRecord(_)) => self.fetch_record_from(FORGOTTEN, id),
@@ -140,7 +143,7 @@ impl SnapshotCatalog {
         }
     }
 
-    /// Whether the store has a snapshot now, not forgotten.
+    /// Returns whether the store has a snapshot now that was not forgotten.
     pub fn has_snapshot(&self, id: &SnapshotId) -> Result<bool> {
         match self.objects.get_object(&record_key(LIVE, id)?, OBJECT_MAX) {
             Ok(_) => Ok(true),
@@ -149,7 +152,8 @@ impl SnapshotCatalog {
         }
     }
 
-    /// The record of a forgotten snapshot as the store has it now, authenticated.
+    /// Returns the record of a forgotten snapshot as the store has it now, authenticated. Fails with
+    /// [`VolumeError::MissingRecord`] if the snapshot was not forgotten.
     pub fn fetch_forgotten_record(&self, id: &SnapshotId) -> Result<SnapshotRecord> {
         self.fetch_record_from(FORGOTTEN, id)
     }
@@ -182,12 +186,13 @@ impl SnapshotCatalog {
         Ok(record)
     }
 
-    /// Ids of all snapshots in the store, sorted.
+    /// Returns the ids of all snapshots in the store, in ascending order.
     pub fn list_ids(&self) -> Result<Vec<SnapshotId>> {
         self.list_folder_ids(LIVE)
     }
 
-    /// Ids of all snapshots that the store had when it was asked last, sorted: what one command names them by.
+    /// Returns the ids of all snapshots that the store had when it was asked last, in ascending order. So all names that one
+    /// command resolves refer to one list.
     pub fn last_listed_ids(&self) -> Result<Arc<[SnapshotId]>> {
         if let Some(listed) = &self.known.lock().listed {
             return Ok(listed.clone());
@@ -199,7 +204,7 @@ impl SnapshotCatalog {
         Ok(listed)
     }
 
-    /// Ids of the snapshots that were forgotten, sorted.
+    /// Returns the ids of the snapshots that were forgotten, in ascending order.
     pub fn list_forgotten_ids(&self) -> Result<Vec<SnapshotId>> {
         self.list_folder_ids(FORGOTTEN)
     }
@@ -214,7 +219,7 @@ impl SnapshotCatalog {
         Ok(ids)
     }
 
-    /// Objects among the records that cannot be any.
+    /// Returns the objects in the folders of records whose names are not those of records.
     pub fn list_foreign_objects(&self) -> Result<Vec<ObjectKey>> {
         let mut strangers = Vec::new();
         for folder in [LIVE, FORGOTTEN] {
@@ -224,7 +229,8 @@ impl SnapshotCatalog {
         Ok(strangers)
     }
 
-    /// Ids of all snapshots that are known here, without asking the store.
+    /// Returns the ids of all snapshots whose records the catalog holds undamaged, in no particular order. The store is not
+    /// asked.
     pub fn known_ids(&self) -> Vec<SnapshotId> {
         self.with_known_records(|known| {
             // Only what is whole counts: the ids in a damaged file name nothing.
@@ -234,7 +240,8 @@ impl SnapshotCatalog {
         })
     }
 
-    /// Ids in the catalog, sorted, whether their records are whole or not: enough to tell short ids apart.
+    /// Returns the ids in the catalog, in ascending order, whether their records are damaged or not: enough to tell short ids
+    /// apart.
     pub fn cached_ids(&self) -> Arc<[SnapshotId]> {
         self.with_known_records(|known| {
             let mut ids: Vec<_> = known.records.keys().chain(known.places.keys()).copied().collect();
@@ -244,14 +251,14 @@ impl SnapshotCatalog {
         })
     }
 
-    /// Ids of all snapshots that are known here, sorted: what the store listed last, or else what is cached. Enough to
-    /// shorten an id that is shown.
+    /// Returns the ids of all snapshots that are known here, in ascending order: what the store listed last, or else what the
+    /// catalog has. Enough to shorten an id that is shown.
     pub fn ids_for_display(&self) -> Arc<[SnapshotId]> {
         let listed = self.known.lock().listed.clone();
         listed.unwrap_or_else(|| self.cached_ids())
     }
 
-    /// The record of a snapshot as the store has it now, authenticated; None if it was forgotten or is missing.
+    /// Returns the record of a snapshot as the store has it now, authenticated; None if it was forgotten or is missing.
     pub fn try_fetch_record(&self, id: &SnapshotId) -> Result<Option<SnapshotRecord>> {
         match self.fetch_record_from(LIVE, id) {
             Ok(record) => Ok(Some(record)),
@@ -260,7 +267,7 @@ impl SnapshotCatalog {
         }
     }
 
-    /// All snapshots in the store with their records, in no particular order. The first damaged one is an error.
+    /// Returns all snapshots in the store with their records, in no particular order. Fails if one of them is damaged.
     pub fn load_all_records(&self) -> Result<Vec<(SnapshotId, Arc<SnapshotRecord>)>> {
         let ListedRecords { sound, damaged } = self.read_all_records()?;
         match damaged.into_iter().next() {
@@ -269,7 +276,7 @@ impl SnapshotCatalog {
         }
     }
 
-    /// All snapshots in the store: those whose records can be read, and those whose records are damaged.
+    /// Returns all snapshots in the store: those whose records can be read, and those whose records are damaged.
     pub fn read_all_records(&self) -> Result<ListedRecords> {
         let ids = self.list_ids()?;
         let missing: Vec<_> = self.with_known_records(|known| {
@@ -302,13 +309,15 @@ impl SnapshotCatalog {
         Ok(damaged)
     }
 
-    /// Takes a snapshot out of the history; its blobs go with the next collection. The record moves aside, so
-    /// that a history can be followed across it. Killed halfway, the snapshot is still there.
+    /// Takes a snapshot out of the history; the next collection deletes its blobs. The record moves to the forgotten ones,
+    /// so that a history can be followed across it. If this is killed halfway, the snapshot is still there. Fails with
+    /// [`VolumeError::MissingRecord`] if the store has no such snapshot.
     pub fn forget_snapshot(&self, id: &SnapshotId) -> Result<()> {
         let sealed = match self.objects.get_object(&record_key(LIVE, id)?, OBJECT_MAX) {
             Err(StoreError::NotFound { .. }) => return Err(VolumeError::MissingRecord(*id)),
             other => other?,
         };
+        // The copy first: between the two requests the record is in both folders, never in none.
         match self.objects.put_object(&record_key(FORGOTTEN, id)?, &sealed) {
             Ok(()) | Err(StoreError::Exists { .. }) => {}
             Err(error) => return Err(error.into()),
@@ -375,6 +384,7 @@ impl SnapshotCatalog {
             known.records.extend(records.iter().map(|(id, record)| (*id, Arc::new(record.clone()))));
             // A catalog that cannot be written costs the next command a few requests, nothing else.
             if known.damaged {
+                // Written anew as a whole, with what can be read of it: entries after a damaged one are never found.
                 for id in known.places.keys().copied().collect::<Vec<_>>() {
                     self.find_record(known, &id);
                 }
@@ -391,8 +401,11 @@ impl SnapshotCatalog {
         let path = self.state.join(CATALOG_FILE);
         let mut file = File::options().append(true).create(true).mode(0o600).open(path)?;
         vellum_store::set_owner_from_dir(File::open(self.state.path())?, &file)?;
+        // Two processes that begin a file at once both write the magic: the second one reads as a damaged entry, and the
+        // file is written anew.
         let mut bytes = if file.metadata()?.len() == 0 { MAGIC.to_vec() } else { Vec::new() };
         bytes.extend_from_slice(entries);
+        // In one write, and not synced: after a crash the tail may be torn, and is then read from the store.
         file.write_all(&bytes)
     }
 }

@@ -49,7 +49,7 @@ pub struct ChangeAspects {
 }
 
 impl ChangeAspects {
-    /// Whether anything differs.
+    /// Returns whether anything differs.
     #[must_use]
     pub fn has_change(&self) -> bool {
         self.content || self.kind || self.mode || self.owner || self.time || self.xattr
@@ -83,7 +83,7 @@ pub struct FileChange {
 }
 
 impl FileChange {
-    /// The path to sort and show by: the new one where there is one.
+    /// Returns the path to sort and show by: the new one if there is one.
     #[must_use]
     pub fn path(&self) -> &[u8] {
         self.new.as_ref().or(self.old.as_ref()).map_or(b"", |side| &side.path)
@@ -145,13 +145,16 @@ struct CollectedChanges {
 }
 
 impl StateComparison<'_> {
-    /// All differences, sorted by path, of two states of one line, or of which nothing is known.
+    /// Returns all differences, sorted by path, of two states of one line of history, or of which nothing is known. Fails as
+    /// [`Self::find_changes_sharing`] does.
     pub fn find_changes(&self) -> Result<Vec<FileChange>> {
         self.find_changes_sharing(None)
     }
 
-    /// All differences, sorted by path. Inode numbers below `shared` mean the same file in both states, those from it
-    /// on were given out by each line for itself; see [`crate::Volume::find_shared_bound`].
+    /// Returns all differences, sorted by path. Inode numbers below `shared` mean the same file in both states, those from it
+    /// on were given out by each line for itself; see [`crate::Volume::find_shared_bound`]. Fails with
+    /// [`VolumeError::BadTree`] if a tree contradicts itself, and with [`VolumeError::DeepPaths`] if the changed paths are
+    /// too long to be listed.
     pub fn find_changes_sharing(&self, shared: Option<Ino>) -> Result<Vec<FileChange>> {
         let mut collected = self.collect_changes()?;
         if let Some(shared) = shared {
@@ -165,8 +168,8 @@ impl StateComparison<'_> {
         Ok(changes)
     }
 
-    /// Every inode of which anything differs, link counts and directory times included; and whether one of them has
-    /// several names, of which the list does not say where they are. Takes some bytes for each of them.
+    /// Returns every inode of which anything differs, link counts and directory times included; and whether one of them has
+    /// several names, of which the list does not say where they are. Takes some bytes of memory for each of them.
     pub fn find_touched_inodes(&self) -> Result<(BTreeSet<Ino>, bool)> {
         let mut touched = BTreeSet::new();
         let mut has_other_names = false;
@@ -345,6 +348,8 @@ impl<'a> ChangePairing<'a> {
     }
 
     fn finish_pairing(mut self) -> Result<Vec<FileChange>> {
+        // In this order: a number that both states have is the strongest sign that two entries are one file, the same path
+        // the next, and equal content the weakest.
         self.pair_renames()?;
         self.pair_replacements()?;
         self.pair_equal_content()?;
@@ -559,7 +564,7 @@ fn new_change_side(tree: &FsTree, inode: &InodeRecord) -> Result<ChangeSide> {
     Ok(ChangeSide { path, ino: inode.ino, kind: attr.kind, size: attr.size })
 }
 
-/// Whether a path is `scope` or lies under it; the empty scope holds everything.
+/// Returns whether a path is `scope` or lies under it. The empty scope contains everything.
 #[must_use]
 pub fn is_path_within(path: &[u8], scope: &[u8]) -> bool {
     scope.is_empty() || path.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))

@@ -57,7 +57,7 @@ pub struct AncestorWalk<'a> {
 }
 
 impl<'a> AncestorWalk<'a> {
-    /// Starts at these snapshots.
+    /// Starts at these snapshots. Fails if the store cannot list its snapshots, or a record of one of them cannot be read.
     pub fn from_heads(
         catalog: &'a SnapshotCatalog,
         heads: impl IntoIterator<Item = SnapshotId>,
@@ -76,6 +76,7 @@ impl<'a> AncestorWalk<'a> {
         }
         match self.catalog.get_record(&id) {
             Ok(record) => self.queue.push(HistoryEntry { id, record }),
+            // Forgotten so long ago that its record is gone too. A listed snapshot without a record is damage.
             Err(VolumeError::MissingRecord(_)) if self.live.binary_search(&id).is_err() => {}
             Err(error) => return Err(error),
         }
@@ -102,15 +103,17 @@ impl Iterator for AncestorWalk<'_> {
 }
 
 impl Volume {
-    /// The inode number from which on two snapshots' numbers were given out by different lines of history: below it,
-    /// both mean the same file by a number. None if that cannot be known.
+    /// Returns the inode number from which on two snapshots' numbers were given out by different lines of history: below it,
+    /// a number means the same file in both. None if that cannot be known.
     pub fn find_shared_bound(&self, a: SnapshotId, b: SnapshotId) -> Result<Option<Ino>> {
+        // Without common history, both lines began to count after the root.
         let Some(base) = self.find_common_ancestor(a, b)? else { return Ok(Some(Ino(Ino::ROOT.0 + 1))) };
         // The tree of a forgotten snapshot may be gone.
         Ok(self.open_tree(base.record.root).read_super_block().ok().map(|record| record.next_ino))
     }
 
-    /// The newest snapshot that two descend from; one of them, if the other descends from it.
+    /// Returns the newest snapshot that two descend from, which is one of them if the other descends from it. None if they
+    /// have no common history, or what joined it is gone.
     pub fn find_common_ancestor(&self, a: SnapshotId, b: SnapshotId) -> Result<Option<HistoryEntry>> {
         let mut sides: HashMap<SnapshotId, u8> = HashMap::new();
         let mut queue = BinaryHeap::new();
@@ -142,7 +145,7 @@ impl Volume {
     }
 }
 
-/// Every snapshot of the store, newest first.
+/// Returns every snapshot of the store, newest first. Fails if a record is damaged.
 pub fn list_history(catalog: &SnapshotCatalog) -> Result<Vec<HistoryEntry>> {
     let mut entries: Vec<_> =
         catalog.load_all_records()?.into_iter().map(|(id, record)| HistoryEntry { id, record }).collect();

@@ -104,7 +104,7 @@ impl Lease {
         UnixTime { secs: renewed.secs.saturating_add(self.term.into()), ..renewed }
     }
 
-    /// Adds the stored form.
+    /// Encodes the lease as a part of the head (docs/format.md).
     pub fn encode(&self, writer: &mut FieldWriter) {
         writer.write_raw(&self.token.0).write_bytes(&self.session.encode());
         match &self.mountpoint {
@@ -115,7 +115,7 @@ impl Lease {
         writer.write_varint(self.term.into()).write_u8(self.ended.into());
     }
 
-    /// Reads the stored form.
+    /// Decodes what [`Self::encode`] wrote. Fails if the term is not 1 second to 24 hours.
     pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let token = LeaseToken(reader.read_array()?);
         let session = SessionObject::decode(reader.read_bytes(SESSION_MAX)?)?;
@@ -125,6 +125,7 @@ impl Lease {
             _ => return Err(DecodeError::Invalid("mountpoint")),
         };
         let since = UnixTime::decode(reader)?;
+        // A foreign term must neither lock others out for ever nor end at once.
         let term = reader.read_varint_u32()?;
         if !TERMS.contains(&term) {
             return Err(DecodeError::Invalid("term"));

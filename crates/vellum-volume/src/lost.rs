@@ -204,7 +204,7 @@ impl Volume {
         LostBlobsFile { blobs, damaged_packs: Vec::new(), renewed }.write_to_state(&self.state)
     }
 
-    /// What a snapshot on top of the state at `root` has to store again. Looks at the whole tree only if packs are
+    /// Returns what a snapshot on top of the state at `root` has to store again. Looks at the whole tree only if packs are
     /// missing, or something was found damaged, since the last tree was made whole. Whether packs are missing from a
     /// service is asked only if something was found.
     pub fn plan_renewal(&self, root: MapRoot) -> Result<LostContent> {
@@ -266,7 +266,7 @@ impl Volume {
         }
     }
 
-    /// A snapshot was made of everything that could be read: what was lost of the state at `root` is stored again.
+    /// Notes that a snapshot was made of everything that could be read: what was lost of the state at `root` is stored again.
     pub fn record_renewed_tree(&self, root: MapRoot) {
         let note = self.read_lost_blobs();
         let missing: HashSet<PackId> = self.blobs.find_missing_packs().unwrap_or_default();
@@ -282,7 +282,7 @@ impl Volume {
     }
 }
 
-/// Whether an error says that something stored is damaged or missing.
+/// Returns whether an error says that something stored is damaged or missing.
 #[must_use]
 pub fn is_damage_error(error: &VolumeError) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)

@@ -73,8 +73,10 @@ pub struct MergedTree {
 }
 
 impl Volume {
-    /// Merges two states. What the result needs goes to `session`, which the caller flushes.
+    /// Merges two states. What the result needs is put into `session`, which the caller flushes. Fails with
+    /// [`VolumeError::BadTree`](crate::VolumeError::BadTree) if a tree contradicts itself.
     pub fn merge_trees(&self, input: &MergeInput<'_>, session: &WriteSession) -> Result<MergedTree> {
+        // The sides are ordered by id: whoever merges, and whichever side they call theirs, gets the same tree.
         let is_ours_first = input.ours.id <= input.theirs.id;
         let collect = |side| SideChanges::collect(self, &input.base.root, side);
         let ours = collect(input.ours)?;

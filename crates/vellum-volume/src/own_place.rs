@@ -27,9 +27,11 @@ pub enum ReservedDirectory {
 }
 
 impl ReservedDirectory {
-    /// The one that a path is, or lies in. What of the path does not exist counts by its name.
+    /// Returns the reserved directory that a path is, or lies in. Components of the path that do not exist count by their
+    /// names.
     #[must_use]
     pub fn find_containing(path: &Path) -> Option<Self> {
+        // Symlinks are resolved first: they may lead into a store from anywhere.
         let real = resolve_existing_path(path);
         real.ancestors().find_map(|dir| {
             if dir.file_name() == Some(OsStr::new(STATE_DIR)) {
@@ -40,7 +42,7 @@ impl ReservedDirectory {
         })
     }
 
-    /// What it is, with an article.
+    /// Returns what messages call it, with an article.
     #[must_use]
     pub fn display_name(&self) -> &'static str {
         match self {
@@ -49,7 +51,7 @@ impl ReservedDirectory {
         }
     }
 
-    /// Where it is.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
@@ -58,7 +60,8 @@ impl ReservedDirectory {
     }
 }
 
-/// Whether a directory is a store, by the first bytes of its file `config`, if it has one, and by the folders in it.
+/// Returns whether a directory is a store: its file `config` begins like one, or it has all folders of a store. `config`
+/// is the beginning of that file, [`CONFIG_HEAD_LEN`] bytes if there are so many.
 pub fn is_vellum_store(config: Option<&[u8]>, has_folder: impl Fn(&str) -> bool) -> bool {
     config.is_some_and(|head| head.starts_with(MAGIC)) || STORE_FOLDERS.into_iter().all(has_folder)
 }

@@ -118,7 +118,7 @@ pub struct RecordSummary<'a> {
 }
 
 impl<'a> RecordSummary<'a> {
-    /// Reads the beginning of an encoded record; what follows is not checked.
+    /// Decodes the beginning of an encoded record; what follows is not checked.
     pub fn decode(bytes: &'a [u8]) -> std::result::Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let RecordStart { counter, time, worktree, .. } = RecordStart::decode(&mut reader)?;
@@ -156,19 +156,19 @@ impl<'a> RecordStart<'a> {
 const PATHS_MAX: usize = 1000;
 
 impl SnapshotRecord {
-    /// The id of this record.
+    /// Computes the id of this record: a keyed hash of all that is known when the snapshot is made, so without its tree.
     #[must_use]
     pub fn compute_id(&self, keys: &VolumeKeys) -> SnapshotId {
         SnapshotId(keys.compute_record_id(RecordDomain::Snapshot, &self.encode_identity()))
     }
 
-    /// When and where it was made.
+    /// Returns when and where it was made.
     #[must_use]
     pub fn summarize(&self) -> RecordSummary<'_> {
         RecordSummary { time: self.time, counter: self.counter, worktree: &self.worktree }
     }
 
-    /// What the id is the hash of: all that is known when a snapshot is made.
+    /// Encodes what the id is the hash of. A mounted worktree needs the id before the tree exists.
     fn encode_identity(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
         writer.write_u8(VERSION).write_raw(&self.nonce).write_varint(self.parents.len() as u64);
@@ -191,7 +191,7 @@ impl SnapshotRecord {
         writer.into_vec()
     }
 
-    /// The plaintext of the stored record.
+    /// Encodes the plaintext of the stored record (docs/format.md).
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::from_vec(self.encode_identity());
@@ -200,7 +200,8 @@ impl SnapshotRecord {
         writer.into_vec()
     }
 
-    /// Reads what `encode` wrote.
+    /// Decodes what [`Self::encode`] wrote. Fails with [`DecodeError::Version`] if another version wrote it, and if a field
+    /// is longer than [`Self::clamp_fields`] leaves it.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let RecordStart { nonce, parents, counter, time, worktree } = RecordStart::decode(&mut reader)?;
@@ -213,6 +214,7 @@ impl SnapshotRecord {
             1 => SnapshotOrigin::Safety,
             _ => return Err(DecodeError::Invalid("origin")),
         };
+        // All paths share one limit: many short ones or a few long ones.
         let mut room = PATHS_LEN_MAX;
         let mut path = |reader: &mut FieldReader<'_>| {
             let path = reader.read_bytes(room)?;
@@ -241,7 +243,7 @@ impl SnapshotRecord {
         })
     }
 
-    /// Shortens what is over the limits of the format, so that every record can be read back.
+    /// Shortens the fields that are longer than the format allows, so that every record can be read back.
     pub fn clamp_fields(&mut self) {
         let mut room = PATHS_LEN_MAX;
         let fits = |path: &&Vec<u8>| {

@@ -216,6 +216,7 @@ impl<'v> ContentSelector<'v> {
         if self.scope == ContentScope::Content || self.volume.blobs.local_copies().is_none() {
             return Ok(());
         }
+        // Read for the record of what was read: the nodes on the way are what has to be here.
         let recorder = NodeRecorder { nodes: &self.volume.nodes, seen: &self.nodes };
         let end = MapKey::first_for_tag(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
         let span = KeySpan::from_bounds(MapKey::for_attr(ino).as_bytes(), end.as_bytes());
@@ -366,6 +367,7 @@ impl Volume {
         let mut fetched = 0;
         let mut selected = select()?;
         for _ in 0..ROUNDS {
+            // A pin before the content: what comes is not pushed out again by something else.
             match pin {
                 Some(pin) => self.pin_pieces(cache, pin, &selected.pieces)?,
                 None => check_room(

@@ -24,7 +24,10 @@ const PREFIX_MIN: usize = 4;
 const LATEST: &str = "latest";
 
 impl Volume {
-    /// Returns the snapshot that `text` names.
+    /// Returns the snapshot that `text` names. Fails with [`VolumeError::UnknownSnapshot`] if nothing has the name, with
+    /// [`VolumeError::Ambiguous`] or [`VolumeError::SeveralNamed`] if several have it, with
+    /// [`VolumeError::BadExpression`] if it cannot be parsed, and with [`VolumeError::NoSnapshotThere`] if the name is known
+    /// and leads to no snapshot.
     pub fn resolve_snapshot(&self, text: &str) -> Result<HistoryEntry> {
         let (base, steps) = split_steps(text)?;
         let id = self.resolve_base(base)?;
@@ -39,6 +42,7 @@ impl Volume {
             return self.find_by_time(text, moment);
         }
         if let Ok(id) = text.parse::<SnapshotId>() {
+            // A snapshot made since the last listing is asked for again before it counts as unknown.
             let seen = || Ok::<_, VolumeError>(self.catalog.last_listed_ids()?.binary_search(&id).is_ok());
             return if seen()? || self.catalog.list_ids()?.binary_search(&id).is_ok() {
                 Ok(id)
@@ -95,7 +99,7 @@ impl Volume {
         Ok(newest.map(|entry| entry.id).or(self.read_head()?))
     }
 
-    /// How many snapshots this worktree has made after the one that it stands on, and does not have in its history.
+    /// Counts the snapshots that this worktree made after the one that it stands on, as after a restore.
     pub fn count_newer_than_head(&self) -> Result<usize> {
         let Some(head) = self.read_head()? else { return Ok(0) };
         let record = self.catalog.get_record(&head)?;
@@ -188,8 +192,8 @@ impl Volume {
         Ok(entry)
     }
 
-    /// The shortest beginning of `id` that no other snapshot shares, eight digits at least. A service is not asked for its
-    /// list only for that: the snapshots that are known here have to do.
+    /// Returns the shortest beginning of `id` that no other snapshot shares, at least 8 hexadecimal digits. A service is not
+    /// asked for its list only for that: the snapshots that are known here must do.
     pub fn short_id(&self, id: &SnapshotId) -> Result<String> {
         let ids = match self.objects.is_remote() {
             true => self.catalog.ids_for_display(),
@@ -220,7 +224,8 @@ fn format_candidates(matches: &[&SnapshotId], ids: &[SnapshotId]) -> Vec<String>
     shown
 }
 
-/// The shortest beginning of `id` that is unique among the sorted `ids`, eight digits at least.
+/// Returns the shortest beginning of `id` that is unique among `ids`, which are in ascending order; at least 8 hexadecimal
+/// digits.
 #[must_use]
 pub fn shorten_id(id: &SnapshotId, ids: &[SnapshotId]) -> String {
     let full = id.to_string();

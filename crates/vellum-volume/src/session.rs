@@ -65,7 +65,7 @@ impl SessionObject {
         }
     }
 
-    /// The plaintext of the stored session.
+    /// Encodes the plaintext of the stored session (docs/format.md).
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = FieldWriter::new();
@@ -78,7 +78,7 @@ impl SessionObject {
         writer.into_vec()
     }
 
-    /// Reads what `encode` wrote.
+    /// Decodes what [`Self::encode`] wrote.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, vellum_types::DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let version = reader.read_u8()?;
@@ -150,7 +150,7 @@ impl WriteSession {
         Ok(begun)
     }
 
-    /// Continues writing after a flush.
+    /// Continues writing after a flush. Fails if the index cannot be read.
     pub fn resume_session(&mut self, volume: &Volume) -> Result<()> {
         // What was condemned before this session stood must not be relied on: look again now.
         volume.blobs.refresh_index()?;
@@ -158,26 +158,29 @@ impl WriteSession {
         Ok(())
     }
 
-    /// Returns the writer of blobs.
+    /// Returns the writer of blobs. Fails with [`VolumeError::SessionLost`] between a flush and
+    /// [`WriteSession::resume_session`].
     pub fn blobs(&self) -> Result<&BlobWriter> {
         self.blobs.as_ref().ok_or(VolumeError::SessionLost)
     }
 
-    /// Stores a blob unless the volume has it.
+    /// Stores a blob unless the volume has it, and returns its id. It can be read after the next flush.
     pub fn put_blob(&self, kind: BlobKind, plaintext: &[u8]) -> Result<BlobId> {
         Ok(self.blobs()?.put_blob(kind, plaintext)?)
     }
 
-    /// Renews the session if it is due; to be called regularly during long work.
+    /// Renews the session if it is due; to be called regularly during long work. Fails with [`VolumeError::SessionLost`] if
+    /// another process ended it.
     pub fn renew_if_due(&self) -> Result<()> {
         self.claim.renew_if_due()
     }
 
-    /// Makes all blobs durable and visible in the index. Fails if the session was lost meanwhile, so that no snapshot
-    /// refers to blobs that may be deleted. The session exists until [`WriteSession::end_session`].
+    /// Makes all blobs durable and visible in the index. Fails with [`VolumeError::SessionLost`] if the session was lost
+    /// meanwhile, so that no snapshot refers to blobs that may be deleted. The session exists until [`WriteSession::end_session`].
     pub fn flush_blobs(&mut self) -> Result<WriteStats> {
         let writer = self.blobs.take().ok_or(VolumeError::SessionLost)?;
         let stats = writer.finish()?;
+        // Asked last: a collector that ended the session at any moment before may have deleted what the new blobs rely on.
         self.claim.check_not_lost()?;
         if self.is_damage_noted {
             // Otherwise every later session would store them once more.
@@ -186,7 +189,8 @@ impl WriteSession {
         Ok(stats)
     }
 
-    /// Ends the session, after a ref or record names what was written. Fails if the session was lost before.
+    /// Ends the session, after a ref or record names what was written. Fails with [`VolumeError::SessionLost`] if it was lost
+    /// before.
     pub fn end_session(self) -> Result<()> {
         self.claim.end_claim()
     }

@@ -82,7 +82,7 @@ pub struct DirectoryIdentity {
 }
 
 impl WorktreeFile {
-    /// The description of a new worktree.
+    /// Describes a new worktree.
     #[must_use]
     pub fn new(volume: VolumeId, store: String, worktree: String, encrypted: bool) -> Self {
         Self {
@@ -105,7 +105,8 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// The state directory of the worktree that `start` lies in.
+    /// Returns the state directory of the worktree that `start` lies in. Fails with [`VolumeError::NoVolume`] if it lies in
+    /// none.
     pub fn find_enclosing(start: &Path) -> Result<Self> {
         for path in start.ancestors().map(|dir| dir.join(STATE_DIR)) {
             match fs::metadata(path.join(WORKTREE_FILE)) {
@@ -122,17 +123,18 @@ impl StateDir {
         Err(VolumeError::NoVolume(start.into()))
     }
 
-    /// The state directory that `root` has, or would have.
+    /// Returns the state directory that `root` has, or would have.
     pub(crate) fn for_root(root: &Path) -> Self {
         Self { path: root.join(STATE_DIR) }
     }
 
-    /// A folder of this state directory as one of its own: what is known of another store of the volume.
+    /// Returns a folder of this state directory as a state directory: what is known of another store of the volume.
     pub(crate) fn within(&self, folder: &str) -> Self {
         Self { path: self.path.join(folder) }
     }
 
-    /// The state directory that `root` would have, which must not lie in a worktree. Nothing is made.
+    /// Returns the state directory that `root` would have. Creates nothing. Fails with [`VolumeError::AlreadyInitialised`] if
+    /// it is there, and with [`VolumeError::Nested`] if `root` lies in a worktree.
     pub fn for_new_root(root: &Path) -> Result<Self> {
         match Self::find_enclosing(root) {
             Ok(found) if found.root() == root => Err(VolumeError::AlreadyInitialised(root.into())),
@@ -141,7 +143,7 @@ impl StateDir {
         }
     }
 
-    /// Makes a state directory in `root`, which must not lie in a worktree.
+    /// Creates a state directory in `root`. Fails as [`Self::for_new_root`] does.
     pub fn create(root: &Path) -> Result<Self> {
         let state = Self::for_new_root(root)?;
         let path = &state.path;
@@ -154,13 +156,14 @@ impl StateDir {
         Ok(state)
     }
 
-    /// Keeps `git add` from taking the key. (Mercurial reads no such file but the one at its root.)
+    /// Writes a `.gitignore`, which keeps `git add` from taking the key. (Mercurial reads only the one at its root.)
     pub fn hide_from_git(&self) -> Result<()> {
         let path = self.join(GITIGNORE_FILE);
         if path.symlink_metadata().is_ok() { Ok(()) } else { self.write_file(GITIGNORE_FILE, b"*\n") }
     }
 
-    /// Tells backup programs that a folder of the state directory can be made anew (<https://bford.info/cachedir/>).
+    /// Writes a tag that tells backup programs to leave out a folder of the state directory, because it can be made anew
+    /// (<https://bford.info/cachedir/>).
     pub fn write_cachedir_tag(&self, folder: &str) -> Result<()> {
         let name = format!("{folder}/{CACHE_TAG_FILE}");
         if !self.join(folder).is_dir() || self.join(&name).symlink_metadata().is_ok() {
@@ -183,25 +186,25 @@ impl StateDir {
         }
     }
 
-    /// The directory itself.
+    /// Returns the path of the state directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory whose state this is.
+    /// Returns the directory whose state this is.
     #[must_use]
     pub fn root(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
     }
 
-    /// A file or folder of the state directory.
+    /// Returns the path of a file or folder of the state directory.
     #[must_use]
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Which worktree this is.
+    /// Reads which worktree this is. Fails with [`VolumeError::Decode`] if the layout is of another version.
     pub fn read_worktree_file(&self) -> Result<WorktreeFile> {
         let path = self.join(WORKTREE_FILE);
         let text = fs::read(&path).map_err(VolumeError::wrap_local_error(&path))?;
@@ -214,12 +217,12 @@ impl StateDir {
         Ok(file)
     }
 
-    /// Says which worktree this is. From then on, commands find it.
+    /// Writes which worktree this is. From then on, commands find it.
     pub fn write_worktree_file(&self, file: &WorktreeFile) -> Result<()> {
         self.write_json_file(WORKTREE_FILE, file)
     }
 
-    /// The master key kept here, if any.
+    /// Reads the master key that is kept here, if any. Fails if the file holds something else.
     pub fn read_master_key(&self) -> Result<Option<MasterKey>> {
         let path = self.join(KEY_FILE);
         let text = match fs::read_to_string(&path) {
@@ -234,7 +237,7 @@ impl StateDir {
         Ok(Some(MasterKey::from_bytes(bytes.0)))
     }
 
-    /// Keeps the master key here, readable by the owner only.
+    /// Writes the master key into a file that only the owner can read.
     pub fn write_master_key(&self, key: &MasterKey) -> Result<()> {
         let mut text = Zeroizing::new(String::with_capacity(KEY_PREFIX.len() + 65));
         text.push_str(KEY_PREFIX);
@@ -246,13 +249,14 @@ impl StateDir {
         self.write_file(KEY_FILE, text.as_bytes())
     }
 
-    /// The file that remembers what was seen of the store.
+    /// Returns the path of the file with the counters of refs that were seen.
     #[must_use]
     pub fn seen_file_path(&self) -> PathBuf {
         self.join(SEEN_FILE)
     }
 
-    /// Counters of refs seen so far.
+    /// Reads the counters of refs that were seen, by object. Fails with [`VolumeError::SeenUnreadable`] if the file is
+    /// damaged: without it, a store that was rolled back would not be noticed.
     pub fn read_seen_counters(&self) -> Result<BTreeMap<String, u64>> {
         let Some(text) = self.read_file(SEEN_FILE)? else { return Ok(BTreeMap::new()) };
         serde_json::from_slice(&text).map_err(|error| VolumeError::SeenUnreadable {
@@ -261,24 +265,26 @@ impl StateDir {
         })
     }
 
-    /// Remembers counters of refs.
+    /// Writes the counters of refs that were seen.
     pub fn write_seen_counters(&self, seen: &BTreeMap<String, u64>) -> Result<()> {
         self.write_json_file(SEEN_FILE, seen)
     }
 
-    /// Remembers counters of refs together with what others saw meanwhile: commands of one worktree run side by side.
+    /// Writes counters of refs together with those that other commands of this worktree wrote meanwhile, and adds these to
+    /// `seen`. Waits for commands that do the same.
     pub fn merge_seen_counters(&self, seen: &mut BTreeMap<String, u64>) -> Result<()> {
         let lock = self.open_lock_file(SEEN_LOCK_FILE)?;
         lock_exclusive(&lock, || self.join(SEEN_LOCK_FILE).display().to_string())
             .map_err(VolumeError::wrap_local_error(self.join(SEEN_LOCK_FILE)))?;
         for (object, counter) in self.read_seen_counters()? {
+            // Never downwards: a counter that is lower than one seen before is how a rolled back ref is recognised.
             let known = seen.entry(object).or_default();
             *known = counter.max(*known);
         }
         self.write_seen_counters(seen)
     }
 
-    /// A file of the state directory, if it is there.
+    /// Reads a file of the state directory; None if it is not there.
     pub fn read_file(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let path = self.join(name);
         match fs::read(&path) {
@@ -288,7 +294,7 @@ impl StateDir {
         }
     }
 
-    /// Removes a file of the state directory, durably.
+    /// Removes a file of the state directory durably. A file that is not there counts as removed.
     pub fn remove_file(&self, name: &str) -> Result<()> {
         let path = self.join(name);
         match fs::remove_file(&path) {
@@ -301,19 +307,19 @@ impl StateDir {
         }
     }
 
-    /// Removes the whole state directory: for a worktree that could not be made.
+    /// Removes the whole state directory, of a worktree that could not be created.
     pub fn remove_dir(self) -> Result<()> {
         fs::remove_dir_all(&self.path).map_err(VolumeError::wrap_local_error(&self.path))
     }
 
-    /// Replaces a JSON file of the state directory.
+    /// Replaces a JSON file of the state directory, as [`Self::write_file`] does.
     pub fn write_json_file(&self, name: &str, value: &impl Serialize) -> Result<()> {
         let text = serde_json::to_vec_pretty(value)
             .map_err(|error| VolumeError::wrap_local_error(self.join(name))(std::io::Error::other(error)))?;
         self.write_file(name, &text)
     }
 
-    /// Replaces a file of the state directory: whole or not at all, also at a power cut.
+    /// Replaces a file of the state directory atomically and durably: after a power cut it has the old or the new content.
     pub fn write_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.join(name);
         // Threads and processes write at the same time, also processes of several containers with equal numbers.
@@ -324,6 +330,7 @@ impl StateDir {
             // Of the folder that it goes to: `sudo` must not shut its owner out.
             set_owner_from_dir(File::open(temporary.parent().unwrap_or(&self.path))?, &file)?;
             file.write_all(bytes)?;
+            // Before the new name: otherwise a power cut may leave the name with an empty file.
             file.sync_all()?;
             fs::rename(&temporary, &path)?;
             File::open(&self.path)?.sync_all()
@@ -334,7 +341,7 @@ impl StateDir {
         })
     }
 
-    /// Waits until no other command changes this worktree; calls `waiting` once if there is one.
+    /// Locks the worktree; waits until no other command changes it, and calls `waiting` once before it waits.
     pub fn lock_worktree(&self, waiting: impl FnOnce()) -> Result<WorktreeLock> {
         if let Some(lock) = self.try_lock_worktree()? {
             return Ok(lock);
@@ -347,7 +354,7 @@ impl StateDir {
         Ok(WorktreeLock { _file: file })
     }
 
-    /// The lock, unless another command has it.
+    /// Locks the worktree; None if another command has the lock.
     pub fn try_lock_worktree(&self) -> Result<Option<WorktreeLock>> {
         let file = self.open_lock_file(LOCK_FILE)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -360,8 +367,8 @@ impl StateDir {
         }
     }
 
-    /// Removes temporary files of processes that were killed while they replaced a file. What fails waits for the next
-    /// time.
+    /// Removes temporary files of processes that were killed while they replaced a file. What cannot be removed waits for
+    /// the next time.
     pub(crate) fn remove_stale_temp_files(&self) {
         let Ok(entries) = fs::read_dir(&self.path) else { return };
         for entry in entries.flatten() {

@@ -59,13 +59,14 @@ impl StoreCheck {
     }
 }
 
-/// The mode of a store that is to be set up: refused if it is not fit for several writers in any.
+/// Returns the mode in which a new store is to be used. Fails if it is not fit for several writers in any.
 pub(crate) fn require_fit_store(state: &StateDir, objects: &dyn ObjectStore) -> Result<StoreMode> {
     let found = check_store(state, objects, None, None)?;
     found.best_mode().ok_or_else(|| unfit_store_error(objects, found))
 }
 
-/// The store in which a volume was just made: its mode is written there, and it is used so from now on.
+/// Writes the mode of the store in which a volume was just made, and returns the store in that mode. Fails if it is not fit
+/// for several writers in it.
 pub(crate) fn set_up_store(
     state: &StateDir,
     objects: Arc<dyn ObjectStore>,
@@ -85,7 +86,7 @@ pub(crate) fn set_up_store(
     Ok(objects)
 }
 
-/// The store of a volume that exists, for a machine that writes there for the first time.
+/// Returns the store of a volume that exists, in its mode, for a machine that writes there for the first time.
 pub(crate) fn join_store(
     state: &StateDir,
     objects: Arc<dyn ObjectStore>,
@@ -94,6 +95,7 @@ pub(crate) fn join_store(
     if !objects.is_remote() {
         return open_known_store(state, objects, keys);
     }
+    // What the store says of itself decides, not what is kept here: this machine is about to write.
     let known = StoreIdentity::read_from(&*objects, keys)?;
     let objects = apply_mode(objects, known.map_or(StoreMode::Shared, |known| known.mode));
     let found = check_store(state, &*objects, Some(keys), known.map(|known| known.mode))?;

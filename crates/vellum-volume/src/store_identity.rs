@@ -36,14 +36,15 @@ pub(crate) struct StoreIdentity {
 }
 
 impl StoreIdentity {
-    /// The identity of a new store.
+    /// Generates the identity of a new store.
     pub fn new_random(mode: StoreMode, origin: Option<StoreId>) -> Self {
         let mut id = [0; ID_LEN];
         fill_random(&mut id);
         Self { id: StoreId(id), mode, origin }
     }
 
-    /// What a store says of itself, if it does.
+    /// Reads the identity of a store, if it has one. Fails with [`VolumeError::Damaged`] if it was not written with the
+    /// volume's keys.
     pub fn read_from(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Option<Self>> {
         let sealed = match objects.get_object(&store_object_key()?, OBJECT_MAX) {
             Ok(sealed) => sealed,
@@ -57,10 +58,11 @@ impl StoreIdentity {
         parse_identity(&plain).map(Some).map_err(VolumeError::wrap_decode_error(STORE_OBJECT))
     }
 
-    /// Writes it; gives what the store says if somebody else was faster.
+    /// Writes the identity, and returns the one that the store has then: another process may have been faster.
     pub fn settle_in(self, objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Self> {
         let mut sealed = Vec::new();
         keys.seal_record(RecordDomain::Config, STORE_OBJECT.as_bytes(), &self.encode(), &mut sealed);
+        // A put that refuses to replace: of two that set a store up at once, both use what the first one wrote.
         match objects.put_object(&store_object_key()?, &sealed) {
             Ok(()) => Ok(self),
             Err(StoreError::Exists { .. }) => Ok(Self::read_from(objects, keys)?.unwrap_or(self)),
@@ -83,12 +85,12 @@ impl StoreIdentity {
     }
 }
 
-/// Checks the object of a store, if there is one.
+/// Checks the identity of a store, if it has one. Fails as [`StoreIdentity::read_from`] does.
 pub(crate) fn check_store_object(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<()> {
     StoreIdentity::read_from(objects, keys).map(|_| ())
 }
 
-/// The store, with its refs kept as the mode says.
+/// Returns the store, with its refs kept as the mode says.
 pub(crate) fn apply_mode(objects: Arc<dyn ObjectStore>, mode: StoreMode) -> Arc<dyn ObjectStore> {
     match mode {
         StoreMode::Shared => objects,
@@ -100,7 +102,7 @@ fn store_object_key() -> Result<ObjectKey> {
     Ok(ObjectKey::new(STORE_OBJECT)?)
 }
 
-/// What the plaintext of the object says.
+/// Decodes the plaintext of the object.
 pub(crate) fn parse_identity(plain: &[u8]) -> std::result::Result<StoreIdentity, DecodeError> {
     let mut reader = FieldReader::new(plain);
     let version = reader.read_u8()?;

@@ -52,12 +52,12 @@ pub struct NodeLoader {
 }
 
 impl NodeLoader {
-    /// Where the nodes come from.
+    /// Returns the store that the nodes come from.
     pub(crate) fn blobs(&self) -> &BlobStore {
         &self.blobs
     }
 
-    /// Fetches from `blobs`; `shape` and `keys` tell what the empty map is.
+    /// Fetches nodes from `blobs`. `shape` and `keys` determine the node of the empty map.
     pub fn new(blobs: Arc<BlobStore>, shape: MapShape, keys: &VolumeKeys) -> Result<Self> {
         let kept = EmptyMapNode { keys, bytes: Mutex::default() };
         let root = MapBuilder::new(shape, &kept).finish_tree()?;
@@ -65,7 +65,7 @@ impl NodeLoader {
         Ok(Self { blobs, empty: (root.0, bytes) })
     }
 
-    /// The root of the map that holds nothing.
+    /// Returns the root of the empty map.
     #[must_use]
     pub fn empty_root(&self) -> MapRoot {
         MapRoot(self.empty.0)
@@ -141,13 +141,13 @@ impl DirectoryPaths {
 }
 
 impl Volume {
-    /// The state that a snapshot recorded.
+    /// Opens the state that a snapshot recorded. Nothing is read yet.
     #[must_use]
     pub fn open_tree(&self, root: MapRoot) -> FsTree {
         self.open_tree_with_layers(root, Vec::new())
     }
 
-    /// The state of a snapshot with changes over it.
+    /// Opens the state of a snapshot with changes over it, the newest layer first.
     #[must_use]
     pub fn open_tree_with_layers(&self, root: MapRoot, layers: Vec<Arc<ChangeLayer>>) -> FsTree {
         FsTree {
@@ -160,42 +160,43 @@ impl Volume {
 }
 
 impl FsTree {
-    /// The merged view of the map.
+    /// Returns the map of the state.
     #[must_use]
     pub fn map_view(&self) -> &MapView {
         &self.view
     }
 
-    /// Where its nodes come from.
+    /// Returns the cache that its nodes are read through.
     #[must_use]
     pub fn nodes(&self) -> &NodeCache<NodeLoader> {
         &self.nodes
     }
 
-    /// The value under a key.
+    /// Returns the value under a key. Fails if a node on the way to it is missing or damaged.
     pub fn get_value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>> {
         Ok(self.view.get_value(&*self.nodes, key.as_bytes())?)
     }
 
-    /// The attributes of an inode, if it exists.
+    /// Returns the attributes of an inode, if it exists. Fails with [`VolumeError::Decode`] if they cannot be read.
     pub fn inode_attr(&self, ino: Ino) -> Result<Option<InodeAttr>> {
         let value = self.get_value(&MapKey::for_attr(ino))?;
         value.map(|value| InodeAttr::decode_published(&value).map_err(wrap_inode_error(ino))).transpose()
     }
 
-    /// The attributes of an inode that something refers to.
+    /// Returns the attributes of an inode that something refers to. Fails with [`VolumeError::BadTree`] if it is missing.
     pub fn expect_inode_attr(&self, ino: Ino) -> Result<InodeAttr> {
         self.inode_attr(ino)?.ok_or_else(|| VolumeError::BadTree(format!("inode {ino} is missing")))
     }
 
-    /// The counter of inode numbers.
+    /// Returns the state's own record, with the counter of inode numbers. Fails with [`VolumeError::BadTree`] if it is
+    /// missing.
     pub fn read_super_block(&self) -> Result<SuperBlock> {
         let value = self.get_value(&MapKey::for_attr(Ino::SUPER))?;
         let value = value.ok_or_else(|| VolumeError::BadTree("its own record is missing".into()))?;
         SuperBlock::decode(&value).map_err(wrap_inode_error(Ino::SUPER))
     }
 
-    /// The entry `name` of a directory.
+    /// Returns the entry `name` of a directory, if there is one. Fails as [`Self::check_dentry_place`] does.
     pub fn lookup_dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
         let found = self.lookup_dentry_unchecked(dir, name)?;
         if let Some(dentry) = &found {
@@ -204,14 +205,14 @@ impl FsTree {
         Ok(found)
     }
 
-    /// The entry `name` of a directory, whatever the directory that it names says of its place.
+    /// Returns the entry `name` of a directory, whatever the directory that it names says of its place.
     pub(crate) fn lookup_dentry_unchecked(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
         let value = self.get_value(&MapKey::for_dentry(dir, name))?;
         value.map(|value| Dentry::decode(&value).map_err(wrap_inode_error(dir))).transpose()
     }
 
-    /// An error if an entry names a directory that belongs to another place. A directory says in which one place it is:
-    /// so whoever goes down through checked entries meets each directory once, and comes to an end.
+    /// Fails with [`VolumeError::BadTree`] if an entry names a directory that belongs to another place. A directory records the
+    /// one place where it is, so a walk down through checked entries visits each directory once, and ends.
     pub fn check_dentry_place(&self, dir: Ino, name: &[u8], dentry: &Dentry) -> Result<()> {
         if dentry.kind != FileKind::Dir {
             return Ok(());
@@ -240,7 +241,8 @@ impl FsTree {
         Ok(())
     }
 
-    /// Everything of one inode, in one scan.
+    /// Reads everything of one inode in one scan. Fails with [`VolumeError::BadTree`] if it is missing, or if its extents
+    /// overlap or lie beyond its size.
     pub fn read_inode(&self, ino: Ino) -> Result<InodeRecord> {
         let mut attr = None;
         let mut entries = Vec::new();
@@ -276,14 +278,15 @@ impl FsTree {
         Ok(())
     }
 
-    /// Entries of a directory, by name. A directory among them that belongs to another place is an error.
+    /// Returns the entries of a directory, by name. Fails as [`Self::check_dentry_place`] does for each of them.
     pub fn list_entries(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Dentry)>> {
         let entries = self.read_inode(dir)?.entries;
         entries.iter().try_for_each(|(name, dentry)| self.check_dentry_place(dir, name, dentry))?;
         Ok(entries)
     }
 
-    /// The inode at `path`, of which the components are taken literally: no symlink is followed.
+    /// Returns the inode at `path`, relative to the root; no symlink is followed. Fails with [`VolumeError::NoSuchPath`] if
+    /// there is none; `place` is what that error calls the state.
     pub fn find_path(&self, path: &[u8], place: &str) -> Result<(Ino, InodeAttr)> {
         let mut ino = Ino::ROOT;
         for name in path_components(path) {
@@ -293,13 +296,14 @@ impl FsTree {
         Ok((ino, self.expect_inode_attr(ino)?))
     }
 
-    /// The path of an inode's first link, from the root, without a leading slash.
+    /// Returns the path of an inode's first name, relative to the root. Fails with [`VolumeError::BadTree`] if a directory
+    /// above it lies in itself or too deep.
     pub fn inode_path(&self, ino: Ino) -> Result<Vec<u8>> {
         let attr = self.expect_inode_attr(ino)?;
         self.entry_path(attr.parent, &attr.name)
     }
 
-    /// The path of the entry `name` of a directory.
+    /// Returns the path of the entry `name` of a directory, relative to the root. Fails as [`Self::inode_path`] does.
     pub fn entry_path(&self, dir: Ino, name: &[u8]) -> Result<Vec<u8>> {
         if name.is_empty() {
             return Ok(Vec::new());
@@ -353,12 +357,12 @@ impl FsTree {
     }
 }
 
-/// Components of a path as typed; empty ones and `.` do not count.
+/// Returns the components of a path as it was typed, without empty ones and `.`.
 pub fn path_components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
-/// What messages call a kind of file.
+/// Returns what messages call a kind of file.
 #[must_use]
 pub fn file_kind_name(kind: FileKind) -> &'static str {
     match kind {
@@ -374,6 +378,7 @@ pub fn file_kind_name(kind: FileKind) -> &'static str {
 
 fn check_extent_bounds(ino: Ino, attr: &InodeAttr, extents: &[(u64, Extent)]) -> Result<()> {
     let bad = |what: &str| Err(VolumeError::BadTree(format!("inode {ino} has {what}")));
+    // What reads extents relies on them being in order and within the size, so that no arithmetic on them overflows.
     if !extents.is_empty() && (attr.kind != FileKind::File || attr.inline.is_some()) {
         return bad("extents that it should not have");
     }
@@ -390,8 +395,8 @@ fn check_extent_bounds(ino: Ino, attr: &InodeAttr, extents: &[(u64, Extent)]) ->
     Ok(())
 }
 
-/// Tells files apart that got one number in two lines of history, which both begin to count where they part: by the
-/// name that they were first seen under. Sixteen bits keep the map small.
+/// Returns the generation of a file: 16 bits of a hash of the name that it was first seen under. It tells files apart that
+/// got one number in two lines of history, which both begin to count where they part. 16 bits keep the map small.
 #[must_use]
 pub fn compute_generation(dir: Ino, name: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
@@ -422,7 +427,8 @@ impl FilePiece {
     }
 }
 
-/// A file's content as pieces, holes included, from 0 to its size. Inline content has no pieces.
+/// Returns a file's content as pieces, holes included, from 0 to its size. Inline content has no pieces. Fails with
+/// [`VolumeError::BadTree`] if an extent is in a write log.
 pub fn collect_file_pieces(inode: &InodeRecord) -> Result<Vec<FilePiece>> {
     let mut pieces = Vec::with_capacity(inode.extents.len());
     let mut at = 0;
@@ -447,7 +453,7 @@ pub fn collect_file_pieces(inode: &InodeRecord) -> Result<Vec<FilePiece>> {
     Ok(pieces)
 }
 
-/// The bytes of a chunk that a piece takes.
+/// Returns `len` bytes of a chunk from `skip` on. Fails with [`VolumeError::BadTree`] if the chunk is shorter.
 pub fn slice_chunk(chunk: &[u8], id: BlobId, skip: u32, len: u64) -> Result<&[u8]> {
     let bytes = usize::try_from(skip)
         .ok()

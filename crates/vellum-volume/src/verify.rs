@@ -117,7 +117,8 @@ impl FoundDamage {
     }
 }
 
-/// Verifies. Damage is what it reports, not an error; an error means that the verification could not be done.
+/// Verifies a scope. With `metadata_only`, the content of chunks is not read. Damage is reported, and is no error; fails
+/// only if the verification could not be done, or was stopped with [`VolumeError::Interrupted`](crate::VolumeError).
 pub fn verify_volume(
     volume: &Volume,
     scope: &VerifyScope,
@@ -140,6 +141,7 @@ pub fn verify_volume(
             (snapshots, read)
         }
     };
+    // After all blobs were looked at: a tree that cannot be read was found above, and is passed over.
     structure::check_structure(volume, &snapshots, &mut damage, meter)?;
     // The next snapshot stores them again, as far as the directory still has them.
     let all = matches!(scope, VerifyScope::All) && !metadata_only;

@@ -45,7 +45,7 @@ pub struct PathHistory<'a, I> {
 }
 
 impl<'a, I: Iterator<Item = Result<HistoryStep>> + Send> PathHistory<'a, I> {
-    /// Compares `steps` as far as they are asked for, and reads a window ahead.
+    /// Compares `steps` as far as they are asked for, and reads a window ahead. `path` is relative to the root.
     pub fn new(volume: &'a Volume, path: &'a [u8], mut steps: I) -> Self {
         let window = steps.by_ref().take(WINDOW_MIN).collect();
         Self { volume, path, steps, window, found: VecDeque::new() }
@@ -92,7 +92,8 @@ impl<I: Iterator<Item = Result<HistoryStep>> + Send> Iterator for PathHistory<'_
 }
 
 impl Volume {
-    /// Whether anything at or under a path differs between two trees; without one before, whether the path is there.
+    /// Returns whether anything at or under a path differs between two trees; without a tree before, whether the path is
+    /// there. Fails if a node of one of them cannot be read.
     pub fn is_path_changed(&self, path: &[u8], before: Option<MapRoot>, after: MapRoot) -> Result<bool> {
         if before == Some(after) {
             return Ok(false);
@@ -107,6 +108,7 @@ impl Volume {
             (Some(old), Some(new)) => (old, new),
             (None, Some(_)) | (Some(_), None) => return Ok(true),
         };
+        // Files are compared by the keys of their inode first, which are neighbours in the map: two equal nodes are an answer.
         match (old_attr.kind == FileKind::Dir, new_attr.kind == FileKind::Dir) {
             (true, true) => DirectoryComparison::new(&states)?.has_dir_change(old, new),
             (false, false) if old == new && is_same_inode(&from, before, after, old)? => Ok(false),

@@ -30,28 +30,28 @@ impl UnpairedEntries {
         self.entries.dedup_by(|a, b| a.0 == b.0);
     }
 
-    /// The entries that were not taken.
+    /// Returns the entries that were not taken, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&DirectoryLink, Dentry)> {
         self.entries.iter().filter_map(|(link, dentry)| Some((link, (*dentry)?)))
     }
 
-    /// Whether all were taken.
+    /// Returns whether all were taken. Takes time for each that was.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }
 
-    /// How many were not taken.
+    /// Counts the entries that were not taken.
     pub fn count_entries(&self) -> usize {
         self.iter().count()
     }
 
-    /// Takes the entry of a name.
+    /// Takes the entry of a name; None if there is none, or it was taken.
     pub fn take_entry(&mut self, link: &DirectoryLink) -> Option<Dentry> {
         let index = self.entries.binary_search_by(|(other, _)| other.cmp(link)).ok()?;
         self.entries.get_mut(index)?.1.take()
     }
 
-    /// Takes the last entry.
+    /// Takes the last entry that was not taken.
     pub fn pop_entry(&mut self) -> Option<(DirectoryLink, Dentry)> {
         loop {
             let (link, dentry) = self.entries.pop()?;

@@ -5,7 +5,8 @@ use vellum_types::{Extent, FileKind};
 use super::ChangeAspects;
 use crate::tree::InodeRecord;
 
-/// How two inodes differ, for a person. A directory's time follows from what is in it, and is not told of.
+/// Returns in which respects two inodes differ. A directory's modification time follows from its entries, and is not
+/// compared.
 #[must_use]
 pub fn compare_inodes(old: &InodeRecord, new: &InodeRecord) -> ChangeAspects {
     let a = &old.attr;

@@ -26,19 +26,19 @@ impl LiveBlobs {
         self.ids.insert(low_half_bits(id))
     }
 
-    /// Whether some tree needs the blob.
+    /// Returns whether some tree needs the blob.
     #[must_use]
     pub fn contains_id(&self, id: &BlobId) -> bool {
         self.ids.contains(&low_half_bits(id))
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
@@ -51,7 +51,8 @@ fn low_half_bits(id: &BlobId) -> u128 {
     u128::from_le_bytes(bytes)
 }
 
-/// Adds to `live` all that the trees at `roots` need. A blob that the index does not know is an error.
+/// Adds to `live` all that the trees at `roots` need; what it has already is not walked again. Fails if the index does not
+/// know a blob, or a node is damaged.
 pub fn mark_live_blobs(
     volume: &Volume,
     roots: impl IntoIterator<Item = MapRoot>,
@@ -92,7 +93,7 @@ pub(crate) struct NodeReferences {
     pub chunks: Vec<BlobId>,
 }
 
-/// Reads nodes together, and what each refers to.
+/// Reads nodes together, and returns what each refers to, in the order asked for.
 pub(crate) fn read_node_references(volume: &Volume, ids: &[BlobId]) -> Result<Vec<NodeReferences>> {
     let wanted: Vec<_> = ids.iter().map(|id| (BlobKind::Node, *id)).collect();
     let fetched = volume.blobs.fetch_blobs(&wanted)?;

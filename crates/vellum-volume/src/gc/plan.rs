@@ -55,7 +55,7 @@ pub struct CollectionPlan {
 }
 
 impl CollectionPlan {
-    /// Bytes that its execution gives back.
+    /// Returns the bytes that its execution gives back.
     #[must_use]
     pub fn freed_bytes(&self) -> u64 {
         self.packs.iter().map(|pack| pack.dead).sum()
@@ -72,8 +72,9 @@ pub(super) struct PlannedCollection {
     pub present: HashSet<PackId>,
 }
 
-/// Walks all snapshots and says what may go. Changes nothing. `without` names snapshots whose records are lost, by the
-/// first digits of their ids: what only they need goes; any other lost record is an error.
+/// Plans a collection, and changes nothing. `without` names snapshots whose records are lost, by the first digits of their
+/// ids: what only they need is deleted. Fails with [`VolumeError::RecordsLost`] if another record is lost, and with
+/// [`VolumeError::Damaged`] if the index is.
 pub fn plan_collection(volume: &Volume, without: &[String], meter: &ProgressMeter) -> Result<CollectionPlan> {
     Ok(build_collection_plan(volume, without, meter)?.plan)
 }

@@ -34,7 +34,8 @@ pub(super) struct LiveRoots {
     pub roots: Vec<MapRoot>,
 }
 
-/// The ids of the lost records that `without` names by their first digits.
+/// Returns the ids of the lost records that `without` names by their first digits. Fails with [`VolumeError::NotLost`] or
+/// [`VolumeError::Ambiguous`] if one of them is not the beginning of exactly one.
 pub(super) fn resolve_lost_ids(volume: &Volume, without: &[String]) -> Result<BTreeSet<SnapshotId>> {
     if without.is_empty() {
         return Ok(BTreeSet::new());
@@ -56,8 +57,9 @@ pub(super) fn resolve_lost_ids(volume: &Volume, without: &[String]) -> Result<BT
     Ok(resolved)
 }
 
-/// The trees that must stay: of all snapshots, and of the heads of worktrees, which are snapshots too; and what
-/// mounted ones stand on and read besides. An error if a record is lost that is not in `without`.
+/// Returns the trees that must stay: of all snapshots, and of the heads of worktrees, which are snapshots too; and what
+/// mounted ones stand on and read besides. Fails with [`VolumeError::RecordsLost`] if a record is lost that is not in
+/// `without`.
 pub(super) fn find_live_roots(volume: &Volume, without: &BTreeSet<SnapshotId>) -> Result<LiveRoots> {
     let mut walk = RecordWalk::walk_records(volume)?;
     walk.lost.retain(|id, _| !without.contains(id));

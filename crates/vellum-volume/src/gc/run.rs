@@ -38,7 +38,8 @@ pub struct CollectionRequest<'a> {
     pub ended_sessions: &'a [String],
 }
 
-/// Draws a plan and executes it, or only the part of it that the request approves.
+/// Plans a collection and executes it, or only the part of it that the request approves. Fails with
+/// [`VolumeError::InUse`](crate::VolumeError::InUse) if another process collects.
 pub fn run_collection(
     volume: &Volume,
     request: &CollectionRequest<'_>,

@@ -93,7 +93,9 @@ pub struct HeldLease {
 pub type ReadTrees = dyn Fn() -> Option<Vec<MapRoot>> + Send + Sync;
 
 impl HeldLease {
-    /// Takes the lease of a worktree, unless another process holds it.
+    /// Takes the lease of a worktree. Fails with [`VolumeError::Leased`] if another process holds it and the claimant is not
+    /// `early`, with [`VolumeError::Behind`] if another process changed the worktree since the claimant's live state, and
+    /// with [`VolumeError::NoSuchRef`] if there is no such worktree.
     pub fn acquire(
         volume: &Arc<Volume>,
         worktree: &str,
@@ -154,7 +156,7 @@ impl HeldLease {
         Ok((tenure, taken.ok_or_else(missing)?))
     }
 
-    /// The worktree.
+    /// Returns the name of the worktree.
     #[must_use]
     pub fn worktree_name(&self) -> &str {
         &self.worktree
@@ -172,12 +174,13 @@ impl HeldLease {
         let _ = self.reading.set(Box::new(reading));
     }
 
-    /// Renews the lease.
+    /// Renews the lease. Fails with [`VolumeError::Fenced`] if it is lost.
     pub fn renew_lease(&self) -> Result<()> {
         self.update_worktree_ref(|_| ())
     }
 
-    /// Changes the value of the worktree's ref, and renews the lease. Changes nothing if another process holds it.
+    /// Changes the value of the worktree's ref, and renews the lease. `change` may be called several times. Changes nothing
+    /// and fails with [`VolumeError::Fenced`] if another process took the lease.
     pub fn update_worktree_ref(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         self.check_not_lost()?;
         let begun = self.clock.now();
@@ -216,7 +219,7 @@ impl HeldLease {
         Ok(())
     }
 
-    /// Fails if the lease is known to be lost.
+    /// Fails with [`VolumeError::Fenced`] if the lease is known to be lost. The store is not asked.
     pub fn check_not_lost(&self) -> Result<()> {
         self.lost.get().map_or(Ok(()), |why| Err(self.fenced_error(why)))
     }
@@ -227,15 +230,15 @@ impl HeldLease {
         self.check_not_lost().err()
     }
 
-    /// Fails if another process may hold the lease. To be called before each change.
+    /// Fails with [`VolumeError::Fenced`] if another process holds the lease; to be called before each change. After a term
+    /// without an answer from the store, it asks the store and waits at most 5 seconds.
     pub fn check_still_held(self: &Arc<Self>) -> Result<()> {
         if self.is_surely_held() {
             return Ok(());
         }
         self.check_not_lost()?;
-        // One thread asks. Those that wait here find the answer below.
-        // Writers pass through here before every change. Without this lock, all of them would send a request of
-        // their own as soon as the lease is in doubt.
+        // Writers pass through here before every change. One of them asks, and those that wait here find the answer below:
+        // otherwise all would send a request of their own as soon as the lease is in doubt.
         let _alone = self.asking.lock();
         if self.is_surely_held() {
             return Ok(());

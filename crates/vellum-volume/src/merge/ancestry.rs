@@ -123,6 +123,7 @@ impl<'a> AncestrySearch<'a> {
                 waiting.extend(unknown);
                 continue;
             }
+            // As a set: twins name their parents in either order.
             let parents: BTreeSet<_> = parents.iter().filter_map(|id| self.identities.get(id)).collect();
             let mut hasher = blake3::Hasher::new();
             hasher.update(merge.record.root.0.as_bytes());
@@ -134,12 +135,12 @@ impl<'a> AncestrySearch<'a> {
         Ok(self.identities.get(&id).copied().unwrap_or(MergeIdentity(id.0)))
     }
 
-    /// Whether two snapshots are one, or one merge made twice.
+    /// Returns whether two snapshots are one, or one merge made twice.
     pub fn are_twins(&mut self, a: SnapshotId, b: SnapshotId) -> Result<bool> {
         Ok(a == b || self.find_identity(a)? == self.find_identity(b)?)
     }
 
-    /// Whether `descendant` has `ancestor`, or a twin of it, in its history, or is it.
+    /// Returns whether `descendant` is `ancestor`, or has it or a twin of it in its history.
     pub fn has_ancestor(&mut self, descendant: SnapshotId, ancestor: SnapshotId) -> Result<bool> {
         if self.find_entry(ancestor)?.is_none() {
             return Ok(false);
@@ -158,8 +159,8 @@ impl<'a> AncestrySearch<'a> {
         Ok(false)
     }
 
-    /// The common ancestors of two snapshots from which no other common ancestor descends, by id. Of twins one, with the
-    /// lowest id that was met.
+    /// Returns the common ancestors of two snapshots from which no other common ancestor descends, sorted by id. Of twins only
+    /// one, with the lowest id that was met.
     pub fn find_merge_bases(&mut self, a: SnapshotId, b: SnapshotId) -> Result<Vec<HistoryEntry>> {
         let mut reached = ReachedSnapshots::default();
         let from_first = SnapshotReach { from_first: true, ..SnapshotReach::default() };

@@ -56,7 +56,7 @@ pub struct MergeBase {
 }
 
 impl Volume {
-    /// What two snapshots are to each other. A merge that was made twice counts as one snapshot.
+    /// Returns what two snapshots are to each other. A merge that was made twice counts as one snapshot.
     pub fn relate_snapshots(&self, ours: SnapshotId, theirs: SnapshotId) -> Result<SnapshotRelation> {
         let mut search = AncestrySearch::new(&self.catalog);
         Ok(if ours == theirs {
@@ -72,17 +72,17 @@ impl Volume {
         })
     }
 
-    /// Whether a snapshot has another, or the same merge made elsewhere, in its history, or is it.
+    /// Returns whether a snapshot is another one, or has it or the same merge made elsewhere in its history.
     pub fn has_in_history(&self, descendant: SnapshotId, ancestor: SnapshotId) -> Result<bool> {
         AncestrySearch::new(&self.catalog).has_ancestor(descendant, ancestor)
     }
 
-    /// The common ancestors of two snapshots from which no other common one descends, by id.
+    /// Returns the common ancestors of two snapshots from which no other common one descends, sorted by id.
     pub fn find_merge_bases(&self, ours: SnapshotId, theirs: SnapshotId) -> Result<Vec<HistoryEntry>> {
         AncestrySearch::new(&self.catalog).find_merge_bases(ours, theirs)
     }
 
-    /// What a merge of two snapshots starts from. Several bases are merged; that needs the session.
+    /// Returns what a merge of two snapshots starts from. Several bases are merged into a tree that is stored by `session`.
     pub fn find_merge_base(
         &self,
         ours: SnapshotId,
@@ -104,13 +104,15 @@ impl Volume {
             let origin = MergeBaseOrigin::Nothing;
             return Ok(MergeBase { root: self.empty_root(), shared: FIRST_NUMBER, origin });
         };
+        // Several common ancestors: histories crossed before. To start from only one of them would show each change that
+        // only the others have as made on both sides.
         if bases.len() == 1 || depth >= DEPTH_MAX {
             return self.open_merge_base(&newest);
         }
         self.merge_bases(&bases, session, depth)
     }
 
-    /// A snapshot as what a merge starts from.
+    /// Returns a snapshot's state as what a merge starts from.
     pub fn open_merge_base(&self, entry: &HistoryEntry) -> Result<MergeBase> {
         let root = entry.record.root;
         let shared = read_next_number(self, &self.open_tree(root))?;

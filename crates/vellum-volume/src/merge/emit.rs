@@ -44,8 +44,9 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
         Ok(writer)
     }
 
-    /// Stores the nodes of the tree.
+    /// Stores the nodes of the tree, and returns its root.
     pub fn store_tree(&mut self) -> Result<MapRoot> {
+        // Removed names before added ones: a name that one file loses and another gets has one key.
         self.remove_names();
         for id in self.work.table.ids() {
             self.emit_file(id)?;
@@ -53,6 +54,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
         self.add_names()?;
         let base = self.work.table.base.map_view().base;
         let next_ino = Ino(self.first_new_number()?.0.saturating_add(self.numbers.len() as u64));
+        // The record with the counter is written only if it changed, or the base, being empty, has none.
         if next_ino != read_next_number(self.work.volume, &self.work.table.base)?
             || base == self.work.volume.empty_root()
         {
@@ -159,6 +161,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
             Some(record) => encode_inode_itself(&self.place_record(id, record, base.as_ref())?),
             None => BTreeMap::new(),
         };
+        // Values that the base has already are no changes: only nodes that hold a change are read and written anew.
         for key in held.keys().filter(|key| !wanted.contains_key(*key)) {
             self.changes.insert(key.clone(), None);
         }
@@ -176,6 +179,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
     ) -> Result<InodeRecord> {
         record.ino = self.number_of(id)?;
         let file = self.work.table.get(id);
+        // Counted from what the base has: names in unchanged directories are not looked at.
         let links = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let delta = match file.kind {
             FileKind::Dir => self.subdirs.get(&id).copied().unwrap_or(0),
@@ -195,7 +199,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
         Ok(record)
     }
 
-    /// The conflicts, by path.
+    /// Returns the conflicts, sorted by path.
     pub fn list_conflicts(&mut self) -> Result<Vec<MergeConflict>> {
         let mut conflicts = Vec::with_capacity(self.work.conflicts.len());
         for found in std::mem::take(&mut self.work.conflicts) {
@@ -220,7 +224,7 @@ impl<'w, 'a> ResultWriter<'w, 'a> {
         self.work.result_path(&link, &mut self.paths)
     }
 
-    /// What the result holds, given what one side holds; `changed` counts what differs from that side.
+    /// Counts what the result holds, given what one side holds. `changed` counts what differs from that side.
     pub fn count_statistics(
         &self,
         side: SideName,

@@ -106,6 +106,7 @@ impl MergeWork<'_> {
 
     fn decide_shared(&mut self, id: FileId) -> Result<()> {
         let file = self.table.get(id);
+        // In the table only because something else referred to it, as to a directory above a changed file.
         let is_touched = file.is_touched;
         if is_touched == PerSide::default() && file.links.first.is_empty() && file.links.second.is_empty() {
             return Ok(());
@@ -145,10 +146,12 @@ impl MergeWork<'_> {
         let is_renamed = !links.removed.is_empty() && !links.added.is_empty();
         let is_linked = links.removed.is_empty() && !links.added.is_empty();
         let is_in_renamed = !is_edited && !is_renamed && self.lies_in_renamed_dir(id, deleter)?;
+        // The other side did nothing with it that the deleter has not seen.
         if !is_edited && !is_renamed && !is_linked && !is_in_renamed {
             self.delete_file(id);
             return Ok(());
         }
+        // The names that the deleter knew go, and those that it did not know stay: no conflict.
         if !is_edited && is_linked && !is_in_renamed {
             let record = self.read_version(id, keeper)?;
             let file = self.table.get_mut(id);
@@ -162,6 +165,7 @@ impl MergeWork<'_> {
         }
         let record = self.read_version(id, keeper)?;
         let file = self.table.get_mut(id);
+        // It keeps the names that the deleter removed and the keeper did not, or it would have none.
         file.retained = gone.difference(&links.removed).cloned().collect();
         file.outcome = links;
         file.result = FileResult::Kept(Box::new(record));
@@ -215,11 +219,13 @@ impl MergeWork<'_> {
             return Ok(second);
         }
         let base = file.base.map(|ino| self.table.base.expect_inode_attr(ino)).transpose()?;
+        // The link count of a directory counts its subdirectories; it has one name.
         let nlink = base.map_or(1, |attr| if attr.kind == FileKind::Dir { 1 } else { attr.nlink });
         if let (1, Some(a), Some(b)) = (nlink, first.new_place(), second.new_place()) {
             return self.choose_place(id, PerSide { first: a.clone(), second: b.clone() });
         }
         let added: std::collections::BTreeSet<_> = first.added.union(&second.added).cloned().collect();
+        // A name that one side removed and the other gave it again stays.
         let removed = first.removed.union(&second.removed).filter(|link| !added.contains(*link));
         let merged = LinkChanges { removed: removed.cloned().collect(), added };
         if merged.added.is_empty() && merged.removed.len() >= usize::try_from(nlink).unwrap_or(usize::MAX) {
@@ -291,6 +297,7 @@ impl MergeWork<'_> {
         let mut attr = InodeAttr { mode, uid, gid, ..first.attr.clone() };
         merge_times(&mut attr, base_attr, &first.attr, &second.attr);
         let mut record = InodeRecord { attr, xattrs, ..first.clone() };
+        // Content is one fact with size, chunking and extents: versions of it are never mixed.
         let differs = |a: &InodeRecord, b: &InodeRecord| compare_inodes(a, b).content;
         if !differs(first, second) || base.as_ref().is_some_and(|base| !differs(base, second)) {
             // The first's content is taken already.
@@ -314,12 +321,14 @@ impl MergeWork<'_> {
                 return self.store_text(record, &merged.bytes);
             }
         }
+        // Markers are of no use to whoever wants both versions, or one of them.
         match self.preferred_side(id) {
             Some(SideName::First) => {}
             Some(SideName::Second) => take_content(record, second),
             None => {
                 let copy = self.table.add_file(second.attr.kind, super::MergedFileKey::default());
                 let mut version = second.clone();
+                // It has only the name that it gets beside the original.
                 version.attr.nlink = 1;
                 self.table.get_mut(copy).result = FileResult::Kept(Box::new(version));
                 self.copies.push(VersionCopy { original: id, copy, side: SideName::Second });
@@ -360,6 +369,7 @@ impl MergeWork<'_> {
         if record.attr.inline.is_some() {
             return Ok(());
         }
+        // As a snapshot of a directory stores it: equal text that somebody else writes then has equal chunks.
         record.attr.chunking = vellum_types::ChunkingMode::Content;
         let mut rest = bytes;
         let mut offset = 0;

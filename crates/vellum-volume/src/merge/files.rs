@@ -121,6 +121,8 @@ impl FileTable {
             by_side: PerSide::default(),
             new_dirs: HashMap::new(),
         };
+        // Inodes before names: a name leads to a file only when it is known which inode of each tree is which file. The
+        // first side before the second: the order of ids must not depend on who merges.
         table.add_root()?;
         SideName::BOTH.into_iter().try_for_each(|side| table.match_side(side))?;
         SideName::BOTH.into_iter().try_for_each(|side| table.collect_links(side))?;
@@ -205,6 +207,7 @@ impl FileTable {
         let attrs = std::mem::take(&mut self.sides.get_mut(side).attrs);
         for (ino, changed) in attrs {
             match (changed.before, changed.after) {
+                // What became another kind of file under its number counts as another file.
                 (Some(before), Some(after)) if before.kind == after.kind && ino < self.shared => {
                     let id = self.find_base_file(ino, after.kind);
                     *self.get_mut(id).is_touched.get_mut(side) = true;
@@ -212,6 +215,7 @@ impl FileTable {
                 }
                 (before, after) => {
                     gone.extend(before.map(|before| (ino, before)));
+                    // The root is one file in all trees already.
                     if let Some(after) = after.filter(|_| ino != Ino::ROOT) {
                         let path = self.sides.get(side).tree.entry_path(after.parent, &after.name)?;
                         new.push((path, ino, after));
@@ -222,6 +226,7 @@ impl FileTable {
         for ino in std::mem::take(&mut self.sides.get_mut(side).contents) {
             if let Some(id) = self.by_side.get(side).get(&ino).copied() {
                 *self.get_mut(id).is_touched.get_mut(side) = true;
+            // Only content or extended attributes changed: the attributes are those of the base.
             } else if !gone.contains_key(&ino)
                 && let Some(attr) = self.base.inode_attr(ino)?
             {
@@ -244,6 +249,7 @@ impl FileTable {
         mut new: Vec<(Vec<u8>, Ino, InodeAttr)>,
         gone: &mut BTreeMap<Ino, InodeAttr>,
     ) -> Result<()> {
+        // By path, so that a directory is matched before what is in it asks for its directory.
         new.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut first_seen: HashMap<(FileKind, u64), Vec<Ino>> = HashMap::new();
         for (ino, attr) in gone.iter().filter(|(_, attr)| attr.generation != 0) {
@@ -252,6 +258,8 @@ impl FileTable {
         for (_, ino, attr) in new {
             let same_origin = first_seen.get(&(attr.kind, attr.generation)).into_iter().flatten().copied();
             let is_same = |old: &InodeAttr| old.name == attr.name || old.btime == attr.btime;
+            // Several files can be first seen under names of one generation, which has 16 bits: name or time of creation must
+            // agree, too.
             let paired = same_origin
                 .filter(|old| gone.get(old).is_some_and(is_same))
                 .min_by_key(|old| (*old != ino, *old));

@@ -21,6 +21,8 @@ type NameClaims = BTreeMap<FileLink, Vec<FileId>>;
 impl MergeWork<'_> {
     /// Settles all names.
     pub fn settle_names(&mut self) -> Result<()> {
+        // Directories first: names are settled within directories that stay. Undone moves may need directories that were
+        // deleted. Equal files are joined before names are separated, so that they do not count as conflicts.
         self.keep_needed_dirs()?;
         if self.undo_cycles()? {
             self.keep_needed_dirs()?;
@@ -61,6 +63,8 @@ impl MergeWork<'_> {
                 if !matches!(self.table.get(link.0).result, FileResult::Deleted) {
                     continue;
                 }
+                // The side that deletes the directory may be the preferred one: then a new file of the other side goes with
+                // it.
                 let deleter = SideName::BOTH.into_iter().find(|side| self.is_preferred(id, *side));
                 if deleter.is_some_and(|side| self.is_droppable(id, side)) {
                     self.drop_name(id, &link);
@@ -90,6 +94,7 @@ impl MergeWork<'_> {
         let record = self.read_version(id, side)?;
         let file = self.table.get_mut(id);
         let gone = &file.links.get(side.other()).removed;
+        // It is where that side has it, under the name that the other side removed.
         file.outcome = file.links.get(side).clone();
         file.retained = gone.difference(&file.outcome.removed).cloned().collect();
         file.result = FileResult::Kept(Box::new(record));
@@ -126,9 +131,11 @@ impl MergeWork<'_> {
             }
         }
         let is_by = |side| moves.iter().any(|(_, _, by)| *by == side);
+        // Moves of one side alone lead to no circle: they are all in its own tree.
         if !is_by(SideName::First) || !is_by(SideName::Second) {
             return Ok(false);
         }
+        // By path, which is the same for whoever merges.
         moves.sort();
         let mut pending: BTreeSet<FileId> = moves.iter().map(|(_, id, _)| *id).collect();
         let mut is_undone = false;
@@ -149,6 +156,7 @@ impl MergeWork<'_> {
     /// Whether a directory is `top` or lies below it, while the pending ones are where the base has them.
     fn lies_below(&mut self, dir: FileId, top: FileId, pending: &BTreeSet<FileId>) -> Result<bool> {
         let mut at = dir;
+        // A circle that does not pass through `top` ends here, and counts as one.
         for _ in 0..DEPTH_MAX {
             if at == top {
                 return Ok(true);
@@ -205,6 +213,7 @@ impl MergeWork<'_> {
 
     /// Joins directories that both sides made, and files that both made alike.
     fn join_same_files(&mut self) -> Result<()> {
+        // Again until nothing is joined: two directories that become one bring the names in them together.
         loop {
             let mut is_joined = false;
             for claimants in self.collect_claims()?.into_values() {
@@ -265,6 +274,8 @@ impl MergeWork<'_> {
             .map(|(link, ids)| (link.clone(), ids.clone()))
             .collect();
         for (link, mut ids) in contested {
+            // A directory keeps its name, because all paths in it contain the name. Then the lower side, then the lower id,
+            // whoever merges.
             ids.sort_by_key(|id| {
                 let is_dir = self.table.get(*id).kind == FileKind::Dir;
                 (!is_dir, self.origin_of(*id, &link), *id)
@@ -377,6 +388,7 @@ impl MergeWork<'_> {
             }
         }
         if links.is_empty() {
+            // The name that the attributes tell is gone, and the others are recorded only in their directories.
             links.extend(self.search_links(id)?);
         }
         let mut best: Option<(Vec<u8>, FileLink)> = None;

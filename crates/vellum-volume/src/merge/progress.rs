@@ -168,6 +168,7 @@ impl MergeProgress {
         };
         let optional_id =
             |text: &Option<String>| text.as_deref().map(|text| id(text).ok_or(())).transpose().ok();
+        // Another version may mean something else by the same fields.
         (file.version == VERSION).then_some(())?;
         Some(Self {
             before: id(&file.before)?,
@@ -204,7 +205,8 @@ fn read_progress(state: &StateDir, worktree: &str) -> Result<Option<MergeProgres
     MergeProgress::from_file(file).ok_or_else(damaged).map(Some)
 }
 
-/// An error if a merge is under way in a worktree: what is asked for would lose track of it. Needs no store.
+/// Fails with [`VolumeError::MergeUnderWay`] if a merge is under way in a worktree, and what is asked for would lose track
+/// of it. Needs no store.
 pub fn check_no_merge_in(state: &StateDir, worktree: &str) -> Result<()> {
     match read_progress(state, worktree)? {
         Some(progress) => Err(VolumeError::MergeUnderWay { name: progress.name }),
@@ -217,22 +219,22 @@ impl Volume {
         merge_file_name(&self.state, &self.worktree.worktree)
     }
 
-    /// The merge that is under way in this worktree.
+    /// Reads the note of the merge that is under way in this worktree, if one is.
     pub fn read_merge_progress(&self) -> Result<Option<MergeProgress>> {
         read_progress(&self.state, &self.worktree.worktree)
     }
 
-    /// Remembers a merge that is under way.
+    /// Writes the note of a merge that is under way.
     pub fn write_merge_progress(&self, progress: &MergeProgress) -> Result<()> {
         self.state.write_json_file(&self.merge_file()?, &progress.to_file())
     }
 
-    /// The merge has ended.
+    /// Removes the note of a merge, which has ended.
     pub fn remove_merge_progress(&self) -> Result<()> {
         self.state.remove_file(&self.merge_file()?)
     }
 
-    /// An error if a merge is under way in this worktree.
+    /// Fails with [`VolumeError::MergeUnderWay`] if a merge is under way in this worktree.
     pub fn check_no_merge(&self) -> Result<()> {
         check_no_merge_in(&self.state, &self.worktree.worktree)
     }

@@ -120,6 +120,7 @@ impl SideChanges {
     ) -> std::result::Result<(), vellum_types::DecodeError> {
         match key {
             MapKeyRef::Attr(Ino::SUPER) => {
+                // The counters of both sides are read for themselves. Here it only has to decode.
                 before.or(after).map(SuperBlock::decode).transpose()?;
             }
             MapKeyRef::Attr(ino) => {
@@ -155,6 +156,7 @@ pub(super) fn read_next_number(volume: &Volume, tree: &FsTree) -> Result<Ino> {
 pub(super) fn read_inode_itself(tree: &FsTree, ino: Ino) -> Result<InodeRecord> {
     let attr = tree.expect_inode_attr(ino)?;
     let mut record = InodeRecord { ino, attr, entries: Vec::new(), xattrs: Vec::new(), extents: Vec::new() };
+    // Of an inode's keys, the entries come first after the attributes: the scan begins behind them.
     let start = MapKey::first_for_tag(ino, MapKeyTag::Xattr);
     let end = MapKey::first_for_tag(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
     let span = KeySpan::from_bounds(start.as_bytes(), end.as_bytes());

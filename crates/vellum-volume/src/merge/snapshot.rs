@@ -34,14 +34,15 @@ pub struct StoredMerge {
 }
 
 impl Volume {
-    /// Merges two snapshots and tells the result. Nothing names what this may put into the store.
+    /// Merges two snapshots and returns the result. Nothing names what this may put into the store, so the next collection
+    /// deletes it.
     pub fn preview_merge(&self, merge: &SnapshotMerge<'_>) -> Result<MergedTree> {
         let mut session = self.begin_write_session()?;
         Ok(self.merge_in_session(merge, &mut session)?.1)
     }
 
-    /// Merges two snapshots and records the result, with the note that `note` makes of its conflicts. No worktree stands
-    /// on it yet.
+    /// Merges two snapshots and records the result, with the note that `note` makes of its conflicts. No worktree stands on it
+    /// yet. Fails with [`VolumeError::NotCommon`] if the given base is not in the history of both.
     pub fn store_merge(
         &self,
         merge: &SnapshotMerge<'_>,
@@ -65,6 +66,7 @@ impl Volume {
             paths: Vec::new(),
             statistics: SnapshotStatistics { stored: written.bytes_stored, ..merged.statistics },
         };
+        // The record before the end of the session: a collector that finds no session must find the record.
         let id = self.store_snapshot(record)?;
         session.end_session()?;
         let record = self.catalog.get_record(&id)?;

@@ -84,7 +84,7 @@ impl Weighter<BlobId, DecodedChunk> for ChunkWeighter {
 }
 
 impl ChunkCache {
-    /// Caches up to `capacity` bytes, and fetches ahead within limits.
+    /// Caches up to `capacity` bytes of decoded chunks, and fetches ahead within limits.
     #[must_use]
     pub fn new(blobs: Arc<BlobStore>, capacity: u64, limits: PrefetchLimits) -> Self {
         let items = usize::try_from(capacity / CHUNK_WEIGHT).unwrap_or(usize::MAX).max(16);
@@ -97,7 +97,7 @@ impl ChunkCache {
         Self { shared, limits, workers: OnceLock::new() }
     }
 
-    /// Some chunks, in the order asked for. If many of them are missing, the threads that fetch ahead begin with the
+    /// Returns some chunks, in the order asked for. Fails if one of them is missing or damaged. If many of them are missing, the threads that fetch ahead begin with the
     /// second half while this one is at the first.
     pub fn get_chunks(&self, ids: &[BlobId]) -> Result<Vec<DecodedChunk>, BlobError> {
         let middle = ids.len() / 2;
@@ -113,13 +113,13 @@ impl ChunkCache {
         Ok(chunks)
     }
 
-    /// Whether a chunk is here, decoded.
+    /// Returns whether a chunk is in the cache.
     #[must_use]
     pub fn contains_chunk(&self, id: &BlobId) -> bool {
         self.shared.cache.contains_key(id)
     }
 
-    /// What it did and holds.
+    /// Returns what it did and holds.
     #[must_use]
     pub fn statistics(&self) -> ChunkStatistics {
         let ChunkCacheState { cache, lookups, missed, .. } = &*self.shared;
@@ -132,7 +132,8 @@ impl ChunkCache {
         }
     }
 
-    /// Says that these will be asked for soon, in this order.
+    /// Fetches chunks in the background that will be asked for soon, in this order. Failures are not reported: whoever asks
+    /// for a chunk learns of them.
     pub fn prefetch_chunks(&self, ids: impl Iterator<Item = BlobId>) {
         let ids: Vec<BlobId> = ids.collect();
         self.enqueue_missing(&ids, self.limits.batch);

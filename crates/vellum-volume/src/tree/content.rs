@@ -114,7 +114,7 @@ impl FileContent {
 }
 
 impl FsTree {
-    /// Everything of an inode, and its content's pieces.
+    /// Reads everything of an inode, and its content's pieces; of a state without layers through the cache.
     pub(super) fn file_content(&self, ino: Ino) -> Result<Arc<FileContent>> {
         let load = || {
             let inode = self.read_inode(ino)?;
@@ -128,7 +128,8 @@ impl FsTree {
         self.content.kept().files.get_or_insert_with(&(self.view.base.0, ino), load)
     }
 
-    /// Content from `offset` on: `len` bytes, or fewer at the end.
+    /// Reads content from `offset` on: `len` bytes, or fewer at the end; holes as zeros. Fails with [`VolumeError::Content`]
+    /// if a chunk is missing or damaged.
     pub fn read_content(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
         let file = self.file_content(ino)?;
         let end = offset.saturating_add(len as u64).min(file.inode.attr.size);
@@ -138,6 +139,8 @@ impl FsTree {
             bytes.extend_from_slice(range.and_then(|(from, to)| content.get(from..to)).unwrap_or_default());
             return Ok(bytes);
         }
+        // A file is told from others by the tree's base alone: of states with layers a hint that concerns another file costs a
+        // needless fetch at most.
         let kept = self.content.kept();
         // Before this range is fetched, so that both are on their way together.
         if let Some(ahead) = kept.streams.note_read((self.view.base.0, ino), &(offset..end)) {

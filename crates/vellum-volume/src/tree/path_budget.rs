@@ -30,7 +30,7 @@ impl Default for PathBudget {
 }
 
 impl PathBudget {
-    /// Counts a path that a list holds. Fails with [`VolumeError::DeepPaths`] if the long paths of the list take too much.
+    /// Counts a path that is added to a list. Fails with [`VolumeError::DeepPaths`] if the long paths of the list take too much.
     pub fn charge_path(&mut self, path: &[u8]) -> Result<()> {
         if path.len() <= FREE_LEN {
             return Ok(());

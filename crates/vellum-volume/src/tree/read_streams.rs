@@ -22,6 +22,7 @@ const SLACK: u64 = 1 << 20;
 
 /// Files of which it is known how far they were read: those read lately, twice as many at most.
 const STREAMS: usize = 256;
+
 /// How much is fetched ahead, by what a request to the store takes.
 #[derive(Debug, Clone, Copy)]
 pub struct PrefetchLimits {
@@ -34,7 +35,7 @@ pub struct PrefetchLimits {
 }
 
 impl PrefetchLimits {
-    /// For a store of which so many requests are worth having under way at once. In a directory threads do not wait, but
+    /// Returns the limits for a store of which so many requests are worth having under way at once. In a directory threads do not wait, but
     /// open and decompress; of a service, eight requests of some 4 MiB hide its latency.
     #[must_use]
     pub fn for_requests_at_once(count: usize) -> Self {
@@ -74,14 +75,14 @@ struct StreamGenerations<K> {
 }
 
 impl<K: Eq + Hash> ReadStreams<K> {
-    /// Nothing was read yet. At most `window_max` bytes are fetched ahead of a reader.
+    /// Starts without any files. At most `window_max` bytes are fetched ahead of a reader.
     #[must_use]
     pub fn new(window_max: u64) -> Self {
         let generations = StreamGenerations { young: HashMap::new(), old: HashMap::new() };
         Self { window_max, generations: Mutex::new(generations) }
     }
 
-    /// Notes a read of a file; gives the range to fetch ahead, if it is time to.
+    /// Notes that a range of a file was read, bytes. Returns the range to fetch ahead, if it is time to.
     pub fn note_read(&self, file: K, range: &Range<u64>) -> Option<Range<u64>> {
         self.get_stream(file).next_prefetch_range(range, self.window_max)
     }

@@ -25,7 +25,8 @@ const PACKS_AT_ONCE: usize = 4;
 /// Local folder for an index that is read anew from the store.
 const FRESH_INDEX: &str = "verify-index";
 
-/// Checks all objects; gives the snapshots whose records are sound, and what was read in packs.
+/// Checks all objects of the store. Returns the snapshots whose records are sound, with their trees, and how much was read
+/// in packs.
 pub fn check_all_objects(
     volume: &Volume,
     metadata_only: bool,
@@ -46,6 +47,7 @@ pub fn check_all_objects(
     for key in keyring::find_lost_slots(volume)?.into_iter().chain(device::find_lost_records(volume)?) {
         damage.add_object(key.as_str(), "it is missing: it was seen here before, and nobody removed it");
     }
+    // Refs before records, as a writer puts its record first: what a ref names is there when records are listed.
     let mut needed = check_refs(volume, damage)?;
     for key in volume.objects.list_keys("sessions/")? {
         record_outcome(
@@ -97,7 +99,7 @@ fn check_refs(volume: &Volume, damage: &mut FoundDamage) -> Result<BTreeSet<Snap
     Ok(named)
 }
 
-/// Checks the record of one snapshot; gives it if it is sound.
+/// Checks the record of one snapshot. Returns the snapshot with its tree if the record is sound.
 pub fn check_record(
     volume: &Volume,
     id: &SnapshotId,
@@ -165,6 +167,7 @@ fn check_packs(
     for problem in fresh.index_problems() {
         damage.add_object(index_object_name(&problem), problem.to_string());
     }
+    // The index before the packs: what is put in between is listed and not known, and is checked all the same.
     let listed = fresh.list_packs()?;
     let known = list_indexed_packs(&fresh);
     let wanted = |pack: &PackId| match known.get(pack) {

@@ -26,7 +26,7 @@ struct DamageHit {
 /// A damaged blob, the paths that it hits, and how many there are where that can be known.
 type DamagedPaths = (BlobId, Vec<String>, Option<u64>);
 
-/// Turns damage into findings, by object.
+/// Returns the damage as findings, sorted by object, each with the files that it affects.
 pub fn name_findings(
     volume: &Volume,
     snapshots: &[(SnapshotId, MapRoot)],
@@ -34,6 +34,7 @@ pub fn name_findings(
 ) -> Result<Vec<VerifyFinding>> {
     let mut affected: BTreeMap<BlobId, Vec<AffectedSnapshot>> = BTreeMap::new();
     if !damage.blobs.is_empty() {
+        // Snapshots that changed nothing share one tree, which is searched once.
         let mut of_root: HashMap<MapRoot, Vec<DamagedPaths>> = HashMap::new();
         for (snapshot, root) in snapshots {
             if !of_root.contains_key(root) {
@@ -114,6 +115,7 @@ impl DamageSearch<'_> {
         let read = |id| {
             self.volume.blobs.read_blob(BlobKind::Node, id).ok().and_then(|bytes| MapNode::decode(bytes).ok())
         };
+        // Not through the cache of nodes, which may have what the store has lost.
         let node = if self.damage.is_blob_lost(&id) { None } else { read(&id) };
         let Some(node) = node.filter(|node| node.level() <= level) else {
             self.hits.entry(id).or_default().range = Some((from, to));
@@ -122,6 +124,7 @@ impl DamageSearch<'_> {
         if node.is_leaf() {
             return self.search_leaf(&node);
         }
+        // A child covers the inodes from its left neighbour's last key to its own: both ends may be shared with a neighbour.
         let mut start = from;
         for child in node.children() {
             let end = MapKeyRef::parse(child.last_key).map_or(to, |key| key.ino());

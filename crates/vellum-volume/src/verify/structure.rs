@@ -37,6 +37,7 @@ pub fn check_structure(
             continue;
         }
         meter.check_stopped()?;
+        // Only a sound tree is compared with: what is wrong in a damaged one and in this one alike would be passed over.
         let mut check = TreeCheck {
             volume,
             tree: volume.open_tree(*root),
@@ -146,6 +147,7 @@ impl TreeCheck<'_> {
         if seen.get(&Ino::ROOT).is_none_or(|root| root.kind != FileKind::Dir) {
             self.add_problem("it has no root directory");
         }
+        // After all inodes are known: an entry may come before or after the inode that it names.
         for (dir, name, dentry) in links {
             let target = seen.get_mut(&dentry.ino);
             let Some(problem) = find_dentry_problem(dir, &name, dentry, target) else { continue };
@@ -275,6 +277,7 @@ impl TreeCheck<'_> {
                 self.add_problem(problem);
             }
         }
+        // A directory that still says that it is there must have its entry there.
         for (dir, name, dentry) in gone {
             let left = self.tree.inode_attr(dentry.ino)?.filter(|attr| attr.kind == FileKind::Dir);
             if left.is_some_and(|attr| (attr.parent, &attr.name) == (dir, &name))

@@ -20,8 +20,8 @@ const NODE_BATCH: usize = 256;
 /// Chunks that are fetched and opened together: 16 MiB of content.
 const CHUNK_BATCH: usize = 256;
 
-/// Walks the trees; gives what it read of them. With `content`, their chunks are read too; else it is enough that the
-/// index knows them and no pack was found damaged.
+/// Walks the trees, and returns how much it read of them. With `content`, their chunks are read too; without it, it is
+/// enough that the index knows them and no pack was found damaged.
 pub fn walk_trees(
     volume: &Volume,
     snapshots: &[(SnapshotId, MapRoot)],
