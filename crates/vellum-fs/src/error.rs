@@ -42,6 +42,9 @@ pub enum FsError {
     /// A path was named of which the directory is gone.
     #[error("the directory that held '{0}' is gone: name that directory to record what became of it")]
     ParentGone(String),
+    /// The worktree was to move on from a snapshot, and holds something else by now.
+    #[error("the worktree was changed meanwhile")]
+    ChangedMeanwhile,
     /// The tree contradicts itself.
     #[error("the tree is damaged: {0}")]
     BadTree(String),
@@ -64,6 +67,7 @@ impl FsError {
             Self::Map(error) => error.kind(),
             Self::Log { source, .. } => ErrorKind::from_io_error(source),
             Self::ParentGone(_) => ErrorKind::NotFound,
+            Self::ChangedMeanwhile => ErrorKind::Conflict,
             Self::Decode { .. } | Self::BadTree(_) => ErrorKind::Corrupt,
         }
     }

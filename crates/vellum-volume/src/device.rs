@@ -90,7 +90,13 @@ impl Device {
     /// Whether a worktree of this name is one of the device's.
     #[must_use]
     pub fn has_worktree(&self, worktree: &str) -> bool {
-        is_in_line(&self.name, worktree)
+        self.strip_name(worktree).is_some()
+    }
+
+    /// What one of the device's worktrees is called without the name of the device; None if it is not the device's.
+    #[must_use]
+    pub fn strip_name<'n>(&self, worktree: &'n str) -> Option<&'n str> {
+        strip_device_name(&self.name, worktree)
     }
 }
 
@@ -131,8 +137,8 @@ pub fn join_line_name(device: &str, own: &str) -> String {
     format!("{device}{SEPARATOR}{own}")
 }
 
-fn is_in_line(device: &str, worktree: &str) -> bool {
-    worktree.strip_prefix(device).is_some_and(|rest| rest.starts_with(SEPARATOR))
+fn strip_device_name<'n>(device: &str, worktree: &'n str) -> Option<&'n str> {
+    worktree.strip_prefix(device)?.strip_prefix(SEPARATOR)
 }
 
 /// The devices of the volume, revoked ones too.
@@ -183,8 +189,11 @@ pub fn add_device(volume: &Volume, name: &str, secret: SlotSecret<'_>) -> Result
     }
     // Those of a revoked device are taken over by the new one of its name.
     if same_name().next().is_none()
-        && let Some((taken, _)) =
-            volume.list_readable_worktrees()?.0.into_iter().find(|(worktree, _)| is_in_line(name, worktree))
+        && let Some((taken, _)) = volume
+            .list_readable_worktrees()?
+            .0
+            .into_iter()
+            .find(|(worktree, _)| strip_device_name(name, worktree).is_some())
     {
         return Err(VolumeError::Exists { kind: "worktree", name: taken });
     }
@@ -339,7 +348,7 @@ mod tests {
     #[test]
     fn only_worktrees_below_the_name_are_of_the_device() {
         for (worktree, expected) in [("a.main", true), ("a.b.c", true), ("a", false), ("ab.main", false)] {
-            assert_eq!(is_in_line("a", worktree), expected, "{worktree}");
+            assert_eq!(strip_device_name("a", worktree).is_some(), expected, "{worktree}");
         }
     }
 

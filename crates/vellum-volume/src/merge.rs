@@ -15,6 +15,7 @@ mod facts;
 mod files;
 mod names;
 mod progress;
+mod siblings;
 mod side;
 mod snapshot;
 pub mod text;
@@ -29,6 +30,7 @@ pub use self::conflict::{ConflictKind, ConflictPolicies, ConflictPolicy, MergeCo
 use self::emit::ResultWriter;
 use self::files::FileTable;
 pub use self::progress::{ConflictResolution, MergeProgress, MergeStage, TrackedConflict, check_no_merge_in};
+pub use self::siblings::SiblingWorktree;
 use self::side::{PerSide, SideChanges, SideName};
 pub use self::snapshot::{SnapshotMerge, StoredMerge};
 use self::work::MergeWork;

@@ -4,6 +4,7 @@ pub mod control;
 pub mod daemon;
 pub mod end;
 pub mod error;
+pub mod follow;
 pub mod holders;
 pub mod live;
 pub mod log;

@@ -9,7 +9,7 @@ use vellum_types::{SnapshotId, UnixTime};
 use vellum_volume::session::current_time;
 use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, resolve};
 
-use crate::error::Result;
+use crate::error::{FsError, Result};
 use crate::fs::LiveFilesystem;
 use crate::history::pending::{PendingSnapshot, pending_snapshot_key_of, read_pending_snapshots};
 use crate::tree::UsageAmount;
@@ -40,6 +40,32 @@ pub struct UnpublishedChanges {
     pub log_bytes: u64,
     /// Bytes of live metadata in memory, about.
     pub metadata_bytes: u64,
+}
+
+/// What a restore does with changes that no snapshot holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UnsavedChanges {
+    /// They are saved in a safety snapshot.
+    Save,
+    /// They are discarded.
+    Discard,
+    /// The restore fails. It also fails if the worktree stands on another snapshot than this one.
+    Refuse {
+        /// Where the worktree stood when the target was computed.
+        expected: SnapshotId,
+    },
+}
+
+impl UnsavedChanges {
+    fn check_head(self, head: &LiveHead) -> Result<()> {
+        match self {
+            // Somebody took a snapshot of unchanged files meanwhile, which would be left out of the history.
+            Self::Refuse { expected } if head.snapshot.as_ref().is_none_or(|last| last.id != expected) => {
+                Err(FsError::ChangedMeanwhile)
+            }
+            Self::Refuse { .. } | Self::Save | Self::Discard => Ok(()),
+        }
+    }
 }
 
 impl LiveFilesystem {
@@ -118,28 +144,29 @@ impl LiveFilesystem {
     /// Restores a snapshot. Changes that no snapshot holds are saved in a safety snapshot first, whose id is
     /// returned, unless they are to be discarded. Holders of inodes continue to read their old content.
     pub fn restore_snapshot(&self, target: SnapshotId, discard: bool) -> Result<Option<SnapshotId>> {
+        self.replace_state(target, if discard { UnsavedChanges::Discard } else { UnsavedChanges::Save })
+    }
+
+    /// Restores a snapshot that descends from `from`, if the worktree still holds what `from` holds and stands on it.
+    /// Fails with [`FsError::ChangedMeanwhile`] otherwise, and changes nothing: what somebody writes while a successor is
+    /// computed is never replaced by it.
+    pub fn advance_snapshot(&self, target: SnapshotId, from: SnapshotId) -> Result<()> {
+        self.replace_state(target, UnsavedChanges::Refuse { expected: from }).map(drop)
+    }
+
+    fn replace_state(&self, target: SnapshotId, unsaved: UnsavedChanges) -> Result<Option<SnapshotId>> {
         self.check_lease()?;
         let waits = self.tree.pending_snapshots()?.iter().any(|(_, waiting)| waiting.id == target);
         // Before the epoch is locked: this may fetch from the store, and all requests would wait for it.
         let mut named = if waits { None } else { Some(self.pin_snapshot_tree(target)?) };
         // From here on no operation is under way that could return a number of the old state as one of the new.
         let ended = self.epochs.lock_epoch();
-        let saved = if discard || !self.is_changed()? {
-            None
-        } else {
-            // Not from the store's list, which may take long to be read: this is for people.
-            let short = resolve::shorten_id(&target, &self.volume.catalog.cached_ids());
-            let note = format!("before the restore of {short}");
-            Some(self.create_snapshot(&LiveSnapshotRequest {
-                note,
-                tags: Vec::new(),
-                origin: SnapshotOrigin::Safety,
-            })?)
-        };
+        let saved = self.save_before_restore(target, unsaved)?;
         let present = self.current_epoch();
         let mut held = None;
         let sequence = loop {
             let (stands, sequence) = self.tree.change_head(|head, live| {
+                unsaved.check_head(head)?;
                 // Looked up within: it may be published, and be no more among those that wait, at any moment.
                 let waiting = read_pending_snapshots(|span, visit| live.scan(span, visit))?;
                 let (state, used, ancestor) = match waiting.into_iter().find(|(_, waits)| waits.id == target)
@@ -171,6 +198,23 @@ impl LiveFilesystem {
         drop(ended);
         self.tree.live_store().wait_until_durable(sequence)?;
         Ok(saved)
+    }
+
+    /// Does with changes that no snapshot holds what is wanted; returns the snapshot that saves them. The caller has
+    /// locked the epoch, so that nobody changes anything after this has looked.
+    fn save_before_restore(&self, target: SnapshotId, unsaved: UnsavedChanges) -> Result<Option<SnapshotId>> {
+        match unsaved {
+            UnsavedChanges::Discard => return Ok(None),
+            UnsavedChanges::Refuse { .. } if self.is_changed()? => return Err(FsError::ChangedMeanwhile),
+            UnsavedChanges::Refuse { .. } => return Ok(None),
+            UnsavedChanges::Save if !self.is_changed()? => return Ok(None),
+            UnsavedChanges::Save => {}
+        }
+        // Not from the store's list, which may take long to be read: this is for people.
+        let short = resolve::shorten_id(&target, &self.volume.catalog.cached_ids());
+        let note = format!("before the restore of {short}");
+        let request = LiveSnapshotRequest { note, tags: Vec::new(), origin: SnapshotOrigin::Safety };
+        self.create_snapshot(&request).map(Some)
     }
 
     /// Returns the state of a published snapshot.

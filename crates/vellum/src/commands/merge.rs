@@ -11,7 +11,7 @@ use vellum_volume::merge::{
     SnapshotRelation, TrackedConflict,
 };
 
-use self::report::{MergeOutcomeKind, MergeReport};
+use self::report::{MergeOutcomeKind, MergeReport, MergeReports};
 use crate::context::CommandContext;
 use crate::context::merge_place::{MergePlace, PlaceReport};
 use crate::error::{CliError, CommandOutcome, Result};
@@ -26,12 +26,18 @@ use crate::error::{CliError, CommandOutcome, Result};
 /// What both sides changed differently is a conflict: the merge waits, with both versions in the worktree, until
 /// 'vellum merge --continue' finishes it or 'vellum merge --abort' takes it back. Exits with 1 if conflicts remain. If
 /// the command is interrupted, run it again.
+///
+/// With --all, the worktrees that other machines have under the name of this one are merged one after another, until one
+/// has conflicts: NAME, DEVICE.NAME, and both of a remote as the last 'vellum pull' saw them.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("policy"))]
 pub struct Args {
     /// The snapshot
-    #[arg(value_name = "SNAP", required_unless_present_any = ["is_continued", "is_aborted"])]
+    #[arg(value_name = "SNAP", required_unless_present_any = ["is_continued", "is_aborted", "all"])]
     snapshot: Option<String>,
+    /// Merge the worktrees of all other machines that have the name of this one
+    #[arg(long, conflicts_with_all = ["snapshot", "base"])]
+    all: bool,
     /// Start from this common snapshot instead of the best one
     #[arg(long, value_name = "SNAP")]
     base: Option<String>,
@@ -51,10 +57,10 @@ pub struct Args {
     #[arg(short = 'm', long = "note", value_name = "NOTE")]
     note: Option<String>,
     /// Finish a merge that had conflicts or was interrupted
-    #[arg(long = "continue", conflicts_with_all = ["snapshot", "base", "policy", "dry_run", "is_aborted"])]
+    #[arg(long = "continue", conflicts_with_all = ["snapshot", "all", "base", "policy", "dry_run", "is_aborted"])]
     is_continued: bool,
     /// Take a merge back: the worktree is as it was before
-    #[arg(long = "abort", conflicts_with_all = ["snapshot", "base", "policy", "dry_run", "note"])]
+    #[arg(long = "abort", conflicts_with_all = ["snapshot", "all", "base", "policy", "dry_run", "note"])]
     is_aborted: bool,
 }
 
@@ -64,18 +70,21 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let _lock = place.lock(context)?;
     let progress = place.volume().read_merge_progress()?;
     let command = MergeCommand { args, context, place: &place };
+    if args.all {
+        return command.merge_siblings(progress);
+    }
     let name = match (&args.snapshot, progress) {
         (None, None) => return Err(VolumeError::NoMerge.into()),
-        (None, Some(progress)) if args.is_aborted => return command.abort(progress),
-        (None, Some(progress)) => return command.proceed(progress),
+        (None, Some(progress)) if args.is_aborted => return command.print(command.abort(progress)?),
+        (None, Some(progress)) => return command.print(command.proceed(progress)?),
         // The same command goes on with what was interrupted.
         (Some(name), Some(progress)) if progress.stage == MergeStage::Applying && progress.name == *name => {
-            return command.apply(progress, None);
+            return command.print(command.apply(progress, None)?);
         }
         (Some(_), Some(progress)) => return Err(VolumeError::MergeUnderWay { name: progress.name }.into()),
         (Some(name), None) => name,
     };
-    command.start(name)
+    command.print(command.start(name)?)
 }
 
 /// What a merge is done with.
@@ -86,7 +95,34 @@ struct MergeCommand<'a> {
 }
 
 impl MergeCommand<'_> {
-    fn start(&self, name: &str) -> Result<CommandOutcome> {
+    /// Merges what the other machines did, one after another, until a merge has conflicts.
+    fn merge_siblings(&self, interrupted: Option<MergeProgress>) -> Result<CommandOutcome> {
+        let volume = self.place.volume();
+        let mut reports = MergeReports::default();
+        match interrupted {
+            // A run like this one was interrupted in the middle of a merge.
+            Some(progress) if progress.stage == MergeStage::Applying => {
+                reports.add(self.apply(progress, None)?, self.context, self.place)?;
+            }
+            Some(progress) => return Err(VolumeError::MergeUnderWay { name: progress.name }.into()),
+            None => {}
+        }
+        let siblings = volume.list_siblings(&volume.worktree.worktree)?;
+        if siblings.is_empty() && !self.context.ui.is_json() {
+            let name = &volume.worktree.worktree;
+            self.context.ui.print_note(format!("no other machine has a worktree '{name}'"))?;
+        }
+        for sibling in siblings {
+            // A merge that waits for a decision must end before the next one begins; a preview begins none.
+            if reports.has_findings() && !self.args.dry_run {
+                break;
+            }
+            reports.add(self.start(&sibling.name)?, self.context, self.place)?;
+        }
+        reports.finish(self.context)
+    }
+
+    fn start(&self, name: &str) -> Result<MergeReport> {
         let place = self.place;
         let volume = place.volume();
         let head = place.head()?;
@@ -99,7 +135,7 @@ impl MergeCommand<'_> {
         };
         match (relation, &head) {
             (SnapshotRelation::Same | SnapshotRelation::Contains, Some(head)) => {
-                return self.print(report.with_result(MergeOutcomeKind::UpToDate, head));
+                return Ok(report.with_result(MergeOutcomeKind::UpToDate, head));
             }
             (SnapshotRelation::Twins, Some(head)) => return self.adopt_twin(head, &theirs, report),
             _ => {}
@@ -113,7 +149,7 @@ impl MergeCommand<'_> {
         if !is_changed && relation == SnapshotRelation::IsContained {
             let done = self.move_to(&theirs, name)?;
             let report = report.with_result(MergeOutcomeKind::FastForward, &theirs);
-            return self.print(report.with_files(done));
+            return Ok(report.with_files(done));
         }
         let before = head.as_ref().map(|head| head.id);
         let ours = match head {
@@ -131,20 +167,20 @@ impl MergeCommand<'_> {
         head: &HistoryEntry,
         theirs: &HistoryEntry,
         report: MergeReport,
-    ) -> Result<CommandOutcome> {
+    ) -> Result<MergeReport> {
         if theirs.id > head.id || self.args.dry_run {
-            return self.print(report.with_result(MergeOutcomeKind::UpToDate, head));
+            return Ok(report.with_result(MergeOutcomeKind::UpToDate, head));
         }
         match self.place {
             // Both have one tree: the files stay what they are.
             MergePlace::Directory(_) => self.place.set_head(theirs.id)?,
             // Moving a mount replaces its files: not while they hold changes. The next merge adopts the twin.
             MergePlace::Mount(_) if self.place.has_unsaved_changes(self.context)? => {
-                return self.print(report.with_result(MergeOutcomeKind::UpToDate, head));
+                return Ok(report.with_result(MergeOutcomeKind::UpToDate, head));
             }
             MergePlace::Mount(_) => drop(self.place.stand_on(self.context, theirs)?),
         }
-        self.print(report.with_result(MergeOutcomeKind::Adopted, theirs))
+        Ok(report.with_result(MergeOutcomeKind::Adopted, theirs))
     }
 
     fn move_to(&self, theirs: &HistoryEntry, name: &str) -> Result<PlaceReport> {
@@ -169,19 +205,19 @@ impl MergeCommand<'_> {
         theirs: &HistoryEntry,
         base: Option<&HistoryEntry>,
         report: MergeReport,
-    ) -> Result<CommandOutcome> {
+    ) -> Result<MergeReport> {
         let Some(ours) = ours else {
-            return self.print(report.with_result(MergeOutcomeKind::FastForward, theirs).into_preview());
+            return Ok(report.with_result(MergeOutcomeKind::FastForward, theirs).into_preview());
         };
         let policies = self.policies(ours.id, theirs.id);
         let merge = SnapshotMerge { ours, theirs, base, policies: &policies };
         let merged = self.place.volume().preview_merge(&merge)?;
         let kind = MergeOutcomeKind::from_conflicts(&merged.conflicts);
-        self.print(report.with_result(kind, ours).with_conflicts(merged.conflicts).into_preview())
+        Ok(report.with_result(kind, ours).with_conflicts(merged.conflicts).into_preview())
     }
 
     /// Merges, and lets the worktree stand on the result. `before` is where it was, which is our side or its parent.
-    fn merge(&self, name: &str, before: SnapshotId, merge: &SnapshotMerge<'_>) -> Result<CommandOutcome> {
+    fn merge(&self, name: &str, before: SnapshotId, merge: &SnapshotMerge<'_>) -> Result<MergeReport> {
         let volume = self.place.volume();
         let note = self.args.note.clone().unwrap_or_else(|| format!("merge of {name}"));
         // Conflicts or not, the result is a snapshot: the worktree is then brought to it like to any other, and a
@@ -217,7 +253,7 @@ impl MergeCommand<'_> {
     }
 
     /// Brings the worktree to the result; ends the merge, if there is no conflict.
-    fn apply(&self, mut progress: MergeProgress, saved: Option<SnapshotId>) -> Result<CommandOutcome> {
+    fn apply(&self, mut progress: MergeProgress, saved: Option<SnapshotId>) -> Result<MergeReport> {
         let volume = self.place.volume();
         let merged = self.place.entry(progress.merged)?;
         let done = self.move_to(&merged, &progress.name)?;
@@ -225,18 +261,18 @@ impl MergeCommand<'_> {
         if progress.conflicts.is_empty() {
             // A crash before this repeats `apply`, which finds the files as they should be.
             volume.remove_merge_progress()?;
-            return self.print(report.with_result(MergeOutcomeKind::Merged, &merged).with_files(done));
+            return Ok(report.with_result(MergeOutcomeKind::Merged, &merged).with_files(done));
         }
         progress.stage = MergeStage::Resolving;
         // From now on the files belong to the user, who resolves the conflicts in them.
         volume.write_merge_progress(&progress)?;
         let conflicts = progress.conflicts.into_iter().map(|tracked| tracked.conflict).collect();
         let report = report.with_result(MergeOutcomeKind::Conflicts, &merged);
-        self.print(report.with_files(done).with_conflicts(conflicts))
+        Ok(report.with_files(done).with_conflicts(conflicts))
     }
 
     /// Finishes a merge.
-    fn proceed(&self, progress: MergeProgress) -> Result<CommandOutcome> {
+    fn proceed(&self, progress: MergeProgress) -> Result<MergeReport> {
         match progress.stage {
             MergeStage::Applying => return self.apply(progress, None),
             MergeStage::Aborting => {
@@ -251,7 +287,7 @@ impl MergeCommand<'_> {
         if !marked.is_empty() {
             let merged = self.place.entry(progress.merged)?;
             let report = report.with_result(MergeOutcomeKind::Marked, &merged);
-            return self.print(report.with_conflicts(marked));
+            return Ok(report.with_conflicts(marked));
         }
         let parents = [progress.ours, progress.theirs];
         let head = self.place.head()?;
@@ -268,11 +304,11 @@ impl MergeCommand<'_> {
         // forgotten.
         self.place.head()?;
         self.end(&progress)?;
-        self.print(report.with_result(MergeOutcomeKind::Merged, &recorded))
+        Ok(report.with_result(MergeOutcomeKind::Merged, &recorded))
     }
 
     /// Takes a merge back.
-    fn abort(&self, mut progress: MergeProgress) -> Result<CommandOutcome> {
+    fn abort(&self, mut progress: MergeProgress) -> Result<MergeReport> {
         // Recorded first: an abort that is interrupted must not be continued as a merge.
         progress.stage = MergeStage::Aborting;
         self.place.volume().write_merge_progress(&progress)?;
@@ -286,7 +322,7 @@ impl MergeCommand<'_> {
         self.place.head()?;
         self.end(&progress)?;
         let report = MergeReport::new(&progress.name, &self.place.entry(progress.theirs)?);
-        self.print(report.with_result(MergeOutcomeKind::Aborted, &ours).with_files(done))
+        Ok(report.with_result(MergeOutcomeKind::Aborted, &ours).with_files(done))
     }
 
     /// Nothing names the merge any more, nor the snapshots that only it needed.

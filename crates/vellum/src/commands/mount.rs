@@ -26,9 +26,10 @@ use crate::heap;
 use crate::mounting::control::{self, ControlService};
 use crate::mounting::daemon::ServedMount;
 use crate::mounting::end::ShutdownSignal;
+use crate::mounting::follow::{FollowIntervals, FollowState, WorktreeFollower};
 use crate::mounting::live::MountedLiveWorktree;
 use crate::mounting::log::MountLog;
-use crate::mounting::{MountingError, daemon, metrics, mountpoint};
+use crate::mounting::{MountingError, daemon, metrics, mountpoint, table};
 use crate::ui::format;
 
 /// Mount a worktree as a filesystem
@@ -78,6 +79,13 @@ pub struct Args {
     /// Serve Prometheus metrics over HTTP at ADDRESS: a port of this machine only, or ADDRESS:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = metrics::parse_listen_address)]
     metrics: Option<SocketAddr>,
+    /// While nobody works on the mount, take over what other machines did in their worktrees of this name: 'vellum
+    /// pull' and 'vellum merge --all', as far as there are no conflicts
+    #[arg(long, conflicts_with_all = ["snapshot", "read_only", "temporary"])]
+    follow: bool,
+    /// Seconds between two looks at what others did
+    #[arg(long, hide = true, requires = "follow")]
+    follow_interval: Option<u64>,
     /// Fetch all names and attributes in the background
     #[arg(long, hide = true)]
     pub fetch_names: bool,
@@ -106,6 +114,8 @@ impl Args {
             log_limit: None,
             take_over: false,
             metrics: None,
+            follow: false,
+            follow_interval: None,
             fetch_names: false,
             lease_term: None,
             detach: false,
@@ -178,7 +188,9 @@ fn daemon_arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     option("log-limit", args.log_limit.map(|size| size.to_string().into()));
     option("metrics", args.metrics.map(|address| address.to_string().into()));
     option("lease-term", args.lease_term.map(|secs| secs.to_string().into()));
+    option("follow-interval", args.follow_interval.map(|secs| secs.to_string().into()));
     let flags = [
+        (args.follow, "--follow"),
         (args.read_only, "--read-only"),
         (args.allow_other, "--allow-other"),
         (args.no_io_uring, "--no-io-uring"),
@@ -375,6 +387,7 @@ fn mount_live_worktree(
         forgetter: OnceLock::new(),
         claim: live.claim.clone(),
         end: end.clone(),
+        follow: args.follow.then(FollowState::default),
     });
     let control = Some(control::listen_for_control(&dir, service.clone())?);
     let target =
@@ -385,7 +398,20 @@ fn mount_live_worktree(
     }
     // Nobody else sets it.
     let _ = service.forgetter.set(mounted.cache_invalidator());
+    if args.follow {
+        start_following(service, mountpoint, args.follow_interval)?;
+    }
     Ok((mounted, report))
+}
+
+fn start_following(service: Arc<ControlService>, mountpoint: &Path, interval: Option<u64>) -> Result<()> {
+    let mount = table::find_mount_at(mountpoint)?;
+    // Somebody has unmounted it already.
+    let Some(device) = mount.map(|mount| mount.device) else { return Ok(()) };
+    let intervals = interval
+        .map_or_else(FollowIntervals::default, |secs| FollowIntervals::every(Duration::from_secs(secs)));
+    let follower = WorktreeFollower { service, device, intervals };
+    follower.start_thread().map_err(CliError::io_error("start", "a thread"))
 }
 
 /// Brings all names to this machine while the mount is used. It ends with the process.

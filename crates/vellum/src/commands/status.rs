@@ -148,6 +148,10 @@ struct MountStatusJson {
     #[serde(serialize_with = "json::serialize_time")]
     unpublished_since: Option<UnixTime>,
     failure: Option<String>,
+    /// Whether the mount takes over what other machines do.
+    follows: bool,
+    /// Why it does not, at the moment.
+    follow_problem: Option<String>,
     /// What of a store in a service is kept on this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     cache: Option<CacheStatusJson>,
@@ -282,6 +286,8 @@ fn mount_status_from_reply(context: &CommandContext, answer: &ControlReply) -> M
         waiting: answer.waiting,
         unpublished_since: answer.unpublished_since.map(|secs| UnixTime { secs, nanos: 0 }),
         failure: answer.failure.clone(),
+        follows: answer.follows,
+        follow_problem: answer.follow_problem.clone(),
     }
 }
 
@@ -384,7 +390,16 @@ fn describe_standing(remote: &Remote, standing: &RemoteStanding) -> String {
 
 fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<()> {
     let ui = &context.ui;
-    let MountStatusJson { log_bytes, log_limit, waiting: _, unpublished_since, failure, cache } = mount;
+    let MountStatusJson {
+        log_bytes,
+        log_limit,
+        waiting: _,
+        unpublished_since,
+        failure,
+        follows,
+        follow_problem,
+        cache,
+    } = mount;
     let age = unpublished_since.map_or_else(String::new, |since| {
         format!("; the oldest change that is not in the store was made {}", format::format_age(since))
     });
@@ -403,6 +418,11 @@ fn print_write_log(context: &CommandContext, mount: &MountStatusJson) -> Result<
         if *offline {
             ui.print_note("offline: no requests are sent to the store; 'vellum offline off' ends that")?;
         }
+    }
+    match follow_problem {
+        Some(problem) => ui.print_warning(format!("not following other machines: {problem}"))?,
+        None if *follows => ui.print_note("Following other machines while nobody works here")?,
+        None => {}
     }
     match failure {
         Some(failure) => ui.print_warning(format!("cannot write to the store: {failure}")),

@@ -30,6 +30,7 @@ use vellum_volume::residence::{ContentScope, HydratedContent, NewPin, RefusedCon
 
 use super::MountingError;
 use super::end::{ShutdownSignal, UnmountReport};
+use super::follow::FollowState;
 use super::log::MountLog;
 use crate::error::{CliError, Result, kind_name, parse_kind_name};
 
@@ -155,6 +156,12 @@ pub struct ControlReply {
     /// What became of the content that was to come or go.
     #[serde(default)]
     pub content: Option<ContentReply>,
+    /// Whether the mount takes over what other machines do.
+    #[serde(default)]
+    pub follows: bool,
+    /// Why it does not, at the moment.
+    #[serde(default)]
+    pub follow_problem: Option<String>,
     /// The snapshots that are not in the store yet, the oldest first; None: nobody asked, or they are too many.
     pub unpublished: Option<Vec<UnpublishedSnapshot>>,
 }
@@ -234,6 +241,8 @@ pub struct ControlService {
     pub claim: Arc<LiveStateClaim>,
     /// Where the end is announced.
     pub end: Arc<ShutdownSignal>,
+    /// How the following of other machines goes, if the mount does that.
+    pub follow: Option<FollowState>,
 }
 
 /// Listens until the process ends; gives the socket's path.
@@ -399,6 +408,19 @@ impl ControlService {
         target: SnapshotId,
         discard: bool,
     ) -> std::result::Result<Option<SnapshotId>, FsError> {
+        self.replace_worktree(|| self.fs.restore_snapshot(target, discard))
+    }
+
+    /// Moves the worktree from a snapshot to one that descends from it, if nothing was changed since.
+    pub fn advance_snapshot(&self, target: SnapshotId, from: SnapshotId) -> std::result::Result<(), FsError> {
+        self.replace_worktree(|| self.fs.advance_snapshot(target, from))
+    }
+
+    /// Lets the kernel forget what it knows of the worktree, which `replace` replaces.
+    fn replace_worktree<T>(
+        &self,
+        replace: impl FnOnce() -> std::result::Result<T, FsError>,
+    ) -> std::result::Result<T, FsError> {
         let wanted = self.forgetter.get().is_some_and(|forgetter| forgetter.needs_root_names());
         let names = || match wanted {
             true => self
@@ -410,11 +432,11 @@ impl ControlService {
         // Names that are gone after the restore are cached as present, and names that come with it may be cached as
         // absent: the kernel has to drop both.
         let before = names()?;
-        let saved = self.fs.restore_snapshot(target, discard)?;
+        let replaced = replace()?;
         if let Some(forgetter) = self.forgetter.get() {
             forgetter.invalidate_worktree(before.into_iter().chain(names()?));
         }
-        Ok(saved)
+        Ok(replaced)
     }
 
     fn unpublished_snapshots(&self) -> std::result::Result<Option<Vec<UnpublishedSnapshot>>, FsError> {
@@ -444,6 +466,8 @@ impl ControlService {
             used_bytes: u64::try_from(used.bytes).unwrap_or(0),
             used_inodes: u64::try_from(used.inodes).unwrap_or(0),
             failure: self.publisher.last_failure(),
+            follows: self.follow.is_some(),
+            follow_problem: self.follow.as_ref().and_then(FollowState::problem),
             ..answer
         })
     }

@@ -38,6 +38,7 @@ mod ls;
 mod mdtest;
 mod memory;
 mod merge;
+mod merge_all;
 mod merge_devices;
 mod mount;
 mod mounted;

@@ -103,28 +103,48 @@ impl MergeReport {
         Self { is_preview: true, ..self }
     }
 
+    /// Whether something is left to do: conflicts, or files that could not be written.
+    fn has_findings(&self) -> bool {
+        !self.conflicts.is_empty() || !self.files.problems.is_empty()
+    }
+
     /// Prints it.
     pub fn print(self, context: &CommandContext, place: &MergePlace) -> Result<CommandOutcome> {
-        let Some((kind, entry)) = &self.result else { return Ok(CommandOutcome::Done) };
-        let problems: Vec<_> = self.files.problems.iter().map(ProblemJson::from).collect();
-        let outcome = CommandOutcome::from_findings(!self.conflicts.is_empty() || !problems.is_empty());
-        let ui = &context.ui;
-        let saved = self.saved.or(self.files.safety);
-        if ui.is_json() {
-            ui.print_json(&MergeJson {
-                outcome: *kind,
-                dry_run: self.is_preview,
-                theirs: self.theirs.to_string(),
-                snapshot: (!self.is_preview).then(|| entry.id.to_string()),
-                saved: saved.map(|id| id.to_string()),
-                written: self.files.written,
-                deleted: self.files.deleted,
-                conflicts: self.conflicts.iter().map(ConflictJson::new).collect(),
-                problems,
-            })?;
-            return Ok(outcome);
+        let outcome = CommandOutcome::from_findings(self.has_findings());
+        match context.ui.is_json() {
+            true => self.to_json().map_or(Ok(()), |merge| context.ui.print_json(&merge))?,
+            false => self.print_text(context, place)?,
         }
-        ui.print_problems(&problems)?;
+        Ok(outcome)
+    }
+
+    fn problems(&self) -> Vec<ProblemJson> {
+        self.files.problems.iter().map(ProblemJson::from).collect()
+    }
+
+    fn saved_snapshot(&self) -> Option<SnapshotId> {
+        self.saved.or(self.files.safety)
+    }
+
+    fn to_json(&self) -> Option<MergeJson> {
+        let (kind, entry) = self.result.as_ref()?;
+        Some(MergeJson {
+            outcome: *kind,
+            dry_run: self.is_preview,
+            theirs: self.theirs.to_string(),
+            snapshot: (!self.is_preview).then(|| entry.id.to_string()),
+            saved: self.saved_snapshot().map(|id| id.to_string()),
+            written: self.files.written,
+            deleted: self.files.deleted,
+            conflicts: self.conflicts.iter().map(ConflictJson::new).collect(),
+            problems: self.problems(),
+        })
+    }
+
+    fn print_text(&self, context: &CommandContext, place: &MergePlace) -> Result<()> {
+        let Some((kind, entry)) = &self.result else { return Ok(()) };
+        let ui = &context.ui;
+        ui.print_problems(&self.problems())?;
         let paths = place.paths(context);
         for conflict in &self.conflicts {
             ui.print_line(super::super::conflicts::format_conflict(conflict, |path| {
@@ -133,11 +153,11 @@ impl MergeReport {
         }
         let names = SnapshotNames::load_all(place.volume())?;
         self.print_result(context, *kind, &names.describe_snapshot(entry))?;
-        if let Some(saved) = saved {
+        if let Some(saved) = self.saved_snapshot() {
             let short = names.short_id(&saved);
             ui.print_note(format!("what no snapshot held is in {}", ui.style.paint_yellow(&short)))?;
         }
-        Ok(outcome)
+        Ok(())
     }
 
     fn print_result(&self, context: &CommandContext, kind: MergeOutcomeKind, snapshot: &str) -> Result<()> {
@@ -170,5 +190,49 @@ impl MergeReport {
                 format::format_count(self.conflicts.len() as u64, "file")
             )),
         }
+    }
+}
+
+/// What several merges did. In text each is printed when it ended, in JSON all are one object.
+#[derive(Default)]
+pub struct MergeReports {
+    merges: Vec<NamedMergeJson>,
+    has_findings: bool,
+}
+
+#[derive(Serialize)]
+struct NamedMergeJson {
+    name: String,
+    #[serde(flatten)]
+    merge: MergeJson,
+}
+
+#[derive(Serialize)]
+struct MergesJson {
+    merges: Vec<NamedMergeJson>,
+}
+
+impl MergeReports {
+    /// Adds the next merge.
+    pub fn add(&mut self, report: MergeReport, context: &CommandContext, place: &MergePlace) -> Result<()> {
+        if !context.ui.is_json() {
+            report.print_text(context, place)?;
+        }
+        self.has_findings |= report.has_findings();
+        self.merges.extend(report.to_json().map(|merge| NamedMergeJson { name: report.name, merge }));
+        Ok(())
+    }
+
+    /// Whether one of them has conflicts that nobody decided on, or could not write its files.
+    pub fn has_findings(&self) -> bool {
+        self.has_findings
+    }
+
+    /// Prints what was not printed yet.
+    pub fn finish(self, context: &CommandContext) -> Result<CommandOutcome> {
+        if context.ui.is_json() {
+            context.ui.print_json(&MergesJson { merges: self.merges })?;
+        }
+        Ok(CommandOutcome::from_findings(self.has_findings))
     }
 }

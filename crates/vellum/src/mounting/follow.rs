@@ -1,0 +1,310 @@
+//! Lets a mounted worktree take over what other machines did, while nobody works on it.
+//!
+//! Invariants: nothing is merged while a program has a file of the mount open, or while something was written in the last
+//! round; what is written while a merge is computed makes the merge wait, and is never replaced; a merge with conflicts
+//! is left to the user. Deliberately absent: pushing to remotes, which publishes, and is the user's decision.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use vellum_fs::history::snapshot::LiveSnapshotRequest;
+use vellum_fs::tree::head::LiveHead;
+use vellum_fs::{FsError, LiveFilesystem};
+use vellum_host::ProgressMeter;
+use vellum_host::error_chain::format_error_chain;
+use vellum_types::SnapshotId;
+use vellum_volume::history::HistoryEntry;
+use vellum_volume::merge::{ConflictPolicies, SiblingWorktree, SnapshotMerge, SnapshotRelation};
+use vellum_volume::remote::{PullRequest, pull_snapshots};
+use vellum_volume::{SnapshotOrigin, Volume, VolumeError};
+
+use super::control::ControlService;
+use super::holders;
+use super::log::MountLog;
+use super::table::FilesystemDevice;
+use crate::ui::format;
+
+/// How often a follower looks for what others did.
+#[derive(Debug, Clone, Copy)]
+pub struct FollowIntervals {
+    /// In the volume's own store. A look costs a listing of worktrees and devices, and a request for each of them.
+    pub store: Duration,
+    /// In remotes, and in the store after [`FollowIntervals::calm`] without news.
+    pub remotes: Duration,
+    /// The time without news after which it looks less often.
+    pub calm: Duration,
+}
+
+impl Default for FollowIntervals {
+    fn default() -> Self {
+        let remotes = Duration::from_secs(5 * 60);
+        Self { store: Duration::from_secs(30), remotes, calm: Duration::from_secs(60 * 60) }
+    }
+}
+
+impl FollowIntervals {
+    /// The same interval everywhere.
+    pub fn every(interval: Duration) -> Self {
+        Self { store: interval, remotes: interval, calm: Duration::MAX }
+    }
+}
+
+/// Takes over what other machines did in their worktrees of the same name.
+pub struct WorktreeFollower {
+    /// What serves the worktree, and lets the kernel forget.
+    pub service: Arc<ControlService>,
+    /// The mount.
+    pub device: FilesystemDevice,
+    /// How often it looks.
+    pub intervals: FollowIntervals,
+}
+
+/// What a follower shows to those who ask for the state of the mount.
+#[derive(Debug, Default)]
+pub struct FollowState {
+    problem: Mutex<Option<String>>,
+}
+
+impl FollowState {
+    /// Why it does not take over what others did; None if it does.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().clone()
+    }
+
+    /// Keeps the problem, and returns whether it is a new one.
+    fn set_problem(&self, problem: Option<String>) -> bool {
+        let mut current = self.problem.lock();
+        let is_new = *current != problem;
+        *current = problem;
+        is_new
+    }
+}
+
+/// What the thread remembers between two rounds.
+struct FollowMemory {
+    /// The state of the worktree in the last round.
+    head: Option<LiveHead>,
+    /// What was found out about siblings, by name.
+    seen: BTreeMap<String, SeenSibling>,
+    news_at: Instant,
+    pulled_at: Option<Instant>,
+}
+
+/// A sibling that needs no further look as long as it and the worktree stand where they stood.
+struct SeenSibling {
+    theirs: SnapshotId,
+    ours: SnapshotId,
+    /// Why it was not taken over.
+    conflict: Option<String>,
+}
+
+/// What became of a sibling.
+#[derive(Debug, PartialEq, Eq)]
+enum FollowOutcome {
+    /// The worktree has everything of it.
+    Contained,
+    /// The worktree moved to it, or to a merge with it.
+    TakenOver,
+    /// A merge has so many conflicts.
+    Conflicts(usize),
+}
+
+impl WorktreeFollower {
+    /// Starts the thread. It ends with the mount.
+    pub fn start_thread(self) -> std::io::Result<()> {
+        let follow = move || {
+            let mut memory =
+                FollowMemory { head: None, seen: BTreeMap::new(), news_at: Instant::now(), pulled_at: None };
+            while !self.service.end.wait_until_unmounted(self.next_interval(&memory)) {
+                let problem = match self.follow_round(&mut memory) {
+                    Ok(problem) => problem,
+                    Err(error) => Some(format_error_chain(&error)),
+                };
+                let is_new =
+                    self.service.follow.as_ref().is_some_and(|state| state.set_problem(problem.clone()));
+                if is_new && let Some(problem) = problem {
+                    self.log().write_line(&format!("following: {problem}"));
+                }
+            }
+        };
+        std::thread::Builder::new().name("vellum-follow".into()).spawn(follow).map(drop)
+    }
+
+    fn fs(&self) -> &Arc<LiveFilesystem> {
+        &self.service.fs
+    }
+
+    fn log(&self) -> &MountLog {
+        &self.service.log
+    }
+
+    fn next_interval(&self, memory: &FollowMemory) -> Duration {
+        let is_calm = memory.news_at.elapsed() > self.intervals.calm;
+        if is_calm { self.intervals.remotes } else { self.intervals.store }
+    }
+
+    /// Takes over what it can. Returns what the user has to decide.
+    fn follow_round(&self, memory: &mut FollowMemory) -> Result<Option<String>, FsError> {
+        if !self.is_idle(memory)? {
+            return Ok(self.service.follow.as_ref().and_then(FollowState::problem));
+        }
+        let volume = self.fs().volume();
+        // A remote that does not answer is no reason to leave what is in the store.
+        let mut problem =
+            self.pull_from_remotes(volume, memory).err().map(|error| format_error_chain(&error));
+        for sibling in volume.list_siblings(self.fs().worktree_name())? {
+            match self.follow_sibling(&sibling, memory) {
+                Ok(None) => {}
+                Ok(conflict) => problem = conflict,
+                // Somebody works on the mount again. A later round goes on.
+                Err(FsError::ChangedMeanwhile) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        memory.head = Some(self.fs().live_map().lock_head().clone());
+        Ok(problem)
+    }
+
+    /// Takes over what a sibling has. Returns what the user has to decide.
+    fn follow_sibling(
+        &self,
+        sibling: &SiblingWorktree,
+        memory: &mut FollowMemory,
+    ) -> Result<Option<String>, FsError> {
+        let known = memory.seen.get(&sibling.name);
+        if let Some(known) =
+            known.filter(|known| known.theirs == sibling.head && Some(known.ours) == self.current_snapshot())
+        {
+            return Ok(known.conflict.clone());
+        }
+        memory.news_at = Instant::now();
+        let name = &sibling.name;
+        let conflict = match self.take_over(sibling)? {
+            FollowOutcome::Contained | FollowOutcome::TakenOver => None,
+            FollowOutcome::Conflicts(count) => {
+                let conflicts = format::format_count(count as u64, "conflict");
+                Some(format!("a merge of '{name}' has {conflicts}: 'vellum merge {name}' begins it"))
+            }
+        };
+        if let Some(ours) = self.current_snapshot() {
+            let seen = SeenSibling { theirs: sibling.head, ours, conflict: conflict.clone() };
+            memory.seen.insert(name.clone(), seen);
+        }
+        Ok(conflict)
+    }
+
+    fn current_snapshot(&self) -> Option<SnapshotId> {
+        self.fs().live_map().lock_head().snapshot.map(|last| last.id)
+    }
+
+    /// Whether nobody works on the mount: everything is in the store, which it is some seconds after the last change,
+    /// nothing was changed since the last round, and no program has a file open. A shell that stands in a directory is
+    /// no reason to wait.
+    fn is_idle(&self, memory: &mut FollowMemory) -> Result<bool, FsError> {
+        let head = self.fs().live_map().lock_head().clone();
+        let is_same = memory.head.replace(head.clone()) == Some(head);
+        // A merge that waits for the user must not find that its files moved.
+        let is_merging =
+            vellum_volume::merge::check_no_merge_in(&self.fs().volume().state, self.fs().worktree_name())
+                .is_err();
+        let is_published = self.fs().unpublished_since()?.is_none();
+        Ok(is_same && is_published && !is_merging && holders::list_open_nodes(self.device).is_empty())
+    }
+
+    fn pull_from_remotes(&self, volume: &Volume, memory: &mut FollowMemory) -> Result<(), VolumeError> {
+        if memory.pulled_at.is_some_and(|pulled| pulled.elapsed() < self.intervals.remotes) {
+            return Ok(());
+        }
+        memory.pulled_at = Some(Instant::now());
+        for remote in volume.list_remotes()? {
+            let request = PullRequest { is_everything: false, is_dry_run: false };
+            pull_snapshots(volume, &remote, request, &ProgressMeter::default())?;
+        }
+        Ok(())
+    }
+
+    /// Moves the worktree to a sibling's snapshot, or to a merge with it.
+    fn take_over(&self, sibling: &SiblingWorktree) -> Result<FollowOutcome, FsError> {
+        let fs = self.fs();
+        // Opened anew, for the worktree that is mounted: it sees what others stored meanwhile, and its memory is given
+        // back after the merge.
+        let volume = Volume::open(&fs.volume().state)?.with_worktree(fs.worktree_name());
+        let theirs = self.read_entry(&volume, sibling.head)?;
+        let relation = match self.current_snapshot() {
+            Some(ours) => volume.relate_snapshots(ours, theirs.id)?,
+            None => SnapshotRelation::Diverged,
+        };
+        if matches!(relation, SnapshotRelation::Same | SnapshotRelation::Contains) {
+            return Ok(FollowOutcome::Contained);
+        }
+        let ours = self.save_changes(sibling)?;
+        fs.publish_pending()?;
+        let relation = volume.relate_snapshots(ours, theirs.id)?;
+        let target = match relation {
+            SnapshotRelation::Same | SnapshotRelation::Contains => return Ok(FollowOutcome::Contained),
+            // All machines that made the same merge keep the one with the lower id.
+            SnapshotRelation::Twins if ours < theirs.id => return Ok(FollowOutcome::Contained),
+            SnapshotRelation::Twins | SnapshotRelation::IsContained => theirs.id,
+            SnapshotRelation::Diverged => match self.merge(&volume, ours, &theirs, sibling)? {
+                MergedSibling::Stored(merged) => merged,
+                MergedSibling::Conflicts(count) => return Ok(FollowOutcome::Conflicts(count)),
+            },
+        };
+        if let Err(error) = self.service.advance_snapshot(target, ours) {
+            if relation == SnapshotRelation::Diverged {
+                // Nothing names the merge, and another is made when the mount is idle again.
+                volume.forget_snapshot(&target)?;
+            }
+            return Err(error);
+        }
+        // The others learn of it without waiting for the next change here.
+        self.service.publisher.request_publish();
+        self.log().write_line(&format!("following: took over {} of '{}'", theirs.id, sibling.name));
+        Ok(FollowOutcome::TakenOver)
+    }
+
+    fn read_entry(&self, volume: &Volume, id: SnapshotId) -> Result<HistoryEntry, VolumeError> {
+        Ok(HistoryEntry { id, record: volume.catalog.get_record(&id)? })
+    }
+
+    /// The snapshot that the worktree stands on, after what no snapshot holds was saved in one.
+    fn save_changes(&self, sibling: &SiblingWorktree) -> Result<SnapshotId, FsError> {
+        match self.current_snapshot() {
+            Some(ours) if !self.fs().is_changed()? => Ok(ours),
+            Some(_) | None => self.fs().create_snapshot(&LiveSnapshotRequest {
+                note: format!("before the merge of {}", sibling.name),
+                tags: Vec::new(),
+                origin: SnapshotOrigin::Safety,
+            }),
+        }
+    }
+
+    fn merge(
+        &self,
+        volume: &Volume,
+        ours: SnapshotId,
+        theirs: &HistoryEntry,
+        sibling: &SiblingWorktree,
+    ) -> Result<MergedSibling, FsError> {
+        let ours = self.read_entry(volume, ours)?;
+        let policies = ConflictPolicies::default();
+        let merge = SnapshotMerge { ours: &ours, theirs, base: None, policies: &policies };
+        // A merge with conflicts must leave no snapshot behind, as it would be made again after each change.
+        let preview = volume.preview_merge(&merge)?;
+        if !preview.conflicts.is_empty() {
+            return Ok(MergedSibling::Conflicts(preview.conflicts.len()));
+        }
+        let stored = volume.store_merge(&merge, |_| format!("merge of {}", sibling.name))?;
+        Ok(MergedSibling::Stored(stored.entry.id))
+    }
+}
+
+/// What a merge came to.
+enum MergedSibling {
+    /// The snapshot of the result.
+    Stored(SnapshotId),
+    /// So many conflicts, and no result.
+    Conflicts(usize),
+}
