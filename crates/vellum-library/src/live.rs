@@ -12,7 +12,7 @@ mod rename;
 mod tokens;
 
 use std::fs::{DirBuilder, File};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -140,39 +140,63 @@ pub fn remove_live_worktree(volume: &Volume, worktree: &str) -> Result<()> {
     }
 }
 
+/// Opens the lock file of a live state, and waits for the lock as long as its holder is about to end.
+fn lock_state_file(worktree: &str, path: &Path) -> Result<File> {
+    // Not truncated: the file may hold the text of the process that has the lock.
+    let mut options = File::options();
+    let open = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+    let mut lock = open.map_err(OpenError::io_error("lock", path))?;
+    set_owner_from_ancestor(path).map_err(OpenError::io_error("lock", path))?;
+    let begin = Instant::now();
+    // A blocking `flock` could neither give up nor report which process it waits for.
+    loop {
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(lock),
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(OpenError::io_error("lock", path)(error.into())),
+        }
+        let holder = StateHolder::read_from(&mut lock).map_err(OpenError::io_error("lock", path))?;
+        let was_ending = holder.is_ending();
+        std::thread::sleep(ENDING_TICK);
+        // Between the signal that was taken and the end that has begun is a moment in which neither is seen.
+        let is_ending = was_ending || holder.is_ending();
+        let patience = match is_ending {
+            true => ENDING_MAX,
+            false if holder.pid.is_none() || holder.is_unmounted() => NOTICING_MAX,
+            false => Duration::ZERO,
+        };
+        if begin.elapsed() > patience {
+            return Err(OpenError::Held { name: worktree.into(), holder });
+        }
+    }
+}
+
+/// Whether a path leads to an open file.
+fn is_file_at(file: &File, path: &Path) -> bool {
+    let found = file.metadata().and_then(|open| Ok((open, std::fs::metadata(path)?)));
+    found.is_ok_and(|(open, named)| open.dev() == named.dev() && open.ino() == named.ino())
+}
+
+/// Makes the names in a directory durable.
+fn sync_directory(dir: &Path) -> Result<()> {
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(OpenError::io_error("write back", dir))
+}
+
 impl LiveStateClaim {
     /// Claims the live state of a worktree. `mountpoint` is where it will be mounted, if it will.
     pub fn acquire(volume: &Volume, worktree: &str, mountpoint: Option<&Path>) -> Result<Self> {
         let dir = live_state_dir(volume, worktree);
-        create_state_dir(&dir)?;
         let path = dir.join(LOCK_FILE);
-        // Not truncated: the file may hold the text of the process that has the lock.
-        let mut options = File::options();
-        let open = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let mut lock = open.map_err(OpenError::io_error("lock", &path))?;
-        set_owner_from_ancestor(&path).map_err(OpenError::io_error("lock", &path))?;
-        let begin = Instant::now();
-        // A blocking `flock` could neither give up nor report which process it waits for.
-        loop {
-            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(rustix::io::Errno::WOULDBLOCK) => {}
-                Err(error) => return Err(OpenError::io_error("lock", &path)(error.into())),
+        let lock = loop {
+            create_state_dir(&dir)?;
+            let lock = lock_state_file(worktree, &path)?;
+            if is_file_at(&lock, &path) {
+                break lock;
             }
-            let holder = StateHolder::read_from(&mut lock).map_err(OpenError::io_error("lock", &path))?;
-            let was_ending = holder.is_ending();
-            std::thread::sleep(ENDING_TICK);
-            // Between the signal that was taken and the end that has begun is a moment in which neither is seen.
-            let is_ending = was_ending || holder.is_ending();
-            let patience = match is_ending {
-                true => ENDING_MAX,
-                false if holder.pid.is_none() || holder.is_unmounted() => NOTICING_MAX,
-                false => Duration::ZERO,
-            };
-            if begin.elapsed() > patience {
-                return Err(OpenError::Held { name: worktree.into(), holder });
-            }
-        }
+            // The directory was moved or removed between the opening and the lock: what is locked is the state of
+            // another worktree by now, or of none.
+        };
         StateHolder::current_process(mountpoint)
             .write_to(&lock)
             .map_err(OpenError::io_error("lock", &path))?;

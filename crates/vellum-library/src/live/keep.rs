@@ -33,6 +33,8 @@ pub fn keep_unpublished(volume: &Volume, worktree: &str, new: &str) -> Result<()
             fs::remove_dir_all(&dir).map_err(OpenError::io_error("replace", &dir))?;
         }
         fs::rename(&old, &dir).map_err(OpenError::io_error("move", &old))?;
+        // Before the ref: after a power cut it must not name a directory that has its old name again.
+        dir.parent().map_or(Ok(()), super::sync_directory)?;
     }
     // The lock file has moved with the directory: it is taken below, under the new name.
     drop(claim);

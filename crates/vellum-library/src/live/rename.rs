@@ -45,6 +45,8 @@ fn rename_live_state(volume: &Volume, old: &str, new: &str, head: &WorktreeHead)
             fs::remove_dir_all(&to).map_err(OpenError::io_error("replace", &to))?;
         }
         fs::rename(&from, &to).map_err(OpenError::io_error("move", &from))?;
+        // Before the ref: after a power cut it must not name a directory that has its old name again.
+        to.parent().map_or(Ok(()), super::sync_directory)?;
     }
     Ok(volume.move_worktree(old, new, Some(&to.display().to_string()))?)
 }
