@@ -175,8 +175,9 @@ impl PackCache {
 
     /// Removes pieces, but for those that are pinned.
     pub fn evict_pieces(&self, pieces: &PieceSet) -> io::Result<EvictedBytes> {
-        let pinned = self.pinned_pieces();
         self.evict_with(|| {
+            // Read under the lock: a pin that was set while this waited counts.
+            let pinned = self.pinned_pieces();
             for (pack, numbers) in pieces.iter_packs() {
                 let path = self.pack_path(&pack_key(pack));
                 let Some(cached) = path.and_then(|path| CachedPack::open(&path).ok()) else { continue };

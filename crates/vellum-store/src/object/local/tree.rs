@@ -139,8 +139,11 @@ impl StoreFolders {
         }
         let known = folders.get_mut(parent).ok_or(Errno::NOENT)?;
         if !known.settled.contains(name) {
-            known.settled = list_subfolders(&parent_fd)?;
+            // Listed before: a name that appears between the two may not be durable. Noted after: a failure leaves
+            // nothing that counts as durable.
+            let settled = list_subfolders(&parent_fd)?;
             rustix::fs::fsync(&*parent_fd)?;
+            known.settled = settled;
         }
         Ok(fd)
     }

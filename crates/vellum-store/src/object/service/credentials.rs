@@ -69,7 +69,8 @@ impl ServiceCredentials {
             return Err(fail(reason, ErrorKind::Denied));
         }
         // The text holds all secrets of the file, and is overwritten when it is dropped.
-        let mut text = Zeroizing::new(String::new());
+        // With room for all of it: a buffer that grows leaves copies behind.
+        let mut text = Zeroizing::new(String::with_capacity(usize::try_from(FILE_MAX).unwrap_or(0)));
         file.take(FILE_MAX).read_to_string(&mut text).map_err(|e| unreadable(&e))?;
         Self::parse(&text).map_err(|reason| fail(format!("{shown}: {reason}"), ErrorKind::Usage))
     }

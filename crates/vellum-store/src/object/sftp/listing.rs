@@ -95,6 +95,10 @@ fn read_handles(channel: &SftpChannel, handles: &[SftpResult<Vec<u8>>]) -> SftpR
         let mut more = Vec::new();
         for (number, ticket) in unfinished.into_iter().zip(asked) {
             match ticket.wait()? {
+                // A server that never comes to the end would be asked for ever.
+                SftpReply::Names(names) if names.is_empty() => {
+                    return Err(SftpFailure::from_reply(SftpReply::Names(names)));
+                }
                 SftpReply::Names(mut names) => {
                     read.get_mut(number).into_iter().for_each(|files| files.append(&mut names));
                     more.push(number);
