@@ -314,27 +314,32 @@ fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Resul
         return Err(VolumeError::Exists { kind: "worktree", name }.into());
     }
     mountpoint::prepare_mountpoint(mountpoint)?;
+    // The claim comes first: of two commands that mount a new worktree of one name, one creates it.
+    let claim = LiveStateClaim::acquire(volume, &name, Some(mountpoint))?;
     let made = found.is_none();
-    let ready = serve_worktree(args, volume, mountpoint, &name, made);
-    if ready.is_err() && made {
-        // That it failed is what the user wants to know, not what became of the attempt.
-        let _ = live::remove_live_worktree(volume, &name);
+    if made {
+        live::create_live_worktree(volume, &name, volume.read_head()?)?;
     }
-    ready
+    match serve_worktree(args, volume, mountpoint, claim) {
+        Ok(ready) => Ok(ReadyMount { report: MountJson { made, ..ready.report }, ..ready }),
+        Err(error) => {
+            // Only what this command created: a worktree of this name that another one created meanwhile stays.
+            if made {
+                // That it failed is what the user wants to know, not what became of the attempt.
+                let _ = live::remove_live_worktree(volume, &name);
+            }
+            Err(error)
+        }
+    }
 }
 
 fn serve_worktree(
     args: &Args,
     volume: &Arc<Volume>,
     mountpoint: &Path,
-    name: &str,
-    made: bool,
+    claim: LiveStateClaim,
 ) -> Result<ReadyMount> {
-    // The claim comes first: of two commands that mount a new worktree of one name, one creates it.
-    let claim = LiveStateClaim::acquire(volume, name, Some(mountpoint))?;
-    if made {
-        live::create_live_worktree(volume, name, volume.read_head()?)?;
-    }
+    let name = claim.worktree_name().to_owned();
     let limits = LiveLimits {
         cache: args.cache_size,
         log: args.log_limit,
@@ -347,10 +352,10 @@ fn serve_worktree(
     let put_out = opened.put_out.as_ref().map(|(lease, place)| FencedHolder::new(lease, place));
     let live = MountedLiveWorktree::start_threads(claim, opened, &log)?;
     let end = Arc::<ShutdownSignal>::default();
-    let shown = LiveMount { name, live: &live, log: &log, end: &end };
+    let shown = LiveMount { name: &name, live: &live, log: &log, end: &end };
     match mount_live_worktree(args, volume, mountpoint, &shown) {
         Ok((mounted, report)) => {
-            let report = MountJson { made, put_out, temporary: args.temporary, ..report };
+            let report = MountJson { put_out, temporary: args.temporary, ..report };
             let keep = if args.temporary { MountRetention::Nothing } else { MountRetention::Everything };
             Ok(ReadyMount { mounted, live: Some(live), log, end, keep, report })
         }

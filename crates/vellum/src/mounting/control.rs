@@ -44,6 +44,9 @@ const UNPUBLISHED_MAX: usize = 1000;
 /// Between two lines that tell how far a request is.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
+/// The pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// What a command asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
@@ -257,7 +260,12 @@ pub fn listen_for_control(dir: &Path, service: Arc<ControlService>) -> Result<Pa
     }
     let listener = UnixListener::bind(&path).map_err(failed())?;
     let serve = move || {
-        for stream in listener.incoming().flatten() {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // Descriptors may be scarce; nobody is served by trying at once.
+                std::thread::sleep(ACCEPT_PAUSE);
+                continue;
+            };
             let service = service.clone();
             // Without a thread for it the caller sees the connection closed, and says so.
             let _ = std::thread::Builder::new()

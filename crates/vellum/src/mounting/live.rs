@@ -49,7 +49,6 @@ impl MountedLiveWorktree {
         let Self { fs, publisher, tenure, keeper, claim } = self;
         // Whoever wants the worktree waits. If that cannot be told, they are refused until the lock is free.
         let _ = claim.record_stage(HolderStage::Ending);
-        drop(keeper);
         // First of all on the local disk: whatever becomes of the store, no write is lost. If this fails, publishing
         // is tried nevertheless, and the failure is reported at the end.
         let synced = fs.sync_all();
@@ -57,6 +56,8 @@ impl MountedLiveWorktree {
             Ok(()) => {
                 // Without the publisher nothing can be published after the lease was given up.
                 drop(publisher);
+                // The lease is renewed until then: an upload may take longer than its term.
+                drop(keeper);
                 if let Err(error) = tenure.release_lease() {
                     log.write_line(&format!("the lease could not be given up: {error}"));
                 }
