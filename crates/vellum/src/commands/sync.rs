@@ -25,7 +25,7 @@ mod staging;
 mod two_way;
 mod watch;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -536,6 +536,20 @@ fn collect_digests(
 fn worktree_file_path(directory: &std::path::Path, path: &OsString) -> OsString {
     let mut typed = directory.as_os_str().to_os_string();
     typed.push("/");
-    typed.push(path.to_string_lossy().trim_start_matches('/'));
+    let slashes = path.as_bytes().iter().take_while(|byte| **byte == b'/').count();
+    // Byte by byte: a name that is not UTF-8 stays what it is.
+    typed.push(OsStr::from_bytes(path.as_bytes().get(slashes..).unwrap_or_default()));
     typed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_no_text_is_the_same_in_a_worktree() {
+        let path = OsStr::from_bytes(b"//dir/\xff name").to_os_string();
+        let file = worktree_file_path(std::path::Path::new("/tree"), &path);
+        assert_eq!(file.as_bytes(), b"/tree/dir/\xff name");
+    }
 }
