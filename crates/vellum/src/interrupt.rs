@@ -2,6 +2,7 @@
 //!
 //! Deliberately absent: what stopping means for an operation; it checks its meter between two items.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -71,23 +72,23 @@ pub fn observe_long_waits() {
                 if !LOCK_REPORTED.swap(true, Ordering::Relaxed) {
                     let holder =
                         holder.map_or_else(|| "another process".into(), |pid| format!("process {pid}"));
-                    eprintln!(
+                    print_to_stderr(&format!(
                         "warning: waiting for {holder}, which holds the lock of {object}; Ctrl-C stops"
-                    );
+                    ));
                 }
             }
             LongWait::StoreAnswer => {}
             LongWait::StoreRetry { store, reason, .. } => {
                 if !STORE_REPORTED.swap(true, Ordering::Relaxed) {
-                    eprintln!("warning: {store}: {reason}; trying again, Ctrl-C stops");
+                    print_to_stderr(&format!("warning: {store}: {reason}; trying again, Ctrl-C stops"));
                 }
             }
             LongWait::WriterClaim { store, pause } => {
                 if !CLAIM_REPORTED.swap(true, Ordering::Relaxed) {
                     let seconds = pause.as_secs();
-                    eprintln!(
+                    print_to_stderr(&format!(
                         "checking for {seconds} s that no other machine writes to {store}; Ctrl-C stops"
-                    );
+                    ));
                 }
             }
         }
@@ -95,4 +96,9 @@ pub fn observe_long_waits() {
         // instead of killing the process.
         !should_stop(&install_signal_handlers())
     });
+}
+
+/// Nobody may read standard error any more, which is no reason to end the work, as `eprintln` would.
+fn print_to_stderr(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -2,7 +2,7 @@
 //! otherwise nothing. Also carries Ctrl-C to the operation.
 
 use std::collections::VecDeque;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -106,7 +106,8 @@ fn display_until_done(
             }
             ProgressDisplay::Plain if last_plain.elapsed() >= PLAIN_EVERY => {
                 last_plain = Instant::now();
-                eprintln!("{}", format_progress_line(task, now, &recent, usize::MAX));
+                // Nobody may read standard error any more, which is no reason to end the work.
+                let _ = writeln!(io::stderr(), "{}", format_progress_line(task, now, &recent, usize::MAX));
             }
             ProgressDisplay::Bar(_) | ProgressDisplay::Plain | ProgressDisplay::Nothing => {}
         }
