@@ -10,9 +10,6 @@ use vellum_types::ErrorKind;
 use crate::error::{BenchError, Result};
 use crate::report::{BenchReport, BenchRow, BetterDirection};
 
-/// The least change that matters unless told otherwise, as a part.
-pub const TOLERANCE: f64 = 0.10;
-
 /// How many spreads of both sides are noise. The spread is half of the range of the middle half, two thirds of a
 /// standard deviation: three are two of these.
 const SPREADS: f64 = 3.0;
@@ -140,6 +137,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    const TOLERANCE: f64 = 0.10;
 
     fn report(better: BetterDirection, runs: &[f64]) -> BenchReport {
         let mut report = BenchReport::new("filesystem", BTreeMap::new(), &[("threads", 1)]);

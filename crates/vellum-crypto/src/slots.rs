@@ -20,9 +20,6 @@ pub use kdf::{KdfError, KdfParams};
 
 /// Longest passphrase or key file, bytes: more than any real one, and little enough to hash at once.
 pub const SECRET_MAX: usize = 1 << 20;
-/// Most slots that are worth trying in one volume: each try costs a key derivation, and a hostile store could hold
-/// any number of them.
-pub const SLOT_COUNT_MAX: usize = 64;
 
 const SALT_LEN: usize = 32;
 const WRAPPED_LEN: usize = NONCE_LEN + MasterKey::LEN + aead::TAG_LEN;

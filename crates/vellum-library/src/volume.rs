@@ -79,12 +79,6 @@ impl Volume {
         Self { inner }
     }
 
-    /// The volume of `vellum-volume` that this one uses.
-    #[must_use]
-    pub fn inner_volume(&self) -> &Arc<vellum_volume::Volume> {
-        &self.inner
-    }
-
     /// Returns the names of all worktrees, live and checked out.
     pub fn list_worktrees(&self) -> Result<Vec<String>> {
         Ok(self.inner.list_worktrees()?.into_iter().map(|(name, _)| name).collect())

@@ -5,15 +5,12 @@
 use std::iter::Peekable;
 use std::sync::Arc;
 
-use crate::apply::apply_changes;
-use crate::diff::MapChange;
 use crate::error::MapError;
 use crate::layer::{ChangeLayer, LayerChange};
 use crate::range::{KeySpan, MapEntry, MapRange, read_range};
 use crate::read::get_value;
-use crate::shape::MapShape;
 use crate::slice::{MapValue, SharedSlice};
-use crate::source::{MapRoot, NodeSink, NodeSource};
+use crate::source::{MapRoot, NodeSource};
 
 /// A state of a worktree: a base and the changes since. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -71,31 +68,6 @@ impl MapView {
             }
             newest
         })
-    }
-
-    /// Returns the changes of the layers to the base, in ascending order, without changes that have no effect.
-    pub fn diff_with_base<'a, S: NodeSource + ?Sized>(
-        &'a self,
-        source: &'a S,
-    ) -> impl Iterator<Item = Result<MapChange, MapError>> + use<'a, S> {
-        self.changes_in_span(&KeySpan::all_keys()).filter_map(move |(key, value)| {
-            let before = match get_value(source, &self.base, key) {
-                Ok(before) => before,
-                Err(error) => return Some(Err(error)),
-            };
-            let after = value.map(|value| MapValue::from(Arc::clone(value)));
-            // A key that was set to the value that the base has is no difference.
-            (before != after).then(|| Ok(MapChange { key: SharedSlice::from(Arc::from(key)), before, after }))
-        })
-    }
-
-    /// Merges the layers into the base: the root of the same map without layers.
-    pub fn fold_layers<S, K>(&self, source: &S, sink: &K, shape: MapShape) -> Result<MapRoot, MapError>
-    where
-        S: NodeSource + ?Sized,
-        K: NodeSink + ?Sized,
-    {
-        apply_changes(source, sink, shape, &self.base, self.changes_in_span(&KeySpan::all_keys()))
     }
 }
 

@@ -23,7 +23,7 @@ use vellum_types::{BlobId, BlobKind, PackId};
 use self::body::{BlobBodyFault, OpenedBody};
 pub use self::error::BlobError;
 pub use self::fetch::FetchedBlobs;
-pub use self::gc::{PackInfo, RepackStats};
+pub use self::gc::PackInfo;
 pub use self::verify::RebuildStats;
 pub use self::writer::{BlobWriter, WriteStats};
 use crate::index::{BlobIndex, BlobLocation};
@@ -115,12 +115,6 @@ impl BlobStore {
     #[must_use]
     pub fn object_store(&self) -> &Arc<dyn ObjectStore> {
         &self.inner.objects
-    }
-
-    /// The volume's keys.
-    #[must_use]
-    pub fn volume_keys(&self) -> &Arc<VolumeKeys> {
-        &self.inner.keys
     }
 
     /// Takes notice of blobs that others added and of packs that are gone.

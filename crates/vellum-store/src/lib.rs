@@ -14,8 +14,7 @@ pub mod pack;
 mod reserve;
 
 pub use blob::{
-    BlobError, BlobOptions, BlobStore, BlobWriter, FetchedBlobs, PackInfo, RebuildStats, RepackStats,
-    WriteStats,
+    BlobError, BlobOptions, BlobStore, BlobWriter, FetchedBlobs, PackInfo, RebuildStats, WriteStats,
 };
 pub use error::StoreError;
 pub use index::BlobLocation;

@@ -9,7 +9,7 @@ use vellum_map::{
     diff_maps_in_span,
 };
 
-use crate::support::{Model, Random, STANDARD, TINY, build, collect, read_all};
+use crate::support::{Model, Random, STANDARD, TINY, build, collect};
 
 /// How many operations each CI run does at least, over all shapes.
 const OPERATIONS: u64 = 150_000;
@@ -159,11 +159,8 @@ impl Run {
     /// Whatever happened, the folded root is that of a fresh build.
     fn fold(&mut self) {
         self.seal();
-        let before = read_all(&self.nodes, &self.view.base);
-        let changes = self.view.diff_with_base(&self.nodes).map(Result::unwrap);
-        let changes: Vec<_> = changes.map(|change| as_owned(&change)).collect();
-        assert_eq!(changes, model_diff(&before, &self.model));
-        let root = self.view.fold_layers(&self.nodes, &self.nodes, self.shape).unwrap();
+        let changes = self.view.changes_in_span(&KeySpan::all_keys());
+        let root = apply_changes(&self.nodes, &self.nodes, self.shape, &self.view.base, changes).unwrap();
         self.settle(root);
     }
 

@@ -24,15 +24,6 @@ pub struct PackInfo {
     pub modified: Option<SystemTime>,
 }
 
-/// The result of a repack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RepackStats {
-    /// Packs that were read.
-    pub packs_read: u64,
-    /// What was written.
-    pub written: WriteStats,
-}
-
 impl BlobStore {
     /// All packs in the store, sorted by id.
     pub fn list_packs(&self) -> Result<Vec<PackInfo>, BlobError> {
@@ -78,9 +69,9 @@ impl BlobStore {
         self.inner.index.drop_packs(excluding)
     }
 
-    /// Copies the live blobs of some packs into new ones, their sealed bytes unchanged, after checking each. A
-    /// damaged blob is an error: its pack must not be deleted.
-    pub fn repack_blobs(&self, packs: &[(PackId, HashSet<BlobId>)]) -> Result<RepackStats, BlobError> {
+    /// Copies the live blobs of some packs into new ones, their sealed bytes unchanged, after checking each. Fails
+    /// if one is damaged: its pack must not be deleted. Returns what was written.
+    pub fn repack_blobs(&self, packs: &[(PackId, HashSet<BlobId>)]) -> Result<WriteStats, BlobError> {
         let writer = self.create_writer();
         for (pack, live) in packs {
             let entries = self.read_pack_entries(pack)?;
@@ -91,7 +82,7 @@ impl BlobStore {
                 .collect();
             self.copy_blobs_to(&writer, pack, &live)?;
         }
-        Ok(RepackStats { packs_read: packs.len() as u64, written: writer.finish()? })
+        writer.finish()
     }
 
     /// Deletes a pack. The index must have forgotten it, or it must be condemned: on a full disk there is no room for an

@@ -70,12 +70,6 @@ struct PackCheck {
 }
 
 impl PackReliance {
-    /// Packs that were relied on.
-    pub(super) fn relied_packs(&self) -> HashSet<PackId> {
-        let packs = self.packs.lock();
-        packs.iter().filter(|(_, check)| *check.whole.lock() == Some(true)).map(|(pack, _)| *pack).collect()
-    }
-
     /// Whether the pack is there with its length; asked of the store once.
     fn is_pack_whole(&self, store: &BlobStore, place: &BlobLocation) -> Result<bool, BlobError> {
         let check = self.packs.lock().entry(place.pack).or_default().clone();

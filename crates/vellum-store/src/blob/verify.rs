@@ -27,12 +27,6 @@ impl BlobStore {
         check_pack(&*self.inner.objects, &self.inner.keys, pack)
     }
 
-    /// Reads every index object from the store and returns what is wrong with them. An error means that the
-    /// store did not answer.
-    pub fn check_index(&self) -> Result<Vec<BlobError>, BlobError> {
-        self.inner.index.check_objects()
-    }
-
     /// Index objects that cannot be used, and why. What only they know is found again by
     /// [`Self::rebuild_index`].
     #[must_use]

@@ -334,12 +334,6 @@ impl BlobWriter {
         self.uploads.find_pending_pack(spot.number)?.get(range).map(<[u8]>::to_vec)
     }
 
-    /// The packs on which this writer relies: blobs were found in them and not stored again.
-    #[must_use]
-    pub fn reused_packs(&self) -> HashSet<PackId> {
-        self.packs.relied_packs()
-    }
-
     /// Makes everything durable: packs first, then the index.
     pub fn finish(self) -> Result<WriteStats, BlobError> {
         self.finish_with_objects(&[])

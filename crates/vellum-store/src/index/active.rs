@@ -285,21 +285,6 @@ impl BlobIndex {
         IndexRecord::open(&self.keys, &object).map_err(fault)
     }
 
-    /// Reads every index object from the store, whatever the local copy says, and returns what is wrong.
-    pub(crate) fn check_objects(&self) -> Result<Vec<BlobError>, BlobError> {
-        let mut problems = Vec::new();
-        for id in self.objects.list_keys(INDEX_FOLDER)?.iter().filter_map(parse_run_key) {
-            match self.read_record(&id) {
-                Ok(_) => {}
-                // Merged by another process meanwhile.
-                Err(BlobError::Store(error)) if error.is_not_found() => {}
-                Err(error @ BlobError::Index { .. }) => problems.push(error),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(problems)
-    }
-
     /// Makes the local form of a run. Where the local disk is full, memory has to do.
     pub(super) fn create_local_run(
         &self,

@@ -36,12 +36,6 @@ impl ObjectTag {
         Some(hash)
     }
 
-    /// Whether the service returned nothing that identifies the version.
-    #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        self.etag.is_none() && self.version.is_none()
-    }
-
     /// Whether both are of one version, as far as both are known: listings of some services have no versions.
     #[must_use]
     pub fn is_same_version(&self, other: &Self) -> bool {

@@ -58,7 +58,7 @@ impl Volume {
     fn findings(&self, store: &BlobStore) -> usize {
         let packs = store.list_packs().unwrap();
         packs.iter().map(|pack| store.check_pack(&pack.id).unwrap().len()).sum::<usize>()
-            + store.check_index().unwrap().len()
+            + store.index_problems().len()
     }
 }
 

@@ -101,8 +101,8 @@ fn a_collection_keeps_a_difference_whose_base_goes() {
     let (pack, ids, _) = commit(&store, 0..10);
     let live: HashSet<_> = ids[3..6].iter().copied().collect();
     let repacked = store.repack_blobs(&[(pack, live.clone())]).unwrap();
-    assert_eq!(repacked.written.blobs_new, 3);
-    assert!(repacked.written.bytes_stored < 2 * LEN as u64, "they are differences again");
+    assert_eq!(repacked.blobs_new, 3);
+    assert!(repacked.bytes_stored < 2 * LEN as u64, "they are differences again");
     store.condemn_packs(&[pack]).unwrap();
     store.drop_packs_from_index(&HashSet::from([pack])).unwrap();
     store.delete_pack(&pack).unwrap();

@@ -84,7 +84,7 @@ fn version_1_is_read() {
             let objects = Arc::new(LocalStore::open(dir.path().join("store")).unwrap());
             let store = BlobStore::open(objects, keys(name), &local, BlobOptions::default()).unwrap();
             for (kind, content) in contents() {
-                let id: BlobId = store.volume_keys().compute_blob_id(kind, &content);
+                let id: BlobId = keys(name).compute_blob_id(kind, &content);
                 assert_eq!(store.read_blob(kind, &id).unwrap(), content, "{name}");
             }
             for pack in store.list_packs().unwrap() {

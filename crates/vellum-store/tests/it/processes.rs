@@ -49,7 +49,7 @@ fn several_processes_write_at_once() {
         for commit in 0..COMMITS {
             for number in 0..=PROCESSES {
                 let content = noise(number << 32 | commit, 500);
-                let id = store.volume_keys().compute_blob_id(BlobKind::Node, &content);
+                let id = world.keys.compute_blob_id(BlobKind::Node, &content);
                 assert_eq!(store.read_blob(BlobKind::Node, &id).unwrap(), content);
             }
         }

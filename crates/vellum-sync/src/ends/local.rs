@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use vellum_host::ProgressMeter;
 use vellum_host::beneath::{BeneathError, HeldDir, remove_stale_hidden_dir};
-use vellum_host::metadata::FileStat;
 use vellum_types::FileKind;
 
 pub(crate) use dirs::{DirectoryRoute, OpenListingDirs};
@@ -54,11 +53,6 @@ impl LocalEnd {
     #[must_use]
     pub fn from_single_entry(dir: HeldDir, name: &[u8], shown: &[u8]) -> Self {
         Self { single: Some((name.to_vec(), shown.to_vec())), ..Self::new(dir) }
-    }
-
-    /// The root's attributes.
-    pub fn stat_root(&self) -> Result<FileStat> {
-        Ok(self.root.stat_self()?)
     }
 
     /// The root.

@@ -156,12 +156,6 @@ impl FileSignature {
         Ok(Some(Self { block, len, hashes }))
     }
 
-    /// The length of the file that it describes.
-    #[must_use]
-    pub fn file_len(&self) -> u64 {
-        self.len
-    }
-
     /// Encodes it for the wire.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
