@@ -38,7 +38,9 @@ pub use self::memory::MemoryObjectStore;
 pub use self::metered::{MeteredStore, RequestCounts};
 pub(crate) use self::numbered::fuzz_version_decoder;
 pub use self::numbered::{KeyUse, NumberedRefStore};
-pub use self::open::{RequestLimits, StoreLocation, create_store, open_store, open_store_with_limits};
+pub use self::open::{
+    RequestLimits, StoreLocation, create_store, open_store, open_store_with_limits, set_retry_time,
+};
 pub use self::parallel::map_requests;
 pub use self::pieces::PieceSet;
 pub use self::plain::{ObjectCondition, ObjectTag, PlainListing, PlainObject, PlainObjectHead};

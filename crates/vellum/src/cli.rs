@@ -1,6 +1,7 @@
 //! The command line: what was typed becomes one command with its arguments, is run, and ends with an exit code.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -12,7 +13,7 @@ use crate::commands::{
 };
 use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
-use crate::ui::{OutputOptions, UserInterface};
+use crate::ui::{OutputOptions, UserInterface, format};
 
 /// A filesystem that remembers: snapshot a directory, compare it, roll it back, prove it intact.
 #[derive(Debug, Parser)]
@@ -56,6 +57,9 @@ struct GlobalOptions {
     /// Print more; show progress even if standard error is not a terminal
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
+    /// Repeat failed requests to a service for TIME, such as 30s or 2h [default: 5m]
+    #[arg(long, value_name = "TIME", global = true, value_parser = format::parse_duration)]
+    retry_for: Option<Duration>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -133,7 +137,8 @@ pub fn run_command_line() -> u8 {
             Err(error) => return finish_command(&UserInterface::new(OutputOptions::default()), Err(error)),
         }
     }
-    let GlobalOptions { directory, json, quiet, verbose } = cli.global;
+    let GlobalOptions { directory, json, quiet, verbose, retry_for } = cli.global;
+    retry_for.into_iter().for_each(vellum_store::set_retry_time);
     let ui = UserInterface::new(OutputOptions { json, quiet, verbose });
     if let Err(error) = crate::ui::log::start_log() {
         return finish_command(&ui, Err(error));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -32,6 +32,9 @@ pub struct StoreLocation {
 pub struct RequestLimits {
     /// For how long requests that fail are repeated before the failure is returned.
     pub retry_for: Duration,
+    /// The same as long as the service has not answered at all, or not since it was silent: the address may be wrong, or
+    /// the network away, which a user wants to learn soon.
+    pub first_answer_max: Duration,
     /// For how long a request may stay without any progress before it counts as failed.
     pub silence_max: Duration,
 }
@@ -52,8 +55,23 @@ impl StoreLocation {
 
 impl Default for RequestLimits {
     fn default() -> Self {
-        Self { retry_for: Duration::from_mins(5), silence_max: Duration::from_secs(10) }
+        let chosen = RETRY_TIME.get().copied();
+        Self {
+            retry_for: chosen.unwrap_or(Duration::from_mins(5)),
+            first_answer_max: chosen.unwrap_or(Duration::from_secs(15)),
+            silence_max: Duration::from_secs(10),
+        }
     }
+}
+
+/// For how long this process repeats failed requests, if somebody chose that.
+static RETRY_TIME: OnceLock<Duration> = OnceLock::new();
+
+/// Sets for how long this process repeats failed requests, whether a service has answered before or not. Counts for
+/// stores that are opened afterwards with [`RequestLimits::default`]; a second call changes nothing.
+pub fn set_retry_time(time: Duration) {
+    // The choice of a command line, of which a process has one.
+    let _ = RETRY_TIME.set(time);
 }
 
 /// Opens the store at an address, and counts its requests. A directory must exist; a service is not asked.

@@ -98,7 +98,7 @@ impl ServiceStore {
             credentials: credentials.map(str::to_owned),
             limits: limits.clone(),
             operator: RwLock::new(operator),
-            budget: RequestRetryBudget::new(),
+            budget: RequestRetryBudget::new(limits.first_answer_max),
             switch: RequestSwitch::new(cache),
             reads: RequestGate::new(READS_MAX),
             writes: RequestGate::new(WRITES_MAX),

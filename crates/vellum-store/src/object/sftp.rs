@@ -36,8 +36,6 @@ const PARALLEL_GETS: usize = 8;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(20);
-/// How long a server is tried that was not reached yet: the address may be wrong.
-const FIRST_ANSWER_MAX: Duration = Duration::from_secs(15);
 
 /// A store over SFTP.
 pub struct SftpStore {
@@ -179,8 +177,11 @@ impl SftpStore {
             };
             // A host that never answered is more likely mistyped than away: the user learns of it soon.
             let was_reached = self.was_reached.load(Ordering::Relaxed);
-            let allowed =
-                if was_reached { self.limits.retry_for } else { self.limits.retry_for.min(FIRST_ANSWER_MAX) };
+            let allowed = if was_reached {
+                self.limits.retry_for
+            } else {
+                self.limits.retry_for.min(self.limits.first_answer_max)
+            };
             if !failure.is_transient || start.elapsed() + pause > allowed {
                 return Err(failure.into());
             }

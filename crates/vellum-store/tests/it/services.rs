@@ -13,7 +13,11 @@ use vellum_types::{ErrorKind, UnixTime};
 
 /// Limits that let tests of silence and of failures end soon.
 pub(super) fn short_limits() -> RequestLimits {
-    RequestLimits { retry_for: Duration::from_secs(20), silence_max: Duration::from_secs(1) }
+    RequestLimits {
+        retry_for: Duration::from_secs(20),
+        silence_max: Duration::from_secs(1),
+        ..RequestLimits::default()
+    }
 }
 
 fn open_service(url: &str, limits: &RequestLimits) -> ServiceStore {
@@ -344,7 +348,11 @@ fn a_pause_that_no_clock_can_count_ends_the_operation() {
 fn a_server_that_never_answers_ends_in_an_error() {
     let server = LyingS3::start().unwrap();
     server.add_lie(each("GET", ""), S3Lie::Hang);
-    let limits = RequestLimits { retry_for: Duration::from_secs(2), silence_max: Duration::from_secs(1) };
+    let limits = RequestLimits {
+        retry_for: Duration::from_secs(2),
+        silence_max: Duration::from_secs(1),
+        ..RequestLimits::default()
+    };
     let store = open_service(&server.store_url("store"), &limits);
     let error = store.get_object(&key("config"), 9).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);

@@ -142,7 +142,11 @@ fn connections_that_are_cut_lose_and_repeat_nothing() {
 #[test]
 fn a_server_that_stops_is_an_error_in_time() {
     let world = World::new();
-    let limits = RequestLimits { retry_for: Duration::from_secs(2), silence_max: Duration::from_secs(1) };
+    let limits = RequestLimits {
+        retry_for: Duration::from_secs(2),
+        silence_max: Duration::from_secs(1),
+        ..RequestLimits::default()
+    };
     let store = world.open_with(&limits);
     store.put_object(&key("index/1"), b"one").unwrap();
     world.server.signal_connections(Signal::STOP);

@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, group = "what", conflicts_with_all = ["paths", "older", "to"])]
     all: bool,
     /// What was fetched longer ago, such as 30d; with s, m, h, d or w
-    #[arg(long, value_name = "AGE", group = "what", value_parser = parse_age, conflicts_with_all = ["paths", "to"])]
+    #[arg(long, value_name = "AGE", group = "what", value_parser = format::parse_duration, conflicts_with_all = ["paths", "to"])]
     older: Option<Duration>,
     /// The oldest content, until the rest has this size; in bytes or with K, M, G
     #[arg(long, value_name = "SIZE", group = "what", value_parser = format::parse_size, conflicts_with = "paths")]
@@ -91,34 +91,4 @@ fn evict_from_cache(args: &Args, cache: &PackCache) -> Result<EvictedBytes> {
         (None, target) => cache.evict_down_to(target.unwrap_or(0)),
     };
     evicted.map_err(CliError::io_error("remove content from", cache.folder().display().to_string()))
-}
-
-/// An age as it is typed: a number and a unit.
-fn parse_age(typed: &str) -> std::result::Result<Duration, String> {
-    let wrong = || "an age is typed like 30d; the units are s, m, h, d and w".to_owned();
-    let unit = typed.chars().last().ok_or_else(wrong)?;
-    let secs = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 60 * 60,
-        'd' => 24 * 60 * 60,
-        'w' => 7 * 24 * 60 * 60,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = typed.strip_suffix(unit).and_then(|number| number.parse().ok()).ok_or_else(wrong)?;
-    number.checked_mul(secs).map(Duration::from_secs).ok_or_else(wrong)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ages_are_numbers_with_units() {
-        assert_eq!(parse_age("30d"), Ok(Duration::from_secs(30 * 86_400)));
-        assert_eq!(parse_age("0s"), Ok(Duration::ZERO));
-        for wrong in ["", "d", "30", "-1d", "1y", "99999999999999999999w", "9999999999999999w", "1dd"] {
-            assert!(parse_age(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -1,5 +1,7 @@
 //! Numbers, sizes, times and paths as people read them. Sizes in binary units, times local.
 
+use std::time::Duration;
+
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use vellum_types::{FileKind, UnixTime};
@@ -30,6 +32,22 @@ pub fn format_size(bytes: u64) -> String {
 pub fn parse_size(typed: &str) -> Result<u64, String> {
     vellum_sync::rules::parse_size(typed)
         .ok_or_else(|| "a size is typed like 4096, 128K, 1.5M or 10GiB".into())
+}
+
+/// A typed duration: a number and a unit, as in `30d`.
+pub fn parse_duration(typed: &str) -> Result<Duration, String> {
+    let wrong = || "a duration is typed like 30d; the units are s, m, h, d and w".to_owned();
+    let unit = typed.chars().last().ok_or_else(wrong)?;
+    let secs = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 60 * 60,
+        'd' => 24 * 60 * 60,
+        'w' => 7 * 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = typed.strip_suffix(unit).and_then(|number| number.parse().ok()).ok_or_else(wrong)?;
+    number.checked_mul(secs).map(Duration::from_secs).ok_or_else(wrong)
 }
 
 /// A number with separators: "1,234,567".
@@ -148,6 +166,15 @@ pub fn format_mode(kind: FileKind, mode: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn typed_durations_are_numbers_with_units() {
+        assert_eq!(parse_duration("30d"), Ok(Duration::from_secs(30 * 86_400)));
+        assert_eq!(parse_duration("0s"), Ok(Duration::ZERO));
+        for wrong in ["", "d", "30", "-1d", "1y", "99999999999999999999w", "9999999999999999w", "1dd"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn typed_sizes_have_binary_units() {

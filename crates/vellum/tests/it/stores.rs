@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use vellum_testkit::{LyingS3, S3Lie, SshServer};
+use vellum_testkit::{LyingS3, S3Failure, S3Lie, SshServer};
 
 use crate::remote::{every, init, world_with_credentials};
 use crate::world::{Ran, World, noise};
@@ -164,4 +164,22 @@ fn mistakes_in_addresses_of_other_machines_are_told_without_secrets() {
     let named = ["init", "--plain", "--store", "sftp://far/x", "--credentials", "test"];
     world.run_at_home(&named).code(3).remarks("leave out --credentials");
     assert!(!world.has(".vellum"));
+}
+
+#[test]
+fn a_command_repeats_requests_for_as_long_as_it_is_told() {
+    let world = world_with_credentials();
+    let server = LyingS3::start().unwrap();
+    init(&world, &server.store_url("store")).ok();
+    for method in ["GET", "LIST"] {
+        server.add_lie(every(method), S3Lie::Fail(S3Failure::new(503, "SlowDown")));
+    }
+    drop(server.take_requests());
+    world.run_at_home(&["tag", "list", "--retry-for", "0s"]).code(2);
+    let asked = server.take_requests();
+    let distinct: std::collections::BTreeSet<_> = asked.iter().map(|request| &request.key).collect();
+    assert_eq!(asked.len(), distinct.len(), "{asked:?}");
+    world.run_at_home(&["tag", "list", "--retry-for", "1s"]).code(2);
+    assert!(server.take_requests().len() > asked.len());
+    world.run_at_home(&["tag", "list", "--retry-for", "soon"]).code(3).remarks("typed like 30d");
 }

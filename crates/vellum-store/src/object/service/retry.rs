@@ -15,9 +15,6 @@ use super::failure::{FailedRequest, FailureClass};
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(20);
-/// How long a store is tried that has not answered at all, or not since it was silent: the address may be wrong, the
-/// network away.
-const FIRST_ANSWER_MAX: Duration = Duration::from_secs(15);
 /// Repeats after wrong or cut answers, a count: then the object is damaged.
 const GARBLED_MAX: u32 = 5;
 /// How many repeats are saved up for bad times, a count.
@@ -27,6 +24,7 @@ const EARNED: f64 = 0.1;
 
 /// What is known of a service from all requests so far.
 pub(super) struct RequestRetryBudget {
+    first_answer_max: Duration,
     has_answered: AtomicBool,
     saved: Mutex<f64>,
     repeats: AtomicU64,
@@ -42,8 +40,10 @@ pub(super) struct RetrySchedule<'a> {
 }
 
 impl RequestRetryBudget {
-    pub fn new() -> Self {
+    /// `first_answer_max`: how long a service is tried that has not answered yet.
+    pub fn new(first_answer_max: Duration) -> Self {
         Self {
+            first_answer_max,
             has_answered: AtomicBool::new(false),
             saved: Mutex::new(SAVED_MAX),
             repeats: AtomicU64::new(0),
@@ -110,7 +110,7 @@ impl RetrySchedule<'_> {
         let allowed = if self.budget.has_answered.load(Ordering::Relaxed) {
             self.retry_for
         } else {
-            self.retry_for.min(FIRST_ANSWER_MAX)
+            self.retry_for.min(self.budget.first_answer_max)
         };
         // A pause that would end too late is not begun.
         if self.started.elapsed().saturating_add(pause) > allowed {
