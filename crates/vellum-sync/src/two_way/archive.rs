@@ -5,7 +5,7 @@
 //! entry to be examined once too often, and never causes the deletion of an entry that was edited. Deliberately absent:
 //! the encoding (see `codec`), and the place where archives are kept (see `store`).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::model::listing::{
     ContentDigest, DirectoryBlock, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, ListingError,
@@ -137,6 +137,26 @@ impl TwoWayArchive {
             self.record_agreed(id.ok_or(ListingError::TooLarge)?, agreed);
         }
         Ok(first)
+    }
+
+    /// The same archive without the entries at these paths, and without everything below them.
+    pub(super) fn without_entries(&self, paths: &BTreeSet<Vec<u8>>) -> Result<Self, ListingError> {
+        let mut kept = Self::new(self.pair);
+        // The list is its own queue: directories are numbered in the order in which they are read from a file.
+        let mut dirs = vec![(self.root(), ListingEntryId::ROOT)];
+        let mut next = 0;
+        while let Some((dir, id)) = dirs.get(next).copied() {
+            next += 1;
+            let children: Vec<ListingEntry<'_>> =
+                dir.children().filter(|child| !paths.contains(&child.path())).collect();
+            let entries: Vec<(&[u8], AgreedEntry)> =
+                children.iter().map(|child| (child.name(), self.agreed_entry(*child))).collect();
+            let first = kept.attach_entries(id, &entries)?;
+            for (place, child) in children.iter().enumerate().filter(|(_, child)| child.is_dir()) {
+                dirs.push((*child, first.offset_by(u32::try_from(place).unwrap_or(u32::MAX))));
+            }
+        }
+        Ok(kept)
     }
 
     fn record_agreed(&mut self, id: ListingEntryId, agreed: &AgreedEntry) {

@@ -3,6 +3,8 @@
 //! Invariant: an entry that was created or edited since both sides agreed is never deleted or replaced, unless the
 //! other side's version won by the rule. A directory is deleted only together with everything in it.
 
+use std::collections::BTreeSet;
+
 use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId};
 use crate::model::options::CompareMethod;
 use crate::plan::{Differences, compare_attributes, compare_content};
@@ -48,6 +50,8 @@ pub(super) struct TwoWayDecision {
     pub conflicts: Vec<EntryConflict>,
     /// The sides on which an edited version loses. It is moved to the trash there.
     pub loses: [bool; 2],
+    /// Conflicts of files that are as the archive has them, in which the other side's version gets another name.
+    pub unedited_winners: BTreeSet<Vec<u8>>,
 }
 
 /// The inputs of the decisions.
@@ -83,6 +87,7 @@ impl DecisionMaker<'_> {
             courses: Vec::with_capacity(nodes.len()),
             conflicts: Vec::new(),
             loses: [false; 2],
+            unedited_winners: BTreeSet::new(),
         };
         // Below an entry that won against one of another kind, everything goes the same way.
         let mut all: Vec<Option<TypeConflict>> = Vec::with_capacity(nodes.len());
@@ -292,6 +297,14 @@ impl DecisionMaker<'_> {
             true => ConflictEnding::Open,
             false => self.request.rule.choose_ending(versions, self.request.answers.get(&path).copied()),
         };
+        if let ConflictEnding::Renamed(loser) = ending {
+            let winner = loser.opposite();
+            // Only contents that were compared show this conflict. Once the loser has another name, the winner
+            // would look like a file that the other side deleted.
+            if !winner.select_from(&versions).is_dir && !winner.select_from(&node.standing).is_edited() {
+                decision.unedited_winners.insert(path.clone());
+            }
+        }
         decision.add_conflict(path, node, ending);
         match ending {
             ConflictEnding::Wins(winner) => {

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
+use crate::error::Result;
+use crate::model::listing::{EntryFlags, ListingEntry, ListingEntryId, ListingError, TreeListing};
 use crate::model::options::{DeleteOptions, DeletePhase, SyncOptions};
 use crate::plan::{
     DeletionCounts, Differences, PlanRefusal, PlanRemark, StepAction, StepCounts, StepPhase, SyncPlan,
@@ -58,6 +59,8 @@ pub struct TwoWayPlan {
     pub refusal: Option<(TwoWaySide, PlanRefusal)>,
     pub(super) nodes: Vec<MergedNode>,
     pub(super) courses: Vec<[EntryCourse; 2]>,
+    /// The entries that the archive may not have any more when the new names are given.
+    forgotten: BTreeSet<Vec<u8>>,
 }
 
 impl TwoWayPlan {
@@ -66,7 +69,7 @@ impl TwoWayPlan {
         archive: &TwoWayArchive,
         listings: [&TreeListing; 2],
         request: &TwoWayRequest,
-    ) -> Result<Self, RenameError> {
+    ) -> Result<Self> {
         let mut named = GivenNames::default();
         // A new name can itself be the path of another conflict, which is seen only in the renamed listings.
         while named.rounds < RENAMES_MAX && named.assign_names(archive, listings, request)? {
@@ -74,8 +77,9 @@ impl TwoWayPlan {
         }
         // The plans are made as if the new names had been given already. Execution gives them first, lists
         // both sides again and plans once more, so a mistake here cannot write anything wrong.
+        let forgetful = forget_entries(archive, &named.unedited_winners)?;
         let merged = ThreeWayTree::merge_listings(
-            archive,
+            forgetful.as_ref().unwrap_or(archive),
             named.renamed_listings(listings),
             &request.options.preserve,
         );
@@ -95,7 +99,16 @@ impl TwoWayPlan {
             refusal,
             nodes,
             courses: decision.courses,
+            forgotten: named.unedited_winners,
         })
+    }
+
+    /// The archive that has to be saved before this plan is carried out; None if the given one, with which it was made,
+    /// remains valid. A file that both sides had agreed on, and whose other version is about to get another name, is
+    /// not in it: if the run is killed then, the next one finds the file on one side alone, and must not take that for
+    /// a deletion on the other.
+    pub fn archive_before_renames(&self, archive: &TwoWayArchive) -> Result<Option<TwoWayArchive>> {
+        Ok(forget_entries(archive, &self.forgotten)?)
     }
 
     /// The listings that the steps refer to.
@@ -122,6 +135,7 @@ struct GivenNames {
     renamings: [VersionRenames; 2],
     renamed: [Option<TreeListing>; 2],
     conflicts: Vec<EntryConflict>,
+    unedited_winners: BTreeSet<Vec<u8>>,
     rounds: usize,
 }
 
@@ -136,12 +150,13 @@ impl GivenNames {
         archive: &TwoWayArchive,
         listings: [&TreeListing; 2],
         request: &TwoWayRequest,
-    ) -> Result<bool, RenameError> {
+    ) -> std::result::Result<bool, RenameError> {
         let now = self.renamed_listings(listings);
         // Only the endings of conflicts are used from this decision. All else is decided again with the new
         // names.
         let merged = ThreeWayTree::merge_listings(archive, now, &request.options.preserve);
-        let mut conflicts = DecisionMaker { merged: &merged, request }.decide_all().conflicts;
+        let decision = DecisionMaker { merged: &merged, request }.decide_all();
+        let mut conflicts = decision.conflicts;
         conflicts.retain(|conflict| matches!(conflict.ending, ConflictEnding::Renamed(_)));
         let more = VersionRename::from_conflicts(&merged, &conflicts, request);
         let renamed = TwoWaySide::BOTH.map(|which| {
@@ -158,8 +173,17 @@ impl GivenNames {
         }
         let any = !conflicts.is_empty();
         self.conflicts.extend(conflicts);
+        self.unedited_winners.extend(decision.unedited_winners);
         Ok(any)
     }
+}
+
+/// The archive without these entries; None if there are none of them.
+fn forget_entries(
+    archive: &TwoWayArchive,
+    paths: &BTreeSet<Vec<u8>>,
+) -> std::result::Result<Option<TwoWayArchive>, ListingError> {
+    if paths.is_empty() { Ok(None) } else { archive.without_entries(paths).map(Some) }
 }
 
 fn select_renamed<'a>(

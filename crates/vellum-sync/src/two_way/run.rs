@@ -1,8 +1,9 @@
 //! A two-way run. It lists both sides, looks up paths that rules may hide, reads the files whose content decides, and
 //! plans; it renames kept versions, carries out both directions, lists the results, and writes the archive.
 //!
-//! Invariant: only steps of the plan are carried out. The archive is written last, so that the run after a killed one
-//! does the remaining steps again, or finds them done.
+//! Invariant: only steps of the plan are carried out. The new archive is written last, so that the run after a killed
+//! one does the remaining steps again, or finds them done. Before versions are renamed, entries are only removed from
+//! the archive, which causes no deletion.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -230,11 +231,11 @@ impl TwoWaySync<'_> {
 
     /// Makes the plan.
     pub fn build_plan(&self, archive: &TwoWayArchive, sight: &TwoWayListings) -> Result<TwoWayPlan> {
-        Ok(TwoWayPlan::new(archive, sight.both_listings(), &self.request)?)
+        TwoWayPlan::new(archive, sight.both_listings(), &self.request)
     }
 
-    /// Carries out a plan. Returns the archive to be saved; None if the run was stopped, and the saved archive remains
-    /// valid.
+    /// Carries out a plan. The archive of [`TwoWayPlan::archive_before_renames`] has to be saved before. Returns the
+    /// archive to be saved; None if the run was stopped, and the saved archive remains valid.
     pub fn execute_plan(
         &mut self,
         archive: &TwoWayArchive,
@@ -250,6 +251,8 @@ impl TwoWaySync<'_> {
             let archive = self.transfer_and_record(archive, sight, plan, &mut report, meter)?;
             return Ok((report, archive));
         }
+        let forgetful = plan.archive_before_renames(archive)?;
+        let archive = forgetful.as_ref().unwrap_or(archive);
         // New names come first and alone. If the run is killed after them, both versions exist under
         // different names, and the next run copies each to the other side.
         report.renamed = self.execute_renames(plan, sight, meter)?;

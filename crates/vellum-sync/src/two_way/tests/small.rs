@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::world::World;
+use crate::model::options::CompareMethod;
 use crate::two_way::*;
 use TwoWaySide::{First, Second};
 
@@ -151,6 +152,71 @@ fn an_edit_that_keeps_size_and_time_is_seen() {
         assert_eq!(shown.len(), 1, "{shown:?}");
         world.assert_settled(ConflictRule::KeepBoth);
     }
+}
+
+/// Both sides agreed on a file that neither run had read: of one size and one time, with different content.
+fn agreed_unread() -> World {
+    let mut world = World::new();
+    let moment = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_500);
+    for (which, text) in [(First, "one"), (Second, "two")] {
+        fs::write(world.path(which, "a"), text).unwrap();
+        fs::File::open(world.path(which, "a")).unwrap().set_modified(moment).unwrap();
+    }
+    world.sync(ConflictRule::KeepBoth);
+    assert_eq!(world.read(First, "a").as_deref(), Some("one"));
+    assert_eq!(world.read(Second, "a").as_deref(), Some("two"));
+    world.options.compare.by = CompareMethod::Content;
+    world
+}
+
+fn assert_both_texts(world: &World) {
+    for which in TwoWaySide::BOTH {
+        let versions = world.versions(which, false);
+        assert_eq!(versions.iter().collect::<Vec<_>>(), ["one", "two"], "{which:?}");
+    }
+    world.assert_settled(ConflictRule::KeepBoth);
+}
+
+#[test]
+fn a_conflict_that_only_contents_show_keeps_both_versions() {
+    let mut world = agreed_unread();
+    world.sync(ConflictRule::KeepBoth);
+    assert_both_texts(&world);
+}
+
+#[test]
+fn a_conflict_that_only_contents_show_survives_a_run_that_is_killed_after_its_renames() {
+    for by in [CompareMethod::Content, CompareMethod::SizeAndTime] {
+        let mut world = agreed_unread();
+        let ends = world.ends();
+        let request = world.new_request(ConflictRule::KeepBoth);
+        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), request };
+        let meter = vellum_host::ProgressMeter::default();
+        let sight = two_way.collect_listings(&world.archive, &meter).unwrap();
+        let plan = two_way.build_plan(&world.archive, &sight).unwrap();
+        let saved = plan.archive_before_renames(&world.archive).unwrap().unwrap();
+        two_way.execute_renames(&plan, &sight, &meter).unwrap();
+        world.archive = TwoWayArchive::decode(&saved.encode(), world.archive.pair).unwrap();
+        world.options.compare.by = by;
+        world.sync(ConflictRule::KeepBoth);
+        assert_both_texts(&world);
+    }
+}
+
+#[test]
+fn an_archive_forgets_single_entries() {
+    let archive = agreed(&["a", "d/b", "d/e/c", "f"]).archive;
+    let paths = [b"a".to_vec(), b"d/b".to_vec()].into_iter().collect();
+    let kept = archive.without_entries(&paths).unwrap();
+    assert_eq!(kept.len(), archive.len() - 2);
+    assert_eq!(TwoWayArchive::decode(&kept.encode(), kept.pair).unwrap(), kept);
+    let facts = |archive: &TwoWayArchive| {
+        let entry =
+            archive.root().find_child(b"d").unwrap().find_child(b"e").unwrap().find_child(b"c").unwrap();
+        archive.agreed_entry(entry)
+    };
+    assert_eq!(facts(&kept), facts(&archive));
+    assert!(kept.root().find_child(b"a").is_none() && kept.root().find_child(b"f").is_some());
 }
 
 #[test]

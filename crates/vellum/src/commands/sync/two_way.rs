@@ -222,6 +222,12 @@ impl TwoWayExecution<'_, '_> {
         plan: &TwoWayPlan,
         meter: &ProgressMeter,
     ) -> vellum_sync::Result<()> {
+        // The run can be killed between the renames and the rest. An attempt after a lost connection begins with
+        // this archive, too.
+        if let Some(before) = plan.archive_before_renames(&self.archive)? {
+            self.archive_file.save_archive(&before)?;
+            self.archive = before;
+        }
         let (report, after) = self.two_way.execute_plan(&self.archive, sight, plan, meter)?;
         self.report.merge_later(report);
         // An empty archive is written, too: with it, the next run is no first run.
