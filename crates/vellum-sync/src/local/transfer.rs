@@ -6,12 +6,12 @@
 
 mod burst;
 mod carrier;
+mod durable;
 mod hidden_dirs;
 mod queue;
 
 use std::sync::atomic::Ordering;
 
-use rustix::fs::syncfs;
 use vellum_host::ProgressMeter;
 
 use crate::ends::WantedFile;
@@ -58,17 +58,7 @@ pub(crate) fn execute_plan(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMet
     }
     let carrier = TransferContext::new(to.root(), receiver, meter);
     execute_phases(&carrier, job);
-    let mut durable = false;
-    if options.writing.fsync || options.moves {
-        // One call for the whole run is cheaper than one for each file. With `--fsync` files were made
-        // durable before they got their names; this covers directories, attributes and links.
-        match syncfs(to.root()) {
-            Ok(()) => durable = true,
-            Err(errno) => {
-                carrier.report_failure(&[], &SyncError::wrap_io_error("make durable")(errno.into()))
-            }
-        }
-    }
+    let durable = (options.writing.fsync || options.moves) && durable::sync_destination(&carrier, to.root());
     // A run that was stopped or gave up has not written everything. The source must not be removed then.
     let durable = durable && !carrier.should_stop();
     Ok(SyncReport { durable, ..carrier.into_report() })

@@ -42,8 +42,19 @@ impl Disk {
         disk
     }
 
+    /// An ext4 that takes what is written to it, and cannot keep much of it: its file is on a filesystem without room,
+    /// which shows when it is synced.
+    pub fn losing_writes(backing: &Self) -> Self {
+        let dir = tempfile::tempdir_in(backing.path()).unwrap();
+        Self::made_in(dir, "ext4", &["-O", "^has_journal"], 64)
+    }
+
     fn made(kind: &str, features: &[&str], mebibytes: u64) -> Self {
-        let disk = Self { dir: tempfile::tempdir().unwrap() };
+        Self::made_in(tempfile::tempdir().unwrap(), kind, features, mebibytes)
+    }
+
+    fn made_in(dir: TempDir, kind: &str, features: &[&str], mebibytes: u64) -> Self {
+        let disk = Self { dir };
         let image = disk.dir.path().join("image");
         std::fs::File::create(&image).unwrap().set_len(mebibytes << 20).unwrap();
         run(&format!("mkfs.{kind}"), &[&["-q"], features, &[text(&image)]].concat());

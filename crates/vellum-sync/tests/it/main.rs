@@ -6,6 +6,7 @@
 mod basis;
 mod blocks;
 mod disk;
+mod durable;
 mod hostile;
 mod oracle;
 mod pitfalls;

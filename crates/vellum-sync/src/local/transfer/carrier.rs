@@ -209,6 +209,11 @@ impl<'a> TransferContext<'a> {
         self.report_problem(SyncProblem { path: path.to_vec(), message: error.format_chain(), vanished });
     }
 
+    /// Whether a problem of this path is reported.
+    pub fn has_problem_at(&self, path: &[u8]) -> bool {
+        self.problems.lock().iter().any(|problem| problem.path == path)
+    }
+
     pub fn report_problem(&self, problem: SyncProblem) {
         self.problems.lock().push(problem);
     }
@@ -285,6 +290,11 @@ impl<'a> TransferContext<'a> {
 
     pub fn open_parent(&self, entry: &ListingEntry<'_>) -> Result<HeldDir> {
         entry.parent().map_or_else(|| self.dirs.open_dir(entry), |parent| self.dirs.open_dir(&parent))
+    }
+
+    /// Opens the destination's directory at the path of a directory of the source.
+    pub fn open_dir(&self, dir: &ListingEntry<'_>) -> Result<HeldDir> {
+        self.dirs.open_dir(dir)
     }
 
     fn apply_attributes(&self, step: &SyncStep, entry: &ListingEntry<'_>) -> Result<Vec<String>> {
