@@ -7,7 +7,7 @@ use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use vellum_host::beneath::{BeneathError, HeldDir, ReplacePolicy, TEMP_PREFIX};
+use vellum_host::beneath::{BeneathError, HeldDir, ReplacePolicy, TEMP_PREFIX, stat_file};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::keep::create_path;
@@ -63,17 +63,15 @@ impl PartialFile {
         let PartialPlace { dir: home, name, made } = Self::resolve_location(dir, entry, writing, staging)?;
         let file = match home.open_file_to_update(&name) {
             // Writing would change the file under its other names as well. Only a user can have linked it.
-            Ok(opened) if opened.stat.nlink == 1 => opened.file,
-            Ok(_) => return Ok(None),
-            Err(error) if error.is_not_found() => home.create_file(&name, 0o600)?,
+            Ok(opened) if opened.stat.nlink == 1 => Some(opened.file),
+            Ok(_) => None,
+            Err(error) if error.is_not_found() => create_partial_file(&home, &name)?,
             Err(error) => return Err(error.into()),
         };
-        // The lock is held while the file is written. A second run on the same destination writes its own
-        // copy instead.
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            _ => Ok(Some(Self { dir: home, name, file, made })),
-        }
+        // A second run on the same destination writes its own copy instead.
+        let Some(file) = file else { return Ok(None) };
+        let is_locked = lock_named_file(&home, &name, &file)?;
+        Ok(is_locked.then_some(Self { dir: home, name, file, made }))
     }
 
     /// Determines its location.
@@ -136,5 +134,59 @@ impl PartialFile {
             // The directory may still contain other files.
             let _ = parent.remove_dir(path);
         }
+    }
+}
+
+/// Creates a partial file; None if another run has just created it.
+fn create_partial_file(dir: &HeldDir, name: &[u8]) -> Result<Option<File>> {
+    match dir.create_file(name, 0o600) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.errno() == Some(Errno::EXIST) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Locks a partial file for as long as it is open; false if another run writes it, or has completed it.
+fn lock_named_file(dir: &HeldDir, name: &[u8], file: &File) -> Result<bool> {
+    // Filesystems without locks fail with other errors. Two runs at a time are not kept apart there.
+    if flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        return Ok(false);
+    }
+    // Until the lock was granted, another run may have held it, given the file its final name, and ended. The
+    // file must not be written to then.
+    match dir.stat(name) {
+        Ok(stat) => Ok(stat.is_same_file(&stat_file(file)?)),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was written over in place, under its final name.
+    #[test]
+    fn a_file_that_another_run_completed_before_the_lock_is_left_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = HeldDir::open_root(temp.path()).unwrap();
+        let file = create_partial_file(&dir, b"partial").unwrap().unwrap();
+        assert!(lock_named_file(&dir, b"partial", &file).unwrap());
+        let other = dir.open_file_to_update(b"partial").unwrap().file;
+        assert!(!lock_named_file(&dir, b"partial", &other).unwrap());
+        dir.rename(b"partial", &dir, b"final").unwrap();
+        drop(file);
+        assert!(!lock_named_file(&dir, b"partial", &other).unwrap());
+        // A third run has begun the file anew.
+        let _new = create_partial_file(&dir, b"partial").unwrap().unwrap();
+        assert!(!lock_named_file(&dir, b"partial", &other).unwrap());
+    }
+
+    #[test]
+    fn a_file_that_another_run_creates_at_the_same_time_is_its_own() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = HeldDir::open_root(temp.path()).unwrap();
+        let _theirs = create_partial_file(&dir, b"partial").unwrap().unwrap();
+        assert!(create_partial_file(&dir, b"partial").unwrap().is_none());
     }
 }
