@@ -21,6 +21,7 @@ mod selection;
 mod wild;
 
 pub use compile::ReadRuleFile;
+pub(crate) use error::RULE_FILE_MAX;
 pub use error::RuleError;
 pub use judge::SyncFilters;
 pub use limits::{FileLimits, parse_size};

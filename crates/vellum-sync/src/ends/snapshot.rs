@@ -19,12 +19,13 @@ use crate::ends::{
 };
 use crate::error::{Result, SyncError};
 use crate::local::receive::RANGE;
-use crate::local::scan::{EntryFilter, RULE_FILE_MAX, create_omitted_listing, should_list_named};
+use crate::local::scan::{EntryFilter, create_omitted_listing, should_list_named};
 use crate::model::listing::{
     ContentDigest, DirectoryBlock, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry,
     TreeListing,
 };
 use crate::model::options::ACL_PREFIX;
+use crate::rules::{RULE_FILE_MAX, RuleError};
 
 /// A directory of a snapshot, or one entry of it.
 pub struct SnapshotEnd {
@@ -266,7 +267,10 @@ impl SnapshotEnd {
         else {
             return Ok(None);
         };
-        Ok(Some(self.tree.read_content(dentry.ino, 0, RULE_FILE_MAX as usize)?))
+        // One byte more than the limit shows that the file is too long.
+        let text = self.tree.read_content(dentry.ino, 0, RULE_FILE_MAX as usize + 1)?;
+        RuleError::check_file_len(name, text.len() as u64)?;
+        Ok(Some(text))
     }
 }
 

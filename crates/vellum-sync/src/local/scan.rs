@@ -16,7 +16,7 @@ use vellum_volume::state::STATE_DIR;
 pub use judge::{EntryFilter, EntryVerdict, NoFilter, ReadScanRules};
 pub(crate) use judge::{create_omitted_listing, should_list_named};
 pub(crate) use visit::{compute_identity, compute_stamp};
-pub(crate) use walk::{RULE_FILE_MAX, read_rule_file};
+pub(crate) use walk::read_rule_file;
 
 use crate::ends::ListingRequest;
 use crate::error::Result;

@@ -5,6 +5,7 @@
 //! absent: users that are not in `/etc/passwd` and `/etc/group`, and names in ACLs, whose entries keep their numbers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Read;
 use std::path::Path;
 
 use rustix::process::{getegid, geteuid, getgroups};
@@ -18,6 +19,8 @@ use crate::rules::matches_name;
 
 /// Most lines of a table that are read.
 const NAMES_MAX: usize = 100_000;
+/// Most bytes of a table that are read.
+const ID_FILE_MAX: u64 = 4 << 20;
 
 impl OwnerNames {
     /// The names of owners on this host, if owners are matched by name: those that occur in a source's listing, or all
@@ -65,9 +68,16 @@ fn detect_receiver() -> Option<UnprivilegedReceiver> {
 fn read_id_names(name: &[u8]) -> BTreeMap<u32, String> {
     let text = HeldDir::open_root(Path::new("/etc"))
         .ok()
-        .and_then(|dir| crate::local::scan::read_rule_file(&dir, name).ok().flatten())
+        .and_then(|dir| read_id_file(&dir, name))
         .unwrap_or_default();
     parse_id_names(&String::from_utf8_lossy(&text))
+}
+
+/// The beginning of a file of `/etc`: names beyond its limit are unknown here, as those that are not in it are.
+fn read_id_file(dir: &HeldDir, name: &[u8]) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    dir.open_file(name).ok()?.file.take(ID_FILE_MAX).read_to_end(&mut text).ok()?;
+    Some(text)
 }
 
 fn parse_id_names(text: &str) -> BTreeMap<u32, String> {

@@ -48,13 +48,14 @@ impl SyncFilters {
         let rules = SyncRules::new_named(&self.rules, root, !top.is_empty())?;
         // Rule files above the root are read once. Those in the tree are read while it is walked.
         let scope = rules.read_top_scope(&mut |dir, name| {
-            let dir = match HeldDir::open_root(Path::new(OsStr::from_bytes(dir))) {
-                Ok(dir) => dir,
+            let held = match HeldDir::open_root(Path::new(OsStr::from_bytes(dir))) {
+                Ok(held) => held,
                 // A destination may not be there yet.
                 Err(error) if error.is_not_found() => return Ok(None),
                 Err(error) => return Err(error.to_string()),
             };
-            crate::local::scan::read_rule_file(&dir, name).map_err(|error| error.format_chain())
+            crate::local::scan::read_rule_file(&held, name)
+                .map_err(|error| add_directory(error, dir).format_chain())
         })?;
         let tree = Arc::new(TreeRules { filters: Arc::clone(self), rules, side });
         Ok(Arc::new(DirectoryJudge { tree, scope, prefix: Vec::new() }))
@@ -81,6 +82,14 @@ struct DirectoryJudge {
 impl DirectoryJudge {
     fn dir_path(&self) -> &[u8] {
         self.prefix.strip_suffix(b"/").unwrap_or(&self.prefix)
+    }
+}
+
+/// Adds the directory to the error of one of its rule files.
+fn add_directory(error: SyncError, dir: &[u8]) -> SyncError {
+    match error {
+        SyncError::Rules(error) => SyncError::Rules(error.with_directory(dir)),
+        other => other,
     }
 }
 
@@ -121,6 +130,7 @@ impl EntryFilter for DirectoryJudge {
         let mut failed = None;
         let outcome = self.tree.rules.enter_dir(&self.scope, &dir, &mut |file| {
             read(file).map_err(|error| {
+                let error = add_directory(error, &dir);
                 let text = error.format_chain();
                 failed = Some(error);
                 text

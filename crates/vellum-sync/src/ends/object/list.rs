@@ -18,12 +18,11 @@ use crate::model::listing::{
     DirectoryBlock, EntryFlags, ListingEntryId, NewListingEntry, TreeListing, UnlistedEntry,
 };
 use crate::model::options::DeletePhase;
+use crate::rules::{RULE_FILE_MAX, RuleError};
 
 /// Modes of entries of an object store: the umask reduces them.
 const FILE_MODE: u32 = 0o666;
 const DIR_MODE: u32 = 0o777;
-/// Largest object that is read as a rule file, bytes.
-const RULES_MAX: u64 = 1 << 20;
 /// Largest object that is read as the configuration of a store, bytes.
 const CONFIG_MAX: u64 = 64 << 10;
 
@@ -180,7 +179,9 @@ impl KeyTreeLister<'_> {
     fn read_rule_file(&self, task: &ObjectListingTask<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let node = std::str::from_utf8(name).ok().and_then(|name| task.entries.get(name));
         let object = node.and_then(|node| self.find_object(node));
-        object.map(|object| self.read_beginning(object, RULES_MAX)).transpose()
+        let Some(object) = object else { return Ok(None) };
+        RuleError::check_file_len(name, object.size)?;
+        self.read_beginning(object, RULE_FILE_MAX).map(Some)
     }
 
     fn find_object(&self, node: &KeyNode) -> Option<&PlainObject> {

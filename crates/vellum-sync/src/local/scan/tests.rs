@@ -46,6 +46,29 @@ fn every_entry_is_found_once_and_in_order() {
     }
 }
 
+/// Its last rules were lost, and the rule in the middle of which it was cut was another one.
+#[test]
+fn a_rule_file_that_is_too_long_ends_the_walk() {
+    use crate::rules::{RULE_FILE_MAX, RuleArg, RuleSet, SyncFilters};
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("d")).unwrap();
+    fs::write(dir.path().join("d/secret"), "x").unwrap();
+    let args = [RuleArg::Filter(b": .rules".to_vec())];
+    let rules = RuleSet::compile_args(&args, false, &mut |_: &[u8]| Err("no files".into())).unwrap();
+    let filters = Arc::new(SyncFilters { rules, ..SyncFilters::default() });
+    let rules = filters.create_filter(SyncSide::Source, b"/").unwrap();
+    let wish = ListingRequest { rules, ..wish(SyncSide::Source) };
+    let scan = |comment_len: u64| {
+        let text = [&b"#".repeat(comment_len as usize)[..], b"\n- secret\n"].concat();
+        fs::write(dir.path().join("d/.rules"), text).unwrap();
+        scan_dir(&HeldDir::open_root(dir.path()).unwrap(), &wish, &ProgressMeter::default())
+    };
+    let room = RULE_FILE_MAX - 10;
+    assert!(scan(room).unwrap().find_path(b"d/secret").is_none());
+    let message = scan(room + 1).unwrap_err().to_string();
+    assert_eq!(message, "the rule file 'd/.rules' is longer than 4 MiB: shorten it");
+}
+
 #[test]
 fn names_of_one_file_have_one_group() {
     let dir = tempfile::tempdir().unwrap();

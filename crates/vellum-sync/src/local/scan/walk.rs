@@ -22,9 +22,7 @@ use crate::error::{Result, SyncError};
 use crate::model::listing::{
     EntryDetail, EntryFlags, ListingEntryId, TimeGranularity, TreeListing, UnlistedEntry,
 };
-
-/// Longest rule file that is read, bytes: rules that a person wrote are far shorter.
-pub(crate) const RULE_FILE_MAX: u64 = 4 << 20;
+use crate::rules::{RULE_FILE_MAX, RuleError};
 
 /// The magic number of FAT (`MSDOS_SUPER_MAGIC`).
 const FAT: rustix::fs::FsWord = 0x4d44;
@@ -330,6 +328,7 @@ fn current_time() -> UnixTime {
     UnixTime { secs: since.as_secs().try_into().unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
 }
 
+/// Reads a rule file; None if there is none. Fails if it is too long.
 pub(crate) fn read_rule_file(dir: &HeldDir, name: &[u8]) -> Result<Option<Vec<u8>>> {
     use std::io::Read;
     let opened = match dir.open_file(name) {
@@ -338,6 +337,9 @@ pub(crate) fn read_rule_file(dir: &HeldDir, name: &[u8]) -> Result<Option<Vec<u8
         Err(error) => return Err(error.into()),
     };
     let mut text = Vec::new();
-    opened.file.take(RULE_FILE_MAX).read_to_end(&mut text).map_err(SyncError::wrap_io_error("read"))?;
+    // One byte more than the limit shows that the file is too long, even if it grows meanwhile.
+    let mut limited = opened.file.take(RULE_FILE_MAX + 1);
+    limited.read_to_end(&mut text).map_err(SyncError::wrap_io_error("read"))?;
+    RuleError::check_file_len(name, text.len() as u64)?;
     Ok(Some(text))
 }
